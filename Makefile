@@ -14,7 +14,7 @@ ARGS ?=
 PYTEST ?=
 # Many tests wait for processes and timers: four workers left a part of two cores idle.
 WORKERS ?= 6
-LIGHT := $(addprefix tests/,broker client coordinator core embedded server store testing wire test_errors.py test_resources.py test_settings.py)
+LIGHT := $(addprefix tests/,broker client coordinator core embedded resources server store testing wire test_errors.py test_settings.py)
 KUBE ?= 1.30.0
 SPARK ?= 4.0.5 4.1.4 4.2.1
 KEEP ?=

@@ -89,7 +89,7 @@ class Demo:
         self._show(stage)
 
     def _show(self, stage: Stage) -> None:
-        """Print what kubectl says, and who has which partitions."""
+        """Print what kubectl says, and which member has which partitions."""
         self._console.print(stage.kubectl("get", "pq,cg"), markup=False, highlight=False)
         for row in stage.group_status()["assignments"]:
             self._console.print(f"  {row['pod']:<40} {row['partitions']}", markup=False)

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from partq.resources import group_document, queue_document
+
 QUEUE = "orders"
 GROUP = "workers"
 CONSUMERS = "workers"
@@ -27,34 +29,24 @@ _HOLD_FILE = f"{_JOURNAL_FOLDER}/hold"
 CAN_BE_HELD = ("--work-while", _HOLD_FILE)
 """Arguments for consumers: `HOLD` stops them."""
 HOLD = ("touch", _HOLD_FILE)
-"""What to run in the pod `JOURNALS`: no consumer finishes the message that it has in hand."""
+"""What to run in the pod `JOURNALS`: no consumer finishes the message that it is processing."""
 LET_GO = ("rm", _HOLD_FILE)
-"""What to run there to let them go on."""
+"""What to run there to let them continue."""
 
 
 def queue(**spec: Any) -> dict[str, Any]:
     """Return a queue; a lost member may come back for 5 seconds, a handoff lasts at most 3."""
-    return {
-        "apiVersion": "partq.dev/v1alpha1",
-        "kind": "PartitionedQueue",
-        "metadata": {"name": QUEUE},
-        "spec": {
-            "partitions": PARTITIONS,
-            "brokers": {"replicas": 2},
-            "rebalance": {"delaySeconds": 5, "maxHandoffSeconds": 3},
-            **spec,
-        },
+    usual = {
+        "partitions": PARTITIONS,
+        "brokers": {"replicas": 2},
+        "rebalance": {"delaySeconds": 5, "maxHandoffSeconds": 3},
     }
+    return queue_document(QUEUE, **{**usual, **spec})
 
 
 def group() -> dict[str, Any]:
     """Return the consumer group of the pods of `consumers`."""
-    return {
-        "apiVersion": "partq.dev/v1alpha1",
-        "kind": "ConsumerGroup",
-        "metadata": {"name": GROUP},
-        "spec": {"queue": QUEUE, "selector": {"matchLabels": {"app": CONSUMERS}}},
-    }
+    return group_document(GROUP, QUEUE, selector={"matchLabels": {"app": CONSUMERS}})
 
 
 def _worker(module: str) -> tuple[str, ...]:

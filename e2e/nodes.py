@@ -22,7 +22,7 @@ for process in pathlib.Path("/proc").glob("[0-9]*"):
     try:
         group = (process / "cgroup").read_text().replace("_", "-")
         program = (process / "cmdline").read_bytes()
-        # What holds the pod's namespaces is no process of its own.
+        # The process that holds the pod's namespaces is no part of the program.
         if not program.startswith(b"/pause") and any(uid in group for uid in sys.argv[1:]):
             os.kill(int(process.name), 9)
             killed += 1

@@ -1,7 +1,6 @@
 """A story's namespace: its queue, its producers and consumers, what they wrote, and the verdict."""
 
 import json
-import time
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
@@ -18,6 +17,7 @@ from partq.lab.verdict.records import (
     Row,
     parse_lines,
 )
+from partq.testing import eventually_blocking
 
 READY_S = 120.0
 POLL_S = 0.5
@@ -148,7 +148,7 @@ class Stage:
         """Return the pod of a broker.
 
         Raises:
-            ClusterError: there is none.
+            ClusterError: the cluster has no such pod.
         """
         return self.get("pod", f"{manifests.QUEUE}-broker-{index}")
 
@@ -202,14 +202,13 @@ class Stage:
         Raises:
             StageError: it does not, for `timeout_s`; with the state of the namespace.
         """
-        deadline = time.monotonic() + timeout_s
-        while not is_true():
-            if time.monotonic() > deadline:
-                raise StageError(f"not within {timeout_s:.0f} s: {what}\n{self.describe()}")
-            time.sleep(POLL_S)
+        try:
+            eventually_blocking(is_true, what, timeout_s=timeout_s, interval_s=POLL_S)
+        except AssertionError as error:
+            raise StageError(f"{error}\n{self.describe()}") from None
 
     def hold(self) -> None:
-        """Let every consumer keep the message in hand, or the next one; see `CAN_BE_HELD`.
+        """Let every consumer keep its present message, or the next one; see `CAN_BE_HELD`.
 
         Raises:
             ClusterError: the pod of the journals does not run.

@@ -12,7 +12,7 @@ from e2e.stage import Stage
 pytestmark = pytest.mark.timeout(600)
 
 LIMITS = {"delaySeconds": 5, "maxHandoffSeconds": 60}
-"""A handoff may wait for a message in hand far longer than it is held here."""
+"""A handoff may wait for a message being processed far longer than it is held here."""
 
 
 def test_operators_die_in_the_middle_of_a_handoff(
@@ -30,7 +30,7 @@ def test_operators_die_in_the_middle_of_a_handoff(
 
 
 def in_the_middle_of_a_handoff(stage: Stage, strike: Callable[[], None]) -> None:
-    """Let a consumer leave that has a message in hand, and `strike` before it can finish."""
+    """Let a consumer leave while it processes a message, and `strike` before it can finish."""
     stage.scale(3)
     stage.await_shared(3)
     stage.hold()

@@ -1,4 +1,4 @@
-"""`kubectl scale` of the consumers: partitions go to who comes, and away from who leaves."""
+"""`kubectl scale` of the consumers: partitions go to new members, and away from leaving ones."""
 
 import time
 

@@ -59,7 +59,7 @@ def test_a_job_archives_a_queue_under_load(
 
     stage.close()
     done = archiving()
-    # The second run goes on where the first has ended: the cursors are where the archive is.
+    # The second run continues where the first has ended: the cursors are where the archive is.
     both = archived(stage)
     assert sorted(both) == sorted((place, row.key) for place, row in places(stage).items())
     assert done["rows"] == {"messages": len(both) - len(first)}

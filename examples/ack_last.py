@@ -4,8 +4,8 @@
 
 Every message is one line of an order: `{"line": 0, "lines": 3, "cents": 500}`, with the order as
 its key. Lines are kept in memory until the last one is there; then the order is processed, and all
-its messages are acknowledged. When the partition moves before that, the order comes again from its
-first line, at the consumer that has the partition then.
+its messages are acknowledged. When the partition moves before that, the order is redelivered from
+its first line, to the consumer that has the partition then.
 
 The queue's `limits.maxUnackedPerFlow` has to be above the lines of all orders that are open at a
 time, else nothing comes any more. A partition with open orders is not drained: it moves when
@@ -30,7 +30,7 @@ class Orders:
         """Orders whose first lines did not come here."""
 
     def forget(self, partition: PartitionId, cause: Cause) -> None:
-        """Drop what was gathered of a partition that is not ours any more: it comes again."""
+        """Drop what was gathered of a partition that is not ours any more: it is redelivered."""
         lines = sum(map(len, self.open.pop(partition, {}).values()))
         print(f"partition {partition}: {lines} lines go ({cause.name.lower()})", flush=True)
 
@@ -57,7 +57,7 @@ class Orders:
 
 
 def not_delivered(error: PartqError) -> None:
-    """Note that messages do not decode: the broker keeps them, and the others go on.
+    """Note that messages do not decode: the broker keeps them, and the others continue.
 
     Without `on_error` the loop ends with this error, so that nobody misses it.
     """

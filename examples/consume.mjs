@@ -4,7 +4,7 @@
 //   PARTQ_TOKEN=... node examples/consume.mjs [--stop-after 100]
 //
 // One broker's URL is enough: each pull names the others. Every broker delivers the partitions that
-// it owns, so there is one loop per broker. Ctrl-C and SIGTERM: the member leaves, and goes on until
+// it owns, so there is one loop per broker. Ctrl-C and SIGTERM: the member leaves, and continues until
 // its partitions have been handed over.
 
 import { randomUUID } from "node:crypto";
@@ -44,7 +44,7 @@ async function call(method, url, body) {
   return answer;
 }
 
-/** Process one message. Throw, and it comes again, with all behind it of its partition. */
+/** Process one message. Throw, and it is redelivered, with all behind it of its partition. */
 async function handle(message) {
   console.log(`${message.key}: ${message.value}, partition ${message.partition}`);
 }
@@ -65,7 +65,7 @@ async function processAll(url, { flow, messages }) {
       nacks.set(partition, { partition, broker_epoch, epoch, delivery, offsets: [offset] });
     }
   }
-  // A refused ack (`fenced`): the partition went elsewhere meanwhile, and the messages come again.
+  // A refused ack (`fenced`): the partition has moved meanwhile; its new owner gets the messages.
   if (acks.size) await call("POST", `${url}${path}/acks`, { member, flow, acks: [...acks.values()] });
   if (nacks.size) await call("POST", `${url}${path}/nacks`, { member, flow, nacks: [...nacks.values()] });
 }

@@ -2,9 +2,9 @@
 
     python examples/consume.py --url http://127.0.0.1:7411 --token TOKEN
 
-Start it twice: the partitions are shared. Stop one with Ctrl-C or SIGTERM: it finishes what it has
-in hand, its partitions go to the other one, and no order is processed twice. Kill one with -9:
-what it had in hand comes again at the other, with the reason.
+Start it twice: the partitions are shared. Stop one with Ctrl-C or SIGTERM: it finishes its current
+messages, its partitions go to the other one, and no order is processed twice. Kill one with -9:
+what it had in flight is redelivered to the other, with the reason.
 """
 
 import argparse
@@ -25,7 +25,7 @@ def revoked(partition: PartitionId, cause: Cause) -> None:
 
 
 def not_delivered(error: PartqError) -> None:
-    """Note that messages do not decode: the broker keeps them, and the others go on.
+    """Note that messages do not decode: the broker keeps them, and the others continue.
 
     Without `on_error` the loop ends with this error, so that nobody misses it.
     """
@@ -55,7 +55,7 @@ async def main(url: str, token: str, queue: str, group: str, stop_after: int | N
         on_revoked=revoked,
         on_error=not_delivered,
     ) as consumer:
-        # On Ctrl-C and SIGTERM it goes on until the partitions are taken over, and then ends.
+        # On Ctrl-C and SIGTERM it continues until the partitions are taken over, and then ends.
         async for message in consumer:
             process(message)
             try:

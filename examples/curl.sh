@@ -21,7 +21,7 @@ post() {
     --json "$3" "${@:4}" "$2"
 }
 
-# field NAME JSON: a number, or a text without its quotes; empty if there is none
+# field NAME JSON: a number, or a text without its quotes; empty if the field is missing
 field() { grep -o "\"$1\":\(-\?[0-9]\+\|\"[^\"]*\"\)" <<<"$2" | head -n 1 | cut -d : -f 2- | tr -d '"' || true; }
 
 # ---- publish: numbered per key, so curl may repeat what it has no answer of
@@ -50,7 +50,7 @@ idle_s=${PARTQ_IDLE_S:-60}
 ends_at=$((SECONDS + idle_s))
 while ((processed < count && SECONDS < ends_at)); do
   for url in "${urls[@]}"; do
-    # A new member is let in a moment after it has asked; until then this is refused.
+    # A new member is admitted a moment after it has asked; until then this is refused.
     pulled=$(post "$PARTQ_CONSUME_TOKEN" "$url/$group/pull" "{\"member\": \"$run\", \"incarnation\": \"1\",
       \"max_messages\": 1, \"wait_ms\": 200, \"last_answer\": ${answer[$url]:-null}}") || {
       echo "not yet: $pulled"

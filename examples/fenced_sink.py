@@ -6,7 +6,7 @@ Every message is a change of one account: `{"cents": 500}`, with the account as 
 must not count twice, and the copy in memory must not go stale while it is used. `SqlFence` sees to
 both, in the transaction that writes the balance:
 
-- A message that comes again after it was written changes nothing.
+- A message that is redelivered after it was written changes nothing.
 - A process that another has followed is refused: nobody writes behind the owner's back. What an
   owner reads after its first message of an account stays true until it is refused itself.
 """
@@ -62,7 +62,7 @@ class Balances:
 
 
 def not_delivered(error: PartqError) -> None:
-    """Note that messages do not decode: the broker keeps them, and the others go on.
+    """Note that messages do not decode: the broker keeps them, and the others continue.
 
     Without `on_error` the loop ends with this error, so that nobody misses it.
     """

@@ -2,8 +2,8 @@
 
     python examples/handoff.py --url http://127.0.0.1:7411 --publish TOKEN --consume TOKEN
 
-Two keys in two partitions, both at consumer `one`, which has messages 1 and 2 of each in hand when
-consumer `two` joins. One of the partitions moves: `one` acknowledges what it has in hand, and gets
+Two keys in two partitions, both at consumer `one`, which processes messages 1 and 2 of each when
+consumer `two` joins. One of the partitions moves: `one` finishes and acknowledges these, and gets
 no more of it; message 3, which is stored, 4, which is published meanwhile, and 5 go to `two`. The
 other key does not notice. Nothing is processed twice. The group must have no other consumers.
 """

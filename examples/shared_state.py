@@ -3,10 +3,10 @@
     python examples/shared_state.py --url http://127.0.0.1:7411 --token TOKEN --database sums.db
 
 Every message is one line of an order: `{"line": 0, "lines": 3, "cents": 500}`, with the order as
-its key. The sum so far is written before the message is acknowledged. So any process can go on in
+its key. The sum so far is stored before the message is acknowledged. So any process can continue in
 the middle of an order: the state is in the database, and not with the process that began.
 
-Each order remembers two things. The next line: a message that comes again changes nothing. And the
+Each order remembers two things. The next line: a redelivered message changes nothing. And the
 token of the last writer: a process that was taken for dead and wakes up is refused.
 """
 
@@ -58,7 +58,7 @@ def add(database: sqlite3.Connection, message: Delivery) -> str:
 
 
 def not_delivered(error: PartqError) -> None:
-    """Note that messages do not decode: the broker keeps them, and the others go on.
+    """Note that messages do not decode: the broker keeps them, and the others continue.
 
     Without `on_error` the loop ends with this error, so that nobody misses it.
     """
@@ -77,7 +77,7 @@ async def main(url: str, token: str, queue: str, group: str, path: str) -> None:
                 try:
                     await consumer.ack(message)  # ... then the ack
                 except FencedError as error:
-                    print(f"some come again elsewhere, and change nothing: {error}", flush=True)
+                    print(f"some are redelivered elsewhere and change nothing: {error}", flush=True)
 
 
 if __name__ == "__main__":

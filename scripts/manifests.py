@@ -35,7 +35,7 @@ CRDS = """\
 OPERATOR = """\
 # The operator, for Kubernetes {version}. First: kubectl create namespace {namespace}
 #
-# `kubectl delete -f operator.yaml` harms no queue: brokers and consumers go on, and an operator
+# `kubectl delete -f operator.yaml` harms no queue: brokers and consumers continue, and an operator
 # that is applied again takes over. Queues that are deleted meanwhile are `Terminating` until then.
 """
 REDIS = """\

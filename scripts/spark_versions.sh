@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Run the tests of the data source with other versions of Spark: `scripts/spark_versions.sh 4.0.5`.
-# Each version has an environment of its own, which looks into .venv for everything else.
+# Each version has a separate environment, which looks into .venv for everything else.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-tests=(tests/spark/test_*reading.py tests/spark/write/test_sink.py tests/spark/read/test_rolled_back.py tests/spark/read/test_filters.py)
+tests=(tests/spark/read/test_*reading.py tests/spark/write/test_sink.py tests/spark/read/test_rolled_back.py tests/spark/read/test_filters.py)
 site=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 
 for version in "$@"; do
@@ -18,7 +18,7 @@ for version in "$@"; do
     touch "$home/.installed"
   fi
   echo "Spark $("$home/bin/python" -c 'import pyspark; print(pyspark.__version__)')"
-  # Older ones leave sockets of their own to the garbage collector.
+  # Older ones leave their sockets to the garbage collector.
   "$home/bin/python" -m pytest -p no:xdist "${tests[@]}" \
     -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
 done

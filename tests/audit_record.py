@@ -80,7 +80,7 @@ def _check_done(records, stored):
                 done, waiting, sent_all_the_same = Ranges(), {}, Ranges()
             case "reset":
                 done = Ranges([(0, record.first)])
-                # A dead letter on its way goes on; whether its message comes again is open.
+                # A dead letter on its way continues; whether its message comes again is open.
                 for offset in waiting.values():
                     sent_all_the_same.add(offset, offset + 1)
             case "dead_letter" if record.flags:

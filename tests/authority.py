@@ -108,7 +108,7 @@ def serve(folder: Path | None) -> Iterator[int]:
         if folder is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
-            # The handshake is left to the threads: accepting goes on.
+            # The handshake is left to the threads: accepting continues.
             server.socket = context.wrap_socket(
                 server.socket, server_side=True, do_handshake_on_connect=False
             )

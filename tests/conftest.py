@@ -77,16 +77,21 @@ async def store(redis_server: RedisServer, key_prefix: str) -> AsyncIterator[Sto
 SLOW = (
     "tests/spark/",
     "tests/kube/api_server/",
-    "tests/broker/server/test_schemathesis.py",
-    "tests/cli/test_d",
-    "tests/cli/test_redis_cluster.py",
-    "tests/simulate/",
+    "tests/broker/api/test_schemathesis.py",
+    "tests/cli/hosting/test_dev.py",
+    "tests/cli/lab/",
+    "tests/lab/simulate/",
     "tests/faults/",
     "tests/embedded/",
-    "tests/lab/test_chaos.py",
+    "tests/lab/chaos/test_chaos.py",
 )
 """Where a file takes long, the longest first: begun last, it would keep one worker busy alone."""
-TOGETHER = ("tests/spark/pipeline/", "tests/spark/", "tests/kube/api_server/")
+TOGETHER = {
+    "tests/spark/pipeline/audit/": "Spark",
+    "tests/spark/pipeline/": "pipeline",
+    "tests/spark/": "Spark",
+    "tests/kube/api_server/": "Kubernetes",
+}
 """What one worker runs, for it starts one Java, or one API server with its etcd. The first counts;
 all of Spark in one Java would be what the others wait for."""
 
@@ -101,7 +106,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class FoldersTogether(LoadFileScheduling):  # type: ignore[misc]  # xdist ships no types
         def _split_scope(self, nodeid: str) -> str:
             file: str = super()._split_scope(nodeid)
-            return next((folder for folder in TOGETHER if file.startswith(folder)), file)
+            return next((one for begin, one in TOGETHER.items() if file.startswith(begin)), file)
 
     return FoldersTogether(config, log)
 

@@ -38,3 +38,16 @@ def test_a_room_has_a_row_that_says_what_belongs_there(room):
 def test_targets_of_make_are_there():
     targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
     assert set(re.findall(r"`make ([a-z-]+)", TEXT)) <= set(targets)
+
+
+def test_names_of_code_are_there():
+    """Functions, classes and constants that the page quotes are defined or used somewhere."""
+    quoted = set(re.findall(r"`(_?[A-Za-z]\w*_\w*|_[A-Z]\w+|[A-Z][a-z]+[A-Z]\w+)`", TEXT))
+    code = [SOURCE, ROOT / "tests"]
+    words = {
+        word
+        for folder in code
+        for path in folder.rglob("*.py")
+        for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))
+    }
+    assert quoted - words == set()

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from partq import errors
-from partq.broker.server.errors import STATUS_BY_CODE
+from partq.broker.api.errors import STATUS_BY_CODE
 from partq.errors import (
     BY_CODE,
     InternalError,
     MemberRefusedError,
+    MessageTooLargeError,
     NotListedError,
     PartqError,
     StoreUnavailableError,
@@ -53,6 +54,17 @@ def test_brokers_answer_with_the_documented_status():
     assert set(STATUS_BY_CODE) == set(BY_CODE)
     answered = {code: STATUS_BY_CODE[code] for code in documented()}
     assert answered == documented()
+
+
+def test_a_message_that_is_too_large_has_one_text():
+    error = MessageTooLargeError.of(31, 30, what="message 2", queue="queue orders")
+    assert error.message == (
+        "message 2 of 31 bytes with key and headers; queue orders takes at most 30: split it, or "
+        "raise limits.maxMessageBytes"
+    )
+    package = Path(errors.__file__).parent
+    texts = [path.name for path in package.rglob("*.py") if "split it" in path.read_text("utf-8")]
+    assert texts == ["errors.py"]
 
 
 @KIND

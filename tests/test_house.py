@@ -3,15 +3,18 @@
 import ast
 import importlib
 import os
+import re
 import subprocess
 import sys
 import tomllib
 import warnings
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from partq import errors
+from tests import conftest
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "operator" / "partq"
@@ -27,36 +30,44 @@ INSIDE = {"AppendGapError", "SupersededError"}
 """Errors between store and broker, which never leave a broker."""
 
 LONG = 400
-"""From so many lines on it is to be split where that makes no circle; pytest's summary names it."""
+"""Split a module of this many lines unless that creates an import cycle; pytest names it."""
 MOST_LINES = 500
 """Above this it has to be split."""
 
 CROWDED: set[str] = set()
 """What is left to divide into rooms; nothing is to be added."""
 
-MODULE = pytest.mark.parametrize(
-    "module", [pytest.param(path, id=str(path.relative_to(SOURCE.parent))) for path in MODULES]
-)
+TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in MODULES}
+
+
+def name_of(module):
+    return str(module.relative_to(SOURCE.parent))
+
 
 HOMONYMS: set[str] = set()
 """Class names that two modules have; nothing is to be added."""
 
 
-@MODULE
-def test_a_module_says_in_its_first_line_why_it_exists(module):
-    first, *_ = (ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))) or "").split("\n")
-    assert first, "no docstring"
-    assert first.endswith((".", ":")), f"{first!r} is not a sentence on one line"
+def test_a_module_says_in_its_first_line_why_it_exists():
+    """In a sentence on one line."""
+    firsts = {
+        name_of(module): (ast.get_docstring(tree) or "").split("\n")[0]
+        for module, tree in TREES.items()
+    }
+    assert not {name: first for name, first in firsts.items() if not first.endswith((".", ":"))}
 
 
 @pytest.mark.filterwarnings("always:long module:UserWarning")
-@MODULE
-def test_a_module_has_at_most_500_lines(module):
-    count = len(module.read_text(encoding="utf-8").splitlines())
-    if count >= LONG:
-        name = module.relative_to(SOURCE.parent)
-        warnings.warn(f"long module: {name} has {count} lines; has it two reasons?", stacklevel=1)
-    assert count <= MOST_LINES, "split it"
+def test_a_module_has_at_most_500_lines():
+    counts = {
+        name_of(module): len(module.read_text(encoding="utf-8").splitlines()) for module in MODULES
+    }
+    for name, count in counts.items():
+        if count >= LONG:
+            warnings.warn(
+                f"long module: {name} has {count} lines; has it two reasons?", stacklevel=1
+            )
+    assert not {name: count for name, count in counts.items() if count > MOST_LINES}, "split them"
 
 
 def test_a_folder_has_at_most_16_modules():
@@ -73,7 +84,7 @@ def test_a_class_name_stands_once():
     """Who reads a name knows the class; for what two layers have in common, each has its word."""
     homes: dict[str, list[str]] = {}
     for module in MODULES:
-        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        for node in ast.walk(TREES[module]):
             if isinstance(node, ast.ClassDef):
                 name = str(module.relative_to(SOURCE.parent))
                 homes.setdefault(node.name, []).append(f"{name}:{node.lineno}")
@@ -93,18 +104,19 @@ def test_a_module_of_the_tests_has_at_most_500_lines_too():
     assert not long, f"split {sorted(long)}"
 
 
-@MODULE
-def test_no_module_has_a_name_that_says_nothing_or_is_python_s_own(module):
-    name = module.parent.name if module.name == "__init__.py" else module.stem
-    assert name not in {"utils", "util", "helpers", "common", "misc"}
-    assert name not in sys.stdlib_module_names
+def test_no_module_has_a_name_that_says_nothing_or_is_python_s_own():
+    names = {path.parent.name if path.name == "__init__.py" else path.stem for path in MODULES}
+    assert not names & {"utils", "util", "helpers", "common", "misc"}
+    assert not names & sys.stdlib_module_names
 
 
-@MODULE
-def test_nothing_is_imported_from_the_folder(module):
-    tree = ast.parse(module.read_text(encoding="utf-8"))
-    names = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    assert not [name for name in names if name.startswith("operator.partq")]
+def test_nothing_is_imported_from_the_folder():
+    assert not [
+        name_of(module)
+        for module, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("operator.partq")
+    ]
 
 
 WALL_CLOCKS = {("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("datetime", "utcnow")}
@@ -116,19 +128,51 @@ COMPARED_WITH_REDIS = Path("partq/broker/ownership/clock.py")
 """Has a wall clock for one purpose: to doubt Redis's at the first look. Nothing counts by it."""
 
 
-@MODULE
-def test_nothing_on_the_road_of_a_message_reads_a_wall_clock(module):
+def test_nothing_on_the_road_of_a_message_reads_a_wall_clock():
     """It jumps, and each machine has another one: what is there is Redis's, or monotonic."""
+    assert not {name_of(module): read for module in MODULES if (read := wall_clocks_of(module))}
+
+
+def wall_clocks_of(module):
+    """Return what a module reads that has none to read."""
     path = module.relative_to(SOURCE.parent)
     if {path.parts[1:2], path.parts[1:3]} & TOLD_THE_TIME or path == COMPARED_WITH_REDIS:
-        return
-    tree = ast.parse(module.read_text(encoding="utf-8"))
+        return set()
     read = {
         (node.value.id, node.attr)
-        for node in ast.walk(tree)
+        for node in ast.walk(TREES[module])
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
     }
-    assert not read & WALL_CLOCKS
+    return read & WALL_CLOCKS
+
+
+NAMED = re.compile(r"/(queues|groups|members|pins|producers)/$")
+
+
+def test_names_in_paths_are_quoted():
+    """In one way: of a name with a slash or of two dots, something else would be called."""
+    found = []
+    for module, tree in TREES.items():
+        for text in (each for each in ast.walk(tree) if isinstance(each, ast.JoinedStr)):
+            for before, name in pairwise(text.values):
+                if (
+                    isinstance(before, ast.Constant)
+                    and NAMED.search(str(before.value))
+                    and isinstance(name, ast.FormattedValue)
+                    and not (
+                        isinstance(name.value, ast.Call)
+                        and isinstance(name.value.func, ast.Name)
+                        and name.value.func.id == "quoted"
+                    )
+                ):
+                    found.append(f"{name_of(module)}:{name.lineno}")
+        imported = (each for each in ast.walk(tree) if isinstance(each, ast.ImportFrom))
+        if module.name != "path_names.py" and any(
+            each.module == "urllib.parse" and "quote" in {alias.name for alias in each.names}
+            for each in imported
+        ):
+            found.append(f"{name_of(module)}: urllib.parse.quote")
+    assert not found, "partq.path_names.quoted quotes names in paths"
 
 
 def test_no_test_goes_to_a_queue_of_whoever_runs_it():
@@ -148,23 +192,76 @@ def test_operator_is_a_folder_and_never_a_package():
     assert not list((ROOT / "tests").rglob("__init__.py"))
 
 
+AT_WORK = {
+    "tests/cli/queues/test_drained.py: _work_at",
+    "tests/faults/member.py: consume",
+    "tests/faults/stage.py: renew",
+    "tests/faults/stage.py: renewing",
+    "tests/faults/traffic.py: _publish",
+}
+"""Loops that sleep between their turns because they play a member, a producer, a coordinator."""
+
+
 def test_tests_wait_with_what_partq_testing_has():
     """It has a bound, and says what it saw last; each of its like had another message."""
-    found = [
+    found = {
         f"{path.relative_to(ROOT)}: {function.name}"
-        for path in (ROOT / "tests").rglob("*.py")
-        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for folder in ("tests", "e2e")
+        for path in (ROOT / folder).rglob("*.py")
+        if "sleep(" in (text := path.read_text(encoding="utf-8"))
+        for function in ast.walk(ast.parse(text))
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
-        and {"condition", "is_so", "is_true", "fact"} & {each.arg for each in function.args.args}
-        and any(isinstance(node, ast.While) for node in ast.walk(function))
-    ]
-    assert not found, "take eventually or eventually_blocking of partq.testing"
+        and any(sleeps(node) for node in ast.walk(function) if isinstance(node, ast.While))
+    }
+    assert found == AT_WORK, "take eventually or eventually_blocking of partq.testing"
 
 
-def test_tests_mirror_the_packages():
-    folders = {path.name for path in (ROOT / "tests").iterdir() if list(path.glob("test_*.py"))}
-    packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
-    assert folders <= packages | {"examples", "faults"}
+def sleeps(loop):
+    """Say whether a loop calls a `sleep` of any module."""
+    calls = [node.func for node in ast.walk(loop) if isinstance(node, ast.Call)]
+    return any("sleep" in (getattr(each, "attr", ""), getattr(each, "id", "")) for each in calls)
+
+
+def test_tests_declare_queues_and_groups_by_queue_document_and_group_document():
+    """Their YAML stands where it is the subject."""
+    kind = re.compile("^ *kind: (PartitionedQueue|ConsumerGroup)$", re.MULTILINE)
+    found = {
+        str(path.relative_to(ROOT))
+        for folder in ("tests", "e2e")
+        for path in (ROOT / folder).rglob("*.py")
+        if kind.search(path.read_text(encoding="utf-8"))
+    }
+    assert found == {"tests/resources/test_documents.py", "tests/resources/test_resources.py"}
+
+
+WHOLE = {"examples", "faults", "kube/api_server"}
+"""Folders whose tests are of processes together, and of no room."""
+CALLS = "operator/partq/broker/api/routes"
+"""A call has the name of what it does, whose tests are where that is decided."""
+
+
+def test_tests_stand_in_the_rooms_of_what_they_test():
+    """Each folder is a room, and who has changed a module finds the tests of its name there."""
+    homes: dict[str, set[str]] = {}
+    for module in MODULES:
+        homes.setdefault(module.stem, set()).add(module.parent.relative_to(ROOT).as_posix())
+    rooms = {path.parent.relative_to(SOURCE).as_posix() for path in MODULES[:-1]}
+    lost = []
+    for test in (ROOT / "tests").rglob("test_*.py"):
+        room = test.parent.relative_to(ROOT / "tests").as_posix()
+        if room in WHOLE:
+            continue
+        here = f"operator/partq/{room}".removesuffix("/.")
+        package = "/".join(here.split("/")[:3])
+        named = {home for home in homes.get(test.stem[5:], ()) if f"{home}/".startswith(package)}
+        if room not in rooms or (named - {CALLS} and here not in named):
+            lost.append(f"{test.relative_to(ROOT)}: {sorted(named) or 'no such room'}")
+    assert not lost
+
+
+def test_what_takes_long_is_there():
+    for begin in (*conftest.SLOW, *conftest.TOGETHER):
+        assert (ROOT / begin).exists(), begin
 
 
 def test_the_public_names():

@@ -11,6 +11,9 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 WIDTH = 100
+LONGEST = 30
+"""Words of a sentence."""
+LIST_COMMAS = 5
 
 IDIOMS = {
     r"shall": "will, has to, or the plain verb",
@@ -23,8 +26,17 @@ IDIOMS = {
     r"roads?": "path",
     r"for ever": "without end",
     r"as against": "as opposed to",
+    r"(?:look|looks|looked|looking) whether": "check whether",
+    r"(?:make|makes|made) again": "created again",
+    r"(?:got |there is |has )?none of this name": "not found, or does not exist",
+    r"at the most": "at most",
+    r"in hand": "in flight, being processed, held",
+    r"(?:for|after|within) so (?:long|many)(?! as)": "for this long, after this many",
+    r"speaks? no": "does not speak",
+    r"is another's": "belongs to another",
+    r"(?<!here )(?:is|are) no (?:JSON|UTF-8|URL|text|file|object|list|dead letters?)": "is not",
     r"[Ww]hoever": "a user, a process: name it",
-    r"(?:^|(?<=[.:;|]) ?)Who (?!.*\?)": "a claimer, a reader: name who it is",
+    r"(?:^|(?<=[.:;|]) ?)Who (?![^.]*\?)": "a claimer, a reader: name who it is",
     r"(?:and|but|of|by|for|to|from|with|than|or|,) who (?:\w+s|\w+ed|has|have|is)": "the same",
 }
 """What reads as translated, and what to write. A relative clause has a noun that it belongs to."""
@@ -71,11 +83,48 @@ def idioms(text):
 
 @PAGE
 def test_sentences_are_plain(page):
-    if page.name == "conformance.md":
-        return  # it is made of the names of tests
     paragraphs = re.split(r"\n\s*\n", "\n".join(line for _, line in prose(page)))
     found = [each for text in paragraphs for each in idioms(" ".join(text.split()))]
     assert not found, f"{page.name}: {found}"
+
+
+def sentences(page):
+    """Return the sentences of a page, cut at colons and semicolons, too, without code and links."""
+    texts, text = [], []
+    for line in [*(line.strip() for _, line in prose(page)), ""]:
+        if not line or re.match(r"\||#|(?:-|\*|\d+\.) ", line):
+            texts.append(" ".join(text))
+            text = []
+        if line.startswith("|"):
+            texts += line.strip("|").split("|")
+        elif not line.startswith("#"):
+            text.append(re.sub(r"^(?:-|\*|\d+\.) ", "", line))
+    for each in texts:
+        plain = re.sub(r"`[^`]*`", "``", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", each))
+        yield from re.split(r"(?<=[.!?;:])[)\"*]*\s+", re.sub(r" \([^()]*\)", "", plain))
+
+
+@PAGE
+def test_paragraphs_begin_with_a_sentence(page):
+    """Also below a block of code, which is no subject."""
+    lines = dict(prose(page))
+    begun = [
+        number
+        for number, line in lines.items()
+        if re.match(r"(?!partq\b)[a-z]", line) and not lines.get(number - 1, "").strip()
+    ]
+    assert not begun, f"{page.name}: the lines {begun} lack the beginning of their sentence"
+
+
+@PAGE
+def test_sentences_are_short(page):
+    """A list may be longer: what has as many commas is one."""
+    long = [
+        each
+        for each in sentences(page)
+        if len(each.split()) > LONGEST and each.count(",") < LIST_COMMAS
+    ]
+    assert not long, f"{page.name}: {long}"
 
 
 @pytest.mark.parametrize(
@@ -99,35 +148,54 @@ def test_plain_sentences_are_not():
     assert idioms(text) == []
 
 
-PRODUCT = ROOT / "operator" / "partq"
-IN_CODE = ("shall", "anew", "on record", "roads?", "for ever", "as against")
-"""Of the idioms, those that are gone from docstrings and comments: the list only grows."""
-DESCRIPTIONS = {"resources/models.py", "resources/redelivery.py", "wire/calls/bodies.py"}
-"""Their docstrings are descriptions of resource kinds and of the HTTP API, which are released."""
+CODE = ("operator/partq", "examples", "scripts", "e2e", "crds", "charts", ".github", ".ci")
+COMMENT = re.compile(r"^[ \t]*(?:#|//|/?\*|--|\{\{-? */\*)?[ \t]*", re.MULTILINE)
+SOURCES = sorted(
+    path
+    for folder in CODE
+    for path in (ROOT / folder).rglob("*")
+    if path.suffix in {".py", ".lua", ".mjs", ".sh", ".yaml", ".yml", ".tpl", ".txt", ".md"}
+)
 
 
-def remarks(path):
-    """Return the docstrings and comments of a module, each with its line."""
+def literals(path):
+    """Return the texts of a Python module, each with its line: literals, docstrings, comments."""
     text = path.read_text(encoding="utf-8")
-    found = [
-        (node.lineno, str(node.value.value))
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    ]
-    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    return [*found, *((t.start[0], t.string) for t in tokens if t.type == tokenize.COMMENT)]
+    tree = ast.parse(text)
+    formatted = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
+    pieces = {id(piece) for node in formatted for piece in ast.walk(node) if piece is not node}
+    for node in formatted:
+        if id(node) not in pieces:
+            parts = [each.value if isinstance(each, ast.Constant) else "{}" for each in node.values]
+            yield node.lineno, "".join(map(str, parts))
+    for node in ast.walk(tree):
+        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if is_text and id(node) not in pieces:
+            yield node.lineno, node.value
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string.lstrip("# ")
 
 
-def test_docstrings_and_comments_have_no_such_idioms():
-    pattern = re.compile(rf"(?<![\w-])(?:{'|'.join(IN_CODE)})(?![\w-])")
+def paragraphs(path):
+    """Return the paragraphs of another file, each with its line; comments have lost their marks."""
+    plain, line = COMMENT.sub("", path.read_text(encoding="utf-8")), 1
+    for text in plain.split("\n\n"):
+        yield line, text
+        line += text.count("\n") + 2
+
+
+@pytest.mark.parametrize("folder", CODE)
+def test_texts_in_code_have_no_idioms(folder):
+    """Command output, log lines, errors, Events, descriptions, comments: people read them all."""
     found = [
-        f"{path.relative_to(PRODUCT)}:{line}: {each[0]!r}"
-        for path in sorted(PRODUCT.rglob("*.py"))
-        if str(path.relative_to(PRODUCT)) not in DESCRIPTIONS
-        for line, text in remarks(path)
-        for each in pattern.finditer(re.sub(r"`[^`]*`", "``", " ".join(text.split())))
+        f"{path.relative_to(ROOT)}:{line}: {each}"
+        for path in SOURCES
+        if path.is_relative_to(ROOT / folder)
+        for line, text in (literals if path.suffix == ".py" else paragraphs)(path)
+        for each in idioms(" ".join(text.split()))
     ]
-    assert not found, "see IDIOMS for better words"
+    assert not found, "\n".join(found)
 
 
 def anchors(page):

@@ -1,4 +1,4 @@
-"""What every cluster can do, whoever made it: the interface that tests and the demo use."""
+"""The interface that tests and the demo use, the same for every kind of cluster."""
 
 import os
 import shutil
@@ -131,7 +131,7 @@ class Cluster(ABC):
         """Return the path of `kubectl` or `helm`.
 
         Raises:
-            ClusterError: there is none.
+            ClusterError: no such program on the PATH.
         """
         if found := shutil.which(name):
             return found

@@ -59,7 +59,7 @@ def directory(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def api_server(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return a folder with etcd and kube-apiserver, which are built if there are none.
+    """Return a folder with etcd and kube-apiserver, which are built if they are missing.
 
     `KUBEBUILDER_ASSETS` names a folder that holds them, as for other projects' operators.
 
@@ -84,7 +84,7 @@ def ensure(environ: Mapping[str, str] = os.environ) -> Path:
     """Return the folder with every binary of the local cluster, and install what they call.
 
     Raises:
-        ClusterError: something could not be built or downloaded. A repeat goes on where it stopped.
+        ClusterError: something could not be built or downloaded. Repeats continue there.
     """
     debian.require()
     folder = directory(environ)

@@ -12,7 +12,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 readonly here archive=$1 work_dir=$2 bin_dir=$3
 readonly programs=("${@:4}")
 
-step() { printf '== %s\n' "$*"; } # shown to the user by whoever runs this
+step() { printf '== %s\n' "$*"; } # the program that runs this shows it to the user
 
 # The lists are kept in the work directory: the machine's own sources of packages stay as they are.
 apt() {

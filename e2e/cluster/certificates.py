@@ -12,7 +12,7 @@ _TIMEOUT_S = 30
 
 @dataclass(frozen=True)
 class Identity:
-    """Who a certificate speaks for: a name, a group, and the addresses where it serves."""
+    """The subject of a certificate: a name, a group, and the addresses where it serves."""
 
     file: str
     name: str

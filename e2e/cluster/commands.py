@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from partq.testing import eventually_blocking
+
 _TAIL_LINES = 15
 
 
@@ -83,7 +85,7 @@ def run_long(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # a group of its own: what it started is stopped with it
+            start_new_session=True,  # a separate process group: what it started is stopped with it
         )
         try:
             step = ""
@@ -110,11 +112,10 @@ def wait_for(
     Raises:
         ClusterError: it was not for `timeout_s` seconds.
     """
-    give_up_at = time.monotonic() + timeout_s
-    while not is_true():
-        if time.monotonic() > give_up_at:
-            raise ClusterError(f"{what}: not within {timeout_s:g} s")
-        time.sleep(every_s)
+    try:
+        eventually_blocking(is_true, what, timeout_s=timeout_s, interval_s=every_s)
+    except AssertionError as error:
+        raise ClusterError(str(error)) from None
 
 
 @contextmanager
@@ -144,6 +145,6 @@ def _status(process: subprocess.Popen[bytes], *, within_s: float) -> int | None:
 
 
 def _last_step(output: str) -> str:
-    """Return the last step that `output` tells of (`== step`), to end a line of progress."""
+    """Return the last step that `output` reports (`== step`), to end a line of progress."""
     steps = [line[3:] for line in output.splitlines() if line.startswith("== ")]
     return f": {steps[-1]}" if steps else ""

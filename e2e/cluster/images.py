@@ -191,7 +191,7 @@ class Builder:
         return archive
 
     def _id(self, name: str) -> str:
-        """Return the id of an image; empty if there is none of that name."""
+        """Return the id of an image; empty if no image has that name."""
         return self._buildah("images", "--quiet", "--no-trunc", name, check=False).strip()[7:]
 
     def _buildah(self, *arguments: str, check: bool = True) -> str:

@@ -25,7 +25,7 @@ def is_usable() -> bool:
 
 
 class KindCluster(Cluster):
-    """A cluster of kind with a kubeconfig of its own: the user's is left alone."""
+    """A cluster of kind with a separate kubeconfig: the user's is left alone."""
 
     def __init__(self, state: Path | None = None) -> None:
         self._state = (state or default_state().with_name("kind")).absolute()

@@ -1,4 +1,4 @@
-"""A cluster of this machine's own, without Docker: Kubernetes 1.20 in namespaces of its own."""
+"""A cluster on this machine, without Docker: Kubernetes 1.20 in separate namespaces."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The machine that the cluster runs on: network, mount and process namespaces of its own.
+"""The machine that the cluster runs on: separate network, mount and process namespaces.
 
 Nothing in it reaches the host's network, none of its mounts is seen outside, and it ends as a
 whole: when its first process is killed, the kernel ends every other process in it, pods included,
@@ -54,7 +54,7 @@ _STOP_TIMEOUT_S = 60.0
 
 
 class Machine:
-    """The namespaces and what runs in them; on record in `folder`, where any process finds them."""
+    """The namespaces and what runs in them; recorded in `folder`, where any process finds them."""
 
     def __init__(self, folder: Path, *, cgroup: str) -> None:
         self._folder = folder
@@ -65,7 +65,7 @@ class Machine:
     def start(self, address: str) -> None:
         """Make the namespaces, a network with `address` on it, and the control groups.
 
-        Whoever serves names is expected at `address` too, as `resolv.conf` in the folder says.
+        The name server is expected at `address` too, as `resolv.conf` in the folder says.
 
         Raises:
             ClusterError: the kernel or a missing program refuses.
@@ -93,14 +93,14 @@ class Machine:
             every_s=0.02,
         )
         if not self.is_running():
-            raise ClusterError("unshare failed: no namespaces of our own here; root is needed")
+            raise ClusterError("unshare failed: no separate namespaces here; root is needed")
         setup = ["sh", "-c", _SETUP, "setup", str(self._folder), address]
         run(self.enter(setup), timeout_s=30)
         for parent in _cgroup_roots():
             _make_cgroup(parent / self._cgroup)
 
     def is_running(self) -> bool:
-        """Say whether the machine that is on record runs."""
+        """Say whether the recorded machine runs."""
         return self._pid() is not None
 
     def enter(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from e2e.cluster.api_watch import Objects
 
-_NO_IP = ("", "None")  # a headless Service has no address of its own
+_NO_IP = ("", "None")  # a headless Service has no address
 
 
 def hosts(services: Objects, endpoints: Objects) -> str:

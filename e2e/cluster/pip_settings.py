@@ -1,8 +1,8 @@
 """What a build needs of this machine's pip: its settings, and what they point at.
 
-A machine may get its packages from a mirror, from folders, or through a proxy with a certificate of
-its own. pip knows all that; the build in an image does not, so it is told, and nothing of it ends
-up in the image.
+A machine may get its packages from a mirror, from folders, or through a proxy with its certificate.
+pip knows all that; the build in an image does not, so it gets these settings, and none of them
+ends up in the image.
 """
 
 import ast

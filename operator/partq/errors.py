@@ -23,7 +23,7 @@ same call can succeed later without a change by the caller. The message is for p
 thing, what was got, what was expected and what to do.
 """
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class PartqError(Exception):
@@ -95,6 +95,16 @@ class MessageTooLargeError(BadRequestError):
     """A message is above the queue's `maxMessageBytes`; nothing of its batch is stored."""
 
     code = "message_too_large"
+
+    @classmethod
+    def of(
+        cls, size_bytes: int, max_bytes: int, *, what: str = "a message", queue: str = "the queue"
+    ) -> Self:
+        """Return the error of a message of that size, encoded with its key and headers."""
+        return cls(
+            f"{what} of {size_bytes} bytes with key and headers; {queue} takes at most "
+            f"{max_bytes}: split it, or raise limits.maxMessageBytes"
+        )
 
 
 class BatchTooLargeError(BadRequestError):
@@ -280,7 +290,10 @@ class StoreFullError(QuotaExceededError):
 
 
 class UnavailableError(PartqError):
-    """The call was not carried out; nothing has changed."""
+    """The call cannot be carried out now, or nothing says whether it was.
+
+    The message says which: some calls may have had their effect although no answer came.
+    """
 
     code = "unavailable"
     is_retryable = True
@@ -334,7 +347,7 @@ class TooManyConnectionsError(UnavailableError):
 
 
 class BrokerClosingError(UnavailableError):
-    """The broker is shutting down or has lost its lease."""
+    """The broker takes no more: it is shutting down, or has as many flows as it may."""
 
     code = "broker_closing"
 
@@ -352,6 +365,11 @@ def _tree(root: type[PartqError]) -> list[type[PartqError]]:
 
 BY_CODE: dict[str, type[PartqError]] = {error.code: error for error in _tree(PartqError)}
 """Every error class by its code; `internal`, which the base has too, is InternalError."""
+
+
+def is_retryable(code: str) -> bool:
+    """Say whether the same call can succeed later; a code that is not known: not."""
+    return BY_CODE.get(code, InternalError).is_retryable
 
 
 def from_code(code: str, message: str, *, retry_after_s: float | None = None) -> PartqError:

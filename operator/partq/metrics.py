@@ -46,7 +46,7 @@ class BrokerMetrics:
         )
         self._taken_back = self._counter(
             "partq_messages_taken_back",
-            "Messages that were nacked, or in hand for too long.",
+            "Messages that were nacked, or not acknowledged in time.",
             (*scope, "group", "cause"),
         )
         self._dead_lettered = self._counter(
@@ -87,7 +87,7 @@ class BrokerMetrics:
         )
         self._parked = self._gauge(
             "partq_dead_letters_parked",
-            "1: undecodable messages wait for their queue, and deliveries go on.",
+            "1: undecodable messages wait for their queue, and deliveries continue.",
             by_group,
         )
         self._missing = self._gauge(
@@ -153,7 +153,7 @@ class BrokerMetrics:
         )
         self._certificate_refused = self._gauge(
             "partq_certificate_refused",
-            "1: the certificate's files hold what cannot be used; the one from before goes on.",
+            "1: the certificate's files hold what cannot be used; the previous one stays in use.",
             scope,
         )
 
@@ -271,7 +271,7 @@ class BrokerMetrics:
         """Set the gauges.
 
         End by partition; (lag, in flight), (dead letters waiting, whether they stop deliveries,
-        whether they wait while deliveries go on) and whether deliveries stopped at a missing
+        whether they wait while deliveries continue) and whether deliveries stopped at a missing
         message by (partition, group); flows by group.
         """
         outbox = (self._waiting, self._blocked, self._parked)

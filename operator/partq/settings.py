@@ -13,6 +13,7 @@ from typing import Annotated, Any, Protocol, Self, get_args, get_type_hints
 from urllib.parse import urlsplit
 
 from partq.core import redis_url
+from partq.core.model import DNS_LABEL, NAME_RULE
 from partq.errors import SettingsError
 
 PREFIX = "PARTQ_"
@@ -27,7 +28,7 @@ class ValueReader(Protocol):
     def is_secret(self) -> bool:
         """Whether an error must not repeat the value."""
 
-    def read(self, text: str) -> Any:
+    def read(self, text: str) -> object:
         """Return the value.
 
         Raises:
@@ -145,8 +146,7 @@ class File:
         return Path(text)
 
 
-DNS_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
-NAME = Text(DNS_LABEL, "a DNS label: 1 to 63 of a-z, 0-9 and '-', not '-' at either end")
+NAME = Text(DNS_LABEL, NAME_RULE)
 MIB = 1024 * 1024
 BUFFER = Whole(MIB, 1024 * 1024 * MIB)
 NETWORK_POLICIES = ("full", "ingress", "none")
@@ -287,7 +287,7 @@ class OperatorSettings(LoggingSettings):
     """The namespaces whose queues are served; empty: those of every namespace."""
 
     redis_url: Annotated[str | None, RedisUrl()] = field(default=None, repr=False)
-    """Where queues are stored that name no Redis of their own. None: each must name one."""
+    """Where queues are stored that name no Redis. None: each must name one."""
 
     redis_hosts: Annotated[
         str,
@@ -374,7 +374,7 @@ def _read_fields(settings: type[LoggingSettings], env: Mapping[str, str]) -> dic
     return values
 
 
-def _read(variable: str, text: str, reader: ValueReader) -> Any:
+def _read(variable: str, text: str, reader: ValueReader) -> object:
     if len(text) > MAX_VALUE_CHARS:
         raise SettingsError(
             f"{variable}: got {len(text)} characters, expected at most {MAX_VALUE_CHARS}"

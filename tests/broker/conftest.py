@@ -11,21 +11,26 @@ from typing import Any, Self
 import pytest
 from aiohttp import ClientSession, web
 
-from partq.broker.app import make_app, make_runner
+from partq.broker.api.app import make_app, make_runner
+from partq.broker.api.app_keys import GUARD
+from partq.broker.api.auth import Tokens
 from partq.broker.broker import Broker
-from partq.broker.peers import open_session
-from partq.broker.server.app_keys import GUARD
-from partq.broker.server.auth import Tokens
+from partq.broker.peers.peer_client import PeerClient
 from partq.core.layout import Layout
 from partq.core.model import MemberId, PartitionId
 from partq.embedded.provision import provision
-from partq.resources import Resources, parse_resources
+from partq.resources import (
+    Resources,
+    group_document,
+    queue_document,
+    resources_of,
+)
 from partq.settings import BrokerSettings
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.members import Members
 from partq.testing import eventually, frame_peers
-from partq.testing.frame_peers import FlowPeer, Peer, ProducerPeer
+from partq.testing.frame_peers import FlowPeer, Peer, PeerKind, ProducerPeer
 from partq.testing.redis_server import RedisServer
 from partq.wire import frames
 from tests.broker.contract import check_answer
@@ -38,19 +43,7 @@ WAIT_S, TOKENS_GAP_S = 60.0, 0.05
 LEASE_S = 10.0
 """Long enough for a machine that is busy, short enough for the few tests that wait for its end."""
 
-YAML = """
-apiVersion: partq.dev/v1alpha1
-kind: PartitionedQueue
-metadata: {name: orders}
-spec:
-  partitions: 4
-  limits: {maxMessageBytes: 4096, maxUnackedPerFlow: 1000}
----
-apiVersion: partq.dev/v1alpha1
-kind: ConsumerGroup
-metadata: {name: workers}
-spec: {queue: orders}
-"""
+LIMITS = {"maxMessageBytes": 4096, "maxUnackedPerFlow": 1000}
 
 
 class RunningBroker:
@@ -60,10 +53,10 @@ class RunningBroker:
         self.settings = settings
         self.clock = clock
         self.store = store
-        self.flows: list[FlowPeer] = []
+        self.opened: list[Peer] = []
 
     async def start(self) -> Self:
-        self.peers = open_session()
+        self.peers = PeerClient()
         listening = socket.create_server(("127.0.0.1", 0))  # the broker has to know its URL
         self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         self.broker = Broker(self.settings, self.store, url=self.url, clock=self.clock)
@@ -80,8 +73,8 @@ class RunningBroker:
         return self
 
     async def stop(self) -> None:
-        for flow in self.flows:
-            await flow.close()
+        for peer in self.opened:
+            await peer.close()
         await self.session.close()
         await self.broker.close()
         await self.runner.cleanup()
@@ -150,14 +143,23 @@ def make_batch(values: Sequence[str], partition: int = 0) -> bytes:
 
 
 async def connect(running: RunningBroker, path: str, token: str) -> Peer:
-    return await frame_peers.connect(running.session, running.url + path, token, kind=Peer)
+    return await connect_as(Peer, running, path, token)
+
+
+async def connect_as(
+    kind: type[PeerKind], running: RunningBroker, path: str, token: str, **options: Any
+) -> PeerKind:
+    """Open a WebSocket, which is closed at the end of the test."""
+    url = running.url + path
+    peer = await frame_peers.connect(running.session, url, token, kind=kind, **options)
+    running.opened.append(peer)
+    return peer
 
 
 async def open_producer(running: RunningBroker, producer: str = "p") -> ProducerPeer:
     """Open a producer's connection."""
-    url = f"{running.url}/v1/queues/orders/publish"
-    session = running.session
-    peer = await frame_peers.connect(session, url, PRODUCE, kind=ProducerPeer, layout=LAYOUT)
+    path = "/v1/queues/orders/publish"
+    peer = await connect_as(ProducerPeer, running, path, PRODUCE, layout=LAYOUT)
     await peer.send(frames.ProducerHello(producer))
     await peer.expect(frames.ProducerWelcome)
     return peer
@@ -165,10 +167,8 @@ async def open_producer(running: RunningBroker, producer: str = "p") -> Producer
 
 async def connect_flow(running: RunningBroker) -> FlowPeer:
     """Open the connection of a flow that is not bound yet."""
-    url = f"{running.url}/v1/queues/orders/groups/workers/flow"
-    peer = await frame_peers.connect(running.session, url, CONSUME, kind=FlowPeer)
-    running.flows.append(peer)
-    return peer
+    path = "/v1/queues/orders/groups/workers/flow"
+    return await connect_as(FlowPeer, running, path, CONSUME)
 
 
 async def open_flow(
@@ -244,6 +244,17 @@ class Scene:
         await self.source.expect(frames.Paused)
         return handoff
 
+    async def trim(self) -> int:
+        """Publish and take some more, until the first messages are trimmed; return what is left."""
+        for value in "defg":
+            await self.producer.publish(value)
+        await self.source.take(4)
+
+        async def trimmed() -> int:
+            return (await self.running.broker.partitions.read(PartitionId(1, 0))).trimmed
+
+        return await eventually(trimmed, "something is trimmed")
+
     async def target(self) -> FlowPeer:
         return await open_flow(self.running, "n", "j")
 
@@ -280,10 +291,16 @@ def tokens_file(tmp_path: Path) -> Path:
     return path
 
 
+def queue_and_group(*more: dict[str, Any], **spec: Any) -> Resources:
+    """Declare a queue of four partitions and one group; `spec`: what is different of the queue."""
+    queue = queue_document("orders", **{"partitions": 4, "limits": LIMITS, **spec})
+    return resources_of(queue, group_document("workers", "orders"), *more)
+
+
 @pytest.fixture
 def resources() -> Resources:
     """One queue of four partitions, one group."""
-    return parse_resources(YAML)
+    return queue_and_group()
 
 
 @pytest.fixture
@@ -349,6 +366,14 @@ async def running(start_broker: StartBroker) -> RunningBroker:
     broker = await start_broker()
     await broker.claim_all()
     return broker
+
+
+@pytest.fixture
+async def producer(running: RunningBroker) -> AsyncIterator[ProducerPeer]:
+    """A producer's connection to it."""
+    peer = await open_producer(running)
+    yield peer
+    await peer.close()
 
 
 @pytest.fixture

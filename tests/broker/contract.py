@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 from aiohttp import ClientResponse
 
-from partq.broker.app import CALLS_OF_ALL
-from partq.broker.server.endpoints import Binary, Call, CallTable, PlainText, WebSocket
-from partq.broker.server.openapi import describe
+from partq.broker.api.app import CALLS_OF_ALL
+from partq.broker.api.endpoints import Binary, Call, CallTable, PlainText, WebSocket
+from partq.broker.api.openapi import describe
 from partq.wire.calls.answers import Refusal
 
 TABLE = CallTable(CALLS_OF_ALL)

@@ -12,9 +12,11 @@ from click.testing import CliRunner
 from partq.cli import interrupts
 from partq.cli.commands import COMMANDS, cli
 from partq.cli.main import LABORATORY
+from partq.core.model import NAME_RULE
 from partq.errors import BadRequestError, SettingsError, UnavailableError
 
 URL = ["--url", "http://127.0.0.1:1"]
+CONSUME = ("consume", *URL, "--token", "t")
 
 
 def run(*arguments, **options):
@@ -183,8 +185,13 @@ def test_unknown_command():
         (["status", *URL], "--url is given without --queue (PARTQ_QUEUE)"),
         (["status", *URL, "--queue", "q"], "--url is given without --token (PARTQ_TOKEN)"),
         (["consume", *URL, "--queue", "q", "--token", "t"], "--group is not given"),
+        ([*CONSUME, "--queue", "Q!"], f"--queue: got 'Q!', expected {NAME_RULE}"),
+        ([*CONSUME, "--queue", "q", "--group", "g."], f"--group: got 'g.', expected {NAME_RULE}"),
         (["status", "--url", "host", "--queue", "q", "--token", "t"], "url 'host': expected"),
-        (["publish", "--input", "/dev/null", "x"], "--input goes with neither VALUES nor --key"),
+        (
+            ["publish", "--input", "/dev/null", "x"],
+            "--input cannot be combined with VALUES or --key",
+        ),
         (["consume", "--count", "0"], "0 is not in the range x>=1"),
         (["dev", "up", "-f", "/no/such/file"], "File '/no/such/file' does not exist"),
         (["broker"], "PARTQ_QUEUE is not set; BrokerSettings needs it"),

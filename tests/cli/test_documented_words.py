@@ -3,8 +3,11 @@
 import re
 from pathlib import Path
 
+import msgspec
+
 from partq.cli.queues.groups import row
 from partq.core.group.explain import WaitsFor
+from partq.wire.calls.status import GroupStatus
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
 
@@ -19,6 +22,5 @@ def test_all_that_a_partition_waits_for_is_told():
 
 
 def test_all_that_is_told_of_a_group_is_named():
-    group = {"type": "Partitioned", "lag": 0, "lag_ms": 0}
-    told = row("workers", {**group, "members": [], "partitions": {}, "handoffs": []})
-    assert told.keys() - set(re.findall(r"`(\w+)`", section("groups"))) == set()
+    told = row("workers", GroupStatus("Partitioned", 0, 0, [], {}, [], []))
+    assert set(msgspec.to_builtins(told)) - set(re.findall(r"`(\w+)`", section("groups"))) == set()

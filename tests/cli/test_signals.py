@@ -18,7 +18,7 @@ from tests.cli.processes import started
 TIMEOUT_S = 120.0
 NUDGE_S = 1.0
 EXCUSED = (
-    "has stood still for", "goes on after", "it is tried until one succeeds", "serves again",
+    "has stood still for", "continues after", "it is tried until one succeeds", "serves again",
 )  # fmt: skip
 """What a command notes of a process that stands still: itself, or a broker or a coordinator."""
 STARTING = """

@@ -9,8 +9,10 @@ from aiohttp import ClientTimeout, WSMsgType, web
 
 from partq.client.transport import broker_connection, session
 from partq.core.model import PartitionId
+from partq.testing.local_broker import LocalBroker
 from partq.wire import batch, frames
 from tests.client.member import LEASE_MS, Member
+from tests.even_shares import even_shares
 
 WAIT_S = 60.0
 
@@ -253,3 +255,11 @@ async def member(peer: Peer) -> AsyncIterator[Member]:
     member = Member(peer)
     async with member.consumer:
         yield member
+
+
+@pytest.fixture
+async def brokers():
+    """Two real ones that own four partitions each."""
+    async with LocalBroker(queue="orders", partitions=8, broker_count=2) as local:
+        await even_shares(local.queue)
+        yield local

@@ -3,6 +3,7 @@
 import asyncio
 
 from partq import Consumer, PartitionId
+from partq.testing import eventually
 from partq.wire import frames
 
 P0, P1 = PartitionId(1, 0), PartitionId(1, 1)
@@ -37,11 +38,8 @@ class Member:
             return await anext(self.consumer)
 
     async def has_been_told(self, count):
-        async with asyncio.timeout(WAIT_S):
-            while True:
-                if len(self.told) >= count:
-                    return self.told
-                await asyncio.sleep(0.001)
+        await eventually(lambda: len(self.told) >= count, f"{count} calls of the application")
+        return self.told
 
 
 def assigned(token=(5, 9), *, partition=0, cursor=0):

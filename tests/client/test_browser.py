@@ -3,7 +3,9 @@
 import pytest
 
 from partq import BadRequestError, Browser, PartitionId, UnavailableError
+from partq.client.transport.answers import read
 from partq.errors import InternalError
+from partq.testing import eventually
 
 P0, P1 = PartitionId(1, 0), PartitionId(1, 1)
 
@@ -34,9 +36,11 @@ def browser(monkeypatch):
         left = list(answers)
         browser.asked = []
 
-        async def ask(method, path, body=None):
+        async def ask(method, path, kind, body=None):
+            if path != "/browse" and body["number"] == 0:  # asks for a number, and changes nothing
+                return read(path, {"partitions": {"1.0": {"number": 100}}}, kind)
             browser.asked.append((method, path, body))
-            return left.pop(0) if path == "/browse" else {"partitions": {}}
+            return read(path, left.pop(0) if path == "/browse" else {"partitions": {}}, kind)
 
         monkeypatch.setattr(browser._session, "ask", ask)
         return browser
@@ -82,7 +86,7 @@ async def test_it_does_not_wait_for_ever(browser):
     async with reader:
         messages = reader.messages()
         assert (await anext(messages)).offset == 0
-        with pytest.raises(UnavailableError, match=r"1 partitions cannot be shown.*1\.1: gone"):
+        with pytest.raises(UnavailableError, match=r"1 partition cannot be shown.*1\.1: gone"):
             await anext(messages)
     assert reader.next[P0] == 1, "nothing is passed over"
 
@@ -94,11 +98,45 @@ async def test_a_pin_keeps_what_lies_ahead_and_goes_with_its_reader(browser):
     calls = [(method, path, (body or {}).get("offsets")) for method, path, body in reader.asked]
     assert calls == [
         ("POST", "/browse", {}),
-        ("PUT", "/pins/me", {"1.0": 1, "1.1": 0}),
+        ("PUT", "/pins/me", {"1.0": 0, "1.1": 0}),
         ("POST", "/browse", {"1.0": 1, "1.1": 0}),
+        ("PUT", "/pins/me", {"1.0": 1, "1.1": 0}),
         ("PUT", "/pins/me", {"1.0": 2, "1.1": 0}),
         ("DELETE", "/pins/me", None),
     ]
+    numbers = [body["number"] for _, path, body in reader.asked if path == "/pins/me"]
+    assert numbers == sorted(set(numbers)), "one that arrives late is below the others"
+
+
+async def test_a_loop_that_is_left_continues_behind_the_last_message_it_was_given(browser):
+    """The rest of a page that was fetched lies ahead still, and the pin keeps it."""
+    first = {**page(4, 5, 6), "next": {"1.0": 7, "1.1": 2}}
+    first["messages"].insert(1, message(1, partition="1.1"))
+    reader = browser(first, page(5, why="end"), pin="me")
+    async with reader:
+        async for each in reader.messages():
+            assert (each.partition, each.offset) == (P0, 4)
+            break
+        assert reader.next == {P0: 5, P1: 1}
+        pins = [body["offsets"] for method, _, body in reader.asked if method == "PUT"]
+        assert pins == [{"1.0": 4, "1.1": 1}], "one call for a page"
+        assert await shown(reader, offsets=reader.next) == [5]
+    asked = [body["offsets"] for _, path, body in reader.asked if path == "/browse"]
+    assert asked[1] == {"1.0": 5, "1.1": 1}
+
+
+async def test_a_pin_is_renewed_behind_the_last_message_that_was_given(browser, monkeypatch):
+    monkeypatch.setattr("partq.client.browser.PIN_RENEW_S", 0)
+    reader = browser(page(0, 1, 2, why="end"), pin="me")
+    async with reader:
+        messages = reader.messages()
+        await anext(messages)
+        await anext(messages)
+
+        def renewed():
+            return {"1.0": 2, "1.1": 0} in [body["offsets"] for *_, body in reader.asked]
+
+        await eventually(renewed, "a renewal of what lies ahead")
 
 
 async def test_what_cannot_be_read_says_so_in_its_place(browser):
@@ -113,6 +151,16 @@ async def test_what_cannot_be_read_says_so_in_its_place(browser):
     assert (good.message.key, good.message.value, good.error) == ("k", b"0", "")
     assert (bad.offset, bad.message, bad.error) == (1, None, "cut off")
     assert binary.message.value == b"\xff"
+
+
+@pytest.mark.parametrize("text", ["/w=", "/w=!=", "/w==x", " /w==", "ä"])
+async def test_a_value_that_is_not_base64_is_no_answer(browser, text):
+    """What is not of its alphabet is not passed over: the value would be another one."""
+    bare = {name: value for name, value in message(0).items() if name != "value"}
+    reader = browser({**page(why="end"), "messages": [{**bare, "value_base64": text}]})
+    async with reader:
+        with pytest.raises(InternalError, match="unusable"):
+            await shown(reader)
 
 
 async def test_what_makes_no_sense_is_refused(browser):

@@ -1,20 +1,25 @@
 """Clients that are started before their queue is there, and what ends the waiting."""
 
 import asyncio
+import logging
 import os
 import signal
 
 import pytest
 
 from partq import (
+    Browser,
     Consumer,
     ForbiddenError,
+    LogReader,
     Producer,
     UnauthorizedError,
     UnavailableError,
     UnknownGroupError,
     UnknownQueueError,
 )
+from partq.client.audit_reader import AuditReader
+from partq.testing import eventually
 
 WAIT_S = 60.0
 NOBODY = "http://127.0.0.1:9"
@@ -29,10 +34,7 @@ def producer_of(url, **settings):
 
 
 async def it_says_something(caplog):
-    while True:
-        if caplog.messages:
-            return
-        await asyncio.sleep(0.001)
+    await eventually(lambda: caplog.messages, "a line of the log")
 
 
 @pytest.fixture(params=[consumer_of, producer_of], ids=["consumer", "producer"])
@@ -136,3 +138,13 @@ async def test_a_waiting_that_is_cancelled_leaves_nothing_behind(caplog):
     with pytest.raises(asyncio.CancelledError):
         await entering
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize("kind", [Browser, LogReader, AuditReader])
+async def test_a_reader_with_the_right_token_enters_without_a_line_of_the_log(
+    brokers, caplog, kind
+):
+    caplog.set_level(logging.INFO, "partq.client")
+    async with kind(brokers.url, queue="orders", token=brokers.tokens.admin):
+        pass
+    assert caplog.messages == []

@@ -26,6 +26,7 @@ from partq import (
 from partq.client.audit_reader import AuditReader
 from partq.client.produce.batch_producer import BatchProducer
 from partq.client.produce.batching import ReadyBatch
+from partq.core.model import NAME_RULE
 from partq.testing.local_broker import LocalBroker
 from partq.wire import frames
 from tests.client.member import WAIT_S, Member, bound
@@ -190,6 +191,7 @@ def test_a_url_that_is_no_text_is_refused(client_of):
         ({"namespace": 5}, "namespace: got int, expected text"),
         ({"connect_timeout_s": "30"}, "connect_timeout_s: got str, expected a number"),
         ({"connect_timeout_s": -1}, "connect_timeout_s: got -1, expected 0 to"),
+        ({"namespace": "a.b"}, f"namespace: got 'a.b', expected {NAME_RULE}"),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_refused_by_its_name(client_of, settings, words):
@@ -202,6 +204,8 @@ def test_a_setting_that_cannot_be_used_is_refused_by_its_name(client_of, setting
     ("settings", "words"),
     [
         ({"group": None}, "group: got NoneType, expected text"),
+        ({"group": "Workers!"}, f"group: got 'Workers!', expected {NAME_RULE}"),
+        ({"queue": "Orders!"}, f"queue: got 'Orders!', expected {NAME_RULE}"),
         ({"member": 5}, "member: got int, expected text"),
         ({"credit": "10"}, "credit: got str, expected a whole number"),
         ({"leave_timeout_s": -1}, "leave_timeout_s: got -1, expected 0 to"),
@@ -217,6 +221,8 @@ def test_a_setting_of_a_consumer_is_refused_by_its_name(settings, words):
     ("settings", "words"),
     [
         ({"queue": None}, "queue: got NoneType, expected text"),
+        ({"queue": ""}, "queue: got '', expected a name"),
+        ({"queue": "o" * 64}, f"queue: got 'o+', expected {NAME_RULE}"),
         ({"linger_ms": "5"}, "linger_ms: got str, expected a number"),
         ({"producer_id": 5}, "producer_id: got int, expected text"),
     ],
@@ -224,6 +230,12 @@ def test_a_setting_of_a_consumer_is_refused_by_its_name(settings, words):
 def test_a_setting_of_a_producer_is_refused_by_its_name(settings, words):
     with pytest.raises(SettingsError, match=words):
         Producer(NOBODY, **{"queue": "orders", **settings})
+
+
+@pytest.mark.parametrize("kind", [Browser, LogReader, AuditReader])
+def test_what_no_queue_can_be_called_is_not_asked_for(kind):
+    with pytest.raises(SettingsError, match=f"queue: got 'Orders!', expected {NAME_RULE}"):
+        kind(NOBODY, queue="Orders!")
 
 
 async def test_a_timedelta_is_no_delay(peer, member, stored_batch):
@@ -235,6 +247,22 @@ async def test_a_timedelta_is_no_delay(peer, member, stored_batch):
         await member.consumer.nack(message, delay_s=timedelta(seconds=5))
 
 
+async def test_a_word_is_no_flag(peer, member, stored_batch):
+    """ "no" would count as true."""
+    flow = await bound(peer, stored_batch, b"a", b"b")
+    message = await member.next()
+    for name in ("ack", "ack_cumulative"):
+        with pytest.raises(TypeError, match=f"{name}: confirmed: got 'no', expected True or False"):
+            await getattr(member.consumer, name)(message, confirmed="no")
+    with pytest.raises(TypeError, match="run: in_thread: got 'no', expected True or False"):
+        await member.consumer.run(lambda _: None, in_thread="no")
+    await member.consumer.ack(await member.next())
+    first = await flow.next(frames.Ack)
+    assert first.ranges == [(1, 2)], "and no ack of the message before it"
+    await flow.send(frames.AckConfirmed(first.request))
+    await member.consumer.flush()
+
+
 async def test_a_message_has_no_nack_in_milliseconds(peer, member, stored_batch):
     await bound(peer, stored_batch, b"a")
     assert not hasattr(await member.next(), "nack")
@@ -243,7 +271,7 @@ async def test_a_message_has_no_nack_in_milliseconds(peer, member, stored_batch)
 async def test_waiting_for_a_broker_goes_on_to_the_end(peer, client_of, monkeypatch):
     """The last try is made as the time is up: a pause before it is cut short, not left out."""
     monkeypatch.setattr("partq.client.transport.session.FIRST_VIEW_BACKOFF_S", 3600.0)
-    monkeypatch.setattr("partq.client.transport.liveness.random.uniform", lambda low, high: 3600.0)
+    monkeypatch.setattr("partq.aio.random.uniform", lambda low, high: 3600.0)
     peer.refusal = (503, "store_unavailable")
     async with asyncio.timeout(WAIT_S):
         entering = asyncio.create_task(client_of(peer.url, connect_timeout_s=0.3).__aenter__())
@@ -299,7 +327,7 @@ async def test_positions_say_how_many_and_where(peer):
     partition = PartitionId(1, frame.partition)
     assert isinstance(positions, Positions)
     assert list(positions) == [Position(partition, 7)]
-    assert repr(positions) == f"Positions(1 messages in partitions {partition})"
+    assert repr(positions) == f"Positions(1 message in partitions {partition})"
 
 
 def test_what_a_test_needs_is_named_when_it_is_missing():

@@ -3,22 +3,11 @@
 import asyncio
 from collections import Counter
 
-import pytest
-
 from partq import Cause, Consumer, FencedError, Message, Producer
-from partq.testing.local_broker import LocalBroker
-from tests.even_shares import even_shares
 
 KEYS = 40
 PER_KEY = 100
 WAIT_S = 60.0
-
-
-@pytest.fixture
-async def brokers():
-    async with LocalBroker(queue="orders", partitions=8, broker_count=2) as local:
-        await even_shares(local.queue)
-        yield local
 
 
 class Reading:

@@ -13,10 +13,10 @@ from partq.coordinator.ports import (
     StorePorts,
 )
 from partq.coordinator.provision import provision
+from partq.core.group.records import RecordedMoves
 from partq.core.layout import Layout
 from partq.core.model import BrokerId, PartitionId
-from partq.core.records import Journal
-from partq.errors import UnknownQueueError
+from partq.errors import StoreUnavailableError, UnknownQueueError
 from partq.store.keys import Keys
 from partq.store.records.layouts import Layouts
 from partq.store.records.partitions import Partitions
@@ -45,11 +45,13 @@ class FakeStore:
         self.queue = SimpleNamespace(
             spec={"brokers": {"replicas": 2}}, groups=(GROUP,), resource_generation=1
         )
+        self.silent = set()
+        """Groups whose node of a Redis Cluster does not answer."""
         self.groups = {GROUP: SimpleNamespace(spec={}, groups=(), born=1)}
         self.cursors = {}
         self.leases, self.owners = {}, {}
         self.members, self.assignment, self.handoffs = {}, {}, {}
-        self.heirs, self.fail_pairs = {}, None
+        self.replacements, self.fail_pairs = {}, None
         self.refused = {}
         self.rebalances = []
         self.past, self.waiting = {}, {}
@@ -66,6 +68,7 @@ class FakeStore:
                 read=self._read_layout,
                 read_config=self._read_config,
                 read_group_config=self._read_group_config,
+                read_reachable_groups=self._read_reachable_groups,
             ),
             partitions=port(
                 "create", "fence_groups", "read_many", "add_group", "births", "remove_group"
@@ -82,7 +85,7 @@ class FakeStore:
             rebalances=SimpleNamespace(
                 read=self._read_rebalances,
                 write=self._write_rebalances,
-                **vars(port("read_journal", "write_journal")),
+                **vars(port("read_moves", "write_moves")),
             ),
             terms=SimpleNamespace(begin=self._begin_term),
             events=port("wait"),
@@ -101,7 +104,12 @@ class FakeStore:
         return self.queue
 
     async def _read_group_config(self, group):
+        if group in self.silent:
+            raise StoreUnavailableError("no answer")
         return self.groups.get(group)
+
+    async def _read_reachable_groups(self, groups):
+        return {group: self.groups.get(group) for group in groups if group not in self.silent}
 
     async def _create(self, partition):
         self.cursors.setdefault(partition, set())
@@ -133,7 +141,7 @@ class FakeStore:
         now_ms = self.now_ms()
         return SimpleNamespace(
             members=dict(self.members),
-            heirs=dict(self.heirs),
+            replacements=dict(self.replacements),
             refused=dict(self.refused),
             now_ms=now_ms,
         )
@@ -153,11 +161,11 @@ class FakeStore:
     async def _clear_lost(self, group, member):
         self.members[member].lost_at_ms = None
 
-    async def _pair(self, group, member, heir):
+    async def _pair(self, group, member, replacement):
         if self.fail_pairs:
             raise self.fail_pairs
-        self.heirs[member] = heir
-        self.journal.append(("pair", member, heir))
+        self.replacements[member] = replacement
+        self.journal.append(("pair", member, replacement))
 
     async def _write_refusals(self, group, refused, over):
         self.refused |= refused
@@ -165,7 +173,7 @@ class FakeStore:
             self.refused.pop(member, None)
 
     async def _unpair(self, group, member):
-        self.heirs.pop(member, None)
+        self.replacements.pop(member, None)
 
     async def _read_assignment(self, group):
         return dict(self.assignment)
@@ -198,10 +206,10 @@ class FakeStore:
     async def _write_rebalances(self, group, rebalances):
         self.rebalances = list(rebalances)
 
-    async def _read_journal(self, group):
-        return Journal(past=dict(self.past), waiting=dict(self.waiting))
+    async def _read_moves(self, group):
+        return RecordedMoves(past=dict(self.past), waiting=dict(self.waiting))
 
-    async def _write_journal(self, group, past, waiting):
+    async def _write_moves(self, group, past, waiting):
         self.past |= past
         self.waiting = self.waiting if waiting is None else dict(waiting)
 
@@ -244,6 +252,14 @@ class System:
         """Put members on record, one per partition."""
         for record, member in zip(self.brokers.records.values(), members, strict=True):
             record.member = member
+
+    def begin(self, owners, *, bound, leaving="", in_flight=0):
+        """Give each partition its member, with so much in flight, and bind members; some leave."""
+        self.own(*owners)
+        for record in self.brokers.records.values():
+            record.in_flight = in_flight
+        for member in bound:
+            self.brokers.bind(member, leaving=member in leaving)
 
     def said(self, kind):
         """Return what was done of one kind, without the rest of the journal."""

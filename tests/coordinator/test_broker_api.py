@@ -7,7 +7,7 @@ from aiohttp import ClientSession, web
 
 from partq.coordinator import broker_api
 from partq.coordinator.broker_api import HttpBrokerAdmin
-from partq.coordinator.states import StateReader
+from partq.coordinator.state_reader import StateReader
 from partq.core.group.handoff import Attempt, Commit, Pause
 from partq.core.group.moves import Forced
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId

@@ -2,8 +2,8 @@
 
 import pytest
 
+from partq.core.group.records import HandoffRecord
 from partq.core.model import PartitionId
-from partq.core.records import HandoffRecord
 from partq.testing import eventually
 from tests.coordinator.timing import looks
 
@@ -15,11 +15,7 @@ P0 = PartitionId(1, 0)
 @JUMPS_S
 async def test_a_drain_lasts_as_long_as_it_would_have(system, jump_s):
     system.clock.stop()
-    system.own("a", "a", "b", "b")
-    for record in system.brokers.records.values():
-        record.in_flight = 1
-    system.brokers.bind("a")
-    system.brokers.bind("b", leaving=True)
+    system.begin("aabb", bound="ab", leaving="b", in_flight=1)
     async with system.running():
         await eventually(lambda: {index for index, _ in system.said("drain")} == {2, 3})
         system.store.ahead_s += jump_s
@@ -36,9 +32,7 @@ async def test_a_drain_lasts_as_long_as_it_would_have(system, jump_s):
 async def test_a_drain_that_goes_on_after_the_clock_was_set_back_lasts_once(system):
     """The next coordinator finds a deadline of an hour ahead: it waits as long as is configured."""
     system.clock.stop()
-    system.own("a", "a", "a", "a")
-    system.brokers.bind("a")
-    system.brokers.bind("b")
+    system.begin("aaaa", bound="ab")
     record = system.brokers.records[P0]
     record.pause, record.in_flight = 41, 1
     system.store.attempt = 41

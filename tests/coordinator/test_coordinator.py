@@ -2,8 +2,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from partq.core.group.records import HandoffRecord
 from partq.core.model import PartitionId
-from partq.core.records import HandoffRecord
 from partq.errors import FencedError
 from partq.testing import eventually
 from tests.coordinator.timing import looks
@@ -54,10 +54,8 @@ async def test_it_looks_again_when_the_delay_is_over_and_no_later(system, lost_s
 
 
 @pytest.mark.req("SOL-27", "HND-01")
-async def test_a_handoff_is_on_record_before_its_first_call_and_until_it_is_copied(system):
-    system.own("a", "a", "a", "a")
-    system.brokers.bind("a")
-    system.brokers.bind("b")
+async def test_a_handoff_is_recorded_before_its_first_call_and_until_it_is_copied(system):
+    system.begin("aaaa", bound="ab")
     async with system.running():
         await eventually(lambda: len(system.said("remove")) == 2)
     (moved, _), (other, _) = system.said("record")
@@ -75,9 +73,7 @@ async def test_a_handoff_is_on_record_before_its_first_call_and_until_it_is_copi
 
 
 async def test_a_rebalance_is_kept_with_its_cost(system):
-    system.own("a", "a", "a", "a")
-    system.brokers.bind("a")
-    system.brokers.bind("b")
+    system.begin("aaaa", bound="ab")
     async with system.running():
         await eventually(lambda: system.store.rebalances)
     (rebalance,) = system.store.rebalances
@@ -121,9 +117,7 @@ async def test_no_plan_before_every_living_broker_was_seen_once(system):
 
 @pytest.mark.req("SOL-37", "SOL-U03")
 async def test_a_lost_member_gets_everything_back_in_time(system):
-    system.own("a", "a", "b", "b")
-    system.brokers.bind("a")
-    system.brokers.bind("b")
+    system.begin("aabb", bound="ab")
     async with system.running():
         await eventually(lambda: len(system.store.members) == 2)
         system.brokers.lose("b", age_s=1.0)
@@ -154,11 +148,7 @@ async def test_past_the_delay_the_partitions_of_a_lost_member_are_taken(system):
 
 @pytest.mark.req("HND-11", "HND-20")
 async def test_a_drain_that_takes_too_long_is_cut(system):
-    system.own("a", "a", "b", "b")
-    for record in system.brokers.records.values():
-        record.in_flight = 1
-    system.brokers.bind("a")
-    system.brokers.bind("b", leaving=True)
+    system.begin("aabb", bound="ab", leaving="b", in_flight=1)
     async with system.running():
         await eventually(lambda: len(system.said("drain")) >= 4)
         assert system.said("committed") == []
@@ -172,11 +162,7 @@ async def test_without_time_to_drain_nothing_is_waited_for(system):
     """maxHandoffSeconds is 0: the source is paused, and cut off with what it has in hand."""
     system.clock.stop()
     system.store.groups[GROUP].spec["rebalance"] = {"maxHandoffSeconds": 0}
-    system.own("a", "a", "b", "b")
-    for record in system.brokers.records.values():
-        record.in_flight = 1
-    system.brokers.bind("a")
-    system.brokers.bind("b", leaving=True)
+    system.begin("aabb", bound="ab", leaving="b", in_flight=1)
     async with system.running():
         await eventually(lambda: len(system.said("committed")) == 2)
     assert len({index for index, _ in system.said("pause")}) == 2
@@ -196,11 +182,7 @@ async def test_without_a_delay_a_lost_member_is_not_waited_for(system):
 
 
 async def test_a_source_that_is_lost_while_it_drains_is_not_waited_for(system):
-    system.own("a", "a", "b", "b")
-    for record in system.brokers.records.values():
-        record.in_flight = 1
-    system.brokers.bind("a")
-    system.brokers.bind("b", leaving=True)
+    system.begin("aabb", bound="ab", leaving="b", in_flight=1)
     async with system.running():
         await eventually(lambda: len(system.said("drain")) >= 2)
         system.brokers.lose("b")
@@ -210,11 +192,7 @@ async def test_a_source_that_is_lost_while_it_drains_is_not_waited_for(system):
 
 @pytest.mark.req("FAIL-08")
 async def test_a_target_that_is_lost_lets_the_source_go_on(system):
-    system.own("a", "a", "a", "a")
-    for record in system.brokers.records.values():
-        record.in_flight = 1
-    system.brokers.bind("a")
-    system.brokers.bind("b")
+    system.begin("aaaa", bound="ab", in_flight=1)
     async with system.running():
         await eventually(lambda: len({index for index, _ in system.said("drain")}) == 2)
         system.brokers.lose("b")
@@ -224,9 +202,7 @@ async def test_a_target_that_is_lost_lets_the_source_go_on(system):
 
 
 async def test_a_commit_whose_answer_is_lost_happens_once(system):
-    system.own("a", "a", "a", "a")
-    system.brokers.bind("a")
-    system.brokers.bind("b")
+    system.begin("aaaa", bound="ab")
     system.brokers.deaf.add("commit")
     async with system.running():
         await eventually(lambda: len(system.said("remove")) == 2)
@@ -238,9 +214,7 @@ async def test_a_commit_whose_answer_is_lost_happens_once(system):
 
 async def test_the_next_coordinator_goes_on_with_the_same_attempt(system):
     """The recorded pause is still in force: the drain goes on, and its deadline too."""
-    system.own("a", "a", "a", "a")
-    system.brokers.bind("a")
-    system.brokers.bind("b")
+    system.begin("aaaa", bound="ab")
     record = system.brokers.records[P0]
     record.pause, record.in_flight = 41, 1
     system.store.attempt = 41
@@ -255,9 +229,7 @@ async def test_the_next_coordinator_goes_on_with_the_same_attempt(system):
 
 
 async def test_the_next_coordinator_draws_a_new_attempt_when_the_pause_has_lapsed(system):
-    system.own("a", "a", "a", "a")
-    system.brokers.bind("a")
-    system.brokers.bind("b")
+    system.begin("aaaa", bound="ab")
     system.brokers.records[P0].closed = 41
     system.store.attempt = 41
     system.store.handoffs[P0] = HandoffRecord("a", "b", 41, "Draining", 1)
@@ -270,11 +242,7 @@ async def test_the_next_coordinator_draws_a_new_attempt_when_the_pause_has_lapse
 @pytest.mark.req("HND-01")
 async def test_the_record_of_a_new_attempt_outlives_that_of_the_last_one(system):
     """What is planned again in the look that finds the last attempt over stays on record."""
-    system.own("a", "a", "a", "a")
-    for record in system.brokers.records.values():
-        record.in_flight = 1
-    system.brokers.bind("a")
-    system.brokers.bind("b")
+    system.begin("aaaa", bound="ab", in_flight=1)
     system.store.attempt = 41
     for index in range(4):
         system.brokers.records[PartitionId(1, index)].closed = 41
@@ -292,9 +260,7 @@ async def test_the_record_of_a_new_attempt_outlives_that_of_the_last_one(system)
 
 @pytest.mark.req("FAIL-09")
 async def test_the_next_coordinator_copies_what_was_committed(system):
-    system.own("b", "b", "a", "a")
-    system.brokers.bind("a")
-    system.brokers.bind("b")
+    system.begin("bbaa", bound="ab")
     system.brokers.records[P0].closed = 41
     system.store.handoffs[P0] = HandoffRecord("a", "b", 41, "Draining", 1)
     async with system.running():
@@ -397,9 +363,7 @@ async def test_a_new_broker_gets_its_share_when_all_is_quiet(system):
 
 async def test_one_that_is_refused_begins_another_term_and_nothing_twice(system):
     """What it has under way goes on: its brokers judge that by attempt and epoch."""
-    system.own("a", "a", "a", "a")
-    system.brokers.bind("a")
-    system.brokers.bind("b")
+    system.begin("aaaa", bound="ab")
     store, real = system.store, system.store._write_assignment
 
     async def refused_once(group, mapping):
@@ -459,9 +423,7 @@ async def test_one_that_may_not_list_a_member_begins_another_term(system):
 
 async def test_a_group_that_is_gone_and_back_between_two_looks_begins_like_a_new_one(system):
     """Without a resource it has no uid; when it was made tells the two apart."""
-    system.own("a", "a", "a", "a")
-    system.brokers.bind("a")
-    system.brokers.bind("b")
+    system.begin("aaaa", bound="ab")
     store = system.store
     async with system.running() as coordinator:
         await eventually(lambda: store.rebalances and not store.handoffs)

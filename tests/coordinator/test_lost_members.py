@@ -14,36 +14,15 @@ from aiohttp import ClientSession
 
 from partq import Consumer, Message, Producer
 from partq.embedded.runtime import EmbeddedRuntime
-from partq.resources import parse_resources
+from partq.resources import group_document, queue_document, resources_of
+from partq.testing import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 CONSUME = Path(__file__).parents[2] / "examples" / "consume.py"
 WAIT_S = 60.0
+LOOK_S = 0.05
 DELAY_S = 1.5
-YAML = f"""
-apiVersion: partq.dev/v1alpha1
-kind: PartitionedQueue
-metadata: {{name: orders}}
-spec:
-  partitions: 4
-  rebalance: {{delaySeconds: 600}}
----
-apiVersion: partq.dev/v1alpha1
-kind: ConsumerGroup
-metadata: {{name: patient}}
-spec: {{queue: orders}}
----
-apiVersion: partq.dev/v1alpha1
-kind: ConsumerGroup
-metadata: {{name: hasty}}
-spec: {{queue: orders, rebalance: {{delaySeconds: {DELAY_S}}}}}
----
-apiVersion: partq.dev/v1alpha1
-kind: ConsumerGroup
-metadata: {{name: crowded}}
-spec: {{queue: orders}}
-"""
 
 
 class Group:
@@ -104,44 +83,50 @@ class Group:
 
     async def shared(self, names):
         """Wait until these members share the partitions, all Ready; return who holds which."""
-        async with asyncio.timeout(WAIT_S):
-            while True:
-                partitions, _ = await self.status()
-                sizes = Counter(member for member, state in partitions.values() if state == "Ready")
-                is_even = not sizes or max(sizes.values()) - min(sizes.values()) <= 1
-                if set(sizes) == set(names) and sizes.total() == 4 and is_even:
-                    return {p: member for p, (member, _) in partitions.items()}
-                await asyncio.sleep(0.05)
 
-    async def standing(self, name, state):
+        async def holders():
+            partitions, _ = await self.status()
+            sizes = Counter(member for member, state in partitions.values() if state == "Ready")
+            is_even = not sizes or max(sizes.values()) - min(sizes.values()) <= 1
+            if set(sizes) == set(names) and sizes.total() == 4 and is_even:
+                return {p: member for p, (member, _) in partitions.items()}
+            return None
+
+        return await eventually(holders, f"{names} share the partitions", interval_s=LOOK_S)
+
+    async def reaches(self, name, state):
         """Wait until a member is in a state."""
-        async with asyncio.timeout(WAIT_S):
-            while True:
-                _, members = await self.status()
-                if members.get(name) == state:
-                    return
-                await asyncio.sleep(0.05)
+
+        async def is_so():
+            _, members = await self.status()
+            return members.get(name) == state
+
+        await eventually(is_so, f"{name} is {state}", interval_s=LOOK_S)
 
     async def unbound(self, name, held):
         """Wait until exactly the partitions of a member have no consumer, and are still its own."""
-        async with asyncio.timeout(WAIT_S):
-            while True:
-                partitions, _ = await self.status()
-                if partitions == {
-                    p: (member, "Unbound" if member == name else "Ready")
-                    for p, member in held.items()
-                }:
-                    return
-                await asyncio.sleep(0.05)
+        wanted = {
+            p: (member, "Unbound" if member == name else "Ready") for p, member in held.items()
+        }
+
+        async def is_so():
+            partitions, _ = await self.status()
+            return partitions == wanted
+
+        await eventually(is_so, f"the partitions of {name} have no consumer", interval_s=LOOK_S)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def runtime(tmp_path_factory):
     """The queue, with a group for each test; a lease so long that no busy machine outlasts it."""
     data_dir = tmp_path_factory.mktemp("lost_members")
-    async with EmbeddedRuntime(
-        parse_resources(YAML), data_dir, broker_count=1, lease_ttl_s=10.0
-    ) as started:
+    resources = resources_of(
+        queue_document("orders", partitions=4, rebalance={"delaySeconds": 600}),
+        group_document("patient", "orders"),
+        group_document("hasty", "orders", rebalance={"delaySeconds": DELAY_S}),
+        group_document("crowded", "orders"),
+    )
+    async with EmbeddedRuntime(resources, data_dir, broker_count=1, lease_ttl_s=10.0) as started:
         yield started
 
 
@@ -226,7 +211,7 @@ async def test_a_member_in_excess_gets_nothing_until_one_leaves(groups):
         held = await group.shared("abcd")
         told = {name: list(some) for name, some in group.told.items()}
         await join("e")
-        await group.standing("e", "Standby")
+        await group.reaches("e", "Standby")
         await publish(range(40))
         assert group.told == told | {"e": []}
         assert set(got) == set("abcd")

@@ -135,6 +135,31 @@ async def test_a_late_spec_does_not_replace_that_of_another_resource(layouts, pa
     assert (await layouts.read_group_config("first")).spec["uid"] == "f2"
 
 
+async def overtaken(layouts, make, write):
+    """Have a group made and removed while somebody else, at one of the writes, is making it."""
+    await make("first")
+    late = LateAt(layouts, write)
+    creation = asyncio.create_task(make("first", "second", store=late))
+    await late.reached.wait()
+    await make("first", "second")
+    await make("first")
+    late.go_on.set()
+    with pytest.raises(ConflictError):
+        await creation
+    assert await layouts.read_group_config("second") is None
+
+
+async def test_a_late_first_spec_of_a_group_that_was_removed_is_not_written(layouts, make):
+    """A coordinator would take it for a group that is being made, and drop none of its cursors."""
+    await overtaken(layouts, make, "write_group_config")
+    await make("first", "second")
+    assert await layouts.read_group_config("second") is not None
+
+
+async def test_a_group_that_came_and_went_before_it_is_begun_is_not_written(layouts, make):
+    await overtaken(layouts, make, "begin_group")
+
+
 async def test_a_late_config_does_not_replace_the_settings_of_the_next_leader(layouts, make):
     await make("first")
     late = LateAt(layouts, "write_config")

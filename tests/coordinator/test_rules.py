@@ -1,12 +1,13 @@
 import pytest
 
-from partq.coordinator.group.history import RebalanceHistory
+from partq.coordinator.group.rebalance_history import RebalanceHistory
 from partq.coordinator.loopback import LoopbackRuntime
 from partq.coordinator.rules import broker_rules, group_rules, group_start
 from partq.core.group.disruption_budget import DisruptionBudget
 from partq.core.group.moves import Trigger
 from partq.core.group.planner import GroupType
 from partq.errors import SettingsError
+from partq.resources.models import RebalanceSpec
 
 QUEUE = {
     "brokers": {"replicas": 3},
@@ -33,6 +34,9 @@ def test_a_group_has_its_own_budget_or_that_of_its_queue():
 @pytest.mark.req("SOL-U03", "SOL-U04")
 def test_defaults_are_those_of_the_resources():
     rules = group_rules({}, {})
+    assert rules == group_rules(
+        {"rebalance": RebalanceSpec().model_dump(mode="json", by_alias=True)}, {}
+    )
     assert (rules.membership.delay_ms, rules.drain_ms) == (5_000, 3_000)
     assert broker_rules({}).expected_count == 1
     assert broker_rules(QUEUE).expected_count == 3

@@ -9,7 +9,7 @@ from partq.core.clock_watch import MAX_JUMP_S, SUSPENDED_S, ClockWatch, ahead_ms
     ("passed_s", "store_passed_s", "jump_s"),
     [
         pytest.param(1.0, 1.0, 0.0, id="both clocks go as fast"),
-        pytest.param(500.0, 505.0, 0.0, id="a long time between two looks is no jump"),
+        pytest.param(500.0, 505.0, 0.0, id="a long time between two looks is not a jump"),
         pytest.param(1.0, 1.0 + MAX_JUMP_S, 0.0, id="set right by as much as may be"),
         pytest.param(1.0, 62.0, 61.0, id="ahead"),
         pytest.param(1.0, -61.0, -62.0, id="back"),
@@ -69,7 +69,7 @@ def test_a_suspension_ends_after_its_time_or_when_the_clock_is_confirmed():
     assert not watch.is_suspended(1.0 + SUSPENDED_S)
     watch.confirm()
     assert not watch.is_suspended(2.0)
-    watch.observe(10**9 + 1000, 2.0, wall_s=2)  # it goes on from where it is now
+    watch.observe(10**9 + 1000, 2.0, wall_s=2)  # it continues from where it is now
     assert not watch.is_suspended(2.0)
 
 
@@ -100,6 +100,56 @@ def test_a_clock_that_takes_over_from_another_one_must_not_differ(ahead_ms, jump
     assert watch.is_suspended(8.0) == bool(jump_s)
     watch.confirm()
     assert not watch.is_suspended(8.0)
+
+
+def clocks(*aheads_s):
+    """Watches of servers at the same time, each so many seconds ahead of the observer's machine."""
+    watches = [ClockWatch() for _ in aheads_s]
+    for watch, ahead_s in zip(watches, aheads_s, strict=True):
+        watch.observe(1_000_000 + ahead_s * 1000, 5.0, wall_s=1_000 + ahead_s)
+    return watches
+
+
+@pytest.mark.parametrize("ahead_s", [40, -40])
+def test_what_the_clocks_of_several_takeovers_differ_by_adds_up(ahead_s):
+    """Each is near the one before; the last one judges what the first one has stamped."""
+    first, second, third = clocks(0, ahead_s, 2 * ahead_s)
+    assert second.follow(first, 5.0) == 0.0
+    assert third.follow(second, 5.0) == 2 * ahead_s
+    assert third.is_suspended(5.0)
+
+
+def test_a_takeover_adds_to_the_steps_of_both_clocks():
+    first, second = clocks(0, 40)
+    first.observe(1_000_000 - 25_000, 5.0, wall_s=0)
+    assert second.follow(first, 5.0) == 0.0, "40 s of 65 s were a step back to where it was"
+    assert second.observe(1_040_000 + 50_000, 5.0, wall_s=0) == pytest.approx(90.0)
+
+
+@pytest.mark.parametrize("sign", [1, -1], ids=["ahead", "behind"])
+@pytest.mark.parametrize("others", [[35], [90], [90, 35]], ids=["nearer", "opposite", "both"])
+def test_a_takeover_from_another_clock_hides_no_earlier_one(others, sign):
+    """The partitions of both are judged by one clock, and go on to the last one together."""
+    aheads_s = [sign * each for each in (0, 40, *others, 80)]
+    first, second, *more, last = clocks(*aheads_s)
+    for each in (first, *more):
+        assert second.follow(each, 5.0) == 0.0
+    assert last.follow(second, 5.0) == sign * 80
+    assert last.is_suspended(5.0)
+
+
+def test_steps_begin_anew_after_a_takeover_from_a_clock_that_is_far():
+    before, watch = clocks(0, 65)
+    watch.observe(1_065_000 + 40_000, 5.0, wall_s=0)
+    assert watch.follow(before, 5.0) == 105
+    assert watch.observe(1_105_000 + 30_000, 5.0, wall_s=0) == 0.0, "30 s are no jump by themselves"
+
+
+def test_takeovers_there_and_back_add_up_to_nothing():
+    first, second = clocks(0, 40)
+    for _ in range(10):
+        assert second.follow(first, 5.0) == 0.0
+        assert first.follow(second, 5.0) == 0.0
 
 
 def test_a_suspension_goes_over_to_the_clock_that_takes_over():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from partq.core.key_names import partition_key
+from partq.core.partitioner import partition_key
 from partq.errors import KeyConflictError
 
 

@@ -144,7 +144,7 @@ BY_BOTH = "; dead letters wait until their queue takes them, `partq reset` leave
     ),
     pytest.param(
         [held(name, 0, 0, 1) for name in "abcde"],
-        "group c (1 messages; in partition 1.0 from 0 on) and 2 more, until", id="three at most",
+        "group c (1 message; in partition 1.0 from 0 on) and 2 more, until", id="three at most",
     ),
 ])  # fmt: skip
 def test_who_holds_the_oldest_messages_is_told(found, told):

@@ -26,7 +26,7 @@ def mode(path):
 
 
 def test_second_holder_is_refused(held):
-    with pytest.raises(SettingsError, match=rf"process {os.getpid()} is running on it; stop that"):
+    with pytest.raises(SettingsError, match=rf"process {os.getpid()} is using it; stop that"):
         DataDir(held.path).hold()
 
 
@@ -69,6 +69,41 @@ def test_files_of_the_brokers_and_the_coordinator(held):
         {"token": identity.tokens.admin, "queue": "orders", "role": "admin"},
     ]
     assert identity.admin_token_file.read_text().strip() == identity.tokens.admin
+
+
+def test_tokens_that_were_added_by_hand_stay(held):
+    identity = held.identity("default", "orders")
+    rows = json.loads(identity.tokens_file.read_text())
+    added = {"token": "added-by-hand-0123", "queue": "orders", "role": "consume", "groups": ["a"]}
+    identity.tokens_file.write_text(json.dumps([added, *rows]))
+    again = held.identity("default", "orders")
+    held.grant(again, "orders", ["workers"])
+    granted = json.loads(identity.tokens_file.read_text())
+    assert granted[: len(rows)] == rows
+    own = {"token": identity.tokens.consume, "queue": "orders", "role": "consume"}
+    assert granted[len(rows) :] == [{**own, "groups": ["workers"]}, added]
+    held.grant(again, "orders", [])
+    assert json.loads(identity.tokens_file.read_text()) == [*rows, added], "no group is left"
+
+
+def test_a_tokens_file_that_cannot_be_read_is_not_overwritten(held):
+    identity = held.identity("default", "orders")
+    broken = identity.tokens_file.read_text() + ","
+    identity.tokens_file.write_text(broken)
+    with pytest.raises(SettingsError, match=r"tokens\.json: .*; mend the file, or remove it"):
+        held.identity("default", "orders")
+    assert identity.tokens_file.read_text() == broken
+    identity.tokens_file.unlink()
+    assert held.identity("default", "orders") == identity
+
+
+def test_tokens_of_an_earlier_life_are_void(held):
+    identity = held.identity("default", "orders")
+    identity.tokens_file.with_name("identity.json").unlink()
+    again = held.identity("default", "orders")
+    tokens = {row["token"] for row in json.loads(identity.tokens_file.read_text())}
+    assert tokens == {again.tokens.produce, again.tokens.consume, again.tokens.admin}
+    assert tokens.isdisjoint({identity.tokens.consume})
 
 
 def test_secrets_are_for_the_owner_only(held):

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from partq.embedded.child import Child
 from partq.embedded.redis_process import (
     RedisProgram,
     choose_redis_server,
@@ -13,14 +14,7 @@ from partq.embedded.redis_process import (
 )
 from partq.embedded.runtime import EmbeddedRuntime
 from partq.errors import SettingsError
-from partq.resources import parse_resources
-
-YAML = """
-apiVersion: partq.dev/v1alpha1
-kind: PartitionedQueue
-metadata: {name: orders}
-spec: {partitions: 1, brokers: {replicas: 1}}
-"""
+from partq.resources import queue_document, resources_of
 
 
 @pytest.fixture
@@ -44,7 +38,24 @@ def make_server(tmp_path):
 
 
 def runtime_in(data_dir):
-    return EmbeddedRuntime(parse_resources(YAML), data_dir, lease_ttl_s=20.0)
+    resources = resources_of(queue_document("orders", partitions=1, brokers={"replicas": 1}))
+    return EmbeddedRuntime(resources, data_dir, lease_ttl_s=20.0)
+
+
+@pytest.fixture(autouse=True)
+def redis_alone(monkeypatch):
+    """Of a runtime start Redis, and nobody who would need seconds to be served by it."""
+    start = Child.start
+
+    async def start_redis(child, *args, **kwargs):
+        if child.name == "redis":
+            await start(child, *args, **kwargs)
+
+    async def is_served(_):
+        pass
+
+    monkeypatch.setattr(Child, "start", start_redis)
+    monkeypatch.setattr("partq.embedded.runtime._until_served", is_served)
 
 
 @pytest.fixture

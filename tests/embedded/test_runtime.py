@@ -1,6 +1,5 @@
 """The embedded runtime with real processes: it serves, survives what is killed, keeps its data."""
 
-import asyncio
 import os
 from pathlib import Path
 
@@ -10,38 +9,21 @@ import pytest
 
 from partq.embedded.runtime import EmbeddedRuntime
 from partq.errors import SettingsError
-from partq.resources import parse_resources
+from partq.resources import group_document, queue_document, resources_of
+from partq.testing import eventually
 from tests.even_shares import even_shares
 
-TIMEOUT_S = 60.0
+LOOK_S = 0.05
 MIB = 2**20
-
-YAML = """
-apiVersion: partq.dev/v1alpha1
-kind: PartitionedQueue
-metadata: {name: orders}
-spec: {partitions: PARTITIONS, brokers: {replicas: BROKERS}}
----
-apiVersion: partq.dev/v1alpha1
-kind: ConsumerGroup
-metadata: {name: GROUP}
-spec: {queue: orders}
-"""
-
-
-LIMITED = """
-apiVersion: partq.dev/v1alpha1
-kind: PartitionedQueue
-metadata: {name: orders}
-spec: {partitions: 1, brokers: {replicas: 1, limits: {pendingBytes: 7340032}}}
-"""
 
 
 def runtime_in(data_dir: Path, *, partitions=2, group="workers", brokers=1, **options):
     """Each process takes a second to start: more brokers than one only where it matters."""
-    text = YAML.replace("PARTITIONS", str(partitions)).replace("GROUP", group)
-    text = text.replace("BROKERS", str(brokers))
-    return EmbeddedRuntime(parse_resources(text), data_dir, lease_ttl_s=20.0, **options)
+    resources = resources_of(
+        queue_document("orders", partitions=partitions, brokers={"replicas": brokers}),
+        group_document(group, "orders"),
+    )
+    return EmbeddedRuntime(resources, data_dir, lease_ttl_s=20.0, **options)
 
 
 class Http:
@@ -61,27 +43,28 @@ class Http:
 
     async def publish(self, value):
         """Publish until it is confirmed."""
-        async with asyncio.timeout(TIMEOUT_S):
-            while True:
-                try:
-                    status, answer = await self.call(
-                        "produce", "/messages", {"key": value, "value": value}
-                    )
-                except aiohttp.ClientError:
-                    await asyncio.sleep(0.05)
-                    continue
-                if status == 201:
-                    return answer
-                assert status in (503, 504), answer
-                await asyncio.sleep(0.05)
+
+        async def confirmed():
+            try:
+                body = {"key": value, "value": value}
+                status, answer = await self.call("produce", "/messages", body)
+            except aiohttp.ClientError:
+                return None
+            assert status in (201, 503, 504), answer
+            return answer if status == 201 else None
+
+        return await eventually(confirmed, f"{value} is stored", interval_s=LOOK_S)
 
     async def pull_and_ack(self, wanted, group="workers"):
         """Pull from all brokers and ack until all of `wanted` came."""
         came = set()
-        async with asyncio.timeout(TIMEOUT_S):
-            while came < wanted:
-                for broker in range(len(self.queue.brokers)):
-                    came |= await self._turn(broker, group)
+
+        async def have_come():
+            for broker in range(len(self.queue.brokers)):
+                came.update(await self._turn(broker, group))
+            return came >= wanted
+
+        await eventually(have_come, f"{wanted} come", interval_s=LOOK_S)
         return came
 
     async def _turn(self, broker, group):
@@ -95,7 +78,6 @@ class Http:
         status, answer = await self.call("consume", f"/groups/{group}/pull", body, broker=broker)
         if status != 200:
             assert answer["error"]["code"] in ("not_listed", "broker_closing"), answer
-            await asyncio.sleep(0.05)
             return set()
         self.answers[broker] = answer["answer"]
         acks = [
@@ -139,15 +121,25 @@ async def test_http_alone_publishes_pulls_and_acks(tmp_path, http):
         assert answer["store"]["appendfsync"] == "always"
 
 
-async def test_next_runtime_takes_up_data_and_tokens(tmp_path, http):
-    async with runtime_in(tmp_path) as runtime:
+async def test_the_next_runtime_takes_up_data_and_tokens_and_the_groups_that_left_the_file(
+    tmp_path, http
+):
+    """One with another number of partitions is refused in between, and leaves the directory."""
+    async with runtime_in(tmp_path, partitions=2) as runtime:
         before = runtime.queue("orders")
         await Http(runtime, http).publish("kept")
 
-    async with runtime_in(tmp_path) as runtime:
+    with pytest.raises(SettingsError, match=r"spec.partitions: got 3, expected 2, which its data"):
+        await runtime_in(tmp_path, partitions=3).start()
+
+    async with runtime_in(tmp_path, partitions=2, group="others") as runtime:
         after = runtime.queue("orders")
         assert (after.uid, after.tokens) == (before.uid, before.tokens)
-        assert await Http(runtime, http).pull_and_ack({"kept"}) == {"kept"}
+        assert after.groups == ("others", "workers")
+        client = Http(runtime, http)
+        assert await client.pull_and_ack({"kept"}, "workers") == {"kept"}
+        client.answers.clear()
+        assert await client.pull_and_ack({"kept"}, "others") == {"kept"}
 
 
 async def test_killed_processes_come_back(tmp_path, http):
@@ -167,51 +159,22 @@ async def test_killed_processes_come_back(tmp_path, http):
         assert counts == [1, 1]
 
 
-async def test_nothing_is_left_behind(tmp_path):
-    async with runtime_in(tmp_path) as runtime:
+async def test_a_second_one_is_refused_and_harms_nobody_and_nothing_is_left_behind(tmp_path, http):
+    """On the directory or on the port of the first."""
+    async with runtime_in(tmp_path / "one") as runtime:
         children = [runtime.redis, *runtime.brokers, *runtime.coordinators]
         pids = [child.pid for child in children]
         assert len(pids) == 3
-        assert (runtime.data_dir / "dev.json").exists()
-
-    assert not any(map(psutil.pid_exists, pids))
-    assert not (tmp_path / "dev.json").exists()
-
-
-async def test_second_runtime_is_refused_and_harms_nobody(tmp_path, http):
-    async with runtime_in(tmp_path) as runtime:
-        with pytest.raises(SettingsError, match=f"process {os.getpid()} is running on it"):
-            await runtime_in(tmp_path).start()
-        await Http(runtime, http).publish("still served")
-        assert (tmp_path / "dev.json").exists()
-
-
-async def test_number_of_partitions_cannot_change(tmp_path):
-    async with runtime_in(tmp_path, partitions=2):
-        pass
-    with pytest.raises(SettingsError, match=r"spec.partitions: got 3, expected 2, which its data"):
-        await runtime_in(tmp_path, partitions=3).start()
-    async with runtime_in(tmp_path, partitions=2):
-        pass  # the refusal has let the directory go
-
-
-async def test_group_that_left_the_file_is_kept(tmp_path, http):
-    async with runtime_in(tmp_path) as runtime:
-        await Http(runtime, http).publish("for all")
-
-    async with runtime_in(tmp_path, group="others") as runtime:
-        assert runtime.queue("orders").groups == ("others", "workers")
-        client = Http(runtime, http)
-        assert await client.pull_and_ack({"for all"}, "workers") == {"for all"}
-        client.answers.clear()
-        assert await client.pull_and_ack({"for all"}, "others") == {"for all"}
-
-
-async def test_port_in_use(tmp_path):
-    async with runtime_in(tmp_path / "one") as runtime:
+        with pytest.raises(SettingsError, match=f"process {os.getpid()} is using it"):
+            await runtime_in(tmp_path / "one").start()
         port = int(runtime.brokers[0].url.rpartition(":")[2])
         with pytest.raises(SettingsError, match=f"port {port} of 127.0.0.1 is in use"):
             await runtime_in(tmp_path / "two", port=port).start()
+        await Http(runtime, http).publish("still served")
+        assert (runtime.data_dir / "dev.json").exists()
+
+    assert not any(map(psutil.pid_exists, pids))
+    assert not (tmp_path / "one" / "dev.json").exists()
 
 
 @pytest.mark.parametrize("broker_count", [0, 65])
@@ -222,7 +185,9 @@ def test_wrong_number_of_brokers(tmp_path, broker_count):
 
 async def test_brokers_keep_to_the_limits_of_their_queue(tmp_path):
     """What `brokers.limits` does not name stays at its default."""
-    async with EmbeddedRuntime(parse_resources(LIMITED), tmp_path, lease_ttl_s=20.0) as runtime:
+    brokers = {"replicas": 1, "limits": {"pendingBytes": 7 * MIB}}
+    resources = resources_of(queue_document("orders", partitions=1, brokers=brokers))
+    async with EmbeddedRuntime(resources, tmp_path, lease_ttl_s=20.0) as runtime:
         (broker,) = runtime.brokers
         async with aiohttp.ClientSession() as http, http.get(f"{broker.url}/metrics") as response:
             lines = (await response.text()).splitlines()

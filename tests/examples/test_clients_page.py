@@ -15,7 +15,7 @@ import pytest
 
 import partq
 from partq import Producer
-from partq.broker.routes import messages, pull
+from partq.broker.api.routes import messages, pull
 from partq.cli.commands import cli
 from partq.testing.local_broker import LocalBroker
 from partq.wire.calls.bodies import PublishBody, PublishHeaders, PullBody

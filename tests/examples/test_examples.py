@@ -3,41 +3,21 @@
 import asyncio
 import json
 import signal
-import sys
-from pathlib import Path
 
 import pytest
 
 from partq import Producer
 from partq.testing.local_broker import LocalBroker
+from tests.examples.programs import WAIT_S, output, start
 from tests.undecodable import KEY, publish_undecodable
 
-EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 COUNT = 200
-WAIT_S = 60.0
 
 
 @pytest.fixture
 async def broker():
     async with LocalBroker(queue="orders", groups=["workers"]) as local:
         yield local
-
-
-async def start(name, *arguments):
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        str(EXAMPLES / name),
-        *arguments,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-
-
-async def output(process):
-    async with asyncio.timeout(WAIT_S):
-        text, _ = await process.communicate()
-    assert process.returncode == 0, text.decode()
-    return text.decode().splitlines()
 
 
 async def produce(broker, count):

@@ -13,7 +13,8 @@ import pytest_asyncio
 
 from partq import Cause, Consumer, FencedError, Producer, SqlFence, Token
 from partq.testing.local_broker import LocalBroker
-from tests.examples.test_patterns import WAIT_S, load, start
+from tests.examples.programs import WAIT_S, start
+from tests.examples.test_patterns import load
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -113,7 +114,7 @@ async def test_a_balance_is_right_through_a_forced_handoff(broker, tmp_path, gro
                 assert again.cause is Cause.FORCED_COMMIT
                 after.apply(again)
                 after.apply(rest[0])
-                # Taken for dead, it wakes up and goes on with what it has in hand.
+                # Taken for dead, it wakes up and continues with what it has in hand.
                 refused = 0
                 for late in in_hand[again.key][2:]:
                     try:

@@ -5,17 +5,15 @@ import os
 import re
 import shutil
 import signal
-from pathlib import Path
 
 import pytest
 
 from partq import Producer
 from partq.testing.local_broker import LocalBroker
 from tests.even_shares import even_shares
+from tests.examples.programs import EXAMPLES, WAIT_S, output, run
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 CUSTOMERS = [f"customer-{number}" for number in range(12)]
-WAIT_S = 60.0
 
 
 def needs(program):
@@ -40,19 +38,7 @@ async def start(broker, *command):
         "PARTQ_CONSUME_TOKEN": broker.tokens.consume,
         "PARTQ_PRODUCE_TOKEN": broker.tokens.produce,
     }
-    return await asyncio.create_subprocess_exec(
-        *command,
-        env=environment,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-
-
-async def output(process):
-    async with asyncio.timeout(WAIT_S):
-        text, _ = await process.communicate()
-    assert process.returncode == 0, text.decode()
-    return text.decode().splitlines()
+    return await run(*command, env=environment)
 
 
 @needs("curl")
@@ -79,10 +65,8 @@ async def test_curl_ends_where_what_it_gives_back_becomes_a_dead_letter():
     group = {"ack": {"maxRedeliveries": 0}, "deadLetter": {"queue": "letters"}}
     async with LocalBroker(groups={"workers": group}, lease_ttl_s=5.0) as local:
         process = await start(local, "env", "PARTQ_IDLE_S=5", "bash", str(EXAMPLES / "curl.sh"))
-        async with asyncio.timeout(WAIT_S):
-            text, _ = await process.communicate()
-    assert process.returncode == 1, text.decode()
-    assert re.search(r"\d of 8 did not come for 5 s; are they dead letters\?", text.decode())
+        text = "\n".join(await output(process, status=1))
+    assert re.search(r"\d of 8 did not come for 5 s; are they dead letters\?", text)
 
 
 @needs("node")

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from partq.cli.commands import cli
-from partq.resources import API_VERSION, parse_resources
+from partq.resources import API_VERSION, queue_document, resources_of
 from partq.wire.calls import answers, browse, group_removal, status
 from tests.examples.pages import ROOT, blocks
 
@@ -67,15 +67,6 @@ def test_files_of_other_commands_are_there(words):
         assert f" AS {target}\n" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
 
 
-def queue(name, spec):
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "PartitionedQueue",
-        "metadata": {"name": name},
-        "spec": {"partitions": 4, **spec},
-    }
-
-
 @pytest.mark.parametrize("block", blocks("yaml"), ids=lambda block: block.place)
 def test_manifests_are_such_as_the_operator_takes(block):
     documents = list(yaml.safe_load_all(block.text))
@@ -83,11 +74,11 @@ def test_manifests_are_such_as_the_operator_takes(block):
     if ours:
         missing = {each["spec"].get("queue") for each in ours} - {None}
         missing -= {each["metadata"]["name"] for each in ours}
-        assert parse_resources(yaml.safe_dump_all([*ours, *(queue(name, {}) for name in missing)]))
+        assert resources_of(*ours, *map(queue_document, missing))
         return
     (fields,) = documents
     if "audit" in fields.get("spec", {}) or "brokers" in fields:
-        assert parse_resources(yaml.safe_dump(queue("orders", fields.get("spec", fields))))
+        assert resources_of(queue_document("orders", **fields.get("spec", fields)))
         return
     assert re.search("POD_NAME|POD_UID|PARTQ_", block.text), "a part of a pod"
     known = {"PARTQ_URL", "PARTQ_QUEUE", "PARTQ_NAMESPACE", "PARTQ_GROUP", "PARTQ_TOKEN"}

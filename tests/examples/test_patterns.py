@@ -4,9 +4,7 @@ import asyncio
 import importlib.util
 import json
 import sqlite3
-import sys
 from contextlib import AsyncExitStack, closing
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -15,13 +13,12 @@ from aiohttp import ClientSession
 from partq import Consumer, Message, Producer, Token
 from partq.testing import eventually
 from partq.testing.local_broker import LocalBroker
+from tests.examples.programs import EXAMPLES, WAIT_S, output, start
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 ORDERS = [f"order-{number}" for number in range(12)]
 LINES = 6
 HALF = LINES // 2
 CENTS = 100
-WAIT_S = 60.0
 
 
 @pytest.fixture
@@ -47,14 +44,6 @@ def load(name):
 shared_state, ack_last = load("shared_state"), load("ack_last")
 
 
-async def start(name, *arguments):
-    """Start an example as a reader would."""
-    return await asyncio.create_subprocess_exec(
-        sys.executable, str(EXAMPLES / name), *arguments,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-    )  # fmt: skip
-
-
 async def publish(broker, lines):
     """Publish some of the lines of every order."""
     async with Producer(broker.url, queue="orders", token=broker.tokens.produce) as producer:
@@ -67,14 +56,14 @@ async def shared(broker, group):
     """Wait until two members have a partition each."""
     headers = {"Authorization": f"Bearer {broker.tokens.consume}"}
     url = f"{broker.url}/v1/queues/orders/status"
-    async with ClientSession(headers=headers) as session, asyncio.timeout(WAIT_S):
-        while True:
+    async with ClientSession(headers=headers) as session:
+
+        async def are_two():
             async with session.get(url) as response:
                 partitions = (await response.json())["groups"][group]["partitions"].values()
-            ready = {each["member"] for each in partitions if each["state"] == "Ready"}
-            if len(ready) == 2:
-                return
-            await asyncio.sleep(0.05)
+            return len({each["member"] for each in partitions if each["state"] == "Ready"}) == 2
+
+        await eventually(are_two, f"two members share {group}", interval_s=0.05)
 
 
 # ---- the worked example -------------------------------------------------------------------------
@@ -85,11 +74,8 @@ async def test_a_partition_passes_in_the_middle_of_its_messages(broker):
     tokens = broker.tokens
     given = ("--url", broker.url, "--publish", tokens.produce, "--consume", tokens.consume)
     process = await start("handoff.py", *given, "--group", "with")
-    async with asyncio.timeout(WAIT_S):
-        text, _ = await process.communicate()
-    assert process.returncode == 0, text.decode()
     got = {"one": {}, "two": {}}
-    for line in text.decode().splitlines():
+    for line in await output(process):
         member, _, key, number = line.split(" ")  # "again" would be a part too many
         got[member].setdefault(key, []).append(int(number))
     (moved,) = got["two"]
@@ -124,12 +110,12 @@ class Pair:
 
     async def have_written(self, count):
         """Wait until both have told of so many messages, without those that came again."""
-        async with asyncio.timeout(WAIT_S):
-            while True:
-                told = [line for lines in self.lines for line in lines if "known" not in line]
-                if sum(line.startswith("order-") for line in told) >= count:
-                    return
-                await asyncio.sleep(0.02)
+
+        def are_told():
+            told = [line for lines in self.lines for line in lines if "known" not in line]
+            return sum(line.startswith("order-") for line in told) >= count
+
+        await eventually(are_told, f"{count} messages are told of")
 
     async def stop(self):
         """End them, as Kubernetes would."""
@@ -149,7 +135,7 @@ def complete(database):
 
 @pytest.mark.req("HND-23", "HND-03", "HND-29")
 async def test_sums_go_on_where_the_last_owner_has_left_them(broker, tmp_path):
-    """With one database for both. With one for each, the second cannot go on with anything."""
+    """With one database for both. With one for each, the second cannot continue with anything."""
     one, two, own = (tmp_path / f"{name}.db" for name in ("one", "two", "own"))
     pairs = [Pair(broker, "with"), Pair(broker, "without")]
     databases = {"with": (one, one), "without": (own, two)}
@@ -237,7 +223,7 @@ async def in_halves(broker, group, kind, is_over):
 
 
 @pytest.mark.req("HND-24", "HND-03")
-async def test_an_order_comes_again_complete_when_it_is_acknowledged_last(broker):
+async def test_an_order_is_redelivered_complete_when_it_is_acknowledged_last(broker):
     def is_over(both):
         return sum(len(orders.complete) for orders in both) >= len(ORDERS)
 

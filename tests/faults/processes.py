@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from partq.broker.app import serve
+from partq.broker.api.app import serve
 from partq.cli.hosting.processes import run_on_uvloop
 from partq.cli.hosting.wiring import coordinate
 from partq.logs import configure_logging
@@ -156,7 +156,7 @@ def become(order):
         traceback.print_exc()
     finally:
         sys.stderr.flush()
-        os._exit(status)  # what it was forked from must not go on in it
+        os._exit(status)  # what it was forked from must not continue in it
 
 
 def run(order):

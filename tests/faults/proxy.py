@@ -8,9 +8,7 @@ becomes of it: the point at which somebody dies.
 
 import asyncio
 import json
-import random
 import re
-import socket
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -19,14 +17,6 @@ from partq.testing import eventually
 
 CHUNK = 65_536
 BROKEN = (OSError, EOFError, asyncio.LimitOverrunError)
-
-
-def free_port():
-    """Return a port that nobody takes by chance: below those of outgoing connections."""
-    for port in random.sample(range(20_000, 30_000), 100):
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-    raise AssertionError("no port is free")
 
 
 @dataclass(eq=False)

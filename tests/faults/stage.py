@@ -15,7 +15,7 @@ from partq import Producer
 from partq.core.model import MemberId
 from partq.embedded.provision import provision
 from partq.errors import StoreUnavailableError
-from partq.resources import parse_resources
+from partq.resources import group_document, queue_document, resources_of
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.assignments import Assignments
@@ -24,8 +24,9 @@ from partq.store.records.handoffs import Handoffs
 from partq.store.records.members import Members
 from partq.store.records.partitions import Partitions
 from partq.testing import eventually
+from partq.testing.ports import free_port
 from tests.faults.member import begun
-from tests.faults.proxy import AdminProxy, Tunnel, free_port
+from tests.faults.proxy import AdminProxy, Tunnel
 from tests.faults.standstill import MARK, StandstillWatch
 from tests.faults.traffic import MOVES, STAYS, WAIT_S, Traffic
 
@@ -41,21 +42,6 @@ LOOK_TIMEOUT = ClientTimeout(2.0)
 """Of a look at a broker: it may be frozen."""
 DELIVERY_TIMEOUT_S = 20.0
 PRODUCE, CONSUME, ADMIN = "produce-token-0001", "consume-token-0001", "admin-token-000001"
-YAML = f"""
-apiVersion: partq.dev/v1alpha1
-kind: PartitionedQueue
-metadata: {{name: orders}}
-spec:
-  partitions: 2
-  audit: false
-  brokers: {{replicas: 2}}
-  rebalance: {{delaySeconds: {DELAY_S}, maxHandoffSeconds: 20}}
----
-apiVersion: partq.dev/v1alpha1
-kind: ConsumerGroup
-metadata: {{name: {GROUP}}}
-spec: {{queue: orders}}
-"""
 
 _numbers = count(1)
 
@@ -102,7 +88,14 @@ class Stage:
         self.members = Members(self.store, keys)
         self.events_key = keys.events()
         self.audits, self.partitions = Audits(self.store, keys), Partitions(self.store, keys)
-        resources = parse_resources(YAML.replace("audit: false", "audit: true", int(is_audited)))
+        queue = queue_document(
+            "orders",
+            partitions=2,
+            audit=is_audited,
+            brokers={"replicas": 2},
+            rebalance={"delaySeconds": DELAY_S, "maxHandoffSeconds": 20},
+        )
+        resources = resources_of(queue, group_document(GROUP, "orders"))
         await provision(self.store, resources.queues[0], resources, uid=self.uid)
         for name in members:
             await self.members.list_member(GROUP, MemberId(name), "127.0.0.1")
@@ -347,6 +340,12 @@ class Stage:
                     if item["partition"] == str(MOVES) and "error" not in result:
                         done.setdefault(result["epoch"], item)
         return [done[epoch] for epoch in sorted(done)]
+
+    def lose(self, point):
+        """Lose what is held at a point; nothing is held from now on."""
+        point.drop()
+        for proxy in self.proxies.values():
+            proxy.points.clear()
 
     async def reached(self, gate):
         """Wait until a call comes to a gate."""

@@ -47,7 +47,7 @@ async def until_asked(stage, name, times):
 
 @pytest.mark.parametrize("name", CALLS)
 async def test_a_call_is_lost_and_then_an_answer(stage, name):
-    """It is made again under the same attempt, and finds what it has done."""
+    """It is repeated under the same attempt, and finds what it has done."""
     call = stage.road.points[f"before:{name}"] = LoseFirst(1)
     answer = stage.road.points[f"after:{name}"] = LoseFirst(1)
     async with handing_over(stage, name):

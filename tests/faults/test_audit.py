@@ -100,7 +100,7 @@ async def all_acked(stage):
 async def copied(stage):
     """Return the record of a partition and a copy of the store that holds just that.
 
-    Brokers go on meanwhile: they trim what was acknowledged, and say so in the record.
+    Brokers continue meanwhile: they trim what was acknowledged, and say so in the record.
     """
     while True:
         kept = await groups_of(stage, MOVES)
@@ -129,7 +129,7 @@ async def test_a_store_that_was_rolled_back_shows_a_fork(bare_stage):
             state = await stage.audits.read_state(MOVES)
             return state.next > len(kept)
 
-    await eventually(has_gone_on, "the record goes on")
+    await eventually(has_gone_on, "the record continues")
     now = await groups_of(stage, MOVES)
     assert now[: len(kept)] == kept
     assert now[len(kept)].chain != lost[0].chain

@@ -84,7 +84,7 @@ async def redis_time_s(stage):
 
 @pytest.mark.parametrize("seconds", [HOUR_S, -HOUR_S], ids=["an hour on", "an hour back"])
 async def test_the_clock_of_redis_jumps(jumping, seconds):
-    """Handoff, lease, claim and rebalance delay go on by everybody's own clock; epochs grow."""
+    """Handoff, lease, claim and rebalance delay continue by everybody's own clock; epochs grow."""
     stage = jumping
     true_time_s = await redis_time_s(stage)
 

@@ -14,7 +14,7 @@ from tests.faults.traffic import MOVES, STAYS
 
 
 async def lapsed(stage, point):
-    """Wait until the pause has lapsed: a goes on, under the same epoch."""
+    """Wait until the pause has lapsed: a continues, under the same epoch."""
     at = await stage.until_state(pause_attempt=0, attempt=point.attempt)
     assert (at["member"], at["epoch"], at["state"]) == ("a", point.before["epoch"], "Ready")
 
@@ -36,12 +36,11 @@ async def test_the_next_coordinator_goes_on_under_a_pause_in_force(stage):
 
 
 @pytest.mark.req("CRASH-01", "FAIL-10")
-async def test_a_plan_whose_pause_never_came_is_made_anew(stage):
+async def test_a_plan_whose_pause_never_came_is_made_once_more(stage):
     """Nobody can tell such an attempt from one that was paused at a broker which has died."""
     point = await points.planned(stage, in_hand=False)
     await stage.kill("coordinator")
-    point.drop()
-    stage.road.points.clear()
+    stage.lose(point)
     assert (await stage.state())["epoch"] == point.before["epoch"]
     stage.start_coordinator()
     await stage.handed_over(point, attempt_is_new=True)
@@ -62,8 +61,7 @@ async def test_without_a_coordinator_the_pause_lapses(stage):
 async def test_a_commit_that_comes_after_the_lapse_is_refused(stage):
     point = await points.drained(stage)
     await stage.kill("coordinator")
-    point.drop()
-    stage.road.points.clear()
+    stage.lose(point)
     await lapsed(stage, point)
     (late,) = await stage.road.replay(point.call)
     assert late["error"]["code"] == "attempt_refused"
@@ -73,12 +71,10 @@ async def test_a_commit_that_comes_after_the_lapse_is_refused(stage):
 
 
 @pytest.mark.req("CRASH-04")
-async def test_the_next_coordinator_copies_what_is_on_record(stage):
+async def test_the_next_coordinator_copies_what_is_recorded(stage):
     point = await points.committed(stage)
     await stage.kill("coordinator")
-    point.drop()
-    for proxy in stage.proxies.values():
-        proxy.points.clear()
+    stage.lose(point)
     assert (await stage.assignments.read(GROUP))[MOVES].member == "a"
     await stage.traffic.until_processed("b")  # nobody has to copy anything for that
     stage.start_coordinator()

@@ -42,8 +42,7 @@ async def test_a_claim_ends_the_attempt_and_repeats_what_was_in_flight(stage, re
 async def test_a_commit_of_before_a_claim_is_refused(stage, strike):
     point = await points.drained(stage)
     broker = await strike(stage)
-    point.drop()
-    stage.road.points.clear()
+    stage.lose(point)
     await stage.until_claimed(point.before, broker)
     (late,) = await stage.proxies[broker].replay(point.call)
     assert late["error"]["code"] == "fenced"
@@ -56,9 +55,7 @@ async def test_a_commit_of_before_a_claim_is_refused(stage, strike):
 async def test_who_claims_after_the_commit_serves_the_target(stage, strike):
     point = await points.committed(stage)
     broker = await strike(stage)
-    point.drop()
-    for proxy in stage.proxies.values():
-        proxy.points.clear()
+    stage.lose(point)
     at = await stage.until_claimed(point.before, broker)
     assert (at["member"], at["attempt"]) == ("b", point.attempt)
     await stage.handed_over(point, attempt_is_new=False, causes=[Cause.BROKER_CHANGE])
@@ -102,8 +99,7 @@ ROLLED_BACK = [Cause.STORE_ROLLED_BACK, Cause.BROKER_CHANGE]
 async def test_a_store_that_forgets_costs_what_it_forgot(forgetful, reach):
     stage = forgetful
     point = await reach(stage)
-    point.drop()
-    stage.road.points.clear()
+    stage.lose(point)
     gate = await roll_back(stage)
     at = await stage.until_claimed(point.before, "orders-1")
     assert at["epoch"] >= point.before["epoch"]
@@ -116,15 +112,13 @@ async def test_a_store_that_forgets_costs_what_it_forgot(forgetful, reach):
 
 
 @pytest.mark.req("CRASH-24")
-async def test_a_store_that_forgets_a_commit_has_the_source_on_record(forgetful):
-    """The source goes on under a newer token; what the target acknowledges does not count."""
+async def test_a_store_that_forgets_a_commit_has_the_source_recorded(forgetful):
+    """The source continues under a newer token; what the target acknowledges does not count."""
     stage = forgetful
     point = await points.committed(stage)
     await stage.hold("b")
     committed = await stage.state()
-    point.drop()
-    for proxy in stage.proxies.values():
-        proxy.points.clear()
+    stage.lose(point)
     gate = await roll_back(stage)
     at = await stage.until_state(member="a", state="Ready")
     assert at["broker_epoch"] > committed["broker_epoch"]

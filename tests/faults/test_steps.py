@@ -5,10 +5,14 @@ death can make a difference.
 """
 
 import pytest
+from aiohttp import ClientError
 
 from partq.core.model import Cause
+from partq.testing import eventually
 from tests.faults import points
 from tests.faults.processes import DieAt
+from tests.faults.stage import ADMIN, GROUP
+from tests.faults.traffic import MOVES
 
 
 async def ended_well(stage, causes=()):
@@ -57,3 +61,63 @@ async def test_the_broker_dies(bare_stage, phase, operation):
     await stage.processes["orders-1"].ended()
     stage.start_broker("orders-1")
     await ended_well(stage, [Cause.BROKER_CHANGE])
+
+
+async def keep_log(stage):
+    """Pin the log of the partition that moves: what is acknowledged is not trimmed."""
+    port = stage.proxies["orders-1"].target_port
+    url = f"http://127.0.0.1:{port}/v1/queues/orders/pins/test"
+    headers = {"Authorization": f"Bearer {ADMIN}"}
+    body = {"offsets": {str(MOVES): 0}}
+    async with stage.http.put(url, json=body, headers=headers) as answer:
+        assert (await answer.json())["partitions"][str(MOVES)]["offset"] == 0
+
+
+async def reset(stage):
+    """Move the group to the first message, by force; return why that was not done."""
+    port = stage.proxies["orders-1"].target_port
+    url = f"http://127.0.0.1:{port}/v1/queues/orders/groups/{GROUP}/reset"
+    body = {"to": "earliest", "partitions": [str(MOVES)], "is_forced": True}
+    headers = {"Authorization": f"Bearer {ADMIN}"}
+    async with stage.http.post(url, json=body, headers=headers) as answer:
+        found = await answer.json()
+    return found.get("error") or found["partitions"][str(MOVES)].get("error")
+
+
+@pytest.mark.parametrize("operation", ["flush_cursor", "reset_cursor"])
+@pytest.mark.parametrize("phase", ["before", "after"])
+async def test_the_broker_dies_in_a_forced_reset(bare_stage, phase, operation):
+    """All of it is stored or nothing; whoever has got no answer repeats it."""
+    stage = bare_stage
+    armed = stage.directory / "armed"
+    await stage.open(die_at=DieAt(phase, operation, str(armed)))
+    await keep_log(stage)
+    stage.traffic.publish()
+    await stage.hold("a")
+    await stage.traffic.quiet()
+
+    async def is_stored():
+        state = await stage.state()
+        record = await stage.partitions.read_cursor(MOVES, GROUP)
+        return state if state["cursor"] == record.cursor > 0 else None
+
+    before = await eventually(is_stored, "all acks are stored")
+    armed.touch()
+    with pytest.raises(ClientError):
+        await reset(stage)
+    await stage.processes["orders-1"].ended()
+    stored = await stage.partitions.read_cursor(MOVES, GROUP)
+    is_moved = (phase, operation) == ("after", "reset_cursor")
+    assert stored.cursor == (0 if is_moved else before["cursor"])
+    stage.start_broker("orders-1")
+
+    async def is_repeated():
+        try:
+            return await reset(stage) is None
+        except ClientError:
+            return False
+
+    await eventually(is_repeated, "the repeat goes through")
+    assert (await stage.partitions.read_cursor(MOVES, GROUP)).cursor == 0
+    stage.let_go("a")
+    await stage.until_state(cursor=before["end"], member="a")

@@ -1,4 +1,4 @@
-"""Messages that go on while things break: how they are published, and what came of them."""
+"""Messages that continue while things break: how they are published, and what came of them."""
 
 import asyncio
 import time

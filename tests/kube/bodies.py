@@ -1,41 +1,34 @@
 """Bodies as the API server sends them, for the tests of the pure parts."""
 
+from partq.resources import group_document, queue_document
+
 UID = "0f3a9c1e-1111-4222-8333-123456789abc"
 POD_UID = "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"
 
 
 def queue_body(name="orders", *, namespace="shop", generation=1, annotations=None, **spec):
-    return {
-        "apiVersion": "partq.dev/v1alpha1",
-        "kind": "PartitionedQueue",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "uid": UID,
-            "generation": generation,
-            "resourceVersion": "7",
-            "annotations": annotations or {},
-            "managedFields": [{"manager": "kubectl"}],
-        },
-        "spec": spec,
+    body = queue_document(name, **spec)
+    body["metadata"] |= {
+        "namespace": namespace,
+        "uid": UID,
+        "generation": generation,
+        "resourceVersion": "7",
+        "annotations": annotations or {},
+        "managedFields": [{"manager": "kubectl"}],
     }
+    return body
 
 
 def group_body(name="workers", queue="orders", *, namespace="shop", status=None, **spec):
     selector = {"matchLabels": {"app": name}}
-    return {
-        "apiVersion": "partq.dev/v1alpha1",
-        "kind": "ConsumerGroup",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "uid": "11111111-1111-4222-8333-123456789abc",
-            "generation": 1,
-            "resourceVersion": "7",
-        },
-        "spec": {"queue": queue, "selector": selector, **spec},
-        **({"status": status} if status else {}),
+    body = group_document(name, queue, **{"selector": selector, **spec})
+    body["metadata"] |= {
+        "namespace": namespace,
+        "uid": "11111111-1111-4222-8333-123456789abc",
+        "generation": 1,
+        "resourceVersion": "7",
     }
+    return {**body, "status": status} if status else body
 
 
 def pod_body(

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 from partq.coordinator.view import GroupView, QueueView
 from partq.core.group.membership import MemberState
+from partq.core.group.records import AssignmentEntry
 from partq.core.model import Epoch, PartitionId
-from partq.core.records import AssignmentEntry
 from partq.kube.names import ConditionType, QueueKey
 from partq.kube.status.conditions import good
 from partq.kube.status.render import Durability, GroupFacts, QueueFacts

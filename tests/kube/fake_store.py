@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 from partq.core.layout import Layout
+from partq.core.records import LifeRecord
 from partq.errors import UnknownQueueError
 from partq.kube.status.render import Durability
 
@@ -23,7 +24,7 @@ class FakeStore:
     async def register(self, uid):
         self.writes.append("register")
         self.current_uid = self.current_uid or uid
-        return self.current_uid
+        return LifeRecord(self.current_uid, "partq:{ns/q}:lives")
 
     async def create_queue(self, generations):
         self.writes.append("create_queue")
@@ -45,6 +46,9 @@ class FakeStore:
 
     async def read_group_config(self, group):
         return self.groups.get(group)
+
+    async def begin_group(self, group):
+        return 1
 
     async def write_group_config(self, group, spec, *, resource_generation, born):
         self.groups[group] = _config(spec, resource_generation)

@@ -14,7 +14,7 @@ from partq.kube.watch import parse
 from partq.kube.watch.object_cache import ObjectCache
 from tests.core.group.test_planner import group
 from tests.kube.bodies import group_body, pod_body, queue_body
-from tests.kube.test_leader import Clock
+from tests.kube.played_clock import Clock
 
 GRACE_S = 30
 DELAY_S = 5.0
@@ -41,7 +41,7 @@ class PlayedGroup:
             clock=self.clock,
         )
         self.owners = dict.fromkeys(PartitionId(1, index) for index in range(partitions))
-        self.heirs = {}
+        self.replacements = {}
         self.moves = Counter()
         """How often each partition has left a member for another."""
         self.last = []
@@ -96,7 +96,7 @@ class PlayedGroup:
         self._lost_at.setdefault(uid_of(number), self.clock.now)
 
     def leave(self, number):
-        """Let a pod's process say that it leaves; it goes on until it has handed over."""
+        """Let a pod's process say that it leaves; it continues until it has handed over."""
         self._leaving.add(uid_of(number))
 
     # ---- what is done ---------------------------------------------------------------------------
@@ -110,14 +110,14 @@ class PlayedGroup:
             lost={m: round((self.clock.now - at) * 1000) for m, at in self._lost_at.items()},
             facts=self.runtime.facts("workers", members, self._leaving & self._bound),
             leaving=self._leaving,
-            heirs=dict(self.heirs),
+            replacements=dict(self.replacements),
         )
         rules = GroupRules()
         self.last = plan(observation, assess(observation, rules.membership), rules, {})
-        self.heirs |= {m.seat.member: m.target for m in self.last if m.is_inherited}
+        self.replacements |= {m.ownership.member: m.target for m in self.last if m.is_inherited}
         for move in self.last[:at_most]:
             self.owners[move.partition] = move.target
-            self.moves[move.partition] += move.seat.member is not None
+            self.moves[move.partition] += move.ownership.member is not None
         return self.last
 
     def settle(self):

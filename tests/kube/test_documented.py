@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from partq.broker.tls import BrokerTls
+from partq.broker.peers.tls import BrokerTls
 from partq.kube import names
 from partq.kube.watch import parse
 from partq.metrics import BrokerMetrics, OperatorMetrics

@@ -9,27 +9,8 @@ import pytest
 from partq.kube.errors import NotLeadingError
 from partq.kube.leader import DEADLINE_S, LEASE_S, Leader
 from partq.kube.reconcile.context import LeadersTerms
-from tests.kube.fake_api import FakeApi
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/ops/leases/partq"
-
-
-class Clock:
-    def __init__(self):
-        self.now = 1000.0
-
-    def __call__(self):
-        return self.now
-
-
-@pytest.fixture
-def api():
-    return FakeApi()
-
-
-@pytest.fixture
-def clock():
-    return Clock()
 
 
 def leader(api, clock, name):

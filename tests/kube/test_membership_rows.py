@@ -177,7 +177,7 @@ def test_a_standby_takes_over_one_for_one(how):
         assert group.look() == []
         group.pass_time(DELAY_S)
     (move,) = group.settle()
-    assert (move.seat.member, move.target) == (uid_of(1), uid_of(PARTITIONS))
+    assert (move.ownership.member, move.target) == (uid_of(1), uid_of(PARTITIONS))
 
 
 CORDONED, TAINTED = KubeNode(True, ()), KubeNode(False, (Taint("maintenance", ""),))

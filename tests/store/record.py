@@ -28,3 +28,16 @@ async def commit(partitions, partition, broker_epoch, **changes):
         broker_epoch=broker_epoch,
         **{**write(), **arguments, **changes},
     )
+
+
+async def flush(partitions, partition, broker_epoch, group, cursor):
+    """Move a group's cursor: what is below it is acknowledged."""
+    await partitions.flush(
+        partition,
+        group,
+        **write(await born(partitions, partition, group)),
+        broker_epoch=broker_epoch,
+        cursor=cursor,
+        acked=[],
+        redeliveries={},
+    )

@@ -56,6 +56,7 @@ def test_keys_of_a_partition_share_a_tag():
 def test_keys_of_queue_and_group():
     keys = Keys("partq", "ns", "orders", "0f3a9c1e")
     assert keys.lives() == "partq:{ns/orders}:lives"
+    assert keys.ended_life("0f3a9c1e") == "partq:{ns/orders}:ended:0f3a9c1e"
     assert keys.layout() == "partq:{ns/orders@0f3a9c1e}:layout"
     assert keys.config() == "partq:{ns/orders@0f3a9c1e}:config"
     assert keys.brokers() == "partq:{ns/orders@0f3a9c1e}:brokers"

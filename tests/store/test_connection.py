@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from partq.core.group.records import HandoffRecord
 from partq.core.model import BrokerId, PartitionId
-from partq.core.records import HandoffRecord
 from partq.errors import QuotaExceededError, SettingsError, StoreUnavailableError
 from partq.store.connection import Store
 from partq.store.keys import Keys
@@ -20,7 +20,9 @@ from partq.store.records.log import AppendBatch, Log
 from partq.store.records.members import Members
 from partq.store.records.partitions import Partitions
 from partq.store.server import Channel
+from partq.testing import eventually
 from partq.testing.redis_server import RedisServer
+from tests.store.answering import until_answered
 from tests.store.record import born, write
 
 SCRIPTS = Path(load_scripts.__code__.co_filename).parent / "scripts"
@@ -41,22 +43,12 @@ async def own_store(own_server, key_prefix):
     await store.close()
 
 
-async def wait_until_reachable(store):
-    """Call until the server answers: what every caller of the store does in its own time."""
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                return await store.read("PING")
-            except StoreUnavailableError:
-                await asyncio.sleep(0.01)
-
-
 def give_up_after(store, timeout_s):
     """Set the time that an answer may take: short only while the server is known to be silent."""
     (node,) = store.nodes()
     node._timeout_s = timeout_s
-    for pump in node._pumps.values():
-        pump.timeout_s = timeout_s
+    for connection in node._connections.values():
+        connection.timeout_s = timeout_s
 
 
 # ---- opening ------------------------------------------------------------------------------------
@@ -218,7 +210,9 @@ async def test_whoever_closes_can_be_cancelled_meanwhile(redis_server, key_prefi
 async def test_closing_fails_the_calls_without_an_answer(redis_server, key_prefix):
     store = await Store.open(redis_server.url, prefix=key_prefix, timeout_s=60.0)
     waiting = asyncio.create_task(
-        store.read("XREAD", "BLOCK", 60_000, "STREAMS", "none", "$", lane=Channel.EVENTS, wait_s=60)
+        store.read(
+            "XREAD", "BLOCK", 60_000, "STREAMS", "none", "$", channel=Channel.EVENTS, wait_s=60
+        )
     )
     await store.read("PING")
     await store.close()
@@ -242,13 +236,13 @@ async def test_no_answer_in_time(own_server, key_prefix):
     assert caught.value.is_outcome_known  # it was never sent: no connection
     os.kill(own_server.pid, signal.SIGCONT)
     give_up_after(store, 60.0)
-    await wait_until_reachable(store)
+    await until_answered(lambda: store.read("PING"))
     assert store.run_epoch == 0
     await store.close()
 
 
 async def test_what_was_not_sent_when_a_call_was_given_up_is_never_sent(own_server, key_prefix):
-    """A connection that is closed gracefully goes on sending: the call is carried out later."""
+    """A connection that is closed gracefully continues sending: the call is carried out later."""
     store = await Store.open(own_server.url, prefix=key_prefix, timeout_s=60.0)
     await store.run("write_fields", ["k"], [1, "f", "v"])
     os.kill(own_server.pid, signal.SIGSTOP)
@@ -260,11 +254,11 @@ async def test_what_was_not_sent_when_a_call_was_given_up_is_never_sent(own_serv
     os.kill(own_server.pid, signal.SIGCONT)
     await store.close()
     watcher = await Store.open(own_server.url, timeout_s=60.0)
-    async with asyncio.timeout(60):  # until the server has seen the end of the connections
-        while True:
-            if len((await watcher.read("CLIENT", "LIST")).splitlines()) == 1:
-                break
-            await asyncio.sleep(0.01)
+
+    async def is_alone():
+        return len((await watcher.read("CLIENT", "LIST")).splitlines()) == 1
+
+    await eventually(is_alone, "the server has seen the end of the connections")
     assert await watcher.read("HGETALL", "k") == [b"f", b"v"]
     await watcher.close()
 
@@ -291,7 +285,7 @@ async def test_a_restart_is_noticed_before_anything_is_sent(own_server, own_stor
     assert own_store.run_epoch == 1
     assert seen == [(1, True)]
     assert await handoffs.draw_attempt("g") > drawn
-    await own_store.read("PING")  # another lane: the same restart is not noticed twice
+    await own_store.read("PING")  # another channel: the same restart is not noticed twice
     assert seen == [(1, True)]
 
 
@@ -300,13 +294,7 @@ async def test_a_lost_connection_to_the_same_run_is_no_restart(own_server, own_s
     drawn = await handoffs.draw_attempt("g")
     other = await Store.open(own_server.url, timeout_s=60.0)
     await other.read("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                assert await handoffs.draw_attempt("g") > drawn
-                break
-            except StoreUnavailableError:
-                continue
+    assert await until_answered(lambda: handoffs.draw_attempt("g")) > drawn
     assert own_store.run_epoch == 0
     await other.close()
 
@@ -318,7 +306,7 @@ async def test_what_was_confirmed_survives_kill_9(own_server, own_store, tmp_pat
     claim = await partitions.claim(partition, BrokerId("b"), "i", expected=0)
     own_server.kill()
     own_server.start(tmp_path)
-    await wait_until_reachable(own_store)
+    await until_answered(lambda: own_store.read("PING"))
     assert (await partitions.read(partition)).broker_epoch == claim.broker_epoch
 
 
@@ -372,7 +360,7 @@ async def test_a_full_redis_refuses_messages_and_serves_the_rest(own_server, own
     )
     held = (await partitions.read_cursor(partition, "g")).epoch
     await partitions.reset(partition, "g", **write(began), broker_epoch=epoch, epoch=held, offset=5)
-    assert await log.set_pin(partition, "reader", 7, broker_epoch=epoch) == 7
+    assert await log.set_pin(partition, "reader", 7, broker_epoch=epoch) == (7, 0)
     assert (await log.find_time(partition, 0), (await log.read_times(partition, [10]))[1]) == (
         0,
         [None],

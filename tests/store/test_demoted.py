@@ -1,4 +1,4 @@
-"""A Redis that was made a replica of another one, and goes on answering who is connected."""
+"""A Redis that was made a replica of another one, and continues answering who is connected."""
 
 import pytest
 
@@ -24,19 +24,19 @@ async def pair_store(pair, key_prefix):
     await store.close()
 
 
-async def run_id(store, lane):
-    """Return which run of a server a lane leads to; the events' blocks for a moment, as it does."""
-    if lane is Channel.EVENTS:
-        await store.read("XREAD", "BLOCK", 1, "STREAMS", "none", "$", lane=lane, wait_s=1)
-    text = (await store.read("INFO", "server", lane=lane)).decode()
+async def run_id(store, channel):
+    """Return which run of a server a channel leads to; that of events blocks for a moment."""
+    if channel is Channel.EVENTS:
+        await store.read("XREAD", "BLOCK", 1, "STREAMS", "none", "$", channel=channel, wait_s=1)
+    text = (await store.read("INFO", "server", channel=channel)).decode()
     return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)["run_id"]
 
 
-async def test_a_demoted_server_is_left_at_once_on_all_lanes(pair, pair_store):
+async def test_a_demoted_server_is_left_at_once_on_all_channels(pair, pair_store):
     """Nobody closes the connections to it, and it refuses every script for ever."""
     leases = Leases(pair_store, Keys(pair_store.prefix, "ns", "q", "uid"))
     await leases.renew(BrokerId("b"), "i", 3.0, "u")
-    before = {lane: await run_id(pair_store, lane) for lane in Channel}
+    before = {channel: await run_id(pair_store, channel) for channel in Channel}
     restarts = []
     pair_store.on_restart.append(lambda is_lost: restarts.append(is_lost("k")))
 
@@ -44,10 +44,10 @@ async def test_a_demoted_server_is_left_at_once_on_all_lanes(pair, pair_store):
     with pytest.raises(StoreUnavailableError, match="read only replica") as caught:
         await leases.renew(BrokerId("b"), "i", 3.0, "u")
     assert caught.value.is_outcome_known, "a replica has written nothing"
-    # The next call of any lane meets the server that is the master now, whoever is the first.
+    # The next call of any channel meets the server that is the master now, whoever is the first.
     with pytest.raises(StoreUnavailableError, match="restarted or replaced"):
         await pair_store.read("PING")
-    after = {lane: await run_id(pair_store, lane) for lane in Channel}
+    after = {channel: await run_id(pair_store, channel) for channel in Channel}
     assert len(set(after.values())) == 1
     assert after[Channel.BULK] not in before.values()
     assert (pair_store.run_epoch, restarts) == (1, [True])

@@ -7,7 +7,7 @@ import pytest
 from partq.core.model import MemberId
 from partq.errors import ConflictError
 from partq.store.erase import erase_queue
-from partq.store.records.layouts import Layouts
+from partq.store.records.layouts import ENDED_KEEP_MS, Layouts
 from partq.store.records.members import Members
 from partq.store.records.partitions import Partitions
 
@@ -96,13 +96,30 @@ async def test_a_group_that_an_earlier_version_made_is_erased(store, keys):
 async def test_a_life_that_is_given_up_makes_room_for_the_next(store, keys):
     layouts = Layouts(store, keys)
     await layouts.register("aaaa")
-    await layouts.release("bbbb", keeps_data=False)
-    assert await layouts.register("bbbb") == "aaaa"
+    await layouts.release("cccc", keeps_data=False)
+    assert (await layouts.register("bbbb")).current == "aaaa"
 
     await layouts.release("aaaa", keeps_data=True)
-    assert await layouts.register("bbbb") == "bbbb"
+    assert (await layouts.register("bbbb")).current == "bbbb"
     lives = await store.read("HKEYS", keys.lives())
     assert set(lives) == {b"uid:aaaa", b"uid:bbbb", b"current"}
 
     await layouts.release("bbbb", keeps_data=False)
     assert await store.read("HKEYS", keys.lives()) == [b"uid:aaaa"]
+
+
+@pytest.mark.parametrize("keeps_data", [False, True])
+async def test_a_life_that_was_given_up_does_not_take_its_name_again(store, keys, keeps_data):
+    """A process that stood still since before the deletion registers it late."""
+    layouts = Layouts(store, keys)
+    await layouts.register("aaaa")
+    await layouts.release("aaaa", keeps_data=keeps_data)
+    before = await store.read("HGETALL", keys.lives())
+    assert (await layouts.register("aaaa")).current is None
+    assert await store.read("HGETALL", keys.lives()) == before
+    assert (await layouts.register("bbbb")).current == "bbbb"
+    left_ms = await store.read("PTTL", keys.ended_life("aaaa"))
+    assert ENDED_KEEP_MS - 60_000 < left_ms <= ENDED_KEEP_MS, "nothing stays for ever"
+    await layouts.release("bbbb", keeps_data=False)
+    await store.read("DEL", keys.ended_life("aaaa"))
+    assert (await layouts.register("aaaa")).current == "aaaa", "as a restored backup wants it"

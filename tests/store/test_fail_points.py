@@ -1,4 +1,4 @@
-"""Die before and after every store call; a fresh process goes on from there.
+"""Die before and after every store call; a fresh process continues from there.
 
 Each operation runs in a process of its own that ends at the chosen point, as after kill -9. Then
 the operation is repeated, as a fresh process does, and what is stored must be what one undisturbed
@@ -23,8 +23,8 @@ from typing import Any
 import pytest
 
 from partq.core.dead_letters import DeadLetterReason
+from partq.core.group.records import HandoffRecord
 from partq.core.model import BrokerId, MemberId, PartitionId
-from partq.core.records import HandoffRecord
 from partq.errors import FencedError
 from partq.store.connection import Store
 from partq.store.fail_point import EXIT_STATUS, FailPoint
@@ -119,7 +119,9 @@ class Stores:
         )
 
     async def switch_audit(self, *, is_on):
-        await self.audits.switch(P, BrokerId("b-0"), broker_epoch=EPOCH, is_on=is_on)
+        await self.audits.switch(
+            P, BrokerId("b-0"), broker_epoch=EPOCH, number=int(not is_on), is_on=is_on
+        )
 
     async def commit(self):
         await self.partitions.commit(
@@ -207,6 +209,8 @@ class Stores:
             elif name.endswith((":log", ":audit")):
                 entries = await self.store.read("XRANGE", key, "-", "+")
                 found[name] = [(entry_id, _timeless(fields)) for entry_id, fields in entries]
+            elif ":ended:" in name:
+                found[name] = await self.store.read("GET", key)
             else:
                 flat = _timeless(await self.store.read("HGETALL", key))
                 found[name] = dict(zip(flat[::2], flat[1::2], strict=True))
@@ -257,6 +261,7 @@ CASES = {
     "create_partition": Case(lambda to: to.partitions.create(PartitionId(1, 1))),
     "create_queue": Case(lambda to: to.layouts.create_queue({1: 16})),
     "draw_attempt": Case(lambda to: to.handoffs.draw_attempt(GROUP), draws_again=True),
+    "begin_group": Case(lambda to: to.layouts.begin_group("another"), draws_again=True),
     "begin_term": Case(lambda to: to.terms.begin(GROUP), draws_again=True),
     "find_bytes": Case(lambda to: to.log.read_within(P, 3, 9, max_bytes=9, max_entries=9)),
     "find_time": Case(lambda to: to.log.find_time(P, 0)),
@@ -285,6 +290,7 @@ CASES = {
     "trim_audit": Case(lambda to: to.audits.trim(P, 3, broker_epoch=EPOCH)),
     "trim_log": Case(lambda to: to.log.trim(P, broker_epoch=EPOCH)),
     "unlink_keys": Case(lambda to: to.store.run("unlink_keys", to.keys.of_group(GROUP))),
+    "write_usage": Case(lambda to: to.leases.write_usage(1, 5)),
     "write_config": Case(lambda to: to.layouts.write_config({}, resource_generation=1)),
     "write_fields": Case(
         lambda to: to.handoffs.record(

@@ -17,7 +17,9 @@ from partq.store.keys import Keys
 from partq.store.records.layouts import Layouts
 from partq.store.records.log import AppendBatch, Log
 from partq.store.records.partitions import Partitions
+from partq.testing import eventually
 from partq.testing.redis_cluster import RedisCluster, command
+from tests.store.answering import until_answered
 from tests.store.record import BORN, write
 
 P = PartitionId(1, 0)
@@ -108,16 +110,6 @@ class Owned:
         )
 
 
-async def until_answered(act):
-    """Repeat until Redis answers, as every caller of the store does in its own time."""
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                return await act()
-            except StoreUnavailableError:
-                await asyncio.sleep(0.02)
-
-
 async def test_any_node_leads_to_all_and_dead_ones_are_passed_over(cluster, store):
     masters = {f"127.0.0.1:{master.port}" for master in cluster.masters}
     assert {node.name for node in store.nodes()} == masters
@@ -186,7 +178,8 @@ async def test_a_group_is_made_or_removed_once_a_replica_has_it(cluster, store):
     calls = (
         lambda: layouts.create_queue({1: 2}),
         lambda: layouts.write_config({"groups": [GROUP]}, resource_generation=1),
-        lambda: layouts.write_group_config(GROUP, {}, resource_generation=1, born=0),
+        lambda: layouts.write_group_config(GROUP, {}, resource_generation=1),
+        lambda: layouts.erase_group("another", born=0),
         lambda: owned.partitions.create(other),
         lambda: owned.partitions.add_group(P, "new", start="Earliest"),
         lambda: owned.partitions.remove_group(P, GROUP, born=BORN),
@@ -216,9 +209,12 @@ async def test_what_a_dead_master_took_with_it_is_lost_and_nothing_else(cluster,
     await owned.append()
     await neighbour.append()
     cluster.replicas[1].kill()
-    async with asyncio.timeout(60):
-        while min(node.replica_count for node in store.nodes()):
-            await store.info()
+
+    async def is_noticed():
+        await store.info()
+        return not min(node.replica_count for node in store.nodes())
+
+    await eventually(is_noticed, "one master has no replica")
     await owned.append()  # without a replica this counts, and only the master has it
     await owned.flush(15)
     cluster.masters[1].kill()
@@ -290,9 +286,12 @@ async def test_a_frozen_master_is_left_as_soon_as_its_replica_serves(cluster, st
     try:
         waiting = asyncio.create_task(owned.send())
         await asyncio.to_thread(cluster.await_takeover, 0, by_force=True)
-        async with asyncio.timeout(60):
-            while not waiting.done():
-                await store.refresh_slots()
+
+        async def is_answered():
+            await store.refresh_slots()
+            return waiting.done()
+
+        await eventually(is_answered, "the call is given up")
         with pytest.raises(StoreUnavailableError) as caught:
             await waiting
         assert not caught.value.is_outcome_known

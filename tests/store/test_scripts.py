@@ -26,6 +26,14 @@ def test_only_what_is_bounded_is_unpacked(name):
     assert unpacked == ([BOUNDED[name]] if name in BOUNDED else [])
 
 
+@pytest.mark.parametrize("name", sorted(SCRIPTS))
+def test_numbers_are_drawn_in_one_way(name):
+    """Above the last one, and above Redis's time: one rule, which stands in one place."""
+    text = SCRIPTS[name].source
+    rules = re.findall(r"math\.max\([^\n]*\bnow_ms\b", text)
+    assert rules == ['math.max(tonumber(last or "0") + 1, now_ms'] * ("draw_above(" in text)
+
+
 def table(script, name):
     """Return what stands right of a local name, to the end of the table or the line."""
     pattern = rf"^local {name} = (\{{.*?\}}|[^\n]*)$"

@@ -215,7 +215,7 @@ def test_too_few_elements_are_refused(frame, text):
     pytest.param(wrap(b"\x07"), "", id="a number"),
     pytest.param(wrap(b"\xc1"), "", id="no MessagePack"),
     pytest.param(wrap(b"\x92\x01\x07\x00"), "", id="bytes behind the array"),
-    pytest.param(wrap(b"\x92\x0a\xa2\xffp"), "", id="text that is no UTF-8"),
+    pytest.param(wrap(b"\x92\x0a\xa2\xffp"), "", id="text that is not UTF-8"),
     pytest.param(wrap(b"\x93\x01\x07" + b"\x91" * 100_000 + b"\xc0"), "", id="nested deeply"),
     pytest.param(wrap(b"\x93\x01\x07\xdd\xff\xff\xff\xff"), "", id="four billion elements"),
     pytest.param(wrap(b"\x99\x1c\x01\x01\x03\x05\x06\x00\x01\xdd\xff\xff\xff\xff"), "",

@@ -123,7 +123,9 @@ def test_the_largest_message_is_found_wherever_it_stands(place):
     sizes[place] = 31
     stored = batch.encode([bytes(size) for size in sizes], SLOTS)
     batch.check(stored, first_slot=0, last_slot=65_535, max_message_bytes=31)
-    with pytest.raises(MessageTooLargeError, match="31 bytes; the queue takes at most 30"):
+    with pytest.raises(
+        MessageTooLargeError, match="31 bytes with key and headers; the queue takes at most 30"
+    ):
         batch.check(stored, first_slot=0, last_slot=65_535, max_message_bytes=30)
 
 
@@ -134,8 +136,8 @@ def test_the_largest_message_is_found_wherever_it_stands(place):
     pytest.param("91 a16b", id="no value"),
     pytest.param("92 01 c40176", id="a key that is a number"),
     pytest.param("92 a16b a176", id="a value that is text"),
-    pytest.param("92 a2ff41 c40176", id="a key that is no UTF-8"),
-    pytest.param("93 a16b c40176 81a161a1ff", id="a header that is no UTF-8"),
+    pytest.param("92 a2ff41 c40176", id="a key that is not UTF-8"),
+    pytest.param("93 a16b c40176 81a161a1ff", id="a header that is not UTF-8"),
     pytest.param("93 a16b c40176 dfffffffff", id="four billion headers"),
     pytest.param("92 a16b c6ffffffff76", id="a value of four gigabytes"),
     pytest.param("95 a16b c40176 c0 00" + "91" * 100_000 + "c0", id="nested deeply"),

@@ -114,7 +114,7 @@ matchExpressions:
 {{- end }}
 {{- end }}
 
-{{/* Another one for another URL, in sight of whoever reads pods: scrypt, as the URL may hold a password. */}}
+{{/* Differs for each URL. Users who read pods see it: scrypt, as the URL may hold a password. */}}
 {{- define "partq.redisUrlHash" -}}
 {{- derivePassword 1 "long" (include "partq.redisUrl" .) .Release.Namespace (include "partq.fullname" .) | sha256sum | trunc 16 }}
 {{- end }}

@@ -1,1 +1,1 @@
-"""The aiohttp server that owns partitions: publish, flows, admin."""
+"""What owns partitions: their logs, their groups, and the calls that clients make."""

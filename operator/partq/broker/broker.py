@@ -3,19 +3,20 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
+from itertools import count
 from typing import Any
 
+from partq.aio import Signal, TaskSet
 from partq.broker.config import QueueConfig, dead_letters_of, redelivery_of
-from partq.broker.config_refresher import REFRESH_GAP_S, ConfigRefresher, refresh_forever
+from partq.broker.config_refresher import ConfigRefresher
 from partq.broker.dead_letters.forwarder import DeadLetterForwarder
 from partq.broker.delivery.acks import AckHandler
 from partq.broker.delivery.cursor_writer import CursorWriter
 from partq.broker.delivery.decode_check import DecodeCheck
-from partq.broker.delivery.flows import EXPIRE_GAP_S, FlowRegistry
-from partq.broker.delivery.handoff import HandoffExecutor
+from partq.broker.delivery.flow_registry import EXPIRE_GAP_S, FlowRegistry
+from partq.broker.delivery.handoff_executor import HandoffExecutor
 from partq.broker.delivery.log_fetcher import LogFetcher
-from partq.broker.delivery.progress import ProgressSignal
 from partq.broker.log.appender import Reply
 from partq.broker.log.buffers import Buffers
 from partq.broker.log.holders import Holders
@@ -23,12 +24,13 @@ from partq.broker.log.quota import StorageQuota
 from partq.broker.ownership.claims import Claims
 from partq.broker.ownership.clock import boot_time, wall_time
 from partq.broker.ownership.lease import LeaseKeeper
-from partq.broker.ownership.owner import OwnedPartitions
+from partq.broker.ownership.owned_partitions import OwnedPartitions
 from partq.broker.partition import mended
-from partq.broker.partition.group_partition import ConsumedPartition
-from partq.broker.partition.partition import OwnedPartition
+from partq.broker.partition.consumed_partition import ConsumedPartition
+from partq.broker.partition.owned_partition import OwnedPartition
 from partq.broker.retention.audit_backlog import AuditBacklog
 from partq.broker.retention.expiry import Expiry
+from partq.broker.retention.periodic_work import LOOK_GAP_S, work_periodically
 from partq.broker.retention.trimmer import Trimmer
 from partq.core.model import BrokerId, Cause, PartitionId
 from partq.core.time_to_live import check_ttl_ms
@@ -84,22 +86,23 @@ class Broker:
         self.store = store
         self.keys = keys
         self._config: QueueConfig | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet(self._task_failed)
         self._is_closing = False
-        self._turn = 0
+        self.keyless_turns = count(1)
+        """One for each message without a key that HTTP publishes, under RoundRobin."""
         self.peer_token = ""
         """By which brokers of other queues of this Redis know themselves here; empty: not read."""
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Ends with the error that the process cannot go on with."""
-        self.progress = ProgressSignal()
+        """Ends with the error that the process cannot continue with."""
+        self.progress = Signal()
         self._make_ownership()
         self._make_delivery(wall_clock)
-        self._make_upkeep()
+        self._make_retention_and_handoffs()
 
     def _make_ownership(self) -> None:
         """Make what says which partitions are this broker's, and for how long."""
         settings, store = self.settings, self.store
-        self.room = StorageQuota(
+        self.quota = StorageQuota(
             store,
             self.partitions,
             self.leases,
@@ -117,11 +120,11 @@ class Broker:
             incarnation=self.incarnation,
             clock=self.clock,
             buffers=self.buffers,
-            room=self.room,
+            quota=self.quota,
             audits=self.audits,
             wants_audit=lambda: self.config.audit,
             on_claimed=self._claimed,
-            empty=self._empty,
+            settle_acks=self._empty,
             spawn=self._spawn,
         )
         self.owned = self.ownership.owned
@@ -132,7 +135,7 @@ class Broker:
             ttl_s=settings.lease_ttl_s,
             url=self.url,
             clock=self.clock,
-            on_lapsed=self.ownership.verify,
+            on_lapsed=self.ownership.affirm,
             on_valid=self._wake_flows,
             on_stuck=store.leave_connections,
         )
@@ -150,15 +153,15 @@ class Broker:
     def _make_delivery(self, wall_clock: Callable[[], float]) -> None:
         """Make what brings messages to members, and takes their acks, or ends them otherwise."""
         store, keys = self.store, self.keys
-        self.reader = LogFetcher(
+        self.log_fetcher = LogFetcher(
             self.owned,
             self.log,
             max_bytes=self.settings.read_ahead_bytes,
             clock=self.clock,
-            on_lost=self.ownership.lose_subscription,
+            on_lost=self.ownership.lose_group,
         )
         self.cursor_writer = CursorWriter(
-            self.partitions, on_lost=self.ownership.lose_subscription, progress=self.progress
+            self.partitions, on_lost=self.ownership.lose_group, progress=self.progress
         )
         check = DecodeCheck(self.log)
         self.ack_handler = AckHandler(
@@ -168,7 +171,7 @@ class Broker:
             clock=self.clock,
             rules=lambda group: redelivery_of(self._config, group),
             check=check,
-            park=lambda subscription, ranges: self.dead_letters.park(subscription, ranges),
+            park=lambda consumed, ranges: self.dead_letters.park(consumed, ranges),
             spawn=self._spawn,
             metrics=self.metrics,
             progress=self.progress,
@@ -181,7 +184,7 @@ class Broker:
             cursor_writer=self.cursor_writer,
             clock=self.clock,
             rules=lambda group: dead_letters_of(self._config, group),
-            on_lost=self.ownership.lose_subscription,
+            on_lost=self.ownership.lose_group,
             spawn=self._spawn,
             metrics=self.metrics,
         )
@@ -203,25 +206,25 @@ class Broker:
             members=Members(store, keys),
             events=Events(store, keys),
             cursor_writer=self.cursor_writer,
-            reader=self.reader,
-            judge=self.expiry,
+            batch_finder=self.log_fetcher,
+            expiry_check=self.expiry,
             clock=self.clock,
             max_unacked=lambda: self.config.max_unacked_per_flow,
-            on_lost=self.ownership.lose_subscription,
+            on_lost=self.ownership.lose_group,
         )
 
-    def _make_upkeep(self) -> None:
+    def _make_retention_and_handoffs(self) -> None:
         """Make what trims logs, hands partitions over and reads the queue's settings again."""
-        self.audit_watch = AuditBacklog(
-            self.owned, self.partitions, room=self.room, metrics=self.metrics
+        self.audit_backlog = AuditBacklog(
+            self.owned, self.partitions, quota=self.quota, metrics=self.metrics
         )
-        self.trimmer = Trimmer(self.owned, self.log, on_lost=self.ownership.lose)
+        self.trimmer = Trimmer(self.owned, self.log, on_lost=self.ownership.lose, spawn=self._spawn)
         self.handoffs = HandoffExecutor(
             self.partitions,
             self.cursor_writer,
             clock=self.clock,
             find_flow=self.flow_registry.find,
-            on_lost=self.ownership.lose_subscription,
+            on_lost=self.ownership.lose_group,
         )
         self._refresher = ConfigRefresher(
             self.layouts,
@@ -231,6 +234,8 @@ class Broker:
             flow_registry=self.flow_registry,
             dead_letters=self.dead_letters,
             learn=self._learn,
+            log=self.log,
+            spawn=self._spawn,
         )
 
     # ---- life -----------------------------------------------------------------------------------
@@ -241,8 +246,8 @@ class Broker:
         for name, work in (
             ("lease", self.lease.run()),
             ("claims", self.claims.run()),
-            ("flusher", self.cursor_writer.run()),
-            ("refresh", self._refresh_forever()),
+            ("cursor writer", self.cursor_writer.run()),
+            ("periodic work", self._work_periodically()),
             ("expiry", self._expire_forever()),
         ):
             self._spawn(work, name)
@@ -252,10 +257,8 @@ class Broker:
         self._is_closing = True
         await self.ownership.close(self.claims.successor)
         await self.flow_registry.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.reader.close()
+        await self._tasks.close()
+        await self.log_fetcher.close()
         try:
             await self.leases.release(self.id, self.incarnation)
         except PartqError as error:
@@ -273,7 +276,7 @@ class Broker:
         if self._config is None:
             raise UnavailableError(
                 f"queue {self.settings.queue}: this broker has not read its layout yet; ask again",
-                retry_after_s=REFRESH_GAP_S,
+                retry_after_s=LOOK_GAP_S,
             )
         if self._config.is_deleted:
             raise UnknownQueueError(f"queue {self.settings.queue}: being deleted; end this client")
@@ -288,11 +291,6 @@ class Broker:
     def trouble(self) -> str:
         """Why only another process in its place helps; empty: no reason."""
         return "a task has failed" if self.failed.done() else self.lease.trouble
-
-    def next_in_turn(self, choices: Sequence[int]) -> int:
-        """Return one of `choices` after the other."""
-        self._turn += 1
-        return choices[self._turn % len(choices)]
 
     # ---- publishing -----------------------------------------------------------------------------
 
@@ -350,7 +348,7 @@ class Broker:
             max_message_bytes=config.max_message_bytes,
         )
         digest = batch.digest(data, header) if producer else ""
-        owned.chain.submit(
+        owned.appender.submit(
             AppendBatch(producer, first, header.count, data, ttl_ms, digest, age_ms), reply
         )
         self.metrics.accepted(header.count, len(data))
@@ -363,7 +361,7 @@ class Broker:
         return () if config is None or config.is_deleted else config.layout.partitions()
 
     def _store_restarted(self, is_lost: IsLost) -> None:
-        self.ownership.store_restarted(lambda partition: is_lost(self.keys.meta(partition)))
+        self.ownership.drop_after_restart(lambda partition: is_lost(self.keys.meta(partition)))
 
     def _claimed(self, owned: OwnedPartition) -> None:
         mended.tell(owned, self.metrics)
@@ -376,14 +374,14 @@ class Broker:
         try:
             await self.leases.record_owner(partition, self.id)
         except PartqError as error:
-            # The index is for finding; whoever looks again reads the record.
+            # The index is for finding; a caller that looks again reads the record.
             _log.warning("owner of %s not recorded: %s", partition, error)
 
-    async def _empty(self, subscription: ConsumedPartition) -> None:
+    async def _empty(self, consumed: ConsumedPartition) -> None:
         """Take a partition from its flow, and wait until the group's book is stored."""
-        self.flow_registry.unbind(subscription, Cause.BROKER_CHANGE)
-        await self.cursor_writer.settle(subscription)
-        await subscription.settle_audit()
+        self.flow_registry.unbind(consumed, Cause.BROKER_CHANGE)
+        await self.cursor_writer.settle(consumed)
+        await consumed.settle_audit()
 
     # ---- recurring work -------------------------------------------------------------------------
 
@@ -395,14 +393,14 @@ class Broker:
         """Read the queue's settings now; start the books of new groups, or end it all."""
         await self._refresher.refresh()
 
-    def _refresh_forever(self) -> Coroutine[Any, Any, None]:
-        return refresh_forever(
+    def _work_periodically(self) -> Coroutine[Any, Any, None]:
+        return work_periodically(
             lambda: self.refresh(),
-            room=self.room,
+            quota=self.quota,
             flow_registry=self.flow_registry,
             expiry=self.expiry,
             trimmer=self.trimmer,
-            audit_watch=self.audit_watch,
+            audit_backlog=self.audit_backlog,
             is_ready=lambda: self.is_ready,
         )
 
@@ -417,13 +415,9 @@ class Broker:
             flow.wake.set()
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        task = asyncio.create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        self._tasks.start(work, name)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("%s failed: %s", task.get_name(), error, exc_info=error)
-            if not self.failed.done():
-                self.failed.set_exception(error)
+    def _task_failed(self, task: asyncio.Task[None], error: BaseException) -> None:
+        _log.error("%s failed: %s", task.get_name(), error, exc_info=error)
+        if not self.failed.done():
+            self.failed.set_exception(error)

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from partq.core.cursor.redelivery_rules import RedeliveryBackoff, RedeliveryRules
 from partq.core.layout import Layout
 from partq.errors import UnknownQueueError
 from partq.store.records.layouts import Layouts
+from partq.wire.effective_specs import BackoffSpec, GroupSpec, QueueSpec, read_spec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,18 +32,18 @@ class QueueConfig:
 
     layout: Layout
     generation: int
-    """Grows with each change, so when a group is removed and made again."""
+    """Grows with each change, so when a group is removed and created again."""
     groups: frozenset[str]
     redelivery: Mapping[str, RedeliveryRules]
     """The rules of each group."""
     dead_letters: Mapping[str, DeadLetterRules]
-    """Of each group whose settings are stored; of another one nobody knows what it wants."""
+    """Of each group whose settings are stored; what another one wants is unknown."""
     keyless_policy: str
     max_message_bytes: int
     max_spool_bytes: int | None
     max_unacked_per_flow: int
     message_ttl_s: float | None
-    """How old a message may become that is not in flight; None: as old as it likes."""
+    """How old a message may become that is not in flight; None: no limit."""
     audit: bool
     """Whether the brokers keep a record of what happens."""
     is_deleted: bool
@@ -61,7 +61,7 @@ def redelivery_of(config: QueueConfig | None, group: str) -> RedeliveryRules:
 
 
 def dead_letters_of(config: QueueConfig | None, group: str) -> DeadLetterRules:
-    """Return what a group wants done with dead letters; one that goes wants nothing."""
+    """Return what a group wants done with dead letters; nothing, if its rules are not stored."""
     return (config and config.dead_letters.get(group)) or NO_DEAD_LETTERS
 
 
@@ -70,6 +70,7 @@ async def read_config(layouts: Layouts) -> QueueConfig:
 
     Raises:
         UnknownQueueError: the queue is not there.
+        InternalError: a spec that is stored is not one.
     """
     known = await layouts.read()
     config = await layouts.read_config()
@@ -77,55 +78,54 @@ async def read_config(layouts: Layouts) -> QueueConfig:
         raise UnknownQueueError(
             "the queue has no settings in the store: nobody has created it yet; create it"
         )
-    spec: Mapping[str, Any] = config.spec
-    limits: Mapping[str, Any] = spec["limits"]
+    spec = read_spec("queue", config.spec, QueueSpec)
     configs = await layouts.read_group_configs(config)
-    specs = {group: each.spec for group, each in configs.items()}
+    specs = {
+        group: read_spec(f"group {group}", each.spec, GroupSpec) for group, each in configs.items()
+    }
     return QueueConfig(
         layout=known.layout,
         generation=config.resource_generation,
         groups=frozenset(config.groups),
         redelivery={group: _redelivery(spec) for group, spec in specs.items()},
         dead_letters={group: _dead_letters(spec) for group, spec in specs.items()},
-        keyless_policy=str(spec["keylessPolicy"]),
-        max_message_bytes=int(limits["maxMessageBytes"]),
-        max_spool_bytes=limits.get("maxSpoolBytes"),
-        max_unacked_per_flow=int(limits["maxUnackedPerFlow"]),
-        message_ttl_s=spec.get("messageTTLSeconds"),
-        audit=bool(spec.get("audit", False)),
+        keyless_policy=spec.keyless_policy,
+        max_message_bytes=spec.limits.max_message_bytes,
+        max_spool_bytes=spec.limits.max_spool_bytes,
+        max_unacked_per_flow=spec.limits.max_unacked_per_flow,
+        message_ttl_s=spec.message_ttl_seconds,
+        audit=spec.audit,
         is_deleted=known.tombstone,
     )
 
 
-def _dead_letters(spec: Mapping[str, Any]) -> DeadLetterRules:
+def _dead_letters(spec: GroupSpec) -> DeadLetterRules:
     """Read a group's rules; a spec that an earlier version wrote has none of them."""
-    if "deadLetter" not in spec:
+    if spec.dead_letter is None:
         return NO_DEAD_LETTERS
     return DeadLetterRules(
-        max_redeliveries=spec["ack"].get("maxRedeliveries"),
-        queue=str(spec["deadLetter"]["queue"]),
-        takes_expired=bool(spec["deadLetter"]["expired"]),
+        max_redeliveries=spec.ack.max_redeliveries if spec.ack is not None else None,
+        queue=spec.dead_letter.queue,
+        takes_expired=spec.dead_letter.expired,
     )
 
 
-def _redelivery(spec: Mapping[str, Any]) -> RedeliveryRules:
+def _redelivery(spec: GroupSpec) -> RedeliveryRules:
     """Read a group's rules; a spec that an earlier version wrote has none of them."""
-    ack, nack = spec.get("ack"), spec.get("nack")
+    ack, nack = spec.ack, spec.nack
     if ack is None or nack is None:
         return RedeliveryRules()
     return RedeliveryRules(
-        is_free=nack["order"] == "Free",
-        nack_delay_s=float(nack["delaySeconds"]),
-        nack_backoff=_backoff(nack["backoff"]),
-        ack_timeout_s=float(ack["timeoutSeconds"]),
-        ack_tick_s=float(ack["tickSeconds"]),
-        ack_backoff=_backoff(ack["backoff"]),
+        is_free=nack.order == "Free",
+        nack_delay_s=nack.delay_seconds,
+        nack_backoff=_backoff(nack.backoff),
+        ack_timeout_s=ack.timeout_seconds,
+        ack_tick_s=ack.tick_seconds,
+        ack_backoff=_backoff(ack.backoff),
     )
 
 
-def _backoff(spec: Mapping[str, Any] | None) -> RedeliveryBackoff | None:
+def _backoff(spec: BackoffSpec | None) -> RedeliveryBackoff | None:
     if spec is None:
         return None
-    return RedeliveryBackoff(
-        float(spec["minSeconds"]), float(spec["maxSeconds"]), float(spec["multiplier"])
-    )
+    return RedeliveryBackoff(spec.min_seconds, spec.max_seconds, spec.multiplier)

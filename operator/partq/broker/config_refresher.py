@@ -1,32 +1,21 @@
-"""Periodic work of a broker: settings of its queue, expiry, trimming."""
+"""The settings of a broker's queue: read again, and followed by its parts."""
 
-import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from partq.broker.config import QueueConfig, read_config
 from partq.broker.dead_letters.forwarder import DeadLetterForwarder
-from partq.broker.delivery.flows import FlowRegistry
-from partq.broker.log.quota import StorageQuota
-from partq.broker.ownership.owner import OwnedPartitions
-from partq.broker.partition.partition import OwnedPartition
-from partq.broker.retention.audit_backlog import AuditBacklog
-from partq.broker.retention.expiry import Expiry
-from partq.broker.retention.trimmer import Trimmer
-from partq.errors import (
-    ConflictError,
-    FencedError,
-    PartqError,
-    StoreUnavailableError,
-    UnknownGroupError,
-)
+from partq.broker.delivery.flow_registry import FlowRegistry
+from partq.broker.ownership.owned_partitions import OwnedPartitions
+from partq.broker.ownership.server_looks import ServerLooks, Spawn
+from partq.broker.partition.owned_partition import OwnedPartition
+from partq.errors import ConflictError, FencedError, UnknownGroupError
 from partq.store.records.layouts import Layouts
 from partq.store.records.leases import Leases
+from partq.store.records.log import Log
 from partq.store.records.partitions import Partitions
-
-REFRESH_GAP_S = 1.0
-"""How often layout, limits and the state of Redis are read."""
 
 _log = logging.getLogger(__name__)
 
@@ -44,18 +33,21 @@ class ConfigRefresher:
         flow_registry: FlowRegistry,
         dead_letters: DeadLetterForwarder,
         learn: Callable[[QueueConfig, str], None],
+        log: Log,
+        spawn: Spawn,
     ) -> None:
         self._layouts = layouts
         self._leases = leases
         self._partitions = partitions
         self._ownership = ownership
         self._owned = ownership.owned
+        self._looks = ServerLooks("settings", ownership.owned, log, spawn)
         self._flow_registry = flow_registry
         self._dead_letters = dead_letters
         self._learn = learn
         """Takes the settings, and the token of the peers."""
         self._drawn_token = secrets.token_urlsafe(24)
-        """What the peers' token becomes if there is none yet."""
+        """Becomes the peers' token if none is stored yet."""
 
     async def refresh(self) -> None:
         """Read the queue's settings now; start the books of new groups, or end it all.
@@ -74,29 +66,30 @@ class ConfigRefresher:
         # Before anything is awaited: a group that comes meanwhile is in a later answer.
         for owned in list(self._owned.values()):
             for group in owned.groups.keys() - config.groups:
-                self._ownership.lose_subscription(
+                self._ownership.lose_group(
                     owned.groups[group],
                     UnknownGroupError(f"group {group}: removed; create it again"),
                 )
-        silence: StoreUnavailableError | None = None
-        try:
-            await self._verify(config.generation)
-        except StoreUnavailableError as error:
-            # What is written for a group that was made again is refused all the same.
-            silence = error
-        for owned in list(self._owned.values()):
+        await self._looks.look(partial(self._follow, config))
+
+    async def _follow(self, config: QueueConfig, partitions: Sequence[OwnedPartition]) -> None:
+        """Have partitions follow the settings.
+
+        Raises:
+            StoreUnavailableError: no answer.
+        """
+        await self._verify(partitions, config.generation)
+        for owned in partitions:
+            if self._owned.get(owned.id) is not owned:
+                continue
             try:
                 await self._add_groups(owned, config.groups)
                 self._dead_letters.watch(owned)
                 await owned.audit.switch(is_on=config.audit)
             except FencedError as error:
                 self._ownership.lose(owned, error)
-            except StoreUnavailableError as error:
-                silence = error
             except ConflictError as error:
                 _log.warning("%s", error)  # the next refresh tries again
-        if silence is not None:
-            raise silence
 
     async def _add_groups(self, owned: OwnedPartition, groups: frozenset[str]) -> None:
         """Start the books of groups that are not here yet.
@@ -112,76 +105,29 @@ class ConfigRefresher:
             if self._owned.get(owned.id) is owned:
                 owned.add_groups({group: record})
 
-    async def _verify(self, generation: int) -> None:
-        """Drop the books of groups that were removed and made again since they were read."""
+    async def _verify(self, partitions: Sequence[OwnedPartition], generation: int) -> None:
+        """Drop the books of groups that were removed and created again since they were read.
+
+        Raises:
+            StoreUnavailableError: no answer. What is written for such a group is refused anyway.
+        """
         unverified = [
-            subscription
-            for owned in self._owned.values()
-            for subscription in owned.groups.values()
-            if subscription.verified != generation
+            consumed
+            for owned in partitions
+            for consumed in owned.groups.values()
+            if consumed.verified != generation
         ]
         births = await self._partitions.births(
-            (subscription.partition, subscription.group) for subscription in unverified
+            (consumed.partition, consumed.group) for consumed in unverified
         )
-        for subscription in unverified:
-            if births.get((subscription.partition, subscription.group)) == subscription.born:
-                subscription.verified = generation
+        for consumed in unverified:
+            if births.get((consumed.partition, consumed.group)) == consumed.born:
+                consumed.verified = generation
             else:
-                self._ownership.lose_subscription(
-                    subscription,
+                self._ownership.lose_group(
+                    consumed,
                     UnknownGroupError(
-                        f"partition {subscription.partition}: group {subscription.group} was "
-                        "removed and made again since its record was read; it is read again"
+                        f"partition {consumed.partition}: group {consumed.group} was "
+                        "removed and created again since its record was read; it is read again"
                     ),
                 )
-
-
-async def refresh_forever(
-    refresh: Callable[[], Awaitable[None]],
-    *,
-    room: StorageQuota,
-    flow_registry: FlowRegistry,
-    expiry: Expiry,
-    trimmer: Trimmer,
-    audit_watch: AuditBacklog,
-    is_ready: Callable[[], bool],
-) -> None:
-    """Look each second, until cancelled."""
-    was_overfull = False
-
-    async def look_at_room() -> None:
-        nonlocal was_overfull
-        await room.refresh()
-        if was_overfull and not room.is_store_overfull:
-            for flow in flow_registry.flows:
-                flow.notice_all()
-        was_overfull = room.is_store_overfull
-
-    # What one asks of a silent node of a Redis Cluster, for seconds, does not hold up the others:
-    # publishes go by what the room was at its last look.
-    while True:
-        if await _look(refresh) or is_ready():
-            break
-        await asyncio.sleep(REFRESH_GAP_S)
-    await asyncio.gather(
-        _look_forever(lambda: expiry.expire(), refresh),
-        _look_forever(look_at_room),
-        _look_forever(lambda: trimmer.trim(), lambda: audit_watch.measure()),
-    )
-
-
-async def _look_forever(*looks: Callable[[], Awaitable[None]]) -> None:
-    while True:
-        for look in looks:
-            await _look(look)
-        await asyncio.sleep(REFRESH_GAP_S)
-
-
-async def _look(look: Callable[[], Awaitable[None]]) -> bool:
-    """Look once; return whether that went well."""
-    try:
-        await look()
-    except PartqError as error:
-        _log.warning("queue not refreshed: %s", error)
-        return False
-    return True

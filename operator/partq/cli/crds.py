@@ -19,7 +19,7 @@ class OutdatedError(PartqError):
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("crds"),
     show_default=True,
-    help="Where the files are.",
+    help="Folder of the files.",
 )
 @click.option("--check", is_flag=True, help="Write nothing; exit with 1 if a file would change.")
 @click.option(

@@ -25,7 +25,7 @@ class OutputError(Exception):
 
 
 class Output(io.RawIOBase):
-    """Standard output; what it cannot write raises `OutputError`, whoever prints.
+    """Standard output; what it cannot write raises `OutputError`, wherever it is printed.
 
     Args:
         is_open: False when the process was started without one.

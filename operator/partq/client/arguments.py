@@ -1,16 +1,20 @@
 """What a client is made with: settings that cannot be used are refused by their names."""
 
+import re
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any
 from urllib.parse import urlsplit
 
-from partq.core.model import PartitionId
+from partq.core.model import DNS_LABEL, NAME_RULE, PartitionId
 from partq.core.producer_series import check_producer_id
 from partq.errors import BadRequestError, SettingsError
+from partq.excerpts import excerpt
+from partq.path_names import EXPECTED, is_path_name
 
 MAX_TIME_S = 86_400
 MAX_INTEGER = 2**63 - 1
+_NAME = re.compile(DNS_LABEL)
 
 
 def check_range(name: str, value: object, least: float, most: float) -> None:
@@ -47,9 +51,21 @@ def check_flags(flags: Mapping[str, object]) -> None:
         SettingsError: one is neither.
     """
     for name, flag in flags.items():
-        if not isinstance(flag, bool):
-            got = repr(flag)[:40] if isinstance(flag, str | int) else type(flag).__name__
-            raise SettingsError(f"{name}: got {got}, expected True or False")
+        try:
+            check_flag(name, flag)
+        except TypeError as error:
+            raise SettingsError(str(error)) from None
+
+
+def check_flag(name: str, flag: object) -> None:
+    """Check what is True or False in a call about messages.
+
+    Raises:
+        TypeError: it is neither.
+    """
+    if not isinstance(flag, bool):
+        got = excerpt(repr(flag)) if isinstance(flag, str | int) else type(flag).__name__
+        raise TypeError(f"{name}: got {got}, expected True or False")
 
 
 def check_functions(functions: Mapping[str, object]) -> None:
@@ -79,33 +95,61 @@ def check_texts(texts: Mapping[str, object], *, needed: tuple[str, ...] = ()) ->
     """Check texts by their names; None is one that is left out.
 
     Raises:
-        SettingsError: one is no text, or left out or empty and needed.
+        SettingsError: one is not a text, or left out or empty and needed.
     """
     for name, text in texts.items():
         if not isinstance(text, str) and (text is not None or name in needed):
             raise SettingsError(f"{name}: got {type(text).__name__}, expected text")
         if not text and name in needed:
-            raise SettingsError(f"{name}: got {text!r}, expected a name")
+            raise SettingsError(f"{name}: got {excerpt(repr(text))}, expected a name")
 
 
-def check_partitions(name: str, partitions: object) -> None:
-    """Check partitions that can be looked through: a list, or a mapping by them.
+def check_names(names: Mapping[str, object], *, needed: tuple[str, ...] = ()) -> None:
+    """Check names of namespaces, queues and groups; None or an empty one is left out.
+
+    What no queue can be called is never waited for.
+
+    Raises:
+        SettingsError: one is not a text or not such a name, or left out and needed.
+    """
+    check_texts(names, needed=needed)
+    for setting, name in names.items():
+        if isinstance(name, str) and name and not _NAME.fullmatch(name):
+            raise SettingsError(f"{setting}: got {excerpt(repr(name))}, expected {NAME_RULE}")
+
+
+def check_path_argument(name: str, text: object) -> None:
+    """Check what names something in the path of a call; `name` is the setting's.
+
+    Raises:
+        SettingsError: it is not a text, is empty, or would not arrive as it is.
+    """
+    check_texts({name: text}, needed=(name,))
+    if isinstance(text, str) and not is_path_name(text):
+        raise SettingsError(f"{name}: got {excerpt(repr(text))}, expected {EXPECTED}")
+
+
+def check_partitions(name: str, partitions: object) -> list[PartitionId]:
+    """Return partitions that can be looked through: of a list, or of a mapping by them.
 
     Raises:
         SettingsError: it is something else.
     """
     if isinstance(partitions, str) or not isinstance(partitions, Iterable):
         raise SettingsError(f"{name}: got {type(partitions).__name__}, expected PartitionIds")
+    found = []
     for each in partitions:
         if not isinstance(each, PartitionId):
             raise SettingsError(
                 f"{name}: got {type(each).__name__}, expected a PartitionId, such as "
                 "PartitionId.parse('1.3')"
             )
+        found.append(each)
+    return found
 
 
-def check_by_partition(name: str, values: object) -> None:
-    """Check a mapping by partitions; its values are not looked at.
+def check_by_partition(name: str, values: object) -> dict[PartitionId, object]:
+    """Return a mapping by partitions; its values are not looked at.
 
     Raises:
         SettingsError: it is something else.
@@ -114,6 +158,7 @@ def check_by_partition(name: str, values: object) -> None:
         got = type(values).__name__
         raise SettingsError(f"{name}: got {got}, expected a mapping by PartitionId")
     check_partitions(name, values)
+    return dict(values)
 
 
 def check_producer(name: str, producer: object) -> None:
@@ -134,14 +179,14 @@ def check_token(token: str | None) -> None:
     """Check a token. What is wrong with it is told without it.
 
     Raises:
-        SettingsError: it is no text, is empty, or has a line end in it, as one has that was read
+        SettingsError: it is not a text, is empty, or has a line end in it, as one has that was read
             from a file.
     """
     check_texts({"token": token})
     if token is not None and not token.strip(" "):
         raise SettingsError(
             "token: got an empty text, expected a bearer token; if it is read from a variable or a "
-            "file, look whether that is set; leave it out to call without one"
+            "file, check whether that is set; leave it out to call without one"
         )
     if token is not None and not token.isprintable():
         raise SettingsError(
@@ -169,19 +214,19 @@ def broker_urls(url: str) -> tuple[str, ...]:
     urls = tuple(part.strip().rstrip("/") for part in url.split(",") if part.strip())
     if not urls or not all(part.startswith(("http://", "https://")) for part in urls):
         raise SettingsError(
-            f"url {url!r}: expected one or more broker URLs, comma between them, "
+            f"url {excerpt(url)!r}: expected one or more broker URLs, comma between them, "
             "such as http://127.0.0.1:7411"
         )
     for part in urls:
         if "/" in part.partition("://")[2] or "?" in part or "#" in part:
             raise SettingsError(
-                f"url {part!r}: expected scheme, host and port alone, such as "
+                f"url {excerpt(part)!r}: expected scheme, host and port alone, such as "
                 "http://127.0.0.1:7411; the client adds the path"
             )
         try:
             urlsplit(part).port  # noqa: B018  reading it checks it
         except ValueError as error:
             raise SettingsError(
-                f"url {part!r}: {error}; expected a port from 1 to 65535"
+                f"url {excerpt(part)!r}: {error}; expected a port from 1 to 65535"
             ) from error
     return urls

@@ -2,10 +2,9 @@
 
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from partq.client.arguments import MAX_INTEGER, check_by_partition, check_texts, whole
-from partq.client.transport.answers import read, unusable
+from partq.client.transport.answers import unusable
 from partq.client.transport.reader import QueueReader
 from partq.core.model import PartitionId
 from partq.errors import RolledBackError
@@ -35,7 +34,7 @@ class AuditReader(QueueReader):
     Arguments as of `QueueReader`; the token is an administrator's.
     """
 
-    _rights_path = "/partitions/0.0/audit"
+    _rights_path = "/partitions/0.0/audit?from=0"
 
     async def bounds(
         self, partitions: Iterable[PartitionId] | None = None
@@ -50,7 +49,7 @@ class AuditReader(QueueReader):
         found: dict[PartitionId, AuditExtent] = {}
         for partition in wanted[:1]:
             answer = await self._owners.at_owner(partition, self._ask)
-            names = read("audit", answer, AuditStates).partitions
+            names = answer.partitions
             found = {each: _extent(each, names.get(str(each))) for each in wanted}
         return found
 
@@ -65,7 +64,7 @@ class AuditReader(QueueReader):
         """Yield groups from the sequence `start` on, up to `stop`; None: what there is as of now.
 
         They follow each other by sequence and chain. Whether each chain is that of its bytes
-        (`AuditGroup.is_whole`) is left to who checks the record.
+        (`AuditGroup.is_whole`) is left to the caller.
 
         Args:
             partition: of which.
@@ -76,7 +75,7 @@ class AuditReader(QueueReader):
         Raises:
             DataLossError: groups from `start` on were trimmed.
             RolledBackError: the store has lost groups: the record ends below `start` or `stop`, or
-                goes on from another chain than `previous`, or than that of the group before.
+                continues from another chain than `previous`, or than that of the group before.
             UnknownPartitionError, UnavailableError: as `bounds`.
         """
         start = whole("start", start, 0, MAX_INTEGER)
@@ -120,14 +119,14 @@ class AuditReader(QueueReader):
         places = {each: whole("cursors", at, 0, MAX_INTEGER) for each, at in cursors.items()}
         wanted = await self._owners.checked(places)
 
-        def body(partitions: list[PartitionId]) -> dict[str, Any]:
+        def body(partitions: list[PartitionId]) -> dict[str, object]:
             return {"cursors": {str(partition): places[partition] for partition in partitions}}
 
         found = await self._owners.ask_each("POST", "/audit/cursor", wanted, body, AuditBounds)
         return {partition: _extent(partition, found[partition]) for partition in wanted}
 
-    async def _ask(self, url: str) -> object:
-        return await self._owners.session.get(url, "/audit")
+    async def _ask(self, url: str) -> AuditStates:
+        return await self._owners.session.get(url, "/audit", AuditStates)
 
     async def _fetch(self, partition: PartitionId, at: int) -> list[AuditGroup]:
         query = {"from": at, "max_bytes": self._fetch_bytes}

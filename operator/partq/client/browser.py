@@ -5,50 +5,55 @@ import base64
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
+from partq.aio import cancel_and_wait
 from partq.client.arguments import (
     MAX_INTEGER,
     MAX_TIME_S,
     check_by_partition,
     check_partitions,
+    check_path_argument,
     check_range,
-    check_texts,
     whole,
 )
 from partq.client.transport import tasks
-from partq.client.transport.answers import read, unusable
-from partq.client.transport.liveness import RetryBackoff
-from partq.client.transport.session import Session, log
+from partq.client.transport.answers import unusable
+from partq.client.transport.options import ConnectionOptions
+from partq.client.transport.reader import QueueClient
+from partq.client.transport.retries import RetryWindow
+from partq.client.transport.session import log
 from partq.core.model import PartitionId
 from partq.errors import BadRequestError, PartqError, UnavailableError
+from partq.excerpts import counted
+from partq.path_names import quoted
 from partq.wire.batch import Message
 from partq.wire.calls.answers import UNSET
-from partq.wire.calls.browse import BrowseAnswer, BrowsedMessage, PinResults
+from partq.wire.calls.browse import PIN_RENEW_S, BrowseAnswer, BrowsedMessage, PinResult, PinResults
 
 PAGE_MESSAGES = 1000
 """The most messages that are asked for at once."""
-RIGHTS_PATH = "/partitions/0.0/entries"
-"""What needs the same roles as to browse, and is asked for by GET; there is no such partition."""
-RENEW_S = 120.0
-"""How often a pin is renewed; it lasts ten minutes."""
 REMOVE_TIMEOUT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Browsed:
-    """A message that was looked at."""
+    """A stored message, as `Browser.messages` yields it."""
 
     partition: PartitionId
+    """The partition that holds it."""
     offset: int
+    """Its place in the partition, from 0."""
     publish_time_ms: int
+    """When it was stored, in unix milliseconds of Redis's clock."""
     append_broker_epoch: int
+    """The broker epoch under which it was stored."""
     message: Message | None
-    """None: the message is undecodable; `error` says why."""
+    """Its content; None: the message is undecodable, and `error` says why."""
     error: str = ""
+    """Why it is undecodable; empty: it is not."""
 
 
-class Browser:
+class Browser(QueueClient):
     """Shows what a queue holds; nothing is delivered or acknowledged. Use it in `async with`.
 
     Args:
@@ -56,11 +61,14 @@ class Browser:
         queue: its name.
         token: of a consumer of any group, or of an administrator.
         namespace: of the queue; None: it is not checked.
-        ca_file: certificates of who may sign the brokers'; None: the system's.
-        pin: a name under which what lies ahead is kept while this reads, whatever the groups
-            acknowledge; None: it may go.
-        timeout_s: for how long a partition that nobody serves is waited for, in seconds.
+        ca_file: PEM of the CAs that may sign the brokers' certificates; None: the system's.
+        pin: name of a pin that keeps what is still to be read from being trimmed, whatever the
+            groups acknowledge; None: it may be trimmed.
+        timeout_s: how long to wait for a partition that no broker serves, in seconds.
     """
+
+    _rights_path = "/partitions/0.0/entries?from=0"
+    """It needs the same roles as to browse, and is asked for by GET."""
 
     def __init__(
         self,
@@ -74,15 +82,17 @@ class Browser:
         timeout_s: float = 10.0,
     ) -> None:
         if pin is not None:
-            check_texts({"pin": pin}, needed=("pin",))
+            check_path_argument("pin", pin)
         check_range("timeout_s", timeout_s, 0, MAX_TIME_S)
-        self._session = Session(url, queue=queue, token=token, namespace=namespace, ca_file=ca_file)
+        super().__init__(
+            ConnectionOptions(url, queue, token=token, namespace=namespace, ca_file=ca_file)
+        )
         self._pin = pin
         self._timeout_s = timeout_s
         self._renewing: asyncio.Task[None] | None = None
         self._failure: PartqError | None = None
         self.next: dict[PartitionId, int] = {}
-        """Where to go on: what to give as `offsets` to see what came later."""
+        """Where to continue, behind the last message that was yielded: give it as `offsets`."""
         self.trimmed: dict[PartitionId, int] = {}
         """Partitions that were to be shown from an offset that is no longer stored → the first
         that is."""
@@ -90,33 +100,17 @@ class Browser:
         """Partitions whose logs miss messages among those that were passed → their offsets,
         [start, stop) each. They do not come back."""
 
-    async def __aenter__(self) -> Self:
-        """Open the connections, and ask any broker whether the token may browse.
-
-        Without an answer it goes on: the calls wait for brokers.
-
-        Raises:
-            UnauthorizedError, ForbiddenError: it may not; names its role, and those that may.
-        """
-        await self._session.__aenter__()
-        try:
-            await self._session.check_rights_anywhere(self._session.seeds, RIGHTS_PATH)
-        except BaseException:
-            await self._session.__aexit__()
-            raise
-        return self
-
     async def __aexit__(self, *_: object) -> None:
         """Let go of what the pin holds, if that is possible: else it ends by itself."""
         try:
             if self._renewing is not None:
-                await tasks.stop(self._renewing)
+                await cancel_and_wait(self._renewing)
                 async with asyncio.timeout(REMOVE_TIMEOUT_S):
-                    await self._session.ask("DELETE", f"/pins/{self._pin}")
+                    await self._call_pin("DELETE", {})
         except (TimeoutError, PartqError) as failure:
             log.warning("pin %s is not removed, and ends by itself: %s", self._pin, failure)
         finally:
-            await self._session.__aexit__()
+            await super().__aexit__()
 
     async def messages(
         self,
@@ -131,7 +125,7 @@ class Browser:
         Asks as often as it takes: one answer of a broker may hold fewer than were asked for.
 
         Args:
-            count: end after so many; None: at the end of what is stored.
+            count: end after this many messages; None: at the end of what is stored.
             partitions: only these; none: all.
             offsets: where to begin in a partition.
             at_ms: where to begin in the others: at the first message stored then or later.
@@ -157,19 +151,28 @@ class Browser:
         while left is None or left > 0:
             wanted = PAGE_MESSAGES if left is None else min(left, PAGE_MESSAGES)
             page = await self._page({**body, "offsets": at, "max_messages": wanted})
-            at = page.next
-            self._note(page)
+            shown = [_browsed(each) for each in page.messages]
+            self._note(page, shown)
             if self._pin is not None:
-                await self._hold(at)
-            for each in page.messages:
-                yield _browsed(each)
-            if page.why == "end":
-                return
+                await self._hold()
+            # The loop may end at any of them: what it was not given still lies ahead.
+            for each in shown:
+                self.next[each.partition] = each.offset + 1
+                yield each
+            at = page.next
+            self.next = _offsets(at)
             if left is not None:
-                left -= len(page.messages)
+                left -= len(shown)
+            if page.why == "end" or left == 0:
+                if self._pin is not None and shown:
+                    await self._hold()
+                return
 
-    def _note(self, page: BrowseAnswer) -> None:
-        self.next = {_parse(name): offset for name, offset in page.next.items()}
+    def _note(self, page: BrowseAnswer, shown: Sequence[Browsed]) -> None:
+        """Take up what a page tells, before its first message is yielded."""
+        self.next = _offsets(page.next)
+        for each in reversed(shown):
+            self.next[each.partition] = each.offset
         self.trimmed |= {_parse(name): first for name, first in page.trimmed.items()}
         for name, holes in page.missing.items():
             known = self.missing.setdefault(_parse(name), [])
@@ -177,43 +180,50 @@ class Browser:
 
     async def _page(self, body: Mapping[str, object]) -> BrowseAnswer:
         """Return a page of all partitions, once all are served."""
-        backoff = RetryBackoff(most_s=1.0)
-        clock = asyncio.get_running_loop().time
-        end = clock() + self._timeout_s
+        patience = RetryWindow(self._timeout_s)
         while True:
             if self._failure is not None:
                 raise self._failure
-            page = read("browse", await self._session.ask("POST", "/browse", body), BrowseAnswer)
+            page = await self._session.ask("POST", "/browse", BrowseAnswer, body)
             if not page.unavailable:
                 return page
-            wait_s = backoff.next_s(None)
-            if clock() + wait_s > end:
-                name, error = next(iter(page.unavailable.items()))
-                raise UnavailableError(
-                    f"{len(page.unavailable)} partitions cannot be shown, the first is {name}: "
-                    f"{error.message}; ask again, or leave them out"
+            name, error = next(iter(page.unavailable.items()))
+            await patience.wait(
+                UnavailableError(
+                    f"{counted(len(page.unavailable), 'partition')} cannot be shown, the "
+                    f"first is {name}: {error.message}; ask again, or leave them out"
                 )
-            await asyncio.sleep(wait_s)
+            )
 
-    async def _hold(self, offsets: Mapping[str, int]) -> None:
+    async def _hold(self) -> None:
         """Keep what lies ahead, from now on."""
-        body = {"offsets": dict(offsets)}
-        answer = await self._session.ask("PUT", f"/pins/{self._pin}", body)
-        for name, held in read("pin", answer, PinResults).partitions.items():
+        if self._renewing is not None:
+            await cancel_and_wait(self._renewing)  # its call must not come between
+        for name, held in (await self._call_pin("PUT", self._ahead())).items():
             if held.error is not UNSET:
                 raise UnavailableError(f"partition {name} is not kept: {held.error.message}")
-        if self._renewing is not None:
-            await tasks.stop(self._renewing)
-        self._renewing = tasks.start(self._renew(body), f"renewing pin {self._pin}", self._fail)
+        self._renewing = tasks.start(self._renew(), f"renewing pin {self._pin}", self._fail)
 
-    async def _renew(self, body: Mapping[str, object]) -> None:
+    def _ahead(self) -> dict[str, object]:
+        return {"offsets": {str(partition): offset for partition, offset in self.next.items()}}
+
+    async def _renew(self) -> None:
         while True:
-            await asyncio.sleep(RENEW_S)
+            await asyncio.sleep(PIN_RENEW_S)
             try:
-                await self._session.ask("PUT", f"/pins/{self._pin}", body)
+                await self._call_pin("PUT", self._ahead())
             except PartqError as error:
                 # Four more tries fit into the time that it lasts.
                 log.warning("pin %s is not renewed: %s", self._pin, error)
+
+    async def _call_pin(self, method: str, body: Mapping[str, object]) -> Mapping[str, PinResult]:
+        async def call(number: int) -> Mapping[str, PinResult]:
+            numbered = {**body, "number": number}
+            return (await self._session.ask(method, path, PinResults, numbered)).partitions
+
+        pin = self._pin or ""
+        path = f"/pins/{quoted(pin, 'pin')}"
+        return await self._pin_calls.make(pin, call)
 
     def _fail(self, error: PartqError) -> None:
         self._failure = error
@@ -224,6 +234,10 @@ def _parse(name: str) -> PartitionId:
         return PartitionId.parse(name)
     except ValueError as error:
         raise unusable("browse", error) from error
+
+
+def _offsets(named: Mapping[str, int]) -> dict[PartitionId, int]:
+    return {_parse(name): offset for name, offset in named.items()}
 
 
 def _browsed(each: BrowsedMessage) -> Browsed:
@@ -242,6 +256,6 @@ def _value(each: BrowsedMessage) -> bytes:
     if each.value_base64 is UNSET:
         raise unusable("browse", f"message {each.offset} has no value")
     try:
-        return base64.b64decode(each.value_base64)
+        return base64.b64decode(each.value_base64, validate=True)
     except ValueError as error:
         raise unusable("browse", error) from error

@@ -5,9 +5,9 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Self, TypeVar
 
+from partq.aio import cancel_and_wait
 from partq.client import arguments
 from partq.client.consume import stop_signals
 from partq.client.consume.acknowledger import Acknowledger
@@ -19,12 +19,13 @@ from partq.client.consume.flow_set import FlowSet
 from partq.client.consume.heartbeat import Heartbeat
 from partq.client.consume.membership import Membership, OnAssigned, OnError, OnRevoked
 from partq.client.consume.naming import member_name
-from partq.client.transport import tasks
 from partq.client.transport.layout import QueueLayout
+from partq.client.transport.layout_watch import LayoutWatch
 from partq.client.transport.liveness import Clock, boot_time
-from partq.client.transport.metadata import LayoutWatch
+from partq.client.transport.options import ConnectionOptions
 from partq.client.transport.session import Session
 from partq.core.model import PartitionId
+from partq.excerpts import counted
 
 log = logging.getLogger("partq.client")
 
@@ -55,14 +56,14 @@ class Consumer(Acknowledger):
         group: name of the consumer group.
         token: bearer token with the role `consume` for the group.
         namespace: of the queue; None: the broker's.
-        ca_file: PEM of who may sign the certificates of `https://` URLs; None: the system's CAs.
+        ca_file: PEM of the CAs that may sign the brokers' certificates; None: the system's.
         member: name in the group, the same after a restart if partitions are to come back to it.
             None: the environment's PARTQ_MEMBER, else made of host name, pid and chance.
         on_assigned: called with a partition before its first message.
-        on_revoked: called with a partition and the cause; messages of it in hand may be processed
+        on_revoked: called with a partition and the cause; begun messages of it may be processed
             elsewhere from now on, and their acks are refused.
         on_error: called with an error that stops only a part, such as `UndecodableError`; the
-            others go on. None: iterating raises it, once, and can be started again.
+            others continue. None: iterating raises it, once, and can be started again.
         auto_ack: acknowledge what was handed out when the next is asked for.
         credit: messages to hold ready per broker, 1 to 1,000,000; the queue's limit of
             unacknowledged messages per flow bounds it.
@@ -70,18 +71,22 @@ class Consumer(Acknowledger):
             one batch always comes, however large it is.
         handle_signals: SIGTERM and Ctrl-C mean `leave`, each unless the application handles the
             signal itself. A second Ctrl-C raises KeyboardInterrupt at once; closing waits no more.
-        leave_timeout_s: how long `leave` waits for the partitions to be taken over.
-        connect_timeout_s: how long entering waits for a broker, the queue and the group to be
-            there; the log says what is missing. Iterating raises `MemberInUseError` when another
-            process has had the member's name for so long.
-        max_processing_s: for how long the event loop may stand still, as in a handler that blocks
+        leave_timeout_s: seconds that `leave` waits for the partitions to be taken over, 0 to
+            86,400.
+        connect_timeout_s: seconds that entering waits for a broker, the queue and the group, 0 to
+            86,400; the log says what is missing. Iterating raises `MemberInUseError` when another
+            process has had the member's name for this long.
+        max_processing_s: seconds that the event loop may stand still, as in a handler that blocks
             it, before the partitions go to other members; 0 to 86,400. A thread of the consumer
-            gives the signs of life meanwhile. 0: there is no thread, and brokers wait for 3 s.
-        clock: seconds that never go back, time asleep included.
+            tells the brokers meanwhile that it lives. 0: no thread, and brokers wait for 3 s.
+        clock: returns seconds that never go back, time asleep included.
 
     Callbacks are functions or coroutine functions. They run in the event loop and must not block;
     coroutines are awaited, those of one partition one after the other. What one raises stops the
     consumer: iterating raises it, or leaving the block.
+
+    Raises:
+        SettingsError: an argument is of a wrong type or out of range; names it.
     """
 
     def __init__(
@@ -110,7 +115,7 @@ class Consumer(Acknowledger):
         arguments.check_range("leave_timeout_s", leave_timeout_s, 0, arguments.MAX_TIME_S)
         arguments.check_range("connect_timeout_s", connect_timeout_s, 0, arguments.MAX_TIME_S)
         arguments.check_range("max_processing_s", max_processing_s, 0, arguments.MAX_TIME_S)
-        arguments.check_texts({"group": group}, needed=("group",))
+        arguments.check_names({"group": group}, needed=("group",))
         arguments.check_flags({"auto_ack": auto_ack, "handle_signals": handle_signals})
         arguments.check_clock(clock)
         arguments.check_functions(
@@ -120,7 +125,8 @@ class Consumer(Acknowledger):
         self.member = member = member_name(member)
         self._queue = queue
         self._group = group
-        self._session = Session(url, queue=queue, token=token, namespace=namespace, ca_file=ca_file)
+        options = ConnectionOptions(url, queue, token=token, namespace=namespace, ca_file=ca_file)
+        self._session = Session(options)
         self._wake = asyncio.Event()
         self._membership = Membership(
             member,
@@ -159,9 +165,7 @@ class Consumer(Acknowledger):
                 `connect_timeout_s`.
             RuntimeError: it was entered before.
         """
-        if self._loop is not None:
-            raise RuntimeError("the consumer was entered before: make another one")
-        self._loop = asyncio.get_running_loop()
+        self._loop.enter()
         await self._session.__aenter__()
         if self._handle_signals:
             self.leave_on_signals()
@@ -179,7 +183,7 @@ class Consumer(Acknowledger):
                 view = found
         finally:
             if view is None:
-                await tasks.stop(self._entering)
+                await cancel_and_wait(self._entering)
                 await self._end()
         if view is None:
             return self
@@ -195,12 +199,7 @@ class Consumer(Acknowledger):
         self._apply_view(view)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         """Leave the group and close; raises as `close`, unless an exception leaves the block."""
         await self._close()
         if error is None:
@@ -224,14 +223,14 @@ class Consumer(Acknowledger):
         self._acks.raise_error()
 
     async def _close(self) -> None:
-        tasks.check_loop(self._loop, "the consumer")
+        self._loop.check()
         if self._watch is None:
             return
         try:
             self.leave()
             if not stop_signals.is_interrupted():
                 await self._answered(LAST_ACKS_S)
-                # Whoever leaves the block acknowledges nothing more.
+                # A caller that leaves the block acknowledges nothing more.
                 await self._flows.give_back(LAST_ACKS_S, must=self._membership.fatal is not None)
             while not self._has_ended and not stop_signals.is_interrupted():
                 await self._changed()
@@ -249,19 +248,19 @@ class Consumer(Acknowledger):
     def leave(self) -> None:
         """Have the partitions handed over, because the process is ending.
 
-        Messages in hand can be acknowledged, and what comes before each handover is handed out;
+        Begun messages can be acknowledged, and what comes before each handover is handed out;
         iterating ends when every partition is taken over, after `leave_timeout_s` at the latest.
         Before the block is entered: entering waits for nothing, and iterating ends at once.
 
         Raises:
             RuntimeError: from another event loop or thread; nothing has begun.
         """
-        tasks.check_loop(self._loop, "the consumer")
+        self._loop.check()
         if self._membership.is_leaving:
             return
         self._membership.is_leaving = True
         log.info("member %s leaves group %s", self.member, self._group)
-        if self._loop is None:
+        if not self._loop.is_entered:
             return
         if self._entering is not None:
             self._entering.cancel()
@@ -278,13 +277,13 @@ class Consumer(Acknowledger):
 
     @property
     def partitions(self) -> frozenset[PartitionId]:
-        """The partitions that are this member's now."""
+        """The partitions that this member holds now."""
         return self._membership.partitions
 
     # ---- take messages ----
 
     def __aiter__(self) -> Self:
-        """Iterate over messages, until the consumer has left; once it is closed there are none."""
+        """Iterate over messages, until the consumer has left; a closed one returns no message."""
         return self
 
     async def __anext__(self) -> Delivery:
@@ -321,7 +320,7 @@ class Consumer(Acknowledger):
                 cancelled, the call under way is waited for.
 
         Raises:
-            TypeError: no function, or a coroutine function with `in_thread`; nothing was taken.
+            TypeError: no function, no bool, or a coroutine function in a thread; nothing was taken.
         """
         with Caller(callback, in_thread=in_thread) as call:
             async for delivery in self:
@@ -350,7 +349,7 @@ class Consumer(Acknowledger):
 
     async def _next(self, take: Callable[[DeliveredWindow], T]) -> T | None:
         """Return the next message or batch; None when the consumer has left."""
-        tasks.check_loop(self._loop, "the consumer")
+        self._loop.check()
         time = asyncio.get_running_loop().time
         if time() >= self._turn_ends_at:
             # Without it an application that waits for nothing would send no ack and no ping.
@@ -368,7 +367,7 @@ class Consumer(Acknowledger):
             await self._changed()
 
     async def _changed(self) -> None:
-        """Wait for news. Whoever waits looks at everything again, so one event serves all."""
+        """Wait for a change. Each caller looks at everything again, so one event serves all."""
         self._wake.clear()
         await self._wake.wait()
 
@@ -393,9 +392,9 @@ class Consumer(Acknowledger):
     def _leave_timed_out(self) -> None:
         if self._membership.partitions:
             log.warning(
-                "member %s: %d partitions were not taken over in time; they are when the flow ends",
+                "member %s: %s not taken over in time; that happens when the flow ends",
                 self.member,
-                len(self._membership.partitions),
+                counted(len(self._membership.partitions), "partition"),
             )
         self._is_closed = True
         self._wake.set()

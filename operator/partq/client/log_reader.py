@@ -1,26 +1,32 @@
 """Reads the logs of a queue as they are stored, for readers that keep their progress."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
-from urllib.parse import quote
+from typing import Literal
 
-from partq.client.arguments import MAX_INTEGER, check_by_partition, check_texts, whole
-from partq.client.transport import tasks
-from partq.client.transport.answers import unusable
+from partq.aio import cancel_and_wait
+from partq.client.arguments import (
+    MAX_INTEGER,
+    check_by_partition,
+    check_names,
+    check_path_argument,
+    whole,
+)
+from partq.client.transport.answers import given
 from partq.client.transport.reader import QueueReader
 from partq.core.model import PartitionId
 from partq.errors import BadRequestError, InternalError, RolledBackError, SettingsError
+from partq.excerpts import excerpt
+from partq.path_names import quoted
 from partq.wire.calls import entries as wire
-from partq.wire.calls.answers import UNSET, UnsetType
 from partq.wire.calls.browse import PinResult
 from partq.wire.calls.entries import Entries, StoredBatch
 from partq.wire.calls.positions import CursorResult, PositionResult
 
 __all__ = ["Bounds", "LogPosition", "LogReader", "StoredBatch", "Where"]
 
-Where = Literal["earliest", "latest"] | Mapping[str, Any]
+Where = Literal["earliest", "latest"] | Mapping[str, object]
 """`earliest`, `latest`, or one of {"at_ms": int}, {"group": name}, {"offsets": {partition: int}}"""
 
 
@@ -36,25 +42,28 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
-    """A place between two messages of a partition, and what the log held when it was told."""
+    """A place between two messages of a partition, and what the log held at that time."""
 
     partition: PartitionId
+    """The partition that it is in."""
     append_broker_epoch: int
     """Of the message at `offset` - 1; 0: none is stored there, so it cannot be checked."""
     offset: int
     """Of the next message."""
     first: int = 0
+    """The first offset that the log held."""
     end: int = 0
+    """The offset of the next message that would be stored."""
 
 
 class LogReader(QueueReader):
     """Reads stored batches, unopened; nothing is delivered or acknowledged. Use it in `async with`.
 
     Arguments as of `QueueReader`; the token is a consumer's, or an administrator's. One reading of
-    `entries` holds twice `fetch_bytes` at the most, or two batches where these are larger.
+    `entries` holds twice `fetch_bytes` at most, or two batches where these are larger.
     """
 
-    _rights_path = "/partitions/0.0/entries"
+    _rights_path = "/partitions/0.0/entries?from=0"
 
     # ---- places ---------------------------------------------------------------------------------
 
@@ -81,24 +90,24 @@ class LogReader(QueueReader):
             partitions: which.
 
         Raises:
-            BadRequestError: `where` is none of these.
-            UnknownPartitionError, UnknownGroupError: there is none of this name.
+            BadRequestError: `where` is something else.
+            UnknownPartitionError, UnknownGroupError: the queue has no such partition or group.
             UnavailableError: a partition had no broker in time.
         """
-        asked = _where(where)
-        if partitions is None and "offsets" in asked:
-            partitions = asked["offsets"].keys()
-        wanted = await self._owners.checked(partitions)
-        if "offsets" in asked:
-            offsets = {str(partition): at for partition, at in asked["offsets"].items()}
-            if missing := [str(each) for each in wanted if str(each) not in offsets]:
+        name, place = _where(where)
+        asked: object = place
+        if isinstance(place, dict):
+            wanted = await self._owners.checked(place if partitions is None else partitions)
+            if missing := [each for each in wanted if each not in place]:
                 raise BadRequestError(
                     f"positions: no offset for partition {missing[0]}; give it one"
                 )
-            asked = {"offsets": offsets}
+            asked = {str(partition): at for partition, at in place.items()}
+        else:
+            wanted = await self._owners.checked(partitions)
 
-        def body(names: list[PartitionId]) -> dict[str, Any]:
-            return {**asked, "partitions": [str(name) for name in names]}
+        def body(names: list[PartitionId]) -> dict[str, object]:
+            return {name: asked, "partitions": [str(each) for each in names]}
 
         found = await self._owners.ask_each("POST", "/positions", wanted, body, PositionResult)
         return {partition: _position(partition, found[partition]) for partition in wanted}
@@ -164,7 +173,7 @@ class LogReader(QueueReader):
                     return
                 at = following
         finally:
-            await tasks.stop(fetching)
+            await cancel_and_wait(fetching)
 
     def _fetch(
         self, partition: PartitionId, at: int, epoch: int, end: int
@@ -179,10 +188,7 @@ class LogReader(QueueReader):
         async def run() -> Entries:
             return await self._owners.at_owner(partition, fetch)
 
-        task = asyncio.create_task(run(), name=f"fetching {partition} from {at}")
-        self._fetching.add(task)
-        task.add_done_callback(self._ended)
-        return task
+        return self._fetching.start(run(), f"fetching {partition} from {at}")
 
     async def _fetched(self, fetching: asyncio.Task[Entries]) -> Entries:
         try:
@@ -193,11 +199,6 @@ class LogReader(QueueReader):
                     "the reader was closed while it was read from; close it after the last read"
                 ) from None
             raise
-
-    def _ended(self, task: asyncio.Task[Entries]) -> None:
-        self._fetching.discard(task)
-        if not task.cancelled():
-            task.exception()  # whoever has stopped reading does not want to hear of it
 
     # ---- progress -------------------------------------------------------------------------------
 
@@ -213,20 +214,20 @@ class LogReader(QueueReader):
         Raises:
             ConflictError: a member of the group is connected and has the partition.
             RolledBackError: the position is of messages that the store has lost.
-            UnknownGroupError, UnknownPartitionError: there is none of this name.
+            UnknownGroupError, UnknownPartitionError: the queue has no such group or partition.
             UnavailableError: a partition had no broker in time.
         """
-        check_texts({"group": group}, needed=("group",))
+        check_names({"group": group}, needed=("group",))
         check_by_partition("positions", positions)
-        given: Mapping[PartitionId, Any] = positions  # callers may have no types
-        for each in given.values():
+        values: Iterable[object] = positions.values()  # callers may have no types
+        for each in values:
             if not isinstance(each, LogPosition):
                 got = type(each).__name__
                 raise SettingsError(f"positions: got {got}, expected a LogPosition")
         wanted = await self._owners.checked(positions)
-        path = f"/groups/{quote(group, safe='')}/cursors"
+        path = f"/groups/{quoted(group, 'group')}/cursors"
 
-        def body(names: list[PartitionId]) -> dict[str, Any]:
+        def body(names: list[PartitionId]) -> dict[str, object]:
             return {
                 "positions": {
                     str(name): {
@@ -238,7 +239,7 @@ class LogReader(QueueReader):
             }
 
         found = await self._owners.ask_each("POST", path, wanted, body, CursorResult)
-        return {partition: _number(found[partition].cursor, "cursor") for partition in wanted}
+        return {each: given("log", "cursor", found[each].cursor) for each in wanted}
 
     async def pin(
         self, name: str, offsets: Mapping[PartitionId, int | LogPosition]
@@ -249,61 +250,77 @@ class LogReader(QueueReader):
         asked for where messages are no longer stored.
 
         Raises:
+            ConflictError: another reader with the same token sets this pin at the same time.
             QuotaExceededError: a partition has too many pins.
-            UnknownPartitionError: there is none of this name.
+            UnknownPartitionError: the queue has no such partition.
             UnavailableError: a partition had no broker in time.
         """
-        check_texts({"name": name}, needed=("name",))
+        check_path_argument("name", name)
         check_by_partition("offsets", offsets)
         places = {partition: _place(each)[0] for partition, each in offsets.items()}
         wanted = await self._owners.checked(places)
 
-        def body(names: list[PartitionId]) -> dict[str, Any]:
+        def body(names: list[PartitionId]) -> dict[str, object]:
             return {"offsets": {str(each): places[each] for each in names}}
 
-        found = await self._owners.ask_each(
-            "PUT", f"/pins/{quote(name, safe='')}", wanted, body, PinResult
-        )
-        return {partition: _number(found[partition].offset, "offset") for partition in wanted}
+        found = await self._call_pin("PUT", name, wanted, body)
+        return {each: given("log", "offset", found[each].offset) for each in wanted}
 
     async def unpin(self, name: str) -> None:
         """Let go of what a pin holds, in every partition; one that is not there is no error."""
-        check_texts({"name": name}, needed=("name",))
+        check_path_argument("name", name)
         wanted = await self._owners.checked(None)
 
-        def body(names: list[PartitionId]) -> dict[str, Any]:
+        def body(names: list[PartitionId]) -> dict[str, object]:
             return {"partitions": [str(each) for each in names]}
 
-        await self._owners.ask_each(
-            "DELETE", f"/pins/{quote(name, safe='')}", wanted, body, PinResult
-        )
+        await self._call_pin("DELETE", name, wanted, body)
+
+    async def _call_pin(
+        self,
+        method: str,
+        name: str,
+        partitions: list[PartitionId],
+        body: Callable[[list[PartitionId]], dict[str, object]],
+    ) -> Mapping[PartitionId, PinResult]:
+        async def call(number: int) -> dict[PartitionId, PinResult]:
+            return await self._owners.ask_each(
+                method,
+                f"/pins/{quoted(name, 'pin')}",
+                partitions,
+                lambda names: {**body(names), "number": number},
+                PinResult,
+            )
+
+        return await self._pin_calls.make(name, call)
 
 
-def _where(where: Where) -> dict[str, Any]:
-    """Return what the call asks for."""
-    given: Any = where  # callers may have no types
-    if isinstance(given, str):
-        if given in ("earliest", "latest"):
-            return {"to": given}
+def _where(where: object) -> tuple[str, str | int | dict[PartitionId, int]]:
+    """Return what the call asks for, as the name of its field and its value."""
+    if isinstance(where, str):
+        if where in ("earliest", "latest"):
+            return "to", where
     elif (
-        isinstance(given, Mapping)
-        and len(given) == 1
-        and given.keys() <= {"at_ms", "group", "offsets"}
+        isinstance(where, Mapping)
+        and len(where) == 1
+        and where.keys() <= {"at_ms", "group", "offsets"}
     ):
-        return _checked_place(*next(iter(given.items())))
+        name, place = next(iter(where.items()))
+        return name, _checked_place(name, place)
     raise BadRequestError(
-        f"positions: got {where!r}; expected earliest, latest, or one of at_ms, group and offsets"
+        f"positions: got {excerpt(repr(where))}; expected earliest, latest, or one of at_ms, "
+        "group and offsets"
     )
 
 
-def _checked_place(name: str, place: Any) -> dict[str, Any]:
+def _checked_place(name: str, place: object) -> str | int | dict[PartitionId, int]:
     if name == "offsets":
-        check_by_partition(name, place)
-        return {name: {each: whole(name, at, 0, MAX_INTEGER) for each, at in place.items()}}
+        offsets = check_by_partition(name, place)
+        return {each: whole(name, at, 0, MAX_INTEGER) for each, at in offsets.items()}
     if name == "at_ms":
-        return {name: whole(name, place, -MAX_INTEGER, MAX_INTEGER)}
-    check_texts({name: place}, needed=(name,))
-    return {name: place}
+        return whole(name, place, -MAX_INTEGER, MAX_INTEGER)
+    check_names({name: place}, needed=(name,))
+    return str(place)
 
 
 def _place(place: int | LogPosition) -> tuple[int, int]:
@@ -316,17 +333,11 @@ def _place(place: int | LogPosition) -> tuple[int, int]:
 def _position(partition: PartitionId, answer: PositionResult) -> LogPosition:
     return LogPosition(
         partition,
-        _number(answer.append_broker_epoch, "append_broker_epoch"),
-        _number(answer.offset, "offset"),
-        _number(answer.first, "first"),
-        _number(answer.end, "end"),
+        given("log", "append_broker_epoch", answer.append_broker_epoch),
+        given("log", "offset", answer.offset),
+        given("log", "first", answer.first),
+        given("log", "end", answer.end),
     )
-
-
-def _number(value: int | UnsetType, name: str) -> int:
-    if value is UNSET:
-        raise unusable("log", f"it has neither {name} nor an error")
-    return value
 
 
 def _following(partition: PartitionId, at: int, end: int, found: Entries) -> int:
@@ -337,7 +348,7 @@ def _following(partition: PartitionId, at: int, end: int, found: Entries) -> int
     if first is None or not first.first <= at < first.first + first.count:
         raise InternalError(
             f"partition {partition}: the broker shows {'nothing' if first is None else first.first}"
-            f" where {at} was asked for, though the log goes on to {found.end}"
+            f" where {at} was asked for, though the log continues to {found.end}"
         )
     last = found.batches[-1]
     return last.first + last.count

@@ -5,7 +5,6 @@ import random
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from partq.client.arguments import (
@@ -24,13 +23,16 @@ from partq.client.produce.partitioner import Partitioner
 from partq.client.produce.receipts import ListReceipt, Position, Positions, SingleReceipt
 from partq.client.produce.sender import Sender
 from partq.client.producer_state import producer_state
-from partq.client.transport import tasks
 from partq.client.transport.layout import QueueLayout
 from partq.client.transport.liveness import Clock, boot_time
+from partq.client.transport.options import ConnectionOptions
 from partq.client.transport.session import Session
+from partq.client.transport.tasks import EnteredLoop
 from partq.core.model import PartitionId
 from partq.core.time_to_live import to_ttl_ms
 from partq.errors import BadRequestError, NotStoredError, PartqError, SettingsError
+from partq.excerpts import excerpt
+from partq.path_names import quoted
 from partq.wire.batch import MAX_BATCH_BYTES, MAX_BATCH_COUNT, Codec, Message
 
 CODECS = {codec.name.lower(): codec for codec in Codec}
@@ -52,20 +54,24 @@ class Producer:
         queue: name of the queue.
         token: bearer token with the role `produce`.
         namespace: of the queue; None: the broker's.
-        ca_file: PEM of who may sign the certificates of `https://` URLs; None: the system's CAs.
+        ca_file: PEM of the CAs that may sign the brokers' certificates; None: the system's.
         producer_id: None: a fresh one, so every message that is sent is a new one. Given: a
             *deterministic* producer, which sends the same messages in the same order after a
             restart and skips, per partition, the first `due()[partition]`.
-        linger_ms: how long a message waits for others of its partition, 0 to 10,000.
-        max_batch_bytes: of the messages before compression, 1 to 16 MiB.
+        linger_ms: milliseconds that a message waits for others of its partition, 0 to 10,000.
+        max_batch_bytes: bytes per batch, before compression, 1 to 16 MiB.
         max_batch_count: messages per batch, 1 to 65,536.
         compression: `none`, `lz4`, `zstd`, `zlib` or `snappy`; producers of one queue may differ.
-        max_pending_messages: without an answer; above it the send calls wait.
-        max_pending_bytes: the same for bytes.
-        delivery_timeout_s: how long a message is tried. Then its future fails with
-            `NotStoredError`: certainly not stored; or with `OutcomeUnknownError`: nobody knows.
-        connect_timeout_s: how long entering waits for a broker and the queue to be there.
-        clock: seconds that never go back.
+        max_pending_messages: messages without an answer, 1 to 2**31; above it the send calls wait.
+        max_pending_bytes: the same for their bytes, 1 to 2**40.
+        delivery_timeout_s: seconds that a message is tried, 0.1 to 86,400. Then its future fails
+            with `NotStoredError`: certainly not stored; or with `OutcomeUnknownError`: nobody
+            knows.
+        connect_timeout_s: seconds that entering waits for a broker and the queue, 0 to 86,400.
+        clock: returns seconds that never go back.
+
+    Raises:
+        SettingsError: an argument is of a wrong type or out of range; names it.
     """
 
     def __init__(
@@ -98,11 +104,12 @@ class Producer:
         check_texts({"compression": compression}, needed=("compression",))
         if compression not in CODECS:
             raise SettingsError(
-                f"compression: got {compression[:40]!r}, expected one of {', '.join(CODECS)}"
+                f"compression: got {excerpt(compression)!r}, expected one of {', '.join(CODECS)}"
             )
         if producer_id is not None:
             check_producer("producer_id", producer_id)
-        self._session = Session(url, queue=queue, token=token, namespace=namespace, ca_file=ca_file)
+        options = ConnectionOptions(url, queue, token=token, namespace=namespace, ca_file=ca_file)
+        self._session = Session(options)
         self._failures = Failures()
         self._limits = BatchLimits(
             max_count=max_batch_count, max_bytes=max_batch_bytes, codec=CODECS[compression]
@@ -114,9 +121,8 @@ class Producer:
         self._clock = clock
         self._has_given_id = producer_id is not None
         self._producer = producer_id or uuid.uuid4().hex
-        self._loop: asyncio.AbstractEventLoop | None = None
-        """Where it was entered."""
-        self._publisher: Sender | None = None
+        self._loop = EnteredLoop("the producer")
+        self._sender: Sender | None = None
         self._view: QueueLayout | None = None
         self._slots: Partitioner | None = None
         self._unavailable: frozenset[PartitionId] = frozenset()
@@ -132,11 +138,8 @@ class Producer:
             UnavailableError, UnknownQueueError: nothing better came within `connect_timeout_s`.
             RuntimeError: it was entered before.
         """
-        if self._loop is not None:
-            raise RuntimeError("the producer was entered before: make another one")
-        self._loop = asyncio.get_running_loop()
-        await self._session.__aenter__()
-        try:
+        self._loop.enter()
+        async with self._session.opening():
             if self._has_given_id:
                 self._view, progress = await producer_state(
                     self._session,
@@ -148,17 +151,16 @@ class Producer:
             else:
                 self._view = await self._session.first_view(self._connect_timeout_s)
                 url = next(iter(self._view.urls.values()), self._session.seeds[0])
-                await self._session.check_rights(url, f"/producers/{self._producer}")
-        except BaseException:
-            await self._session.__aexit__()
-            raise
+                await self._session.check_rights(
+                    url, f"/producers/{quoted(self._producer, 'producer')}"
+                )
         self._slots = Partitioner(
             self._view.layout,
             self._view.keyless_policy,
             self._unavailable,
             random.Random(),  # noqa: S311  spreads load, keeps no secret
         )
-        self._publisher = Sender(
+        self._sender = Sender(
             self._session,
             self._view,
             limits=self._limits,
@@ -171,18 +173,13 @@ class Producer:
             # After a restart message n is skipped because n are stored: it must be the same one.
             are_numbers_fixed=self._has_given_id,
         )
-        self._publisher.start(self._producer, self._due)
+        self._sender.start(self._producer, self._due)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         """Close: everything that was sent gets its answer first.
 
-        Raises as `close`, unless an exception is leaving the block already: that one goes on, with
+        Raises as `close`, unless an exception is leaving the block already: that one leaves, with
         a note of what was not stored.
         """
         unseen = await self._close()
@@ -203,21 +200,21 @@ class Producer:
             raise unseen
 
     async def _close(self) -> PartqError | None:
-        tasks.check_loop(self._loop, "the producer")
-        publisher, self._publisher = self._publisher, None
-        if publisher is None:
+        self._loop.check()
+        sender, self._sender = self._sender, None
+        if sender is None:
             return None
         try:
-            publisher.make_due()
+            sender.make_due()
             async with asyncio.timeout(self._delivery_timeout_s + 1):
                 await self._budget.empty()
         except TimeoutError:
             pass  # a deadline was missed by a little: fail_all tells the truth about the rest
         finally:
-            publisher.fail(
+            sender.fail(
                 NotStoredError("the producer was closed; publish it again with another one")
             )
-            await publisher.close()
+            await sender.close()
             await self._session.__aexit__()
             self._failures.tell()
         await asyncio.sleep(0)  # those who are told by a callback look at their futures now
@@ -248,16 +245,16 @@ class Producer:
             BadRequestError, MessageTooLargeError: the message can never be stored.
             UnauthorizedError and others: why the producer has stopped.
         """
-        publisher, slots = self._open()
+        sender, slots = self._open()
         ttl_ms = to_ttl_ms(ttl_s)
         message = Message(key, value, headers, event_time_ms)
         encoded = encode_checked((message,), self._max_message_bytes)
         slot = slots.keyless() if key is None else slots.of_key(key)
         if not self._budget.try_take(1, len(encoded[0])):
-            await self._take_budget(publisher, encoded)
+            await self._take_budget(sender, encoded)
         self._failures.taken(1)
         receipt = SingleReceipt(self._failures)
-        publisher.add(slots.layout.partition_of(slot), encoded, (slot,), receipt, ttl_ms)
+        sender.add(slots.layout.partition_of(slot), encoded, (slot,), receipt, ttl_ms)
         return receipt.future
 
     async def send_and_wait(
@@ -297,7 +294,7 @@ class Producer:
             TypeError: it is no iterable of `partq.Message`.
             PartqError: as `send`. In either case nothing of it was taken.
         """
-        publisher, slots = self._open()
+        sender, slots = self._open()
         messages = listed(messages)
         ttl_ms = to_ttl_ms(ttl_s)
         size = self._max_message_bytes
@@ -311,11 +308,11 @@ class Producer:
             raise first_wrong(
                 error, messages, lambda each: (slots.of([each]), encode_checked([each], size))
             ) from error
-        await self._take_budget(publisher, *(encoded for _, encoded, _ in parts))
+        await self._take_budget(sender, *(encoded for _, encoded, _ in parts))
         self._failures.taken(len(messages))
         receipt = ListReceipt(slots.layout, slots_of_messages, self._failures)
         for partition, encoded, part_slots in parts:
-            publisher.add(partition, encoded, part_slots, receipt, ttl_ms)
+            sender.add(partition, encoded, part_slots, receipt, ttl_ms)
         return receipt.future
 
     async def flush(self) -> None:
@@ -325,11 +322,11 @@ class Producer:
 
         Raises:
             PartqError: messages have failed since the last flush whose futures nobody has looked
-                at: `OutcomeUnknownError` if nobody knows of one, else the error of the first. It
-                says how many, and is raised once; the log has it, too.
+                at: `OutcomeUnknownError` if the outcome of one is unknown, else the error of the
+                first. It says how many, and is raised once; the log has it, too.
         """
-        publisher, _ = self._open()
-        publisher.make_due()
+        sender, _ = self._open()
+        sender.make_due()
         await self._budget.empty()
         await asyncio.sleep(0)  # those who are told by a callback look at their futures now
         unseen = self._failures.take_error()
@@ -366,21 +363,21 @@ class Producer:
         return min(self._view.max_message_bytes, MAX_BATCH_BYTES)
 
     def _open(self) -> tuple[Sender, Partitioner]:
-        tasks.check_loop(self._loop, "the producer")
-        if self._publisher is None or self._slots is None:
-            state = "was closed" if self._loop is not None else "is not open"
+        self._loop.check()
+        if self._sender is None or self._slots is None:
+            state = "was closed" if self._loop.is_entered else "is not open"
             raise RuntimeError(f"the producer {state}; use it inside `async with`")
-        if self._publisher.error is not None:
-            raise self._publisher.error
-        return self._publisher, self._slots
+        if self._sender.error is not None:
+            raise self._sender.error
+        return self._sender, self._slots
 
-    async def _take_budget(self, publisher: Sender, *encoded: Sequence[bytes]) -> None:
+    async def _take_budget(self, sender: Sender, *encoded: Sequence[bytes]) -> None:
         count = sum(map(len, encoded))
         size_bytes = sum(sum(map(len, part)) for part in encoded)
         await self._budget.take(count, size_bytes)
-        if publisher.error is not None:  # it has ended while the caller was waiting
+        if sender.error is not None:  # it has ended while the caller was waiting
             self._budget.give_back(count, size_bytes)
-            raise publisher.error
+            raise sender.error
 
     def _next_producer(self, before: str) -> str | None:
         """Return the id that follows `before`; None when the application has given it."""
@@ -392,9 +389,9 @@ class Producer:
 
     def _apply_view(self, view: QueueLayout) -> None:
         self._view = view
-        if self._publisher is None or self._slots is None:
+        if self._sender is None or self._slots is None:
             return
-        unavailable = self._publisher.unavailable()
+        unavailable = self._sender.unavailable()
         if unavailable != self._unavailable:
             self._unavailable = unavailable
             self._slots.avoid(unavailable)

@@ -1,12 +1,13 @@
 """Which numbers the partitions of a queue take next from a producer that numbers its messages."""
 
-import asyncio
 from pathlib import Path
 
 from partq.client.arguments import MAX_TIME_S, check_producer, check_range
 from partq.client.transport.layout import QueueLayout
-from partq.client.transport.liveness import Clock, RetryBackoff, boot_time
+from partq.client.transport.liveness import Clock, boot_time
+from partq.client.transport.options import ConnectionOptions
 from partq.client.transport.reader import TIMEOUT_S
+from partq.client.transport.retries import RetryWindow
 from partq.client.transport.session import ProducerProgress, Session
 from partq.core.model import PartitionId
 from partq.errors import UnavailableError
@@ -34,8 +35,8 @@ async def producer_due(
         queue: the queue's name.
         token: of a producer, or of an administrator.
         namespace: of the queue; None: it is not checked.
-        ca_file: certificates of who may sign the brokers'; None: the system's.
-        timeout_s: for how long a partition that nobody serves is waited for, in seconds.
+        ca_file: PEM of the CAs that may sign the brokers' certificates; None: the system's.
+        timeout_s: how long to wait for a partition that no broker serves, in seconds.
 
     Raises:
         SettingsError: an argument is of a wrong type or out of range; names it.
@@ -44,8 +45,8 @@ async def producer_due(
     """
     check_producer("producer", producer)
     check_range("timeout_s", timeout_s, 0, MAX_TIME_S)
-    session = Session(url, queue=queue, token=token, namespace=namespace, ca_file=ca_file)
-    async with session:
+    options = ConnectionOptions(url, queue, token=token, namespace=namespace, ca_file=ca_file)
+    async with Session(options) as session:
         _, found = await producer_state(session, producer, timeout_s=timeout_s, clock=boot_time)
     return {partition: progress.due for partition, progress in found.items()}
 
@@ -67,8 +68,7 @@ async def producer_state(
         UnavailableError: within `timeout_s` some partition had no broker to ask.
         PartqError: a broker refuses the call for good.
     """
-    backoff = RetryBackoff()
-    end = clock() + timeout_s
+    patience = RetryWindow(timeout_s, clock)
     while True:
         view = await session.first_view(timeout_s)
         found: dict[PartitionId, ProducerProgress] = {}
@@ -77,10 +77,9 @@ async def producer_state(
         missing = [str(p) for p in view.layout.partitions() if p not in found]
         if not missing:
             return view, found
-        wait_s = backoff.next_s()
-        if clock() + wait_s > end:
-            raise UnavailableError(
+        await patience.wait(
+            UnavailableError(
                 f"producer {producer!r}: no broker knows the next number of partition "
-                f"{', '.join(missing[:5])} ({len(missing)} in all); look at the queue's brokers"
+                f"{', '.join(missing[:5])} ({len(missing)} in all); check the queue's brokers"
             )
-        await asyncio.sleep(wait_s)
+        )

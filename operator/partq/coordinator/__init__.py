@@ -1,1 +1,1 @@
-"""The shell around core: load, step, save, perform."""
+"""The shell around core: observe, plan, record, perform."""

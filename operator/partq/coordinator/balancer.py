@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
+from partq.aio import cancel_and_wait
 from partq.coordinator.group.observation import QueueObservation
-from partq.coordinator.ports import AddressBook, BrokerAdmin, LeaseIndex, LeaseRecord
+from partq.coordinator.ports import AddressBook, BrokerAdmin
 from partq.core.brokers import (
     BrokerMove,
     BrokerRules,
@@ -18,6 +19,7 @@ from partq.core.brokers import (
     watch,
 )
 from partq.core.model import BrokerId, PartitionId
+from partq.core.records import LeaseIndex, LeaseRecord
 from partq.errors import PartqError
 
 _log = logging.getLogger(__name__)
@@ -68,7 +70,7 @@ class Balancer:
         return self._urls.get(broker)
 
     def step(
-        self, world: QueueObservation, index: LeaseIndex, rules: BrokerRules, *, is_quiet: bool
+        self, queue: QueueObservation, index: LeaseIndex, rules: BrokerRules, *, is_quiet: bool
     ) -> None:
         """Start what is to be done, unless something is under way.
 
@@ -79,27 +81,25 @@ class Balancer:
                 return
             self._work.result()  # a mistake of ours is not passed over
         held = {
-            broker: world.states[broker].partitions if broker in world.states else None
+            broker: queue.states[broker].partitions if broker in queue.states else None
             for broker in self._urls
         }
         now_ms = self._now_ms()
-        claims = first_claims(world.partitions, self._watched, held, index.owners, rules, now_ms)
+        claims = first_claims(queue.partitions, self._watched, held, index.owners, rules, now_ms)
         if claims:
             self._begin(self._claim(claims))
             return
         gap_ms = None if self._moved_at_ms is None else now_ms - self._moved_at_ms
         if not is_quiet or (gap_ms is not None and gap_ms < rules.move_gap_ms):
             return
-        moves = balance(world.partitions, self._watched, held, rules, now_ms)
+        moves = balance(queue.partitions, self._watched, held, rules, now_ms)
         if moves:
             self._moved_at_ms = now_ms
             self._begin(self._move(moves))
 
     async def close(self) -> None:
         """Stop; what a broker has yielded, the next step or the brokers themselves claim."""
-        if self._work is not None:
-            self._work.cancel()
-            await asyncio.gather(self._work, return_exceptions=True)
+        await cancel_and_wait(self._work)
 
     def _now_ms(self) -> int:
         return round(self._clock() * 1000)

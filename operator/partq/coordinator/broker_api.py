@@ -17,6 +17,7 @@ from partq.coordinator.ports import (
 from partq.core.group.handoff import Attempt, AwaitDrain, Cancel, Commit, Pause
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId
 from partq.errors import InternalError, PartqError, UnavailableError
+from partq.path_names import quoted
 from partq.wire.calls import replies
 from partq.wire.calls.answers import (
     UNSET,
@@ -72,7 +73,7 @@ class HttpBrokerAdmin:
     ) -> None:
         self._session = session
         self._trust = trust
-        self._path = f"/admin/v1/queues/{queue}"
+        self._path = f"/admin/v1/queues/{quoted(queue, 'queue')}"
         self._headers = {"Authorization": f"Bearer {token}"}
 
     async def state(self, url: str) -> BrokerReport:
@@ -95,7 +96,7 @@ class HttpBrokerAdmin:
             PauseItem(*_fence(partition, pause.attempt), lease_ms, pause.drain_ms)
             for partition, pause in pauses.items()
         ]
-        return await self._post(url, f"/groups/{group}/pause", Pauses(items), DrainResults)
+        return await self._post(url, _of_group(group, "pause"), Pauses(items), DrainResults)
 
     async def drain(
         self, url: str, group: str, drains: Mapping[PartitionId, AwaitDrain], *, wait_ms: int
@@ -106,7 +107,7 @@ class HttpBrokerAdmin:
         ]
         return await self._post(
             url,
-            f"/groups/{group}/drain",
+            _of_group(group, "drain"),
             Drains(items, wait_ms),
             DrainResults,
             timeout_s=CALL_TIMEOUT_S + wait_ms / 1000,
@@ -125,16 +126,16 @@ class HttpBrokerAdmin:
             )
             for partition, commit in commits.items()
         ]
-        return await self._post(url, f"/groups/{group}/commit", Commits(items), CommitResults)
+        return await self._post(url, _of_group(group, "commit"), Commits(items), CommitResults)
 
     async def cancel(
         self, url: str, group: str, cancels: Mapping[PartitionId, Cancel]
     ) -> Sequence[Answer]:
-        """Let the sources go on."""
+        """Let the sources continue."""
         items = [
             DrainItem(*_fence(partition, cancel.attempt)) for partition, cancel in cancels.items()
         ]
-        return await self._post(url, f"/groups/{group}/cancel", Cancels(items), PartitionResults)
+        return await self._post(url, _of_group(group, "cancel"), Cancels(items), PartitionResults)
 
     async def claim(self, url: str, partitions: Sequence[PartitionId]) -> Sequence[Answer]:
         """Make the broker the owner of partitions that no living broker owns."""
@@ -196,21 +197,19 @@ class HttpBrokerAdmin:
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
-    chunks = bytearray()
-    async for chunk in response.content.iter_any():
-        chunks += chunk
-        if len(chunks) > MAX_ANSWER_BYTES:
-            raise InternalError(
-                f"broker {response.url}: an answer too long, expected at most {MAX_ANSWER_BYTES}"
-            )
-    return bytes(chunks)
+    chunks = response.content.iter_any()
+    return await replies.read_whole(chunks, MAX_ANSWER_BYTES, f"broker {response.url}")
+
+
+def _of_group(group: str, call: str) -> str:
+    return f"/groups/{quoted(group, 'group')}/{call}"
 
 
 def _error(where: str, text: bytes) -> PartqError:
     """Return the error of an answer.
 
     Raises:
-        NotJsonError: it is no JSON.
+        NotJsonError: it is not JSON.
     """
     try:
         return replies.to_error(replies.decode(text, Refusal).error, f"{where}: ")
@@ -222,8 +221,8 @@ def _error(where: str, text: bytes) -> PartqError:
 
 def _unreadable(where: str, error: Exception) -> InternalError:
     return InternalError(
-        f"broker {where}: its answer cannot be read: {error}; brokers and coordinator need one "
-        "version"
+        f"broker {where}: its answer cannot be read: {error}; run brokers and "
+        "coordinator in the same version"
     )
 
 

@@ -1,20 +1,18 @@
-"""The shell around the core: load, step, save, perform, for one queue and its groups."""
+"""The shell around the core: observe, plan, record, perform, for one queue and its groups."""
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from partq.aio import Signal, cancel_and_wait
 from partq.coordinator.balancer import Balancer, leased_address
 from partq.coordinator.group.group import GroupWorker
 from partq.coordinator.group.observation import QueueObservation, owners
 from partq.coordinator.ports import (
     AddressBook,
     BrokerAdmin,
-    EventRecord,
     RebalanceListener,
     Runtime,
     StorePorts,
@@ -22,12 +20,14 @@ from partq.coordinator.ports import (
 )
 from partq.coordinator.record_sync import RecordSync
 from partq.coordinator.rules import Start, broker_rules, group_rules, group_start
-from partq.coordinator.states import StateReader
+from partq.coordinator.state_reader import StateReader
 from partq.coordinator.view import QueueView
 from partq.core.group.planner import GroupRules, Planner, plan
 from partq.core.layout import Layout
 from partq.core.model import BrokerId, MemberId
+from partq.core.records import EventRecord
 from partq.errors import PartqError, SettingsError, UnknownQueueError
+from partq.wire.effective_specs import EffectiveSpec
 
 RESYNC_S = 0.5
 """How often everything is looked at, whatever is heard. A look costs a few reads."""
@@ -55,13 +55,15 @@ class _Loaded:
     layout: Layout
     generation: int
     """Of the queue's config."""
-    queue: Mapping[str, Any]
+    queue: EffectiveSpec
     names: Sequence[str]
     """Of all groups."""
-    groups: Mapping[str, Mapping[str, Any]]
+    groups: Mapping[str, EffectiveSpec]
     """The specs that there are."""
     births: Mapping[str, int]
-    """When each of them was made: a group that was made again has another one."""
+    """When each of them was made: a group that was created again has another one."""
+    silent: Collection[str]
+    """Groups whose node of a Redis Cluster is silent, so it is unknown whether they have specs."""
 
 
 class Coordinator:
@@ -96,7 +98,7 @@ class Coordinator:
         self._planner = planner
         self._resync_s = resync_s
         self._clock = clock
-        self._wake = asyncio.Event()
+        self._wake = Signal()
         self._groups: dict[str, _Group] = {}
         self._balancer = Balancer(
             brokers, clock=clock, on_change=self._wake.set, address_of=address_of
@@ -107,7 +109,8 @@ class Coordinator:
         self._heard_at: dict[BrokerId, float] = {}
         """When each living broker answered last, or was first seen."""
         self._rules: dict[str, GroupRules] = {}
-        self._last_trouble = ""
+        self._troubles: tuple[set[str], set[str]] = (set(), set())
+        """What was logged in the last look, and in this one."""
 
     async def run(self) -> None:
         """Coordinate until cancelled; trouble is logged, and looked at again."""
@@ -132,13 +135,11 @@ class Coordinator:
             try:
                 async with asyncio.timeout(CALL_LIMIT_S):
                     next_s = await self.look()
-                self._last_trouble = ""
             except (PartqError, TimeoutError) as error:
                 self._note(error)
+            self._troubles = (self._troubles[1], set())
             await asyncio.sleep(max(0.0, began + MIN_GAP_S - self._clock()))
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(next_s):
-                    await self._wake.wait()
+            await self._wake.wait_at_most(next_s)
 
     async def look(self) -> float:
         """Look at everything once and start what is to be done.
@@ -147,7 +148,7 @@ class Coordinator:
             When to look again at the latest, in seconds.
 
         Raises:
-            PartqError: the store did not answer; what was started goes on.
+            PartqError: the store did not answer; what was started continues.
         """
         loaded = await self._load()
         if loaded is None:
@@ -163,18 +164,21 @@ class Coordinator:
         states = await self._states.read(living)
         seen_at = self._clock()
         is_complete = bool(living) and states.keys() == living.keys()
-        world = QueueObservation(partitions=partitions, states=states, is_complete=is_complete)
-        await self._keep_groups({name: loaded.births.get(name, 0) for name in rules})
+        queue = QueueObservation(partitions=partitions, states=states, is_complete=is_complete)
+        await self._keep_groups(self._births(loaded, rules))
         # No plan before every living broker was seen once: a failed list is not an empty list.
         self._has_seen_all = self._has_seen_all or is_complete
         if self._has_seen_all:
-            await self._step_groups(world, rules)
+            await self._step_groups(queue, rules, loaded.silent)
         workers = [group.worker for group in self._groups.values()]
         is_quiet = self._has_seen_all and all(worker.is_quiet for worker in workers)
-        self._balancer.step(world, index, broker_rules(loaded.queue), is_quiet=is_quiet)
-        self._show(world, living)
+        self._balancer.step(queue, index, broker_rules(loaded.queue), is_quiet=is_quiet)
+        self._show(queue, living)
         # What they wait for is counted from when the brokers told its age, not from now.
-        waits_ms = [worker.next_ms for worker in workers if worker.next_ms is not None]
+        stepped = [
+            group.worker for name, group in self._groups.items() if name not in loaded.silent
+        ]
+        waits_ms = [worker.next_ms for worker in stepped if worker.next_ms is not None]
         spent_s = self._clock() - seen_at
         return min([self._resync_s, *(max(0.0, ms / 1000 - spent_s) for ms in waits_ms)])
 
@@ -189,22 +193,22 @@ class Coordinator:
             known.worker.rebalance_now()
         return known is not None
 
-    def _show(self, world: QueueObservation, living: Mapping[BrokerId, str]) -> None:
-        if self._on_view is None or self._is_waiting_for_answers(world, living):
+    def _show(self, queue: QueueObservation, living: Mapping[BrokerId, str]) -> None:
+        if self._on_view is None or self._is_waiting_for_answers(queue, living):
             return
         views = {name: group.worker.view for name, group in self._groups.items()}
         self._on_view(
             QueueView(
-                partitions=world.partitions,
-                owners={partition: broker for partition, (broker, _) in owners(world).items()},
-                brokers={broker: broker in world.states for broker in living},
+                partitions=queue.partitions,
+                owners={partition: broker for partition, (broker, _) in owners(queue).items()},
+                brokers={broker: broker in queue.states for broker in living},
                 groups={name: view for name, view in views.items() if view is not None},
-                is_quota_used_up=any(each.is_quota_used_up for each in world.states.values()),
+                is_quota_used_up=any(each.is_quota_used_up for each in queue.states.values()),
             )
         )
 
     def _is_waiting_for_answers(
-        self, world: QueueObservation, living: Collection[BrokerId]
+        self, queue: QueueObservation, living: Collection[BrokerId]
     ) -> bool:
         """Whether a living broker has not answered and may only be late.
 
@@ -212,11 +216,11 @@ class Coordinator:
         """
         now = self._clock()
         self._heard_at = {
-            broker: now if broker in world.states else self._heard_at.get(broker, now)
+            broker: now if broker in queue.states else self._heard_at.get(broker, now)
             for broker in living
         }
         return any(
-            broker not in world.states and now - heard_at < SHOW_PATIENCE_S
+            broker not in queue.states and now - heard_at < SHOW_PATIENCE_S
             for broker, heard_at in self._heard_at.items()
         )
 
@@ -229,12 +233,8 @@ class Coordinator:
             return None
         if stored.tombstone or config is None:
             return None
-        specs = await asyncio.gather(*map(layouts.read_group_config, config.groups))
-        found = {
-            group: spec
-            for group, spec in zip(config.groups, specs, strict=True)
-            if spec is not None
-        }
+        read = await layouts.read_reachable_groups(config.groups)
+        found = {group: spec for group, spec in read.items() if spec is not None}
         return _Loaded(
             stored.layout,
             config.resource_generation,
@@ -242,10 +242,11 @@ class Coordinator:
             config.groups,
             groups={group: spec.spec for group, spec in found.items()},
             births={group: spec.born for group, spec in found.items()},
+            silent=set(config.groups) - read.keys(),
         )
 
     def _read_rules(self, loaded: _Loaded) -> tuple[dict[str, GroupRules], dict[str, Start]]:
-        """Read what the specs say; a group whose spec is broken goes on under its last rules."""
+        """Read what the specs say; a group whose spec is broken continues under its last rules."""
         starts: dict[str, Start] = {}
         for group, spec in loaded.groups.items():
             try:
@@ -253,16 +254,26 @@ class Coordinator:
                 starts[group] = group_start(spec)
             except SettingsError as error:
                 self._note(error, f"group {group}: ")
+        for group in sorted(loaded.silent):
+            self._note(
+                "its node of Redis does not answer: it stays as it is, and the others go on",
+                f"group {group}: ",
+            )
         self._rules = {name: self._rules[name] for name in loaded.names if name in self._rules}
         return self._rules, starts
+
+    def _births(self, loaded: _Loaded, rules: Collection[str]) -> dict[str, int]:
+        """Return the groups that are to have a worker; a silent one keeps the one that it has."""
+        births = {name: loaded.births.get(name, 0) for name in rules if name not in loaded.silent}
+        kept = {name: self._groups[name].born for name in loaded.silent if name in self._groups}
+        return births | kept
 
     async def _keep_groups(self, wanted: Mapping[str, int]) -> None:
         """Have a worker for each group that there is, by name and birth, and none for others."""
         for name in [*self._groups]:
             if wanted.get(name) != self._groups[name].born:
                 group = self._groups.pop(name)
-                group.task.cancel()
-                await asyncio.gather(group.task, return_exceptions=True)
+                await cancel_and_wait(group.task)
         for name, born in wanted.items():
             if name not in self._groups:
                 worker = GroupWorker(
@@ -279,11 +290,13 @@ class Coordinator:
                 task = asyncio.create_task(worker.run(), name=f"handoffs {name}")
                 self._groups[name] = _Group(born, worker, task)
 
-    async def _step_groups(self, world: QueueObservation, rules: Mapping[str, GroupRules]) -> None:
-        """Step all groups; the trouble of one is not the others'."""
-        names = list(self._groups)
+    async def _step_groups(
+        self, queue: QueueObservation, rules: Mapping[str, GroupRules], silent: Collection[str]
+    ) -> None:
+        """Step all groups but the silent ones; the trouble of one is not the others'."""
+        names = [name for name in self._groups if name not in silent]
         results = await asyncio.gather(
-            *(self._groups[name].worker.step(world, rules[name]) for name in names),
+            *(self._groups[name].worker.step(queue, rules[name]) for name in names),
             return_exceptions=True,
         )
         for name, result in zip(names, results, strict=True):
@@ -325,9 +338,10 @@ class Coordinator:
         except PartqError as error:
             self._note(error)  # it asks again
 
-    def _note(self, error: BaseException, where: str = "") -> None:
+    def _note(self, error: BaseException | str, where: str = "") -> None:
         """Log trouble once, not with every look."""
         trouble = f"{where}{error!r}" if not str(error) else f"{where}{error}"
-        if trouble != self._last_trouble:
+        before, now = self._troubles
+        if trouble not in before | now:
             _log.warning("queue %s: %s", self._queue, trouble)
-        self._last_trouble = trouble
+        now.add(trouble)

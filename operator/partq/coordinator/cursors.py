@@ -19,7 +19,7 @@ async def read_births(partitions: PartitionStore, records: Records, groups: set[
 async def remove_cursors(
     partitions: PartitionStore, records: Records, groups: set[str], births: Births
 ) -> None:
-    """Remove those of `groups` that the records name; one that was made again since stays."""
+    """Remove those of `groups` that the records name; one that was created again since stays."""
     await in_chunks(
         partitions.remove_group(partition, group, born=births.get((partition, group), 0))
         for partition, group in _places(records, groups)

@@ -4,14 +4,14 @@ import ipaddress
 from collections.abc import Collection, Mapping
 
 from partq.coordinator.ports import BindRefusal
-from partq.core.group.membership import MemberFact
+from partq.core.group.observation import MemberFact
 from partq.core.model import MemberId
 
 
 class LoopbackRuntime:
     """Local processes in the place of pods.
 
-    The broker has checked the token of whoever asks. A flow that says `Leave` is leaving; a flow
+    The broker has checked the token of the caller. A flow that says `Leave` is leaving; a flow
     that is lost may come back until the rebalance delay is over.
     """
 

@@ -3,47 +3,26 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from partq.coordinator.view import QueueView
 from partq.core.group.handoff import AwaitDrain, Cancel, Commit, Pause
-from partq.core.group.membership import MemberFact
-from partq.core.layout import Layout
-from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId
-from partq.core.records import (
+from partq.core.group.observation import MemberFact
+from partq.core.group.records import (
     AssignmentEntry,
     HandoffRecord,
-    Journal,
+    MemberSnapshot,
     PastMove,
     RebalanceRecord,
+    RecordedMoves,
     RefusedJoin,
     WaitingMove,
 )
+from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId
+from partq.core.records import ConfigRecord, EventRecord, LayoutRecord, LeaseIndex, LeaseRecord
 
 # ---- the store ----------------------------------------------------------------------------------
 # All of these raise StoreUnavailableError when there is no answer.
-
-
-class LayoutRecord(Protocol):
-    """A queue's generations, and whether it is being deleted."""
-
-    @property
-    def layout(self) -> Layout: ...
-    @property
-    def tombstone(self) -> bool: ...
-
-
-class ConfigRecord(Protocol):
-    """The effective spec of a queue or a group, as the operator wrote it."""
-
-    @property
-    def resource_generation(self) -> int: ...
-    @property
-    def spec(self) -> Mapping[str, Any]: ...
-    @property
-    def groups(self) -> Sequence[str]: ...
-    @property
-    def born(self) -> int: ...
 
 
 class LayoutStore(Protocol):
@@ -51,7 +30,9 @@ class LayoutStore(Protocol):
 
     async def read(self) -> LayoutRecord: ...
     async def read_config(self) -> ConfigRecord | None: ...
-    async def read_group_config(self, group: str) -> ConfigRecord | None: ...
+    async def read_reachable_groups(
+        self, groups: Sequence[str]
+    ) -> Mapping[str, ConfigRecord | None]: ...
 
 
 class PartitionRecord(Protocol):
@@ -85,54 +66,10 @@ class PartitionStore(Protocol):
     async def remove_group(self, partition: PartitionId, group: str, *, born: int) -> None: ...
 
 
-class LeaseRecord(Protocol):
-    """What a broker says of itself."""
-
-    @property
-    def incarnation(self) -> str: ...
-    @property
-    def counter(self) -> int: ...
-    @property
-    def ttl_s(self) -> float: ...
-    @property
-    def url(self) -> str: ...
-
-
-class LeaseIndex(Protocol):
-    """All leases, and the broker that claimed each partition last."""
-
-    @property
-    def leases(self) -> Mapping[BrokerId, LeaseRecord]: ...
-    @property
-    def owners(self) -> Mapping[PartitionId, BrokerId]: ...
-
-
 class LeaseStore(Protocol):
     """The leases of the queue's brokers."""
 
     async def read(self) -> LeaseIndex: ...
-
-
-class MemberRecord(Protocol):
-    """A member that may bind."""
-
-    @property
-    def address(self) -> str: ...
-    @property
-    def lost_at_ms(self) -> int | None: ...
-
-
-class MemberSnapshot(Protocol):
-    """The members of a group, and Redis's time of the reading."""
-
-    @property
-    def members(self) -> Mapping[MemberId, MemberRecord]: ...
-    @property
-    def refused(self) -> Mapping[MemberId, RefusedJoin]: ...
-    @property
-    def heirs(self) -> Mapping[MemberId, MemberId]: ...
-    @property
-    def now_ms(self) -> int: ...
 
 
 class MemberStore(Protocol):
@@ -145,7 +82,7 @@ class MemberStore(Protocol):
     ) -> None: ...
     async def mark_lost(self, group: str, member: MemberId) -> int: ...
     async def clear_lost(self, group: str, member: MemberId) -> None: ...
-    async def pair(self, group: str, member: MemberId, heir: MemberId) -> None: ...
+    async def pair(self, group: str, member: MemberId, replacement: MemberId) -> None: ...
     async def unpair(self, group: str, member: MemberId) -> None: ...
     async def read(self, group: str) -> MemberSnapshot: ...
 
@@ -178,22 +115,13 @@ class RebalanceStore(Protocol):
 
     async def read(self, group: str) -> Sequence[RebalanceRecord]: ...
     async def write(self, group: str, rebalances: Sequence[RebalanceRecord]) -> None: ...
-    async def read_journal(self, group: str) -> Journal: ...
-    async def write_journal(
+    async def read_moves(self, group: str) -> RecordedMoves: ...
+    async def write_moves(
         self,
         group: str,
         past: Mapping[PartitionId, Sequence[PastMove]],
         waiting: Mapping[PartitionId, WaitingMove] | None,
     ) -> None: ...
-
-
-class EventRecord(Protocol):
-    """A hint that something happened."""
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def fields(self) -> Mapping[str, str]: ...
 
 
 class EventStore(Protocol):
@@ -234,7 +162,7 @@ class GroupReport:
     missing: str = ""
     """Which message the log should hold and does not, so that nothing is delivered."""
     parked: str = ""
-    """Why undecodable messages wait for their dead-letter queue while deliveries go on."""
+    """Why undecodable messages wait for their dead-letter queue while deliveries continue."""
     dead_letters: int = 0
     """How many dead letters wait to be stored."""
 
@@ -315,7 +243,7 @@ class BrokerAdmin(Protocol):
     async def cancel(
         self, url: str, group: str, cancels: Mapping[PartitionId, Cancel]
     ) -> Sequence[Answer]:
-        """Let the sources go on."""
+        """Let the sources continue."""
 
     async def claim(self, url: str, partitions: Sequence[PartitionId]) -> Sequence[Answer]:
         """Make the broker the owner of partitions that no living broker owns."""

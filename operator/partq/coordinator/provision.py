@@ -1,15 +1,18 @@
 """Makes and updates a queue's records in the store, before its brokers serve it."""
 
 import asyncio
+import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from partq.coordinator.chunks import in_chunks
 from partq.coordinator.cursors import read_births, remove_cursors
-from partq.coordinator.ports import ConfigRecord, LayoutRecord, PartitionStore
+from partq.coordinator.ports import PartitionStore
 from partq.coordinator.rules import Start, group_start
 from partq.core.model import PartitionId
+from partq.core.records import ConfigRecord, LayoutRecord, LifeRecord
 from partq.errors import ConflictError, SettingsError, UnknownQueueError
+from partq.wire.effective_specs import EffectiveSpec
 
 MAX_ADD_TRIES = 5
 """How often cursors are added, when coordinators fence the partitions meanwhile."""
@@ -18,7 +21,7 @@ MAX_ADD_TRIES = 5
 class LayoutProvisioner(Protocol):
     """The records of the whole queue, with the operations that write them."""
 
-    async def register(self, uid: str) -> str:
+    async def register(self, uid: str) -> LifeRecord:
         """Register a life of the queue's name, and return the current one."""
 
     async def create_queue(self, generations: Mapping[int, int]) -> LayoutRecord:
@@ -27,19 +30,22 @@ class LayoutProvisioner(Protocol):
     async def read_config(self) -> ConfigRecord | None:
         """Return the queue's effective spec."""
 
-    async def write_config(self, spec: Mapping[str, Any], *, resource_generation: int) -> bool:
+    async def write_config(self, spec: EffectiveSpec, *, resource_generation: int) -> bool:
         """Write the queue's effective spec; False: somebody else has written it meanwhile."""
 
     async def read_group_config(self, group: str) -> ConfigRecord | None:
         """Return a group's effective spec."""
 
+    async def begin_group(self, group: str) -> int:
+        """Say when a group begins that has no spec, for its first one."""
+
     async def write_group_config(
-        self, group: str, spec: Mapping[str, Any], *, resource_generation: int, born: int
+        self, group: str, spec: EffectiveSpec, *, resource_generation: int, born: int
     ) -> bool:
         """Write a group's effective spec; False: somebody else has written it meanwhile."""
 
     async def erase_group(self, group: str, *, born: int) -> None:
-        """Take a group off the record, unless it was made again meanwhile."""
+        """Take a group off the record, unless it was created again meanwhile."""
 
 
 class OtherLifeError(SettingsError):
@@ -63,8 +69,8 @@ async def provision(
     name: str,
     uid: str,
     partition_count: int,
-    spec: Mapping[str, Any],
-    groups: Mapping[str, Mapping[str, Any]],
+    spec: EffectiveSpec,
+    groups: Mapping[str, EffectiveSpec],
     keeps_others: bool,
     repairs: bool,
 ) -> tuple[str, ...]:
@@ -88,16 +94,23 @@ async def provision(
             back, though the queue does not name it.
 
     Raises:
-        OtherLifeError: another life of the queue's name is the current one.
+        OtherLifeError: another life of the queue's name is the current one, or this one was given
+            up.
         ConflictError: the queue or its groups were changed meanwhile; a repeat does the rest.
         PartitionsFixedError: the stored layout has another number of partitions.
         StoreUnavailableError: half of it may be done; a repeat does the rest.
     """
-    current = await layouts.register(uid)
-    if current != uid:
+    life = await layouts.register(uid)
+    if life.current is None:
         raise OtherLifeError(
-            f"queue {name}: got the uid {uid}, expected {current}, whose keys the store holds; "
-            "use another Redis or key prefix, or remove what is there"
+            f"queue {name}: the resource with the uid {uid} was deleted, and has given up the "
+            "name; create another one"
+        )
+    if life.current != uid:
+        raise OtherLifeError(
+            f"queue {name}: got the uid {uid}, expected {life.current}, whose keys the store "
+            "holds; use another Redis or key prefix, or, if no cluster has that queue any more, "
+            f"free its name: redis-cli HDEL {shlex.quote(life.key)} current"
         )
     layout = (await layouts.create_queue({1: partition_count})).layout
     if layout.partition_count != partition_count:
@@ -126,7 +139,7 @@ async def provision(
     left_out = tuple(sorted((found | set(known.groups if known else ())) - groups.keys()))
     # Specs come first: by them a coordinator tells the cursors of a group that is being made from
     # those of one that is gone.
-    await _write_specs(layouts, groups, stored)
+    await _write_specs(layouts, groups, stored, known)
     if new:
         starts = {group: group_start(groups[group]) for group in new}
         await _add_groups(layouts, partitions, ids, starts, known)
@@ -141,7 +154,7 @@ async def provision(
     full = {**spec, "groups": sorted(names)}
     # Of a group that was never named, too: at a new generation coordinators fence late additions.
     if known is None or known.spec != full or (left_out and not keeps_others):
-        await _write_queue(layouts, full, known)
+        await _write_queue(layouts, spec, sorted(names), known)
     return left_out
 
 
@@ -172,7 +185,7 @@ async def remove_group(layouts: LayoutProvisioner, group: str, *, is_dry_run: bo
     await _erase_groups(layouts, {group: stored}, known)
     others = [each for each in known.groups if each != group]
     # Of a group that is not named any more, too: at a new generation coordinators look again.
-    await _write_queue(layouts, {**known.spec, "groups": others}, known)
+    await _write_queue(layouts, known.spec, others, known)
 
 
 async def _read_specs(
@@ -185,7 +198,7 @@ async def _read_specs(
 
 
 def _find_replaced(
-    groups: Mapping[str, Mapping[str, Any]],
+    groups: Mapping[str, EffectiveSpec],
     stored: Mapping[str, ConfigRecord | None],
     known: ConfigRecord | None,
 ) -> set[str]:
@@ -204,19 +217,27 @@ def _find_replaced(
 
 async def _write_specs(
     layouts: LayoutProvisioner,
-    groups: Mapping[str, Mapping[str, Any]],
+    groups: Mapping[str, EffectiveSpec],
     stored: Mapping[str, ConfigRecord | None],
+    known: ConfigRecord | None,
 ) -> None:
     """Write the specs that differ from those that are stored.
 
     Raises:
-        ConflictError: somebody else has written one meanwhile.
+        ConflictError: somebody else has written or erased one meanwhile, or the queue's config is
+            another one than is `known`.
     """
+    births = {group: before.born for group, before in stored.items() if before is not None}
+    begun = {group: await layouts.begin_group(group) for group in groups.keys() - births.keys()}
+    # From here on a removal takes its begin back, too; before, the queue's config tells.
+    if begun and _generation(await layouts.read_config()) != _generation(known):
+        raise _conflict(*begun)
+    births |= begun
     for group, spec in groups.items():
         before = stored[group]
         if before is not None and before.spec == spec:
             continue
-        number, born = _next_generation(before), _born(before)
+        number, born = _next_generation(before), births[group]
         if not await layouts.write_group_config(group, spec, resource_generation=number, born=born):
             raise _conflict(group)
 
@@ -231,10 +252,10 @@ async def _erase_groups(
     Or their cursors tell that they were there: who dies here begins again.
 
     Raises:
-        ConflictError: the config is another one than is `known`, or a group was made again.
+        ConflictError: the config is another one than is `known`, or a group was created again.
     """
-    # Who removes a group and makes it again changes the queue's config: then the specs may be
-    # those of the later one.
+    # Removing a group and creating it again changes the queue's config: then the specs may be
+    # those of the later group.
     if specs and _generation(await layouts.read_config()) != _generation(known):
         raise _conflict(*specs)
     for group, spec in specs.items():
@@ -272,15 +293,19 @@ async def _add_groups(
 
 
 async def _write_queue(
-    layouts: LayoutProvisioner, spec: Mapping[str, Any], known: ConfigRecord | None
+    layouts: LayoutProvisioner,
+    spec: EffectiveSpec,
+    groups: Sequence[str],
+    known: ConfigRecord | None,
 ) -> None:
-    """Write the queue's config over the one that is known.
+    """Write the queue's config, with these groups, over the one that is known.
 
     Raises:
         ConflictError: somebody else has done so meanwhile.
     """
-    if not await layouts.write_config(spec, resource_generation=_next_generation(known)):
-        raise _conflict(*spec["groups"])
+    full = {**spec, "groups": list(groups)}
+    if not await layouts.write_config(full, resource_generation=_next_generation(known)):
+        raise _conflict(*groups)
 
 
 def _conflict(*groups: str) -> ConflictError:
@@ -299,7 +324,7 @@ def _generation(stored: ConfigRecord | None) -> int:
     return 0 if stored is None else stored.resource_generation
 
 
-def _is_another(stored: ConfigRecord | None, spec: Mapping[str, Any]) -> bool:
+def _is_another(stored: ConfigRecord | None, spec: EffectiveSpec) -> bool:
     """Say whether a stored group belongs to another resource; one without a uid to any."""
     uids = (stored.spec.get("uid") if stored is not None else None), spec.get("uid")
     return None not in uids and uids[0] != uids[1]
@@ -315,7 +340,7 @@ async def _without(
     """
     named = [group for group in known.groups if group not in groups]
     if len(named) < len(known.groups):
-        await _write_queue(layouts, {**known.spec, "groups": named}, known)
+        await _write_queue(layouts, known.spec, named, known)
         now = await layouts.read_config()
         if now is None or now.resource_generation != _next_generation(known):
             raise _conflict(*groups)

@@ -1,6 +1,5 @@
 """Makes what a queue's layout and its groups need in the store: partitions and cursors."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 
 from partq.coordinator.chunks import in_chunks
@@ -32,7 +31,7 @@ class RecordSync:
             partitions: all of the layout.
             starts: every group, with the place where it begins when it is new.
             generation: of the queue's config that names them. It grows when a group is removed and
-                made again, of which the names tell nothing.
+                created again, of which the names tell nothing.
 
         Raises:
             ConflictError: another coordinator does the same; a repeat finds what is left.
@@ -48,7 +47,7 @@ class RecordSync:
             await in_chunks(store.fence_groups(partition) for partition in partitions)
             self._fenced = wanted
         records = await store.read_many(partitions)
-        # Whoever removes a group from here on fences what is added below.
+        # A process that removes a group from here on fences what is added below.
         config = await self._layouts.read_config()
         if config is None or config.resource_generation != generation:
             return  # the next look knows more
@@ -59,12 +58,13 @@ class RecordSync:
             if group not in record.groups
         )
         others = {group for record in records.values() for group in record.groups} - starts.keys()
-        # Before the specs are read: one that is made again from here on began later.
+        # Before the specs are read: one that is created again from here on began later.
         births = await read_births(store, records, others)
         # A group that is being made has its spec stored before its first cursor, and its name
         # after the last: `starts` may not know it yet. One that is gone has no spec any more.
-        specs = await asyncio.gather(*map(self._layouts.read_group_config, others))
-        gone = {group for group, spec in zip(others, specs, strict=True) if spec is None}
+        # Of a silent one that is not known: a repeat finds it.
+        specs = await self._layouts.read_reachable_groups(sorted(others))
+        gone = {group for group, spec in specs.items() if spec is None}
         await remove_cursors(store, records, gone, births)
         if gone == others:
             self._done = wanted

@@ -2,54 +2,61 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 from partq.core.brokers import BrokerRules
 from partq.core.group.assignors import assignor
 from partq.core.group.disruption_budget import BudgetLimit, DisruptionBudget
-from partq.core.group.membership import MembershipRules
 from partq.core.group.planner import GroupRules, GroupType
+from partq.core.group.rebalance_delay import MembershipRules
 from partq.errors import SettingsError
+from partq.excerpts import excerpt
+from partq.wire.effective_specs import EffectiveSpec
 
 Start = Literal["Earliest", "Latest"]
 """Where a new group begins: the oldest message stored, or what is published from then on."""
 
 MAX_SECONDS = 3600
 MAX_INTERVAL_SECONDS = 86_400
-MAX_COUNT = 100_000
+MAX_MOVES = 100_000
+"""Moves that a disruption budget may admit, at once or per minute."""
 MAX_BROKERS = 1000
 
 
-def broker_rules(queue: Mapping[str, Any]) -> BrokerRules:
+def broker_rules(queue: EffectiveSpec) -> BrokerRules:
     """Read how many brokers a queue is to have.
 
     Raises:
         SettingsError: the spec is broken.
     """
-    replicas = _mapping(queue, "brokers").get("replicas", 1)
+    replicas = section(queue, "brokers").get("replicas", 1)
     if not isinstance(replicas, int) or not 1 <= replicas <= MAX_BROKERS:
-        raise SettingsError(f"brokers.replicas: got {replicas!r}, expected 1 to {MAX_BROKERS}")
+        raise SettingsError(
+            f"brokers.replicas: got {excerpt(repr(replicas))}, expected 1 to {MAX_BROKERS}"
+        )
     return BrokerRules(expected_count=replicas)
 
 
-def group_rules(queue: Mapping[str, Any], group: Mapping[str, Any]) -> GroupRules:
+def group_rules(queue: EffectiveSpec, group: EffectiveSpec) -> GroupRules:
     """Read a group's rules; what it does not say, its queue says.
 
     Raises:
         SettingsError: a spec is broken; it names the field.
     """
-    rebalance = dict(_mapping(queue, "rebalance"))
-    overrides = _mapping(group, "rebalance")
+    rebalance = dict(section(queue, "rebalance"))
+    overrides = section(group, "rebalance")
     rebalance |= {name: value for name, value in overrides.items() if value is not None}
     defaults = GroupRules()
     delay_ms = _ms(rebalance, "delaySeconds", defaults.membership.delay_ms)
     type_name = group.get("type", defaults.type.value)
     try:
-        group_type = GroupType(type_name)
+        group_type = GroupType(str(type_name))
     except ValueError:
         expected = ", ".join(GroupType)
-        raise SettingsError(f"type: got {type_name!r}, expected one of {expected}") from None
-    strategy = group.get("strategy") or defaults.strategy
+        raise SettingsError(
+            f"type: got {excerpt(repr(type_name))}, expected one of {expected}"
+        ) from None
+    strategy = str(group.get("strategy") or defaults.strategy)
     assignor(strategy)
     return GroupRules(
         type=group_type,
@@ -67,7 +74,7 @@ def at_once(rules: GroupRules) -> GroupRules:
     return replace(rules, membership=membership, is_paused=False, budget=DisruptionBudget())
 
 
-def group_start(group: Mapping[str, Any]) -> Start:
+def group_start(group: EffectiveSpec) -> Start:
     """Read where a new group begins.
 
     Raises:
@@ -79,17 +86,22 @@ def group_start(group: Mapping[str, Any]) -> Start:
         case "Latest":
             return "Latest"
         case other:
-            raise SettingsError(f"start: got {other!r}, expected Earliest or Latest")
+            raise SettingsError(f"start: got {excerpt(repr(other))}, expected Earliest or Latest")
 
 
-def _mapping(spec: Mapping[str, Any], field: str) -> Mapping[str, Any]:
+def section(spec: EffectiveSpec, field: str) -> EffectiveSpec:
+    """Return an object inside a spec; empty: it has none.
+
+    Raises:
+        SettingsError: it is something else.
+    """
     value = spec.get(field) or {}
     if not isinstance(value, Mapping):
-        raise SettingsError(f"{field}: got {value!r}, expected an object")
+        raise SettingsError(f"{field}: got {excerpt(repr(value))}, expected an object")
     return value
 
 
-def _budget(rebalance: Mapping[str, Any]) -> DisruptionBudget:
+def _budget(rebalance: EffectiveSpec) -> DisruptionBudget:
     return DisruptionBudget(
         max_paused=_count(rebalance, BudgetLimit.PAUSED),
         max_per_minute=_count(rebalance, BudgetLimit.PER_MINUTE),
@@ -97,21 +109,20 @@ def _budget(rebalance: Mapping[str, Any]) -> DisruptionBudget:
     )
 
 
-def _count(rebalance: Mapping[str, Any], field: str) -> int:
+def _count(rebalance: EffectiveSpec, field: str) -> int:
     count = rebalance.get(field, 0)
-    if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MAX_COUNT:
+    if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MAX_MOVES:
         raise SettingsError(
-            f"rebalance.{field}: got {count!r}, expected a whole number from 0 to {MAX_COUNT}"
+            f"rebalance.{field}: got {excerpt(repr(count))}, expected a whole number from 0 to "
+            f"{MAX_MOVES}"
         )
     return count
 
 
-def _ms(
-    spec: Mapping[str, Any], field: str, default_ms: int, *, max_seconds: int = MAX_SECONDS
-) -> int:
+def _ms(spec: EffectiveSpec, field: str, default_ms: int, *, max_seconds: int = MAX_SECONDS) -> int:
     seconds = spec.get(field, default_ms / 1000)
     if not isinstance(seconds, int | float) or not 0 <= seconds <= max_seconds:
         raise SettingsError(
-            f"rebalance.{field}: got {seconds!r}, expected 0 to {max_seconds} seconds"
+            f"rebalance.{field}: got {excerpt(repr(seconds))}, expected 0 to {max_seconds} seconds"
         )
     return round(seconds * 1000)

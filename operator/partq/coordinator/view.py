@@ -4,13 +4,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from partq.core.group.membership import GroupObservation, MemberState, PartitionOwnership
+from partq.core.group.membership import MemberState
+from partq.core.group.observation import GroupObservation, PartitionOwnership
+from partq.core.group.records import AssignmentEntry, RebalanceRecord
 from partq.core.model import BrokerId, MemberId, PartitionId
-from partq.core.records import AssignmentEntry, RebalanceRecord
 
 
 class Parked(NamedTuple):
-    """Undecodable dead letters of one partition: they wait, and deliveries go on."""
+    """Undecodable dead letters of one partition: they wait, and deliveries continue."""
 
     messages: int
     why: str
@@ -41,7 +42,7 @@ class GroupView:
     parked: Mapping[PartitionId, Parked] = field(default_factory=dict)
     """The partitions where undecodable messages wait for their dead-letter queue."""
     is_complete: bool = True
-    """Every living broker has answered: whoever is not in `members` has left."""
+    """Every living broker has answered: a member that is not in `members` has left."""
     refused: Mapping[MemberId, str] = field(default_factory=dict)
     """Refused members, each with the reason; if there are very many, the last."""
 
@@ -67,20 +68,22 @@ def as_assigned(
 ) -> dict[PartitionId, AssignmentEntry]:
     """Return what the brokers have recorded; where none answers, what was written last."""
     found = {}
-    for partition, seat in observation.seats.items():
-        if seat.broker is None:
+    for partition, ownership in observation.partitions.items():
+        if ownership.broker is None:
             last = assignment.get(partition)
-            found[partition] = last or AssignmentEntry(seat.member, seat.epoch, "Unassigned")
+            found[partition] = last or AssignmentEntry(
+                ownership.member, ownership.epoch, "Unassigned"
+            )
         else:
-            is_paused = seat.pause_attempt is not None or partition in draining
-            state = _state_name(seat, is_paused=is_paused)
-            found[partition] = AssignmentEntry(seat.member, seat.epoch, state)
+            is_paused = ownership.pause_attempt is not None or partition in draining
+            state = _state_name(ownership, is_paused=is_paused)
+            found[partition] = AssignmentEntry(ownership.member, ownership.epoch, state)
     return found
 
 
-def _state_name(seat: PartitionOwnership, *, is_paused: bool) -> str:
-    if seat.member is None:
+def _state_name(ownership: PartitionOwnership, *, is_paused: bool) -> str:
+    if ownership.member is None:
         return "Unassigned"
-    if not seat.is_bound:
+    if not ownership.is_bound:
         return "Unbound"
     return "Paused" if is_paused else "Ready"

@@ -1,6 +1,6 @@
 """How long ago stored instants were, whatever the store's clock does meanwhile.
 
-Instants that must survive a restart are the store's time; who goes on counts on its own steady
+Instants that must survive a restart are the store's time; who continues counts on its own steady
 clock. So a store's clock that jumps neither lengthens nor shortens what somebody waits for already.
 """
 

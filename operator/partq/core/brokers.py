@@ -13,7 +13,7 @@ from partq.core.group.assignors import sticky
 from partq.core.model import BrokerId, PartitionId
 
 LEASE_FACTOR = 1.5
-"""A lease is over when its counter has stood still for so many of its lengths."""
+"""A lease is over when its counter has stood still for this many of its lengths."""
 
 
 @dataclass(frozen=True, slots=True)

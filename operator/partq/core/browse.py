@@ -20,7 +20,7 @@ class PageEnd(StrEnum):
     ENOUGH = "enough"
     """It holds as many messages as were asked for."""
     SIZE = "size"
-    """More would be too large, or has to be read first: go on from its end."""
+    """More would be too large, or has to be read first: continue from its end."""
     END = "end"
     """There are no more."""
 
@@ -42,7 +42,7 @@ class Page(Generic[Content]):
 
     rows: Sequence[PageRow[Content]]
     next: int
-    """The offset at which to go on."""
+    """The offset at which to continue."""
     why: PageEnd
 
 
@@ -52,7 +52,7 @@ class MergedPage(Generic[Content]):
 
     contents: list[Content]
     next: dict[PartitionId, int]
-    """Of each partition, the offset at which to go on."""
+    """Of each partition, the offset at which to continue."""
     why: PageEnd
 
 
@@ -69,8 +69,8 @@ def merge(
         pages: each from where its partition is to be shown.
         max_messages: above 0.
         max_bytes: of all messages together; a first one that is larger is shown all the same.
-        before_ms: when the oldest message of the partitions without a page was stored; None: there
-            are none.
+        before_ms: when the oldest message of the partitions without a page was stored; None: they
+            have no messages.
     """
     # A page that does not end where its partition does: what follows may be next.
     known = [

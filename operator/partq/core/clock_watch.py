@@ -5,6 +5,7 @@ has nothing to compare with but the observer's wall clock, which serves for noth
 """
 
 import math
+from typing import Final
 
 MAX_JUMP_S = 60.0
 """A clock may be set right by as much; a larger jump might expire messages that are young. Smaller
@@ -13,7 +14,8 @@ MAX_SLEW = 0.0005
 """How much of the time that passes is taken off the sum of the steps: NTP slews a clock no faster,
 so a clock that is right never adds up to a jump."""
 SUSPENDED_S = 3600.0
-"""Nothing expires for so long after a jump, unless somebody confirms the clock."""
+"""Nothing expires for this long after a jump, unless somebody confirms the clock."""
+NO_DRIFTS: Final = (0.0, 0.0)
 
 
 def ahead_ms(stored_ms: int, store_ms: int) -> int:
@@ -33,12 +35,13 @@ class ClockWatch:
     been started with a wrong clock, and then nobody has seen a jump.
     """
 
-    __slots__ = ("_drift_s", "_last", "_suspended_until")
+    __slots__ = ("_drifts_s", "_last", "_suspended_until")
 
     def __init__(self) -> None:
         self._last: tuple[int, float] | None = None
-        self._drift_s = 0.0
-        """The sum of the steps since the last jump or confirmation, less what may be slewed."""
+        self._drifts_s = NO_DRIFTS
+        """The lowest and the highest sum of the steps since the last jump or confirmation, less
+        what may be slewed: they are two where partitions came here from other clocks."""
         self._suspended_until = float("-inf")
 
     def observe(self, store_ms: int, now: float, *, wall_s: float) -> float:
@@ -50,31 +53,26 @@ class ClockWatch:
         """
         last, self._last = self._last, (store_ms, now)
         if last is None:
-            jump_s = store_ms / 1000 - wall_s
-        else:
-            passed_s = now - last[1]
-            before_s = max(0.0, abs(self._drift_s) - MAX_SLEW * passed_s)
-            jump_s = math.copysign(before_s, self._drift_s)
-            jump_s += (store_ms - last[0]) / 1000 - passed_s
-        if abs(jump_s) <= MAX_JUMP_S:
-            self._drift_s = 0.0 if last is None else jump_s
-            return 0.0
-        self._drift_s = 0.0
-        self._suspended_until = now + SUSPENDED_S
-        return jump_s
+            step_s = store_ms / 1000 - wall_s
+            return 0.0 if abs(step_s) <= MAX_JUMP_S else self._jump(step_s, now)
+        passed_s = now - last[1]
+        step_s = (store_ms - last[0]) / 1000 - passed_s
+        low_s, high_s = (_slewed(drift_s, passed_s) + step_s for drift_s in self._drifts_s)
+        return self._drift(low_s, high_s, now)
 
     def follow(self, other: "ClockWatch", now: float) -> float:
         """Go on with what was judged by another store's clock; both were observed before.
 
         Return by how many seconds this clock is ahead of that, or 0 if it is not far: more than a
-        clock may be set right by counts as a jump. A suspension goes over with what was judged.
+        clock may be set right by counts as a jump. The difference counts together with the steps of
+        both, and with those of further clocks: each takeover may add as much. A suspension goes
+        over with what was judged.
         """
         self._suspended_until = max(self._suspended_until, other._suspended_until)
         ahead_s = ((self.estimate_ms(now) or 0.0) - (other.estimate_ms(now) or 0.0)) / 1000
-        if abs(ahead_s) <= MAX_JUMP_S:
-            return 0.0
-        self._suspended_until = now + SUSPENDED_S
-        return ahead_s
+        low_s, high_s = (ahead_s + drift_s for drift_s in other._drifts_s)
+        # Partitions may have come to this clock from others, ahead of it and behind it.
+        return self._drift(min(low_s, self._drifts_s[0]), max(high_s, self._drifts_s[1]), now)
 
     def estimate_ms(self, now: float) -> float | None:
         """Return the store's time, by what has passed since it was last observed; None: never."""
@@ -89,5 +87,23 @@ class ClockWatch:
 
     def confirm(self) -> None:
         """Trust the clock as it is."""
-        self._drift_s = 0.0
+        self._drifts_s = NO_DRIFTS
         self._suspended_until = float("-inf")
+
+    def _drift(self, low_s: float, high_s: float, now: float) -> float:
+        """Keep the lowest and the highest drift; return the larger one if it is a jump, or 0."""
+        largest_s = max(low_s, high_s, key=abs)
+        if abs(largest_s) > MAX_JUMP_S:
+            return self._jump(largest_s, now)
+        self._drifts_s = (low_s, high_s)
+        return 0.0
+
+    def _jump(self, jump_s: float, now: float) -> float:
+        self._drifts_s = NO_DRIFTS
+        self._suspended_until = now + SUSPENDED_S
+        return jump_s
+
+
+def _slewed(drift_s: float, passed_s: float) -> float:
+    """Take off a drift what a clock may have been slewed by since."""
+    return math.copysign(max(0.0, abs(drift_s) - MAX_SLEW * passed_s), drift_s)

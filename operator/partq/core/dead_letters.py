@@ -14,11 +14,11 @@ MAX_WAITING = 1000
 PRODUCER_PREFIX = "dlq:"
 """Producers of this name number with gaps; no client may call itself so."""
 HEADER_PREFIX = "partq-dead-letter-"
-UNDECODABLE = HEADER_PREFIX + "undecodable"
+UNDECODABLE_HEADER = HEADER_PREFIX + "undecodable"
 """The place of an undecodable message in its batch."""
-BATCH = HEADER_PREFIX + "batch"
+BATCH_HEADER = HEADER_PREFIX + "batch"
 """The position of the dead letter whose value is that batch."""
-OMITTED = HEADER_PREFIX + "omitted"
+OMITTED_HEADER = HEADER_PREFIX + "omitted"
 """How many bytes that batch had: more than the dead-letter queue takes."""
 _MAX_NAME_CHARS = 45
 
@@ -123,10 +123,10 @@ def without_death(headers: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def is_undecodable(headers: Mapping[str, str] | None) -> bool:
-    """Say whether a dead letter stands for an undecodable message, and is no message itself.
+    """Say whether a dead letter stands for an undecodable message, and is not a message itself.
 
     Its value is the stored batch, or empty. What was decodable of such a batch is a message.
     """
     told = headers or {}
-    is_marked = not told.keys().isdisjoint({UNDECODABLE, BATCH, OMITTED})
+    is_marked = not told.keys().isdisjoint({UNDECODABLE_HEADER, BATCH_HEADER, OMITTED_HEADER})
     return is_marked or told.get(HEADER_PREFIX + "reason") == DeadLetterReason.UNDECODABLE.word

@@ -10,6 +10,7 @@ import mmh3
 
 from partq.core.model import SLOT_COUNT, BrokerId, PartitionId
 from partq.errors import BadRequestError
+from partq.excerpts import excerpt
 
 MAX_KEY_BYTES = 1024
 
@@ -24,12 +25,12 @@ def key_hash(key: str) -> int:
         data = key.encode()  # ours: mmh3 5.3 crashes the process on a text that has no UTF-8
     except UnicodeEncodeError as error:
         raise BadRequestError(
-            f"partition key {key[:32]!r}: got a lone surrogate at character {error.start}, "
+            f"partition key {excerpt(key)!r}: got a lone surrogate at character {error.start}, "
             "expected text that UTF-8 can hold"
         ) from error
     if len(data) > MAX_KEY_BYTES:
         raise BadRequestError(
-            f"partition key {key[:32]!r}...: got {len(data)} bytes of UTF-8, "
+            f"partition key {excerpt(key)!r}: got {len(data)} bytes of UTF-8, "
             f"expected at most {MAX_KEY_BYTES}; shorten it or hash it first"
         )
     return mmh3.mmh3_32_uintdigest(data, 0)

@@ -6,8 +6,10 @@ from itertools import pairwise
 
 from partq.core.dead_letters import PRODUCER_PREFIX
 from partq.errors import BadRequestError
+from partq.excerpts import excerpt
+from partq.path_names import EXPECTED, is_path_name
 
-MAX_NUMBER = 2**53 - 1
+MAX_EXACT_INTEGER = 2**53 - 1
 """Within what every language's JSON, and the store's arithmetic, hold exactly."""
 MAX_PRODUCER_CHARS = 128
 
@@ -19,16 +21,17 @@ def check_producer_id(name: str, said_in: str) -> None:
     """See that a client's producer may call itself so; `said_in` names where it does.
 
     Raises:
-        BadRequestError: not 1 to 128 printable characters, or a name of partq's own producers.
+        BadRequestError: not 1 to 128 characters, or what cannot stand in a path, or a name of
+            partq's own producers.
     """
-    if not (1 <= len(name) <= MAX_PRODUCER_CHARS and name.isprintable()):
+    if not (1 <= len(name) <= MAX_PRODUCER_CHARS and is_path_name(name)):
         raise BadRequestError(
-            f"{said_in} {name[:40]!r}; expected 1 to {MAX_PRODUCER_CHARS} printable characters"
+            f"{said_in} {excerpt(name)!r}; expected 1 to {MAX_PRODUCER_CHARS} {EXPECTED}"
         )
     if name.startswith(PRODUCER_PREFIX):
         raise BadRequestError(
-            f"{said_in} {name[:40]!r}; names that begin with {PRODUCER_PREFIX} are those of dead "
-            "letters: choose another one"
+            f"{said_in} {excerpt(name)!r}; names that begin with {PRODUCER_PREFIX} are those of "
+            "dead letters: choose another one"
         )
 
 

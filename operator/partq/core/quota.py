@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from partq.core.model import PartitionId
+from partq.excerpts import counted
 
 MAX_TOLD = 3
 """Groups that a refusal names."""
@@ -130,7 +131,7 @@ def describe_holders(found: Iterable[Unacknowledged]) -> str:
         )
     groups = sorted(counts, key=lambda group: (-counts[group], group))
     named = ", ".join(
-        f"group {group} ({counts[group]} messages"
+        f"group {group} ({counted(counts[group], 'message')}"
         + (f", {letters[group]} of them dead letters" if letters[group] else "")
         + f"; in partition {oldest[group].partition} from {oldest[group].mark} on)"
         for group in groups[:MAX_TOLD]

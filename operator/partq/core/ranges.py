@@ -24,7 +24,7 @@ class Ranges:
 
     @property
     def stop(self) -> int:
-        """The end of the last range; 0: there is none."""
+        """The end of the last range; 0 without ranges."""
         return self._stops[-1] if self._stops else 0
 
     def pairs(self) -> list[tuple[int, int]]:

@@ -1,108 +1,74 @@
-"""What the coordinator writes down: values that the store keeps and a next coordinator reads."""
+"""What Redis holds of a queue beside its messages and groups: values that the store reads."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from partq.core.model import Epoch, MemberId, PartitionId
-
-
-class RefusedJoin(NamedTuple):
-    """A member that asked to bind and may not."""
-
-    address: str
-    """Where it asked from."""
-    reason: str
-    """Why, as it is told."""
-    is_final: bool = False
-    """Time alone does not mend it."""
+from partq.core.layout import Layout
+from partq.core.model import BrokerId, PartitionId
 
 
 @dataclass(frozen=True, slots=True)
-class AssignmentEntry:
-    """One partition's place in the assignment."""
+class LayoutRecord:
+    """A queue's generations, and whether it is being deleted."""
 
-    member: MemberId | None
-    epoch: Epoch
-    state: str
-    """`Unassigned`, `Ready`, `Paused` or `Unbound`."""
+    layout: Layout
+    tombstone: bool
 
 
 @dataclass(frozen=True, slots=True)
-class HandoffRecord:
-    """One partition's handoff."""
+class LifeRecord:
+    """Which resource has a queue's name in the store."""
 
-    source: MemberId | None
-    target: MemberId | None
-    attempt: int
-    phase: str
-    deadline_ms: int
-    """Of the drain, in Redis's time."""
-    trigger: str = ""
-    """What the move is due to; empty, as the next two: written by an earlier version."""
-    evidence: str = ""
-    """What that was seen by."""
-    forced: str | None = None
-    """Why the commit does without a drain, as far as that was known at the start."""
+    current: str | None
+    """Its uid; None: the one that asks was deleted, and has given the name up."""
+    key: str
+    """Where that is stored: its field `current`."""
 
 
 @dataclass(frozen=True, slots=True)
-class RebalanceRecord:
-    """What one change of a group's members did; times in milliseconds."""
+class ConfigRecord:
+    """An effective spec, and the generation of the resource that it was made from."""
 
-    trigger: str
-    moved: int
-    """Partitions that left a member for another, or for none."""
-    assigned: int
-    """Partitions that nobody had before."""
-    started_at_ms: int
-    """In Redis's time, as `ended_at_ms`."""
-    ended_at_ms: int
-    longest_pause_ms: int
-    """The longest time that a partition had no consumer: from its pause, or from the loss of its
-    member's flow, to the commit."""
-    timed_out: int = 0
-    """Partitions whose member had not finished when its time was over."""
+    resource_generation: int
+    spec: dict[str, object]
+    versions: Mapping[str, bytes] = field(default_factory=dict)
+    """Of a queue: which spec each of its groups has. Says whether it is another one than before; a
+    group whose spec an earlier version of partq wrote last may lack, or have an old one."""
+    born: int = 0
+    """When it was created, in µs of Redis's time: one that is erased and created again has another;
+    0: an earlier version of partq created it."""
 
     @property
-    def duration_ms(self) -> int:
-        """From the plan to the last commit."""
-        return self.ended_at_ms - self.started_at_ms
+    def groups(self) -> tuple[str, ...]:
+        """The names of the queue's groups: the field `groups` of a queue's spec."""
+        names = self.spec.get("groups")
+        return tuple(map(str, names)) if isinstance(names, list) else ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastMove:
-    """One move of a partition that is over; instants in Redis's time."""
+@dataclass(frozen=True, slots=True)
+class LeaseRecord:
+    """A broker's lease. It is over when `counter` stood still for 1.5 times `ttl_s`."""
 
-    at_ms: int
-    """When it was committed; of one that a coordinator did not live to see: when it was found."""
-    source: MemberId | None
-    target: MemberId | None
-    attempt: int
-    trigger: str
-    evidence: str
-    forced: str | None
-    """Why the source was not drained, or not to its end; None: it was."""
-    pause_ms: int | None
-    """How long nobody consumed the partition; None: nobody measured it."""
+    incarnation: str
+    counter: int
+    """Differs after every renewal; says nothing else."""
+    ttl_s: float
+    url: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitingMove:
-    """A move for balance that waits for the budget; instants in Redis's time."""
+class LeaseIndex(NamedTuple):
+    """All leases, and the broker that claimed each partition last (the record decides)."""
 
-    target: MemberId
-    limit: str
-    """The field of `spec.rebalance` that holds it up."""
-    since_ms: int
-    until_ms: int | None
-    """When it can go at the earliest, if nothing else moves; None: when another one is over."""
+    leases: dict[BrokerId, LeaseRecord]
+    owners: dict[PartitionId, BrokerId]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Journal:
-    """A group's moves, one by one."""
+@dataclass(frozen=True, slots=True)
+class EventRecord:
+    """Something happened; look again."""
 
-    past: Mapping[PartitionId, Sequence[PastMove]] = field(default_factory=dict)
-    """The last ones of each partition, the newest last."""
-    waiting: Mapping[PartitionId, WaitingMove] = field(default_factory=dict)
+    id: str
+    kind: str
+    fields: dict[str, str]
+    """With the keys `namespace` and `queue`: the stream is shared by all queues of a prefix."""

@@ -11,7 +11,7 @@ PARAMETERS = {
     "ssl_check_hostname": r"true|false",
 }
 """The parameters behind the `?`, each with what it takes. The client library knows many more: files
-that are opened, and arguments of its own functions."""
+that are opened, and arguments of its functions."""
 _PATH = r"(/([0-9]{1,5}/?)?)?"
 _PORT = r"0*([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 _HOST = rf"(\[[^\[\]/?#@,\s]+\]|[^\[\]/?#@,:\s]+)(:({_PORT})?)?"
@@ -42,7 +42,7 @@ def redis_urls(text: str) -> tuple[str, ...]:
 
 
 def check(text: str) -> None:
-    """Refuse what is no URL of Redis, of any node of a Redis Cluster, or of several.
+    """Refuse what is not a URL of Redis, of any node of a Redis Cluster, or of several.
 
     Raises:
         ValueError: what was expected, as it follows the word "expected"; the URL, which may hold a

@@ -5,6 +5,7 @@ queue may have one for all its messages; the shorter holds.
 """
 
 from partq.errors import BadRequestError
+from partq.excerpts import excerpt
 
 MAX_TTL_S = 315_360_000
 """Ten years."""
@@ -21,7 +22,8 @@ def to_ttl_ms(ttl_s: float | None) -> int:
         return 0
     if type(ttl_s) not in {int, float} or not 0.001 <= ttl_s <= MAX_TTL_S:
         raise BadRequestError(
-            f"ttl_s {ttl_s!r}; expected a number of seconds from 0.001 to {MAX_TTL_S}, or None for "
+            f"ttl_s {excerpt(repr(ttl_s))}; expected a number of seconds from 0.001 to "
+            f"{MAX_TTL_S}, or None for "
             "no time to live"
         )
     return round(ttl_s * 1000)

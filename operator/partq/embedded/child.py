@@ -4,13 +4,13 @@ import asyncio
 import logging
 import os
 import signal
-import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from partq.embedded import tether
+from partq.aio import Backoff, cancel_and_wait
+from partq.embedded.tether import tethered
 from partq.errors import UnavailableError
 
 log = logging.getLogger("partq.embedded")
@@ -21,7 +21,7 @@ POLL_S = 0.05
 FIRST_RESTART_DELAY_S = 0.1
 LAST_RESTART_DELAY_S = 5.0
 STEADY_AFTER_S = 10.0
-"""A process that has run for so long is restarted after the first delay again."""
+"""A process that has run for this long is restarted after the first delay again."""
 MAX_LOG_BYTES = 16 * 1024 * 1024
 """A log above this is put aside (one older one is kept) when its process starts."""
 LOG_TAIL_BYTES = 1000
@@ -104,10 +104,8 @@ class Child:
 
     async def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """End the process: SIGTERM, and SIGKILL when it is still there after `timeout_s`."""
-        if self._watcher is not None:
-            self._watcher.cancel()
-            await asyncio.gather(self._watcher, return_exceptions=True)
-            self._watcher = None
+        await cancel_and_wait(self._watcher)
+        self._watcher = None
         process = self._process
         if process is None or process.returncode is not None:
             return
@@ -138,7 +136,7 @@ class Child:
         _signal(self._running(), signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let a frozen process go on; raises as `kill`."""
+        """Let a frozen process continue; raises as `kill`."""
         _signal(self._running(), signal.SIGCONT)
 
     def _running(self) -> asyncio.subprocess.Process:
@@ -153,8 +151,7 @@ class Child:
         with self._log_file.open("ab") as log_file:
             self._log_start = log_file.tell()
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", tether.__file__, str(os.getpid())),
-                *self._command,
+                *tethered(*self._command),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log_file,
                 stderr=log_file,
@@ -164,7 +161,7 @@ class Child:
             )
 
     async def _watch(self) -> None:
-        delay_s = FIRST_RESTART_DELAY_S
+        delay = Backoff(FIRST_RESTART_DELAY_S, LAST_RESTART_DELAY_S)
         while self._process is not None:
             began = time.monotonic()
             status = await self._process.wait()
@@ -174,13 +171,13 @@ class Child:
                 )
                 return
             if time.monotonic() - began > STEADY_AFTER_S:
-                delay_s = FIRST_RESTART_DELAY_S
+                delay.reset()
+            delay_s = delay.next_s()
             log.warning(
                 "%s has ended with status %d%s; starting it in %g s",
                 *(self.name, status, self._last_words(status), delay_s),
             )
             await asyncio.sleep(delay_s)
-            delay_s = min(2 * delay_s, LAST_RESTART_DELAY_S)
             try:
                 await self._spawn()
             except OSError as error:

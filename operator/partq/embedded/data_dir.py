@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Self
 
+from partq.broker.api.auth import read_grants
 from partq.errors import SettingsError
 
 MAX_STATE_BYTES = 1024 * 1024
@@ -93,7 +94,7 @@ class DataDir:
 
     def _held_by(self, lock: str) -> SettingsError:
         return SettingsError(
-            f"data directory {self.path}: process {lock[:20].strip() or '?'} is running on it; "
+            f"data directory {self.path}: process {lock[:20].strip() or '?'} is using it; "
             "stop that one, or give another --data-dir"
         )
 
@@ -104,7 +105,7 @@ class DataDir:
             SettingsError: another runtime holds it, or it cannot be written.
         """
         if self.path.exists() and not self.path.is_dir():
-            raise SettingsError(f"data directory {self.path}: is no directory; name another path")
+            raise SettingsError(f"data directory {self.path}: not a directory; name another path")
         try:
             for directory in (self.path, self.path / "queues", self.redis, self.path / "logs"):
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -134,7 +135,7 @@ class DataDir:
         """Return the uid and tokens of a queue, drawn at its first start and kept from then on.
 
         Raises:
-            SettingsError: the files that hold them are damaged.
+            SettingsError: the files that hold them are damaged; nothing was written.
         """
         # Neither part holds a dot: both are DNS labels.
         directory = self.path / "queues" / f"{namespace}.{queue}"
@@ -152,11 +153,12 @@ class DataDir:
                     "restore the file, or remove the data directory with all its messages"
                 ) from error
         else:
+            tokens_file.unlink(missing_ok=True)  # of an earlier life, whose tokens are void
             uid, tokens, is_made = uuid.uuid4().hex[:8], QueueTokens.draw(), False
             write_private(kept_file, json.dumps({"uid": uid, "tokens": _roles(tokens)}))
-        write_private(admin_file, tokens.admin + "\n")
         identity = QueueIdentity(uid, tokens, tokens_file, admin_file, is_made=is_made)
         self.grant(identity, queue, ())
+        write_private(admin_file, tokens.admin + "\n")
         return identity
 
     def made(self, identity: QueueIdentity) -> None:
@@ -168,15 +170,20 @@ class DataDir:
     def grant(self, identity: QueueIdentity, queue: str, groups: Sequence[str]) -> None:
         """Write what brokers read; the consumers' token is for each of the groups by name, too.
 
-        So it moves their cursors: a runtime for one person needs no token per group.
+        So it moves their cursors: a runtime for one person needs no token per group. Tokens that
+        were added to the file by hand stay there.
+
+        Raises:
+            SettingsError: the file is not one of tokens any more; it is as it was.
         """
         roles = _roles(identity.tokens).items()
-        grants: list[dict[str, Any]] = [
+        grants: list[dict[str, object]] = [
             {"token": token, "queue": queue, "role": role} for role, token in roles
         ]
         if groups:
             named = {"token": identity.tokens.consume, "queue": queue, "role": "consume"}
             grants.append({**named, "groups": list(groups)})
+        grants += _added(identity.tokens_file, identity.tokens)
         write_private(identity.tokens_file, json.dumps(grants, indent=2))
 
     def redis_password(self) -> str:
@@ -257,11 +264,26 @@ def _is_held(directory: Path) -> bool:
     return False
 
 
+def _added(tokens_file: Path, tokens: QueueTokens) -> list[dict[str, object]]:
+    """Return the entries of a tokens file that are of other tokens than these."""
+    if not tokens_file.exists():
+        return []
+    try:
+        read_grants(tokens_file)
+    except SettingsError as error:
+        raise SettingsError(
+            f"{error.message}; mend the file, or remove it: without it, only the queue's own "
+            "tokens are written"
+        ) from error
+    rows: list[dict[str, object]] = _read_json(tokens_file)
+    return [row for row in rows if row["token"] not in _roles(tokens).values()]
+
+
 def _roles(tokens: QueueTokens) -> dict[str, str]:
     return {"produce": tokens.produce, "consume": tokens.consume, "admin": tokens.admin}
 
 
-def _tokens(roles: Mapping[str, Any]) -> QueueTokens:
+def _tokens(roles: Mapping[str, object]) -> QueueTokens:
     return QueueTokens(str(roles["produce"]), str(roles["consume"]), str(roles["admin"]))
 
 

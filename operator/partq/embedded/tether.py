@@ -13,6 +13,11 @@ import sys
 _PR_SET_PDEATHSIG = 1
 
 
+def tethered(*command: object) -> list[str]:
+    """Return the command that runs `command` tied to this process."""
+    return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *map(str, command)]
+
+
 def main() -> None:
     """Become the command, tied to the parent."""
     parent = int(sys.argv[1])

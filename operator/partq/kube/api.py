@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Self, cast
 
 import aiohttp
 from kubernetes.aio.client.api_client import ApiClient
@@ -20,12 +20,16 @@ from kubernetes.aio.config.incluster_config import load_incluster_config
 from kubernetes.aio.config.kube_config import load_kube_config
 
 from partq.errors import SettingsError
+from partq.excerpts import excerpt
+from partq.kube.bodies import Body
 from partq.kube.errors import KubernetesError
 from partq.kube.names import MANAGER
 
 TIMEOUT_S = 10.0
 """How long one call may take."""
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
+MAX_SAID_CHARS = 500
+"""Of the API server's words in an error."""
 MAX_CONNECTIONS = 16
 
 
@@ -65,7 +69,7 @@ class KubeApi:
         """Close the connections."""
         await self._client.close()  # type: ignore[no-untyped-call]  # as it is
 
-    async def get(self, path: str, **query: str) -> dict[str, Any] | None:
+    async def get(self, path: str, **query: str) -> Body | None:
         """Return an object or a list; None: it is not there.
 
         Raises:
@@ -73,7 +77,7 @@ class KubeApi:
         """
         return await self._call("GET", path, query, missing_is_none=True)
 
-    async def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any] | None:
+    async def create(self, path: str, body: Mapping[str, object]) -> Body | None:
         """Make an object; None: one of this name is there."""
         try:
             return await self._call("POST", path, {"fieldManager": MANAGER}, body)
@@ -82,7 +86,7 @@ class KubeApi:
                 return None
             raise
 
-    async def replace(self, path: str, body: Mapping[str, Any]) -> dict[str, Any] | None:
+    async def replace(self, path: str, body: Mapping[str, object]) -> Body | None:
         """Replace an object; None: it is gone, or has changed since it was read."""
         try:
             return await self._call("PUT", path, {"fieldManager": MANAGER}, body)
@@ -91,13 +95,13 @@ class KubeApi:
                 return None
             raise
 
-    async def apply(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def apply(self, path: str, body: Mapping[str, object]) -> Body:
         """Make an object as `body` says; fields that it does not name stay others'."""
         query = {"fieldManager": MANAGER, "force": "true"}
         answer = await self._call("PATCH", path, query, body, "application/apply-patch+yaml")
-        return answer or {}
+        return cast(Body, answer or {})
 
-    async def merge(self, path: str, body: Mapping[str, Any]) -> dict[str, Any] | None:
+    async def merge(self, path: str, body: Mapping[str, object]) -> Body | None:
         """Change the fields that `body` names; None: the object is gone or has changed."""
         content = "application/merge-patch+json"
         try:
@@ -120,7 +124,7 @@ class KubeApi:
 
     async def version(self) -> tuple[int, int]:
         """Return the server's version, such as (1, 20)."""
-        found = await self._call("GET", "/version", {}) or {}
+        found: Mapping[str, object] = await self._call("GET", "/version", {}) or {}
         digits = [re.match(r"\d+", str(found.get(part, ""))) for part in ("major", "minor")]
         major, minor = (int(each.group()) if each else 0 for each in digits)
         return major, minor
@@ -130,11 +134,11 @@ class KubeApi:
         method: str,
         path: str,
         query: Mapping[str, str],
-        body: Mapping[str, Any] | None = None,
+        body: Mapping[str, object] | None = None,
         content_type: str = "application/json",
         *,
         missing_is_none: bool = False,
-    ) -> dict[str, Any] | None:
+    ) -> Body | None:
         self.call_count += 1
         where = f"{method} {path}"
         try:
@@ -153,24 +157,27 @@ class KubeApi:
         try:
             answer = json.loads(text)
         except (ValueError, RecursionError) as error:
-            answer = {"message": text[:200].decode(errors="replace")}
+            answer = {"message": excerpt(text[:MAX_SAID_CHARS].decode(errors="replace"))}
             if status < 300:
                 raise KubernetesError(
                     f"{where}: {status}: got no JSON: {answer['message']}", status=status
                 ) from error
         if not isinstance(answer, dict):
-            raise KubernetesError(f"{where}: the answer is no object", status=status)
+            raise KubernetesError(f"{where}: the answer is not an object", status=status)
         if status >= 300:
             self.error_count += 1
-            raise KubernetesError(f"{where}: {status}: {answer.get('message', '')}", status=status)
-        return answer
+            raise KubernetesError(
+                f"{where}: {status}: {excerpt(answer.get('message', ''), MAX_SAID_CHARS)}",
+                status=status,
+            )
+        return cast(Body, answer)
 
     async def _send(
         self,
         method: str,
         path: str,
         query: Mapping[str, str],
-        body: Mapping[str, Any] | None,
+        body: Mapping[str, object] | None,
         content_type: str,
     ) -> tuple[int, bytes]:
         headers = {"Accept": "application/json", "Content-Type": content_type}

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 import aiohttp
 
+from partq.aio import Signal, cancel_and_wait
 from partq.errors import PartqError
 from partq.kube.api import KubeApi
 from partq.kube.events import EventRecorder
@@ -18,11 +19,11 @@ from partq.kube.leader import Leader
 from partq.kube.objects.broker_addresses import PodResolver
 from partq.kube.objects.deletion_cost import DeletionCosts
 from partq.kube.ports import OpenStore
-from partq.kube.reconcile.context import Context, end
+from partq.kube.reconcile.context import Context
 from partq.kube.reconcile.workers import Workers
 from partq.kube.watch.object_cache import ObjectCache
 from partq.kube.watch.relist import Relister
-from partq.kube.watches import Watches
+from partq.kube.watch.watches import Watches
 from partq.metrics import OperatorMetrics
 from partq.settings import OperatorSettings
 
@@ -45,7 +46,7 @@ class Operator:
         self._metrics = OperatorMetrics()
         self._health = ProcessHealth(time.monotonic)
         self._leads = asyncio.Event()
-        self._stop = asyncio.Event()
+        self._stop = Signal()
 
     async def run(self) -> None:
         """Run until SIGTERM or SIGINT, then give leadership back.
@@ -143,7 +144,7 @@ class Operator:
                     task.result()
         finally:
             # The last one first: it gives leadership back while all else is still there.
-            await end(*reversed(tasks))
+            await cancel_and_wait(*reversed(tasks))
 
     async def _follow(self, leader: Leader, context: Context) -> None:
         """Have workers while this replica leads, until told to stop."""
@@ -156,7 +157,7 @@ class Operator:
             if following.done():
                 following.result()
         finally:
-            await end(following)
+            await cancel_and_wait(following)
 
     async def _until_listed(self, api: KubeApi, lister: Relister) -> tuple[int, int] | None:
         """List everything once, however long it takes; None: told to stop meanwhile."""
@@ -167,9 +168,7 @@ class Operator:
             except PartqError as error:
                 _log.warning("waiting for the cluster: %s", error)
                 self._health.turn("lists")
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(RETRY_S):
-                        await self._stop.wait()
+                await self._stop.wait_at_most(RETRY_S)
             else:
                 self._health.listed()
                 return version

@@ -8,12 +8,12 @@ import asyncio
 import logging
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from partq.kube.api import KubeApi
+from partq.kube.bodies import Body, Manifest
 from partq.kube.errors import KubernetesError
 from partq.kube.names import MANAGER
 from partq.resources import API_VERSION
@@ -38,7 +38,7 @@ class Subject:
     uid: str
 
     @classmethod
-    def of(cls, body: Mapping[str, Any], kind: str) -> "Subject":
+    def of(cls, body: Body, kind: str) -> "Subject":
         """Return the subject that a body is."""
         metadata = body["metadata"]
         return cls(kind, metadata["namespace"], metadata["name"], metadata["uid"])
@@ -116,7 +116,7 @@ class EventRecorder:
 
     def _body(
         self, name: str, subject: Subject, reason: str, note: str, is_warning: bool
-    ) -> dict[str, Any]:
+    ) -> Manifest:
         return {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",

@@ -1,16 +1,16 @@
 """Which replica of the operator acts: a Lease that one holds, renews and gives back.
 
 The client's own leader election is not used: it compares wall clocks of this machine over time,
-ends for good at an answer that is no JSON, has no time-out of its own and never gives a Lease back.
+ends for good at an answer that is not JSON, has no time-out and never gives a Lease back.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
 
 from partq.kube.api import KubeApi
+from partq.kube.bodies import Fields, Manifest
 from partq.kube.errors import KubernetesError
 from partq.kube.events import micro_time
 
@@ -49,7 +49,7 @@ class Leader:
         self._on_change = on_change
         self._on_attempt = on_attempt
         self._leads_until = float("-inf")
-        self._seen: tuple[Any, ...] | None = None
+        self._seen: tuple[object, ...] | None = None
         self._seen_at = clock()
         self._was_leading = False
 
@@ -127,7 +127,7 @@ class Leader:
         # With the version that was read: of two that try, one is refused.
         return await self._api.replace(self._path, {**lease, "spec": self._spec(spec)}) is not None
 
-    def _spec(self, before: dict[str, Any]) -> dict[str, Any]:
+    def _spec(self, before: Fields) -> Manifest:
         at = micro_time(self._now())
         is_mine = before.get("holderIdentity") == self._identity
         transitions = int(before.get("leaseTransitions") or 0)

@@ -10,7 +10,7 @@ QUEUES: Final = "partitionedqueues"
 GROUPS: Final = "consumergroups"
 FINALIZER: Final = f"{API_GROUP}/queue"
 MANAGER: Final = "partq-operator"
-"""Who the operator is to the API server: owner of fields, source of events."""
+"""Name of the operator at the API server: owner of fields, source of events."""
 
 BROKER_PORT: Final = 7411
 TOKENS_ENTRY: Final = "tokens.json"
@@ -19,7 +19,7 @@ BROKER_CONTAINER: Final = "broker"
 
 # What a person may say beside the spec.
 PAUSE: Final = f"{API_GROUP}/pause"
-"""Any value but `false`: the operator does nothing for the queue. Brokers and consumers go on."""
+"""Any value but `false`: the operator leaves the queue alone; brokers and consumers continue."""
 PAUSE_REBALANCE: Final = f"{API_GROUP}/pause-rebalance"
 """Any value but `false`, at a queue or a group: nothing moves for balance alone."""
 REBALANCE_NOW: Final = f"{API_GROUP}/rebalance-now"
@@ -182,6 +182,7 @@ class ConditionReason(StrEnum):
     PARTITIONS_UNASSIGNED = "PartitionsUnassigned"
     DEAD_LETTERS_BLOCKED = "DeadLettersBlocked"
     DEAD_LETTERS_PARKED = "DeadLettersParked"
+    DEAD_LETTERS_RETURN = "DeadLettersReturn"
     MESSAGES_MISSING = "MessagesMissing"
     MEMBER_REFUSED = "MemberRefused"
     MEMBER_NOT_SELECTED = "MemberNotSelected"

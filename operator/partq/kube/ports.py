@@ -1,4 +1,4 @@
-"""What the operator needs of a queue's store; `cli/hosting/wiring.py` brings the real one."""
+"""What the operator needs of a queue's store; `cli/hosting/queue_store.py` brings the real one."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol

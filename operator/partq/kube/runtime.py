@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 
 from partq.coordinator.ports import BindRefusal
-from partq.core.group.membership import MemberFact
+from partq.core.group.observation import MemberFact
 from partq.core.model import MemberId
 from partq.kube.watch import admission, parse
 from partq.kube.watch.object_cache import ObjectCache
@@ -95,10 +95,10 @@ class KubernetesRuntime:
         return pod if pod is not None and pod.keeps_name else None
 
     def _early(self, group: str, leaving: Collection[MemberId]) -> set[MemberId]:
-        """Return who says that it leaves, and may have heard of its pod's end before the operator.
+        """Return the leaving members that may have heard of their pod's end before the operator.
 
-        The kubelet's word to the process and the API server's to the operator race each other. Who
-        is spread before the rollout is seen moves twice, so the news is waited for.
+        The kubelet's word to the process and the API server's to the operator race each other.
+        Partitions that are spread before the rollout is seen move twice, so the news is waited for.
         """
         now, before = self._clock(), self._leaving_at.pop(group, {})
         if leaving:

@@ -1,5 +1,6 @@
 """The two resources: their models, how they are read, and their CustomResourceDefinitions."""
 
+from partq.resources.documents import group_document, queue_document, resources_of, yaml_of
 from partq.resources.models import (
     API_GROUP,
     API_VERSION,
@@ -32,6 +33,10 @@ __all__ = [
     "Selector",
     "effective_group",
     "effective_queue",
+    "group_document",
     "parse_resource",
     "parse_resources",
+    "queue_document",
+    "resources_of",
+    "yaml_of",
 ]

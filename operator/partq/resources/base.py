@@ -1,9 +1,10 @@
 """What the models of both resources are made of: names, rules, and how a model reads YAML."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
+from pydantic.config import JsonDict
 
 DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 
@@ -18,7 +19,7 @@ ObjectName = Annotated[
 """The name of a Secret and the like."""
 
 
-def rule(expression: str, message: str) -> dict[str, Any]:
+def rule(expression: str, message: str) -> JsonDict:
     """Return what a field or a model says for one rule in Kubernetes's expression language."""
     return {"x-kubernetes-validations": [{"rule": expression, "message": message}]}
 

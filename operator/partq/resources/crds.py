@@ -1,7 +1,7 @@
 """CustomResourceDefinitions, made from the models; `crds/` holds them, a test compares.
 
 A ConsumerGroup has no scale subresource: it owns no replica count. Its members are the pods of
-somebody else's Deployment, and whoever scales writes there; a second count would fight the first.
+somebody else's Deployment, and scaling writes there; a second count would fight the first.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,6 +14,8 @@ from pydantic import BaseModel
 from partq.resources.models import API_GROUP, API_VERSION, ConsumerGroup, PartitionedQueue
 from partq.resources.status import ConsumerGroupStatus, PartitionedQueueStatus
 
+Part = dict[str, Any]
+"""A part of a CustomResourceDefinition: what is in it goes by the standard of schemas."""
 NEW_RULES = ("x-kubernetes-validations", "selectableFields")
 """What servers before 1.25 and 1.30 refuse; the operator checks the same."""
 
@@ -40,7 +42,7 @@ _AGE = {
 _DROPPED = frozenset({"title", "default", "$defs"})
 
 
-def queue_crd() -> dict[str, Any]:
+def queue_crd() -> Part:
     """Return the definition of PartitionedQueue."""
     return _definition(
         PartitionedQueue,
@@ -58,7 +60,7 @@ def queue_crd() -> dict[str, Any]:
     )
 
 
-def group_crd() -> dict[str, Any]:
+def group_crd() -> Part:
     """Return the definition of ConsumerGroup."""
     crd = _definition(
         ConsumerGroup,
@@ -95,25 +97,27 @@ CRDS = {"partitionedqueue.yaml": queue_crd, "consumergroup.yaml": group_crd}
 """The files of `crds/`, each with what makes it."""
 
 
-def render(crd: Mapping[str, Any]) -> str:
+def render(crd: Mapping[str, object]) -> str:
     """Return a definition as YAML, as the files hold it."""
     head = "# Made by `partq crds` from operator/partq/resources; do not edit.\n"
     text: str = yaml.safe_dump(dict(crd), sort_keys=False, width=100, allow_unicode=True)
     return head + text
 
 
-def without_new_rules(tree: Any) -> Any:
+def without_new_rules(tree: Part) -> Part:
     """Return a copy without the rules that old servers refuse."""
-    if isinstance(tree, Mapping):
-        return {k: without_new_rules(v) for k, v in tree.items() if k not in NEW_RULES}
-    if isinstance(tree, list):
-        return [without_new_rules(each) for each in tree]
-    return tree
+    return {k: _without_new_rules(v) for k, v in tree.items() if k not in NEW_RULES}
+
+
+def _without_new_rules(value: object) -> object:
+    if isinstance(value, list):
+        return [_without_new_rules(each) for each in value]
+    return without_new_rules(value) if isinstance(value, dict) else value
 
 
 def _column(
     name: str, path: str, description: str, kind: str = "integer", *, priority: int = 0
-) -> dict[str, Any]:
+) -> Part:
     """Return a column of `kubectl get`; priority 1: only with `-o wide`."""
     column = {"name": name, "type": kind, "description": description, "jsonPath": path}
     return {**column, "priority": priority} if priority else column
@@ -125,8 +129,8 @@ def _definition(
     *,
     plural: str,
     short_name: str,
-    columns: list[dict[str, Any]],
-) -> dict[str, Any]:
+    columns: list[Part],
+) -> Part:
     kind = spec.__name__
     version = API_VERSION.removeprefix(f"{API_GROUP}/")
     return {
@@ -158,7 +162,7 @@ def _definition(
     }
 
 
-def _root(spec: type[BaseModel], status: type[BaseModel]) -> dict[str, Any]:
+def _root(spec: type[BaseModel], status: type[BaseModel]) -> Part:
     whole = structural(spec)
     fields = whole["properties"]
     name = fields["metadata"]["properties"]["name"]
@@ -183,11 +187,11 @@ def _root(spec: type[BaseModel], status: type[BaseModel]) -> dict[str, Any]:
     }
 
 
-def _lenient(schema: dict[str, Any], keys: Sequence[str] = ()) -> dict[str, Any]:
+def _lenient(schema: Part, keys: Sequence[str] = ()) -> Part:
     """Return a status's schema with nothing required but the keys of lists.
 
     The definitions are upgraded before the operator: the old one, which does not know a new
-    field, must go on writing its status.
+    field, must continue writing its status.
     """
     changed = {k: v for k, v in schema.items() if k != "required"}
     if needed := [each for each in schema.get("required", ()) if each in keys]:
@@ -200,7 +204,7 @@ def _lenient(schema: dict[str, Any], keys: Sequence[str] = ()) -> dict[str, Any]
     return changed
 
 
-def structural(model: type[BaseModel]) -> dict[str, Any]:
+def structural(model: type[BaseModel]) -> Part:
     """Return a model's schema as Kubernetes wants it: no references, no unions with null."""
     schema = model.model_json_schema(by_alias=True)
     parts = schema.get("$defs", {})
@@ -210,7 +214,7 @@ def structural(model: type[BaseModel]) -> dict[str, Any]:
     return found
 
 
-def _plain(schema: Mapping[str, Any], parts: Mapping[str, Any]) -> dict[str, Any]:
+def _plain(schema: Part, parts: Part) -> Part:
     if reference := schema.get("$ref"):
         # What stands beside the reference (the field's own description) wins.
         target = parts[reference.rpartition("/")[2]]
@@ -243,6 +247,6 @@ def _plain(schema: Mapping[str, Any], parts: Mapping[str, Any]) -> dict[str, Any
     return plain
 
 
-def _pop_required(field: dict[str, Any]) -> bool:
+def _pop_required(field: Part) -> bool:
     """Say whether Kubernetes needs a field that the embedded runtime can do without."""
     return bool(field.pop("x-partq-required", False))

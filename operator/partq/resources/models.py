@@ -91,7 +91,7 @@ class Toleration(Model):
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
     """Effect of the taint; left out: every effect."""
     toleration_seconds: Annotated[int, Field(ge=0)] | None = None
-    """For how long `NoExecute` is accepted; left out: for ever."""
+    """For how long `NoExecute` is accepted; left out: without limit."""
 
 
 class Brokers(Model):
@@ -105,9 +105,9 @@ class Brokers(Model):
         ),
         json_schema_extra={"x-partq-whole-default": True},
     )
-    """Processor and memory of each broker; what is left out of it, once it is there, is without a
-    bound. The default limit is three times what a broker's buffers and calls may hold. A process
-    in the embedded runtime has no bounds."""
+    """Processor and memory of each broker. If it is set, what it leaves out has no bound. The
+    default limit is three times what a broker's buffers and calls may hold. A process in the
+    embedded runtime has no bounds."""
     limits: BrokerLimits = BrokerLimits()
     """How much memory each broker gives to messages and calls, how many connections it has, and how
     long callers may take. On Kubernetes a change restarts the brokers, one after the other. Memory
@@ -140,19 +140,20 @@ class RebalanceSpec(Model):
     delay_seconds: Annotated[float, Field(ge=0, le=3600)] = 5
     """How long the partitions of a lost member wait for it before others get them."""
     max_handoff_seconds: Annotated[float, Field(ge=0, le=3600)] = 3
-    """How long a member may finish what it has in hand when a partition leaves it; 0: not."""
+    """How long a member may finish what it is processing when a partition leaves it; 0: not at
+    all."""
     policy: RebalancePolicy = "KubernetesAware"
-    """KubernetesAware: what the pods' life tells is used; a pod that ends hands over at once, one
-    that is gone for good is not waited for. Timer: every loss waits `delaySeconds`."""
+    """KubernetesAware: a pod that ends hands over at once, and the group does not wait for a pod
+    that is gone for good. Timer: every loss waits `delaySeconds`."""
     max_paused_partitions: _MaxPaused = 0
-    """How many partitions may be handed over at once while more of them move for balance; what a
-    member that leaves or is lost had goes at once, and counts. 0: no limit."""
+    """How many partitions may be handed over at once while more of them move for balance. The
+    partitions of a member that leaves or is lost move at once, and count. 0: no limit."""
     max_moves_per_minute: _MaxMoves = 0
-    """How many partitions may leave a member within 60 seconds while more of them move for balance;
-    what a member that leaves or is lost had goes at once, and counts. 0: no limit."""
+    """How many partitions may leave a member within 60 seconds while more of them move for balance.
+    The partitions of a member that leaves or is lost move at once, and count. 0: no limit."""
     min_move_interval_seconds: _MoveInterval = 0
-    """How long a partition stays where it is, after a move of any kind, before it moves again for
-    balance. 0: no limit."""
+    """How long a partition stays where it is, after it has left a member, before it moves again
+    for balance. 0: no limit."""
 
 
 class RebalanceOverrides(Model):
@@ -172,7 +173,7 @@ class RebalanceOverrides(Model):
     """As in the queue; left out: the queue's."""
 
 
-class GroupLimits(Model):
+class QueueLimits(Model):
     """What the brokers refuse or hold back."""
 
     max_message_bytes: Annotated[int, Field(ge=_KIB, le=MAX_MESSAGE_BYTES)] = 5 * _MIB
@@ -184,7 +185,7 @@ class GroupLimits(Model):
 
 
 class Auth(Model):
-    """Who may call the brokers."""
+    """Which callers the brokers admit."""
 
     secret_name: ObjectName | None = None
     """A Secret whose entry `tokens.json` lists tokens, one with the role `admin` among them; left
@@ -215,19 +216,19 @@ class PartitionedQueueSpec(Model):
     """The broker processes."""
     rebalance: RebalanceSpec = RebalanceSpec()
     """When and how partitions move between the members of a group."""
-    limits: GroupLimits = GroupLimits()
+    limits: QueueLimits = QueueLimits()
     """What the brokers refuse or hold back."""
     message_ttl_seconds: Annotated[float, Field(ge=1, le=MAX_TTL_S)] | None = Field(
         default=None, alias="messageTTLSeconds"
     )
-    """How long a message may wait to be delivered; left out: for ever."""
+    """How long a message may wait to be delivered; left out: without limit."""
     dead_letter: DeadLetterPolicy = DeadLetterPolicy()
-    """Where messages go that a group does not get done; a group may say otherwise."""
+    """Where messages go that a group cannot process; a group may say otherwise."""
     redis: Redis | None = None
     """Where the queue is stored; left out: the operator's Redis. A queue does not move: after a
     change its messages stay where they are. The embedded runtime has its own Redis."""
     auth: Auth = Auth()
-    """Who may call the brokers."""
+    """Which callers the brokers admit."""
     tls: Tls | None = None
     """HTTPS at the brokers, in the place of HTTP; left out: HTTP. The embedded runtime has HTTP."""
     audit: bool = False
@@ -312,11 +313,11 @@ class ConsumerGroupSpec(Model):
     rebalance: RebalanceOverrides = RebalanceOverrides()
     """What the group does otherwise than its queue says."""
     ack: AckPolicy = AckPolicy()
-    """How messages are acknowledged, and when that is given up."""
+    """How messages are acknowledged, and what happens to those that are not in time."""
     nack: NackPolicy = NackPolicy()
     """What becomes of messages that the application gives back."""
     dead_letter: DeadLetterPolicy | None = None
-    """Where messages go that the group does not get done; left out: as the queue says."""
+    """Where messages go that the group cannot process; left out: as the queue says."""
     start: Literal["Earliest", "Latest"] = Field(
         default="Earliest",
         json_schema_extra=rule("self == oldSelf", "start counts when the group is made, not later"),

@@ -58,7 +58,7 @@ class Resources:
         return Resources(tuple(queues.values()), self.groups)
 
 
-def effective_queue(queue: PartitionedQueue, groups: Iterable[str]) -> dict[str, Any]:
+def effective_queue(queue: PartitionedQueue, groups: Iterable[str]) -> dict[str, object]:
     """Return the spec that brokers read from the store: all defaults filled in, and the groups.
 
     What only says how the brokers are run, or where the store is, is left out.
@@ -68,7 +68,7 @@ def effective_queue(queue: PartitionedQueue, groups: Iterable[str]) -> dict[str,
     return {**spec, "brokers": {"replicas": queue.spec.brokers.replicas}, "groups": sorted(groups)}
 
 
-def effective_group(group: ConsumerGroup, queue: PartitionedQueue) -> dict[str, Any]:
+def effective_group(group: ConsumerGroup, queue: PartitionedQueue) -> dict[str, object]:
     """Return the spec that the coordinator reads: what is left out is the queue's."""
     own = group.spec.rebalance.model_dump(by_alias=True, exclude_none=True)
     return {
@@ -94,7 +94,7 @@ def dead_letter_queue(group: ConsumerGroup, queue: PartitionedQueue) -> str:
 
 
 def parse_resource(
-    document: Mapping[str, Any], *, ignores_unknown: bool = False
+    document: Mapping[str, object], *, ignores_unknown: bool = False
 ) -> PartitionedQueue | ConsumerGroup:
     """Read one resource.
 
@@ -159,7 +159,7 @@ def _settings_error(problems: Sequence[str]) -> SettingsError:
 class _Loader(yaml.SafeLoader):
     """YAML that refuses a field given twice, of which the last would win, or named by no text."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
         seen = set()
         for key, _ in node.value:
             if key.tag not in _NAME_TAGS:
@@ -198,7 +198,9 @@ def _documents(text: str) -> list[Any]:
     return documents
 
 
-def _resource(document: Any, *, ignores_unknown: bool = False) -> PartitionedQueue | ConsumerGroup:
+def _resource(
+    document: object, *, ignores_unknown: bool = False
+) -> PartitionedQueue | ConsumerGroup:
     if not isinstance(document, dict):
         raise ValueError(f"got {reprlib.repr(document)}, expected an object with apiVersion, kind")
     kinds: dict[str, type[PartitionedQueue | ConsumerGroup]] = {
@@ -211,7 +213,7 @@ def _resource(document: Any, *, ignores_unknown: bool = False) -> PartitionedQue
     return kinds[kind].model_validate(document, extra="ignore" if ignores_unknown else None)
 
 
-def _title(document: Any) -> str:
+def _title(document: object) -> str:
     """Return ` (Kind name)` as far as the document says it."""
     if not isinstance(document, dict):
         return ""
@@ -225,15 +227,17 @@ def _title(document: Any) -> str:
     return f" ({' '.join(words)})" if words else ""
 
 
-def _queue_of(document: Any) -> set[tuple[str, str]]:
+def _queue_of(document: object) -> set[tuple[str, str]]:
     """Return namespace and name of a document that was refused, if it is to be a queue."""
-    metadata = document.get("metadata") if isinstance(document, dict) else None
-    if not isinstance(metadata, dict) or document.get("kind") == "ConsumerGroup":
+    if not isinstance(document, dict) or document.get("kind") == "ConsumerGroup":
+        return set()
+    metadata = document.get("metadata")
+    if not isinstance(metadata, dict):
         return set()
     return {(str(metadata.get("namespace", "default")), str(metadata.get("name")))}
 
 
-def _explain(error: ValidationError, document: Mapping[str, Any]) -> Iterator[str]:
+def _explain(error: ValidationError, document: Mapping[str, object]) -> Iterator[str]:
     model = PartitionedQueue if document["kind"] == "PartitionedQueue" else ConsumerGroup
     for problem in error.errors(include_url=False):
         path = ".".join(str(step) for step in problem["loc"])
@@ -263,7 +267,7 @@ def _model_at(model: type[BaseModel], path: Iterable[int | str]) -> type[BaseMod
     return model
 
 
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+def _models(annotation: object) -> Iterator[type[BaseModel]]:
     """Find the models in a field's type: itself, or what it is a list or an option of."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
@@ -277,7 +281,7 @@ def _aliases(model: type[BaseModel]) -> dict[str, str]:
 
 
 def _expected(model: type[BaseModel], path: tuple[int | str, ...], pydantic_says: str) -> str:
-    """Return what a field takes, in the words of its own schema."""
+    """Return what a field takes, in the words of its schema."""
     fields = _model_at(model, path[:-1]).model_json_schema()["properties"]
     schema = fields.get(path[-1], {})
     match schema.get("anyOf", [schema])[0]:
@@ -302,7 +306,7 @@ def _conflicts(
 ) -> list[str]:
     """Name what only shows when all documents are read.
 
-    `refused`: queues with problems of their own, which are none of their groups'.
+    `refused`: queues that have problems themselves, which their groups need not repeat.
     """
     problems = []
     seen: dict[tuple[str, str, str], str] = {}

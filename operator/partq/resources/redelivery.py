@@ -1,4 +1,4 @@
-"""What a resource says of messages that a group does not get done."""
+"""What a resource says of messages that a group cannot process."""
 
 from typing import Annotated, Literal
 
@@ -24,16 +24,16 @@ class AckPolicy(Model):
     """How a group's messages are acknowledged."""
 
     timeout_seconds: _Wait = 0
-    """How long the application may have a message in hand without an acknowledgement before it is
-    delivered again, also while it is still being worked on; 0: for ever."""
+    """How long the application may hold a message without an acknowledgement before it is
+    redelivered, also while it is still being processed; 0: without limit."""
     tick_seconds: Annotated[float, Field(ge=0.25, le=3600)] = 1
     """How often that is looked at."""
     backoff: BackoffPolicy | None = None
     """How long such a message waits before it is delivered again; left out: not at all."""
 
     max_redeliveries: Annotated[int, Field(ge=0, le=10_000)] | None = None
-    """How often a message is delivered again through a fault of its own; then it is moved to the
-    dead-letter queue. Left out: no limit."""
+    """How often a message is redelivered because it failed; then it is moved to the dead-letter
+    queue. Left out: no limit."""
 
 
 class NackPolicy(Model):
@@ -45,16 +45,16 @@ class NackPolicy(Model):
     delay_seconds: _Wait = 60
     """How long the message waits before it is delivered again, unless the application says so."""
     backoff: BackoffPolicy | None = None
-    """Waits in the place of `delaySeconds`; left out: all waits are as long."""
+    """Waits that replace `delaySeconds`; left out: every wait is `delaySeconds` long."""
 
 
 class DeadLetterPolicy(Model):
-    """Where a group's messages go that it does not get done."""
+    """Where a group's messages go that it cannot process."""
 
     queue: QueueName | None = None
     """A PartitionedQueue of the same namespace and the same Redis; left out: `QUEUE-GROUP-dlq`."""
     expired: bool = False
     """Whether messages that outlive their time to live go there, too; else they are dropped."""
     create: bool = False
-    """Whether that queue is made when it is not there and a message may have to go to it. One that
-    is there is left as it is."""
+    """Whether that queue is created if it does not exist and a message may have to go to it. A
+    queue that exists is left as it is."""

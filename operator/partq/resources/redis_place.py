@@ -36,8 +36,8 @@ class Redis(Model):
         | None
     ) = None
     """URL of a Redis or Valkey, such as `redis://redis.shop.svc:6379/0`, or of nodes of a Redis
-    Cluster, such as `redis://a.shop.svc:6379,b.shop.svc:6379`. It has no user and no password: one
-    with these belongs into a Secret. Behind a `?` it may have `db`, `ssl_cert_reqs` and
+    Cluster, such as `redis://a.shop.svc:6379,b.shop.svc:6379`. It has no user and no password: a
+    URL with these belongs in a Secret. After a `?` it may have `db`, `ssl_cert_reqs` and
     `ssl_check_hostname`."""
     secret_ref: SecretKey | None = None
     """The entry of a Secret that holds the URL."""
@@ -55,5 +55,7 @@ class Redis(Model):
             try:
                 redis_url.check(self.url)
             except ValueError as error:
-                raise ValueError(f"url: got one that is not shown, expected {error}") from None
+                raise ValueError(
+                    f"url: invalid (not shown, it may hold a password); expected {error}"
+                ) from None
         return self

@@ -128,7 +128,7 @@ class RefusedMember(Model):
     """A member that asks to be let in and may not."""
 
     pod: Annotated[str, Field(max_length=MAX_MEMBER_CHARS)]
-    """Name of the pod, with `/CONTAINER` where the member names one; of what is no pod, the
+    """Name of the pod, with `/CONTAINER` where the member names one; of what is not a pod, the
     member."""
     reason: _Text
     """Why, with the pod's labels and the group's selector where these do not match."""

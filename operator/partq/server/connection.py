@@ -83,7 +83,7 @@ class Connection(web.RequestHandler):
         return self._guard.census.identify(self, token)
 
     def end_body(self, content: Any) -> None:
-        """Have whoever reads the body see that it does not come in time."""
+        """Let the reader of the body see that it does not come in time."""
         self._guard.on_cut("body")
         limit_s = self._guard.limits.body_s
         content.set_exception(

@@ -1,7 +1,6 @@
 """The bytes that the requests of a process may hold at a time."""
 
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 from partq.errors import OverloadedError
@@ -47,12 +46,7 @@ class Hold:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
     def try_take(self, size_bytes: int) -> bool:

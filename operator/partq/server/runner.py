@@ -10,6 +10,7 @@ from aiohttp.http import HttpVersion11, StreamWriter
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from partq.errors import UnsupportedEncodingError
+from partq.excerpts import excerpt
 from partq.server.body import HOLD, IS_ASKED
 from partq.server.connection import Connection
 from partq.server.guard import Guard
@@ -134,13 +135,13 @@ def _encoding(request: web.BaseRequest) -> UnsupportedEncodingError | None:
     encodings = request.headers.getall("Content-Encoding", ())
     if any(each.strip().lower() not in {"", "identity"} for each in encodings):
         return UnsupportedEncodingError(
-            f"Content-Encoding {', '.join(encodings)[:80]!r}: bodies are taken as they are, "
+            f"Content-Encoding {excerpt(', '.join(encodings))!r}: bodies are taken as they are, "
             "without an encoding; send it without the header"
         )
     transfer = ", ".join(request.headers.getall("Transfer-Encoding", ()))
     if transfer and transfer.strip().lower() != "chunked":
         return UnsupportedEncodingError(
-            f"Transfer-Encoding {transfer[:80]!r}: bodies are taken with a length, or in chunks "
-            "and nothing besides; send it with Content-Length, or with chunked alone"
+            f"Transfer-Encoding {excerpt(transfer)!r}: bodies are taken with a length, or in "
+            "chunks and nothing besides; send it with Content-Length, or with chunked alone"
         )
     return None

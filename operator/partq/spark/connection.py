@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
 
+from partq.client.transport.options import ConnectionOptions
 from partq.errors import BadRequestError
+from partq.excerpts import excerpt
 
 CONNECTION_OPTIONS = ("url", "queue", "namespace", "token", "tokenFile", "caFile", "timeoutSeconds")
 DEFAULT_TIMEOUT_S = 30.0
@@ -35,6 +37,12 @@ class ClientOptions:
     def at_first(self) -> Self:
         """Return it for the first call: a wrong address is told soon, a failover waited for."""
         return replace(self, timeout_s=min(self.timeout_s, FIRST_TIMEOUT_S))
+
+    def options(self) -> ConnectionOptions:
+        """Return what a client of the queue is made with; raises as `token`."""
+        return ConnectionOptions(
+            self.url, self.queue, token=self.token(), namespace=self.namespace, ca_file=self.ca_file
+        )
 
     def token(self) -> str | None:
         """Return the token; a file is read again each time, so that it may be rotated.
@@ -74,7 +82,9 @@ def connection_of(given: Mapping[str, str]) -> ClientOptions:
     for url in options["url"].split(","):
         parts = urlsplit(url.strip())
         if parts.scheme not in {"http", "https"} or not parts.netloc:
-            raise BadRequestError(f"option url: {url.strip()!r}; expected {_EXPECTED['url']}")
+            raise BadRequestError(
+                f"option url: {excerpt(url.strip())!r}; expected {_EXPECTED['url']}"
+            )
     for name, title in (("token", "token"), ("tokenfile", "tokenFile")):
         if options.get(name) == "":
             raise BadRequestError(f"option {title} is empty; set it, or leave it out")
@@ -109,6 +119,6 @@ def _timeout_s(text: str) -> float:
         timeout_s = 0.0
     if not 0 < timeout_s <= MAX_TIMEOUT_S:
         raise BadRequestError(
-            f"option timeoutSeconds: {text!r}; expected seconds, at most {MAX_TIMEOUT_S:g}"
+            f"option timeoutSeconds: {excerpt(text)!r}; expected seconds, at most {MAX_TIMEOUT_S:g}"
         )
     return timeout_s

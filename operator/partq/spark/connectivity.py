@@ -2,7 +2,7 @@
 
 import asyncio
 
-from partq.client.transport.liveness import RetryBackoff
+from partq.client.transport.retries import RetryWindow
 from partq.client.transport.session import Session, UnreachedError, UntrustedError
 from partq.errors import UnavailableError
 from partq.spark.connection import ClientOptions
@@ -22,27 +22,15 @@ def find_brokers(connection: ClientOptions) -> None:
 
 
 async def _find(connection: ClientOptions) -> None:
-    clock = asyncio.get_running_loop().time
-    end = clock() + connection.answer_s
-    backoff = RetryBackoff()
-    session = Session(
-        connection.url,
-        queue=connection.queue,
-        token=connection.token(),
-        namespace=connection.namespace,
-        ca_file=connection.ca_file,
-    )
-    async with session:
+    patience = RetryWindow(connection.answer_s)
+    async with Session(connection.options()) as session:
         while True:
             try:
                 await session.view(session.seeds)
             except UntrustedError as error:
                 raise UnavailableError(error.message) from error
             except UnreachedError as error:
-                wait_s = backoff.next_s()
-                if clock() + wait_s > end:
-                    raise UnavailableError(error.message) from error
-                await asyncio.sleep(wait_s)
+                await patience.wait(UnavailableError(error.message))
             except UnavailableError:
                 return
             else:

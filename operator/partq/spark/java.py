@@ -14,7 +14,7 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Path:
     """Return the `java` that Spark would start: of JAVA_HOME, else of the PATH.
 
     Raises:
-        UnavailableError: there is none.
+        UnavailableError: no java was found.
     """
     home = environ.get("JAVA_HOME")
     if home:

@@ -17,7 +17,7 @@ LOCAL = "local[*]"
 def open_session(
     name: str, *, master: str | None = None, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Return the session of this process, made where there is none; Ctrl-C means what it meant.
+    """Return the session of this process, made if needed; Ctrl-C means what it meant.
 
     Under `spark-submit` the cluster and everything else are as they were submitted: nothing is
     set here but the name. Otherwise Spark runs in this process, on loopback, without its web page.

@@ -15,11 +15,11 @@ from pyspark.sql.types import StructType
 
 from partq.errors import PartqError
 from partq.spark.connectivity import find_brokers
-from partq.spark.failing import shown
+from partq.spark.errors import short_errors
 from partq.spark.read.batch_reader import BatchReader
 from partq.spark.read.log_thread import LogThread
 from partq.spark.read.options import ReadOptions, read_options
-from partq.spark.read.planning import ReadPlanner
+from partq.spark.read.read_planner import ReadPlanner
 from partq.spark.read.schema import check_schema, source_schema
 from partq.spark.read.stream_reader import FixedSignature, RefusedReader
 
@@ -37,7 +37,7 @@ class PartqDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns that there are, once the brokers know the queue."""
-        with shown():
+        with short_errors():
             self._pin = _pin_name()
             options = read_options(self.options, is_stream=None)
             find_brokers(options.connection)
@@ -47,7 +47,7 @@ class PartqDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what reads a batch."""
-        with shown():
+        with short_errors():
             check_schema(schema)
             options = read_options(self.options, is_stream=False)
             # One pin for all queries on one table: a partition has only so many.
@@ -66,7 +66,7 @@ class PartqDataSource(DataSource):
         # Spark starts a process for each step of a query: who reads does without what pandas costs.
         from partq.spark.write.sink import batch_writer
 
-        with shown():
+        with short_errors():
             return batch_writer(self.options, schema, overwrite=overwrite)
 
     def streamWriter(  # noqa: N802
@@ -75,7 +75,7 @@ class PartqDataSource(DataSource):
         """Return what writes the micro-batches of a stream."""
         from partq.spark.write.sink import stream_writer  # as `writer`
 
-        with shown():
+        with short_errors():
             return stream_writer(self.options, schema, overwrite=overwrite)
 
 
@@ -85,7 +85,7 @@ def open_stream_reader(options: ReadOptions, schema: StructType) -> DataSourceSt
         import pyspark.sql.streaming.datasource  # noqa: F401
     except ImportError:
         return FixedSignature(options, schema)
-    from partq.spark.read.admission import AdmittingReader
+    from partq.spark.read.admitting_reader import AdmittingReader
 
     return AdmittingReader(options, schema)
 

@@ -1,18 +1,21 @@
-"""Ranges and counts of offsets as the text that Redis holds: `3-7,9-12` and `5:1,9:2`.
+"""Values as Redis holds them: ranges and counts of offsets, `3-7,9-12` and `5:1,9:2`, and groups.
 
 A range is half open: `3-7` is 3, 4, 5 and 6. Both directions are bounded, so that neither a
 mistake here nor a damaged record can make a value without end.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from partq.errors import InternalError
+from partq.excerpts import excerpt
 
 Range = tuple[int, int]
 """Offsets from the first to the second, the second excluded."""
 
 MAX_PAIRS = 100_000
 """The most ranges or counts in one value: a group's acknowledged span is at most as long."""
+_MARK = b"mark:"
+"""The fields of a partition's hash `meta` that say how far back its groups hold the log."""
 
 
 def encode_ranges(ranges: Sequence[Range]) -> str:
@@ -57,8 +60,13 @@ def _decode(joint: bytes, text: bytes) -> list[Range]:
         left, found, right = pair.partition(joint)
         if not (found and left.isdigit() and right.isdigit()):
             raise InternalError(
-                f"store: a stored value is damaged at {pair[:40]!r}; "
+                f"store: a stored value is damaged at {excerpt(pair)!r}; "
                 f"expected NUMBER{joint.decode()}NUMBER"
             )
         pairs.append((int(left), int(right)))
     return pairs
+
+
+def groups_of(fields: Iterable[bytes]) -> frozenset[str]:
+    """Return the groups of a partition, by the names of the fields of its hash `meta`."""
+    return frozenset(each.removeprefix(_MARK).decode() for each in fields if each.startswith(_MARK))

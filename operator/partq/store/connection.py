@@ -3,18 +3,19 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Self
+from typing import Self
 from urllib.parse import urlsplit
 
 from redis.asyncio.connection import AbstractConnection, ConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from partq.aio import cancel_and_wait
 from partq.core import redis_url
 from partq.errors import SettingsError, StoreUnavailableError
 from partq.store.cluster_slots import key_of, slot_of
 from partq.store.fail_point import FailPoint
-from partq.store.pipelined_connection import not_sent
+from partq.store.pipelined_connection import Reply, not_sent
 from partq.store.redis_cluster import ClusterMap
 from partq.store.server import Channel, StoreInfo, StoreServer, worst
 
@@ -36,8 +37,8 @@ class Store:
     ) -> None:
         self.prefix = prefix
         self.on_restart: list[Callable[[IsLost], None]] = []
-        """Called, before anything else is sent, when a server is not the one it was. Whoever holds
-        memory of keys that are lost drops it."""
+        """Called, before anything else is sent, when a server is not the one it was. Each callee
+        drops its memory of keys that are lost."""
         self.run_epoch = 0
         """Grows whenever another server, or another run of one, serves some of the keys."""
         self._timeout_s = timeout_s
@@ -46,7 +47,8 @@ class Store:
             redis_url.check(url)
         except ValueError as error:
             raise SettingsError(
-                f"store: the URL of Redis: got one that is not shown, expected {error}"
+                "store: the URL of Redis: invalid (not shown, it may hold a password); expected "
+                f"{error}"
             ) from None
         self._urls = redis_url.redis_urls(url)
         self._nodes: list[StoreServer] = []
@@ -99,9 +101,9 @@ class Store:
         keys: Sequence[str],
         args: Sequence[str | bytes | int] = (),
         *,
-        lane: Channel = Channel.CONTROL,
+        channel: Channel = Channel.CONTROL,
         needs_replica: bool = False,
-    ) -> Any:
+    ) -> Reply:
         """Run `scripts/{script}.lua` and return Redis's answer: int, bytes, None or a list.
 
         Waits for at most the pipeline before it and its own: twice the time-out. `keys` share a
@@ -114,19 +116,19 @@ class Store:
             QuotaExceededError: Redis is full; nothing was written.
         """
         node = self._node(keys[0])
-        return await node.run(script, keys, args, lane, needs_replica=needs_replica)
+        return await node.run(script, keys, args, channel, needs_replica=needs_replica)
 
     async def read(
-        self, *command: str | bytes | int, lane: Channel = Channel.BULK, wait_s: float = 0.0
-    ) -> Any:
+        self, *command: str | bytes | int, channel: Channel = Channel.BULK, wait_s: float = 0.0
+    ) -> Reply:
         """Send a plain command that writes nothing; errors as in `run`.
 
         A command that blocks says by `wait_s` how long, in seconds, and takes `Channel.EVENTS`. One
         without a key goes to some node of a cluster.
         """
-        return await self._node(key_of(command)).read(command, lane, wait_s)
+        return await self._node(key_of(command)).read(command, channel, wait_s)
 
-    async def read_all(self, *commands: Sequence[str | bytes | int]) -> list[Any]:
+    async def read_all(self, *commands: Sequence[str | bytes | int]) -> list[Reply]:
         """Send plain commands that write nothing in one pipeline; errors as in `run`.
 
         All go to the server that has the key of the first.
@@ -136,7 +138,7 @@ class Store:
 
     async def read_each(
         self, commands: Iterable[Sequence[str | bytes | int]], *, only_reachable: bool = False
-    ) -> list[Any]:
+    ) -> list[Reply]:
         """Send plain commands that write nothing, each to the server of its key, side by side.
 
         `only_reachable`: None stands for the answer of a node of a cluster that is silent, as long
@@ -152,7 +154,7 @@ class Store:
         calls: Iterable[tuple[Sequence[str], Sequence[str | bytes | int]]],
         *,
         only_reachable: bool = False,
-    ) -> list[Any]:
+    ) -> list[Reply]:
         """Run a script for several keys and arguments, side by side; as `read_each`.
 
         A node that is silent is waited for, as it may carry the script out.
@@ -163,15 +165,15 @@ class Store:
 
     async def _each(
         self,
-        works: Iterable[Callable[[], Awaitable[Any]]],
+        works: Iterable[Callable[[], Awaitable[Reply]]],
         only_reachable: bool,
         *,
         waits: bool = True,
-    ) -> list[Any]:
+    ) -> list[Reply]:
         """Return the answers of all; `waits`: also for those that only may be left out."""
         all_works = list(works)
         skips = only_reachable and self._cluster is not None
-        answers: list[Any] = []
+        answers: list[Reply] = []
         for start in range(0, len(all_works), _AT_ONCE):
             chunk = [work() for work in all_works[start : start + _AT_ONCE]]
             if skips and not waits:
@@ -226,7 +228,7 @@ class Store:
             await self._cluster.refresh()
 
     def leave_connections(self) -> None:
-        """Have the next call of each lane open a separate connection; calls under way go on."""
+        """Let the next call of each channel open a new connection; calls under way continue."""
         for node in self.nodes():
             node.leave()
 
@@ -236,7 +238,7 @@ class Store:
         return self._cluster.node(0 if key is None else slot_of(key))
 
     async def _find(self) -> None:
-        """Find out by the first host that answers whether it is a cluster, and who its nodes are.
+        """Find out by the first host that answers whether it is a cluster, and find its nodes.
 
         Raises:
             StoreUnavailableError: no host answers.
@@ -295,7 +297,7 @@ class Store:
                 protocol=2,
                 client_name="partq",
                 socket_connect_timeout=self._timeout_s,
-                socket_timeout=None,  # the pump has one time-out for a whole pipeline
+                socket_timeout=None,  # a pipelined connection has one time-out for a whole pipeline
                 socket_read_size=_READ_BYTES,
                 retry=Retry(NoBackoff(), 0),  # a write must not be sent twice behind our back
             )
@@ -324,7 +326,7 @@ class Store:
             notify(is_lost)
 
 
-async def _answers_of_most(works: Iterable[Awaitable[Any]]) -> list[Any]:
+async def _answers_of_most(works: Iterable[Awaitable[Reply]]) -> list[Reply]:
     """Return each answer, or its error; who is silent while others have answered is given up."""
     asks = [asyncio.ensure_future(work) for work in works]
     waiting, is_answered = set(asks), False
@@ -339,9 +341,7 @@ async def _answers_of_most(works: Iterable[Awaitable[Any]]) -> list[Any]:
             if not done:
                 break
     finally:
-        for ask in waiting:
-            ask.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
+        await cancel_and_wait(*waiting)
     silent = not_sent(f"no answer within {_SILENCE_S:g} s after those of other nodes")
     return [silent if ask in waiting else ask.exception() or ask.result() for ask in asks]
 

@@ -22,6 +22,10 @@ class Keys:
         """Name the hash of the uids that have keys under this name of a queue."""
         return f"{self.prefix}:{{{self.namespace}/{self.queue}}}:lives"
 
+    def ended_life(self, uid: str) -> str:
+        """Name what says that a life of this name was given up."""
+        return f"{self.prefix}:{{{self.namespace}/{self.queue}}}:ended:{uid}"
+
     def layout(self) -> str:
         """Name the hash of generations, partition counts and the tombstone."""
         return f"{self._queue_tag}:layout"

@@ -29,9 +29,13 @@ from redis.exceptions import (
     TryAgainError,
 )
 
+from partq.aio import cancel_and_wait
 from partq.errors import PartqError, SettingsError, StoreFullError, StoreUnavailableError
 from partq.store.fail_point import FailPoint
 from partq.store.lua import Script
+
+Reply = Any
+"""What Redis answers: int, bytes, None or a list of them; who asks knows which."""
 
 MAX_WAITING_COUNT = 20_000
 """Calls that may wait for the connection; more are refused."""
@@ -77,7 +81,7 @@ class PendingCommand:
     """As it goes over the wire, in pieces."""
     run_epoch: int
     """The server's run that the caller knew when it made the call."""
-    answer: asyncio.Future[Any]
+    answer: asyncio.Future[Reply]
     script: Script | None = None
     wait_s: float = 0.0
     """How long the command itself may block, in seconds, on top of the time-out."""
@@ -95,7 +99,7 @@ class OpenConnection:
 
 
 class ServerPort(Protocol):
-    """The server that a pump leads to."""
+    """The server that a connection leads to."""
 
     run_epoch: int
     """Grows whenever a connection finds another run of the server."""
@@ -152,10 +156,7 @@ class PipelinedConnection:
         """Fail every call that has no answer yet, and close the connection."""
         self._is_closed = True
         try:
-            if (task := self._task) is not None:
-                task.cancel()
-                # Not the task itself: its cancellation would look like the caller's own.
-                await asyncio.gather(task, return_exceptions=True)
+            await cancel_and_wait(self._task)
         finally:
             await self._disconnect()
 
@@ -242,9 +243,9 @@ class PipelinedConnection:
             pieces += _WAIT
         await connection.send_packed_command(pieces, check_health=False)
         missing = []
-        held: list[tuple[PendingCommand, Any]] = []
+        held: list[tuple[PendingCommand, Reply]] = []
         for call in calls:
-            outcome: Any
+            outcome: Reply
             try:
                 outcome = await connection.read_response()
             except NoScriptError:
@@ -282,7 +283,7 @@ class PipelinedConnection:
     async def _connection(self) -> AbstractConnection:
         connected = self._connected
         if connected is not None and connected.link != self.server.link:
-            # A lane has met another server, or one that serves no more: this connection is over.
+            # A channel has met another server, or one that serves no more: this connection is over.
             await self._disconnect()
             connected = None
         if connected is None or not connected.connection.is_connected:
@@ -304,7 +305,7 @@ class PipelinedConnection:
 def _abort(writer: asyncio.StreamWriter) -> None:
     """Drop what was written and has not left: nobody waits for what would come of it.
 
-    A graceful close would go on sending it, for minutes, to a server that answers nobody. What the
+    A graceful close would keep sending it, for minutes, to a server that answers nobody. What the
     server has received is carried out all the same.
     """
     sock = writer.get_extra_info("socket")
@@ -314,7 +315,7 @@ def _abort(writer: asyncio.StreamWriter) -> None:
 
 
 async def _resolve_held(
-    connection: AbstractConnection, held: Sequence[tuple[PendingCommand, Any]]
+    connection: AbstractConnection, held: Sequence[tuple[PendingCommand, Reply]]
 ) -> None:
     """Hand out the answers that were held back, once a replica has what was written."""
     try:
@@ -328,7 +329,7 @@ async def _resolve_held(
             _fail([call], reason, is_sent=True)
 
 
-def _resolve(call: PendingCommand, outcome: Any) -> None:
+def _resolve(call: PendingCommand, outcome: Reply) -> None:
     if call.answer.done():
         return
     if isinstance(outcome, PartqError):

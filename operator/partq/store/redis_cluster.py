@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
+from partq.aio import cancel_and_wait
 from partq.errors import PartqError, StoreUnavailableError
 from partq.store.cluster_slots import SLOT_COUNT, ClusterView, Owners, merge
 from partq.store.pipelined_connection import not_sent
@@ -21,7 +22,7 @@ class ClusterMap:
     """Which node serves a slot. Slots that move to another node are reported before it is asked.
 
     Another node may have less than the one before: after a failover what had not reached the
-    replica is gone. So whoever remembers anything of such a slot has to begin again.
+    replica is gone. So a process that remembers anything of such a slot has to begin again.
     """
 
     def __init__(
@@ -51,9 +52,7 @@ class ClusterMap:
     async def close(self) -> None:
         """Close the connections to all nodes."""
         self._is_closed = True
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
+        await cancel_and_wait(self._looking)
         for node in (*self._nodes.values(), *self._left):
             await node.close()
 
@@ -66,7 +65,7 @@ class ClusterMap:
         """Return the node that serves a slot.
 
         Raises:
-            StoreUnavailableError: there is none; nothing was sent.
+            StoreUnavailableError: no node serves the slot; nothing was sent.
         """
         address = self._owners[slot]
         if address is None:
@@ -99,7 +98,7 @@ class ClusterMap:
 
     def _refresh_later(self) -> None:
         if self._looking is None and not self._is_closed:
-            self._looking = asyncio.create_task(self._refresh_soon(), name="look at the cluster")
+            self._looking = asyncio.create_task(self._refresh_soon(), name="check the cluster")
 
     async def _refresh_soon(self) -> None:
         try:
@@ -138,9 +137,7 @@ class ClusterMap:
                 done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                 found += [ask.result() for ask in done]
         finally:
-            for ask in asks:
-                ask.cancel()
-            await asyncio.gather(*asks, return_exceptions=True)
+            await cancel_and_wait(*asks)
         views = [each for each in found if isinstance(each, ClusterView)]
         return views, [each for each in found if isinstance(each, str)]
 

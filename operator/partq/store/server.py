@@ -1,11 +1,10 @@
-"""One Redis server: a connection per lane, which run of it answers, and what it says of itself."""
+"""One Redis server: a connection per channel, which run of it answers, what it says of itself."""
 
 import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import RedisError, ResponseError
@@ -18,6 +17,7 @@ from partq.store.pipelined_connection import (
     OpenConnection,
     PendingCommand,
     PipelinedConnection,
+    Reply,
     not_sent,
     pack,
 )
@@ -32,7 +32,7 @@ OVERFULL_SHARE = 0.95
 
 
 class Channel(Enum):
-    """Which connection carries a call: no lane waits for another."""
+    """Which connection carries a call: no channel waits for another."""
 
     APPEND = "append"
     """Appends and flushes of acks: what belongs to messages shares round trips and fsyncs."""
@@ -111,41 +111,43 @@ class StoreServer:
         self._on_doubt = on_doubt
         self._identity: tuple[str, str] | None = None
         self._scripts = lua.load_scripts(MIN_VERSION)
-        self._pumps = {lane: PipelinedConnection(self, timeout_s, fail_point) for lane in Channel}
+        self._connections = {
+            channel: PipelinedConnection(self, timeout_s, fail_point) for channel in Channel
+        }
 
     async def close(self) -> None:
         """Fail every call without an answer, and close all connections."""
-        for pump in self._pumps.values():
-            await pump.close()
+        for connection in self._connections.values():
+            await connection.close()
 
     def run(
         self,
         script: str,
         keys: Sequence[str],
         args: Sequence[str | bytes | int],
-        lane: Channel,
+        channel: Channel,
         *,
         needs_replica: bool,
-    ) -> asyncio.Future[Any]:
+    ) -> asyncio.Future[Reply]:
         """Send a script with the next pipeline; errors as `Store.run`."""
         loaded = self._scripts[script]
         command = pack("EVALSHA", loaded.sha, len(keys), *keys, *args)
         call = PendingCommand(
             script, command, self.run_epoch, _future(), loaded, needs_replica=needs_replica
         )
-        self._pumps[lane].submit(call)
+        self._connections[channel].submit(call)
         return call.answer
 
     def read(
         self,
         command: Sequence[str | bytes | int],
-        lane: Channel = Channel.BULK,
+        channel: Channel = Channel.BULK,
         wait_s: float = 0.0,
-    ) -> asyncio.Future[Any]:
+    ) -> asyncio.Future[Reply]:
         """Send a plain command that writes nothing; errors and `wait_s` as `Store.read`."""
         operation = str(command[0]).lower()
         call = PendingCommand(operation, pack(*command), self.run_epoch, _future(), None, wait_s)
-        self._pumps[lane].submit(call)
+        self._connections[channel].submit(call)
         return call.answer
 
     async def info(self) -> StoreInfo:
@@ -170,12 +172,12 @@ class StoreServer:
         )
 
     def leave(self) -> None:
-        """Open a new connection for the next call of each lane; calls under way go on."""
+        """Open a new connection for the next call of each channel; calls under way continue."""
         self.link += 1
         self._on_doubt(self, None)
 
     def doubt(self, slot: int | None) -> None:
-        """As the pumps want it."""
+        """As pipelined connections want it."""
         self._on_doubt(self, slot)
 
     async def connect(self) -> OpenConnection:
@@ -205,7 +207,7 @@ class StoreServer:
                     "database 0; leave the number away"
                 ) from error
             raise StoreUnavailableError(
-                f"store: cannot connect to Redis: {type(error).__name__} {error}; look whether it "
+                f"store: cannot connect to Redis: {type(error).__name__} {error}; check whether it "
                 "runs and its URL is right; it is tried again",
                 is_forbidden=isinstance(error, FORBIDDEN),
             ) from error
@@ -252,7 +254,7 @@ def worst(infos: Sequence[StoreInfo]) -> StoreInfo:
     )
 
 
-def _future() -> asyncio.Future[Any]:
+def _future() -> asyncio.Future[Reply]:
     return asyncio.get_running_loop().create_future()
 
 

@@ -4,14 +4,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
 from typing import Any, Self
-
-import yaml
 
 from partq.embedded.data_dir import QueueTokens
 from partq.embedded.runtime import EmbeddedRuntime, RunningQueue
-from partq.resources import API_VERSION, parse_resources
+from partq.resources import group_document, queue_document, resources_of
 
 
 class LocalBroker:
@@ -48,14 +45,10 @@ class LocalBroker:
         data_dir: Path | None = None,
     ) -> None:
         specs = groups if isinstance(groups, Mapping) else {name: {} for name in groups}
-        documents = [
-            _resource("PartitionedQueue", queue, {"partitions": partitions, **(spec or {})}),
-            *(
-                _resource("ConsumerGroup", group, {"queue": queue, **fields})
-                for group, fields in specs.items()
-            ),
-        ]
-        self._resources = parse_resources(yaml.safe_dump_all(documents))
+        self._resources = resources_of(
+            queue_document(queue, **{"partitions": partitions, **(spec or {})}),
+            *(group_document(group, queue, **fields) for group, fields in specs.items()),
+        )
         self._name = queue
         self._broker_count = broker_count
         self._lease_ttl_s = lease_ttl_s
@@ -64,7 +57,7 @@ class LocalBroker:
         self._runtime: EmbeddedRuntime | None = None
 
     async def __aenter__(self) -> Self:
-        """Start everything; errors as `EmbeddedRuntime.start`."""
+        """Start everything; raises as `EmbeddedRuntime.start`."""
         async with AsyncExitStack() as stack:
             data_dir = self._data_dir
             if data_dir is None:
@@ -80,12 +73,7 @@ class LocalBroker:
             self._stack = stack.pop_all()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
     @property
@@ -109,7 +97,3 @@ class LocalBroker:
     def tokens(self) -> QueueTokens:
         """The tokens `produce`, `consume` and `admin`."""
         return self.queue.tokens
-
-
-def _resource(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
-    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}

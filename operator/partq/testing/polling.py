@@ -4,13 +4,33 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar, cast
+from typing import TypeVar, cast, overload
 
 TIMEOUT_S = 60.0
 """How long is waited unless a test says otherwise: long, as machines that run tests are busy."""
 INTERVAL_S = 0.01
 
 _T = TypeVar("_T")
+
+
+@overload
+async def eventually(
+    condition: Callable[[], Awaitable[_T | None]],
+    what: str = ...,
+    *,
+    timeout_s: float = ...,
+    interval_s: float = ...,
+) -> _T: ...
+
+
+@overload
+async def eventually(
+    condition: Callable[[], _T | None],
+    what: str = ...,
+    *,
+    timeout_s: float = ...,
+    interval_s: float = ...,
+) -> _T: ...
 
 
 async def eventually(

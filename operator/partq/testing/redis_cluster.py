@@ -1,26 +1,22 @@
 """A separate Redis Cluster, on loopback, for tests: masters, and a replica of each."""
 
-import random
 import re
 import socket
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from partq.errors import SettingsError
+from partq.store.cluster_slots import SLOT_COUNT
+from partq.testing.ports import HOST, free_port
 from partq.testing.redis_server import RedisServer
 
-_HOST = "127.0.0.1"
-_SLOT_COUNT = 16_384
 _POLL_S = 0.02
 _COMMAND_TIMEOUT_S = 60.0
 _TIMEOUT_S = 60.0
 _NODE_TIMEOUT_MS = 30_000
-# Each node has a second port, 10,000 above its own; both below the range that Linux takes the
-# ports of outgoing connections from.
-_FREE_PORTS = range(10_000, 20_000)
 _BUS_OFFSET = 10_000
+"""Each node has a second port, so far above its own."""
 
 
 class RedisCluster:
@@ -41,14 +37,14 @@ class RedisCluster:
     ) -> None:
         self._data_dir = Path()
         self.masters = [RedisServer(program) for _ in range(master_count)]
-        """Who begin as masters; slots are spread over them in equal runs."""
+        """The servers that begin as masters; slots are spread over them in equal runs."""
         self.replicas = [RedisServer(program) for _ in range(master_count * has_replicas)]
-        """Who begin as replicas, in the order of their masters."""
+        """The servers that begin as replicas, in the order of their masters."""
 
     @property
     def url(self) -> str:
         """All nodes as one URL: any of them may be dead."""
-        hosts = ",".join(f"{_HOST}:{node.port}" for node in self._nodes)
+        hosts = ",".join(f"{HOST}:{node.port}" for node in self._nodes)
         return f"redis://{hosts}"
 
     def start(self, data_dir: Path) -> None:
@@ -60,7 +56,7 @@ class RedisCluster:
         self._data_dir = data_dir
         try:
             for node in self._nodes:
-                self.start_node(node, port=_free_port())
+                self.start_node(node, port=free_port(beside=_BUS_OFFSET))
             self._join()
         except BaseException:
             self.stop()
@@ -109,12 +105,7 @@ class RedisCluster:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property
@@ -123,7 +114,7 @@ class RedisCluster:
 
     def _join(self) -> None:
         count = len(self.masters)
-        bounds = [_SLOT_COUNT * number // count for number in range(count + 1)]
+        bounds = [SLOT_COUNT * number // count for number in range(count + 1)]
         for number, master in enumerate(self.masters):
             slots = map(str, range(bounds[number], bounds[number + 1]))
             command(master.port, "CLUSTER", "ADDSLOTS", *slots)
@@ -131,7 +122,7 @@ class RedisCluster:
             command(node.port, "CLUSTER", "SET-CONFIG-EPOCH", str(number))
         first, *others = self._nodes
         for node in others:
-            command(first.port, "CLUSTER", "MEET", _HOST, str(node.port))
+            command(first.port, "CLUSTER", "MEET", HOST, str(node.port))
         for node in self._nodes:
             _wait_for(node, rf"cluster_known_nodes:{len(self._nodes)}\b", "CLUSTER", "INFO")
         for master, replica in zip(self.masters, self.replicas, strict=False):
@@ -151,7 +142,7 @@ def command(port: int, *words: str) -> str:
         SettingsError: it answers with an error.
         OSError: it does not answer within 60 s.
     """
-    with socket.create_connection((_HOST, port), timeout=_COMMAND_TIMEOUT_S) as connection:
+    with socket.create_connection((HOST, port), timeout=_COMMAND_TIMEOUT_S) as connection:
         parts = [f"${len(word.encode())}\r\n{word}\r\n" for word in words]
         connection.sendall(f"*{len(words)}\r\n{''.join(parts)}".encode())
         with connection.makefile("rb") as answers:
@@ -171,20 +162,3 @@ def _wait_for(node: RedisServer, pattern: str, *words: str) -> None:
                 f"{pattern!r}: {answer}"
             )
         time.sleep(_POLL_S)
-
-
-def _free_port() -> int:
-    for port in random.sample(_FREE_PORTS, len(_FREE_PORTS)):
-        if _is_free(port) and _is_free(port + _BUS_OFFSET):
-            return port
-    raise SettingsError(f"no port from {_FREE_PORTS.start} to {_FREE_PORTS.stop} is free")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((_HOST, port))
-        except OSError:
-            return False
-        return True

@@ -4,13 +4,12 @@ import socket
 import subprocess
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from partq.embedded.redis_process import find_redis_server
 from partq.errors import SettingsError
+from partq.testing.ports import HOST, free_port
 
-_HOST = "127.0.0.1"
 _POLL_S = 0.01
 
 
@@ -25,7 +24,7 @@ class RedisServer:
     @property
     def url(self) -> str:
         """Where it listens."""
-        return f"redis://{_HOST}:{self._port}/0"
+        return f"redis://{HOST}:{self._port}/0"
 
     @property
     def port(self) -> int:
@@ -61,9 +60,9 @@ class RedisServer:
         if self.is_running():
             raise SettingsError(f"redis-server: it runs already, on port {self._port}")
         data_dir.mkdir(parents=True, exist_ok=True)
-        self._port = port or self._port or _free_port()
+        self._port = port or self._port or free_port()
         settings = {
-            "bind": _HOST,
+            "bind": HOST,
             "port": str(self._port),
             "dir": str(data_dir),
             "logfile": "redis.log",
@@ -113,12 +112,7 @@ class RedisServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _wait_until_ready(self, timeout_s: float, data_dir: Path) -> None:
@@ -136,14 +130,8 @@ class RedisServer:
 
 def _answers_ping(port: int) -> bool:
     try:
-        with socket.create_connection((_HOST, port), timeout=1.0) as connection:
+        with socket.create_connection((HOST, port), timeout=1.0) as connection:
             connection.sendall(b"PING\r\n")
             return connection.recv(5) == b"+PONG"
     except OSError:
         return False
-
-
-def _free_port() -> int:
-    with socket.create_server((_HOST, 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port

@@ -16,6 +16,7 @@ from urllib.parse import unquote
 
 from partq.core.model import PartitionId
 from partq.errors import UndecodableError
+from partq.excerpts import excerpt
 
 VERSION: Final = 1
 GENESIS: Final = "0" * 40
@@ -38,8 +39,8 @@ KINDS: Final = {
     "expired": "messages outlived their time to live, and are done",
     "pause": "a handoff's attempt paused the deliveries",
     "drained": "nothing was in flight any more, or the time was up (cause `drain_timeout`)",
-    "lapse": "nobody renewed the pause: the member goes on",
-    "cancel": "the attempt is over: the member goes on",
+    "lapse": "nobody renewed the pause: the member continues",
+    "cancel": "the attempt is over: the member continues",
     "commit": "the partition passed from `member` to `target`, under a new epoch",
     "reset": "the cursor was moved to `first`, from `number`, under a new epoch; by a claim, if "
     "the log did not hold it (cause `not_in_log`)",
@@ -163,7 +164,7 @@ def encode_group(
     broker: str,
     broker_epoch: int,
 ) -> AuditGroup:
-    """Return the group that a script makes of records; a test compares the two."""
+    """Return the group that `store/parts/audit.lua` makes of records: its reference, for tests."""
     head = f"{VERSION} {sequence} {at_ms} {broker_epoch} {broker.translate(_SPECIAL)}\n"
     data = b"".join((head.encode(), *records))
     return AuditGroup(previous, chain_of(previous, data), data)
@@ -199,7 +200,7 @@ def split_answer(answer: bytes) -> list[AuditGroup]:
 
 
 def decode_group(partition: PartitionId | str, group: AuditGroup) -> list[AuditRecord]:
-    """Return the records of one group, as objects.
+    """Return the records of one group, as objects, for tests.
 
     Raises:
         UndecodableError: the bytes are no group.
@@ -260,7 +261,8 @@ def _read_head(data: bytes) -> tuple[int, int, int, str, int]:
     version, sequence, at_ms, epoch, broker = data[:end].decode().split(" ", 4)
     if version != str(VERSION):
         raise UndecodableError(
-            f"audit: a group of version {version[:20]}, expected {VERSION}: a newer partq wrote it"
+            f"audit: a group of version {excerpt(version)}, expected {VERSION}: a newer partq "
+            "wrote it"
         )
     return int(sequence), int(at_ms), int(epoch), _name(broker), end + 1
 

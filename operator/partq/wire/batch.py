@@ -57,13 +57,16 @@ class Codec(IntEnum):
 
 
 class Message(msgspec.Struct, array_like=True, gc=False):
-    """What an application publishes. Elements that a later version adds are ignored."""
+    """A message as an application publishes it. Elements that a later version adds are ignored."""
 
     key: str | None
+    """Partition key, at most 1,024 bytes of UTF-8; None: any partition will do, without order."""
     value: bytes
+    """The content; with key and headers at most the queue's `limits.maxMessageBytes`."""
     headers: dict[str, str] | None = None
+    """Texts by name; None: no headers."""
     event_time_ms: int = 0
-    """When it happened, as the producer says: 0 to `MAX_EVENT_TIME_MS`; 0: it says nothing."""
+    """When it happened, in unix milliseconds of the producer, 0 to 2**53; 0: not given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +194,7 @@ def check(batch: bytes, *, first_slot: int, last_slot: int, max_message_bytes: i
     if header.raw_bytes > max_message_bytes:
         largest = max(ends[0], max(map(sub, ends[1:], ends), default=0))
         if largest > max_message_bytes:
-            raise MessageTooLargeError(
-                f"batch: a message of {largest} bytes; the queue takes at most "
-                f"{max_message_bytes}: split it, or raise limits.maxMessageBytes"
-            )
+            raise MessageTooLargeError.of(largest, max_message_bytes, what="batch: a message")
     return header
 
 
@@ -223,7 +223,7 @@ def outline(slots: bytes, sizes: bytes, crc: int = 0) -> int:
     """Return the CRC-32C of the slots (u16) and sizes (u32) of messages, both little-endian.
 
     Message by message, the slot first: so it does not depend on how messages are cut into batches,
-    and goes on from the `crc` of those before.
+    and continues from the `crc` of those before.
     """
     pairs = bytearray(3 * len(slots))
     for place in range(2):
@@ -315,7 +315,7 @@ def decode_message(encoded: bytes) -> Message:
     """Return the message that is encoded by these bytes, all of them.
 
     Raises:
-        UndecodableError: they are none, or more than one.
+        UndecodableError: the bytes are no message, or more than one.
     """
     try:
         return _decode_message(encoded)

@@ -23,11 +23,19 @@ Range = tuple[int, int]
 """Offsets from the first to the second, the second excluded."""
 
 
+MAX_CREDIT: Final = 1_000_000
+"""Messages that a client may have room for, as a flow begins."""
+MAX_CREDIT_BYTES: Final = 2**40
+"""Bytes of batches that a client may have room for."""
+UNDECODABLE: Final = "undecodable"
+"""The reason of a nack for messages that the client could not decode."""
+
+
 class Frame(msgspec.Struct, array_like=True, gc=False):
     """Base of all frames."""
 
 
-# ---- both ways ----------------------------------------------------------------------------------
+# ---- on every connection ------------------------------------------------------------------------
 
 
 class Ping(Frame, tag=1):
@@ -127,7 +135,8 @@ class Bind(Frame, tag=20):
     credit: int
     """Messages that the client has room for at first."""
     held: list[tuple[int, int]] = []
-    """The (generation, partition) pairs that the member held before: asks for the same again."""
+    """The (generation, partition) pairs that the member held before. Brokers do not read it: the
+    recorded member decides what a flow gets."""
     version: int = PROTOCOL_VERSION
     credit_bytes: int = 0
     """Bytes of batches that it has room for; one batch always comes. 0: no bound in bytes."""
@@ -212,7 +221,7 @@ class Deliver(Frame, tag=26):
 
 
 class Credit(Frame, tag=27):
-    """The client has room for so many messages more, and for so many bytes of batches."""
+    """The client has room for this many messages more, and for this many bytes of batches."""
 
     messages: int
     size_bytes: int = 0
@@ -257,7 +266,7 @@ class Release(Frame, tag=31):
 
 
 class Leave(Frame, tag=32):
-    """The member's process is ending: hand its partitions over, it goes on until then."""
+    """The member's process is ending: hand its partitions over, it continues until then."""
 
 
 class Nack(Frame, tag=33):
@@ -288,7 +297,7 @@ class Rewound(Frame, tag=34):
     """All from offset `start` on is redelivered, under the delivery number `delivery`.
 
     The client drops what the application has not begun of it, and acknowledges one by one what the
-    application has in hand.
+    application is processing.
     """
 
     generation: int

@@ -14,8 +14,8 @@ _UNKNOWN_ISSUER = frozenset({2, 18, 19, 20, 21})
 def trust(*, ca_file: Path | str | None = None, ca_pem: str | None = None) -> ssl.SSLContext:
     """Return how a client checks brokers: certificate and name, always.
 
-    Who signed it must be among the certificates given, and nobody else; with none given (None or
-    an empty text) among the system's.
+    Its CA must be among the certificates given; with none given (None or an empty text), among
+    the system's.
 
     Raises:
         SettingsError: what is given holds no certificate.

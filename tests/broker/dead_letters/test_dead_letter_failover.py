@@ -11,10 +11,10 @@ from partq.testing import eventually
 from tests.broker.conftest import UID, Gate
 from tests.broker.dead_letters.test_dead_letters import (  # noqa: F401  # fixtures
     P,
+    consumed,
     fail,
     publish,
     resources,
-    subscription,
 )
 from tests.failover import FailoverPair
 
@@ -28,7 +28,7 @@ async def redis_server(tmp_path_factory):
 
 @contextmanager
 def frozen(server):
-    """Have a server take nothing; its master goes on counting it as one of its replicas."""
+    """Have a server take nothing; its master continues counting it as one of its replicas."""
     os.kill(server.pid, signal.SIGSTOP)
     try:
         yield
@@ -51,7 +51,7 @@ async def test_a_dead_letter_is_sent_once_a_replica_has_its_number(
         return await store.read("HGET", key, "outbox")
 
     def is_unconfirmed():
-        trouble = subscription(running).outbox.trouble if P in running.broker.owned else None
+        trouble = consumed(running).outbox.trouble if P in running.broker.owned else None
         return trouble is not None and "no replica has it" in trouble.message
 
     await fail(running)
@@ -60,14 +60,14 @@ async def test_a_dead_letter_is_sent_once_a_replica_has_its_number(
         await eventually(is_stored, "the master has the letter")
         await eventually(lambda: sending.reached.is_set() or is_unconfirmed(), "it is moved")
         assert not sending.reached.is_set()
-        first = subscription(running)
+        first = consumed(running)
         running.broker.ownership.drop_all()
         await eventually(
-            lambda: P in running.broker.owned and subscription(running).outbox.letters,
+            lambda: P in running.broker.owned and consumed(running).outbox.letters,
             "the record is read again",
         )
-        assert subscription(running) is not first
+        assert consumed(running) is not first
         await eventually(lambda: sending.reached.is_set() or is_unconfirmed(), "it is found")
         assert not sending.reached.is_set()
     await eventually(sending.reached.is_set, "it is sent")
-    assert not subscription(running).outbox.is_in_doubt
+    assert not consumed(running).outbox.is_in_doubt

@@ -16,11 +16,11 @@ from tests.broker.conftest import open_flow
 from tests.broker.dead_letters.test_dead_letters import (
     TARGET,
     TARGET_UID,
+    consumed,
     fail,
     publish,
     resources,
     start_target,
-    subscription,
     target,
 )
 
@@ -42,7 +42,7 @@ async def two_die(running, is_tried, what):
         await fail(running, offset=offset)
         await fail(running, offset=offset)
         await eventually(
-            lambda moved=offset + 1: len(subscription(running).outbox.letters) == moved, "moved"
+            lambda moved=offset + 1: len(consumed(running).outbox.letters) == moved, "moved"
         )
         await eventually(is_tried, what)
     flow = await open_flow(running)
@@ -51,30 +51,30 @@ async def two_die(running, is_tried, what):
 
 async def test_what_dies_while_the_target_is_away_is_moved_at_once(running, patience):
     """Until it is moved nothing is delivered, and the repeat of a failed send may be far off."""
-    await two_die(running, lambda: subscription(running).outbox.trouble, "a send that has failed")
+    await two_die(running, lambda: consumed(running).outbox.trouble, "a send that has failed")
 
 
 async def test_a_move_that_is_refused_is_tried_again_at_a_pace(running, patience):
     """While a commit or a reset is under way; the broker serves everybody else meanwhile."""
     await running.assign("m", [0])
     await publish(running, "poison", "too")
-    letter_forwarder, refused = running.broker.dead_letters, subscription(running)
+    letter_forwarder, refused = running.broker.dead_letters, consumed(running)
     tries = []
     move = letter_forwarder._move
 
-    async def count(subscription):
-        tries.append(subscription)
+    async def count(consumed):
+        tries.append(consumed)
         if len(tries) == 100:
-            subscription.is_resetting = False  # else nothing else would ever run
-        await move(subscription)
+            consumed.is_resetting = False  # else nothing else would ever run
+        await move(consumed)
 
     letter_forwarder._move = count
     refused.is_resetting = True
-    letter_forwarder.doom(refused, [0], DeadLetterReason.MAX_REDELIVERIES)
+    letter_forwarder.schedule(refused, [0], DeadLetterReason.MAX_REDELIVERIES)
     await eventually(lambda: refused.outbox.trouble, "it is refused")
     assert (len(tries), refused.is_resetting) == (1, True)
     refused.is_resetting = False
-    letter_forwarder.doom(refused, [1], DeadLetterReason.MAX_REDELIVERIES)
+    letter_forwarder.schedule(refused, [1], DeadLetterReason.MAX_REDELIVERIES)
     await eventually(lambda: len(refused.outbox.letters) == 2, "the next one wakes it")
     assert len(tries) == 2
 
@@ -106,7 +106,7 @@ async def silent_target(store, key_prefix, resources, monkeypatch):
 
 
 async def test_what_dies_while_a_letter_is_on_its_way_is_moved_at_once(running, silent_target):
-    """A call that nobody answers takes many seconds: what is doomed meanwhile does not wait."""
+    """A call that nobody answers takes many seconds: what dies meanwhile does not wait."""
     await two_die(running, lambda: silent_target, "a call that is not answered")
     assert len(silent_target) == 1
 
@@ -120,7 +120,7 @@ async def test_a_dead_letter_is_taken_out_though_acks_never_cease(running, targe
     is_open = asyncio.Event()
 
     def ack_next():
-        held = subscription(running)
+        held = consumed(running)
         if left and held.outbox.letters:
             first = left.pop(0)
             token = (*held.partition, held.broker_epoch, held.epoch, held.book.number)
@@ -144,5 +144,5 @@ async def test_a_dead_letter_is_taken_out_though_acks_never_cease(running, targe
     assert await flow.take(50) == ["good"] * 50
     partitions.flush = flush
     is_open.set()
-    await eventually(lambda: not subscription(running).outbox.letters, "it is taken out")
+    await eventually(lambda: not consumed(running).outbox.letters, "it is taken out")
     assert left, "not before the acks have ended"

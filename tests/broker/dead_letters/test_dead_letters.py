@@ -25,7 +25,7 @@ from partq.core.dead_letters import (
 from partq.core.model import Offset, PartitionId
 from partq.embedded.provision import provision
 from partq.errors import NotStoredError, StoreUnavailableError
-from partq.resources import Resources, parse_resources
+from partq.resources import Resources, group_document, queue_document, resources_of
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.log import Log
@@ -46,27 +46,16 @@ from tests.broker.moved_clocks import AheadWatch, put_watch
 P = PartitionId(1, 0)
 TARGET = "orders-workers-dlq"
 TARGET_UID = "1d1e77e2"
-YAML = f"""
-apiVersion: partq.dev/v1alpha1
-kind: PartitionedQueue
-metadata: {{name: orders}}
-spec: {{partitions: 4}}
----
-apiVersion: partq.dev/v1alpha1
-kind: PartitionedQueue
-metadata: {{name: {TARGET}}}
-spec: {{partitions: 2}}
----
-apiVersion: partq.dev/v1alpha1
-kind: ConsumerGroup
-metadata: {{name: workers}}
-spec: {{queue: orders, ack: {{maxRedeliveries: 1}}}}
-"""
+ORIGIN = ("queue", "group", "partition", "offset")
 
 
 @pytest.fixture
 def resources():
-    return parse_resources(YAML)
+    return resources_of(
+        queue_document("orders", partitions=4),
+        queue_document(TARGET, partitions=2),
+        group_document("workers", "orders", ack={"maxRedeliveries": 1}),
+    )
 
 
 @pytest.fixture
@@ -113,7 +102,7 @@ def stored(store, key_prefix):
     return stored
 
 
-def subscription(running, index=0):
+def consumed(running, index=0):
     return running.broker.owned[PartitionId(1, index)].groups["workers"]
 
 
@@ -124,7 +113,7 @@ async def fail(running, *, offset=0):
     header, _ = await flow.deliver()
     assert header.start == offset
     await flow.close()
-    await eventually(lambda: subscription(running).flow is None, "flow lost")
+    await eventually(lambda: consumed(running).flow is None, "flow lost")
 
 
 async def publish(running, *values, partition=0):
@@ -158,7 +147,7 @@ async def test_a_message_that_fails_too_often_moves_on_and_the_others_go_on(
     await flow.expect(frames.Assigned)
     header, _ = await flow.deliver()
     assert (header.start, header.stop) == (1, 2)
-    await eventually(lambda: not subscription(running).outbox.letters, "the outbox is empty")
+    await eventually(lambda: not consumed(running).outbox.letters, "the outbox is empty")
     metrics = render_metrics(running.broker).decode()
     assert "partq_messages_dead_lettered_total{" in metrics
     assert 'reason="maxRedeliveries"} 1.0' in metrics
@@ -188,7 +177,7 @@ async def test_a_nack_too_many_moves_a_message_without_its_delay(
     (dead,) = await stored()
     assert dead.value == b"b"
     assert dead.headers["partq-dead-letter-redeliveries"] == "2"
-    book = subscription(running).book
+    book = consumed(running).book
     if order == "Ordered":  # what was behind it comes again, without it
         header, _ = await flow.deliver()
         assert (header.start, header.stop) == (2, 3)
@@ -217,7 +206,7 @@ async def test_a_message_that_expires_is_a_dead_letter_when_the_group_says_so(
     dead = await stored()
     assert [message.value for message in dead] == [b"late", b"later"]
     assert {message.headers["partq-dead-letter-reason"] for message in dead} == {"expired"}
-    assert (subscription(running).book.cursor, subscription(running).book.in_flight) == (0, 1)
+    assert (consumed(running).book.cursor, consumed(running).book.in_flight) == (0, 1)
 
 
 async def test_a_batch_whose_own_time_is_over_becomes_dead_letters(
@@ -248,7 +237,7 @@ async def test_a_batch_whose_own_time_is_over_becomes_dead_letters(
     dead = await stored()
     assert [message.value.decode() for message in dead] == short
     assert {message.headers["partq-dead-letter-reason"] for message in dead} == {"expired"}
-    await eventually(lambda: subscription(running).book.cursor == len(short) + 2, "all is done")
+    await eventually(lambda: consumed(running).book.cursor == len(short) + 2, "all is done")
     await producer.close()
 
 
@@ -312,14 +301,19 @@ async def test_dead_letters_are_listed_and_dropped(running, target):
     await bury(running, target, 3)
     result = await run(target, "list", "--json")
     assert result.exit_code == 0, result.output
-    assert [each["value"] for each in json.loads(result.stdout)["messages"]] == [
-        "dead 0", "dead 1", "dead 2",
-    ]  # fmt: skip
-    assert "maxRedeliveries" in (await run(target, "list")).stdout
+    letters = json.loads(result.stdout)["messages"]
+    assert [each["value"] for each in letters] == ["dead 0", "dead 1", "dead 2"]
+    lines = (await run(target, "list")).stdout.splitlines()
+    for each in letters:
+        told = each["headers"]
+        origin = [told[f"partq-dead-letter-{name}"] for name in ORIGIN]
+        (line,) = [line for line in lines if each["value"] in line]
+        assert f"│ {' '.join(origin)} │" in line
+        assert f"│ {told['partq-dead-letter-reason']} │" in line
     assert (await run(target, "drop")).exit_code == 2
     assert (await run(target, "drop", "--dry-run")).stdout == "3 dead letters would be dropped\n"
     part = await run(target, "drop", "--yes", "--partition", "0", "--before", "1")
-    assert part.stdout == "1 dead letters are dropped\n"
+    assert part.stdout == "1 dead letter is dropped\n"
     assert (await run(target, "drop", "--yes")).stdout == "2 dead letters are dropped\n"
     assert json.loads((await run(target, "list", "--json")).stdout)["messages"] == []
 
@@ -352,7 +346,7 @@ def nack_of(header, offset, *, delay_ms=-1):
     )  # fmt: skip
 
 
-async def doom(running):
+async def let_die(running):
     """Publish two messages, and have the first one fail too often."""
     await running.assign("m", [0])
     await publish(running, "poison", "b")
@@ -369,14 +363,14 @@ async def test_another_broker_goes_on_wherever_the_first_one_dies(
     letter_forwarder = running.broker.dead_letters
     owner = letter_forwarder._target if step == "send" else letter_forwarder._outboxes
     reached = stop_at(owner, step, is_done=is_done)
-    await doom(running)
+    await let_die(running)
     await eventually(reached.is_set, f"the first broker is at {step}")
     second = await start_broker("orders-1")
     record = await second.broker.partitions.read(P)
     await second.broker.ownership.claim(P, record)
-    await eventually(lambda: not subscription(second).outbox.is_working, "the second is done")
+    await eventually(lambda: not consumed(second).outbox.is_working, "the second is done")
     assert [message.value for message in await stored()] == [b"poison"]
-    await second.broker.cursor_writer.settle(subscription(second))
+    await second.broker.cursor_writer.settle(consumed(second))
     cursor = await second.broker.partitions.read_cursor(P, "workers")
     assert (cursor.outbox, cursor.cursor, cursor.redeliveries) == ([], 1, {})
 
@@ -400,14 +394,14 @@ async def test_a_target_that_does_not_take_them_stops_the_partition_until_it_doe
     running, start_target, stored, start_broker, monkeypatch
 ):
     monkeypatch.setattr(forwarder, "PATIENCE_S", 0.0)
-    await doom(running)
-    await eventually(lambda: subscription(running).outbox.blocked, "blocked")
+    await let_die(running)
+    await eventually(lambda: consumed(running).outbox.blocked, "blocked")
     state = await running.state()
     assert (state["dead_letters"], state["cursor"]) == (1, 1)
-    assert f"queue default/{TARGET}: the Redis of orders has none of this name" in state["blocked"]
+    assert f"queue default/{TARGET}: not found in the Redis of orders" in state["blocked"]
     flow = await open_flow(running)
     await flow.expect(frames.Assigned)
-    assert not subscription(running).is_open
+    assert not consumed(running).is_open
     other = await start_broker("orders-1")
     for asked in (running, other):
         _, status = await asked.call("GET", "/v1/queues/orders/status")
@@ -432,10 +426,10 @@ def test_an_outbox_that_is_full_stops_the_partition():
 
 def test_a_trouble_is_over_when_nothing_is_left_to_move():
     """What was to be moved may be done with otherwise: the group was reset, or has acked it."""
-    outbox = Outbox(doomed={4: DeadLetterReason.MAX_REDELIVERIES})
+    outbox = Outbox(scheduled={4: DeadLetterReason.MAX_REDELIVERIES})
     outbox.trouble = OutboxProblem("Redis is away", since=0.0, is_lasting=True)
     assert (outbox.blocked, outbox.is_holding) == ("Redis is away", True)
-    outbox.doomed.clear()
+    outbox.scheduled.clear()
     assert (outbox.blocked, outbox.is_holding) == ("", False)
 
 

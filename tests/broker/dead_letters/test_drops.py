@@ -2,25 +2,19 @@
 
 import json
 
-import pytest
-
 from partq.client.transport.session import Session
 from partq.core.model import Offset
 from partq.errors import UnavailableError
-from partq.resources import parse_resources
 from partq.store.records.log import AppendBatch
 from partq.wire import batch
+from partq.wire.calls.dead_letters import DropResult
 from tests.broker.conftest import ADMIN
 from tests.broker.dead_letters import test_dead_letters
 from tests.broker.dead_letters.test_dead_letters import TARGET, bury, run
 
+resources = test_dead_letters.resources
 start_target, target = test_dead_letters.start_target, test_dead_letters.target
 PATH = f"/v1/queues/{TARGET}/dead-letters/drop"
-
-
-@pytest.fixture
-def resources():
-    return parse_resources(test_dead_letters.YAML)
 
 
 async def drop(target, **body):
@@ -75,10 +69,10 @@ async def test_one_failed_call_does_not_hide_what_the_others_dropped(running, ta
     await bury(running, target, 2)
     ask = Session.ask
 
-    async def ask_late(self, method, path, body=None):
-        answer = await ask(self, method, path, body)
+    async def ask_late(self, method, path, kind, body=None):
+        answer = await ask(self, method, path, kind, body)
         if path == "/dead-letters/drop" and body["is_dry_run"]:
-            answer["partitions"]["1.1"] = {"start": 0, "stop": 1}
+            answer.partitions["1.1"] = DropResult(start=0, stop=1)
         if path == "/dead-letters/drop" and body["partitions"] == ["1.1"]:
             raise UnavailableError("the broker is gone")
         return answer
@@ -88,4 +82,4 @@ async def test_one_failed_call_does_not_hide_what_the_others_dropped(running, ta
     assert said.exit_code == 1, said.output
     answer = json.loads(said.stdout)
     assert (answer["dropped"], answer["partitions"]["1.0"]["stop"]) == (2, 2)
-    assert "the first is 1.1: the broker is gone" in said.stderr
+    assert "such as 1.1: the broker is gone" in said.stderr

@@ -4,7 +4,7 @@ import pytest
 from aiohttp import web
 
 from partq.broker.dead_letters.remote_queue import RemoteQueues
-from partq.broker.peers import open_session
+from partq.broker.peers.peer_client import PeerClient
 from partq.core.model import PartitionId
 from partq.embedded.provision import provision
 from partq.errors import OutcomeUnknownError, UnavailableError
@@ -64,8 +64,8 @@ async def give(leases, name):
 async def test_after_a_failure_the_owner_is_looked_up(store, key_prefix, takers, answer, error):
     """Not before: a dead letter reads nothing of the store that the last one has read."""
     leases, before, after = takers
-    async with open_session() as session:
-        targets = RemoteQueues(store, Keys(key_prefix, "default", "orders", UID), session)
+    async with PeerClient() as peers:
+        targets = RemoteQueues(store, Keys(key_prefix, "default", "orders", UID), peers)
         assert await targets.send(TARGET, 0, b"x", "p", 0)
         await give(leases, "b")
         assert await targets.send(TARGET, 0, b"x", "p", 1)

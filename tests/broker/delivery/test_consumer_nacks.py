@@ -77,7 +77,7 @@ async def test_in_order_nothing_is_done_before_what_was_given_back(consumer):
 
 
 @pytest.mark.req("PUL-25")
-async def test_in_free_order_nothing_but_what_was_given_back_comes_again(consumer, running):
+async def test_in_free_order_only_what_was_given_back_is_redelivered(consumer, running):
     nack = {"order": "Free", "delaySeconds": 60.0, "backoff": None}
     await follow(running, "workers", nack=nack)
 
@@ -93,7 +93,7 @@ async def test_in_free_order_nothing_but_what_was_given_back_comes_again(consume
 
 
 @pytest.mark.req("PUL-32", "PUL-33", "PUL-36")
-async def test_what_is_in_hand_for_too_long_comes_again(consumer, running):
+async def test_what_is_processed_for_too_long_is_redelivered(consumer, running):
     """The first copy is still worked on; its ack counts. What is only ready is not late."""
     rules = {"timeoutSeconds": 0.3, "tickSeconds": 0.25, "backoff": None}
     await follow(running, "workers", ack=rules)

@@ -5,8 +5,7 @@ import asyncio
 import pytest
 
 from partq import Consumer, Message, Producer
-from partq.resources import parse_resources
-from tests.broker.conftest import YAML
+from tests.broker.conftest import queue_and_group
 
 COUNT = 40
 WAIT_S = 60.0
@@ -19,7 +18,7 @@ def partitions(request):
 
 @pytest.fixture
 def resources(partitions):
-    return parse_resources(YAML.replace("partitions: 4", f"partitions: {partitions}"))
+    return queue_and_group(partitions=partitions)
 
 
 @pytest.fixture

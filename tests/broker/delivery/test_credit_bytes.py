@@ -49,7 +49,9 @@ def flow_of(running):
 
 async def sent(running, flow, peers, messages):
     """Return what came, once the broker has sent so many messages."""
-    await peers.eventually(lambda: flow_of(running).unacked >= messages, f"{messages} are sent")
+    await peers.eventually(
+        lambda: flow_of(running).credit.unacked >= messages, f"{messages} are sent"
+    )
     return await rest(flow)
 
 
@@ -60,7 +62,7 @@ async def test_no_more_bytes_are_sent_than_the_client_has_room_for(running, peer
     first = await sent(running, flow, peers, 5)
     assert [offset for offset, _ in first] == list(range(5))
     assert 16_000 < sizes(first) <= 20_000
-    assert flow_of(running).out_bytes == sizes(first)
+    assert flow_of(running).credit.out_bytes == sizes(first)
     # Room in messages alone is no room; each byte given back is.
     await flow.send(frames.Credit(5))
     assert await rest(flow) == []
@@ -76,7 +78,7 @@ async def test_who_gives_back_more_than_it_got_has_no_more_room_for_that(running
     assert await rest(flow) == []
     await publish(producer, range(20))
     assert sizes(await sent(running, flow, peers, 5)) <= 20_000
-    assert flow_of(running).unacked == 5
+    assert flow_of(running).credit.unacked == 5
 
 
 async def test_one_batch_always_comes_however_large_it_is(running, peers):
@@ -110,7 +112,7 @@ async def test_what_a_batch_is_sent_again_for_its_rest_counts_again(running, pee
     ((_, size),) = await sent(running, flow, peers, 2)
     await flow.send(frames.Credit(2))
     await sent(running, flow, peers, 4)
-    assert flow_of(running).out_bytes == 2 * size
+    assert flow_of(running).credit.out_bytes == 2 * size
 
 
 async def test_a_client_that_does_not_speak_of_bytes_gets_all(running, peers):

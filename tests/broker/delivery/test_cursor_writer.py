@@ -2,12 +2,12 @@
 
 import asyncio
 
+from partq.aio import Signal
 from partq.broker.delivery.cursor_writer import CursorWriter
-from partq.broker.delivery.progress import ProgressSignal
-from partq.broker.partition.group_partition import ConsumedPartition
 from partq.core.cursor.cursor import GroupCursor
-from partq.core.model import BrokerEpoch, Cause, Epoch, MemberId, PartitionId
-from partq.errors import FencedError, StoreUnavailableError
+from partq.core.model import Cause
+from partq.errors import FencedError, StoreUnavailableError, SupersededError
+from tests.broker.delivery.consumed import consumed
 
 
 class SlowPartitions:
@@ -24,24 +24,37 @@ class SlowPartitions:
 
 async def test_an_ack_is_refused_when_its_flush_fails_after_the_partition_was_dropped():
     store = SlowPartitions()
-    cursor_writer = CursorWriter(store, on_lost=lambda *_: None, progress=ProgressSignal())
+    cursor_writer = CursorWriter(store, on_lost=lambda *_: None, progress=Signal())
     running = asyncio.create_task(cursor_writer.run())
-    subscription = ConsumedPartition(
-        partition=PartitionId(1, 0),
-        broker_epoch=BrokerEpoch(1),
-        group="workers",
-        member=MemberId("m"),
-        incarnation="i",
-        epoch=Epoch(1),
-        closed_attempt=0,
-        book=GroupCursor(0),
-    )
+    partition = consumed(0, GroupCursor(0))
     answers = asyncio.Queue()
-    cursor_writer.notice(subscription, answers.put_nowait)
+    cursor_writer.notice(partition, answers.put_nowait)
     async with asyncio.timeout(60):
         await store.asked.wait()
-        subscription.drop(Cause.BROKER_CHANGE)
+        partition.drop(Cause.BROKER_CHANGE)
         store.answer.set_exception(StoreUnavailableError("redis is gone"))
         assert isinstance(await answers.get(), FencedError)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_acks_are_written_again_where_a_later_write_of_the_book_was_faster():
+    """A bind, a commit: the flush was refused, and what they wrote may lack the acks."""
+    numbers = []
+
+    class Partitions:
+        async def flush(self, *_, number, **__):
+            numbers.append(number)
+            if len(numbers) == 1:
+                raise SupersededError("a later write is stored")
+
+    cursor_writer = CursorWriter(Partitions(), on_lost=lambda *_: None, progress=Signal())
+    running = asyncio.create_task(cursor_writer.run())
+    partition = consumed(0, GroupCursor(0))
+    answers = asyncio.Queue()
+    cursor_writer.notice(partition, answers.put_nowait)
+    async with asyncio.timeout(60):
+        assert await answers.get() is None
+    assert numbers == [0, 1]
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

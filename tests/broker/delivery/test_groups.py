@@ -75,7 +75,7 @@ async def test_new_groups_begin_where_they_shall_while_messages_flow(running, pe
     before = ends[-1]
     await make_group(GROUPS)
     after = ends[-1] + 1  # one may be stored, and not be confirmed yet
-    await peers.eventually(lambda: ends[-1] >= after + 50, "they go on")
+    await peers.eventually(lambda: ends[-1] >= after + 50, "they continue")
     is_over.set()
     await publishing
     last = ends[-1] - 1
@@ -150,9 +150,9 @@ async def knows_the_new_one(running, peers):
 
     async def is_new():
         for owned in running.broker.owned.values():
-            subscription = owned.groups.get("workers")
-            if subscription is None or subscription.member is not None:
+            consumed = owned.groups.get("workers")
+            if consumed is None or consumed.member is not None:
                 return False
         return True
 
-    await peers.eventually(is_new, "the broker serves the group that was made again")
+    await peers.eventually(is_new, "the broker serves the group that was created again")

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from partq import Consumer
-from partq.broker.server.frame_socket import FrameSocket
+from partq.broker.api.frame_socket import FrameSocket
 from partq.core.model import Cause
 from partq.testing import eventually
 from partq.wire import frames

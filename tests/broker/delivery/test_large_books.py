@@ -6,18 +6,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from partq.broker.delivery import cursor_writer, flows
+from partq.aio import Signal
+from partq.broker.delivery import cursor_writer, flow_registry
 from partq.broker.delivery.cursor_writer import CursorWriter
-from partq.broker.delivery.progress import ProgressSignal
-from partq.broker.partition.group_partition import ConsumedPartition
 from partq.core.cursor.cursor import GroupCursor
 from partq.core.cursor.horizon import MAX_PIECES
-from partq.core.model import BrokerEpoch, Cause, Epoch, MemberId, PartitionId
+from partq.core.model import Cause, PartitionId
 from partq.errors import StoreUnavailableError
-from partq.resources import parse_resources
 from partq.testing import eventually
 from partq.wire import frames
-from tests.broker.conftest import YAML
+from tests.broker.conftest import LIMITS, queue_and_group
+from tests.broker.delivery.consumed import consumed
 
 COUNT = 4 * MAX_PIECES
 TOKEN = ("generation", "partition", "broker_epoch", "epoch", "delivery")
@@ -25,20 +24,7 @@ TOKEN = ("generation", "partition", "broker_epoch", "epoch", "delivery")
 
 @pytest.fixture
 def resources():
-    return parse_resources(YAML.replace("maxUnackedPerFlow: 1000", "maxUnackedPerFlow: 10000"))
-
-
-def subscription(index, book):
-    return ConsumedPartition(
-        partition=PartitionId(1, index),
-        broker_epoch=BrokerEpoch(1),
-        group="workers",
-        member=MemberId("m"),
-        incarnation="i",
-        epoch=Epoch(1),
-        closed_attempt=0,
-        book=book,
-    )
+    return queue_and_group(limits={**LIMITS, "maxUnackedPerFlow": 10_000})
 
 
 class CountedPartitions:
@@ -64,12 +50,12 @@ async def test_large_books_wait_for_each_other_and_small_ones_for_none(monkeypat
         cursor_writer, "BYTES_PER_S", 1
     )  # the next large one could be written in hours
     store = CountedPartitions()
-    keeper = CursorWriter(store, on_lost=lambda *_: None, progress=ProgressSignal())
+    keeper = CursorWriter(store, on_lost=lambda *_: None, progress=Signal())
     running = asyncio.create_task(keeper.run())
     bound = SimpleNamespace(notice=lambda _: None)  # nobody waits for a book that is acked on
-    large = subscription(0, GroupCursor(0, [(at, at + 1) for at in range(1, 2000, 2)]))
+    large = consumed(0, GroupCursor(0, [(at, at + 1) for at in range(1, 2000, 2)]))
     large.flow = bound
-    small = subscription(1, GroupCursor(0))
+    small = consumed(1, GroupCursor(0))
     answers = asyncio.Queue()
     async with asyncio.timeout(60):
         keeper.notice(large, answers.put_nowait)
@@ -88,10 +74,10 @@ async def test_a_call_that_stores_nothing_takes_no_turn_of_other_large_books(mon
     monkeypatch.setattr(cursor_writer, "BYTES_PER_S", 1)
     monkeypatch.setattr(cursor_writer, "RETRY_GAP_S", 0.0)
     store = CountedPartitions(failing=5)
-    keeper = CursorWriter(store, on_lost=lambda *_: None, progress=ProgressSignal())
+    keeper = CursorWriter(store, on_lost=lambda *_: None, progress=Signal())
     running = asyncio.create_task(keeper.run())
     pieces = [(at, at + 1) for at in range(1, 2000, 2)]
-    urgent, paced = (subscription(index, GroupCursor(0, pieces)) for index in range(2))
+    urgent, paced = (consumed(index, GroupCursor(0, pieces)) for index in range(2))
     paced.flow = SimpleNamespace(notice=lambda _: None)
     answers = asyncio.Queue()
     async with asyncio.timeout(20):
@@ -109,7 +95,7 @@ async def test_a_call_that_stores_nothing_takes_no_turn_of_other_large_books(mon
 
 @pytest.fixture
 async def paced(running, scene, monkeypatch):
-    """The subscription of a book that counts as large, with an ack whose turn comes in hours."""
+    """A consumed partition whose book counts as large, with an ack whose turn comes in hours."""
     held = running.broker.owned[PartitionId(1, 0)].groups["workers"]
     monkeypatch.setattr(cursor_writer, "LARGE_BYTES", 0)
     monkeypatch.setattr(cursor_writer, "BYTES_PER_S", 0.001)
@@ -196,7 +182,7 @@ async def test_a_consumer_that_leaves_holes_gets_nothing_new_until_it_closes_som
     await producer.publish("new")
     cursor = await running.broker.partitions.read_cursor(PartitionId(1, 0), "workers")
     assert len(cursor.acked) == len(book.acked) == holes
-    monkeypatch.setattr(flows, "STUCK_S", -1.0)
+    monkeypatch.setattr(flow_registry, "STUCK_S", -1.0)
     caplog.set_level(logging.WARNING, "partq.broker")
     await peers.eventually(
         lambda: f"partition 1.0 lies in more than {MAX_PIECES} pieces" in caplog.text, "it is told"

@@ -171,8 +171,8 @@ async def test_a_nack_during_a_commit_comes_too_late(scene):
     await gate.reached.wait()
     place = (held.generation, held.partition, held.broker_epoch, held.epoch, held.delivery)
     await scene.source.send(frames.Nack(4, *place, [(1, 2)], 0))
-    subscription = scene.running.broker.owned[partition_id(0)].groups["workers"]
-    await eventually(lambda: subscription.held_acks, "the nack waits for the outcome")
+    consumed = scene.running.broker.owned[partition_id(0)].groups["workers"]
+    await eventually(lambda: consumed.held_acks, "the nack waits for the outcome")
     gate.opened.set()
     assert (await committing)["code"] == ""
     refused = await scene.source.pick(frames.AckRefused)
@@ -184,7 +184,7 @@ async def test_a_nack_during_a_commit_comes_too_late(scene):
 
 
 @pytest.mark.req("PUL-22", "PUL-25")
-async def test_in_free_order_only_that_message_comes_again(scene):
+async def test_in_free_order_only_that_message_is_redelivered(scene):
     await in_free_order(scene)
     source, held = scene.source, scene.held
     assert await source.nack(held, [(1, 2)]) == ""
@@ -227,7 +227,7 @@ async def test_in_free_order_the_others_go_on(scene):
 
     other = await open_flow(scene.running, "m")
     lost, values = await other.deliver()
-    assert (values, lost.cause) == (["b", "c"], Cause.FLOW_LOST), "a goes on waiting"
+    assert (values, lost.cause) == (["b", "c"], Cause.FLOW_LOST), "a continues waiting"
     assert lost.redeliveries == [(1, 2)]
 
 
@@ -235,7 +235,7 @@ async def test_in_free_order_the_others_go_on(scene):
 
 
 @pytest.mark.req("PUL-32", "PUL-35", "PUL-36")
-async def test_what_was_begun_too_long_ago_comes_again(scene):
+async def test_what_was_begun_too_long_ago_is_redelivered(scene):
     """The time runs from the member's word; without it there is no end."""
     rules = {"timeoutSeconds": 0.3, "tickSeconds": 0.25, "backoff": None}
     await follow(scene.running, "workers", ack=rules)

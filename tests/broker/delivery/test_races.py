@@ -34,7 +34,7 @@ async def test_a_pause_does_not_lapse_during_its_commit(scene, peers):
     await scene.producer.publish("d")
     gate, call = await commit_held(scene, peers, handoff)
     assert (await handoff.pause(lease_ms=1))["code"] == ""
-    timer = subscription(scene).pause.timer
+    timer = consumed(scene).pause.timer
     await peers.eventually(lambda: timer.when() < asyncio.get_running_loop().time(), "lapsed")
     await scene.running.state()  # the timer has had its turn
     gate.opened.set()
@@ -49,7 +49,7 @@ async def test_acks_wait_for_the_commit_that_is_under_way(scene, peers):
     handoff = await scene.paused(drain_ms=0)
     gate, call = await commit_held(scene, peers, handoff, cause="drain_timeout")
     ack = asyncio.create_task(scene.source.ack(scene.held, 3))
-    await peers.eventually(lambda: subscription(scene).held_acks, "the ack is held")
+    await peers.eventually(lambda: consumed(scene).held_acks, "the ack is held")
     await scene.source.release(scene.held, 1)
     assert not ack.done()
     gate.opened.set()
@@ -153,7 +153,7 @@ async def test_acks_of_a_partition_that_is_lost_before_their_flush_are_refused(s
     await scene.source.send(ack_frame(scene, 1, request=1))
     await gate.reached.wait()
     await scene.source.send(ack_frame(scene, 2, request=2))
-    await peers.eventually(lambda: subscription(scene).confirmations, "a second ack waits")
+    await peers.eventually(lambda: consumed(scene).confirmations, "a second ack waits")
     broker, partition = scene.running.broker, peers.partition_id(0)
     broker.ownership.lose(broker.owned[partition], StoreUnavailableError("test"))
     refused = await scene.source.pick(frames.AckRefused)
@@ -172,7 +172,7 @@ async def test_counts_are_stored_before_their_redelivery_is_sent(scene, peers):
     await scene.source.send(ack_frame(scene, 1))
     await gate.reached.wait()
     await scene.source.close()
-    await peers.eventually(lambda: subscription(scene).must_flush_first, "counts to store")
+    await peers.eventually(lambda: consumed(scene).must_flush_first, "counts to store")
     again = await peers.open_flow(scene.running, "m")
     await again.expect(frames.Assigned)
     gate.opened.set()
@@ -183,7 +183,7 @@ async def test_counts_are_stored_before_their_redelivery_is_sent(scene, peers):
 
 
 async def test_a_group_that_is_removed_ends_its_flows_and_nothing_else(scene, peers):
-    """The flush learns it from the record; publishing goes on."""
+    """The flush learns it from the record; publishing continues."""
     broker = scene.running.broker
     began = await born(broker.partitions, peers.partition_id(0), "workers")
     await broker.partitions.remove_group(peers.partition_id(0), "workers", born=began)
@@ -222,20 +222,20 @@ async def test_claims_at_once_end_with_one_owner(running, peers, start_broker):
     await running.admin("/yield", {"partitions": ["1.0"]})
     partition = peers.partition_id(0)
     record = await running.broker.partitions.read(partition)
-    ack_handler = await asyncio.gather(
+    outcomes = await asyncio.gather(
         running.broker.ownership.claim(partition, record),
         running.broker.ownership.claim(partition, record),
         other.broker.ownership.claim(partition, record),
         return_exceptions=True,
     )
-    assert sum(outcome is not None for outcome in ack_handler) == 1
+    assert sum(outcome is not None for outcome in outcomes) == 1
     owners = [b for b in (running.broker, other.broker) if partition in b.owned]
     (owner,) = owners
     record = await owner.partitions.read(partition)
     assert (record.owner, record.broker_epoch) == (owner.id, owner.owned[partition].broker_epoch)
 
 
-def subscription(scene):
+def consumed(scene):
     return next(o.groups["workers"] for p, o in scene.running.broker.owned.items() if p.index == 0)
 
 

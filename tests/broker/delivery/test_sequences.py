@@ -1,4 +1,4 @@
-"""A handoff in the middle of sequences: what is split, what is not, and what goes on meanwhile."""
+"""A handoff in the middle of sequences: what is split, what is not, what continues meanwhile."""
 
 import asyncio
 from itertools import count
@@ -83,7 +83,7 @@ async def test_the_worked_example(running, peers):
     producer.due[1] = 4
     await publish_one("B5")
     await publish_one("A3")
-    assert (await first.deliver())[1] == ["A3"], "key A goes on"
+    assert (await first.deliver())[1] == ["A3"], "key A continues"
     await quiet(first)
     await quiet(second)
 
@@ -125,7 +125,7 @@ async def test_only_a_sequence_that_is_half_delivered_is_split(running, peers):
 
 @pytest.mark.req("HND-04", "HND-31")
 async def test_a_partition_that_cannot_be_drained_stops_no_other(running, peers):
-    """Source and target go on with all that they have, and others come and go meanwhile."""
+    """Source and target continue with all that they have, and others come and go meanwhile."""
     await running.assign("m", [0, 1])
     await running.assign("n", [2])
     source = await peers.open_flow(running, "m")
@@ -148,7 +148,7 @@ async def test_a_partition_that_cannot_be_drained_stops_no_other(running, peers)
 
 @pytest.mark.req("HND-31", "HND-20", "HND-21")
 async def test_a_sequence_is_split_rather_than_interrupted(running, peers):
-    """The source keeps its three to itself: the target gets them after the time, and goes on."""
+    """The source keeps its three to itself: the target gets them after the time, and continues."""
     (key,) = keys_of(0, 1)
     await running.assign("m", [0])
     source = await peers.open_flow(running, "m", credit=3)

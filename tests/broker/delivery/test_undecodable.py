@@ -12,39 +12,29 @@ from partq.core.cursor.unreadable import MAX_RUNS
 from partq.core.hashing import slot_of
 from partq.core.model import Offset, PartitionId
 from partq.embedded.provision import provision
-from partq.resources import Resources, parse_resources
+from partq.resources import Resources, group_document, queue_document, resources_of
 from partq.store.keys import Keys
 from partq.store.records.log import Log
 from partq.testing import eventually
 from partq.wire import batch, frames
+from partq.wire.calls.replies import convert
+from partq.wire.calls.status import GroupStatus
 from tests.broker.conftest import ADMIN, CONSUME, UID, Gate, key_of, open_flow, open_producer
 from tests.broker.dead_letters import test_dead_letters
-from tests.broker.dead_letters.test_dead_letters import TARGET, TARGET_UID, P, subscription
+from tests.broker.dead_letters.test_dead_letters import TARGET, TARGET_UID, P, consumed
 
 start_target, target = test_dead_letters.start_target, test_dead_letters.target
 WAIT_S = 60.0
 GARBAGE = b"\xc1" * 1000
-YAML = f"""
-apiVersion: partq.dev/v1alpha1
-kind: PartitionedQueue
-metadata: {{name: orders}}
-spec: {{partitions: 4}}
----
-apiVersion: partq.dev/v1alpha1
-kind: PartitionedQueue
-metadata: {{name: {TARGET}}}
-spec: {{partitions: 2, limits: {{maxMessageBytes: 100000}}}}
----
-apiVersion: partq.dev/v1alpha1
-kind: ConsumerGroup
-metadata: {{name: workers}}
-spec: {{queue: orders}}
-"""
 
 
 @pytest.fixture
 def resources():
-    return parse_resources(YAML)
+    return resources_of(
+        queue_document("orders", partitions=4),
+        queue_document(TARGET, partitions=2, limits={"maxMessageBytes": 100_000}),
+        group_document("workers", "orders"),
+    )
 
 
 @pytest.fixture
@@ -96,11 +86,11 @@ async def consume(running, *wanted, **settings):
 
 
 async def letters(stored, count):
-    for _ in range(int(WAIT_S * 10)):
-        if len(found := await stored()) >= count:
-            return found
-        await asyncio.sleep(0.1)
-    raise AssertionError(f"{len(found)} dead letters, expected {count}")
+    async def all_found():
+        found = await stored()
+        return found if len(found) >= count else None
+
+    return await eventually(all_found, f"{count} dead letters", interval_s=0.1)
 
 
 def told(message):
@@ -130,7 +120,7 @@ async def test_a_batch_is_stored_once_as_a_dead_letter_and_the_others_go_on(
     assert [(each["offset"], each["undecodable"], each["batch"]) for each in others] == [
         (str(at), str(at), f"1.{epoch}.0") for at in range(1, 50)
     ]
-    await eventually(lambda: not subscription(running).outbox.has_work, "all is sent")
+    await eventually(lambda: not consumed(running).outbox.has_work, "all is sent")
     metrics = render_metrics(running.broker).decode()
     assert 'partq_messages_undecodable_total{group="workers"' in metrics
     assert 'reason="undecodable"} 50.0' in metrics
@@ -144,7 +134,7 @@ async def test_a_batch_that_its_queue_does_not_take_is_left_out(running, target,
     dead = await letters(stored, 61)
     assert {message.value for message in dead} == {b""}
     assert [told(message).get("omitted") for message in dead[:2]] == [str(len(data)), None]
-    await eventually(lambda: not subscription(running).outbox.has_work, "all is sent")
+    await eventually(lambda: not consumed(running).outbox.has_work, "all is sent")
 
 
 @pytest.mark.parametrize("order", ["Ordered", "Free"])
@@ -162,8 +152,25 @@ async def test_what_does_decode_of_a_batch_comes_in_order_and_counts_for_nothing
     assert (got if order == "Ordered" else sorted(got)) == texts
     dead = await letters(stored, 4)
     assert [told(message)["offset"] for message in dead] == ["1", "4", "5", "7"]
-    await eventually(lambda: subscription(running).book.cursor == 10, "all is done with")
-    assert subscription(running).book.redeliveries == {}
+    await eventually(lambda: consumed(running).book.cursor == 10, "all is done with")
+    assert consumed(running).book.redeliveries == {}
+
+
+async def test_a_late_word_of_what_is_sent_again_since_is_not_believed(running, target, stored):
+    """It is in flight under a newer delivery; who cannot decode it says so once more."""
+    await running.assign("m", [0])
+    await publish(running, "a", GARBAGE, "b")
+    flow = await open_flow(running)
+    first, _ = await flow.find(frames.Deliver)
+    assert await flow.nack(first, [(0, 1)], delay_ms=0) == ""
+    second, _ = await flow.find(frames.Deliver)
+    assert (second.start, second.delivery) == (0, first.delivery + 1)
+    late = {"delay_ms": 0, "reason": frames.UNDECODABLE}
+    assert await flow.nack(first, [(1, 2)], **late) == ""
+    assert not consumed(running).outbox.has_work
+    assert consumed(running).book.in_flight == 3
+    assert await flow.nack(second, [(1, 2)], **late) == ""
+    assert [told(message)["offset"] for message in await letters(stored, 1)] == ["1"]
 
 
 async def change_group(running, resources, store, order):
@@ -198,18 +205,18 @@ async def test_without_a_dead_letter_queue_it_waits_and_the_others_go_on(
     await publish(running, *[GARBAGE] * 3)
     await publish(running, "b", producer="q")
     assert (await consume(running, "b"))[0] == ["b"]
-    await eventually(lambda: subscription(running).outbox.parked, "it is told of")
+    await eventually(lambda: consumed(running).outbox.parked, "it is told of")
     # A reset lets go of none of them, so a publish without room is told of another way.
     path, body = "/v1/queues/orders/groups/workers/reset", {"to": "latest", "is_forced": True}
     assert (await running.call("POST", path, token=ADMIN, json=body))[0] == 200
-    told = running.broker.room._holders.describe()
+    told = running.broker.quota._holders.describe()
     assert "group workers (4 messages, 3 of them dead letters; in partition 1.0 from 0 on)" in told
     assert "until the dead-letter queue takes them: create it" in told
     state = await running.state()
     assert (state["dead_letters"], state["blocked"], state["cursor"]) == (3, "", 4)
-    assert "the Redis of orders has none of this name" in state["parked"]
+    assert "not found in the Redis of orders" in state["parked"]
     _, answer = await running.call("GET", "/v1/queues/orders/status")
-    (line,) = parked_lines(answer["groups"]["workers"])
+    (line,) = parked_lines(convert(answer["groups"]["workers"], GroupStatus))
     assert line.startswith("partition 1.0: 3 messages that do not decode wait")
     labels = '{group="workers",namespace="default",partition="1.0",queue="orders"}'
     assert f"partq_dead_letters_parked{labels} 1.0" in render_metrics(running.broker).decode()
@@ -230,7 +237,7 @@ async def test_more_than_the_outbox_takes_hold_nobody_up_either(running, monkeyp
     await publish(running, *[GARBAGE] * 20)
     await publish(running, "b", producer="q")
     assert (await consume(running, "b"))[0] == ["b"]
-    outbox, book = subscription(running).outbox, subscription(running).book
+    outbox, book = consumed(running).outbox, consumed(running).book
     assert (len(outbox.letters), len(outbox.aside)) == (5, 15)
     assert (book.cursor, book.in_flight) == (5, 0), "what is not stored as a letter is not done"
 
@@ -243,10 +250,10 @@ async def test_what_the_broker_can_decode_is_an_ordinary_nack(running):
     header, _ = await flow.deliver()
     began = running.clock()
     assert await flow.nack(header, [(0, 2)], reason="undecodable") == ""
-    book = subscription(running).book
+    book = consumed(running).book
     assert book.redeliveries == {0: 1, 1: 1}
     assert began + 60 <= book.waiting.next_due <= running.clock() + 60
-    assert not subscription(running).outbox.has_work
+    assert not consumed(running).outbox.has_work
 
 
 async def test_a_member_that_decodes_nothing_waits_for_its_own_looks(running):
@@ -308,7 +315,7 @@ async def test_a_reset_forgets_what_is_about_to_become_a_dead_letter(running):
     await producer.close()
     letter_forwarder = running.broker.dead_letters
     moving = test_dead_letters.stop_at(letter_forwarder._outboxes, "add", is_done=False)
-    letter_forwarder.park(subscription(running), [(0, 1)])
+    letter_forwarder.park(consumed(running), [(0, 1)])
     await eventually(moving.is_set, "it is being moved")
     path = "/v1/queues/orders/groups/workers/reset"
     status, answer = await running.call("POST", path, json={"to": "earliest"})

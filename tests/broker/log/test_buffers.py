@@ -3,7 +3,9 @@
 import re
 from types import SimpleNamespace
 
-from partq.broker.log.buffers import PendingBudget
+from partq.broker.delivery import read_ahead
+from partq.broker.delivery.read_ahead import ReadAhead
+from partq.broker.log.buffers import PendingBudget, memory_bytes
 from partq.wire import frames
 
 MIB = 1024 * 1024
@@ -46,16 +48,16 @@ async def test_what_waits_in_all_partitions_has_one_bound(start_broker, peers):
         assert "PARTQ_PENDING_BYTES" in answer.message
     # Each had its share: none was refused with nothing of its own waiting.
     for owned in running.broker.owned.values():
-        assert owned.chain.held_bytes > 0
+        assert owned.appender.held_bytes > 0
     used = running.broker.buffers.pending.used_bytes
-    assert used == sum(owned.chain.held_bytes for owned in running.broker.owned.values())
+    assert used == sum(owned.appender.held_bytes for owned in running.broker.owned.values())
     assert (await buffer_metrics(running))["pending"] == (used, 4 * MIB)
     assert used <= 4 * MIB
     gate.opened.set()
     await peers.eventually(
         lambda: running.broker.buffers.pending.used_bytes == 0, "everything is stored"
     )
-    assert {owned.chain.held_bytes for owned in running.broker.owned.values()} == {0}
+    assert {owned.appender.held_bytes for owned in running.broker.owned.values()} == {0}
 
 
 async def test_what_was_refused_or_lost_is_counted_out(start_broker, peers):
@@ -170,7 +172,7 @@ def numbers_of(values):
 
 async def test_what_was_read_for_a_flow_is_let_go_with_it(start_broker, peers):
     running = await far_behind(start_broker, peers)
-    ahead = running.broker.reader.ahead
+    ahead = running.broker.log_fetcher.ahead
     await running.assign("m", [0])
     flow = await peers.open_flow(running, "m", credit=5)
     await flow.deliver()
@@ -182,7 +184,7 @@ async def test_what_was_read_for_a_flow_is_let_go_with_it(start_broker, peers):
 async def test_reads_of_all_partitions_share_one_bound(start_broker, peers):
     """Less than one partition would read ahead by itself; everybody gets everything, in order."""
     running = await far_behind(start_broker, peers, read_ahead_bytes=50_000)
-    ahead, most = running.broker.reader.ahead, 0
+    ahead, most = running.broker.log_fetcher.ahead, 0
     await running.assign("m", [0, 1])
     await running.assign("n", [2, 3])
     flows = [await peers.open_flow(running, name, credit=20) for name in ("m", "n")]
@@ -196,6 +198,32 @@ async def test_reads_of_all_partitions_share_one_bound(start_broker, peers):
             assert sum(s.size_bytes for s in ahead._stretches.values()) <= ahead.used_bytes
     assert seen == {index: list(range(60)) for index in range(4)}
     assert 0 < most <= 50_000
+
+
+def batches(*first):
+    return [SimpleNamespace(first=at, count=1, data=b"x" * 1_000) for at in first]
+
+
+def test_of_a_read_as_much_is_kept_as_there_is_room():
+    """Another read may have taken its room since it was asked for."""
+    ahead = ReadAhead(3 * memory_bytes(b"x" * 1_000), clock=lambda: 0.0)
+    ahead.keep("one", batches(0, 1))
+    ahead.keep("two", batches(0, 1, 2))
+    assert ahead.used_bytes == ahead.max_bytes
+    assert ahead.find("two", 0).first == 0
+    assert ahead.find("two", 1) is None
+
+
+async def test_what_nobody_has_looked_at_stays_for_a_moment():
+    """Else readers take each other's room, and none of them gets on."""
+    now = 0.0
+    size = memory_bytes(b"x" * 1_000)
+    ahead = ReadAhead(size, clock=lambda: now)
+    ahead.keep("one", batches(0))
+    assert not ahead._make_room(size)
+    now = read_ahead.FRESH_S
+    assert ahead._make_room(size)
+    assert ahead.find("one", 0) is None
 
 
 async def test_a_batch_above_the_bound_is_read_alone(start_broker, peers):

@@ -16,21 +16,21 @@ DAY_S = 24 * HOUR_S
 
 
 class Submitter:
-    """Submits batches to the chain of a partition and waits for what becomes of them."""
+    """Submits batches to the appender of a partition and waits for what becomes of them."""
 
     def __init__(self, running, keys):
         self.running = running
         self.keys = keys
 
     @property
-    def chain(self):
-        return self.running.broker.owned[PARTITION].chain
+    def appender(self):
+        return self.running.broker.owned[PARTITION].appender
 
     def submit(self, producer, age_ms=0):
         """Submit the first message of a producer; return the future result."""
         answered = asyncio.get_running_loop().create_future()
         batch = AppendBatch(producer, 0, 1, b"x", age_ms=age_ms)
-        self.chain.submit(batch, answered.set_result)
+        self.appender.submit(batch, answered.set_result)
         return answered
 
     async def __call__(self, producer, age_ms=0):

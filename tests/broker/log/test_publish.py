@@ -1,20 +1,22 @@
-"""Publishing: numbers, the append chain, plain HTTP, forwarding."""
+"""Publishing: numbers, the appender, plain HTTP, forwarding."""
 
 import asyncio
 import base64
 import gc
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
-from partq.broker.routes.publish import ProducerConnection
-from partq.broker.server import message_writer
+from partq.broker.api import message_writer
+from partq.broker.api.routes.publish import ProducerConnection
 from partq.core.layout import Layout
 from partq.errors import QuotaExceededError, StoreUnavailableError
 from partq.testing.frame_peers import make_batch
 from partq.wire import frames
 from partq.wire.batch import read_outline
 
+NONCES = count(1)
 MESSAGES = "/v1/queues/orders/messages"
 
 
@@ -28,10 +30,13 @@ async def outcome(producer, first, *values):
 
 
 async def answered_at_once(producer):
-    """Return the next answer, which is that to a ping if nothing before it was answered."""
-    await producer.send(frames.Ping(1))
-    answer, _ = await producer.expect((frames.PublishRefused, frames.Pong))
-    return answer
+    """Return the next answer, which is that to this ping if nothing before it was answered."""
+    nonce = next(NONCES)
+    await producer.send(frames.Ping(nonce))
+    while True:
+        answer, _ = await producer.receive()
+        if answer == frames.Pong(nonce) or isinstance(answer, frames.PublishRefused):
+            return answer
 
 
 # ---- numbers ------------------------------------------------------------------------------------
@@ -86,7 +91,7 @@ async def test_a_producer_may_have_five_batches_on_their_way(running, peers):
         await producer.offer(number, str(number))
     refused = await answered_at_once(producer)
     assert isinstance(refused, frames.PublishRefused), "six are on their way"
-    assert (refused.request, refused.code) == (5, "bad_request")
+    assert (refused.request, refused.code) == (5, "not_stored"), "a repeat may pass"
     appends.opened.set()
     for number in range(5):
         published, _ = await producer.expect(frames.Published)
@@ -119,6 +124,27 @@ async def test_batches_that_are_refused_at_once_change_no_count(running, peers):
     assert not any(each._in_flight for each in connections)
 
 
+async def test_a_producer_that_repeats_all_before_the_answers_loses_and_doubles_nothing(
+    running, peers
+):
+    """As the library does after a `Moved`: the refusals of the repeats are not final."""
+    appends = peers.Gate(running.broker.log, "append")
+    producer = await peers.open_producer(running)
+    for number in range(5):
+        await producer.offer(number, str(number))
+    for number in range(5):
+        await producer.offer(number, str(number))
+        refused = await answered_at_once(producer)
+        assert isinstance(refused, frames.PublishRefused)
+        assert refused.code == "not_stored"
+    appends.opened.set()
+    for _ in range(5):
+        await producer.expect(frames.Published)
+    assert [(await outcome(producer, number, str(number)))[0] for number in range(5)] == [
+        "duplicate"
+    ] * 5
+
+
 async def test_a_partition_that_is_elsewhere_is_answered_with_its_broker(
     running, peers, start_broker
 ):
@@ -137,12 +163,12 @@ async def test_a_partition_that_is_elsewhere_is_answered_with_its_broker(
     assert (moved.broker, moved.url) == ("orders-1", other.url)
 
 
-# ---- the chain ----------------------------------------------------------------------------------
+# ---- the appender -------------------------------------------------------------------------------
 
 
 @pytest.mark.req("SOL-03")
 async def test_batches_of_many_producers_at_once_land_once_and_in_order(running, peers):
-    """Each producer's in its order, whatever calls the chain makes of them."""
+    """Each producer's in its order, whatever calls the appender makes of them."""
     await running.assign("m", [0])
     flow = await peers.open_flow(running, "m", credit=1000)
     producers = [await peers.open_producer(running, f"p{n}") for n in range(8)]
@@ -179,11 +205,11 @@ async def test_an_append_whose_answer_is_lost_is_stored_once(running, peers):
 async def test_an_append_in_doubt_on_a_full_redis_is_not_mixed_up(running, peers):
     """The next call must not get the answer of the one that nobody knows the outcome of."""
     log = running.broker.log
-    append, ack_handler = log.append, [StoreUnavailableError("lost"), full(), None]
+    append, outcomes = log.append, [StoreUnavailableError("lost"), full(), None]
 
     async def fail(*args, **kwargs):
         appended = await append(*args, **kwargs)
-        error = ack_handler.pop(0) if ack_handler else None
+        error = outcomes.pop(0) if outcomes else None
         if error is not None:
             raise error
         return appended
@@ -202,11 +228,11 @@ def full():
 
 async def test_an_append_on_a_full_redis_is_refused_and_may_come_again(running, peers):
     log = running.broker.log
-    append, ack_handler = log.append, [full()]
+    append, outcomes = log.append, [full()]
 
     async def fail_first(*args, **kwargs):
-        if ack_handler:
-            raise ack_handler.pop()
+        if outcomes:
+            raise outcomes.pop()
         return await append(*args, **kwargs)
 
     log.append = fail_first

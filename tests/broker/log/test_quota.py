@@ -2,30 +2,18 @@
 
 import pytest
 
-from partq.resources import parse_resources
 from partq.wire import frames
+from tests.broker.conftest import queue_and_group
 
 MIB = 1024 * 1024
 SEND = "/v1/queues/orders/messages"
-YAML = """
-apiVersion: partq.dev/v1alpha1
-kind: PartitionedQueue
-metadata: {name: orders}
-spec:
-  partitions: 4
-  limits: {maxMessageBytes: 131072, maxSpoolBytes: 1048576}
----
-apiVersion: partq.dev/v1alpha1
-kind: ConsumerGroup
-metadata: {name: workers}
-spec: {queue: orders}
-"""
+LIMITS = {"maxMessageBytes": 131_072, "maxSpoolBytes": MIB}
 
 
 @pytest.fixture
 def resources():
     """A queue of 1 MiB."""
-    return parse_resources(YAML)
+    return queue_and_group(limits=LIMITS)
 
 
 async def stored_bytes(running):
@@ -85,8 +73,26 @@ async def test_one_partition_may_use_all_of_it_and_then_all_are_refused(running,
         answer, _ = await producer.expect((frames.Published, frames.PublishRefused))
         return isinstance(answer, frames.Published)
 
-    await peers.eventually(has_room, "what was consumed makes room, and goes on where it was")
-    assert not running.broker.room.is_quota_used_up
+    await peers.eventually(has_room, "what was consumed makes room, and continues where it was")
+    assert not running.broker.quota.is_quota_used_up
+
+
+async def test_a_sum_that_came_late_grants_nothing(running):
+    """Another broker wrote a later one meanwhile, which everybody else goes by."""
+    quota, leases = running.broker.quota, running.broker.quota._leases
+    add_up = quota._add_up
+
+    async def overtaken(partitions):
+        size_bytes = await add_up(partitions)
+        number, _ = await leases.read_usage() or (0, 0)
+        await leases.write_usage(number + 1, MIB)
+        return size_bytes
+
+    quota._add_up = overtaken
+    await quota.refresh()
+    assert (await leases.read_usage())[1] == MIB
+    assert quota.take([1]).room_bytes == 0
+    assert quota.is_quota_used_up
 
 
 async def test_brokers_share_what_is_left(running, peers, start_broker):
@@ -96,8 +102,8 @@ async def test_brokers_share_what_is_left(running, peers, start_broker):
     await other.admin("/claim", {"partitions": ["1.2", "1.3"]})
     await peers.eventually(
         lambda: (
-            running.broker.id in other.broker.room.sharers
-            and other.broker.id in running.broker.room.sharers
+            running.broker.id in other.broker.quota.sharers
+            and other.broker.id in running.broker.quota.sharers
         ),
         "they know of each other",
     )

@@ -3,30 +3,16 @@
 import pytest
 
 from partq.broker.log import holders
-from partq.resources import parse_resources
+from partq.resources import group_document, queue_document, resources_of
 
 SEND = "/v1/queues/orders/messages"
-QUEUE = """
-apiVersion: partq.dev/v1alpha1
-kind: PartitionedQueue
-metadata: {name: orders}
-spec:
-  partitions: 4
-  limits: {maxMessageBytes: 131072, maxSpoolBytes: 1048576}
-"""
-GROUP = """
----
-apiVersion: partq.dev/v1alpha1
-kind: ConsumerGroup
-metadata: {name: NAME}
-spec: {queue: orders}
-"""
+LIMITS = {"maxMessageBytes": 131_072, "maxSpoolBytes": 2**20}
 
 
 @pytest.fixture(params=["workers slow", ""], ids=["with groups", "without"])
 def resources(request):
-    groups = (GROUP.replace("NAME", name) for name in request.param.split())
-    return parse_resources(QUEUE + "".join(groups))
+    groups = (group_document(name, "orders") for name in request.param.split())
+    return resources_of(queue_document("orders", partitions=4, limits=LIMITS), *groups)
 
 
 async def test_a_refusal_names_the_group_that_holds_the_oldest_messages(
@@ -66,7 +52,7 @@ async def test_a_refusal_names_the_group_that_holds_the_oldest_messages(
         assert "messageTTLSeconds" in message
     looks = []
     monkeypatch.setattr(holders, "KEPT_S", 3600.0)
-    running.broker.room._holders._until = float("-inf")
+    running.broker.quota._holders._until = float("-inf")
     monkeypatch.setattr(holders, "describe_holders", lambda found: looks.append(list(found)) or "")
     for _ in range(20):
         await is_refused()

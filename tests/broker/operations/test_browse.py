@@ -91,7 +91,7 @@ async def test_one_partition_by_its_offsets_or_from_a_time(reader):
 
 
 async def test_an_offset_beyond_the_end_counts_as_the_end(reader):
-    """So who goes on from `next` misses nothing that comes later."""
+    """So who continues from `next` misses nothing that comes later."""
     beyond = await reader.browse(partitions=["1.2"], offsets={"1.2": 1_000_000})
     assert (beyond["messages"], beyond["why"], beyond["next"]) == ([], "end", {"1.2": 3})
     page = (await reader.pages(partitions=["1.2"], offsets={"1.2": 1_000_000}))["1.2"]
@@ -135,7 +135,7 @@ async def test_any_broker_shows_what_is_served_and_names_what_is_not(
     limited = await other.browse()
     assert sorted(m["value"] for m in limited["messages"]) == sorted("abcefgijk")
     assert limited["unavailable"]["1.3"]["code"] == "unavailable"
-    assert limited["next"]["1.3"] == 0, "later it goes on there"
+    assert limited["next"]["1.3"] == 0, "later it continues there"
     assert (await other.pages(partitions=["1.3"]))["1.3"]["error"]["code"] == "unavailable"
     assert (await other.pin(p0=0))["1.0"]["offset"] == 0, "a pin is set where the owner is"
 
@@ -172,6 +172,26 @@ async def test_a_pin_keeps_what_every_group_has_done_with(running, reader, peers
 
     await peers.eventually(is_empty, "all is freed")
     assert (await reader.pin(400, name="x" * 64))["error"]["code"] == "bad_request"
+
+
+async def test_a_call_for_a_pin_that_arrives_late_changes_nothing(running, reader, peers):
+    """Its number is below that of the later one, whoever carries it out."""
+
+    async def call(method, number, **body):
+        body |= {"number": number}
+        _, answer = await running.call(method, f"{PINS}/reader", token=peers.CONSUME, json=body)
+        return answer["partitions"]
+
+    newer = {"offset": 2, "lasts_ms": 600_000, "number": 7}
+    assert (await call("PUT", 7, offsets={"1.0": 2}))["1.0"] == newer
+    assert (await call("PUT", 6, offsets={"1.0": 1}))["1.0"] == newer
+    assert (await call("DELETE", 6))["1.0"] == {"number": 7}
+    assert (await reader.pin(p0=1))["1.0"] == {"offset": 1, "lasts_ms": 600_000}, "has no number"
+    assert (await call("PUT", 6, offsets={"1.0": 0}))["1.0"] == {**newer, "offset": 1}
+    assert (await call("DELETE", 8))["1.0"] == {}
+    for number, offset in ((7, 0), (8, 2)):
+        pin = (await call("PUT", number, offsets={"1.0": 2}))["1.0"]
+        assert (pin["offset"], pin["number"]) == (offset, 8), number
 
 
 async def test_a_group_that_is_removed_frees_what_it_held(running, reader, peers):

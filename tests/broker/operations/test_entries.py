@@ -14,13 +14,6 @@ PATH = "/v1/queues/orders/partitions/{}/entries"
 
 
 @pytest.fixture
-async def producer(running, peers):
-    producer = await peers.open_producer(running)
-    yield producer
-    await producer.close()
-
-
-@pytest.fixture
 def read(running, peers):
     """Return what a broker shows; of a refusal its code and what it says."""
 
@@ -95,15 +88,7 @@ async def test_the_time_to_live_of_a_batch_comes_with_it(producer, read):
 
 
 async def test_what_is_trimmed_is_refused_and_says_what_is_not(running, scene, read, peers):
-    for value in "defg":
-        await scene.producer.publish(value)
-    await scene.source.take(4)
-    partition = peers.partition_id(0)
-
-    async def trimmed():
-        return (await running.broker.partitions.read(partition)).trimmed
-
-    first = await peers.eventually(trimmed, "something is trimmed")
+    first = await scene.trim()
     status, code, message = await read(0)
     assert (status, code) == (410, "data_loss")
     assert message.endswith(f"has the offset {first}; begin there")
@@ -202,7 +187,7 @@ async def test_a_hole_in_the_log_is_named_and_not_waited_for(running, producer, 
     assert firsts(await read()) == [0], "what is before it"
     status, code, message = await read(1)
     assert (status, code) == (410, "data_loss"), message
-    assert "1 is missing in the log, which goes on at 2; begin there" in message
+    assert "1 is missing in the log, which continues at 2; begin there" in message
     assert firsts(await read(2)) == [2]
     status, code, message = await read(3)
     assert (status, code) == (410, "data_loss"), message

@@ -4,10 +4,11 @@ import pytest
 
 from partq.broker.operations.gauges import render_metrics
 from partq.embedded.provision import provision
-from partq.resources import parse_resources
+from partq.resources import group_document, queue_document, resources_of
 from partq.store.keys import Keys
 from partq.store.records.layouts import Layouts
 from partq.wire import frames
+from tests.broker.conftest import LIMITS
 
 QUEUE = "/v1/queues/orders"
 
@@ -71,8 +72,8 @@ async def test_the_lag_is_one_number_everywhere_and_never_below_0(scene, monkeyp
 
     read_many = running.broker.partitions.read_many
 
-    async def read_before(partitions):
-        records = await read_many(partitions)
+    async def read_before(partitions, **options):
+        records = await read_many(partitions, **options)
         await scene.producer.publish("d")
         held, _ = await scene.source.deliver()
         assert await scene.source.ack(held, 4) == ""
@@ -197,13 +198,10 @@ async def test_a_group_that_is_made_later_is_served_without_a_restart(
     """Its cursors start where the spec says; calls for it need not wait for the next refresh."""
     producer = await peers.open_producer(running)
     await producer.publish("a")
-    text = """
-apiVersion: partq.dev/v1alpha1
-kind: ConsumerGroup
-metadata: {name: late}
-spec: {queue: orders, start: Earliest}
-"""
-    more = parse_resources(QUEUE_YAML + "---" + text)
+    more = resources_of(
+        queue_document("orders", partitions=4, limits=LIMITS),
+        group_document("late", "orders", start="Earliest"),
+    )
     await provision(store, more.queues[0], more, uid="0f3a9c1e")
     body = {"pauses": []}
     status, _ = await running.call("POST", "/admin/v1/queues/orders/groups/late/pause", json=body)
@@ -211,16 +209,6 @@ spec: {queue: orders, start: Earliest}
     _, state = await running.call("GET", "/admin/v1/queues/orders/state")
     late = state["partitions"]["1.0"]["groups"]["late"]
     assert (late["cursor"], late["lag"], late["state"]) == (0, 1, "Unassigned")
-
-
-QUEUE_YAML = """
-apiVersion: partq.dev/v1alpha1
-kind: PartitionedQueue
-metadata: {name: orders}
-spec:
-  partitions: 4
-  limits: {maxMessageBytes: 4096, maxUnackedPerFlow: 1000}
-"""
 
 
 @pytest.mark.req("SOL-U12")

@@ -8,7 +8,7 @@ from partq.client.audit_reader import AuditReader
 from partq.client.browser import Browser
 from partq.client.log_reader import Bounds, LogPosition, LogReader
 from partq.client.producer_state import producer_due
-from partq.core.model import BrokerId
+from partq.core.model import BrokerId, PartitionId
 from partq.errors import (
     BadRequestError,
     ConflictError,
@@ -25,13 +25,6 @@ from partq.errors import (
     UnknownPartitionError,
 )
 from partq.wire import batch
-
-
-@pytest.fixture
-async def producer(running, peers):
-    producer = await peers.open_producer(running)
-    yield producer
-    await producer.close()
 
 
 @pytest.fixture
@@ -322,6 +315,28 @@ async def test_what_is_pinned_stays(producer, reader, partition, peers):
     assert await reader.pin("lake", {partition: 1}) == {partition: 4}
 
 
+async def test_a_pin_that_was_removed_is_not_set_by_a_call_that_arrives_late(
+    running, reader, partition, peers
+):
+    """A reader whose numbers are lower goes above the number that it is told, and continues."""
+    await reader.pin("lake", {partition: 0})
+    await reader.unpin("lake")
+    path, name = "/v1/queues/orders/pins/lake", str(partition)
+
+    async def call(method, number):
+        body = {"offsets": {name: 0}, "number": number}
+        _, answer = await running.call(method, path, token=peers.CONSUME, json=body)
+        return answer["partitions"][name].get("number")
+
+    drawn = await call("PUT", 0)
+    removed = await call("PUT", drawn - 10**6)
+    assert drawn - 10**6 < removed < drawn, "refused"
+    await call("DELETE", drawn + 50_000)  # of a reader that is far ahead of this one
+    assert await call("PUT", drawn + 1) == drawn + 50_000
+    assert await reader.pin("lake", {partition: 0}) == {partition: 0}
+    assert await call("PUT", drawn + 50_000) == drawn + 50_001, "its last one"
+
+
 async def test_too_many_pins_are_refused_at_once(open_reader, partition):
     reader = await open_reader(timeout_s=3600.0)
     for number in range(16):
@@ -346,6 +361,9 @@ async def test_a_stop_of_another_history_is_noticed(running, producer, reader, p
         await read(reader, partition, 0, 3)
     with pytest.raises(RolledBackError, match="the log ends at 2, below 3"):
         await read(reader, partition, 3)
+
+
+HERE = PartitionId(1, 0)
 
 
 async def all_of(found):
@@ -381,6 +399,29 @@ async def test_so_are_those_of_a_browser(running, peers, arguments, words):
     async with Browser(running.url, queue="orders", token=peers.CONSUME) as browser:
         with pytest.raises(SettingsError, match=words):
             await all_of(browser.messages(**arguments))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda r: r.bounds("1.0"), "partitions: got str, expected PartitionIds"),
+        (lambda r: r.bounds([5]), "partitions: got int, expected a PartitionId"),
+        (lambda r: all_of(r.groups("1.0", 0)), "partitions: got str, expected a PartitionId"),
+        (lambda r: all_of(r.groups(HERE, "0")), "start: got str, expected a whole number"),
+        (lambda r: all_of(r.groups(HERE, True)), "start: got bool, expected a whole number"),
+        (lambda r: all_of(r.groups(HERE, -1)), "start: got -1, expected 0 to"),
+        (lambda r: all_of(r.groups(HERE, 0, 1.5)), "stop: got 1.5, expected a whole number"),
+        (lambda r: all_of(r.groups(HERE, 0, previous=b"")), "previous: got bytes, expected text"),
+        (lambda r: r.trim([HERE]), "cursors: got list, expected a mapping by PartitionId"),
+        (lambda r: r.trim({"1.0": 0}), "cursors: got str, expected a PartitionId"),
+        (lambda r: r.trim({HERE: "0"}), "cursors: got str, expected a whole number"),
+        (lambda r: r.trim({HERE: -1}), "cursors: got -1, expected 0 to"),
+    ],
+)
+async def test_so_are_those_of_a_reader_of_the_audit_record(running, peers, call, words):
+    async with AuditReader(running.url, queue="orders", token=peers.ADMIN) as reader:
+        with pytest.raises(SettingsError, match=words):
+            await call(reader)
 
 
 async def test_a_pin_takes_the_positions_that_the_reader_returns(producer, reader, partition):

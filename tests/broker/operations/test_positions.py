@@ -11,13 +11,6 @@ CURSORS = "/v1/queues/orders/groups/workers/cursors"
 
 
 @pytest.fixture
-async def producer(running, peers):
-    producer = await peers.open_producer(running)
-    yield producer
-    await producer.close()
-
-
-@pytest.fixture
 def find(running, peers):
     async def find(status=200, *, at=running, token=peers.CONSUME, **body):
         got, answer = await at.call("POST", POSITIONS, json=body, token=token)
@@ -126,9 +119,24 @@ async def test_positions_that_make_no_sense_are_refused(find, peers):
         answer = await find(400, **body)
         assert answer["error"]["code"].startswith("bad_"), case
     assert (await find(404, offsets={"1.9": 0}))["error"]["code"] == "unknown_partition"
-    unknown = await find(group="nobody", partitions=["1.0"])
-    assert unknown["1.0"]["error"]["code"] == "unknown_group"
     await find(403, to="latest", token=peers.PRODUCE)
+
+
+async def test_the_cursors_of_a_group_that_is_not_there(find, start_broker, peers):
+    """Whoever owns the partition, the answer names the groups, but to who may know of all alone."""
+    other = await start_broker("orders-1")
+    partitions = other.broker.config.layout.partitions()
+    await peers.eventually(
+        lambda: all(map(other.broker.claims.owner_url, partitions)), "it knows who owns what"
+    )
+    for token, told in ((peers.ADMIN, "has workers"), (peers.CONSUME, "does not have it")):
+        rows = await find(group="nobody", token=token)
+        rows |= {f"by way of {other}": each for each in
+                 (await find(at=other, group="nobody", token=token)).values()}  # fmt: skip
+        assert {(row["error"]["code"], row["error"]["message"]) for row in rows.values()} == {(
+            "unknown_group",
+            f"group nobody: queue orders {told}; create a ConsumerGroup of this name",
+        )}  # fmt: skip
 
 
 async def test_a_broker_that_lost_the_partition_says_nothing_of_it(
@@ -165,12 +173,12 @@ async def test_a_cursor_goes_forward_and_a_repeat_changes_nothing(
 async def test_a_cursor_that_is_moved_passes_what_the_log_misses(running, producer, advance, peers):
     """What is missing lay below, or is missed again."""
     await producer.publish("a", "b", "c")
-    subscription = running.broker.owned[peers.partition_id(0)].groups["workers"]
-    subscription.missing = "message 1 is not in the log"
+    consumed = running.broker.owned[peers.partition_id(0)].groups["workers"]
+    consumed.missing = "message 1 is not in the log"
     assert await advance(0) == (0, False)
-    assert subscription.missing, "nothing was passed"
+    assert consumed.missing, "nothing was passed"
     assert await advance(2) == (2, True)
-    assert subscription.missing == ""
+    assert consumed.missing == ""
     await running.assign("m", [0])
     flow = await peers.open_flow(running, "m")
     assert (await flow.deliver())[1] == ["c"]
@@ -275,13 +283,13 @@ async def test_what_was_to_become_a_dead_letter_is_none(scene, advance, record, 
     await scene.source.close()
     running = scene.running
     await peers.eventually(lambda: not list(running.broker.flow_registry.flows), "the flow is gone")
-    subscription = running.broker.owned[peers.partition_id(0)].groups["workers"]
+    consumed = running.broker.owned[peers.partition_id(0)].groups["workers"]
     gate = peers.Gate(running.broker.dead_letters, "_step")
-    running.broker.dead_letters.doom(subscription, [0], 1)
+    running.broker.dead_letters.schedule(consumed, [0], 1)
     await gate.reached.wait()
     assert await advance(2) == (2, True)
     gate.opened.set()
-    await peers.eventually(lambda: not subscription.outbox.doomed, "it is let go of")
+    await peers.eventually(lambda: not consumed.outbox.scheduled, "it is let go of")
     assert (await record()).outbox == []
     flow = await peers.open_flow(running, "m", "later")
     assert (await flow.deliver())[1] == ["c"]

@@ -6,23 +6,17 @@ import pytest
 
 from partq.coordinator.record_sync import RecordSync
 from partq.errors import StoreUnavailableError
-from partq.resources import parse_resources
-from tests.broker.conftest import YAML
+from partq.resources import group_document
+from tests.broker.conftest import queue_and_group
 
 REMOVE = "/v1/queues/orders/groups/slow/remove"
 SEND = "/v1/queues/orders/messages"
 DROP = "/v1/queues/orders/dead-letters/drop"
-SLOW = """---
-apiVersion: partq.dev/v1alpha1
-kind: ConsumerGroup
-metadata: {name: slow}
-spec: {queue: orders}
-"""
 
 
 @pytest.fixture
 def resources():
-    return parse_resources(YAML + SLOW)
+    return queue_and_group(group_document("slow", "orders"))
 
 
 @pytest.fixture
@@ -42,10 +36,10 @@ def coordinate(running):
     async def coordinate():
         broker = running.broker
         config = await broker.layouts.read_config()
-        upkeep = RecordSync(broker.partitions, broker.layouts)
+        record_sync = RecordSync(broker.partitions, broker.layouts)
         starts = dict.fromkeys(config.groups, "Earliest")
         partitions = broker.config.layout.partitions()
-        await upkeep.sync(partitions, starts, config.resource_generation)
+        await record_sync.sync(partitions, starts, config.resource_generation)
 
     return coordinate
 
@@ -107,7 +101,7 @@ async def test_another_broker_finishes_what_one_has_begun(
     assert "slow" in (await layouts.read_config()).groups
     assert await layouts.read_group_config("slow") is None
     status, shown = await running.call("GET", "/v1/queues/orders/status")
-    assert (status, sorted(shown["groups"])) == (200, ["slow", "workers"]), "the queue goes on"
+    assert (status, sorted(shown["groups"])) == (200, ["slow", "workers"]), "the queue continues"
     assert (await remove(is_dry_run=True))["is_removed"] is False
     assert (await remove())["is_removed"]
     await coordinate()

@@ -10,7 +10,6 @@ from partq.core.dead_letters import DeadLetter, DeadLetterReason, Origin, header
 from partq.core.hashing import slot_of
 from partq.core.model import SLOT_COUNT, Offset
 from partq.errors import StoreUnavailableError
-from partq.resources import parse_resources
 from partq.store.keys import Keys
 from partq.store.records.log import Log
 from partq.testing import eventually
@@ -22,14 +21,14 @@ from tests.broker.dead_letters.test_dead_letters import (
     TARGET_UID,
     P,
     bury,
+    consumed,
     run,
-    subscription,
 )
 from tests.broker.delivery import test_undecodable
 from tests.broker.delivery.test_undecodable import GARBAGE, consume, letters, publish, told
 
 start_target, target = test_dead_letters.start_target, test_dead_letters.target
-stored = test_undecodable.stored
+resources, stored = test_undecodable.resources, test_undecodable.stored
 KEY = next(key for key in map(str, range(100)) if slot_of(key) < SLOT_COUNT // 2)
 """Of the first of two partitions."""
 BROKEN = b"\xc1 the bytes of a batch"
@@ -38,11 +37,6 @@ BATCH, REFERENCE, LEFT_OUT = (
     (b"", {"undecodable": "1", "batch": "1.9.0"}),
     (b"", {"undecodable": "2", "omitted": "70000"}),
 )
-
-
-@pytest.fixture
-def resources():
-    return parse_resources(test_undecodable.YAML)
 
 
 @pytest.fixture
@@ -100,13 +94,13 @@ async def test_undecodable_messages_stay_dead_letters(running, target, stored):
     await publish(running, "next", producer="q")
     await consume(running, "next")
     before = [(message.value, told(message)) for message in await letters(stored, 2)]
-    await eventually(lambda: not subscription(running).outbox.has_work, "all is sent")
+    await eventually(lambda: not consumed(running).outbox.has_work, "all is sent")
     answer, said = await replayed(target, status=1)
     assert (answer["replayed"], answer["repeated"], answer["skipped"]) == (0, 0, 2)
     assert (await running.broker.partitions.read(P)).next == 3, "nothing came back"
     assert [(message.value, told(message)) for message in await stored()] == before
     assert "2 dead letters are skipped" in said
-    assert "do not decode" in said
+    assert "does not decode" in said
     assert f"partq dead-letters drop --queue {TARGET}" in said
     plain = await run(target, "replay", "--yes")
     assert plain.exit_code == 1
@@ -234,11 +228,11 @@ async def test_what_is_no_dead_letter_is_not_dropped_by_a_wrong_name(running, ta
     for arguments in (("--yes",), ("--dry-run",)):
         refused = await run(target, "drop", *arguments)
         assert (refused.exit_code, refused.stdout[:14]) == (1, "0 dead letters"), refused.output
-        assert f"of queue {TARGET}: message 0 is no dead letter" in refused.stderr
+        assert f"of queue {TARGET}: message 0 is not a dead letter" in refused.stderr
         assert "--partition 1.0 --before 2" in refused.stderr
     assert [message.value for message in await kept()] == [b"mine", b"mine, too"]
     listed = await run(target, "list")
-    assert "2 of them are no dead letters" in listed.stderr
+    assert "2 of them are not dead letters" in listed.stderr
     forced = await run(target, "drop", "--yes", "--partition", "1.0", "--before", "2")
     assert (forced.exit_code, await kept()) == (0, [])
 

@@ -62,18 +62,18 @@ async def test_forward_skips_and_the_log_is_freed(running, scene, reset, peers):
     assert (await flow.deliver())[1] == ["c"]
     # The whole batch is still there: it holds a message that is not acknowledged.
     assert (await reset(to="earliest", partitions=["1.0"], is_dry_run=True))["1.0"]["first"] == 0
+    skipped = await reset(to="latest", partitions=["1.0"], is_forced=True)
+    assert skipped["1.0"]["to"] == 3
+
+    async def first():
+        shown = await reset(to="earliest", partitions=["1.0"], is_dry_run=True)
+        return shown["1.0"]["first"] == 3
+
+    await peers.eventually(first, "the batch is freed")
 
 
 async def test_what_is_trimmed_is_said(running, scene, reset, peers):
-    for value in "defg":
-        await scene.producer.publish(value)
-    await scene.source.take(4)
-    partition = peers.partition_id(0)
-
-    async def trimmed():
-        return (await running.broker.partitions.read(partition)).trimmed
-
-    first = await peers.eventually(trimmed, "something is trimmed")
+    first = await scene.trim()
     for body in ({"to": "earliest"}, {"offset": 0}, {"at_ms": 0}):
         shown = (await reset(**body, partitions=["1.0"], is_dry_run=True))["1.0"]
         assert shown["to"] == shown["first"] >= first
@@ -140,7 +140,7 @@ async def test_a_late_repeat_moves_nothing_back(running, scene, reset, peers):
     record = await running.broker.partitions.read_cursor(peers.partition_id(0), "workers")
     assert record.cursor == 3, "what is acknowledged stays so"
     await scene.producer.publish("d")
-    assert (await scene.source.deliver())[1] == ["d"], "and the member goes on under its epoch"
+    assert (await scene.source.deliver())[1] == ["d"], "and the member continues under its epoch"
 
 
 async def test_who_names_no_epoch_moves_it_as_before(running, scene, reset):
@@ -151,32 +151,32 @@ async def test_who_names_no_epoch_moves_it_as_before(running, scene, reset):
 
 
 @pytest.fixture
-def subscription(running, peers):
+def consumed(running, peers):
     """Return what the broker knows of the group in partition 1.0."""
     return lambda: running.broker.owned[peers.partition_id(0)].groups["workers"]
 
 
-async def test_it_ends_a_pause_and_its_handoff(scene, reset, subscription):
+async def test_it_ends_a_pause_and_its_handoff(scene, reset, consumed):
     handoff = await scene.paused()
     await reset(to="earliest", partitions=["1.0"], is_forced=True)
-    assert subscription().pause is None
-    assert subscription().closed_attempt == handoff.token["attempt"]
+    assert consumed().pause is None
+    assert consumed().closed_attempt == handoff.token["attempt"]
     assert (await scene.source.deliver())[1] == ["a", "b", "c"]
-    again = await handoff.pause(epoch=subscription().epoch)
+    again = await handoff.pause(epoch=consumed().epoch)
     assert again["code"] == "attempt_refused", "a late call of the handoff pauses nothing"
 
 
-async def test_it_forgets_what_could_not_be_delivered(scene, reset, subscription):
+async def test_it_forgets_what_could_not_be_delivered(scene, reset, consumed):
     """What the log misses, and what does not decode, is found again if it still lies ahead."""
-    subscription().missing = "message 3 is not in the log"
-    subscription().outbox.aside[1] = None
+    consumed().missing = "message 3 is not in the log"
+    consumed().outbox.aside[1] = None
     await reset(to="earliest", partitions=["1.0"], is_forced=True)
-    assert (subscription().missing, subscription().outbox.aside) == ("", {})
+    assert (consumed().missing, consumed().outbox.aside) == ("", {})
     assert (await scene.source.deliver())[1] == ["a", "b", "c"]
 
 
 async def test_the_stored_book_says_that_dead_letters_are_done_with(
-    running, scene, reset, subscription, store, peers
+    running, scene, reset, consumed, store, peers
 ):
     """Each waits in the outbox, and is not delivered a second time."""
     partition = peers.partition_id(0)
@@ -184,7 +184,7 @@ async def test_the_stored_book_says_that_dead_letters_are_done_with(
     keys = [running.broker.keys.cursor(partition, "workers")]
     await store.run("write_fields", keys, [2, *fields])
     await reset(to="earliest", partitions=["1.0"], is_forced=True)
-    await running.broker.cursor_writer.settle(subscription())
+    await running.broker.cursor_writer.settle(consumed())
     record = await running.broker.partitions.read_cursor(partition, "workers")
     assert (record.cursor, record.acked) == (0, [(1, 2)])
     assert [letter.offset for letter in record.outbox] == [1]

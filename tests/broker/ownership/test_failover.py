@@ -7,6 +7,7 @@ import pytest
 
 from partq.core.model import Cause
 from partq.errors import FencedError
+from partq.testing import eventually
 from partq.testing.redis_server import RedisServer
 from partq.wire import frames
 
@@ -15,7 +16,7 @@ async def kill(running):
     """End a broker as kill -9 would: nothing is given back, nothing is said."""
     await running.store.close()
     broker = running.broker
-    tasks = [*broker._tasks, *(owned.chain._task for owned in broker.owned.values())]
+    tasks = [*broker._tasks, *(owned.appender._task for owned in broker.owned.values())]
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -106,7 +107,7 @@ async def test_a_frozen_broker_delivers_nothing_and_is_fenced(scene, peers, star
 async def test_a_claim_that_was_on_its_way_does_not_overtake_an_owner_that_is_back(
     scene, peers, start_broker
 ):
-    """The lease was over and the claim decided on; then the owner goes on, and the claim comes."""
+    """The lease was over, the claim decided on; then the owner continues, and the claim comes."""
     other = (await start_broker("orders-1")).broker
     owner = scene.running.broker
     partition = peers.partition_id(0)
@@ -301,11 +302,11 @@ async def publish_stubbornly(producer, first, count):
     """Publish numbered messages one by one, each until it is stored; return the last offset."""
     offset = -1
     for number in range(count):
-        while True:
+
+        async def published(number=number):
             await producer.offer(first + number, str(number))
             answer, _ = await producer.find((frames.Published, frames.PublishRefused, frames.Moved))
-            if isinstance(answer, frames.Published):
-                offset = answer.offset
-                break
-            await asyncio.sleep(0.01)
+            return answer if isinstance(answer, frames.Published) else None
+
+        offset = (await eventually(published, f"message {number} is stored")).offset
     return offset

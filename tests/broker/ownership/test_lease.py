@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
+from partq.broker.api.pings import Pings
 from partq.broker.ownership.lease import STUCK_LENGTHS, LeaseKeeper
-from partq.broker.server.pings import Pings
 from partq.errors import StoreUnavailableError
 from partq.testing import eventually
 
@@ -100,7 +100,7 @@ async def test_connections_are_given_up_once_for_each_three_lengths_without_a_re
     for _ in range(2):
         now += STUCK_LENGTHS * TTL_S
         wanted = tries + 4
-        await eventually(lambda wanted=wanted: tries >= wanted, "it goes on trying")
+        await eventually(lambda wanted=wanted: tries >= wanted, "it continues trying")
     assert stuck == [STUCK_LENGTHS * TTL_S, 2 * STUCK_LENGTHS * TTL_S]
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

@@ -352,17 +352,17 @@ async def test_deliveries_wait_while_redis_has_no_room_for_their_record(scene, p
     running = scene.running
     info = await running.broker.store.info()
     full = dataclasses.replace(info, maxmemory_bytes=100, used_memory_bytes=95)
-    gate = peers.Gate(running.broker.room, "refresh")
+    gate = peers.Gate(running.broker.quota, "refresh")
     await asyncio.wait_for(gate.reached.wait(), 10)
     await scene.producer.publish("d")
     await scene.source.deliver()
-    running.broker.room.info = full
+    running.broker.quota.info = full
     assert await scene.source.ack(scene.held, 1) == ""
     await switch(running, is_on=True)
     owned = running.broker.owned[P0]
     assert owned.audit.is_held
     assert not owned.groups["workers"].is_open
-    running.broker.room.info = info
+    running.broker.quota.info = info
     assert owned.groups["workers"].is_open
     gate.opened.set()
 
@@ -371,7 +371,7 @@ async def test_how_much_waits_for_an_archive_is_shown(scene, reader, peers, monk
     """In the status, as metrics, and in the log when it is much."""
     running = scene.running
     extent = (await reader.bounds())[P0]
-    watch = running.broker.audit_watch
+    watch = running.broker.audit_backlog
     await watch.measure()
     labels = '{namespace="default",partition="1.0",queue="orders"}'
     metrics = running.broker.metrics.render().decode()

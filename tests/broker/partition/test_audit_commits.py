@@ -4,11 +4,12 @@ import asyncio
 
 import pytest
 
+from partq.broker.delivery import unrecorded_deliveries
 from partq.testing.frame_peers import values_of
 from partq.wire import frames
+from tests.broker.api.routes.test_pull import Member
 from tests.broker.conftest import Handoff
 from tests.broker.partition.test_audit import P0, of_kind, resources, told
-from tests.broker.routes.test_pull import Member
 
 __all__ = ["resources"]
 
@@ -25,13 +26,13 @@ async def gate(scene, peers):
 
 async def begin_forced_commit(scene, peers):
     """Commit after a drain that was over at once; return the call, which waits for the record."""
-    subscription = scene.running.broker.flow_registry.find("workers", "m")
-    (subscription,) = subscription.subscriptions
+    flow = scene.running.broker.flow_registry.find("workers", "m")
+    (consumed,) = flow.partitions
     handoff = await Handoff.begin(scene.running)
     pause = asyncio.create_task(handoff.pause(drain_ms=0))
-    await peers.eventually(lambda: subscription.pause is not None, "paused")
+    await peers.eventually(lambda: consumed.pause is not None, "paused")
     commit = asyncio.create_task(handoff.commit(cause="drain_timeout"))
-    await peers.eventually(lambda: subscription.is_committing, "the commit waits")
+    await peers.eventually(lambda: consumed.is_committing, "the commit waits")
     return pause, commit
 
 
@@ -51,6 +52,21 @@ async def test_a_forced_commit_does_not_count_what_its_member_never_got(scene, p
     assert stored.redeliveries == {}
     (commit,) = [r for r in of_kind(await told(scene.running), "commit") if r.target == "n"]
     assert commit.cause == "drain_timeout"
+
+
+async def test_a_member_has_the_credit_of_what_it_never_got(scene, peers, gate, monkeypatch):
+    """Else the room of each such message is gone for as long as its flow lasts."""
+    flow = scene.running.broker.flow_registry.find("workers", "m")
+    credit = flow.credit
+    messages, out_bytes = credit.messages, credit.out_bytes
+    pause, commit = await begin_forced_commit(scene, peers)
+    gate.opened.set()
+    assert (await commit)["was_forced"]
+    await pause
+    assert credit.messages == messages + 1
+    assert 0 < credit.out_bytes < out_bytes
+    monkeypatch.setattr(unrecorded_deliveries, "MAX_UNRECORDED_BYTES", 1)
+    assert not flow.unrecorded.is_full, "no byte of it is counted any more"
 
 
 async def test_a_forced_commit_counts_what_its_member_has_got(scene, peers):
@@ -83,12 +99,12 @@ async def test_a_forced_commit_does_not_count_what_a_pull_was_not_answered_with(
     running, peers, pulling
 ):
     _, pull, gate = pulling
-    (subscription,) = running.broker.flow_registry.find("workers", "m").subscriptions
+    (consumed,) = running.broker.flow_registry.find("workers", "m").partitions
     handoff = await Handoff.begin(running)
     pause = asyncio.create_task(handoff.pause(drain_ms=0))
-    await peers.eventually(lambda: subscription.pause is not None, "paused")
+    await peers.eventually(lambda: consumed.pause is not None, "paused")
     commit = asyncio.create_task(handoff.commit(cause="drain_timeout"))
-    await peers.eventually(lambda: subscription.is_committing, "the commit waits")
+    await peers.eventually(lambda: consumed.is_committing, "the commit waits")
     gate.opened.set()
     assert (await commit)["was_forced"]
     await pause

@@ -1,15 +1,17 @@
 """Partitions that are lost while the audit record of their deliveries is written."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
 from partq.core.model import PartitionId
+from partq.errors import ConflictError, StoreUnavailableError
 from partq.store.records.audit import Audits
 from partq.testing.frame_peers import values_of
 from partq.wire import audit, frames
-from tests.broker.partition.test_audit import of_kind, resources
-from tests.broker.routes.test_pull import Member
+from tests.broker.api.routes.test_pull import Member
+from tests.broker.partition.test_audit import of_kind, resources, switch
 
 __all__ = ["resources"]
 
@@ -77,7 +79,7 @@ async def test_a_pull_that_loses_all_its_partitions_is_answered_without_messages
 async def test_a_flow_gets_back_the_room_of_a_partition_that_is_lost_before_its_record(
     running, producer, peers
 ):
-    """It is sent nothing of that partition, and goes on with the others."""
+    """It is sent nothing of that partition, and continues with the others."""
     gate = peers.Gate(running.broker.audits, "write")
     flow = await peers.open_flow(running, "m", credit=2)
     await asyncio.wait_for(gate.reached.wait(), 10)
@@ -98,21 +100,31 @@ async def test_a_flow_gets_back_the_room_of_a_partition_that_is_lost_before_its_
     assert await delivered(running, 1) == [(0, 1), (1, 2)]
 
 
-async def test_a_late_call_that_ends_the_record_is_made_good(running, peers, producer):
-    """It was decided before the record was wanted again, and its answer was never awaited."""
-    partition = PartitionId(1, 0)
-    audits, held = running.broker.audits, running.broker.owned[partition]
+@pytest.mark.parametrize("was_on", [True, False])
+async def test_a_switch_of_the_record_that_was_given_up_changes_nothing_when_it_arrives(
+    running, peers, producer, monkeypatch, was_on
+):
+    """It was decided before the spec was changed again, and its answer was never awaited."""
+    audits, given_up = running.broker.audits, []
+    if was_on:
+        await switch(running, is_on=False)
+    call = audits.switch
+
+    async def unanswered(*place, **options):
+        given_up.append((place, options))
+        raise StoreUnavailableError("no answer")
+
+    monkeypatch.setattr(audits, "switch", unanswered)
+    with suppress(StoreUnavailableError):
+        await switch(running, is_on=was_on)
+    monkeypatch.setattr(audits, "switch", call)
+    await switch(running, is_on=not was_on)
+    for place, options in given_up:
+        with pytest.raises(ConflictError, match="switched again"):
+            await call(*place, **options)
     flow = await peers.open_flow(running)
-    await audits.switch(
-        partition, running.broker.id, broker_epoch=held.broker_epoch, is_on=False
-    )  # fmt: skip
-    found = 0
-
-    async def is_told():
-        nonlocal found
-        await producer.publish("more", partition=0)
-        found += 1
-        return (found, found + 1) in await delivered(running, 0)
-
-    await peers.eventually(is_told, "deliveries are on record again")
+    await producer.publish("more", partition=0)
+    frame, _ = await flow.deliver()
+    assert given_up
+    assert ((0, frame.stop) in await delivered(running, 0)) is (not was_on)
     await flow.close()

@@ -17,7 +17,7 @@ HEAD = "partition 1.0, group g: its record spoke of messages that the log does n
         (3, 7, (), "its cursor was moved from 3 to 7", 4),
         (9, 7, (), "its cursor was moved from 9 to 7", 0),
         (7, 7, (2, 4), "2 dead letters are dropped", 2),
-        (3, 7, (2,), "its cursor was moved from 3 to 7, 1 dead letters are dropped", 5),
+        (3, 7, (2,), "its cursor was moved from 3 to 7, 1 dead letter is dropped", 5),
         (7, 7, (), "acknowledgements or redelivery counts of them are dropped", 0),
     ],
 )

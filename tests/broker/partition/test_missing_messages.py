@@ -6,7 +6,7 @@ import pytest
 
 from partq.broker.operations.gauges import render_metrics
 from partq.cli.queues import explain
-from partq.coordinator.picture import read_picture
+from partq.coordinator.group_snapshot import read_snapshot
 from partq.core.group.explain import PartitionWait, WaitsFor
 from partq.embedded.provision import provision
 from partq.testing import eventually
@@ -14,7 +14,7 @@ from partq.wire import audit
 from partq.wire.calls.replies import convert
 from partq.wire.calls.state import Picture
 from tests.broker.conftest import UID, Gate, open_flow, open_producer, partition_id
-from tests.broker.dead_letters.test_dead_letters import stop_at, subscription
+from tests.broker.dead_letters.test_dead_letters import consumed, stop_at
 from tests.broker.queue_ttl import set_ttl
 
 __all__ = ["set_ttl"]
@@ -95,23 +95,23 @@ async def test_a_cursor_below_the_log_interrupts_nobody(running, trimmed, spoil,
 async def test_a_dead_letter_below_the_log_interrupts_nobody(running, trimmed, spoil, caplog):
     await spoil(outbox="11:2:1:3", outbox_lowest=2)
     owned = await claim_again(running)
-    subscription = owned.groups["workers"]
-    assert subscription.outbox.letters == []
-    await eventually(lambda: subscription.flow is not None, "bound again")
+    consumed = owned.groups["workers"]
+    assert consumed.outbox.letters == []
+    await eventually(lambda: consumed.flow is not None, "bound again")
     await trimmed.producer.publish("x")
     while (await trimmed.source.deliver())[1] != ["x"]:
         pass
     assert running.broker.owned[P] is owned, "claimed once"
-    assert "1 dead letters are dropped" in caplog.text
-    assert (await explained(running)).endswith("; 1 dead letters are dropped")
+    assert "1 dead letter is dropped" in caplog.text
+    assert (await explained(running)).endswith("; 1 dead letter is dropped")
 
 
 async def explained(running):
     """Return what `partq explain` says of records that were mended."""
     _, body = await running.call("GET", "/v1/queues/orders/groups/workers/picture")
-    picture = read_picture("workers", convert(body, Picture))
-    (line,) = [each for each in explain.lines(P, picture, NOTHING) if "claimed it" in each]
-    assert explain.to_json(P, "workers", picture, NOTHING)["mended"] in line
+    snapshot = read_snapshot("workers", convert(body, Picture))
+    (line,) = [each for each in explain.lines(P, snapshot, NOTHING) if "claimed it" in each]
+    assert explain.to_json(P, "workers", snapshot, NOTHING)["mended"] in line
     return line
 
 
@@ -142,7 +142,7 @@ async def test_a_hole_in_the_log_stops_its_group_alone_until_it_is_reset(
     running, scene, store, caplog
 ):
     owned, flow = await stopped(running, scene, store)
-    text = "message 0 is not in the log, which goes on at 3"
+    text = "message 0 is not in the log, which continues at 3"
     state = await running.state()
     assert text in state["blocked"]
     assert state["missing"] == state["blocked"]
@@ -167,8 +167,8 @@ async def test_a_hole_in_the_log_stops_its_group_alone_until_it_is_reset(
 async def test_a_cursor_that_is_moved_beyond_a_hole_lets_the_group_go_on(running, scene, store):
     owned, flow = await stopped(running, scene, store)
     await flow.close()
-    subscription = owned.groups["workers"]
-    await eventually(lambda: subscription.flow is None, "unbound")
+    consumed = owned.groups["workers"]
+    await eventually(lambda: consumed.flow is None, "unbound")
     path = "/v1/queues/orders/groups/workers/cursors"
     body = {"positions": {"1.0": {"offset": 3, "append_broker_epoch": 0}}}
     await running.call("POST", path, json=body)
@@ -248,7 +248,7 @@ async def test_a_dead_letter_in_a_hole_stops_nobody_wherever_its_broker_dies(
     assert await flow.take(1) == ["x"]
 
     def is_dropped():  # between two claims nobody owns it
-        return P in second.broker.owned and not subscription(second).outbox.letters
+        return P in second.broker.owned and not consumed(second).outbox.letters
 
     await eventually(is_dropped, "the second has dropped it")
     assert (await second.state())["blocked"] == ""
@@ -260,9 +260,9 @@ async def test_a_broker_that_lost_the_partition_takes_no_dead_letter_out(running
     storing = asyncio.Event()
     store = running.broker.cursor_writer.store
 
-    def store_and_tell(subscription):
+    def store_and_tell(consumed):
         storing.set()
-        return store(subscription)
+        return store(consumed)
 
     running.broker.cursor_writer.store = store_and_tell
     removed = stop_at(running.broker.dead_letters._outboxes, "remove", is_done=True)

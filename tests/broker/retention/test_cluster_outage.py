@@ -1,86 +1,34 @@
-"""While one master of a Redis Cluster is dead or silent, all on the others goes on in full."""
+"""While one master of a Redis Cluster is dead or silent, all on the others continues in full."""
 
 import asyncio
-import os
-import signal
+from itertools import count
 
 import pytest
 
-from partq.resources import parse_resources
+from partq.broker.retention.trimmer import Trimmer
 from partq.testing import eventually
-from partq.testing.redis_cluster import RedisCluster, command
 from partq.wire import frames
 from tests.broker import conftest
-from tests.broker.conftest import open_flow, open_producer
+from tests.broker.cluster_outage import outage, redis_server
+from tests.broker.conftest import open_flow, open_producer, queue_and_group
 from tests.broker.queue_ttl import set_ttl
 
-__all__ = ["set_ttl"]
+__all__ = ["outage", "redis_server", "set_ttl"]
 
 QUOTA_BYTES = 1024 * 1024
 VALUE_BYTES = 100_000
-YAML = f"""
-apiVersion: partq.dev/v1alpha1
-kind: PartitionedQueue
-metadata: {{name: orders}}
-spec: {{partitions: 24, limits: {{maxMessageBytes: 131072, maxSpoolBytes: {QUOTA_BYTES}}}}}
----
-apiVersion: partq.dev/v1alpha1
-kind: ConsumerGroup
-metadata: {{name: workers}}
-spec: {{queue: orders}}
-"""
-
-
-@pytest.fixture
-def redis_server(tmp_path_factory):
-    """Masters without replicas, each of which serves its keys whatever becomes of the others."""
-    cluster = RedisCluster(has_replicas=False)
-    with cluster:
-        cluster.start(tmp_path_factory.mktemp("redis"))
-        for master in cluster.masters:
-            command(master.port, "CONFIG", "SET", "cluster-require-full-coverage", "no")
-        yield cluster
+LIMITS = {"maxMessageBytes": 131_072, "maxSpoolBytes": QUOTA_BYTES}
 
 
 @pytest.fixture
 def resources():
-    return parse_resources(YAML)
+    return queue_and_group(partitions=24, limits=LIMITS)
 
 
 @pytest.fixture(autouse=True)
 def layout(running, monkeypatch):
     """Producers know how many partitions there are."""
     monkeypatch.setattr(conftest, "LAYOUT", running.broker.config.layout)
-
-
-@pytest.fixture
-def outage(running, redis_server, request):
-    """Kill or stop the master that has nothing but partitions, and return those."""
-    store, keys = running.broker.store, running.broker.keys
-    needed = {store.server_of(key) for key in (keys.config(), keys.group_config("workers"))}
-    (victim,) = [
-        master
-        for master in redis_server.masters
-        if not any(name.endswith(f":{master.port}") for name in needed)
-    ]
-    lost = {
-        partition
-        for partition in running.broker.owned
-        if store.server_of(keys.meta(partition)).endswith(f":{victim.port}")
-    }
-    assert 0 < len(lost) < len(running.broker.owned)
-
-    def begin():
-        if is_silent:
-            os.kill(victim.pid, signal.SIGSTOP)
-        else:
-            victim.kill()
-        return lost
-
-    is_silent = getattr(request, "param", "") == "silent"
-    yield begin
-    if is_silent:
-        os.kill(victim.pid, signal.SIGCONT)
 
 
 @pytest.mark.parametrize("outage", ["silent"], indirect=True)
@@ -98,6 +46,115 @@ async def test_no_look_at_all_nodes_waits_for_the_silent_one(running, outage):
         await look()
         assert not waiting.done()
         waiting.cancel()
+
+
+async def nothing_waits(running, lost, *conditions):
+    """Wait until they hold, while the silent node has not answered yet, or been given up."""
+    silent = asyncio.create_task(running.broker.partitions.read(next(iter(lost))))
+    for condition in conditions:
+        await eventually(condition)
+    assert not silent.done()
+    silent.cancel()
+
+
+@pytest.mark.parametrize("outage", ["silent"], indirect=True)
+async def test_the_logs_on_other_nodes_are_trimmed(running, outage, monkeypatch):
+    broker, trimmed, trim = running.broker, set(), running.broker.log.trim
+
+    async def noted(partition, **options):
+        found = await trim(partition, **options)
+        trimmed.add(partition)
+        return found
+
+    monkeypatch.setattr(broker.log, "trim", noted)
+    lost = outage()
+    for _ in range(2):
+        broker.trimmer = Trimmer(
+            broker.owned, broker.log, on_lost=broker.ownership.lose, spawn=broker._spawn
+        )
+        trimmed.clear()
+        await nothing_waits(running, lost, lambda: trimmed == broker.owned.keys() - lost)
+
+
+@pytest.mark.parametrize("outage", ["silent"], indirect=True)
+async def test_a_member_is_bound_to_its_partitions_on_other_nodes(running, outage):
+    """It comes while one node is silent, and gets the others' messages; the rest comes later."""
+    await running.assign("m", range(24))
+    lost = outage()
+    silent = asyncio.create_task(running.broker.partitions.read(next(iter(lost))))
+    flow, producer = await open_flow(running), await open_producer(running)
+    here = running.broker.owned.keys() - lost
+    for partition in here:
+        await publish(producer, partition, "x")
+    await flow.take(len(here))
+    assert not silent.done()
+    silent.cancel()
+    outage.end()
+
+    def is_whole():
+        owned = running.broker.owned
+        return len(owned) == 24 and all(each.groups["workers"].flow for each in owned.values())
+
+    await eventually(is_whole, "the other partitions are bound, too")
+    await producer.close()
+
+
+@pytest.mark.parametrize("outage", ["silent"], indirect=True)
+async def test_the_status_of_other_nodes_is_shown(running, outage):
+    lost = outage()
+    silent = asyncio.create_task(running.broker.partitions.read(next(iter(lost))))
+    status, answer = await running.call("GET", "/v1/queues/orders/status")
+    assert (status, set(answer["unavailable"])) == (200, set(map(str, lost)))
+    assert answer["groups"]["workers"]["partitions"].keys() == {
+        str(each) for each in running.broker.owned.keys() - lost
+    }
+    assert not silent.done()
+    silent.cancel()
+
+
+@pytest.mark.parametrize("outage", ["silent"], indirect=True)
+async def test_the_settings_of_partitions_on_other_nodes_are_followed(running, outage):
+    broker, lost = running.broker, outage()
+    known = await broker.layouts.read_config()
+    spec = {**known.spec, "audit": True}
+    await broker.layouts.write_config(spec, resource_generation=known.resource_generation + 1)
+
+    def recorded():
+        return {partition for partition, owned in broker.owned.items() if owned.audit.is_on}
+
+    await nothing_waits(running, lost, lambda: recorded() >= broker.owned.keys() - lost)
+
+
+@pytest.mark.parametrize("outage", ["silent"], indirect=True)
+async def test_groups_on_other_nodes_are_read(running, outage):
+    broker, keys = running.broker, running.broker.keys
+    there = broker.store.server_of(keys.meta(next(iter(outage.lost))))
+    names = (f"g-{number}" for number in count())
+    silent = next(x for x in names if broker.store.server_of(keys.group_config(x)) == there)
+    assert await broker.layouts.read_reachable_groups([silent]) == {silent: None}
+    outage()
+    waiting = asyncio.create_task(broker.layouts.read_group_config(silent))
+    found = await broker.layouts.read_reachable_groups([silent, "workers"])
+    assert found == {"workers": await broker.layouts.read_group_config("workers")}
+    assert await broker.layouts.read_reachable_groups([silent]) == {}
+    assert not waiting.done()
+    waiting.cancel()
+
+
+@pytest.mark.parametrize("outage", ["silent"], indirect=True)
+async def test_messages_on_other_nodes_expire(running, outage, set_ttl):
+    producer = await open_producer(running)
+    for partition in running.broker.owned:
+        await publish(producer, partition, "old")
+    await set_ttl(1.0)
+    lost = outage()
+
+    def expired():
+        owned = running.broker.owned
+        return {each for each in owned if owned[each].groups["workers"].book.cursor == 1}
+
+    await nothing_waits(running, lost, lambda: expired() >= running.broker.owned.keys() - lost)
+    await producer.close()
 
 
 async def publish(producer, partition, value):

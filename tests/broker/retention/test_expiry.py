@@ -10,7 +10,7 @@ from partq.broker.operations.gauges import render_metrics
 from partq.core.clock_watch import ClockWatch
 from partq.core.model import PartitionId
 from partq.errors import StoreUnavailableError
-from partq.resources import parse_resources
+from partq.resources import group_document, queue_document, resources_of
 from partq.testing import eventually
 from partq.wire import frames
 from tests.broker.conftest import open_flow, open_producer
@@ -21,31 +21,18 @@ from tests.broker.queue_ttl import set_ttl
 __all__ = ["set_ttl"]
 
 P = PartitionId(1, 0)
-YAML = """
-apiVersion: partq.dev/v1alpha1
-kind: PartitionedQueue
-metadata: {name: orders}
-spec: {partitions: 4}
----
-apiVersion: partq.dev/v1alpha1
-kind: ConsumerGroup
-metadata: {name: workers}
-spec:
-  queue: orders
-"""
-
-
-DEAD_LETTERS = "  deadLetter: {queue: dead, expired: true}\n"
+QUEUE = queue_document("orders", partitions=4)
+DEAD_LETTERS = {"queue": "dead", "expired": True}
 
 
 @pytest.fixture
-def yaml():
-    return YAML
+def group_spec():
+    return {}
 
 
 @pytest.fixture
-def resources(yaml):
-    return parse_resources(yaml)
+def resources(group_spec):
+    return resources_of(QUEUE, group_document("workers", "orders", **group_spec))
 
 
 async def test_old_messages_are_dropped_but_for_those_in_flight(running, set_ttl):
@@ -56,9 +43,9 @@ async def test_old_messages_are_dropped_but_for_those_in_flight(running, set_ttl
     await producer.publish("in flight", "late", "later")
     header, _ = await flow.deliver()
     await set_ttl(1.0)
-    subscription = running.broker.owned[P].groups["workers"]
-    await eventually(lambda: subscription.book.acked.pairs() == [(1, 3)], "expired")
-    assert (subscription.book.cursor, subscription.book.in_flight) == (0, 1)
+    consumed = running.broker.owned[P].groups["workers"]
+    await eventually(lambda: consumed.book.acked.pairs() == [(1, 3)], "expired")
+    assert (consumed.book.cursor, consumed.book.in_flight) == (0, 1)
     assert "partq_messages_expired_total{" in render_metrics(running.broker).decode()
     await set_ttl(3600.0)
     assert await flow.ack(header, upto=1) == ""
@@ -86,11 +73,11 @@ async def test_an_expiry_is_stored_for_a_group_that_nobody_consumes(running, set
     await producer.close()
 
 
-@pytest.mark.parametrize("yaml", [YAML + DEAD_LETTERS])
+@pytest.mark.parametrize("group_spec", [{"deadLetter": DEAD_LETTERS}])
 async def test_nothing_expires_for_a_group_whose_rules_are_not_known(running):
     """The queue still names it: its settings are gone, or are not stored yet."""
     broker = running.broker
-    subscription = broker.owned[P].groups["workers"]
+    consumed = broker.owned[P].groups["workers"]
     broker.expiry._config = lambda: replace(broker.config, message_ttl_s=0.001)
     producer = await open_producer(running)
     async with without_rules(broker):
@@ -102,8 +89,8 @@ async def test_nothing_expires_for_a_group_whose_rules_are_not_known(running):
 
         await eventually(is_over, "both are over")
         await broker.expiry.expire()
-        assert (subscription.book.cursor, subscription.outbox.letters) == (0, [])
-    await eventually(lambda: len(subscription.outbox.letters) == 2, "they become dead letters")
+        assert (consumed.book.cursor, consumed.outbox.letters) == (0, [])
+    await eventually(lambda: len(consumed.outbox.letters) == 2, "they become dead letters")
     await producer.close()
 
 
@@ -190,7 +177,7 @@ async def test_a_partition_that_was_written_to_while_the_clock_was_ahead_says_so
     assert day_ms - 3600_000 < ahead <= day_ms
     assert answer["partitions"]["1.1"]["clock_ahead_ms"] == 0
     name = 'partq_partition_clock_ahead_seconds{namespace="default",partition="1.0"'
-    await eventually(lambda: running.broker.room.info, "Redis has said what it is")
+    await eventually(lambda: running.broker.quota.info, "Redis has said what it is")
     text = render_metrics(running.broker).decode()
     assert name in text
     assert 'clock_ahead_seconds{namespace="default",partition="1.1"' not in text
@@ -198,13 +185,13 @@ async def test_a_partition_that_was_written_to_while_the_clock_was_ahead_says_so
     other = await start_broker("orders-1")
     await running.admin("/yield", {"partitions": ["1.0"]})
     await other.admin("/claim", {"partitions": ["1.0"]})
-    await eventually(lambda: other.broker.room.info, "Redis has said what it is")
+    await eventually(lambda: other.broker.quota.info, "Redis has said what it is")
     assert name in render_metrics(other.broker).decode()
     await producer.close()
 
 
 async def test_the_memory_and_the_file_of_redis_are_measured(running):
-    await eventually(lambda: running.broker.room.info, "Redis has said what it is")
+    await eventually(lambda: running.broker.quota.info, "Redis has said what it is")
     text = render_metrics(running.broker).decode()
     found = dict(re.findall(r"^(partq_store_[a-z_]+)\{.*\} (.*)$", text, re.MULTILINE))
     assert float(found["partq_store_aof_bytes"]) > 0

@@ -1,5 +1,7 @@
 """Times to live that producers give: each batch is judged by its own, wherever it lies."""
 
+import logging
+
 import pytest
 
 from partq import Message, Producer
@@ -8,7 +10,7 @@ from partq.core.clock_watch import ClockWatch
 from partq.core.model import MemberId, Offset, PartitionId
 from partq.embedded.provision import provision
 from partq.errors import BadRequestError, StoreUnavailableError
-from partq.resources import parse_resources
+from partq.resources import group_document, queue_document, resources_of
 from partq.store.records.members import Members
 from partq.testing import eventually
 from partq.wire import frames
@@ -25,29 +27,18 @@ LATER_MS = 3_600_000
 """Between the two."""
 MESSAGES = "/v1/queues/orders/messages"
 PULL = "/v1/queues/orders/groups/workers/pull"
-QUEUE = """
-apiVersion: partq.dev/v1alpha1
-kind: PartitionedQueue
-metadata: {name: orders}
-spec: {partitions: 4}
-"""
-GROUP = """
----
-apiVersion: partq.dev/v1alpha1
-kind: ConsumerGroup
-metadata: {name: workers}
-spec: {queue: orders}
-"""
+QUEUE = queue_document("orders", partitions=4)
+GROUP = group_document("workers", "orders")
 
 
 @pytest.fixture
-def yaml():
-    return QUEUE + GROUP
+def documents():
+    return [QUEUE, GROUP]
 
 
 @pytest.fixture
-def resources(yaml):
-    return parse_resources(yaml)
+def resources(documents):
+    return resources_of(*documents)
 
 
 @pytest.fixture
@@ -180,7 +171,7 @@ async def test_the_shorter_of_the_queues_and_the_messages_holds(running, set_ttl
     await producer.close()
 
 
-@pytest.mark.parametrize("yaml", [QUEUE])
+@pytest.mark.parametrize("documents", [[QUEUE]])
 async def test_a_group_that_comes_later_gets_none_that_is_over(running, store, watch):
     """Without a group what is over stays stored: nothing reads it."""
     assert not running.broker.owned[P].groups
@@ -190,7 +181,7 @@ async def test_a_group_that_comes_later_gets_none_that_is_over(running, store, w
     watch.ahead_ms = LATER_MS
     await running.broker.expiry.expire()
     assert len(await ttls(running)) == 2
-    resources = parse_resources(QUEUE + GROUP)
+    resources = resources_of(QUEUE, GROUP)
     await provision(store, resources.queues[0], resources, uid=UID)
     members = Members(store, running.broker.keys)
     await members.list_member("workers", MemberId("m"), "127.0.0.1")
@@ -248,16 +239,19 @@ async def test_it_is_over_by_redis_time_alone(running, store):
     await producer.close()
 
 
-async def test_deliveries_wait_until_the_time_of_redis_is_known(running, peers):
-    clocks, errors = running.broker.expiry.clocks, [StoreUnavailableError("no answer")]
+async def test_deliveries_wait_until_the_time_of_redis_is_known(running, peers, caplog):
+    """That it is not known is told once, and so is its end."""
+    caplog.set_level(logging.INFO, "partq.broker.retention.expiry")
+    clocks = running.broker.expiry.clocks
+    errors = [StoreUnavailableError(text) for text in ("no answer", "none", "none yet")]
     observe = clocks.observe
 
-    async def fail_once():
+    async def fail_at_first():
         if errors:
-            raise errors.pop()
+            raise errors.pop(0)
         return await observe()
 
-    clocks.observe = fail_once
+    clocks.observe = fail_at_first
     gate = peers.Gate(clocks, "observe")
     await running.assign("m", [0])
     flow = await open_flow(running)
@@ -269,4 +263,9 @@ async def test_deliveries_wait_until_the_time_of_redis_is_known(running, peers):
     gate.opened.set()
     assert await flow.take(1) == ["a"]
     assert not errors
+    told = [each for each in caplog.records if each.name == "partq.broker.retention.expiry"]
+    assert [(each.levelname, each.getMessage()) for each in told] == [
+        ("WARNING", "time of Redis: no answer; messages with a time to live wait"),
+        ("INFO", "time of Redis: known again"),
+    ]
     await producer.close()

@@ -44,7 +44,7 @@ async def test_a_refusal_is_raised_by_the_next_ack_which_is_given_all_the_same(
     await member.consumer.ack(await member.next())
     await refuse(flow)
     await told(member)
-    with pytest.raises(FencedError, match="1 earlier acks were refused"):
+    with pytest.raises(FencedError, match="1 earlier ack was refused"):
         await member.consumer.ack(await member.next())
     ack = await flow.next(frames.Ack)
     assert ack.ranges == [(1, 2)]
@@ -66,7 +66,7 @@ async def test_a_refusal_that_no_call_has_told_is_raised_on_leaving(peer, stored
         flow = await bound(peer, stored_batch, b"a")
         await consumer.ack(await anext(consumer))
         await refuse(flow)
-        with pytest.raises(FencedError, match="earlier acks were refused"):
+        with pytest.raises(FencedError, match="earlier ack was refused"):
             await consumer.close()
         await consumer.close()
 
@@ -93,7 +93,7 @@ async def test_ack_nowait_leaves_it_to_flush(peer, stored_batch):
         await consumer.ack(await anext(consumer))  # says nothing of it
         ack = await flow.next(frames.Ack)
         await flow.send(frames.AckConfirmed(ack.request))
-        with pytest.raises(FencedError, match="1 earlier acks were refused"):
+        with pytest.raises(FencedError, match="1 earlier ack was refused"):
             await consumer.flush()
         await consumer.flush()
 
@@ -110,10 +110,10 @@ async def test_acks_that_were_not_sent_yet_fail_with_the_connection(partition):
     """Also those that wait for the end of their turn of the event loop: nobody will answer them."""
     sent = []
     book = AckBook(lambda frame: sent.append(frame) or True)
-    holding = AssignedPartition(None, partition, (5, 9), 0)
-    under_way = book.add(holding, 0, -1, [(0, 1)])
+    assigned = AssignedPartition(None, partition, (5, 9), 0)
+    under_way = book.add(assigned, 0, -1, [(0, 1)])
     book.send_all()
-    gathered = book.add(holding, 0, -1, [(1, 2)])
+    gathered = book.add(assigned, 0, -1, [(1, 2)])
     book.lost("http://h:1")
     for future in (under_way, gathered):
         with pytest.raises(FencedError, match="the connection was lost before"):

@@ -10,7 +10,7 @@ import pytest
 
 from partq import Cause, Consumer, FencedError, Producer, SettingsError
 from partq.client.transport.liveness import PeerLease
-from partq.testing import eventually_blocking
+from partq.testing import eventually, eventually_blocking
 from partq.testing.local_broker import LocalBroker
 from partq.wire import frames
 from tests.client.member import LEASE_MS, P0, Member, assigned, bound, deliver
@@ -82,7 +82,7 @@ async def test_a_handler_that_blocks_the_event_loop(local, caplog, max_processin
         again = await anext(consumer)
         if was_kept:
             assert (again.value, again.cause) == (b"1", Cause.NONE)
-            assert again.token[:3] == message.token[:3], "its token goes on"
+            assert again.token[:3] == message.token[:3], "its token continues"
             assert revoked == []
         else:
             assert (again.value, again.cause) == (b"0", Cause.FLOW_LOST)
@@ -95,7 +95,7 @@ async def test_a_handler_that_blocks_the_event_loop(local, caplog, max_processin
     )
     if is_kept:
         assert any(f"at {__file__}:" in line for line in told), "it names the place"
-        assert any("MainThread goes on after" in line for line in told), "and the length"
+        assert any("MainThread continues after" in line for line in told), "and the length"
 
 
 async def test_after_a_block_nothing_goes_out_before_what_came_meanwhile_is_read(
@@ -143,15 +143,18 @@ def test_the_time_in_which_this_side_stood_still_is_not_the_brokers_silence(leng
 async def test_a_broker_that_is_silent_is_given_up_though_the_loop_is_late_each_time(
     peer, clock, stored_batch
 ):
-    """Each round of the link comes late by ten leases; three without an answer are enough."""
+    """Each round of the connection comes late by ten leases; three without an answer are enough."""
     member = Member(peer, clock=clock)
     async with asyncio.timeout(WAIT_S), member.consumer:
         flow = await bound(peer, stored_batch, lease_ms=300)
         assert await member.has_been_told(1) == [("assigned", P0)]
         flow.answers_pings = False
-        while len(member.told) < 2:
+
+        def is_told():
             clock.now += 3.0
-            await asyncio.sleep(0.01)
+            return len(member.told) == 2
+
+        await eventually(is_told, "the flow is given up")
         assert member.told[1] == ("FLOW_LOST", P0)
 
 
@@ -181,8 +184,7 @@ async def test_a_handler_in_a_thread_leaves_the_event_loop_alone(peer, stored_ba
         flow = await bound(peer, stored_batch, b"a", b"b")
         running = asyncio.create_task(consumer.run(handle, in_thread=True))
         assert (await flow.next(frames.Ack)).ranges == [(0, 1)]
-        while len(order) < 2:  # noqa: ASYNC110 - of a thread
-            await asyncio.sleep(0.01)
+        await eventually(lambda: len(order) == 2, "both are handled")
         running.cancel()
         await asyncio.wait([running])
     assert [value for value, _ in order] == [b"a", b"b"]

@@ -6,6 +6,7 @@ import pytest
 
 from partq import Cause, UndecodableError
 from partq.client.consume.callbacks import Callbacks
+from partq.testing import eventually
 from partq.wire import frames
 from tests.client.member import P0, P1, WAIT_S, Member, assigned, bound, deliver
 
@@ -60,8 +61,7 @@ async def test_those_of_one_partition_come_one_after_the_other(peer, loading, st
     await flow.send(assigned((5, 11)))
     await flow.send(deliver(0, 1, (5, 11)), payload=stored_batch(b"new"))
     waiting = asyncio.create_task(loading.next())
-    while not loading.begun:  # noqa: ASYNC110 - of the client
-        await asyncio.sleep(0)
+    await eventually(lambda: loading.begun, "on_assigned is called")
     loading.may_end[P0].set()
     assert (await waiting).value == b"new"
     assert loading.begun == [P0, P0]
@@ -130,8 +130,7 @@ async def test_an_on_error_may_be_a_coroutine(peer, stored_batch):
         await flow.send(deliver(0, 1), payload=stored_batch(b"a")[:-1] + b"\xc1")
         await flow.send(deliver(0, 1, partition=1), payload=stored_batch(b"other"))
         assert (await member.next()).value == b"other"
-        while not errors:  # noqa: ASYNC110 - of the client
-            await asyncio.sleep(0)
+        await eventually(lambda: errors, "on_error is called")
     assert isinstance(errors[0], UndecodableError)
 
 

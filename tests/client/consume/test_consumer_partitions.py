@@ -71,7 +71,7 @@ async def test_moved_ends_the_token(peer, member, stored_batch):
 
 
 @pytest.mark.req("SOL-36", "HND-28")
-async def test_a_lost_flow_is_opened_anew_with_what_was_held(peer, member, stored_batch):
+async def test_a_lost_flow_is_opened_again_with_what_was_held(peer, member, stored_batch):
     flow = await bound(peer, stored_batch, b"a", b"b")
     message = await member.next()
     acking = asyncio.create_task(member.consumer.ack(message, confirmed=True))
@@ -175,7 +175,7 @@ async def test_leaving_goes_on_until_everything_is_revoked(peer, stored_batch):
         begun = await member.next()
         consumer.leave()
         await flow.next(frames.Leave)
-        assert (await member.next()).value == b"b", "it goes on meanwhile"
+        assert (await member.next()).value == b"b", "it continues meanwhile"
         ending = asyncio.create_task(member.next())
         acking = asyncio.create_task(consumer.ack(begun, confirmed=True))
         ack = await flow.next(frames.Ack)

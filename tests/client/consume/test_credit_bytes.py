@@ -1,11 +1,10 @@
 """When a consumer tells its broker that it has room for bytes again, against frames of a test."""
 
-import asyncio
-
 import pytest
 
+from partq.testing import eventually
 from partq.wire import frames
-from tests.client.member import LEASE_MS, WAIT_S, Member, assigned, deliver
+from tests.client.member import LEASE_MS, Member, assigned, deliver
 
 CREDIT_BYTES = 20_000
 """Below the largest batch: as with any credit, that comes only to a client that holds nothing."""
@@ -32,9 +31,7 @@ async def delivered(peer, *payloads, counts_bytes=True):
 async def hold(member, payloads):
     """Wait until the consumer holds them."""
     (flow,) = member.consumer._flows
-    async with asyncio.timeout(WAIT_S):
-        while flow._held_bytes < sum(map(len, payloads)):  # noqa: ASYNC110 - of the client
-            await asyncio.sleep(0.001)
+    await eventually(lambda: flow._held_bytes >= sum(map(len, payloads)), "all are held")
 
 
 async def test_a_quarter_of_the_bytes_comes_back_while_others_are_held(peer, member, stored_batch):

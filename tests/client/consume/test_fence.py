@@ -64,7 +64,7 @@ def test_a_message_is_admitted_once(sink):
 )
 def test_a_former_owner_is_refused(sink, late):
     assert sink.write(message(5, 3, broker_epoch=2))
-    with pytest.raises(FencedError, match=r"fence orders/workers: 'k' is another's by now"):
+    with pytest.raises(FencedError, match=r"fence orders/workers: 'k' belongs to another by now"):
         sink.write(late)
     assert sink.effects() == [3]
 
@@ -144,7 +144,7 @@ def test_any_interleaving_of_owners_has_each_effect_once_and_in_order(actions):
     """Every owner goes through the messages in order, from where acks ended, at any time."""
     sink = Sink()
     next_offset = [0]
-    """By owner: the message that it writes next. A former owner goes on until it is refused."""
+    """By owner: the message that it writes next. A former owner continues until it is refused."""
     refused = set()
     newest_writer = done = 0
     with closing(sink.database):

@@ -10,6 +10,7 @@ import pytest
 from partq.client.consume import heartbeat
 from partq.client.consume.heartbeat import Heartbeat
 from partq.client.transport import session as session_module
+from partq.client.transport.options import ConnectionOptions
 from partq.client.transport.session import Session
 
 WAIT_S = 60.0
@@ -47,7 +48,7 @@ class BoundFlow:
 
     number = 7
     alive_path = "/groups/workers/members/m/alive"
-    link = SimpleNamespace(is_up=True)
+    connection = SimpleNamespace(is_up=True)
 
     def __init__(self, url):
         self.url = url
@@ -57,7 +58,7 @@ async def test_a_call_without_an_answer_is_followed_by_the_next(silent, monkeypa
     """The broker gives a flow up after 3 s without a sign; the first call may be lost."""
     monkeypatch.setattr(heartbeat, "ANSWER_S", 0.05)
     monkeypatch.setattr(session_module, "CALL_TIMEOUT_S", 10 * WAIT_S)
-    session = Session(silent.url, queue="orders", token="t", namespace=None)
+    session = Session(ConnectionOptions(silent.url, "orders", token="t"))
     flow = BoundFlow(silent.url)
     beating = Heartbeat(session, lambda: [flow], incarnation="i", max_processing_s=10 * WAIT_S)
     try:

@@ -23,7 +23,7 @@ def blocked(message):
         is_seen = threading.Event()
         loop.call_soon_threadsafe(is_seen.set)
         is_seen.wait()
-    print("goes on", flush=True)
+    print("continues", flush=True)
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(600)
 
@@ -69,6 +69,6 @@ def test_a_second_ctrl_c_ends_the_process_at_once(broker, call):
         [sys.executable, "-c", PROGRAM.replace("{call}", call), broker.url, broker.tokens.consume],
         env={**os.environ}, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
     )  # fmt: skip
-    assert done.stdout == "goes on\n", "the first one leaves the message to its handler"
+    assert done.stdout == "continues\n", "the first one leaves the message to its handler"
     assert done.returncode == -signal.SIGINT, done.stderr  # what shells show as 130
     assert done.stderr.rstrip().endswith("KeyboardInterrupt")

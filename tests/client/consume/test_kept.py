@@ -1,4 +1,4 @@
-"""What a holding keeps when it steps back, until that comes again without its bytes."""
+"""What an assigned partition keeps when it steps back, until that comes again without its bytes."""
 
 import asyncio
 
@@ -31,79 +31,81 @@ def batches(stored_batch):
 
 
 @pytest.fixture
-def holding(partition, batches):
-    """A holding that has got them, and has begun none."""
-    holding = AssignedPartition(None, partition, TOKEN, 0)
+def assigned_partition(partition, batches):
+    """An assigned partition that has got them, and has begun none."""
+    assigned_partition = AssignedPartition(None, partition, TOKEN, 0)
     for start, payload in zip((0, 2, 4), batches, strict=True):
-        holding.accept(deliver(start, start + 2, TOKEN), payload)
-    return holding
+        assigned_partition.accept(deliver(start, start + 2, TOKEN), payload)
+    return assigned_partition
 
 
-def test_the_first_batches_are_kept_as_far_as_there_is_room(holding, batches):
-    holding.rewind(rewound(0, 1), 2 * len(batches[0]) + 1)
-    assert holding.kept_bytes == 2 * len(batches[0])
-    assert not holding.accept(again(2, 4, batches[1], first=2), b"").is_missing
-    assert holding.accept(again(4, 6, batches[2], first=4), b"").is_missing
+def test_the_first_batches_are_kept_as_far_as_there_is_room(assigned_partition, batches):
+    assigned_partition.rewind(rewound(0, 1), 2 * len(batches[0]) + 1)
+    assert assigned_partition.kept_bytes == 2 * len(batches[0])
+    assert not assigned_partition.accept(again(2, 4, batches[1], first=2), b"").is_missing
+    assert assigned_partition.accept(again(4, 6, batches[2], first=4), b"").is_missing
 
 
-def test_what_does_not_come_again_is_not_kept(holding, batches):
+def test_what_does_not_come_again_is_not_kept(assigned_partition, batches):
     """What is below stays ready, and takes no room of what is dropped."""
-    holding.rewind(rewound(3, 1), 2 * len(batches[0]))
-    assert holding.accept(again(4, 6, batches[2], first=4), b"").is_missing is False
+    assigned_partition.rewind(rewound(3, 1), 2 * len(batches[0]))
+    assert assigned_partition.accept(again(4, 6, batches[2], first=4), b"").is_missing is False
 
 
-def test_what_is_passed_over_is_kept_no_longer(holding, batches):
+def test_what_is_passed_over_is_kept_no_longer(assigned_partition, batches):
     """It was acknowledged late, or has expired."""
-    holding.rewind(rewound(0, 1), KEEP_ALL)
-    holding.accept(again(4, 5, batches[2], first=4), b"")
-    assert holding.kept_bytes == len(batches[2]), "its second message is to come"
-    holding.accept(again(5, 6, batches[2], first=4), b"")
-    assert holding.kept_bytes == 0
+    assigned_partition.rewind(rewound(0, 1), KEEP_ALL)
+    assigned_partition.accept(again(4, 5, batches[2], first=4), b"")
+    assert assigned_partition.kept_bytes == len(batches[2]), "its second message is to come"
+    assigned_partition.accept(again(5, 6, batches[2], first=4), b"")
+    assert assigned_partition.kept_bytes == 0
 
 
-def test_a_batch_of_which_a_part_came_again_is_kept_to_its_end(holding, batches):
+def test_a_batch_of_which_a_part_came_again_is_kept_to_its_end(assigned_partition, batches):
     """The part is given back, too: what was to follow it has the same bytes."""
-    holding.rewind(rewound(0, 1), KEEP_ALL)
-    holding.accept(again(0, 1, batches[0], first=0), b"")
-    holding.rewind(rewound(0, 2), KEEP_ALL)
-    holding.accept(again(0, 1, batches[0], first=0, delivery=2), b"")
-    rest = holding.accept(again(1, 2, batches[0], first=0, delivery=2), b"")
+    assigned_partition.rewind(rewound(0, 1), KEEP_ALL)
+    assigned_partition.accept(again(0, 1, batches[0], first=0), b"")
+    assigned_partition.rewind(rewound(0, 2), KEEP_ALL)
+    assigned_partition.accept(again(0, 1, batches[0], first=0, delivery=2), b"")
+    rest = assigned_partition.accept(again(1, 2, batches[0], first=0, delivery=2), b"")
     assert [message.value for message in rest.take_all()] == [b"b"]
 
 
-def test_a_holding_that_has_ended_keeps_nothing(holding):
+def test_an_assignment_that_has_ended_keeps_nothing(assigned_partition):
     """What the application has in hand refers to it, however long it takes."""
-    holding.rewind(rewound(0, 1), KEEP_ALL)
-    holding.drop()
-    assert holding.kept_bytes == 0
+    assigned_partition.rewind(rewound(0, 1), KEEP_ALL)
+    assigned_partition.drop()
+    assert assigned_partition.kept_bytes == 0
 
 
-def test_a_pause_that_gives_nothing_back_forgets_nothing(holding, batches):
+def test_a_pause_that_gives_nothing_back_forgets_nothing(assigned_partition, batches):
     """The broker sends without bytes what was kept and not released since."""
-    holding.rewind(rewound(0, 1), KEEP_ALL)
-    assert holding.release() == (None, (0, 0)), "nothing has come yet"
-    assert not holding.accept(again(0, 2, batches[0], first=0), b"").is_missing
-    release, _ = holding.release()
-    assert (release.start, holding.kept_bytes) == (0, 0)
+    assigned_partition.rewind(rewound(0, 1), KEEP_ALL)
+    assert assigned_partition.release() == (None, (0, 0)), "nothing has come yet"
+    assert not assigned_partition.accept(again(0, 2, batches[0], first=0), b"").is_missing
+    release, _ = assigned_partition.release()
+    assert (release.start, assigned_partition.kept_bytes) == (0, 0)
 
 
-def test_what_comes_with_its_bytes_is_kept_no_longer(holding, batches):
+def test_what_comes_with_its_bytes_is_kept_no_longer(assigned_partition, batches):
     """As after a time-out of acks, and from brokers that know of nothing kept."""
-    holding.rewind(rewound(0, 1, cause=Cause.ACK_TIMEOUT), KEEP_ALL)
-    holding.accept(again(0, 1, first=0), batches[0])
-    assert holding.kept_bytes == 3 * len(batches[0])
-    holding.accept(again(1, 2, first=0), batches[0])
-    assert holding.kept_bytes == 2 * len(batches[0])
-    holding.accept(again(4, 6, first=4), batches[2])
-    assert holding.kept_bytes == 0
+    assigned_partition.rewind(rewound(0, 1, cause=Cause.ACK_TIMEOUT), KEEP_ALL)
+    assigned_partition.accept(again(0, 1, first=0), batches[0])
+    assert assigned_partition.kept_bytes == 3 * len(batches[0])
+    assigned_partition.accept(again(1, 2, first=0), batches[0])
+    assert assigned_partition.kept_bytes == 2 * len(batches[0])
+    assigned_partition.accept(again(4, 6, first=4), batches[2])
+    assert assigned_partition.kept_bytes == 0
 
 
-def test_the_rest_of_a_batch_is_kept_though_its_first_message_was_handed_out(holding, batches):
-    holding.rewind(rewound(0, 1), KEEP_ALL)
-    holding.accept(again(0, 1, batches[0], first=0), b"").take_one()
-    holding.rewind(rewound(0, 2), KEEP_ALL)
-    holding.accept(again(0, 1, first=0, delivery=2), batches[0])
-    rest = holding.accept(again(1, 2, batches[0], first=0, delivery=2), b"")
+def test_the_rest_of_a_batch_is_kept_though_its_first_message_was_handed_out(
+    assigned_partition, batches
+):
+    assigned_partition.rewind(rewound(0, 1), KEEP_ALL)
+    assigned_partition.accept(again(0, 1, batches[0], first=0), b"").take_one()
+    assigned_partition.rewind(rewound(0, 2), KEEP_ALL)
+    assigned_partition.accept(again(0, 1, first=0, delivery=2), batches[0])
+    rest = assigned_partition.accept(again(1, 2, batches[0], first=0, delivery=2), b"")
     assert [message.value for message in rest.take_all()] == [b"b"]
 
 
@@ -131,7 +133,7 @@ async def test_all_partitions_of_a_flow_keep_no_more_than_its_credit(peer, store
 
 
 async def test_what_comes_out_of_turn_without_its_bytes_is_given_back(peer, stored_batch):
-    """As from a broker that does not know that they were dropped: the connection goes on."""
+    """As from a broker that does not know that they were dropped: the connection continues."""
     payload = stored_batch(b"a", b"b", b"c")
     member = Member(peer)
     async with member.consumer:

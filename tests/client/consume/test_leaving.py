@@ -6,6 +6,7 @@ import aiohttp
 import pytest
 
 from partq import Cause, Consumer, Producer
+from partq.testing import eventually
 from partq.testing.local_broker import LocalBroker
 from partq.wire import frames
 from tests.client.member import WAIT_S, Member, bound, deliver
@@ -63,8 +64,7 @@ async def test_who_has_stopped_gives_back_what_has_not_begun(peer, stored_batch)
         with pytest.raises(LookupError):
             await anext(consumer)
         (held,) = consumer._flows
-        while not held._ready:  # noqa: ASYNC110 - of the client
-            await asyncio.sleep(0.001)
+        await eventually(lambda: held._ready, "the messages are there")
         await consumer.close()
         assert isinstance(await flow.next(), frames.Leave)
         release = await flow.next(frames.Release)
@@ -135,9 +135,11 @@ async def test_the_last_one_that_leaves_is_shown_as_left():
             await consumer.ack(await anext(consumer))
         headers = {"Authorization": f"Bearer {tokens.admin}"}
         async with aiohttp.ClientSession(headers=headers) as http:
-            states = {"Active"}
-            while states & {"Active", "Standby"}:
+
+            async def states_without_it():
                 async with http.get(f"{local.url}/v1/queues/orders/status") as response:
                     group = (await response.json())["groups"]["workers"]
                 states = {each["state"] for each in group["members"]}
-        assert states == {"Left"}
+                return None if states & {"Active", "Standby"} else states
+
+            assert await eventually(states_without_it, "it is gone") == {"Left"}

@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 
-from partq import Cause, FencedError, UndecodableError
+from partq import Cause, Consumer, FencedError, Message, Producer, UndecodableError
 from partq.client.consume.acknowledger import MAX_NACK_DELAY_S
 from partq.errors import BadRequestError
+from partq.testing.local_broker import LocalBroker
 from partq.wire import frames
 from tests.client.member import WAIT_S, Member, assigned, bound, deliver
 
@@ -25,7 +26,7 @@ async def finish(work):
 async def test_what_is_behind_a_nacked_message_is_not_handed_out_before_it(
     peer, member, stored_batch
 ):
-    """Not even while the broker has not answered: the other partitions go on."""
+    """Not even while the broker has not answered: the other partitions continue."""
     flow = await bound(peer, stored_batch, b"a", b"b", b"c")
     message = await member.next()
     nacking = asyncio.create_task(member.consumer.nack(message, delay_s=1.5))
@@ -151,7 +152,7 @@ async def test_a_delay_out_of_range_is_refused_and_nothing_is_sent(
 
 
 async def test_a_batch_that_cannot_be_read_is_given_back(peer, member, stored_batch):
-    """The partition goes on with what the broker sends then, at a client that can read it, too."""
+    """The partition continues with what the broker sends then, if the client can read it, too."""
     flow = await peer.flow()
     await flow.send(assigned())
     await flow.send(deliver(0, 2), payload=stored_batch(b"a", b"b")[:-1] + b"\xc1")
@@ -240,9 +241,34 @@ async def test_what_is_given_back_at_a_pause_is_not_kept(peer, member, stored_ba
     await flow.send(without_bytes(1, 2, first, first=0), frames.Paused(1, 0, *TOKEN))
     assert (await flow.next(frames.Release)).start == 1
     (held,) = member.consumer._flows
-    (holding,) = held._holdings.values()
-    assert holding.kept_bytes == 0
+    (assigned,) = held._assigned.values()
+    assert assigned.kept_bytes == 0
     await flow.send(frames.Resumed(1, 0, *TOKEN))
     await flow.send(without_bytes(2, 4, second, first=2))  # it was on its way
     await flow.send(deliver(1, 2, delivery=2), payload=stored_batch(b"b"))
     assert (await member.next()).offset == 1
+
+
+@pytest.mark.parametrize("is_nacked_first", [True, False])
+async def test_what_is_given_back_and_acknowledged_is_acknowledged(is_nacked_first):
+    """In whichever order: it does not come again, and what is behind it comes at once."""
+    async with (
+        asyncio.timeout(WAIT_S),
+        LocalBroker(partitions=1) as local,
+        Producer(local.url, queue="orders", token=local.tokens.produce) as producer,
+        Consumer(
+            local.url, queue="orders", group="workers", token=local.tokens.consume
+        ) as consumer,
+    ):
+        await producer.send_many([Message("k", b"first"), Message("k", b"second")])
+        await producer.flush()
+        first = await anext(consumer)
+        if is_nacked_first:
+            await consumer.nack(first, delay_s=MAX_NACK_DELAY_S)
+            await consumer.ack(first, confirmed=True)
+        else:
+            await consumer.ack(first)
+            await consumer.nack(first, delay_s=MAX_NACK_DELAY_S)
+        second = await anext(consumer)
+        assert (second.value, second.cause) == (b"second", Cause.NONE)
+        await consumer.ack(second, confirmed=True)

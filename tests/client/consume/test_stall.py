@@ -60,12 +60,13 @@ def test_a_loop_that_runs_again_starts_afresh():
 PROGRAM = """
 import asyncio, logging, os, signal, sys, time
 from partq.client.consume import heartbeat
+from partq.client.transport.options import ConnectionOptions
 from partq.client.transport.session import Session
 
 heartbeat.WARN_S = 1.0
 
 async def main():
-    session = Session("http://127.0.0.1:1", queue="orders", token="t", namespace=None)
+    session = Session(ConnectionOptions("http://127.0.0.1:1", "orders", token="t"))
     beating = heartbeat.Heartbeat(session, lambda: [], incarnation="i", max_processing_s=300)
     os.kill(os.getpid(), signal.SIGSTOP)
     time.sleep(2 * heartbeat.BEAT_S)  # the thread looks before the loop runs again

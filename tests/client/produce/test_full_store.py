@@ -1,4 +1,4 @@
-"""A Redis that is full: publishing waits, everything else goes on, and consuming empties it."""
+"""A Redis that is full: publishing waits, everything else continues, and consuming empties it."""
 
 import asyncio
 from collections import Counter
@@ -10,6 +10,7 @@ from aiohttp import ClientSession
 from redis.exceptions import OutOfMemoryError
 
 from partq import Cause, Consumer, FencedError, Message, Producer
+from partq.testing import eventually
 from partq.testing.local_broker import LocalBroker
 from tests.even_shares import even_shares
 
@@ -98,9 +99,12 @@ async def test_a_full_redis_is_emptied_by_consuming(local):
         asyncio.TaskGroup() as tasks,
     ):
         publishing = tasks.create_task(publish(local))
-        while await refusal(http, local) != (507, "store_full", "1"):
+
+        async def is_full():
             assert not publishing.done()
-            await asyncio.sleep(0.05)
+            return await refusal(http, local) == (507, "store_full", "1")
+
+        await eventually(is_full, "a publish is refused", interval_s=0.05)
         numbers = count()
         await fill(client, numbers)
         while await refusal(http, local) != (507, "store_full", "1"):

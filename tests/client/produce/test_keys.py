@@ -7,18 +7,10 @@ import pytest
 from aiohttp import ClientSession
 
 from partq import Consumer, Message, Producer
-from partq.testing.local_broker import LocalBroker
-from tests.even_shares import even_shares
+from partq.testing import eventually
 
 KEYS = [f"customer-{number}" for number in range(60)]
 WAIT_S = 60.0
-
-
-@pytest.fixture
-async def brokers():
-    async with LocalBroker(queue="orders", partitions=8, broker_count=2) as local:
-        await even_shares(local.queue)
-        yield local
 
 
 async def by_producer(local):
@@ -37,7 +29,9 @@ async def by_http(local, url):
     found = {}
     headers = {"Authorization": f"Bearer {local.tokens.produce}"}
     async with ClientSession(headers=headers) as session:
-        while missing := [key for key in KEYS if key not in found]:
+
+        async def are_stored():
+            missing = [key for key in KEYS if key not in found]
             body = [{"key": key, "value": "by http"} for key in missing]
             async with session.post(f"{url}/v1/queues/orders/messages", json=body) as response:
                 results = (await response.json())["results"]
@@ -46,7 +40,9 @@ async def by_http(local, url):
                     found[key] = result["partition"]
                 else:
                     assert result["error"]["code"] in {"not_stored", "outcome_unknown"}, result
-            await asyncio.sleep(0.05)
+            return len(found) == len(KEYS)
+
+        await eventually(are_stored, "all keys are stored", interval_s=0.05)
     return [found[key] for key in KEYS]
 
 

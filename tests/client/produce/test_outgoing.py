@@ -47,7 +47,7 @@ HALF = "\ud800"
         ),
         (
             Message(f"{HALF}" * 999, b"v"),
-            "partition key '" + "\\ud800" * 32 + "': got a lone surrogate",
+            "partition key '" + "\\ud800" * 80 + "...': got a lone surrogate",
         ),
     ],
 )

@@ -3,7 +3,12 @@
 import asyncio
 
 from partq import Producer
-from partq.errors import NotStoredError, NumberReusedError, UnknownProducerError
+from partq.errors import (
+    NotStoredError,
+    NumberReusedError,
+    OutcomeUnknownError,
+    UnknownProducerError,
+)
 from partq.wire import frames
 from tests.client.member import WAIT_S
 from tests.client.produce.test_partition_sender import LATER, Line
@@ -14,9 +19,9 @@ def test_a_repeat_says_how_long_ago_it_was_first_sent():
     line = Line().add(b"a", b"b", b"c")
     ages = line_ages(line)
     assert ages(1.0) == [0, 0]
-    line.pipeline.lost()
+    line.partition_sender.lost()
     assert ages(3.5) == [2500, 2500]
-    line.pipeline.lost()
+    line.partition_sender.lost()
     assert ages(4.0) == [3000, 3000]
     line.refused(5, "unknown_producer")
     assert line.fate.told == [(UnknownProducerError, 2), (UnknownProducerError, 1)]
@@ -46,7 +51,7 @@ def line_ages(line):
 
     def ages(now):
         out = []
-        while (taken := line.pipeline.take(line.requests + 1, now)) is not None:
+        while (taken := line.partition_sender.take(line.requests + 1, now)) is not None:
             line.requests += 1
             out.append(taken.age_ms)
         return out
@@ -66,4 +71,22 @@ def test_a_number_that_stands_for_another_message_ends_a_producer_of_a_given_id(
     line.sent()
     line.refused(1, "number_reused", due=1)
     assert line.fate.told == [(NotStoredError, 1)]
-    assert type(line.pipeline.broken) is NumberReusedError
+    assert type(line.partition_sender.broken) is NumberReusedError
+
+
+def test_why_a_producer_ends_is_said_once_with_one_thing_to_do():
+    line = Line(ids=(), max_count=1).add(b"a", b"b")
+    errors = []
+    line.fate.failed = lambda _, error, count: errors.append((type(error), error.message))
+    line.sent()
+    line.refused(1, "number_reused", due=1)
+    reason = "partition 1.0: number 0 came before with other messages, which are stored; "
+    doubt = "the message may or may not be stored; "
+    advice = (
+        "nothing can be published here as producer 'first': give each process its own producer id"
+    )
+    assert errors == [
+        (OutcomeUnknownError, reason + doubt + advice),
+        (NotStoredError, reason + advice),
+    ]
+    assert line.partition_sender.broken.message == reason + advice

@@ -213,7 +213,7 @@ async def test_what_waits_for_its_batch_has_a_deadline_too(away):
             await future
 
 
-def test_a_pipeline_expires_what_is_not_sealed(line):
+def test_a_partition_sender_expires_what_is_not_sealed(line):
     receipt = Receipt()
     line.add([b"x"], [0], receipt, deadline=5.0)
     line.expire(4.0)

@@ -8,6 +8,7 @@ from aiohttp import ClientSession
 
 from partq import NotStoredError, Producer
 from partq.core.layout import Layout
+from partq.testing import eventually
 from partq.testing.frame_peers import key_of
 from partq.testing.local_broker import LocalBroker
 
@@ -34,11 +35,13 @@ async def publish(producer, count, key=None):
 
 async def balanced(http, url):
     """Wait until each broker owns half of the partitions; return the layout."""
-    while True:
+
+    async def even():
         layout = await (await http.get(f"{url}/v1/queues/orders/layout")).json()
-        if sorted(Counter(layout["owners"].values()).values()) == [2, 2]:
-            return layout
-        await asyncio.sleep(0.05)
+        counts = Counter(layout["owners"].values())
+        return layout if sorted(counts.values()) == [2, 2] else None
+
+    return await eventually(even, "even shares", interval_s=0.05)
 
 
 @pytest.mark.req("AZR-20", "AZR-31", "AZR-32", "AZR-33")

@@ -3,7 +3,9 @@
 import pytest
 
 from partq import LogReader, PartitionId
+from partq.client.transport.answers import read
 from partq.client.transport.layout import QueueLayout
+from partq.client.transport.options import ConnectionOptions
 from partq.client.transport.partition_router import PartitionRouter
 from partq.client.transport.session import Session, UntrustedError
 from partq.errors import (
@@ -17,6 +19,7 @@ from partq.errors import (
     UnknownPartitionError,
 )
 from partq.wire.calls import entries
+from partq.wire.calls.answers import BrokerUrl, LayoutAnswer, LayoutGeneration, Limits
 from partq.wire.calls.positions import PositionResult
 
 P0, P1, P2 = (PartitionId(1, index) for index in range(3))
@@ -24,18 +27,18 @@ P0, P1, P2 = (PartitionId(1, index) for index in range(3))
 
 def view_of(*, owner="http://b0", generations=((1, 3),)):
     partitions = [f"{number}.{index}" for number, count in generations for index in range(count)]
-    return QueueLayout.from_json(
-        {
-            "queue": "orders",
-            "namespace": "default",
-            "uid": "1",
-            "generations": [{"generation": g, "partitions": n} for g, n in generations],
-            "brokers": [{"broker": "b0", "url": owner}],
-            "owners": dict.fromkeys(partitions, "b0"),
-            "limits": {"max_message_bytes": 1, "max_unacked_per_flow": 1},
-            "keyless_policy": "Random",
-            "groups": [],
-        }
+    return QueueLayout.of(
+        LayoutAnswer(
+            queue="orders",
+            namespace="default",
+            uid="1",
+            generations=[LayoutGeneration(*each) for each in generations],
+            brokers=[BrokerUrl("b0", owner)],
+            owners=dict.fromkeys(partitions, "b0"),
+            limits=Limits(max_message_bytes=1, max_unacked_per_flow=1),
+            keyless_policy="Random",
+            groups=[],
+        )
     )
 
 
@@ -51,6 +54,9 @@ def script(monkeypatch, session, *, views=(), asks=(), fetches=()):
             found = left[0] if name == "view" and len(left) == 1 else left.pop(0)
             if isinstance(found, Exception):
                 raise found
+            if name == "ask":
+                _, path, kind, *_ = args
+                return read(path, found, kind)
             return found
 
         return answered
@@ -62,7 +68,7 @@ def script(monkeypatch, session, *, views=(), asks=(), fetches=()):
 
 @pytest.fixture
 def owners():
-    session = Session("http://seed", queue="orders", token=None, namespace=None)
+    session = Session(ConnectionOptions("http://seed", "orders"))
     return PartitionRouter(session, timeout_s=20.0)
 
 
@@ -92,7 +98,7 @@ async def test_those_without_an_answer_are_asked_for_again_and_no_other(owners, 
         ],
     )
     assert await ask(owners, P0, P1, P2) == dict.fromkeys((P0, P1, P2), PositionResult(1))
-    bodies = [call[3]["partitions"] for call in calls if call[0] == "ask"]
+    bodies = [call[4]["partitions"] for call in calls if call[0] == "ask"]
     assert bodies == [["1.0", "1.1", "1.2"], ["1.1", "1.2"], ["1.1", "1.2"], ["1.2"]]
 
 
@@ -151,7 +157,7 @@ async def test_what_nobody_repeats_is_told_at_once(owners, monkeypatch):
 
 
 async def test_the_last_failure_is_told_when_the_time_is_over(monkeypatch):
-    session = Session("http://seed", queue="orders", token=None, namespace=None)
+    session = Session(ConnectionOptions("http://seed", "orders"))
     owners = PartitionRouter(session, timeout_s=0.0)
     script(monkeypatch, session, views=[UnavailableError("no broker answers: seed")])
     with pytest.raises(UnavailableError, match="seed"):
@@ -204,7 +210,7 @@ async def test_every_generation_is_read_the_oldest_first(reader, monkeypatch):
 
 
 async def test_each_answer_is_held_against_the_one_before(reader, monkeypatch):
-    """The broker is told who appended what was read last: it refuses to go on with another log."""
+    """The broker is told who appended what was read last: it refuses to read on in another log."""
     fetches = [shown((0, 3)), shown((3, 1), (4, 1)), shown((5, 4))]
     calls = script(monkeypatch, reader._owners.session, fetches=fetches)
     found = [each.first async for each in reader.entries(P0, 0, 9)]

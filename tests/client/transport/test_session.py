@@ -6,6 +6,7 @@ import pytest
 from aiohttp import web
 
 from partq.client.transport import session as session_module
+from partq.client.transport.options import ConnectionOptions
 from partq.client.transport.session import Session
 from partq.errors import (
     ForbiddenError,
@@ -40,7 +41,7 @@ async def serve():
 
 
 def session_to(url):
-    return Session(url, queue="orders", token="t", namespace=None)
+    return Session(ConnectionOptions(url, "orders", token="t"))
 
 
 @pytest.mark.parametrize("port", ["99999", "x"])
@@ -59,8 +60,8 @@ async def test_what_speaks_no_http_is_said_so():
         host, port = server.sockets[0].getsockname()
         async with session_to(f"http://{host}:{port}") as session:
             with pytest.raises(UnavailableError) as caught:
-                await session.ask("GET", "/status")
-    said = f"no broker answers: http://{host}:{port}: what answers there speaks no HTTP; "
+                await session.ask("GET", "/status", object)
+    said = f"no broker answers: http://{host}:{port}: what answers there does not speak HTTP; "
     assert caught.value.message == said + "expected the port of a broker"
 
 
@@ -104,7 +105,7 @@ async def test_an_answer_becomes_the_error_that_it_names(serve, status, body, er
 
     async with session_to(await serve(refuse)) as session:
         with pytest.raises(error):
-            await session.get(session.seeds[0], "/layout")
+            await session.get(session.seeds[0], "/layout", object)
 
 
 async def test_advice_to_wait_is_kept(serve):
@@ -114,7 +115,7 @@ async def test_advice_to_wait_is_kept(serve):
 
     async with session_to(await serve(refuse)) as session:
         with pytest.raises(PartqError) as caught:
-            await session.get(session.seeds[0], "/layout")
+            await session.get(session.seeds[0], "/layout", object)
     assert caught.value.retry_after_s == 1.5
 
 
@@ -145,4 +146,4 @@ async def test_an_unusable_layout_counts_as_no_answer(serve, body):
 
 async def test_a_session_is_used_inside_its_block():
     with pytest.raises(RuntimeError, match="async with"):
-        await session_to("http://127.0.0.1:9").get("http://127.0.0.1:9", "/layout")
+        await session_to("http://127.0.0.1:9").get("http://127.0.0.1:9", "/layout", object)

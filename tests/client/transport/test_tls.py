@@ -6,6 +6,7 @@ from itertools import count
 import pytest
 
 from partq import Consumer, Producer
+from partq.client.transport.options import ConnectionOptions
 from partq.client.transport.session import Session, UntrustedError
 from partq.errors import SettingsError, UnavailableError
 from tests.authority import Authority, mount, serve
@@ -69,7 +70,7 @@ async def test_a_certificate_for_another_name_is_refused(start, authority, ca_fi
 async def test_a_broker_that_does_not_answer_may_still_come(start, ca_file):
     """Only when each of them was refused there is nothing to wait for."""
     url = f"https://127.0.0.1:{start(Authority().issue())}"
-    session = Session(f"{url},http://127.0.0.1:9", queue="orders", token="t", namespace=None)
+    session = Session(ConnectionOptions(f"{url},http://127.0.0.1:9", "orders", token="t"))
     async with session:
         with pytest.raises(UnavailableError) as caught:
             await session.view(session.seeds)

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from partq.core.group.records import HandoffRecord
 from partq.core.model import PartitionId
-from partq.core.records import HandoffRecord
 from partq.testing import eventually
 from tests.coordinator.timing import looks
 
@@ -23,9 +23,7 @@ def waiting(coordinator_or_system):
 async def test_one_after_the_other(system):
     """A has all four, B joins: two move, never two at once, and the rebalance is one."""
     limit(system, maxPausedPartitions=1)
-    system.own("a", "a", "a", "a")
-    system.brokers.bind("a")
-    system.brokers.bind("b")
+    system.begin("aaaa", bound="ab")
     for record in system.brokers.records.values():
         record.in_flight = 1
     async with system.running():
@@ -47,9 +45,7 @@ async def test_one_after_the_other(system):
 async def test_the_next_coordinator_counts_what_the_last_one_did(system):
     limit(system, maxMovesPerMinute=1)
     system.clock.stop()
-    system.own("a", "a", "a", "a")
-    system.brokers.bind("a")
-    system.brokers.bind("b")
+    system.begin("aaaa", bound="ab")
     async with system.running():
         await eventually(lambda: len(system.store.past) == 1)
         await eventually(lambda: waiting(system) == {3: "maxMovesPerMinute"})
@@ -71,9 +67,7 @@ async def test_the_next_coordinator_counts_what_the_last_one_did(system):
 
 async def test_a_lost_member_is_replaced_whatever_the_budget_says(system):
     limit(system, maxMovesPerMinute=1, minMoveIntervalSeconds=3600, maxPausedPartitions=1)
-    system.own("a", "a", "b", "b")
-    system.brokers.bind("a")
-    system.brokers.bind("b")
+    system.begin("aabb", bound="ab")
     system.brokers.lose("b", age_s=60.0)
     async with system.running():
         await eventually(lambda: set(system.brokers.owners().values()) == {"a"})
@@ -87,9 +81,7 @@ async def test_a_lost_member_is_replaced_whatever_the_budget_says(system):
 @pytest.mark.parametrize("is_ours", [True, False], ids=["its attempt", "another attempt"])
 async def test_a_move_that_nobody_saw_committed_is_noted(system, is_ours):
     """The coordinator died after the commit: its record of the attempt says what moved."""
-    system.own("b", "a", "a", "b")
-    system.brokers.bind("a")
-    system.brokers.bind("b")
+    system.begin("baab", bound="ab")
     system.brokers.records[P0].closed = 41
     number = 41 if is_ours else 40
     system.store.handoffs[P0] = HandoffRecord(
@@ -107,9 +99,7 @@ async def test_a_move_that_nobody_saw_committed_is_noted(system, is_ours):
 
 async def test_a_pause_of_the_annotation_ends_the_waiting(system):
     limit(system, maxMovesPerMinute=1)
-    system.own("a", "a", "a", "a")
-    system.brokers.bind("a")
-    system.brokers.bind("b")
+    system.begin("aaaa", bound="ab")
     async with system.running():
         await eventually(lambda: len(waiting(system)) == 1)
         limit(system, maxMovesPerMinute=1, paused=True)
@@ -118,9 +108,7 @@ async def test_a_pause_of_the_annotation_ends_the_waiting(system):
 
 async def test_who_asks_for_a_rebalance_now_waits_for_no_budget(system):
     limit(system, maxMovesPerMinute=1)
-    system.own("a", "a", "a", "a")
-    system.brokers.bind("a")
-    system.brokers.bind("b")
+    system.begin("aaaa", bound="ab")
     async with system.running() as coordinator:
         await eventually(lambda: len(waiting(system)) == 1)
         assert coordinator.rebalance_now("workers")
@@ -129,9 +117,7 @@ async def test_who_asks_for_a_rebalance_now_waits_for_no_budget(system):
 
 async def test_a_rebalance_asked_for_in_the_middle_of_a_look_is_not_forgotten(system):
     limit(system, paused=True)
-    system.own("a", "a", "a", "a")
-    system.brokers.bind("a")
-    system.brokers.bind("b")
+    system.begin("aaaa", bound="ab")
     asked = []
     write = system.store._write_assignment
 

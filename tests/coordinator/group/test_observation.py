@@ -27,6 +27,6 @@ def test_only_the_owner_says_what_waits_for_dead_letters():
         "b-1": SimpleNamespace(partitions={P: claims(6, g="of long ago", h="of long ago")}),
         "b-2": SimpleNamespace(partitions={Q: claims(1)}),
     }
-    world = QueueObservation(partitions=(P, Q), states=states, is_complete=True)
-    assert blocked(world, "g") == {P: "no such queue"}
-    assert blocked(world, "h") == {}
+    queue = QueueObservation(partitions=(P, Q), states=states, is_complete=True)
+    assert blocked(queue, "g") == {P: "no such queue"}
+    assert blocked(queue, "h") == {}

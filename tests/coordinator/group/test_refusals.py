@@ -2,8 +2,8 @@
 
 from partq.coordinator.group.refusals import FORGET_S, MAX_KNOWN_REFUSED, Refusals
 from partq.coordinator.ports import BindRefusal
+from partq.core.group.records import RefusedJoin
 from partq.core.model import MemberId
-from partq.core.records import RefusedJoin
 from partq.testing import eventually
 from tests.coordinator.fake_brokers import GROUP
 from tests.coordinator.timing import Clock

@@ -156,10 +156,10 @@ class Books(RuleBasedStateMachine):
         elif any(start < 0 or stop > model.delivered for start, stop in ranges):
             error = NotDeliveredError
         if error is not None:
-            before = self.picture()
+            before = self.everything_kept()
             with pytest.raises(error):
                 nack()
-            assert self.picture() == before, "a refused nack has changed something"
+            assert self.everything_kept() == before, "a refused nack has changed something"
             return
         anew_from = model.step_back_since(number) if number < model.number else model.position
         offsets = {
@@ -227,10 +227,10 @@ class Books(RuleBasedStateMachine):
         ):
             expected = NotDeliveredError
         if expected is not None:
-            before = self.picture()
+            before = self.everything_kept()
             with pytest.raises(expected):
                 book.ack(upto, ranges, number)
-            assert self.picture() == before, "a refused ack has changed something"
+            assert self.everything_kept() == before, "a refused ack has changed something"
             return
         offsets = model.spoken_of(upto).union(*(range(*pair) for pair in ranges))
         assert book.ack(upto, ranges, number) == model.ack(offsets)
@@ -256,10 +256,10 @@ class Books(RuleBasedStateMachine):
         elif from_ > model.position:
             expected = NotDeliveredError
         if expected is not None:
-            before = self.picture()
+            before = self.everything_kept()
             with pytest.raises(expected):
                 book.release(start, number)
-            assert self.picture() == before, "a refused release has changed something"
+            assert self.everything_kept() == before, "a refused release has changed something"
             return
         given_back = [offset for offset in model.in_flight() if offset >= from_]
         assert book.release(start, number) == len(given_back)
@@ -282,7 +282,7 @@ class Books(RuleBasedStateMachine):
             message.cause = cause
         self.book.mark(stop, cause)
 
-    def picture(self):
+    def everything_kept(self):
         book = self.book
         return (
             book.cursor, book.acked.pairs(), book.position, book.in_flight, book.number,

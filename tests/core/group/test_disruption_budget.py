@@ -3,8 +3,8 @@
 import pytest
 
 from partq.core.group.disruption_budget import BudgetLimit, BudgetUse, DisruptionBudget, admit
-from partq.core.group.membership import PartitionOwnership
 from partq.core.group.moves import Forced, Move, Trigger
+from partq.core.group.observation import PartitionOwnership
 from partq.core.model import BrokerId, MemberId, PartitionId
 
 NOW = 1_000_000
@@ -13,10 +13,10 @@ NOTHING = BudgetUse(paused_count=0, moved_at_ms=(), last_at_ms={})
 
 
 def move(index, target=C, source=A, *, may_wait=True, forced=None):
-    seat = PartitionOwnership(
+    ownership = PartitionOwnership(
         partition=PartitionId(1, index), broker=BrokerId("b-0"), member=source
     )
-    return Move(seat, target, Trigger.MEMBER_JOINED, forced, may_wait=may_wait)
+    return Move(ownership, target, Trigger.MEMBER_JOINED, forced, may_wait=may_wait)
 
 
 def spent(*, paused=0, ages_ms=(), last_ms=None):

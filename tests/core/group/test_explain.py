@@ -7,10 +7,10 @@ import pytest
 from partq.core.group.disruption_budget import DisruptionBudget
 from partq.core.group.explain import PartitionWait, WaitsFor, explain
 from partq.core.group.forecast import MemberChange, duration_ms, forecast, paused_at_once, rollout
-from partq.core.group.membership import MemberFact
+from partq.core.group.observation import MemberFact
 from partq.core.group.planner import GroupRules
+from partq.core.group.records import HandoffRecord, WaitingMove
 from partq.core.model import MemberId, PartitionId
-from partq.core.records import HandoffRecord, WaitingMove
 from tests.core.group.test_planner import A, B, C, D, after, group
 
 P0 = PartitionId(1, 0)
@@ -25,12 +25,17 @@ def handoff(phase, attempt=7):
 
 def pausing(attempt):
     seen = group([A, B], bound=[A, B])
-    return replace(seen, seats={**seen.seats, P0: replace(seen.seats[P0], pause_attempt=attempt)})
+    return replace(
+        seen,
+        partitions={**seen.partitions, P0: replace(seen.partitions[P0], pause_attempt=attempt)},
+    )
 
 
 def unserved():
     seen = group([A, B], bound=[A, B])
-    return replace(seen, seats={**seen.seats, P0: replace(seen.seats[P0], broker=None)})
+    return replace(
+        seen, partitions={**seen.partitions, P0: replace(seen.partitions[P0], broker=None)}
+    )
 
 
 def waits(seen, rules=None, *, handoffs=None, held=None, blocked=""):

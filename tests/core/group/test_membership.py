@@ -2,17 +2,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partq.core.group.membership import (
+from partq.core.group.membership import MemberState, OwnershipState, assess
+from partq.core.group.observation import (
     FlowSeen,
     GroupObservation,
     LossSeen,
     MemberFact,
-    MembershipRules,
-    MemberState,
-    OwnershipState,
     PartitionOwnership,
-    assess,
 )
+from partq.core.group.rebalance_delay import MembershipRules
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId
 
 RULES = MembershipRules(delay_ms=5_000, bind_ms=2_000, join_quiet_ms=500, join_limit_ms=2_000)
@@ -22,7 +20,7 @@ P = PartitionId(1, 0)
 LONG = 60_000
 
 
-def seat(member=A, *, bound=False, held_ms=LONG, broker=B0, partition=P, **more):
+def ownership(member=A, *, bound=False, held_ms=LONG, broker=B0, partition=P, **more):
     return PartitionOwnership(
         partition=partition,
         broker=broker,
@@ -45,111 +43,117 @@ def loss(age_ms, member=A, broker=B0, leaving=False):
     return LossSeen(member=member, broker=broker, age_ms=age_ms, is_leaving=leaving)
 
 
-def observation(*seats, **more):
-    return GroupObservation(seats={each.partition: each for each in seats}, **more)
+def observation(*partitions, **more):
+    return GroupObservation(partitions={each.partition: each for each in partitions}, **more)
 
 
 @pytest.mark.req("SOL-26", "SOL-U08")
 @pytest.mark.parametrize(
     ("seen", "expected"),
     [
-        pytest.param(observation(seat(None)), OwnershipState.VACANT, id="nobody is on record"),
+        pytest.param(observation(ownership(None)), OwnershipState.VACANT, id="nobody is on record"),
         pytest.param(
-            observation(seat(bound=True), flows=[flow()]), OwnershipState.SETTLED, id="bound"
+            observation(ownership(bound=True), flows=[flow()]), OwnershipState.SETTLED, id="bound"
         ),
         pytest.param(
-            observation(seat(bound=True), flows=[flow(leaving=True)]),
+            observation(ownership(bound=True), flows=[flow(leaving=True)]),
             OwnershipState.LEAVING,
             id="the client said Leave: handed over at once",
         ),
         pytest.param(
-            observation(seat(bound=True), flows=[flow()], facts={A: MemberFact.IS_TERMINATING}),
+            observation(
+                ownership(bound=True), flows=[flow()], facts={A: MemberFact.IS_TERMINATING}
+            ),
             OwnershipState.LEAVING,
             id="the runtime says terminating: handed over at once",
         ),
         pytest.param(
-            observation(seat(), losses=[loss(4_999)]), OwnershipState.WAITING, id="delay runs"
+            observation(ownership(), losses=[loss(4_999)]), OwnershipState.WAITING, id="delay runs"
         ),
         pytest.param(
-            observation(seat(), losses=[loss(5_000)]), OwnershipState.OVERDUE, id="delay is over"
+            observation(ownership(), losses=[loss(5_000)]),
+            OwnershipState.OVERDUE,
+            id="delay is over",
         ),
         pytest.param(
-            observation(seat(), losses=[loss(0)], facts={A: MemberFact.IS_GONE_FOR_GOOD}),
+            observation(ownership(), losses=[loss(0)], facts={A: MemberFact.IS_GONE_FOR_GOOD}),
             OwnershipState.OVERDUE,
             id="gone for good: no delay",
         ),
         pytest.param(
-            observation(seat(), losses=[loss(0, leaving=True)]),
+            observation(ownership(), losses=[loss(0, leaving=True)]),
             OwnershipState.OVERDUE,
             id="left before all was handed over: no delay",
         ),
         pytest.param(
-            observation(seat(), flows=[flow(broker=B1, leaving=True)], losses=[loss(0)]),
+            observation(ownership(), flows=[flow(broker=B1, leaving=True)], losses=[loss(0)]),
             OwnershipState.OVERDUE,
             id="leaving, and its flow here is closed already",
         ),
         pytest.param(
-            observation(seat(), flows=[flow(broker=B1)], losses=[loss(0, leaving=True)]),
+            observation(ownership(), flows=[flow(broker=B1)], losses=[loss(0, leaving=True)]),
             OwnershipState.WAITING,
             id="left, and a new life is bound elsewhere",
         ),
         pytest.param(
-            observation(seat(held_ms=6_999), lost_ms={A: LONG}),
+            observation(ownership(held_ms=6_999), lost_ms={A: LONG}),
             OwnershipState.WAITING,
             id="the delay counts from when this broker had held it for the bind time",
         ),
         pytest.param(
-            observation(seat(held_ms=7_000), lost_ms={A: LONG}),
+            observation(ownership(held_ms=7_000), lost_ms={A: LONG}),
             OwnershipState.OVERDUE,
             id="bind time and delay are over at a new broker",
         ),
         pytest.param(
-            observation(seat(), lost_ms={A: 4_999}),
+            observation(ownership(), lost_ms={A: 4_999}),
             OwnershipState.WAITING,
             id="the stored time counts",
         ),
         pytest.param(
-            observation(seat(), lost_ms={A: 5_000}),
+            observation(ownership(), lost_ms={A: 5_000}),
             OwnershipState.OVERDUE,
             id="the stored time is over",
         ),
         pytest.param(
-            observation(seat(), losses=[loss(1_000)], lost_ms={A: LONG}),
+            observation(ownership(), losses=[loss(1_000)], lost_ms={A: LONG}),
             OwnershipState.WAITING,
             id="who lost the flow knows better than the store",
         ),
         pytest.param(
-            observation(seat(), flows=[flow(age_ms=0)], lost_ms={A: LONG}),
+            observation(ownership(), flows=[flow(age_ms=0)], lost_ms={A: LONG}),
             OwnershipState.WAITING,
             id="it is just binding",
         ),
         pytest.param(
-            observation(seat(), flows=[flow(broker=B1)], losses=[loss(5_000)]),
+            observation(ownership(), flows=[flow(broker=B1)], losses=[loss(5_000)]),
             OwnershipState.OVERDUE,
             id="bound elsewhere, lost here for the delay: only this partition moves",
         ),
         pytest.param(
-            observation(seat(), losses=[loss(2_000), loss(9_000)]),
+            observation(ownership(), losses=[loss(2_000), loss(9_000)]),
             OwnershipState.WAITING,
             id="of two losses the younger counts",
         ),
         pytest.param(
-            observation(seat(broker=None)), OwnershipState.UNSEEN, id="its broker is silent"
+            observation(ownership(broker=None)), OwnershipState.UNSEEN, id="its broker is silent"
         ),
     ],
 )
 def test_what_a_partition_needs(seen, expected):
-    assert assess(seen, RULES).seats[P] is expected
+    assert assess(seen, RULES).partitions[P] is expected
 
 
 @pytest.mark.parametrize(
     ("seen", "expected"),
     [
-        pytest.param(observation(seat(bound=True), flows=[flow()]), MemberState.BOUND, id="bound"),
-        pytest.param(observation(seat(), losses=[loss(0)]), MemberState.WAITING, id="lost"),
-        pytest.param(observation(seat(), losses=[loss(5_000)]), MemberState.GONE, id="late"),
         pytest.param(
-            observation(seat(broker=None), losses=[loss(LONG)], lost_ms={A: LONG}),
+            observation(ownership(bound=True), flows=[flow()]), MemberState.BOUND, id="bound"
+        ),
+        pytest.param(observation(ownership(), losses=[loss(0)]), MemberState.WAITING, id="lost"),
+        pytest.param(observation(ownership(), losses=[loss(5_000)]), MemberState.GONE, id="late"),
+        pytest.param(
+            observation(ownership(broker=None), losses=[loss(LONG)], lost_ms={A: LONG}),
             MemberState.WAITING,
             id="a broker is silent: it may be bound there",
         ),
@@ -166,19 +170,21 @@ def test_what_a_partition_needs(seen, expected):
     ],
 )
 def test_what_a_member_is(seen, expected):
-    assert assess(seen, RULES).standings[A] is expected
+    assert assess(seen, RULES).members[A] is expected
 
 
 @pytest.mark.req("SOL-37", "SOL-U03")
 def test_a_member_that_binds_again_in_time_has_lost_nothing():
-    lost = observation(seat(), losses=[loss(4_000)], lost_ms={A: 4_000}, listed=[A])
-    back = observation(seat(bound=True), flows=[flow(age_ms=10)], lost_ms={A: 4_100}, listed=[A])
+    lost = observation(ownership(), losses=[loss(4_000)], lost_ms={A: 4_000}, listed=[A])
+    back = observation(
+        ownership(bound=True), flows=[flow(age_ms=10)], lost_ms={A: 4_100}, listed=[A]
+    )
 
-    assert assess(lost, RULES).seats[P] is OwnershipState.WAITING
-    table = assess(back, RULES)
-    assert table.seats[P] is OwnershipState.SETTLED
-    assert table.to_clear == {A}
-    assert not table.newcomers
+    assert assess(lost, RULES).partitions[P] is OwnershipState.WAITING
+    assessment = assess(back, RULES)
+    assert assessment.partitions[P] is OwnershipState.SETTLED
+    assert assessment.to_clear == {A}
+    assert not assessment.newcomers
 
 
 @pytest.mark.parametrize(
@@ -195,9 +201,9 @@ def test_a_member_that_binds_again_in_time_has_lost_nothing():
 )
 def test_joins_wait_for_each_other(ages_ms, wait_ms):
     flows = [flow(MemberId(f"m{n}"), age_ms=age_ms) for n, age_ms in enumerate(ages_ms)]
-    table = assess(observation(seat(None), flows=flows), RULES)
-    assert table.join_wait_ms == wait_ms
-    assert table.next_ms == (wait_ms or None)
+    assessment = assess(observation(ownership(None), flows=flows), RULES)
+    assert assessment.join_wait_ms == wait_ms
+    assert assessment.next_ms == (wait_ms or None)
 
 
 @pytest.mark.parametrize(
@@ -212,16 +218,16 @@ def test_joins_wait_for_each_other(ages_ms, wait_ms):
 )
 def test_a_replacement_is_no_part_of_the_joins_that_wait(ages_ms, wait_ms):
     flows = [flow(member, age_ms=age_ms) for member, age_ms in ages_ms.items()]
-    seen = observation(seat(None), flows=flows, facts={A: MemberFact.IS_REPLACEMENT})
+    seen = observation(ownership(None), flows=flows, facts={A: MemberFact.IS_REPLACEMENT})
     assert assess(seen, RULES).join_wait_ms == wait_ms
 
 
 def test_a_loss_is_written_down_once_it_is_certain():
-    assert assess(observation(seat(held_ms=1_999)), RULES).to_mark == set()
-    assert assess(observation(seat(held_ms=1_999), losses=[loss(0)]), RULES).to_mark == {A}
-    assert assess(observation(seat(held_ms=2_000)), RULES).to_mark == {A}
-    assert assess(observation(seat(), lost_ms={A: 1}), RULES).to_mark == set()
-    assert assess(observation(seat(broker=None)), RULES).to_mark == set()
+    assert assess(observation(ownership(held_ms=1_999)), RULES).to_mark == set()
+    assert assess(observation(ownership(held_ms=1_999), losses=[loss(0)]), RULES).to_mark == {A}
+    assert assess(observation(ownership(held_ms=2_000)), RULES).to_mark == {A}
+    assert assess(observation(ownership(), lost_ms={A: 1}), RULES).to_mark == set()
+    assert assess(observation(ownership(broker=None)), RULES).to_mark == set()
 
 
 def test_a_failed_list_is_not_an_empty_list():
@@ -229,7 +235,7 @@ def test_a_failed_list_is_not_an_empty_list():
     assert assess(listed, RULES).to_mark == set()
     late = observation(listed=[A], lost_ms={A: LONG}, is_complete=False)
     assert assess(late, RULES).to_unlist == set()
-    back = observation(seat(bound=True), flows=[flow()], lost_ms={A: LONG}, is_complete=False)
+    back = observation(ownership(bound=True), flows=[flow()], lost_ms={A: LONG}, is_complete=False)
     assert assess(back, RULES).to_clear == set()
 
 
@@ -239,7 +245,7 @@ def test_a_failed_list_is_not_an_empty_list():
         pytest.param(observation(listed=[A], lost_ms={A: 10_000}), True, id="late, holds nothing"),
         pytest.param(observation(listed=[A], lost_ms={A: 9_999}), False, id="may be about to bind"),
         pytest.param(
-            observation(seat(), listed=[A], lost_ms={A: LONG}), False, id="holds something"
+            observation(ownership(), listed=[A], lost_ms={A: LONG}), False, id="holds something"
         ),
         pytest.param(observation(flows=[flow()], listed=[A], lost_ms={A: LONG}), False, id="bound"),
     ],
@@ -249,11 +255,11 @@ def test_who_is_no_longer_listed(seen, is_unlisted):
 
 
 def test_a_member_is_avoided_where_it_has_no_flow():
-    table = assess(observation(seat(None), flows=[flow(broker=B1), flow(B)]), RULES)
-    assert table.is_free(A, B1)
-    assert not table.is_free(A, B0)
-    assert table.is_free(B, B0)
-    assert not table.is_free(MemberId("nobody"), B0)
+    assessment = assess(observation(ownership(None), flows=[flow(broker=B1), flow(B)]), RULES)
+    assert assessment.is_free(A, B1)
+    assert not assessment.is_free(A, B0)
+    assert assessment.is_free(B, B0)
+    assert not assessment.is_free(MemberId("nobody"), B0)
 
 
 ages = st.integers(0, 20_000)
@@ -264,16 +270,16 @@ def test_what_remains_is_never_above_the_configured_length(
     held_ms, lost_ms, stored_ms, is_known, is_stored
 ):
     seen = observation(
-        seat(held_ms=held_ms),
+        ownership(held_ms=held_ms),
         losses=[loss(lost_ms)] if is_known else [],
         lost_ms={A: stored_ms} if is_stored else {},
     )
-    table = assess(seen, RULES)
-    if table.seats[P] is OwnershipState.WAITING:
-        assert table.next_ms is not None
-        assert 0 < table.next_ms <= RULES.bind_ms + RULES.delay_ms
+    assessment = assess(seen, RULES)
+    if assessment.partitions[P] is OwnershipState.WAITING:
+        assert assessment.next_ms is not None
+        assert 0 < assessment.next_ms <= RULES.bind_ms + RULES.delay_ms
         if held_ms >= RULES.bind_ms:
-            assert table.next_ms <= RULES.delay_ms
+            assert assessment.next_ms <= RULES.delay_ms
     else:
         assert held_ms >= RULES.bind_ms + RULES.delay_ms
 
@@ -281,12 +287,13 @@ def test_what_remains_is_never_above_the_configured_length(
 @given(held_ms=ages, lost_ms=ages, passed_ms=ages)
 def test_a_judgement_does_not_depend_on_who_looked_before(held_ms, lost_ms, passed_ms):
     """A coordinator that starts later sees the same deadline: nothing of it is in memory."""
-    early = assess(observation(seat(held_ms=held_ms), losses=[loss(lost_ms)]), RULES)
+    early = assess(observation(ownership(held_ms=held_ms), losses=[loss(lost_ms)]), RULES)
     late = assess(
-        observation(seat(held_ms=held_ms + passed_ms), losses=[loss(lost_ms + passed_ms)]), RULES
+        observation(ownership(held_ms=held_ms + passed_ms), losses=[loss(lost_ms + passed_ms)]),
+        RULES,
     )
-    if early.seats[P] is OwnershipState.OVERDUE:
-        assert late.seats[P] is OwnershipState.OVERDUE
+    if early.partitions[P] is OwnershipState.OVERDUE:
+        assert late.partitions[P] is OwnershipState.OVERDUE
     else:
         is_over = passed_ms >= early.next_ms
-        assert (late.seats[P] is OwnershipState.OVERDUE) == is_over
+        assert (late.partitions[P] is OwnershipState.OVERDUE) == is_over

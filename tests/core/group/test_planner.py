@@ -5,19 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partq.core.group.membership import (
+from partq.core.group.membership import MemberState, OwnershipState, assess
+from partq.core.group.moves import Forced, Trigger
+from partq.core.group.observation import (
     FlowSeen,
     GroupObservation,
     LossSeen,
     MemberFact,
-    MembershipRules,
-    MemberState,
-    OwnershipState,
     PartitionOwnership,
-    assess,
 )
-from partq.core.group.moves import Forced, Trigger
 from partq.core.group.planner import GroupRules, GroupType, exclusive, plan
+from partq.core.group.rebalance_delay import MembershipRules
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId
 
 B0, B1 = BrokerId("b-0"), BrokerId("b-1")
@@ -31,10 +29,10 @@ def group(owned, *, bound, joined=(), leaving=(), lost=None, facts=None, brokers
     """Return a observation: `owned` is a member or None per partition; ages in milliseconds."""
     lost = lost or {}
     ages = {**dict.fromkeys(bound, LONG), **dict(joined)}
-    seats = {}
+    partitions = {}
     for index, member in enumerate(owned):
         partition = PartitionId(1, index)
-        seats[partition] = PartitionOwnership(
+        partitions[partition] = PartitionOwnership(
             partition=partition,
             broker=brokers[index % len(brokers)],
             broker_epoch=BrokerEpoch(7),
@@ -44,7 +42,7 @@ def group(owned, *, bound, joined=(), leaving=(), lost=None, facts=None, brokers
             is_bound=member in ages,
         )
     return GroupObservation(
-        seats=seats,
+        partitions=partitions,
         flows=[
             FlowSeen(
                 member=member,
@@ -72,7 +70,7 @@ def moves_of(observation, rules=RULES, under_way=None):
 
 def after(observation, moves):
     """Return who owns what once the moves are done."""
-    owned = {partition: seat.member for partition, seat in observation.seats.items()}
+    owned = {partition: ownership.member for partition, ownership in observation.partitions.items()}
     owned.update({move.partition: move.target for move in moves})
     return owned
 
@@ -124,7 +122,7 @@ def test_a_standby_takes_over_one_for_one(strategy):
     assert moves_of(waits, rules) == []
     for seen, forced in ((late, Forced.SOURCE_LOST), (gone, Forced.SOURCE_LOST), (leaves, None)):
         (move,) = moves_of(seen, rules)
-        assert (move.seat.member, move.target, move.forced) == (B, D, forced)
+        assert (move.ownership.member, move.target, move.forced) == (B, D, forced)
 
 
 @pytest.mark.req("SOL-26", "SOL-38")
@@ -137,7 +135,7 @@ def test_a_lost_member_waits_out_its_delay_and_nothing_else_moves():
 def test_past_the_delay_only_the_unbound_partitions_move():
     seen = group([A, B, C, D] * 4, bound=[A, B, C], lost={D: 5_000})
     moves = moves_of(seen)
-    assert {move.seat.member for move in moves} == {D}
+    assert {move.ownership.member for move in moves} == {D}
     assert {(move.trigger, move.forced) for move in moves} == {
         (Trigger.MEMBER_LOST, Forced.SOURCE_LOST)
     }
@@ -170,27 +168,29 @@ def test_no_balance_while_a_broker_is_silent_but_what_must_move_moves():
 def test_a_member_that_a_broker_has_lost_is_avoided_there():
     seen = group([A] * 4, bound=[A], brokers=BROKERS)
     flows = [*seen.flows, FlowSeen(member=B, broker=B0, incarnation="i", age_ms=LONG)]
-    seen = GroupObservation(seats=seen.seats, flows=flows)
+    seen = GroupObservation(partitions=seen.partitions, flows=flows)
     for move in moves_of(seen):
         assert move.target == B
-        assert move.seat.broker == B0
+        assert move.ownership.broker == B0
 
     # Bound at b-0 and lost for good at b-1: only what is at b-1 moves.
     half = group([A, B] * 2, bound=[A])
     half = GroupObservation(
-        seats={
+        partitions={
             p: PartitionOwnership(
                 partition=p, broker=s.broker, broker_epoch=s.broker_epoch, held_ms=LONG,
                 member=B, epoch=s.epoch, is_bound=s.broker == B0,
             )
-            for p, s in half.seats.items()
+            for p, s in half.partitions.items()
         },
         flows=[f for f in half.flows if f.member == A]
         + [FlowSeen(member=B, broker=B0, incarnation="i", age_ms=LONG)],
         losses=[LossSeen(member=B, broker=B1, age_ms=5_000)],
     )  # fmt: skip
     moves = moves_of(half)
-    assert {(m.seat.broker, m.target, m.forced) for m in moves} == {(B1, A, Forced.SOURCE_UNBOUND)}
+    assert {(m.ownership.broker, m.target, m.forced) for m in moves} == {
+        (B1, A, Forced.SOURCE_UNBOUND)
+    }
     assert len(moves) == 2
 
 
@@ -217,11 +217,11 @@ def test_exclusive_stays_with_one_while_a_part_still_waits():
     """The lost one has the rest, and cannot be who gets all: the others must not share."""
     seen = group([A] * 6, bound=[B, C, D], lost={A: 5_000})
     just_claimed = {
-        partition: replace(seat, held_ms=100)
-        for partition, seat in seen.seats.items()
-        if seat.broker == B1
+        partition: replace(ownership, held_ms=100)
+        for partition, ownership in seen.partitions.items()
+        if ownership.broker == B1
     }
-    seen = replace(seen, seats={**seen.seats, **just_claimed})
+    seen = replace(seen, partitions={**seen.partitions, **just_claimed})
     rules = GroupRules(type=GroupType.EXCLUSIVE)
     assert sizes(seen, moves_of(seen, rules)) == {A: 3, B: 3}
 
@@ -236,9 +236,9 @@ def test_who_cannot_be_reached_at_one_broker_gets_its_share_at_the_other():
     """What it cannot take goes to another, who is not given more for balance then."""
     seen = group([A] * 4, bound=[A, B, C, D], lost={A: 5_000}, brokers=(B0, B0, B1, B1))
     flows = [f for f in seen.flows if (f.member, f.broker) not in {(A, B1), (D, B1)}]
-    seats = {p: replace(s, is_bound=s.broker == B0) for p, s in seen.seats.items()}
+    partitions = {p: replace(s, is_bound=s.broker == B0) for p, s in seen.partitions.items()}
     losses = [each for each in seen.losses if each.broker == B1]
-    seen = replace(seen, flows=flows, seats=seats, losses=losses)
+    seen = replace(seen, flows=flows, partitions=partitions, losses=losses)
     moves = moves_of(seen)
     assert sizes(seen, moves) == {A: 1, B: 1, C: 1, D: 1}
     assert [m.target for m in moves if m.may_wait] == [D]
@@ -256,7 +256,7 @@ members = st.sampled_from([A, B, C, D])
 
 
 @st.composite
-def sights(draw):
+def observations(draw):
     lost = draw(st.dictionaries(members, st.integers(0, 9_000), max_size=2))
     bound = draw(st.sets(members)) - lost.keys()
     joined = draw(st.dictionaries(members, st.integers(0, 3_000), max_size=2))
@@ -275,44 +275,44 @@ strategies = st.sampled_from(["sticky", "range", "modulo", "failover"])
 
 
 @pytest.mark.req("HND-02")
-@given(sights(), strategies, st.sampled_from(GroupType))
+@given(observations(), strategies, st.sampled_from(GroupType))
 def test_every_plan_is_sound(seen, strategy, group_type):
     rules = GroupRules(strategy=strategy, type=group_type)
-    table = assess(seen, MembershipRules())
-    moves = plan(seen, table, rules, {})
+    assessment = assess(seen, MembershipRules())
+    moves = plan(seen, assessment, rules, {})
     assert len({move.partition for move in moves}) == len(moves)
     for move in moves:
-        state = table.seats[move.partition]
+        state = assessment.partitions[move.partition]
         assert state not in (OwnershipState.WAITING, OwnershipState.UNSEEN)
-        assert move.target != move.seat.member
+        assert move.target != move.ownership.member
         if move.target is not None:
-            assert table.is_free(move.target, move.seat.broker)
+            assert assessment.is_free(move.target, move.ownership.broker)
         # Only a source that is bound is drained, and it always is.
-        is_bound = move.seat.member is not None and move.seat.is_bound
+        is_bound = move.ownership.member is not None and move.ownership.is_bound
         assert (move.forced is None) == is_bound
         if state is OwnershipState.SETTLED:
             assert seen.is_complete
-            assert OwnershipState.WAITING not in table.seats.values()
-    is_free = any(standing is MemberState.BOUND for standing in table.standings.values())
-    if is_free and not table.join_wait_ms:
+            assert OwnershipState.WAITING not in assessment.partitions.values()
+    is_free = any(each is MemberState.BOUND for each in assessment.members.values())
+    if is_free and not assessment.join_wait_ms:
         moving = {move.partition for move in moves}
-        for partition, state in table.seats.items():
+        for partition, state in assessment.partitions.items():
             if state in (OwnershipState.VACANT, OwnershipState.LEAVING, OwnershipState.OVERDUE):
                 assert partition in moving, "nothing waits that a member could serve"
 
 
-@given(sights())
+@given(observations())
 def test_what_was_planned_and_done_is_not_planned_again(seen):
     """Of the strategy `sticky`, the default."""
     bound = {flow.member for flow in seen.flows}
     owners = after(seen, moves_of(seen, RULES))
     done = {
         partition: replace(
-            seat, held_ms=LONG, member=owners[partition], is_bound=owners[partition] in bound
+            ownership, held_ms=LONG, member=owners[partition], is_bound=owners[partition] in bound
         )
-        for partition, seat in seen.seats.items()
+        for partition, ownership in seen.partitions.items()
     }
-    settled = replace(seen, seats=done)
+    settled = replace(seen, partitions=done)
     # While newcomers are waited for, what nobody holds waits too, and is planned after that.
     if not any(assess(each, RULES.membership).join_wait_ms for each in (seen, settled)):
         assert moves_of(settled, RULES) == []

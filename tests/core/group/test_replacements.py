@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partq.core.group.membership import LossSeen, MemberFact, assess
+from partq.core.group.membership import assess
+from partq.core.group.observation import LossSeen, MemberFact
 from partq.core.group.planner import GroupRules, GroupType
-from partq.core.group.replacements import settled_heirs
+from partq.core.group.replacements import settled_replacements
 from partq.core.model import PartitionId
-from tests.core.group.test_planner import A, B, C, D, after, group, members, moves_of, sights
+from tests.core.group.test_planner import A, B, C, D, after, group, members, moves_of, observations
 
 P0, P1, P2, P3 = (PartitionId(1, index) for index in range(4))
 EXISTS, AVOIDED = MemberFact.EXISTS, MemberFact.IS_AVOIDED
@@ -34,7 +35,7 @@ def owners_after(observation, **more):
         ),
         pytest.param(AABB, [A, B, C, D], {A: REPLACED, B: REPLACED}, [C, C, D, D], id="both leave"),
         pytest.param(
-            AABB, [A, B], {A: REPLACED}, AABB, id="its replacement is not there yet: it goes on"
+            AABB, [A, B], {A: REPLACED}, AABB, id="its replacement is not there yet: it continues"
         ),
         pytest.param(
             AABB, [A, B], {A: TERMINATING}, [B] * 4, id="its time is over: the others take over"
@@ -71,32 +72,32 @@ def test_a_lost_member_is_waited_for_and_then_one_replacement_inherits_all():
 
 
 @pytest.mark.req("MEM-07")
-def test_the_rest_of_a_set_goes_to_the_heir_on_record():
+def test_the_rest_of_a_set_goes_to_the_recorded_replacement():
     """One of A's partitions has passed to D already, and nothing of it is under way any more."""
     facts = ROLLOUT | {A: TERMINATING}
-    observation = group([D, A, B, B], bound=[A, B, C, D], facts=facts, heirs={A: D})
+    observation = group([D, A, B, B], bound=[A, B, C, D], facts=facts, replacements={A: D})
     assert owners_after(observation) == [D, D, B, B]
-    nothing_yet = group(AABB, bound=[A, B, C, D], facts=facts, heirs={A: D})
+    nothing_yet = group(AABB, bound=[A, B, C, D], facts=facts, replacements={A: D})
     assert owners_after(nothing_yet) == [D, D, B, B]
 
 
-def test_a_partition_on_its_way_for_balance_makes_no_heir():
+def test_a_partition_on_its_way_for_balance_makes_no_replacement():
     """A was about to give one to D when it was told to end: D gets no more than that."""
     observation = group([A, A, A, B], bound=[A, B, C, D], facts=ROLLOUT | {A: TERMINATING})
     moves = moves_of(observation, under_way={P0: D})
     assert {move.partition: move.target for move in moves} == {P1: C, P2: C}
 
 
-def test_who_is_an_heir_already_gets_no_second_set():
+def test_who_replaces_one_already_gets_no_second_set():
     facts = ROLLOUT | {A: REPLACED, B: REPLACED}
-    observation = group(AABB, bound=[A, B, C, D], facts=facts, heirs={B: C})
+    observation = group(AABB, bound=[A, B, C, D], facts=facts, replacements={B: C})
     assert owners_after(observation) == [D, D, C, C]
 
 
 @pytest.mark.parametrize("bound", [[A, B, C], [A, B, C, D]], ids=["it is gone", "it shall go"])
-def test_an_heir_that_cannot_go_on_is_replaced(bound):
+def test_a_replacement_that_cannot_go_on_is_replaced(bound):
     facts = ROLLOUT | {A: TERMINATING, D: AVOIDED}
-    observation = group(AABB, bound=bound, facts=facts, heirs={A: D})
+    observation = group(AABB, bound=bound, facts=facts, replacements={A: D})
     assert owners_after(observation) == [C, C, B, B]
 
 
@@ -109,8 +110,8 @@ def test_inherited_moves_say_so_and_others_do_not():
 
 
 def test_a_pair_is_over_when_nothing_is_left_of_the_set():
-    observation = group([D, A, B, B], bound=[A, B, C, D], heirs={A: D, C: B})
-    assert settled_heirs(observation) == {C}
+    observation = group([D, A, B, B], bound=[A, B, C, D], replacements={A: D, C: B})
+    assert settled_replacements(observation) == {C}
 
 
 # ---- who gets nothing more ----------------------------------------------------------------------
@@ -136,7 +137,7 @@ def test_who_is_about_to_go_is_better_than_nobody():
 def test_where_only_such_a_member_is_bound_it_takes_over():
     """C is at one broker only: of what is at the other, B takes what would have nobody."""
     observation = group([A] * 4, bound=[A, B, C], leaving=[A], facts={B: AVOIDED})
-    brokers = {seat.broker for seat in observation.seats.values()}
+    brokers = {ownership.broker for ownership in observation.partitions.values()}
     flows = [f for f in observation.flows if (f.member, f.broker) != (C, max(brokers))]
     observation = replace(observation, flows=flows)
     assert owners_after(observation) == [C, B, C, B]
@@ -145,24 +146,24 @@ def test_where_only_such_a_member_is_bound_it_takes_over():
 def test_who_is_about_to_go_gets_nothing_beside_what_waits_for_it():
     """B has lost its flow at one broker; at the other it is bound, and still to be avoided."""
     observation = group([A, B, A, D], bound=[A, B, D], leaving=[A], facts={B: AVOIDED})
-    lost_at = observation.seats[P1].broker
+    lost_at = observation.partitions[P1].broker
     flows = [f for f in observation.flows if (f.member, f.broker) != (B, lost_at)]
     losses = [LossSeen(member=B, broker=lost_at, age_ms=100)]
-    waiting = {P1: replace(observation.seats[P1], is_bound=False)}
+    waiting = {P1: replace(observation.partitions[P1], is_bound=False)}
     observation = replace(
-        observation, flows=flows, losses=losses, seats=observation.seats | waiting
+        observation, flows=flows, losses=losses, partitions=observation.partitions | waiting
     )
     assert owners_after(observation) == [D, B, D, D]
 
 
 @pytest.mark.req("MEM-13")
-@given(sights(), st.sets(members))
-def test_nothing_goes_to_who_is_avoided_while_another_can_have_it(seen, avoided):
+@given(observations(), st.sets(members))
+def test_nothing_goes_to_an_avoided_member_while_another_can_have_it(seen, avoided):
     seen = replace(seen, facts=dict.fromkeys(avoided, AVOIDED))
-    table = assess(seen, GroupRules().membership)
+    assessment = assess(seen, GroupRules().membership)
     for move in moves_of(seen):
         if move.target in avoided:
-            able = {m for m in table.standings if table.is_free(m, move.seat.broker)}
+            able = {m for m in assessment.members if assessment.is_free(m, move.ownership.broker)}
             assert able <= avoided
 
 
@@ -179,8 +180,10 @@ def test_an_exclusive_member_is_chosen_among_those_that_stay_and_stays_whole():
     first = group([None] * 4, bound=[A, B], facts={A: AVOIDED})
     assert owners_after(first, rules=rules) == [B] * 4
     one_lost = group([A] * 4, bound=[A, B], facts={A: AVOIDED})
-    seats = one_lost.seats | {P0: replace(one_lost.seats[P0], member=None, is_bound=False)}
-    assert owners_after(replace(one_lost, seats=seats), rules=rules) == [A] * 4
+    partitions = one_lost.partitions | {
+        P0: replace(one_lost.partitions[P0], member=None, is_bound=False)
+    }
+    assert owners_after(replace(one_lost, partitions=partitions), rules=rules) == [A] * 4
 
 
 def test_who_is_held_back_is_not_waited_for_and_is_a_member_when_it_is_back():

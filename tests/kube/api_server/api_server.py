@@ -2,25 +2,18 @@
 
 import json
 import os
-import random
-import socket
 from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from e2e.cluster import binaries
+from partq.testing.ports import HOST, free_port
 from tests.kube.api_server.client import ApiError, Kube
 from tests.kube.api_server.processes import Process, eventually
 
 START_S = 60.0
 ADMIN_TOKEN = "admin-of-the-tests"
-HOST = "127.0.0.1"
-# Below the range from which Linux takes the local ports of outgoing connections: whoever is killed
-# and started again finds its port as it was.
-_PORTS = range(10_000, 20_000)
-_given: set[int] = set()
 # Nobody is there. The address is written into the endpoints of the Service `kubernetes`, where
 # loopback is refused again and again.
 _ADVERTISED = "192.0.2.1"
@@ -115,12 +108,7 @@ class ApiServer:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def serve(self) -> None:
@@ -171,14 +159,3 @@ class ApiServer:
                 return kube.get("Namespace", None, "default") is not None
             except (OSError, ApiError):
                 return False
-
-
-def free_port() -> int:
-    """Return a port of loopback that nobody listens on; no two calls return the same one."""
-    for port in random.sample(_PORTS, len(_PORTS)):
-        if port in _given:
-            continue
-        with suppress(OSError), socket.create_server((HOST, port)):
-            _given.add(port)
-            return port
-    raise AssertionError(f"no port from {_PORTS.start} to {_PORTS.stop} is free")

@@ -54,6 +54,14 @@ def stage(
         stage.check_operators()
 
 
+@pytest.fixture
+def group(stage: Stage, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Return a name that no other test of the file has; its consumers end with the test."""
+    name = str(request.node.name)
+    with stage.consumers():
+        yield name.removeprefix("test_").replace("_", "-")[:40].strip("-")
+
+
 def define_resources(server: ApiServer) -> None:
     """Apply the definitions, and wait until the server knows them."""
     with closing(server.client()) as kube:

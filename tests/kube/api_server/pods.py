@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from partq.testing.ports import HOST, free_port
 from partq.wire.tls import trust
 from tests.authority import mount
-from tests.kube.api_server.api_server import HOST, free_port
 from tests.kube.api_server.client import Body, Kube
 from tests.kube.api_server.processes import Process, eventually
 
@@ -198,7 +198,7 @@ class Brokers:
     ) -> None:
         self._kube = kube
         self._namespace = namespace
-        self._queue = queue
+        self.queue = queue
         self._lease_s = lease_s
         self._folder = folder
         self.pods: list[PlayedPod] = []
@@ -212,7 +212,7 @@ class Brokers:
 
     def start(self) -> None:
         """Wait for the StatefulSet, and have as many pods as it wants."""
-        name = f"{self._queue}-broker"
+        name = f"{self.queue}-broker"
         stateful_set = eventually(
             lambda: self._kube.get("StatefulSet", self._namespace, name), f"StatefulSet {name}"
         )

@@ -2,13 +2,11 @@
 
 import os
 import subprocess
-import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from partq.embedded import tether
+from partq.embedded.tether import tethered
 from partq.testing import eventually_blocking
 
 POLL_S = 0.1
@@ -21,19 +19,6 @@ the end must not pass for what was to come at once.
 _LOG_TAIL = 3000
 
 eventually = partial(eventually_blocking, timeout_s=WAIT_S, interval_s=POLL_S)
-
-
-def stays(look: Callable[[], object], what: str, for_s: float) -> None:
-    """See that `look` finds something all the time.
-
-    Raises:
-        AssertionError: it did not.
-    """
-    end = time.monotonic() + for_s
-    while time.monotonic() < end:
-        found = look()
-        assert found, f"{what}: got {found!r}"
-        time.sleep(POLL_S)
 
 
 class Process:
@@ -51,7 +36,7 @@ class Process:
         """Start it, again if it has ended."""
         with self.log.open("ab") as output:
             self._popen = subprocess.Popen(
-                [sys.executable, "-I", "-S", tether.__file__, str(os.getpid()), *self._argv],
+                tethered(*self._argv),
                 env=self._env,
                 stdin=subprocess.DEVNULL,
                 stdout=output,

@@ -3,11 +3,10 @@
 import json
 import re
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import pytest
@@ -15,10 +14,11 @@ import redis
 
 from partq.resources import API_VERSION
 from partq.store.keys import Keys
-from tests.kube.api_server.api_server import HOST, ApiServer, free_port
+from partq.testing.ports import HOST, free_port
+from tests.kube.api_server.api_server import ApiServer
 from tests.kube.api_server.client import Body
 from tests.kube.api_server.pods import LEASE_S, PARTQ, Brokers, Owner, PlayedPod
-from tests.kube.api_server.processes import Process, eventually
+from tests.kube.api_server.processes import WAIT_S, Process, eventually
 
 KOPF_AT_ITS_END = re.compile(
     r"^.*closing of asynchronous generator <async_generator object infinite_watch.*?"
@@ -28,6 +28,8 @@ KOPF_AT_ITS_END = re.compile(
 """What a process that ends may log of a watch that kopf leaves to the interpreter: not our mistake,
 and of no consequence."""
 FAST_REBALANCE = {"delaySeconds": 2, "maxHandoffSeconds": 2}
+LOOKS = 5
+"""After so many looks in which an operator has changed nothing it has no reason to."""
 
 
 TRACE_CONTEXT = 5
@@ -68,6 +70,13 @@ class Operator:
         except OSError:
             return False
 
+    def looks(self) -> int:
+        """Return how often it has looked at one of its queues since it was started."""
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=WAIT_S) as answer:
+            lines = answer.read().decode().splitlines()
+        counts = [line for line in lines if line.startswith("partq_reconcile_total{")]
+        return sum(int(float(line.split()[-1])) for line in counts)
+
 
 class Stage:
     """Everything of one namespace; processes that still run at the end are killed."""
@@ -93,12 +102,7 @@ class Stage:
         self._stack.enter_context(self.consumers())
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     @contextmanager
@@ -154,6 +158,14 @@ class Stage:
         """Let `partq consume` play a pod; its member id is the pod's uid."""
         env = {"PARTQ_MEMBER": pod.uid}
         self.start_consumer_as(pod, queue, group, brokers, env, *options)
+        return pod
+
+    def start_pod(
+        self, brokers: Brokers, owner: Owner, group: str, *, is_ready: bool = True
+    ) -> PlayedPod:
+        """Start one more pod of an owner, with its consumer."""
+        pod = self.start_consumer(owner.make_pod(), brokers.queue, group, brokers)
+        pod.report(is_ready=is_ready)
         return pod
 
     def start_consumer_as(
@@ -336,6 +348,28 @@ class Stage:
                 f"{error}\nassigned: {self.assigned(queue, group)}\n"
                 f"status: {self._status_text('ConsumerGroup', group)}"
             ) from None
+
+    def stays(self, queue: str, look: Callable[[], object], what: str) -> None:
+        """See that `look` finds something however often the operators look at a queue again.
+
+        A note at the queue has its worker look, and the coordinator beside it.
+
+        Raises:
+            AssertionError: it did not, or no operator looks.
+        """
+        for _ in range(LOOKS):
+            self._have_looked(queue)
+            found = look()
+            assert found, f"{what}: got {found!r}"
+
+    def _have_looked(self, queue: str) -> None:
+        before = self._looks()
+        body = {"metadata": {"annotations": {"tests/look": str(before)}}}
+        self.kube.patch("PartitionedQueue", self.namespace, queue, body)
+        eventually(lambda: self._looks() > before, "an operator looks")
+
+    def _looks(self) -> int:
+        return sum(each.looks() for each in self.operators if each.process.is_running)
 
     def wait_for_active(self, group: str, count: int) -> None:
         """Wait until status has so many active members: who comes and goes before is no news."""

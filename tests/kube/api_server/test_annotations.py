@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.kube.api_server.processes import eventually, stays
+from tests.kube.api_server.processes import eventually
 
 QUEUE = "jobs"
 
@@ -14,33 +14,22 @@ def brokers(stage):
     return stage.serve(QUEUE)
 
 
-@pytest.fixture
-def group(stage, request):
-    """Return a name that no other test of the file has; its consumers end with the test."""
-    with stage.consumers():
-        yield request.node.name.removeprefix("test_").replace("_", "-")[:40].strip("-")
-
-
-def start(stage, brokers, owner, group):
-    pod = stage.start_consumer(owner.make_pod(), QUEUE, group, brokers)
-    pod.report(is_ready=True)
-    return pod
-
-
 def test_a_paused_rebalance_can_be_asked_for_once(stage, brokers, group):
     stage.apply_group(group, QUEUE)
     owner = stage.owner(group, group)
-    first = start(stage, brokers, owner, group)
+    first = stage.start_pod(brokers, owner, group)
     before = stage.wait_for_shares(QUEUE, group, first)
     stage.annotate("ConsumerGroup", group, pause_rebalance="true")
     stage.wait_for("ConsumerGroup", group, "RebalancePaused", "True", "Annotation")
 
-    second = start(stage, brokers, owner, group)
+    second = stage.start_pod(brokers, owner, group)
     eventually(
         lambda: stage.status("ConsumerGroup", group)["members"]["standby"] == 1,
         "the second has joined",
     )
-    stays(lambda: stage.assignment(QUEUE, group) == before, "nothing moves for balance", for_s=3)
+    stage.stays(
+        QUEUE, lambda: stage.assignment(QUEUE, group) == before, "nothing moves for balance"
+    )
 
     stage.annotate("ConsumerGroup", group, rebalance_now="monday")
     after = stage.wait_for_shares(QUEUE, group, first, second)
@@ -48,8 +37,8 @@ def test_a_paused_rebalance_can_be_asked_for_once(stage, brokers, group):
         lambda: stage.status("ConsumerGroup", group).get("rebalanceNow") == "monday",
         "status says that it was done",
     )
-    third = start(stage, brokers, owner, group)
-    stays(lambda: stage.assignment(QUEUE, group) == after, "it was asked for once", for_s=3)
+    third = stage.start_pod(brokers, owner, group)
+    stage.stays(QUEUE, lambda: stage.assignment(QUEUE, group) == after, "it was asked for once")
 
     second.vanish()  # what nobody consumes moves all the same
     eventually(
@@ -63,7 +52,7 @@ def test_a_paused_rebalance_can_be_asked_for_once(stage, brokers, group):
 def test_a_queue_that_is_paused_is_left_alone(stage, brokers, group):
     stage.apply_group(group, QUEUE)
     owner = stage.owner(group, group)
-    first = start(stage, brokers, owner, group)
+    first = stage.start_pod(brokers, owner, group)
     before = stage.wait_for_shares(QUEUE, group, first)
     stage.annotate("PartitionedQueue", QUEUE, pause="true")
     stage.wait_for("PartitionedQueue", QUEUE, "Paused", "True", "Annotation")
@@ -74,14 +63,14 @@ def test_a_queue_that_is_paused_is_left_alone(stage, brokers, group):
 
     spec = {"spec": {"brokers": {"replicas": 2}}}
     stage.kube.patch("PartitionedQueue", stage.namespace, QUEUE, spec)
-    start(stage, brokers, owner, group)
+    stage.start_pod(brokers, owner, group)
 
     def is_untouched():
         stateful_set = stage.kube.get("StatefulSet", stage.namespace, f"{QUEUE}-broker")
         is_same = stage.assignment(QUEUE, group) == before
         return is_same and stateful_set["spec"]["replicas"] == 1
 
-    stays(is_untouched, "nothing is done", for_s=3)
+    stage.stays(QUEUE, is_untouched, "nothing is done")
     assert first.process.is_running
 
     stage.annotate("PartitionedQueue", QUEUE, pause=None)

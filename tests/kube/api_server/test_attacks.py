@@ -79,7 +79,6 @@ def test_what_answers_and_is_no_redis_is_not_shown(stage, operator):
             "PartitionedQueue", "scan", "StoreReachable", "False", "StoreUnreachable"
         )
         assert condition["message"] == (
-            f"Redis at {address}: no Redis answers there that can be used; the operator's log has "
-            "the details"
+            f"Redis at {address}: no usable Redis answers there; the operator's log has the details"
         )
         assert "cannot connect to Redis" in operator.process.output()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.kube.api_server.processes import eventually, stays
+from tests.kube.api_server.processes import eventually
 
 QUEUE = "jobs"
 LONG = 300
@@ -17,20 +17,6 @@ def brokers(stage):
     return stage.serve(QUEUE)
 
 
-@pytest.fixture
-def group(stage, request):
-    """Return a name that no other test of the file has; its consumers end with the test."""
-    with stage.consumers():
-        yield request.node.name.removeprefix("test_").replace("_", "-")[:40].strip("-")
-
-
-def start(stage, brokers, owner, group, *, is_ready=True):
-    """Start one more pod of an owner, with its consumer."""
-    pod = stage.start_consumer(owner.make_pod(), QUEUE, group, brokers)
-    pod.report(is_ready=is_ready)
-    return pod
-
-
 def rebalances(stage, group):
     """Return what the last rebalances were due to, with what they moved and assigned."""
     found = stage.status("ConsumerGroup", group).get("rebalances", ())
@@ -39,9 +25,9 @@ def rebalances(stage, group):
 
 def start_two(stage, brokers, owner, group):
     """Start one pod after the other; return them and the rebalances when status tells of both."""
-    first = start(stage, brokers, owner, group)
+    first = stage.start_pod(brokers, owner, group)
     stage.wait_for_shares(QUEUE, group, first)
-    second = start(stage, brokers, owner, group)
+    second = stage.start_pod(brokers, owner, group)
     stage.wait_for_shares(QUEUE, group, first, second)
     history = eventually(
         lambda: count_of(found := rebalances(stage, group)) == 4 and found,
@@ -93,7 +79,7 @@ def test_a_group_without_pods_is_ready_and_says_so(stage, brokers, group):
 
 def test_consumers_may_be_there_before_their_group(stage, brokers, group):
     """Whoever applies a directory of YAML does not choose the order."""
-    pod = start(stage, brokers, stage.owner(group, group), group)
+    pod = stage.start_pod(brokers, stage.owner(group, group), group)
     eventually(lambda: "no consumer group" in pod.process.output(), "it waits for its group")
     selector = {"matchLabels": {"group": group}}
     body = stage.resource("ConsumerGroup", group, {"queue": QUEUE, "selector": selector})
@@ -105,7 +91,7 @@ def test_consumers_may_be_there_before_their_group(stage, brokers, group):
 def test_scaling_hands_partitions_over(stage, brokers, group):
     stage.apply_group(group, QUEUE)
     owner = stage.owner(group, group)
-    first, second = (start(stage, brokers, owner, group) for _ in range(2))
+    first, second = (stage.start_pod(brokers, owner, group) for _ in range(2))
     before = stage.wait_for_shares(QUEUE, group, first, second)
     stage.wait_for("ConsumerGroup", group, "Ready", "True", "Stable")
     stage.wait_for_event("ConsumerGroup", group, "MemberJoined")
@@ -117,7 +103,7 @@ def test_scaling_hands_partitions_over(stage, brokers, group):
         "the pods in status",
     )
 
-    third, fourth = (start(stage, brokers, owner, group) for _ in range(2))
+    third, fourth = (stage.start_pod(brokers, owner, group) for _ in range(2))
     after = stage.wait_for_shares(QUEUE, group, first, second, third, fourth)
     assert len(moved(before, after)) == 4, "no more than balance demands"
 
@@ -142,7 +128,7 @@ def test_a_handoff_that_runs_out_of_time_is_told(stage, brokers, group):
     stage.publish(QUEUE, brokers, [f"message {number}" for number in range(64)])
     eventually(lambda: first.process.output().count('"value"') >= 64, "all are in its hands")
 
-    second = start(stage, brokers, owner, group)
+    second = stage.start_pod(brokers, owner, group)
     stage.wait_for_shares(QUEUE, group, first, second)
     stage.wait_for_event("ConsumerGroup", group, "PartitionHandoffTimedOut")
     eventually(
@@ -153,14 +139,14 @@ def test_a_handoff_that_runs_out_of_time_is_told(stage, brokers, group):
 
 def test_only_pods_that_match_and_are_ready_are_members(stage, brokers, group):
     stage.apply_group(group, QUEUE)
-    member = start(stage, brokers, stage.owner(group, group), group)
-    stranger = start(stage, brokers, stage.owner(f"{group}-x", "another"), group)
-    unready = start(stage, brokers, stage.owner(f"{group}-y", group), group, is_ready=False)
+    member = stage.start_pod(brokers, stage.owner(group, group), group)
+    stranger = stage.start_pod(brokers, stage.owner(f"{group}-x", "another"), group)
+    unready = stage.start_pod(brokers, stage.owner(f"{group}-y", group), group, is_ready=False)
     stage.wait_for_shares(QUEUE, group, member)
-    stays(
+    stage.stays(
+        QUEUE,
         lambda: set(stage.assignment(QUEUE, group).values()) == {member.uid},
         "only the member has partitions",
-        for_s=2,
     )
     assert stranger.process.is_running, "it keeps asking"
 
@@ -173,7 +159,7 @@ def test_a_pod_that_ends_hands_over_before_it_is_gone(stage, brokers, group):
     """The pod is terminating, its process has not heard of it yet: a handoff, no delay."""
     stage.apply_group(group, QUEUE)
     owner = stage.owner(group, group)
-    stay, leave = (start(stage, brokers, owner, group) for _ in range(2))
+    stay, leave = (stage.start_pod(brokers, owner, group) for _ in range(2))
     stage.wait_for_shares(QUEUE, group, stay, leave)
 
     stage.kube.delete("Pod", stage.namespace, leave.name, grace_s=30)
@@ -187,7 +173,7 @@ def test_a_pod_that_ends_hands_over_before_it_is_gone(stage, brokers, group):
 def test_a_pod_that_is_gone_for_good_is_not_waited_for(stage, brokers, group):
     stage.apply_group(group, QUEUE)
     owner = stage.owner(group, group)
-    stay, die = (start(stage, brokers, owner, group) for _ in range(2))
+    stay, die = (stage.start_pod(brokers, owner, group) for _ in range(2))
     stage.wait_for_shares(QUEUE, group, stay, die)
     stage.wait_for_active(group, 2)
 
@@ -199,7 +185,7 @@ def test_a_pod_that_is_gone_for_good_is_not_waited_for(stage, brokers, group):
 def test_a_pod_that_is_removed_by_force_may_still_run(stage, brokers, group):
     stage.apply_group(group, QUEUE, rebalance=SHORT)
     owner = stage.owner(group, group)
-    stay, lost = (start(stage, brokers, owner, group) for _ in range(2))
+    stay, lost = (stage.start_pod(brokers, owner, group) for _ in range(2))
     stage.wait_for_shares(QUEUE, group, stay, lost)
 
     lost.remove()  # the node is out of reach: nobody says that its container has ended
@@ -263,7 +249,7 @@ def test_a_rollout_moves_each_partition_once(stage, brokers, group):
     owner.roll_out("7b8c4e")
     new = []
     for pod in old:
-        new.append(start(stage, brokers, owner, group))
+        new.append(stage.start_pod(brokers, owner, group))
         eventually(
             lambda: stage.status("ConsumerGroup", group)["members"]["standby"] == 1,
             "the newcomer stands by",
@@ -281,7 +267,7 @@ def test_a_rollout_moves_each_partition_once(stage, brokers, group):
 def test_a_pod_on_a_cordoned_node_gets_nothing_until_the_node_is_well(stage, brokers, group):
     stage.apply_group(group, QUEUE)
     owner = stage.owner(group, group)
-    stay = start(stage, brokers, owner, group)
+    stay = stage.start_pod(brokers, owner, group)
     stage.wait_for_shares(QUEUE, group, stay)
     with stage.node(f"{stage.namespace}-{group}", unschedulable=True) as node:
         doomed = stage.start_consumer(owner.make_pod(node=node), QUEUE, group, brokers)
@@ -290,10 +276,10 @@ def test_a_pod_on_a_cordoned_node_gets_nothing_until_the_node_is_well(stage, bro
             lambda: stage.status("ConsumerGroup", group)["members"]["standby"] == 1,
             "it is connected",
         )
-        stays(
+        stage.stays(
+            QUEUE,
             lambda: set(stage.assignment(QUEUE, group).values()) == {stay.uid},
             "it gets nothing",
-            for_s=2,
         )
     stage.wait_for_shares(QUEUE, group, stay, doomed)
 
@@ -302,9 +288,9 @@ def test_a_pod_on_a_cordoned_node_gets_nothing_until_the_node_is_well(stage, bro
 def test_more_pods_than_partitions_stand_by(stage, brokers, group):
     stage.apply_group(group, QUEUE, type="Exclusive")
     owner = stage.owner(group, group)
-    first = start(stage, brokers, owner, group)
+    first = stage.start_pod(brokers, owner, group)
     eventually(lambda: set(stage.assignment(QUEUE, group).values()) == {first.uid}, "it has all")
-    second = start(stage, brokers, owner, group)
+    second = stage.start_pod(brokers, owner, group)
     eventually(
         lambda: stage.status("ConsumerGroup", group).get("members", {}).get("standby") == 1,
         "the second stands by",
@@ -322,7 +308,7 @@ def test_more_pods_than_partitions_stand_by(stage, brokers, group):
 def test_a_timer_knows_nothing_of_pods(stage, brokers, group):
     stage.apply_group(group, QUEUE, rebalance={**SHORT, "policy": "Timer"})
     owner = stage.owner(group, group)
-    stay, die = (start(stage, brokers, owner, group) for _ in range(2))
+    stay, die = (stage.start_pod(brokers, owner, group) for _ in range(2))
     stage.wait_for_shares(QUEUE, group, stay, die)
     die.vanish()
     stage.wait_for_shares(QUEUE, group, stay)

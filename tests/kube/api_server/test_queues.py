@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.kube.api_server.processes import eventually, stays
+from tests.kube.api_server.processes import eventually
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -72,13 +72,13 @@ def test_status_says_what_there_is(stage, orders):
 
 
 def test_nothing_is_written_while_nothing_changes(stage, orders):
-    def versions():
+    def written():
         queue = stage.kube.get("PartitionedQueue", stage.namespace, "orders")
-        bodies = [queue, *owned(stage, orders).values()]
-        return [body["metadata"]["resourceVersion"] for body in bodies]
+        versions = [body["metadata"]["resourceVersion"] for body in owned(stage, orders).values()]
+        return queue["spec"], queue["status"], queue["metadata"]["finalizers"], versions
 
-    before = versions()
-    stays(lambda: versions() == before, "nothing is written", for_s=6)  # more than one resync
+    before = written()
+    stage.stays("orders", lambda: written() == before, "nothing is written")
 
 
 def test_more_brokers_leave_those_that_run_alone(stage, orders):

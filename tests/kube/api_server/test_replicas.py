@@ -5,7 +5,7 @@ import urllib.request
 
 import pytest
 
-from tests.kube.api_server.processes import eventually, stays
+from tests.kube.api_server.processes import eventually
 
 QUEUE = "jobs"
 
@@ -21,12 +21,6 @@ def brokers(stage):
 def consumers(stage):
     with stage.consumers():
         yield
-
-
-def start(stage, brokers, owner, group):
-    pod = stage.start_consumer(owner.make_pod(), QUEUE, group, brokers)
-    pod.report(is_ready=True)
-    return pod
 
 
 def leader(stage):
@@ -61,7 +55,7 @@ def updates(stage):
 def test_absence_of_the_operator_stops_and_moves_nothing(stage, brokers, consumers):
     stage.apply_group("absent", QUEUE)
     owner = stage.owner("absent", "absent")
-    first, second = (start(stage, brokers, owner, "absent") for _ in range(2))
+    first, second = (stage.start_pod(brokers, owner, "absent") for _ in range(2))
     before = stage.wait_for_shares(QUEUE, "absent", first, second)
     told = eventually(lambda: updates(stage), "the queue was made, and that is told")
     values = [f"m{number}" for number in range(40)]
@@ -81,7 +75,7 @@ def test_absence_of_the_operator_stops_and_moves_nothing(stage, brokers, consume
     operator.process.start()
     eventually(lambda: operator.answers("/readyz"), "the operator is back")
     stage.wait_for("ConsumerGroup", "absent", "Ready", "True", "Stable")
-    stays(lambda: stage.assignment(QUEUE, "absent") == before, "nothing moves", for_s=3)
+    stage.stays(QUEUE, lambda: stage.assignment(QUEUE, "absent") == before, "nothing moves")
     moved = [each["moved"] for each in stage.status("ConsumerGroup", "absent")["rebalances"]]
     assert sum(moved) in (0, 4), f"only the joining of the two, together or one by one: {moved}"
     assert updates(stage) == told, "what is as it was is no news to an operator that begins"
@@ -90,14 +84,14 @@ def test_absence_of_the_operator_stops_and_moves_nothing(stage, brokers, consume
 def test_what_came_while_the_operator_was_away_is_taken_up(stage, brokers, consumers):
     stage.apply_group("meanwhile", QUEUE)
     owner = stage.owner("meanwhile", "meanwhile")
-    first = start(stage, brokers, owner, "meanwhile")
+    first = stage.start_pod(brokers, owner, "meanwhile")
     stage.wait_for_shares(QUEUE, "meanwhile", first)
 
     (operator,) = stage.operators
     operator.process.terminate()
     assert operator.process.wait() == 0
     assert leader(stage) == "", "the Lease is given back"
-    second = start(stage, brokers, owner, "meanwhile")
+    second = stage.start_pod(brokers, owner, "meanwhile")
     stage.kube.patch(
         "PartitionedQueue", stage.namespace, QUEUE, {"spec": {"brokers": {"replicas": 2}}}
     )
@@ -110,7 +104,7 @@ def test_what_came_while_the_operator_was_away_is_taken_up(stage, brokers, consu
 def test_one_replica_leads_and_another_takes_over(stage, brokers, consumers):
     stage.apply_group("pair", QUEUE)
     owner = stage.owner("pair", "pair")
-    first = start(stage, brokers, owner, "pair")
+    first = stage.start_pod(brokers, owner, "pair")
     stage.wait_for_shares(QUEUE, "pair", first)
     (leading,) = stage.operators
     standby = stage.start_operator("operator-1")
@@ -118,14 +112,14 @@ def test_one_replica_leads_and_another_takes_over(stage, brokers, consumers):
     assert leader(stage) == "operator-0"
 
     leading.process.kill()
-    second = start(stage, brokers, owner, "pair")
+    second = stage.start_pod(brokers, owner, "pair")
     stage.wait_for_shares(QUEUE, "pair", first, second)
     assert leader(stage) == "operator-1"
 
     leading.process.start()
     eventually(lambda: leading.answers("/readyz"), "the first replica is back")
     standby.process.terminate()
-    third = start(stage, brokers, owner, "pair")
+    third = stage.start_pod(brokers, owner, "pair")
     stage.wait_for_shares(QUEUE, "pair", first, second, third)
     assert leader(stage) == "operator-0"
     assert standby.process.wait() == 0
@@ -134,7 +128,7 @@ def test_one_replica_leads_and_another_takes_over(stage, brokers, consumers):
 def test_the_api_server_goes_away_and_comes_back(stage, api_server, brokers, consumers):
     stage.apply_group("outage", QUEUE)
     owner = stage.owner("outage", "outage")
-    first, second = (start(stage, brokers, owner, "outage") for _ in range(2))
+    first, second = (stage.start_pod(brokers, owner, "outage") for _ in range(2))
     before = stage.wait_for_shares(QUEUE, "outage", first, second)
 
     api_server.break_down()
@@ -143,6 +137,6 @@ def test_the_api_server_goes_away_and_comes_back(stage, api_server, brokers, con
     publish(brokers, "meanwhile")
     eventually(lambda: consumed(first, second) == ["meanwhile"], "it is consumed")
     api_server.serve()
-    third = start(stage, brokers, owner, "outage")
+    third = stage.start_pod(brokers, owner, "outage")
     after = stage.wait_for_shares(QUEUE, "outage", first, second, third)
     assert len([p for p in before if before[p] != after[p]]) == 2

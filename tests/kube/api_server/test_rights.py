@@ -177,7 +177,7 @@ def test_the_rights_of_the_chart_are_enough_and_none_is_idle(stage, operator, ap
     # Of a watch the log tells when it has ended.
     operator.process.terminate()
     operator.process.wait()
-    assert operator.process.output().count("nodes are not watched") == 1, "told once, and gone on"
+    assert operator.process.output().count("cannot watch nodes") == 1, "told once, and gone on"
     rights = granted([*rules_of_the_chart(), *rules_of_the_chart("costRules"), LEASES])
     assert rights >= NEEDED_UNSEEN
     eventually(lambda: rights - used(api_server) <= NEEDED_UNSEEN, "no right is idle")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shlex
 import urllib.error
 import urllib.request
 
@@ -41,7 +42,7 @@ def wait_for_trouble(stage, kind, name, reason, *, is_stalled, sentence=""):
 
 
 def wait_for_refusal(stage, group, reason, *, sentence=""):
-    """Wait until a change of a group is refused; the group goes on as it was."""
+    """Wait until a change of a group is refused; the group continues as it was."""
     condition = stage.wait_for("ConsumerGroup", group, "SpecValid", "False", reason)
     assert sentence in condition["message"]
     assert stage.condition("ConsumerGroup", group, "Stalled") == ("True", reason)
@@ -96,7 +97,10 @@ def test_dead_letters_that_have_nowhere_to_go(stage):
             "ConsumerGroup", "postman", "DeadLettersStored", "False", "DeadLettersBlocked"
         )
         target = "mail-postman-dlq"
-        assert f"queue {stage.namespace}/{target}: the Redis of mail has none" in blocked["message"]
+        assert (
+            f"queue {stage.namespace}/{target}: not found in the Redis of mail"
+            in blocked["message"]
+        )
         stage.wait_for("ConsumerGroup", "postman", "Ready", "False", "DeadLettersBlocked")
         stage.wait_for_event("ConsumerGroup", "postman", "DeadLettersBlocked")
 
@@ -114,7 +118,7 @@ def test_dead_letters_that_have_nowhere_to_go(stage):
 
 
 def test_messages_that_do_not_decode_and_have_nowhere_to_go(stage):
-    """They wait, which is told; the group goes on, and stays Ready."""
+    """They wait, which is told; the group continues, and stays Ready."""
     stage.apply_queue("parcels", **SMALL)
     brokers = stage.serve("parcels")
     stage.apply_group("readers", "parcels")
@@ -127,9 +131,12 @@ def test_messages_that_do_not_decode_and_have_nowhere_to_go(stage):
         parked = stage.wait_for(
             "ConsumerGroup", "readers", "DeadLettersStored", "False", "DeadLettersParked"
         )
-        told = f"3 messages that do not decode wait in the partitions {index}, whose deliveries go"
+        told = (
+            f"3 messages that do not decode wait in the partitions {index}, "
+            "whose deliveries continue"
+        )
         assert told in parked["message"]
-        assert "the Redis of parcels has none" in parked["message"]
+        assert "not found in the Redis of parcels" in parked["message"]
         stage.wait_for("ConsumerGroup", "readers", "Ready", "True")
         stage.wait_for_event("ConsumerGroup", "readers", "DeadLettersParked")
 
@@ -267,7 +274,7 @@ def test_a_redis_that_keeps_nothing_is_used_and_told_of(stage, own_redis, tmp_pa
 
 
 def test_a_queue_does_not_move_with_its_url(stage, own_redis, tmp_path):
-    """Without the annotation it goes on where it is; with it, it begins empty at the new place."""
+    """Without the annotation it stays where it is; with it, it begins empty at the new place."""
     stage.kube.create(stage.resource("PartitionedQueue", "settled", SMALL))
     brokers = stage.serve("settled")
     place = stage.status("PartitionedQueue", "settled")["store"]
@@ -304,6 +311,15 @@ def test_a_redis_that_has_the_data_of_another_clusters_queue(stage, own_redis, t
         is_stalled=True,
         sentence="deadbeef",
     )
+    # The administrator knows that no cluster has it any more, and does what the message says.
+    message = stage.wait_for("PartitionedQueue", "taken", "Ready", "False")["message"]
+    program, *command = shlex.split(message.partition("its name: ")[2])
+    assert program == "redis-cli"
+    with redis.Redis.from_url(own_redis.url) as connection:
+        assert connection.execute_command(*command) == 1
+    stage.serve("taken")
+    with redis.Redis.from_url(own_redis.url) as connection:
+        assert connection.hget(key, "deadbeef") == b"1", "nothing else is removed"
 
 
 def test_a_secret_that_is_missing_may_come_later(stage):
@@ -354,7 +370,7 @@ def test_an_object_of_somebody_else_is_not_touched(stage):
 
 def test_brokers_that_do_not_answer(stage):
     stage.apply_queue("mute")
-    brokers = stage.serve("mute", lease_s=1)
+    brokers = stage.serve("mute", lease_s=3)
     for pod in brokers.pods:
         pod.crash()
     stage.wait_for("PartitionedQueue", "mute", "Ready", "False")
@@ -372,7 +388,7 @@ def test_brokers_that_do_not_answer(stage):
 def test_a_broker_that_does_not_answer_the_operator(stage):
     """It serves consumers and producers, but has lost the operator's token."""
     stage.apply_queue("deaf")
-    brokers = stage.serve("deaf", lease_s=1)
+    brokers = stage.serve("deaf", lease_s=3)
     text = brokers.tokens_file.read_text()
     grants = [grant for grant in json.loads(text) if grant["role"] != "admin"]
     put_into(brokers.tokens_file, json.dumps(grants))

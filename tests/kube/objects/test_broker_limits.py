@@ -123,7 +123,7 @@ SUM = 320 * MIB
     ],
 )
 def test_bounds_that_the_memory_of_the_pod_cannot_hold(limits, memory, is_refused):
-    """The kubelet would end a broker that fills them. A queue that ran before goes on."""
+    """The kubelet would end a broker that fills them. A queue that ran before continues."""
     resources = {"limits": {"memory": memory}} if memory is not None else {}
     body = queue_body(brokers={"limits": limits, "resources": resources})
     if not is_refused:

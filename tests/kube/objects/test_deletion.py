@@ -12,7 +12,6 @@ from partq.kube.watch import parse
 from partq.kube.watch.object_cache import ObjectCache
 from tests.kube.bodies import UID, pod_body, queue_body
 from tests.kube.fake_api import FakeApi
-from tests.kube.test_leader import Clock
 
 KEY = QueueKey("shop", "orders")
 PATH = queue_path(*KEY)
@@ -54,11 +53,6 @@ def api():
 @pytest.fixture
 def cluster():
     return ObjectCache(lambda key: None)
-
-
-@pytest.fixture
-def clock():
-    return Clock()
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from partq.kube.watch import parse
 from partq.kube.watch.object_cache import ObjectCache
 from tests.kube.bodies import pod_body
 from tests.kube.fake_api import FakeApi
-from tests.kube.test_leader import Clock
+from tests.kube.played_clock import Clock
 
 KEY, OTHER = QueueKey("shop", "orders"), QueueKey("shop", "invoices")
 
@@ -29,7 +29,7 @@ THEIRS = pod("a", cost="5")
 
 
 @pytest.mark.parametrize(
-    ("pods", "holdings", "expected"),
+    ("pods", "held_counts", "expected"),
     [
         pytest.param(
             [pod("a"), pod("b"), pod("c")], {"a": 7, "b": 3}, {"a": 2, "b": 1, "c": 0}, id="by rank"
@@ -51,8 +51,8 @@ THEIRS = pod("a", cost="5")
         ),
     ],
 )  # fmt: skip
-def test_ranks(pods, holdings, expected):
-    assert ranks(holdings, pods) == expected
+def test_ranks(pods, held_counts, expected):
+    assert ranks(held_counts, pods) == expected
 
 
 class Costs:

@@ -24,10 +24,10 @@ async def test_a_redis_that_has_lost_a_queue_is_not_taken_for_a_new_one(stage):
     for named in (None, "redis:6379"):
         annotations = {REDIS: named} if named else None
         stage.put_queue(partitions=4, status=HELD, annotations=annotations)
-        worker, serving = stage.operator()
+        worker, host = stage.operator()
         assert not await worker.look()
         assert troubles(worker) == ["StoreEmpty"], "the annotation is for another place"
-        assert not serving.is_coordinating
+        assert not host.is_coordinating
         assert stage.store.writes == [], "nothing is made there"
     status = await stage.status(worker)
     assert condition(status, "Ready") == ("False", "StoreEmpty")
@@ -36,17 +36,17 @@ async def test_a_redis_that_has_lost_a_queue_is_not_taken_for_a_new_one(stage):
 
 async def test_another_redis_is_refused_and_the_old_one_stays_in_use(stage):
     stage.put_queue(partitions=4)
-    worker, serving = stage.operator()
+    worker, host = stage.operator()
     await worker.look()
     stage.put_queue(partitions=4, status=HELD, redis=ELSEWHERE)
     for is_restarted in (False, True):
         if is_restarted:
-            worker, serving = stage.operator()
+            worker, host = stage.operator()
         opened = len(stage.opened)
         assert not await worker.look()
         assert troubles(worker) == ["RedisImmutable"]
         assert set(stage.opened[opened:]) == {"redis://redis:6379/0"}
-        assert serving.is_coordinating
+        assert host.is_coordinating
     status = await stage.status(worker)
     assert condition(status, "SpecValid") == ("False", "RedisImmutable")
     assert condition(status, "Stalled") == ("True", "RedisImmutable")

@@ -84,8 +84,7 @@ def test_what_answers_and_is_no_redis_is_not_shown(answer):
     own = QueueCredentials(redis_url=url, admin_token="t", tokens_secret="s", is_own_redis=True)
     finding = trouble(QueueKey("shop", "orders"), "store", error, own)
     assert finding.message == (
-        "Redis at intranet:22: no Redis answers there that can be used; the operator's log has "
-        "the details"
+        "Redis at intranet:22: no usable Redis answers there; the operator's log has the details"
     )
     ours = QueueCredentials(redis_url=url, admin_token="t", tokens_secret="s")
     finding = trouble(QueueKey("shop", "orders"), "store", error, ours)

@@ -6,7 +6,7 @@ from partq.kube.names import ConditionReason, ConditionType
 from partq.kube.status import render
 from tests.kube.facts import PARTITIONS, group_facts, group_view
 
-WHY = "partition 1.0, group workers: message 3 is not in the log, which goes on at 9"
+WHY = "partition 1.0, group workers: message 3 is not in the log, which continues at 9"
 
 
 @pytest.mark.parametrize(

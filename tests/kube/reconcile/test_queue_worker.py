@@ -16,13 +16,13 @@ from partq.settings import OperatorSettings
 from tests.kube.bodies import group_body, queue_body
 from tests.kube.fake_api import FakeApi
 from tests.kube.fake_store import FakeStore
-from tests.kube.test_leader import Clock
+from tests.kube.played_clock import Clock
 
 KEY = QueueKey("shop", "orders")
 STATEFUL_SET = "/apis/apps/v1/namespaces/shop/statefulsets/orders-broker"
 
 
-class FakeServing:
+class FakeHost:
     """Opens the store of the test, and notes whether a coordinator runs."""
 
     def __init__(self, context, key, runtime, *, on_view, on_rebalance):
@@ -67,11 +67,11 @@ class Stage:
         """Return the worker of an operator that has just begun, and what it serves with."""
         made = []
 
-        def serving(*args, **kwargs):
-            made.append(FakeServing(*args, **kwargs))
+        def host(*args, **kwargs):
+            made.append(FakeHost(*args, **kwargs))
             return made[0]
 
-        self._monkeypatch.setattr(queue_worker, "CoordinatorHost", serving)
+        self._monkeypatch.setattr(queue_worker, "CoordinatorHost", host)
         context = SimpleNamespace(
             api=self.api,
             cluster=self.cluster,
@@ -156,9 +156,9 @@ def condition(status, type_):
 async def test_a_queue_that_is_new(stage):
     stage.put_queue(partitions=4)
     stage.put_group()
-    worker, serving = stage.operator()
+    worker, host = stage.operator()
     assert await worker.look()
-    assert serving.is_coordinating
+    assert host.is_coordinating
     assert stage.store.layout.partition_count == 4
     assert stage.store.groups["workers"].spec["type"] == "Partitioned"
     assert stage.applied() is not None
@@ -182,23 +182,23 @@ async def test_a_spec_that_nobody_looked_at_is_not_called_observed(stage):
     assert status["observedGeneration"] == 4
     assert condition(status, "SpecValid") == ("False", "InvalidSpec")
     assert condition(status, "Stalled") == ("True", "InvalidSpec")
-    assert condition(status, "Ready")[0] == "Unknown", "as it was: what was valid before goes on"
+    assert condition(status, "Ready")[0] == "Unknown", "as it was: what was valid before continues"
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 async def test_another_number_of_partitions_is_told_and_all_else_goes_on(stage, is_restarted):
     stage.put_queue(partitions=4)
     stage.put_group()
-    worker, serving = stage.operator()
+    worker, host = stage.operator()
     await worker.look()
     stage.applied()
 
     stage.put_queue(partitions=8, brokers={"replicas": 3})
     if is_restarted:
-        worker, serving = stage.operator()
+        worker, host = stage.operator()
     assert not await worker.look()
     assert troubles(worker) == ["PartitionsImmutable"]
-    assert serving.is_coordinating
+    assert host.is_coordinating
     assert stage.store.layout.partition_count == 4
     assert stage.store.config.spec["partitions"] == 4
     assert stage.store.config.spec["brokers"] == {"replicas": 3}, "the rest of the spec holds"
@@ -222,10 +222,10 @@ async def test_a_spec_that_is_broken_while_no_operator_runs_stops_no_running_que
 
     broken = stage.put_queue(partitions=4, keylessPolicy="?", status={"tokensSecret": "x"})
     assert broken["metadata"]["generation"] == 2
-    worker, serving = stage.operator()
+    worker, host = stage.operator()
     assert not await worker.look()
     assert troubles(worker) == ["InvalidSpec"]
-    assert serving.is_coordinating
+    assert host.is_coordinating
     assert stage.applied() is None, "the record does not say how broker pods are run"
 
     stage.drop_group()
@@ -253,11 +253,11 @@ def the_api_server_does_not_answer(stage):
 async def test_nothing_is_made_before_the_finalizer_is_there(stage, happens, is_told):
     body = stage.put_queue(held=False, partitions=4)
     happens(stage)
-    worker, serving = stage.operator()
+    worker, host = stage.operator()
     await worker.look()
     assert bool(troubles(worker)) is is_told
     assert stage.store.writes == []
-    assert not serving.is_coordinating
+    assert not host.is_coordinating
     assert [call for call in stage.api.calls if call[1] != queue_path(*KEY)] == []
 
     stage.api.broken.clear()
@@ -265,15 +265,15 @@ async def test_nothing_is_made_before_the_finalizer_is_there(stage, happens, is_
     assert await worker.look()
     assert FINALIZER in stage.api.objects[queue_path(*KEY)]["metadata"]["finalizers"]
     assert "register" in stage.store.writes
-    assert serving.is_coordinating
+    assert host.is_coordinating
 
 
 async def test_nothing_is_made_of_a_spec_that_was_never_valid(stage):
     stage.put_queue(partitions=0)
-    worker, serving = stage.operator()
+    worker, host = stage.operator()
     assert not await worker.look()
     assert troubles(worker) == ["InvalidSpec"]
-    assert not serving.is_coordinating
+    assert not host.is_coordinating
     assert stage.store.writes == []
     assert list(stage.api.objects) == [queue_path(*KEY)]
 
@@ -298,13 +298,13 @@ async def test_the_last_spec_that_was_valid_is_still_repaired(stage):
 async def test_an_object_that_the_api_server_refuses_needs_a_person(stage, code):
     stage.put_queue(partitions=4)
     stage.api.refused[STATEFUL_SET] = code
-    worker, serving = stage.operator()
+    worker, host = stage.operator()
     assert not await worker.look()
     status = await stage.status(worker)
     assert condition(status, "ObjectsApplied") == ("False", "Refused")
     assert condition(status, "Stalled") == ("True", "Refused")
     assert f"{code}: refused" in status["conditions"][0]["message"]
-    assert serving.is_coordinating, "what runs goes on"
+    assert host.is_coordinating, "what runs continues"
 
     stage.api.refused.clear()
     assert await worker.look()
@@ -338,10 +338,10 @@ async def test_a_dead_letter_queue_that_may_not_be_made_is_told_and_stops_nothin
     stage.put_queue(partitions=4)
     stage.put_group(**LETTERS)
     stage.api.refused[QUEUES] = 403
-    worker, serving = stage.operator()
+    worker, host = stage.operator()
     assert not await worker.look()
     assert troubles(worker) == ["Forbidden"]
-    assert serving.is_coordinating
+    assert host.is_coordinating
     stage.api.refused.clear()
     assert await worker.look()
     assert troubles(worker) == []

@@ -80,8 +80,8 @@ def test_each_partition_moves_once(group, size, is_heard_late, surge):
 @pytest.mark.req("MEM-07")
 @pytest.mark.parametrize("surge", [True, False], ids=["surge", "no surge"])
 @pytest.mark.parametrize("dies_after", [0, 1, 2])
-def test_a_set_whose_move_was_cut_short_goes_on_to_the_same_heir(group, dies_after, surge):
-    """All new pods are there from the start, so that another heir could be taken."""
+def test_a_set_whose_move_was_cut_short_goes_on_to_the_same_replacement(group, dies_after, surge):
+    """All new pods are there from the start, so that another replacement could be taken."""
     begin(group, 3)
     if surge:
         for number in range(3):
@@ -164,7 +164,7 @@ def test_a_replacement_that_is_late_is_waited_for_while_there_is_time(group):
     group.look()
     group.pod(10, "new", connects=False, ready=False)
     group.pass_time(GRACE_S - MARGIN_S - 0.1)
-    assert group.look() == [], "it goes on"
+    assert group.look() == [], "it continues"
     group.pass_time(0.1)
     group.settle()
     assert set(group.held()) == {1, 2}, "the others take over while it can still hand over"

@@ -21,10 +21,11 @@ from partq.kube.reconcile.status_loop import (
 from partq.kube.watch.object_cache import ObjectCache
 from partq.metrics import OperatorMetrics
 from partq.resources.status import MAX_MESSAGE_CHARS
+from partq.testing import eventually
 from tests.kube.bodies import group_body, queue_body
 from tests.kube.facts import NOW, queue_facts
 from tests.kube.fake_api import FakeApi
-from tests.kube.test_leader import Clock
+from tests.kube.played_clock import Clock
 
 KEY = QueueKey("shop", "orders")
 QUEUE = queue_path(*KEY, "/status")
@@ -152,8 +153,7 @@ async def test_the_loop_goes_on_after_a_mistake_of_ours(stage, monkeypatch):
     async with asyncio.timeout(60):
         await looked.wait()
         stage.facts_of = facts_of
-        while stage.without_status():  # noqa: ASYNC110 - the condition is about what a task does
-            await asyncio.sleep(0.005)
+        await eventually(lambda: not stage.without_status(), "every group has its status")
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task

@@ -9,6 +9,7 @@ from partq.kube.names import QueueKey
 from partq.kube.reconcile import workers
 from partq.kube.reconcile.workers import Workers
 from partq.kube.watch.object_cache import ObjectCache
+from partq.testing import eventually
 from tests.kube.bodies import queue_body
 
 KEY = QueueKey("shop", "orders")
@@ -69,42 +70,36 @@ async def system(monkeypatch):
     assert system.working == []
 
 
-async def becomes(look):
-    async with asyncio.timeout(60):
-        while not look():  # noqa: ASYNC110 - what others do
-            await asyncio.sleep(0.001)
-
-
 async def test_only_the_leader_works(system):
     system.cluster.complete("")
     await asyncio.sleep(0)
     assert system.made == []
     system.lead(True)
-    await becomes(lambda: system.working == [KEY])
+    await eventually(lambda: system.working == [KEY])
     system.lead(False)
-    await becomes(lambda: system.working == [])
+    await eventually(lambda: system.working == [])
 
 
 async def test_leadership_that_comes_back_while_the_workers_end(system):
     system.cluster.complete("")
     system.lead(True)
-    await becomes(lambda: system.working == [KEY])
+    await eventually(lambda: system.working == [KEY])
     system.may_end.clear()
     system.lead(False)
-    await becomes(lambda: system.working == [])
+    await eventually(lambda: system.working == [])
     system.lead(True)
     system.may_end.set()
-    await becomes(lambda: system.working == [KEY])
+    await eventually(lambda: system.working == [KEY])
 
 
 async def test_a_worker_that_fails_is_followed_by_another(system):
     system.cluster.complete("")
     system.lead(True)
-    await becomes(lambda: system.working == [KEY])
+    await eventually(lambda: system.working == [KEY])
     system.fails.set()
-    await becomes(lambda: len(system.made) >= 2)
+    await eventually(lambda: len(system.made) >= 2)
     system.fails.clear()
-    await becomes(lambda: system.working == [KEY])
+    await eventually(lambda: system.working == [KEY])
 
 
 async def test_half_a_picture_is_not_worked_on(system):
@@ -114,4 +109,4 @@ async def test_half_a_picture_is_not_worked_on(system):
     await asyncio.sleep(0)
     assert system.made == []
     system.cluster.complete("shop")
-    await becomes(lambda: set(system.working) == {KEY, QueueKey("shop", "more")})
+    await eventually(lambda: set(system.working) == {KEY, QueueKey("shop", "more")})

@@ -6,8 +6,8 @@ import pytest
 
 from partq.coordinator.view import GroupView
 from partq.core.group.membership import MemberState
+from partq.core.group.records import RebalanceRecord
 from partq.core.model import MemberId
-from partq.core.records import RebalanceRecord
 from partq.kube.names import ConditionReason, ConditionType
 from partq.kube.status import event_diff
 from partq.kube.status.conditions import Finding, bad, good

@@ -7,8 +7,8 @@ import pytest
 
 from partq.coordinator.view import GroupView
 from partq.core.group.membership import MemberState
+from partq.core.group.records import AssignmentEntry, RebalanceRecord
 from partq.core.model import Epoch, PartitionId
-from partq.core.records import AssignmentEntry, RebalanceRecord
 from partq.kube.names import ConditionReason, ConditionType
 from partq.kube.status import render
 from partq.kube.status.conditions import Finding, bad
@@ -93,7 +93,7 @@ AWAY = {
             (True, "PartitionsImmutable"),
             (False, "PartitionsImmutable"),
             (True, "PartitionsImmutable"),
-            id="an edit is refused, and the queue goes on",
+            id="an edit is refused, and the queue continues",
         ),
         pytest.param(
             queue_facts(troubles=REFUSED, is_applied=False),
@@ -143,7 +143,7 @@ def test_queue(facts, ready, reconciling, stalled):
     assert summary(render.queue_findings(facts)) == [ready, reconciling, stalled]
 
 
-GONE = "queue shop/dead: the Redis of orders has none of this name"
+GONE = "queue shop/dead: not found in the Redis of orders"
 BLOCKED = {PARTITIONS[0]: GONE, PARTITIONS[1]: "did not answer", PARTITIONS[3]: GONE}
 
 
@@ -259,7 +259,7 @@ def test_dead_letters(view, status, ready):
             (True, "InvalidSpec"),
             (False, "InvalidSpec"),
             (True, "InvalidSpec"),
-            id="a broken spec: what runs goes on",
+            id="a broken spec: what runs continues",
         ),
         pytest.param(group_facts(is_paused=True), "Paused", (True, "Stable"), CALM, CALM, id="all"),
     ],

@@ -2,13 +2,13 @@
 
 import pytest
 
-from partq.core.group.membership import MemberFact
+from partq.core.group.observation import MemberFact
 from partq.kube.runtime import KubernetesRuntime
 from partq.kube.watch import parse
 from partq.kube.watch.object_cache import ObjectCache
 from partq.kube.watch.rollout import HOLD_S, MARGIN_S, NEWS_S, Ages, rollout_facts
 from tests.kube.bodies import group_body, pod_body, queue_body
-from tests.kube.test_leader import Clock
+from tests.kube.played_clock import Clock
 
 OLD, NEW = "old", "new"
 REPLACEMENT, REPLACED = MemberFact.IS_REPLACEMENT, MemberFact.IS_BEING_REPLACED

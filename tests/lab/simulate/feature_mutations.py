@@ -3,24 +3,26 @@
 from partq.broker.dead_letters.forwarder import DeadLetterForwarder
 from partq.broker.operations import reset
 from partq.broker.ownership.lease import LeaseKeeper
-from partq.broker.ownership.owner import OwnedPartitions
-from partq.broker.partition.group_partition import ConsumedPartition
+from partq.broker.ownership.owned_partitions import OwnedPartitions
+from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.retention.expiry import Expiry
 from partq.core.cursor.cursor import GroupCursor
 from partq.lab.simulate.schedule import Event
-from tests.lab.simulate.mutation import Mutation, both, code, lua, text
+from tests.lab.simulate.mutation import DRAWN, FROM_MEMORY, Mutation, both, code, lua, text
 
 LETTERS = {
     "has_letters": True, "max_redeliveries": 1, "takes_expired": False, "pull_share": 0.0,
     "work_s": 0.03, "ack_timeout_s": 0.0, "nack_order": "Ordered",
 }  # fmt: skip
 EXPIRING = {"has_letters": False, "pull_share": 0.0, "nack_order": "Ordered"}
+NO_FENCE = ("meta[1] ~= broker_epoch", "false")
 NO_LATE_WRITE = ("tonumber(number) > tonumber(last)", "true")
 NO_BIRTH = ('(stored_born or "0") ~= born', "false")
 
 # ---- histories that one mistake needs, and chance seldom makes ----------------------------------
 
 ALL_BAD = LETTERS | {"max_redeliveries": 0, "work_s": 0.0}
+FORGOTTEN = "consumed.outbox.is_in_doubt = False"
 RESET = {"to": "earliest", "is_forced": True}
 
 
@@ -31,6 +33,15 @@ def _resets_meet_messages_that_become_dead_letters(seed):
         for at in range(18, 54, 3)
     ]
     return tuple(event for pair in pairs for event in pair)
+
+
+def _a_reset_meets_a_move_without_an_answer(seed):
+    reset = {"to": "latest", "is_forced": True, "is_after_move": True}
+    return (
+        Event(0.85, "reset", reset),
+        Event(0.9, "bad", {"count": 1}),
+        Event(1.0 + seed * 0.01, "publish", {"count": 3, "gap_s": 0.0}),
+    )
 
 
 def _resets_meet_binds_without_an_answer(seed):
@@ -64,7 +75,7 @@ FEATURE_MUTATIONS = (
     ),
     Mutation(
         "a late bind counts for the broker that claimed since",
-        lua("bind_member", ("meta[1] ~= ARGV[1]", "false"), NO_LATE_WRITE),
+        lua("bind_member", NO_FENCE, NO_LATE_WRITE),
         frozenset({"G8", "S1", "E3"}),
         frozenset({"late", "broker_end", "pod_crash"}),
         {"broker_count": 2},
@@ -77,16 +88,10 @@ FEATURE_MUTATIONS = (
         {},
     ),
     Mutation(
-        "a group that is made again numbers its dead letters from the start",
+        "a group that is created again numbers its dead letters from the start",
         both(
             lua("add_group", ('"outbox_number", born', '"outbox_number", "0"')),
-            lua(
-                "add_dead_letters",
-                (
-                    'math.max(tonumber(cursor[2] or "0") + 1, now_ms)',
-                    'tonumber(cursor[2] or "0") + 1',
-                ),
-            ),
+            lua("add_dead_letters", FROM_MEMORY),
         ),
         frozenset({"letters"}),
         frozenset({"group_life", "bad"}),
@@ -101,20 +106,14 @@ FEATURE_MUTATIONS = (
     ),
     Mutation(
         "a flush forgets the outbox in the mark",
-        lua(
-            "flush_cursor",
-            ("math.min(tonumber(ARGV[3]), lowest)", "tonumber(ARGV[3])"),
-        ),
+        lua("flush_cursor", ("ARGV[3], cursor[1])", "ARGV[3], nil)")),
         frozenset({"marks"}),
         frozenset({"bad", "nack"}),
         LETTERS,
     ),
     Mutation(
         "a commit forgets the outbox in the mark",
-        lua(
-            "commit_handoff",
-            ("math.min(tonumber(ARGV[8]), lowest)", "tonumber(ARGV[8])"),
-        ),
+        lua("commit_handoff", ("ARGV[8], cursor[6])", "ARGV[8], nil)")),
         frozenset({"marks"}),
         frozenset({"bad", "nack", "pod_start", "pod_end", "broker_kill"}),
         LETTERS,
@@ -137,7 +136,7 @@ FEATURE_MUTATIONS = (
         text(
             DeadLetterForwarder,
             "_take_out",
-            ("await self._cursor_writer.store(subscription)", "None"),
+            ("await self._cursor_writer.store(consumed)", "None"),
         ),
         frozenset({"letters"}),
         frozenset({"bad", "nack", "late"}),
@@ -152,7 +151,7 @@ FEATURE_MUTATIONS = (
     ),
     Mutation(
         "a reset keeps what is about to become a dead letter",
-        text(reset, "_move", ("subscription.outbox.doomed.clear()", "pass")),
+        text(reset, "_move", ("consumed.outbox.scheduled.clear()", "pass")),
         frozenset({"letters"}),
         _resets_meet_messages_that_become_dead_letters,
         ALL_BAD,
@@ -165,6 +164,13 @@ FEATURE_MUTATIONS = (
         ALL_BAD,
     ),
     Mutation(
+        "a reset forgets that a move had no answer",
+        text(reset, "_move", ("consumed.outbox.read(moved.outbox)", FORGOTTEN)),
+        frozenset({"G7"}),
+        _a_reset_meets_a_move_without_an_answer,
+        ALL_BAD | {"has_second": False},
+    ),
+    Mutation(
         "a reset counts under an epoch that is over",
         lua("reset_cursor", ("known ~= ARGV[3]", "false")),
         frozenset({"E2"}),
@@ -174,8 +180,8 @@ FEATURE_MUTATIONS = (
     Mutation(
         "a flush beyond the end of the log counts",
         both(
-            lua("flush_cursor", ("or highest > tonumber(meta[2])", "")),
-            code(OwnedPartitions, "store_restarted", _go_on),
+            lua("flush_cursor", ("highest > tonumber(meta[3]) or", "")),
+            code(OwnedPartitions, "drop_after_restart", _go_on),
         ),
         frozenset({"S2", "marks"}),
         _redis_forgets_while_messages_are_acknowledged,
@@ -213,7 +219,7 @@ FEATURE_MUTATIONS = (
         "an owner that comes back does not affirm its partitions",
         lua(
             "affirm_partition",
-            ('math.max(tonumber(record[2] or "0") + 1, now_ms)', 'tonumber(record[2] or "0")'),
+            (DRAWN, 'tonumber(last or "0")'),
         ),
         frozenset({"G8"}),
         frozenset({"broker_freeze"}),

@@ -19,6 +19,11 @@ FORGET = (
 )
 """The store forgets what it has written since 0.8 s, and brokers have time to find out."""
 
+DRAWN = 'math.max(tonumber(last or "0") + 1, now_ms)'
+"""How scripts draw numbers of which none is used twice."""
+FROM_MEMORY = (DRAWN, 'tonumber(last or "0") + 1')
+"""They count on from what is stored."""
+
 Apply = Callable[[pytest.MonkeyPatch], None]
 
 

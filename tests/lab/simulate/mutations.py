@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from partq.broker.delivery import acks, flow, flows, handoff
+from partq.broker.delivery import acks, flow, flow_registry, handoff_executor
 from partq.broker.log import tail
 from partq.broker.operations import pull
 from partq.broker.ownership import lease
-from partq.broker.partition import group_partition as subscription
+from partq.broker.partition import consumed_partition
 from partq.coordinator import coordinator
 from partq.coordinator.group import group
 from partq.coordinator.group.observation import QueueObservation
@@ -19,13 +19,13 @@ from partq.core.group.assignors import ASSIGNORS, modulo
 from partq.core.group.membership import OwnershipState
 from partq.core.group.planner import GroupType
 from partq.lab.simulate.schedule import Event
-from tests.lab.simulate.mutation import FORGET, Mutation, both, code, lua
+from tests.lab.simulate.mutation import DRAWN, FORGET, FROM_MEMORY, Mutation, both, code, lua
 
 # ---- what is put in the place of the right code -------------------------------------------------
 
 
 def _token_without_epoch(self, flow, frame):
-    owned = self._owned.get(flows.PartitionId(frame.generation, frame.partition))
+    owned = self._owned.get(flow_registry.PartitionId(frame.generation, frame.partition))
     found = owned.groups.get(flow.group) if owned is not None else None
     if found is None or found.flow is not flow or found.broker_epoch != frame.broker_epoch:
         return None
@@ -33,7 +33,7 @@ def _token_without_epoch(self, flow, frame):
 
 
 def _token_without_broker_epoch(self, flow, frame):
-    owned = self._owned.get(flows.PartitionId(frame.generation, frame.partition))
+    owned = self._owned.get(flow_registry.PartitionId(frame.generation, frame.partition))
     found = owned.groups.get(flow.group) if owned is not None else None
     if found is None or found.flow is not flow or found.epoch != frame.epoch:
         return None
@@ -52,7 +52,7 @@ _REAL_ACK = GroupCursor.ack
 def _pause_in_force_for_ever(self, found, attempt):
     pause = found.pause
     if pause is None or pause.attempt != attempt:
-        raise handoff._refused(found, "no pause")
+        raise handoff_executor._refused(found, "no pause")
     return pause
 
 
@@ -60,19 +60,19 @@ def _never_lapse(self, found, pause):
     """Deliver again, as after a lapse, and keep the attempt open."""
 
 
-def _pause_the_whole_flow(self, subscription, **fields):
-    _REAL_PAUSE(self, subscription, **fields)
-    flow = subscription.flow
-    for other in flow.subscriptions if flow is not None else ():
-        if other is not subscription:
+def _pause_the_whole_flow(self, consumed, **fields):
+    _REAL_PAUSE(self, consumed, **fields)
+    flow = consumed.flow
+    for other in flow.partitions if flow is not None else ():
+        if other is not consumed:
             flow.send_paused(other)
 
 
-_REAL_PAUSE = handoff.HandoffExecutor.pause
+_REAL_PAUSE = handoff_executor.HandoffExecutor.pause
 
 
 def _deliver_nothing_beside_a_pause(self, now):
-    if any(each.pause is not None for each in self.subscriptions):
+    if any(each.pause is not None for each in self.partitions):
         return None
     return _REAL_NEXT_DELIVERY(self, now)
 
@@ -87,20 +87,20 @@ async def _bind_alone(self, **fields):
     return await _REAL_BIND(self, **fields)
 
 
-_REAL_BIND = flows.FlowRegistry.bind
+_REAL_BIND = flow_registry.FlowRegistry.bind
 
 
 def _give_all_to_the_last(partitions, members, previous):
     return dict.fromkeys(partitions, max(members)) if members else {}
 
 
-def _take_the_first_one_for_leaving(self, seat, standings, departed):
-    state = _REAL_SEAT_STATE(self, seat, standings, departed)
-    is_taken = state is OwnershipState.SETTLED and seat.partition.index == 0
+def _take_the_first_one_for_leaving(self, ownership, members, departed):
+    state = _REAL_OWNERSHIP_STATE(self, ownership, members, departed)
+    is_taken = state is OwnershipState.SETTLED and ownership.partition.index == 0
     return OwnershipState.LEAVING if is_taken else state
 
 
-_REAL_SEAT_STATE = membership._Assessor._seat_state
+_REAL_OWNERSHIP_STATE = membership._Assessor._ownership_state
 
 
 async def _pull_on(self, **fields):
@@ -124,7 +124,7 @@ def _pong_at_once(self, callback):
 
 
 def _accept_gap(self, entry):
-    # Every third one is lost on its way here, and nobody looks whether it is the next.
+    # Every third one is lost on its way here, and nobody checks whether it is the next.
     if len(self._firsts) % 3 == 2:
         self._firsts.append(entry.first)
         self._entries.append(replace(entry, data=self._entries[-1].data))
@@ -135,17 +135,14 @@ def _accept_gap(self, entry):
     return True
 
 
-MEMORY_EPOCH = ("math.max(tonumber(epoch) + 1, now_ms)", "tonumber(epoch) + 1")
-
-
-def _world_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+def _cluster_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     real = QueueObservation
 
-    def world(*, partitions, states, is_complete):
+    def queue(*, partitions, states, is_complete):
         return real(partitions=partitions, states=states, is_complete=True)
 
     has_seen_all = property(lambda self: True, lambda self, value: None)
-    monkeypatch.setattr(coordinator, "QueueObservation", world)
+    monkeypatch.setattr(coordinator, "QueueObservation", queue)
     monkeypatch.setattr(coordinator.Coordinator, "_has_seen_all", has_seen_all, raising=False)
 
 
@@ -249,7 +246,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a flush does not look at the broker epoch",
-        lua("flush_cursor", ("meta[1] ~= ARGV[1] or", "")),
+        lua("flush_cursor", ("meta[1] ~= broker_epoch", "false")),
         frozenset({"G8", "S2"}),
         _broker_without_redis,
         ONE_POD,
@@ -257,8 +254,8 @@ MUTATIONS = (
     Mutation(
         "a commit is accepted after its pause has lapsed",
         both(
-            code(handoff.HandoffExecutor, "_pause_in_force", _pause_in_force_for_ever),
-            code(handoff.HandoffExecutor, "_lapse", _never_lapse),
+            code(handoff_executor.HandoffExecutor, "_pause_in_force", _pause_in_force_for_ever),
+            code(handoff_executor.HandoffExecutor, "_lapse", _never_lapse),
         ),
         frozenset({"E4", "attempts"}),
         _coordinator_sleeps_in_a_drain,
@@ -266,23 +263,21 @@ MUTATIONS = (
     ),
     Mutation(
         "an attempt is used again",
-        lua("draw_attempt", ("math.max(last + 1, now_ms)", "math.max(last, 1)")),
+        lua("draw_attempt", (DRAWN, 'math.max(tonumber(last or "0"), 1)')),
         frozenset({"attempts", "E4"}),
         frozenset({"pod_start"}),
         {},
     ),
     Mutation(
         "broker epochs are counted from what is stored",
-        lua("claim_partition", MEMORY_EPOCH),
+        lua("claim_partition", FROM_MEMORY),
         frozenset({"E3"}),
         frozenset({"redis_rollback"}),
         {},
     ),
     Mutation(
         "epochs are counted from what is stored",
-        lua(
-            "bind_member", ("math.max(tonumber(cursor[2]) + 1, now_ms)", "tonumber(cursor[2]) + 1")
-        ),
+        lua("bind_member", FROM_MEMORY),
         frozenset({"E3"}),
         lambda _: (Event(1.0, "pod_crash", {"which": 0, "for_s": 0.1}), *FORGET),
         {"pod_count": 1, "pull_share": 0.0},
@@ -290,7 +285,7 @@ MUTATIONS = (
     Mutation(
         "drained is answered before the acks are stored",
         code(
-            subscription.ConsumedPartition,
+            consumed_partition.ConsumedPartition,
             "is_drained",
             property(lambda self: self.book.in_flight == 0),
         ),
@@ -332,7 +327,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a forced commit passes before its deadline",
-        code(handoff.HandoffExecutor, "_judge", _judge_without_deadline),
+        code(handoff_executor.HandoffExecutor, "_judge", _judge_without_deadline),
         frozenset({"E4"}),
         _redis_clock_jumps_in_a_drain_and_another_coordinator_goes_on,
         ONE_POD | {"max_handoff_s": 2.0, "work_s": 4.0},
@@ -346,7 +341,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a handoff pauses all that its member has",
-        code(handoff.HandoffExecutor, "pause", _pause_the_whole_flow),
+        code(handoff_executor.HandoffExecutor, "pause", _pause_the_whole_flow),
         frozenset({"G6"}),
         frozenset({"pod_start"}),
         {},
@@ -360,7 +355,7 @@ MUTATIONS = (
     ),
     Mutation(
         "who binds ends the flows of others",
-        code(flows.FlowRegistry, "bind", _bind_alone),
+        code(flow_registry.FlowRegistry, "bind", _bind_alone),
         frozenset({"G6"}),
         frozenset({"pod_start"}),
         {},
@@ -374,7 +369,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a partition of a member that stays is planned as if it left",
-        code(membership._Assessor, "_seat_state", _take_the_first_one_for_leaving),
+        code(membership._Assessor, "_ownership_state", _take_the_first_one_for_leaving),
         frozenset({"G5"}),
         frozenset({"pod_start"}),
         {"group_type": GroupType.PARTITIONED},
@@ -395,7 +390,7 @@ MUTATIONS = (
     ),
     Mutation(
         "plans are made before the lists are complete",
-        _world_is_complete,
+        _cluster_is_complete,
         frozenset({"lists"}),
         _new_coordinator_does_not_reach_a_broker,
         ONE_POD,

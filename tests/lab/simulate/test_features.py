@@ -18,7 +18,7 @@ FEATURES = (
     "trim",
 )  # fmt: skip
 EFFECTS = {
-    "reset back", "reset forward", "dead letter", "expired", "taken back", "group made again",
+    "reset back", "reset forward", "dead letter", "expired", "taken back", "group created again",
     "refused for room", "trimmed", "late",
 }  # fmt: skip
 MAX_SEEDS = 40
@@ -71,7 +71,7 @@ def test_the_events_have_an_effect():
 
 
 def test_dead_letters_go_with_their_group():
-    """One waits for a queue that has no broker when its group is removed, and made again."""
+    """One waits for a queue that has no broker when its group is removed, and created again."""
     schedule = draw_schedule(
         0, 0, broker_count=1, pod_count=1, partition_count=1, has_letters=True, max_redeliveries=0,
         pull_share=0.0, is_aware=True, delay_s=0.0, work_s=0.0, has_second=False,
@@ -85,7 +85,7 @@ def test_dead_letters_go_with_their_group():
     outcome = run_schedule(replace(schedule, events=events))
     assert outcome.violation is None, "\n".join(outcome.lines())
     assert outcome.effects["dropped letter"] == 1
-    assert outcome.effects["group made again"] == 1
+    assert outcome.effects["group created again"] == 1
     assert outcome.effects["dead letter"] == 2, "it is one of the new group, too"
 
 
@@ -121,7 +121,7 @@ def test_a_group_that_is_made_again_within_one_look_is_served(has_uids):
     )
     outcome = run_schedule(replace(schedule, events=events))
     assert outcome.violation is None, "\n".join(outcome.lines())
-    assert outcome.effects["group made again"] == 2
+    assert outcome.effects["group created again"] == 2
 
 
 def test_a_group_that_is_made_again_under_an_earlier_time_goes_on():
@@ -139,7 +139,7 @@ def test_a_group_that_is_made_again_under_an_earlier_time_goes_on():
     )
     outcome = run_schedule(replace(schedule, events=events))
     assert outcome.violation is None, "\n".join(outcome.lines())
-    assert outcome.effects["group made again"] == 1
+    assert outcome.effects["group created again"] == 1
     assert outcome.effects["dead letter"] >= 2
 
 

@@ -17,4 +17,4 @@ def test_a_group_whose_making_the_store_has_forgotten_is_made_once_more():
     )
     outcome = run_schedule(replace(schedule, events=events))
     assert outcome.violation is None, "\n".join(outcome.lines())
-    assert outcome.effects["group made again"] == 2
+    assert outcome.effects["group created again"] == 2

@@ -126,7 +126,7 @@ class _CrashingFeed(MessageFeed):
 
 
 def test_crashes_at_every_change_lose_and_repeat_nothing(spark, queue, tmp_path):
-    """One job after the other dies, each at another point, and the next one goes on from there.
+    """One job after the other dies, each at another point, and the next one continues from there.
 
     The changes of a first step are: the header, a file of each partition put in its place, the
     entry, and the folder removed that the files were in. Then the cursors move.

@@ -26,7 +26,7 @@ PARTITIONS = {"1.0": 40, "1.1": 25, "2.0": 30}
 
 
 def key_of(partition):
-    """Return the keys of a partition's offsets; those of 1.0 go on in 2.0, as after a rescale."""
+    """Return the keys of a partition's offsets; those of 1.0 go to 2.0, as after a rescale."""
     family = {"1.0": "a", "1.1": "b", "2.0": "a"}[partition]
     return lambda offset: None if offset % 10 == 9 else f"{family}{offset % 4}"
 

@@ -136,7 +136,7 @@ BAD = [
     ({"token": ""}, "option token is empty"),
     ({"token": None, "tokenFile": "/nowhere"}, "option tokenFile: /nowhere"),
     ({"queue": "nothing"}, "queue default/nothing: this broker serves default/orders only"),
-    ({"group": "nobody"}, "queue 'orders' has no consumer group 'nobody'"),
+    ({"group": "nobody"}, "option group: group nobody: queue orders "),
     ({"topic": "orders"}, "option 'topic' is not an option of reads; there are url, queue"),
     ({"startingOffsets": '{"1.9": 4}'}, "queue 'orders' has no partition 1.9; it has 1.0, 1.1"),
     ({"columns": "key,colour"}, "columns: there is no 'colour'; there are queue, partition"),

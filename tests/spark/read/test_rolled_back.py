@@ -11,13 +11,13 @@ from partq.spark.pipeline.failures import as_ours
 from partq.spark.read.log_thread import LogThread
 from partq.spark.read.offsets import to_json
 from partq.spark.read.options import read_options
-from partq.spark.read.planning import ReadPlanner
+from partq.spark.read.read_planner import ReadPlanner
 from tests.spark.live_queue import live_queue
 from tests.spark.stream_run import Run
 
 KEPT, LOST, SINCE = range(40), range(1000, 1060), range(2000, 2100)
 EARLIEST = {"startingOffsets": "earliest"}
-SENTENCE = r"its store was rolled back, or the queue was deleted and made again"
+SENTENCE = r"its store was rolled back, or the queue was deleted and created again"
 
 
 def plan_of(log, queue, **more):
@@ -64,7 +64,7 @@ def test_a_plan_goes_on_with_what_was_stored_since_and_warns(queue, caplog):
     assert len(warnings) == len(found)
     for partition in found:
         assert any(f"partition {partition}: startingOffsets is at" in each for each in warnings)
-    assert all("the query goes on, for failOnDataLoss is false" in each for each in warnings)
+    assert all("the query continues, for failOnDataLoss is false" in each for each in warnings)
 
 
 def test_a_batch_from_a_place_that_is_gone_is_refused_or_goes_on(spark, queue):

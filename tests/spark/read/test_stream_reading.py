@@ -120,7 +120,7 @@ def test_another_queue_of_the_same_name_is_noticed(spark, tmp_path):
             Run(spark, queue, tmp_path)()
         ours = as_ours(caught.value)
         assert isinstance(ours, RolledBackError)
-        assert "the queue was deleted and made again" in ours.message
+        assert "the queue was deleted and created again" in ours.message
         again = Run(spark, queue, tmp_path, failOnDataLoss="false")()
         assert again.values == list(range(1000, 1050))
 

@@ -180,7 +180,7 @@ def test_times_are_floored_to_milliseconds():
 
 
 def test_batches_end_at_their_limits(monkeypatch):
-    monkeypatch.setattr(batcher, "MAX_COUNT", 4)
+    monkeypatch.setattr(batcher, "MAX_BATCH_MESSAGES", 4)
     monkeypatch.setattr(batcher, "MAX_BYTES", 100)
     sizes = [10, 10, 10, 10, 10, 60, 60, 500, 10]
     rows = [(bytes(size), "k", None, None, None) for size in sizes]

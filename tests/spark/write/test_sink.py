@@ -252,15 +252,19 @@ def failing_value(queue, prefix, *, attempts=1):
         from pyspark import TaskContext
 
         from partq.client.log_reader import LogReader
+        from partq.testing import eventually
 
         async def wait_for_some():
-            async with LogReader(url, queue=name, token=token) as reader, asyncio.timeout(60):
-                while True:
+            async with LogReader(url, queue=name, token=token) as reader:
+
+                async def are_there():
                     for partition in await reader.partitions():
                         async for entry in reader.entries(partition, 0, None):
                             if prefix.encode() in entry.data:
-                                return
-                    await asyncio.sleep(0.05)
+                                return True
+                    return False
+
+                await eventually(are_there, f"messages of {prefix}", interval_s=0.05)
 
         attempt = TaskContext.get().attemptNumber()
         if number == FAIL_AT and attempt == 0:

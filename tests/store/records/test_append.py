@@ -165,7 +165,7 @@ async def test_numbers_start_again_under_a_new_broker_epoch(
 async def test_a_log_that_lost_its_end_goes_on_without_mixing(
     store, keys, partitions, log, append, partition, broker_epoch
 ):
-    """Redis forgets the second call; whoever believes in it is stopped, and a claim goes on."""
+    """Redis forgets the second call; whoever believes in it is stopped, and a claim continues."""
     await append(("p", 0, 2, b"kept"))
     meta, producers = keys.meta(partition), keys.producers(partition)
     old_meta = await store.read("HGETALL", meta)

@@ -4,7 +4,7 @@ import pytest
 
 from partq.core.dead_letters import DeadLetterReason
 from partq.core.model import BrokerId
-from partq.errors import FencedError
+from partq.errors import ConflictError, FencedError
 from partq.store.erase import erase_queue
 from partq.store.records.audit import Audits, Numbered
 from partq.store.records.dead_letters import Outboxes
@@ -191,7 +191,7 @@ async def test_a_brokers_records_are_written_once_however_often_they_are_sent(
     told = [each.first for each in (await records_of(audits, partition))[4:]]
     assert told == [0, 1, 0, 1, 2]
     claim = await partitions.claim(partition, BROKER, "i", expected=audited)
-    assert claim.is_audited, "it goes on, whoever claims"
+    assert claim.is_audited, "it continues, whoever claims"
     with pytest.raises(FencedError):
         await audits.write(partition, audit=Numbered(9, [ONE]), **place)
     with pytest.raises(FencedError):
@@ -206,8 +206,9 @@ async def test_a_brokers_records_are_written_once_however_often_they_are_sent(
 async def test_without_an_audit_nothing_is_written(
     audits, partitions, log, store, keys, partition, broker_epoch, ten_messages
 ):
-    await audits.write(partition, broker_epoch=broker_epoch, audit=Numbered(0, [ONE]))
-    flush = {"cursor": 1, "acked": [], "redeliveries": {}, "audit": Numbered(0, [ONE])}
+    """A broker has no records then."""
+    await audits.write(partition, broker_epoch=broker_epoch, audit=Numbered(0, []))
+    flush = {"cursor": 1, "acked": [], "redeliveries": {}, "audit": Numbered(0, [])}
     await partitions.flush(partition, GROUP, **write(), broker_epoch=broker_epoch, **flush)
     await commit(partitions, partition, broker_epoch)
     assert await store.read("EXISTS", keys.audit(partition)) == 0
@@ -226,8 +227,8 @@ async def test_a_record_that_begins_late_says_what_was_done_before(
     await Outboxes(store, keys).add(
         partition, GROUP, **write(), broker_epoch=broker_epoch, letters=letters
     )
-    for _ in range(2):
-        await audits.switch(partition, BROKER, broker_epoch=broker_epoch, is_on=True)
+    for number in range(2):
+        await audits.switch(partition, BROKER, broker_epoch=broker_epoch, number=number, is_on=True)
     begin, *done = await records_of(audits, partition)
     assert (begin.first, begin.stop, begin.broker_epoch) == (0, 10, broker_epoch)
     assert [(each.first, each.stop) for each in done] == [(0, 2), (4, 6), (8, 9), (3, 4)]
@@ -235,13 +236,95 @@ async def test_a_record_that_begins_late_says_what_was_done_before(
 
 
 async def test_off_and_on_again_leaves_a_seam_in_one_chain(audits, partition, audited):
-    for is_on in (False, False, True):
-        await audits.switch(partition, BROKER, broker_epoch=audited, is_on=is_on)
+    for number, is_on in enumerate((False, False, True)):
+        await audits.switch(partition, BROKER, broker_epoch=audited, number=number, is_on=is_on)
         assert (await audits.read_state(partition)).is_on is is_on
     told = await records_of(audits, partition)
     assert [each.kind for each in told] == ["begin", "begin", "claim", "end", "begin", "begin"]
     with pytest.raises(FencedError):
-        await audits.switch(partition, BROKER, broker_epoch=audited - 1, is_on=False)
+        await audits.switch(partition, BROKER, broker_epoch=audited - 1, number=9, is_on=False)
+
+
+@pytest.mark.parametrize("was_on", [True, False])
+async def test_a_late_begin_or_end_of_the_record_changes_nothing(
+    audits, partitions, partition, broker_epoch, was_on
+):
+    """The broker has made a later one, and counts on that."""
+    place = {"broker_epoch": broker_epoch}
+    await audits.switch(partition, BROKER, **place, number=0, is_on=was_on)
+    late = {**place, "number": 1, "is_on": was_on}
+    await audits.switch(partition, BROKER, **place, number=2, is_on=not was_on)
+    told = await audits.read_state(partition)
+    with pytest.raises(ConflictError, match="switched again"):
+        await audits.switch(partition, BROKER, **late)
+    await audits.switch(partition, BROKER, **place, number=2, is_on=not was_on)
+    assert await audits.read_state(partition) == told
+    claim = await partitions.claim(partition, BROKER, "i", expected=broker_epoch)
+    place = {"broker_epoch": claim.broker_epoch}
+    await audits.switch(partition, BROKER, **place, number=0, is_on=was_on)  # numbers begin anew
+    assert (await audits.read_state(partition)).is_on is was_on
+
+
+async def test_a_late_repeat_is_not_written_again_after_off_and_on(audits, partition, audited):
+    """The numbers of a broker's records go on over it, and so does the mark of what is stored."""
+    place = {"broker_epoch": audited}
+    await audits.write(partition, **place, audit=Numbered(0, [ONE, TWO]))
+    for number, is_on in enumerate((False, True)):
+        await audits.switch(partition, BROKER, **place, number=number, is_on=is_on)
+    for records in ([ONE, TWO], [ONE, TWO, THREE]):
+        await audits.write(partition, **place, audit=Numbered(0, records))
+    acks = [each.first for each in await records_of(audits, partition) if each.kind == "ack"]
+    assert acks == [0, 1, 2]
+
+
+async def test_what_was_judged_while_off_is_not_written_once_it_is_on(
+    audits, partitions, log, partition, audited
+):
+    """The answer is lost, so the broker sends it again: its record of that time stays out."""
+    place = {"broker_epoch": audited}
+    await append(log, partition, audited)
+    await audits.switch(partition, BROKER, **place, number=0, is_on=False)
+    flush = {"cursor": 0, "acked": [], "redeliveries": {}, **place}
+    for records in ([ONE, TWO], [ONE]):  # the second one is late
+        await audits.write(partition, **place, audit=Numbered(0, records))
+        await partitions.flush(partition, GROUP, **write(), audit=Numbered(0, records), **flush)
+    assert not (await audits.read_state(partition)).is_on
+    await audits.switch(partition, BROKER, **place, number=1, is_on=True)
+    begun = len(await records_of(audits, partition))
+    for records in ([ONE, TWO], [ONE, TWO, THREE]):
+        await audits.write(partition, **place, audit=Numbered(0, records))
+    assert [each.first for each in (await records_of(audits, partition))[begun:]] == [2]
+    records = [ONE, TWO, THREE]
+    await partitions.flush(partition, GROUP, **write(), audit=Numbered(0, records), **flush)
+    assert [each.first for each in (await records_of(audits, partition))[begun:]] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("seen", "recorded"),
+    [
+        pytest.param([], [GROUP], id="one was added"),
+        pytest.param([GROUP, "gone"], [GROUP], id="one was removed"),
+        pytest.param(["gone"], [GROUP], id="one was removed, and one added"),
+    ],
+)
+async def test_a_record_begins_with_the_groups_that_are_there(
+    audits, store, keys, partition, broker_epoch, monkeypatch, seen, recorded
+):
+    """They may be others by the time the script runs: it compares them, and is repeated."""
+    read, is_first = store.read, True
+
+    async def stale(*words):
+        nonlocal is_first
+        found = await read(*words)
+        if words[0] == "HKEYS" and is_first:
+            is_first = False
+            return [f"mark:{group}".encode() for group in seen]
+        return found
+
+    monkeypatch.setattr(store, "read", stale)
+    await audits.switch(partition, BROKER, broker_epoch=broker_epoch, number=0, is_on=True)
+    _, *told = await records_of(audits, partition)
+    assert [each.group for each in told] == recorded
 
 
 async def test_what_is_trimmed_leaves_a_chain_that_can_be_checked(audits, log, partition, audited):
@@ -260,6 +343,15 @@ async def test_what_is_trimmed_leaves_a_chain_that_can_be_checked(audits, log, p
     assert (group.sequence, group.previous) == (6, whole[5].chain)
     with pytest.raises(FencedError):
         await audits.trim(partition, 6, broker_epoch=audited - 1)
+
+
+async def test_a_record_that_has_ended_is_trimmed_too(audits, partition, audited):
+    """Its archive still takes it, and frees what it has."""
+    await audits.switch(partition, BROKER, broker_epoch=audited, number=0, is_on=False)
+    groups = await audits.read(partition, 0, max_bytes=1 << 20)
+    state = await audits.trim(partition, 1, broker_epoch=audited)
+    assert (state.is_on, state.first, state.next) == (False, 1, len(groups))
+    assert await audits.read(partition, 0, max_bytes=1 << 20) == groups[1:]
 
 
 async def test_a_read_is_bounded_by_bytes_and_gives_one_group_at_least(

@@ -1,4 +1,4 @@
-"""A group that is removed and made again is another one: nothing of the first counts for it."""
+"""A group that is removed and created again is another one: nothing of the first counts for it."""
 
 import pytest
 
@@ -97,7 +97,7 @@ async def test_each_fence_is_above_those_before_it(partitions, partition, store,
 async def test_a_fence_voids_what_was_decided_before(partitions, partition, broker_epoch):
     seen = (await partitions.read(partition)).groups_fence
     await partitions.fence_groups(partition)
-    with pytest.raises(ConflictError, match="look whether group late is still wanted"):
+    with pytest.raises(ConflictError, match="check whether group late is still wanted"):
         await partitions.add_group(partition, "late", start="Earliest", fence=seen)
     record = await partitions.read(partition)
     assert record.groups_fence > seen

@@ -37,7 +37,7 @@ async def test_every_bind_raises_the_epoch(partitions, partition, broker_epoch, 
 
 @pytest.mark.req("SOL-05")
 @pytest.mark.parametrize("stranger", ["m-1", ""])
-async def test_only_the_member_on_record_binds(
+async def test_only_the_recorded_member_binds(
     partitions, partition, broker_epoch, member, stranger
 ):
     before = await partitions.read_cursor(partition, GROUP)
@@ -342,6 +342,18 @@ async def test_a_reset_moves_the_cursor_and_ends_every_token(
         await partitions.reset(partition, GROUP, **write(), **token)
     await log.trim(partition, broker_epoch=broker_epoch)
     assert (await partitions.read(partition)).trimmed == min(10, cursor // 5 * 5)
+
+
+async def test_a_reset_goes_above_an_epoch_that_the_clock_of_redis_is_behind(
+    partitions, store, keys, partition, broker_epoch, member, ten_messages
+):
+    """The clock was set back since the epoch was drawn; the older token ends all the same."""
+    high = 2**53 - 10
+    await store.run("write_fields", [keys.cursor(partition, GROUP)], [1, "epoch", high])
+    place = {"broker_epoch": broker_epoch, "offset": 3}
+    moved = await partitions.reset(partition, GROUP, **write(), **place, epoch=high)
+    assert moved.epoch == high + 1
+    assert (await partitions.read_cursor(partition, GROUP)).epoch == high + 1
 
 
 async def test_a_reset_under_an_ended_broker_epoch_or_of_no_group_writes_nothing(

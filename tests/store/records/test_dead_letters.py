@@ -158,6 +158,26 @@ async def test_who_may_not_change_an_outbox(add, outboxes, partitions, partition
         await outboxes.remove(partition, GROUP, **write(), broker_epoch=now, letter=letter.number)
 
 
+async def test_a_letter_that_goes_leaves_the_hold_of_the_others(
+    add, outboxes, partitions, partition, broker_epoch, mark
+):
+    """The log has their messages alone: a flush after it must not free them."""
+    first, second = await add(1, 5)
+    await outboxes.remove(
+        partition, GROUP, **write(), broker_epoch=broker_epoch, letter=first.number
+    )
+    await flush(partitions, partition, broker_epoch, 9)
+    assert await mark() == second.offset == 5
+
+
+async def test_what_is_trimmed_becomes_no_dead_letter(add, store, keys, partition):
+    """Its log does not have the message: the caller is of another history."""
+    await store.run("write_fields", [keys.meta(partition)], [1, "trimmed", 5])
+    with pytest.raises(FencedError):
+        await add(4)
+    assert [letter.offset for letter in await add(5)] == [5]
+
+
 async def test_a_late_first_try_makes_no_message_a_dead_letter_twice(
     outboxes, partitions, store, keys, partition, broker_epoch, ten_messages, mark
 ):

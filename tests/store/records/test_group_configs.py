@@ -2,8 +2,10 @@
 
 import pytest
 
+from partq.errors import ConflictError, UnknownGroupError
 from partq.store.records.groups import Terms
 from partq.store.records.layouts import FULL_READ_EVERY, Layouts
+from partq.store.records.members import Members
 
 GROUPS = [f"g{number}" for number in range(30)]
 
@@ -75,6 +77,50 @@ async def test_a_group_that_is_made_again_has_its_new_spec(layouts):
     assert (await specs(layouts))["g5"] == {"uid": "another"}
 
 
+@pytest.mark.parametrize("is_older", [False, True])
+async def test_a_spec_that_arrives_after_its_group_was_erased_is_not_written(
+    layouts, store, keys, is_older
+):
+    """A change of it, or its first one; and where an earlier version made it, without a birth."""
+    if is_older:
+        await store.run("write_fields", [keys.group_config("g5")], [0, "born"])
+    born = (await layouts.read_group_config("g5")).born
+    await layouts.erase_group("g5", born=born)
+    assert not await layouts.write_group_config("g5", {}, resource_generation=2, born=born)
+    begun = await layouts.begin_group("g6")
+    first = {"resource_generation": 1, "born": await layouts.begin_group("new")}
+    assert begun == (await layouts.read_group_config("g6")).born
+    await layouts.erase_group("new", born=0)
+    assert not await layouts.write_group_config("new", {}, **first)
+    assert await store.read_all(*(("EXISTS", keys.group_config(group)) for group in ["g5"])) == [0]
+    assert await layouts.read_group_config("new") is None
+
+
+async def test_of_two_specs_of_one_generation_the_first_is_written(layouts):
+    """Both writers have seen the one before it; a repeat of the first is none."""
+    write = layouts.write_group_config
+    assert await write("g1", {"name": "first"}, resource_generation=2)
+    assert not await write("g1", {"name": "second"}, resource_generation=2)
+    assert await write("g1", {"name": "first"}, resource_generation=2)
+    assert (await specs(layouts))["g1"] == {"name": "first"}
+
+
+async def test_an_erasure_of_an_earlier_group_leaves_the_one_of_its_name(layouts):
+    born = (await layouts.read_group_config("g1")).born
+    with pytest.raises(ConflictError, match=r"group g1 .* not erased, as it was created again"):
+        await layouts.erase_group("g1", born=born - 1)
+    assert (await layouts.read_group_config("g1")).born == born
+
+
+async def test_a_group_that_is_begun_and_has_no_spec_is_not_on_record(layouts, store, keys):
+    await layouts.begin_group("new")
+    assert await layouts.read_group_config("new") is None
+    with pytest.raises(UnknownGroupError):
+        await Terms(store, keys).begin("new")
+    with pytest.raises(UnknownGroupError):
+        await Members(store, keys).list_member("new", "m", "10.0.0.1")
+
+
 async def test_a_group_that_the_queue_does_not_name_is_forgotten(layouts):
     await specs(layouts)
     await layouts.write_config({"groups": GROUPS[1:]}, resource_generation=2)
@@ -95,4 +141,4 @@ async def test_each_term_of_a_coordinator_is_above_those_before_it(layouts, stor
     await store.run("write_fields", [keys.group_config("g1")], fields)
     terms = Terms(store, keys)
     await terms.begin("g1")
-    assert terms.find("g1") == ahead + 1
+    assert await terms.named("g1") == ahead + 1

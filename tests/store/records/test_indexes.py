@@ -4,25 +4,29 @@ import asyncio
 
 import pytest
 
-from partq.core.layout import Layout
-from partq.core.model import PartitionId
-from partq.core.records import (
+from partq.core.group.records import (
+    MAX_PAST_MOVES,
+    MAX_REBALANCES,
     AssignmentEntry,
     HandoffRecord,
-    Journal,
+    MemberRecord,
     PastMove,
     RebalanceRecord,
+    RecordedMoves,
     WaitingMove,
 )
+from partq.core.layout import Layout
+from partq.core.model import PartitionId
+from partq.core.records import LeaseRecord
 from partq.errors import FencedError, UnknownGroupError, UnknownQueueError
 from partq.store.records.assignments import Assignments
 from partq.store.records.events import Events
 from partq.store.records.groups import Terms
 from partq.store.records.handoffs import Handoffs
 from partq.store.records.layouts import Layouts
-from partq.store.records.leases import Lease, Leases
-from partq.store.records.members import Listed, Members
-from partq.store.records.rebalances import MAX_COUNT, MAX_MOVES, Rebalances
+from partq.store.records.leases import Leases
+from partq.store.records.members import Members
+from partq.store.records.rebalances import Rebalances
 
 GROUP = "workers"
 P0, P1 = PartitionId(1, 0), PartitionId(1, 1)
@@ -44,7 +48,7 @@ async def test_every_renewal_changes_the_counter(store, keys):
     assert counters == sorted(set(counters))
     await leases.renew("b:1", "y", 2.5, "http://b:1")
     found = await leases.read()
-    assert found.leases["b-0"] == Lease("x", counters[-1], 3.0, "http://b-0")
+    assert found.leases["b-0"] == LeaseRecord("x", counters[-1], 3.0, "http://b-0")
     assert found.leases["b:1"].ttl_s == 2.5
 
 
@@ -66,6 +70,17 @@ async def test_a_released_lease_is_gone_and_does_not_come_back(store, keys):
     assert (await new.read()).leases == {}
     with pytest.raises(FencedError):
         await old.renew("b-0", "old", 3.0, "u")
+
+
+async def test_a_late_sum_of_all_logs_does_not_replace_a_later_one(store, keys):
+    """Brokers would take it for news, and grant room that is not there any more."""
+    leases = Leases(store, keys)
+    sums = ((1, 10), (2, 500), (1, 10), (2, 20))
+    written = [await leases.write_usage(*each) for each in sums]
+    assert written == [True, True, False, False]
+    assert await leases.read_usage() == (2, 500)
+    await leases.write_usage(3, 30)
+    assert await leases.read_usage() == (3, 30)
 
 
 async def test_a_store_that_forgot_takes_the_living_incarnation(store, keys, clock_passes):
@@ -108,8 +123,8 @@ async def test_a_queue_is_made_once(store, keys):
 async def test_the_first_life_is_the_current_one(store, keys):
     layouts = Layouts(store, keys)
     assert await layouts.current_uid() is None
-    assert await layouts.register("aaaa") == "aaaa"
-    assert await layouts.register("bbbb") == "aaaa"
+    assert (await layouts.register("aaaa")).current == "aaaa"
+    assert (await layouts.register("bbbb")).current == "aaaa"
     assert await layouts.current_uid() == "aaaa"
 
 
@@ -142,17 +157,17 @@ async def test_of_two_that_have_seen_the_same_spec_one_writes(store, keys):
 async def test_a_late_spec_does_not_replace_that_of_a_group_made_again(store, keys):
     layouts, uid = Layouts(store, keys), iter("abc")
 
-    async def make(born):
-        spec = {"uid": next(uid)}
+    async def make():
+        spec, born = {"uid": next(uid)}, await layouts.begin_group(GROUP)
         assert await layouts.write_group_config(GROUP, spec, resource_generation=1, born=born)
         return await layouts.read_group_config(GROUP)
 
-    before = await make(0)
+    before = await make()
     await layouts.erase_group(GROUP, born=before.born)
     late = {"resource_generation": 2, "born": before.born}
     assert not await layouts.write_group_config(GROUP, {"uid": "late"}, **late)
     assert await layouts.read_group_config(GROUP) is None
-    after = await make(0)
+    after = await make()
     assert after.born > before.born
     assert not await layouts.write_group_config(GROUP, {"uid": "late"}, **late)
     assert (await layouts.read_group_config(GROUP)).spec == {"uid": "b"}
@@ -187,8 +202,8 @@ async def test_a_lost_member_is_lost_since_the_first_mark(store, keys, group, cl
     await members.list_member(group, "m:0", "10.0.0.9")
     found = await members.read(group)
     assert found.members == {
-        "m:0": Listed("10.0.0.9", lost_at_ms),
-        "m:1": Listed("10.0.0.2", None),
+        "m:0": MemberRecord("10.0.0.9", lost_at_ms),
+        "m:1": MemberRecord("10.0.0.2", None),
     }
     assert found.now_ms > lost_at_ms
     await members.clear_lost(group, "m:0")
@@ -206,11 +221,13 @@ async def test_who_inherits_is_kept_until_it_is_forgotten(store, keys, group):
     await members.pair(group, "m:0", "m:2")
     await members.pair(group, "gone", "m:3")
     found = await members.read(group)
-    assert found.heirs == {"m:0": "m:2", "gone": "m:3"}
-    assert found.members == {"m:0": Listed("10.0.0.1", None)}
+    assert found.replacements == {"m:0": "m:2", "gone": "m:3"}
+    assert found.members == {"m:0": MemberRecord("10.0.0.1", None)}
     await members.unlist(group, "m:0")
     await members.unpair(group, "gone")
-    assert (await members.read(group)).heirs == {"m:0": "m:2"}, "it goes when nothing is left"
+    assert (await members.read(group)).replacements == {"m:0": "m:2"}, (
+        "it goes when nothing is left"
+    )
 
 
 async def test_a_loss_noted_before_the_clock_was_set_back_is_noted_anew(store, keys, group):
@@ -252,14 +269,14 @@ async def test_attempts_never_repeat_whatever_the_store_forgets(store, keys, gro
 async def test_the_last_rebalances_are_kept(store, keys, group):
     rebalances = Rebalances(store, keys)
     assert await rebalances.read(group) == []
-    all_of_them = [RebalanceRecord("join", n, 0, 1, 2, 3) for n in range(MAX_COUNT + 5)]
+    all_of_them = [RebalanceRecord("join", n, 0, 1, 2, 3) for n in range(MAX_REBALANCES + 5)]
     await rebalances.write(group, all_of_them)
     assert await rebalances.read(group) == all_of_them[5:]
 
 
 async def test_the_moves_of_each_partition_are_kept_and_those_that_wait(store, keys, group):
     rebalances = Rebalances(store, keys)
-    assert await rebalances.read_journal(group) == Journal()
+    assert await rebalances.read_moves(group) == RecordedMoves()
     moves = [
         PastMove(
             at_ms=number,
@@ -271,17 +288,17 @@ async def test_the_moves_of_each_partition_are_kept_and_those_that_wait(store, k
             forced="source_lost",
             pause_ms=None,
         )
-        for number in range(MAX_MOVES + 2)
+        for number in range(MAX_PAST_MOVES + 2)
     ]
     held = WaitingMove(target="b", limit="maxMovesPerMinute", since_ms=1, until_ms=None)
     await rebalances.write(group, [RebalanceRecord("join", 1, 0, 1, 2, 3)])
-    await rebalances.write_journal(group, {P0: moves}, {P1: held})
-    kept = {P0: moves[-MAX_MOVES:]}
-    assert await rebalances.read_journal(group) == Journal(past=kept, waiting={P1: held})
-    await rebalances.write_journal(group, {P1: moves[:1]}, None)
-    found = await rebalances.read_journal(group)
-    assert found == Journal(past={**kept, P1: moves[:1]}, waiting={P1: held})
-    await rebalances.write_journal(group, {}, {})
+    await rebalances.write_moves(group, {P0: moves}, {P1: held})
+    kept = {P0: moves[-MAX_PAST_MOVES:]}
+    assert await rebalances.read_moves(group) == RecordedMoves(past=kept, waiting={P1: held})
+    await rebalances.write_moves(group, {P1: moves[:1]}, None)
+    found = await rebalances.read_moves(group)
+    assert found == RecordedMoves(past={**kept, P1: moves[:1]}, waiting={P1: held})
+    await rebalances.write_moves(group, {}, {})
     assert await rebalances.read_waiting(group) == {}
     assert len(await rebalances.read(group)) == 1
 
@@ -325,7 +342,7 @@ async def test_a_coordinator_that_was_replaced_writes_over_nothing(store, keys, 
             lambda: Rebalances(store, keys, terms).write(
                 group, [RebalanceRecord(name, 1, 0, 1, 2, 3)]
             ),
-            lambda: Rebalances(store, keys, terms).write_journal(group, {P0: []}, {}),
+            lambda: Rebalances(store, keys, terms).write_moves(group, {P0: []}, {}),
         ]
 
     async def stored():
@@ -349,13 +366,31 @@ async def test_a_coordinator_that_was_replaced_writes_over_nothing(store, keys, 
         await writes(second, "new")[0]()
 
 
+async def test_a_coordinator_has_a_term_before_it_writes_anything(store, keys, group, monkeypatch):
+    """Members ask to be listed before its first look, and that call may arrive late, too."""
+    run, calls = store.run, []
+
+    async def recorded(*call, **options):
+        calls.append(call)
+        return await run(*call, **options)
+
+    monkeypatch.setattr(store, "run", recorded)
+    await Members(store, keys, Terms(store, keys)).list_member(group, "m", "10.0.0.1")
+    successor = Terms(store, keys)
+    await successor.begin(group)
+    await Members(store, keys, successor).unlist(group, "m")
+    (late,) = [call for call in calls if call[1][0] == keys.members(group)][:1]
+    assert await run(*late) == -1
+    assert await store.read("HGETALL", keys.members(group)) == []
+
+
 @pytest.mark.parametrize("ahead_ms", [0, 3_600_000])
 async def test_a_term_ends_with_the_group_that_it_was_begun_for(store, keys, group, ahead_ms):
-    """A late write names it when the group has been made again, before and after its first term."""
+    """A late write names it once the group was created again, before and after its first term."""
     config, layouts, old = keys.group_config(group), Layouts(store, keys), Terms(store, keys)
     await old.begin(group)
     if ahead_ms:  # Redis's clock was ahead then: the terms of the next group are lower
-        term = [1, "coordinator_term", old.find(group) + ahead_ms]
+        term = [1, "coordinator_term", await old.named(group) + ahead_ms]
         await store.run("write_fields", [config], term)
         await old.begin(group)
     await layouts.erase_group(group, born=(await layouts.read_group_config(group)).born)
@@ -381,9 +416,9 @@ async def test_terms_grow_whatever_the_store_forgets(store, keys, group, clock_p
     await one.begin(group)
     key = keys.group_config(group)
     await store.run("write_fields", [key], [0, "coordinator_term"])
-    await clock_passes(one.find(group))
+    await clock_passes(await one.named(group))
     await other.begin(group)
-    assert other.find(group) > one.find(group)
+    assert await other.named(group) > await one.named(group)
     with pytest.raises(UnknownGroupError):
         await one.begin("nobody")
 

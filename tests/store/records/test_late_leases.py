@@ -57,3 +57,15 @@ async def test_who_was_overtaken_at_its_first_renewal_takes_over_from_that_one(s
     await first.renew(*OLD)
     with pytest.raises(FencedError):
         await second.renew(*NEW)
+
+
+async def test_a_new_process_ends_a_life_that_the_clock_of_redis_is_behind(store, keys):
+    """The clock was set back since the old life began; the old process is fenced all the same."""
+    high = 2**53 - 10
+    old, new = Leases(store, keys), Leases(store, keys)
+    await store.run("write_fields", [keys.brokers()], [1, "life:b-0", high - 1])
+    await old.renew(*OLD)
+    assert await store.read("HGET", keys.brokers(), "life:b-0") == str(high).encode()
+    await new.renew(*NEW)
+    with pytest.raises(FencedError):
+        await old.renew(*OLD)

@@ -3,32 +3,9 @@
 import pytest
 
 from partq.core.model import BrokerId
-from partq.errors import FencedError, QuotaExceededError
-from partq.store.records.log import MAX_PIN_MS, MAX_PINS, AppendBatch
-from tests.store.record import BORN, born, write
-
-
-@pytest.fixture
-async def fill(log, partition, broker_epoch):
-    """Append batches of these sizes in messages, each of so many bytes."""
-    calls = iter(range(10**6))
-    end = 0
-
-    async def fill(*counts, size=10):
-        nonlocal end
-        batches = [AppendBatch("", 0, count, bytes([count]) * size) for count in counts]
-        appended = await log.append(
-            partition,
-            broker_epoch=broker_epoch,
-            number=next(calls),
-            expected=end,
-            batches=batches,
-            room_bytes=None,
-        )
-        end = appended.next
-        return end
-
-    return fill
+from partq.errors import FencedError
+from partq.store.records.log import AppendBatch
+from tests.store.record import BORN, born, flush, write
 
 
 def firsts(entries):
@@ -200,18 +177,6 @@ async def test_reading_within_a_log_that_was_trimmed_begins_with_what_is_left(
 # ---- trimming -----------------------------------------------------------------------------------
 
 
-async def flush(partitions, partition, broker_epoch, group, cursor):
-    await partitions.flush(
-        partition,
-        group,
-        **write(await born(partitions, partition, group)),
-        broker_epoch=broker_epoch,
-        cursor=cursor,
-        acked=[],
-        redeliveries={},
-    )
-
-
 @pytest.mark.parametrize(
     ("mark", "trimmed"),
     [
@@ -300,74 +265,6 @@ async def test_what_is_trimmed_no_longer_counts_for_the_quota(
     await flush(partitions, partition, broker_epoch, "workers", 9)
     await log.trim(partition, broker_epoch=broker_epoch)
     assert (await partitions.read(partition)).bytes == 0
-
-
-# ---- pins ---------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def pin(log, partition, broker_epoch):
-    async def pin(name, offset):
-        return await log.set_pin(partition, name, offset, broker_epoch=broker_epoch)
-
-    return pin
-
-
-async def test_a_pin_holds_the_log_until_it_is_moved_or_removed(
-    partitions, log, partition, broker_epoch, fill, pin
-):
-    await fill(3, 2, 4)
-    assert await pin("reader", 4) == 4
-    await flush(partitions, partition, broker_epoch, "workers", 9)
-    assert await log.trim(partition, broker_epoch=broker_epoch) == (3, 4)
-    assert await pin("reader", 0) == 3, "what is trimmed does not come back"
-    assert await pin("reader", 2**53) == 9
-    assert await pin("other", 5) == 5
-    assert await log.trim(partition, broker_epoch=broker_epoch) == (5, 5)
-    for _ in range(2):
-        await log.remove_pin(partition, "other", broker_epoch=broker_epoch)
-    assert await log.trim(partition, broker_epoch=broker_epoch) == (9, 9)
-    record = await partitions.read(partition)
-    assert record.groups == {"workers"}, "a pin is no group"
-
-
-async def test_a_pin_that_is_over_holds_nothing(
-    store, keys, partitions, log, partition, broker_epoch, fill, pin
-):
-    await fill(3, 2, 4)
-    await pin("reader", 0)
-    await flush(partitions, partition, broker_epoch, "workers", 9)
-    field = (keys.meta(partition), "pin:reader")
-    now_ms, _ = await log.read_times(partition, [])
-    # The clock was set back since it was set: from now on it lasts as long as any other.
-    await store.read("HSET", *field, f"0 {now_ms + 10**9}")
-    assert await log.trim(partition, broker_epoch=broker_epoch) == (0, 0)
-    offset, until_ms = map(int, (await store.read("HGET", *field)).split())
-    assert offset == 0
-    assert now_ms < until_ms <= now_ms + 2 * MAX_PIN_MS
-    await store.read("HSET", *field, f"0 {now_ms - 1}")
-    assert await log.trim(partition, broker_epoch=broker_epoch) == (9, 9)
-    assert await store.read("HGET", *field) is None
-
-
-async def test_pins_are_few_and_fenced(
-    store, keys, log, partition, broker_epoch, ten_messages, pin
-):
-    for number in range(MAX_PINS):
-        await pin(f"reader-{number}", 0)
-    with pytest.raises(QuotaExceededError, match="16 pins"):
-        await pin("one-more", 0)
-    assert await pin("reader-3", 7) == 7, "one of them can be renewed"
-    await store.read("HSET", keys.meta(partition), "pin:reader-0", "0 1")
-    assert await pin("one-more", 0) == 0, "one has ended"
-    before = await store.read("HGETALL", keys.meta(partition))
-    for call in (
-        log.set_pin(partition, "x", 0, broker_epoch=broker_epoch - 1),
-        log.remove_pin(partition, "one-more", broker_epoch=broker_epoch - 1),
-    ):
-        with pytest.raises(FencedError):
-            await call
-    assert await store.read("HGETALL", keys.meta(partition)) == before
 
 
 async def test_without_a_group_what_has_expired_is_freed_and_no_more(

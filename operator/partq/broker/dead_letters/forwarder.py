@@ -1,6 +1,6 @@
 """Moves what a group does not get done to its outbox, and from there to the dead-letter queue.
 
-Three steps, each safe to repeat, so that whoever owns the partition goes on after any crash: one
+Three steps, each safe to repeat, so that the partition's owner continues after any crash: one
 script puts the offset into the outbox, the target stores the message under the number that it got
 there, one script takes it out. One message of an outbox is on its way at a time: they arrive in
 the order of their numbers, and a number below the target's last one is a repeat.
@@ -9,17 +9,17 @@ the order of their numbers, and a number below the target's last one is a repeat
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from itertools import islice
 from typing import Any, Protocol
 
+from partq.aio import Backoff, cancel_and_wait
 from partq.broker.config import DeadLetterRules
 from partq.broker.dead_letters.letter import LetterWriter
 from partq.broker.delivery.cursor_writer import CursorWriter
 from partq.broker.delivery.decode_check import DecodeCheck
-from partq.broker.partition.group_partition import ConsumedPartition
+from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.outbox import OutboxProblem
-from partq.broker.partition.partition import OwnedPartition
+from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.cursor.cursor import GroupCursor
 from partq.core.dead_letters import DeadLetter, DeadLetterReason, producer_of
 from partq.errors import (
@@ -31,6 +31,7 @@ from partq.errors import (
     UnavailableError,
     UnknownGroupError,
 )
+from partq.excerpts import counted
 from partq.metrics import BrokerMetrics
 from partq.store.keys import Keys
 from partq.store.records.dead_letters import Outboxes
@@ -42,7 +43,7 @@ FIRST_WAIT_S = 0.1
 """How long the first repeat of a failed step waits; the wait doubles from time to time."""
 LONGEST_WAIT_S = 2.0
 PATIENCE_S = 5.0
-"""A target that takes nothing for so long stops the partition: it may just be restarting."""
+"""A target that takes nothing for this long stops the partition: it may just be restarting."""
 _log = logging.getLogger(__name__)
 
 
@@ -103,180 +104,175 @@ class DeadLetterForwarder:
         return self._target
 
     def watch(self, owned: OwnedPartition) -> None:
-        """Go on with the outboxes of a partition, and look at what its groups exceed."""
-        for subscription in owned.groups.values():
-            if subscription.after_counts is None:
-                subscription.after_counts = self.check
-                if subscription.outbox.letters:
+        """Continue with the outboxes of a partition, and look at what its groups exceed."""
+        for consumed in owned.groups.values():
+            if consumed.after_counts is None:
+                consumed.after_counts = self.check
+                if consumed.outbox.letters:
                     # They count as done, which the stored book may not say yet.
-                    self._cursor_writer.notice(subscription)
-            self.check(subscription)
+                    self._cursor_writer.notice(consumed)
+            self.check(consumed)
 
-    def check(self, subscription: ConsumedPartition) -> None:
+    def check(self, consumed: ConsumedPartition) -> None:
         """Doom the messages that were delivered again more often than the group allows."""
-        rules = self._rules(subscription.group)
+        rules = self._rules(consumed.group)
         limit = rules.max_redeliveries
-        subscription.outbox.is_parking = limit is None and not rules.takes_expired
+        consumed.outbox.is_parking = limit is None and not rules.takes_expired
         if limit is not None:
-            exceeding = subscription.book.exceeding(limit)
-            self.doom(subscription, exceeding, DeadLetterReason.MAX_REDELIVERIES)
-        elif subscription.outbox.letters:
-            self._work_on(subscription)
+            exceeding = consumed.book.exceeding(limit)
+            self.schedule(consumed, exceeding, DeadLetterReason.MAX_REDELIVERIES)
+        elif consumed.outbox.letters:
+            self._work_on(consumed)
 
-    def doom(
-        self, subscription: ConsumedPartition, offsets: list[int], reason: DeadLetterReason
+    def schedule(
+        self, consumed: ConsumedPartition, offsets: list[int], reason: DeadLetterReason
     ) -> None:
         """Have messages moved that are not in flight; until they are, nothing is delivered."""
         for offset in offsets:
-            subscription.outbox.doomed.setdefault(offset, reason)
-        if subscription.outbox.doomed or subscription.outbox.letters:
-            self._work_on(subscription)
+            consumed.outbox.scheduled.setdefault(offset, reason)
+        if consumed.outbox.scheduled or consumed.outbox.letters:
+            self._work_on(consumed)
 
-    def park(self, subscription: ConsumedPartition, ranges: list[tuple[int, int]]) -> None:
+    def park(self, consumed: ConsumedPartition, ranges: list[tuple[int, int]]) -> None:
         """Have messages moved that do not decode, whatever the group's limit of redeliveries."""
         count = sum(stop - start for start, stop in ranges)
         if not count:
             return
         _log.warning(
-            "partition %s, group %s: %d messages from offset %d on do not decode, and become dead "
-            "letters",
-            subscription.partition,
-            subscription.group,
-            count,
+            "partition %s, group %s: cannot decode %s from offset %d on, moved to the dead letters",
+            consumed.partition,
+            consumed.group,
+            counted(count, "message"),
             ranges[0][0],
         )
-        self._metrics.undecodable(subscription.group, count)
+        self._metrics.undecodable(consumed.group, count)
         for start, stop in ranges:
-            subscription.outbox.aside.update(dict.fromkeys(range(start, stop)))
-        self._work_on(subscription)
+            consumed.outbox.aside.update(dict.fromkeys(range(start, stop)))
+        self._work_on(consumed)
 
-    def _work_on(self, subscription: ConsumedPartition) -> None:
-        if subscription.outbox.doomed or subscription.outbox.aside:
-            subscription.outbox.wake()
-        if not subscription.outbox.is_working and not subscription.is_dropped:
-            subscription.outbox.is_working = True
-            name = f"dead letters {subscription.partition}/{subscription.group}"
-            self._spawn(self._work(subscription), name)
+    def _work_on(self, consumed: ConsumedPartition) -> None:
+        if consumed.outbox.scheduled or consumed.outbox.aside:
+            consumed.outbox.wake()
+        if not consumed.outbox.is_working and not consumed.is_dropped:
+            consumed.outbox.is_working = True
+            name = f"dead letters {consumed.partition}/{consumed.group}"
+            self._spawn(self._work(consumed), name)
 
-    async def _work(self, subscription: ConsumedPartition) -> None:
-        outbox = subscription.outbox
-        wait_s = FIRST_WAIT_S
+    async def _work(self, consumed: ConsumedPartition) -> None:
+        outbox = consumed.outbox
+        backoff = Backoff(FIRST_WAIT_S, LONGEST_WAIT_S)
         try:
-            while outbox.has_work and not subscription.is_dropped:
+            while outbox.has_work and not consumed.is_dropped:
                 to_move = outbox.to_move
                 try:
-                    await self._step(subscription)
+                    await self._step(consumed)
                 except PartqError as error:
-                    self._note(subscription, error)
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(wait_s):
-                            await to_move.wait()
-                    wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+                    self._note(consumed, error)
+                    await to_move.wait_at_most(backoff.next_s())
                 else:
-                    wait_s = FIRST_WAIT_S
+                    backoff.reset()
         finally:
             outbox.is_working = False
 
-    async def _step(self, subscription: ConsumedPartition) -> None:
-        """Move what is doomed while there is room, else send the next letter.
+    async def _step(self, consumed: ConsumedPartition) -> None:
+        """Move what is scheduled while there is room, else send the next letter.
 
         Raises:
             PartqError: the step is to be repeated.
         """
-        outbox = subscription.outbox
+        outbox = consumed.outbox
         if outbox.is_in_doubt or outbox.can_move:
-            await self._move(subscription)
+            await self._move(consumed)
             return
         letter = outbox.letters[0]
         try:
-            reason = await self._send_and_move(subscription, letter)
+            reason = await self._send_and_move(consumed, letter)
         except DataLossError as error:
-            if not subscription.is_dropped:
-                self._on_lost(subscription, error)
-            if subscription.is_dropped:
+            if not consumed.is_dropped:
+                self._on_lost(consumed, error)
+            if consumed.is_dropped:
                 raise
             # The record was read again since, and says the same: nobody can ever send it.
-            subscription.missing = ""
-            await self._give_up(subscription, letter)
+            consumed.missing = ""
+            await self._give_up(consumed, letter)
             return
-        if await self._take_out(subscription, letter):
-            self._metrics.dead_lettered(subscription.group, reason.word)
+        if await self._take_out(consumed, letter):
+            self._metrics.dead_lettered(consumed.group, reason.word)
 
-    async def _give_up(self, subscription: ConsumedPartition, letter: DeadLetter) -> None:
+    async def _give_up(self, consumed: ConsumedPartition, letter: DeadLetter) -> None:
         """Drop a letter whose message is nowhere."""
-        if await self._take_out(subscription, letter, is_lost=True):
+        if await self._take_out(consumed, letter, is_lost=True):
             _log.error(
                 "dead letter %d of %s, group %s: the log does not hold its message; it is dropped",
-                *(letter.offset, subscription.partition, subscription.group),
+                *(letter.offset, consumed.partition, consumed.group),
             )
-            self._metrics.skipped(subscription.group, 1)
+            self._metrics.skipped(consumed.group, 1)
 
     async def _take_out(
-        self, subscription: ConsumedPartition, letter: DeadLetter, *, is_lost: bool = False
+        self, consumed: ConsumedPartition, letter: DeadLetter, *, is_lost: bool = False
     ) -> bool:
         """Take a letter out; False: the partition or the group is not served here.
 
         Raises:
             PartqError: it is to be repeated.
         """
-        # Only once the stored book says that the group has done with it: whoever claims the
+        # Only once the stored book says that the group has done with it: a broker that claims the
         # partition would else find its offset neither done nor in the outbox. Of a busy group the
         # book is never stored as a whole.
-        error = await self._cursor_writer.store(subscription)
-        if subscription.is_dropped:
+        error = await self._cursor_writer.store(consumed)
+        if consumed.is_dropped:
             return False
         if error is not None:
             raise error
         remove = self._outboxes.remove(
-            subscription.partition,
-            subscription.group,
-            **subscription.next_write(),
+            consumed.partition,
+            consumed.group,
+            **consumed.next_write(),
             letter=letter.number,
             is_lost=is_lost,
         )
-        if not await self._in_record(subscription, remove):
+        if not await self._in_record(consumed, remove):
             return False
-        outbox = subscription.outbox
+        outbox = consumed.outbox
         outbox.letters = [each for each in outbox.letters if each.number != letter.number]
-        self._end_trouble(subscription)
-        self._resume(subscription)
+        self._end_trouble(consumed)
+        self._resume(consumed)
         return True
 
     async def _send_and_move(
-        self, subscription: ConsumedPartition, letter: DeadLetter
+        self, consumed: ConsumedPartition, letter: DeadLetter
     ) -> DeadLetterReason:
-        """Send a letter, and move what is doomed meanwhile: the target may take long to answer.
+        """Send a letter, and move what is scheduled meanwhile: the target may take long to answer.
 
         Raises:
             DataLossError: the log does not have the letter's message.
             PartqError: both are to be repeated.
         """
-        outbox = subscription.outbox
-        sending = asyncio.create_task(self._send(subscription, letter))
+        outbox = consumed.outbox
+        sending = asyncio.create_task(self._send(consumed, letter))
         try:
             while not sending.done():
-                if outbox.can_move and not subscription.is_dropped:
-                    await self._move(subscription)
+                if outbox.can_move and not consumed.is_dropped:
+                    await self._move(consumed)
                     continue
-                doom = asyncio.create_task(outbox.to_move.wait())
+                scheduled = asyncio.create_task(outbox.to_move.wait())
                 try:
-                    await asyncio.wait({sending, doom}, return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait({sending, scheduled}, return_when=asyncio.FIRST_COMPLETED)
                 finally:
-                    doom.cancel()
+                    scheduled.cancel()
             return sending.result()
         finally:
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
+            await cancel_and_wait(sending)
 
-    async def _send(self, subscription: ConsumedPartition, letter: DeadLetter) -> DeadLetterReason:
+    async def _send(self, consumed: ConsumedPartition, letter: DeadLetter) -> DeadLetterReason:
         """Have a letter stored, and return why it was one.
 
         Raises:
             DataLossError: the log does not have its message.
         """
-        queue = self._rules(subscription.group).queue
-        producer = producer_of(self._keys.uid, subscription.partition, subscription.group)
-        written = await self._writer.write(subscription, letter)
+        queue = self._rules(consumed.group).queue
+        producer = producer_of(self._keys.uid, consumed.partition, consumed.group)
+        written = await self._writer.write(consumed, letter)
         try:
             await self.target.send(queue, written.slot, written.data, producer, letter.number)
         except (MessageTooLargeError, BatchTooLargeError) as error:
@@ -286,38 +282,38 @@ class DeadLetterForwarder:
             _log.warning(
                 "dead letters of %s, group %s: the batch at offset %d, which does not decode, is "
                 "left out: %s",
-                *(subscription.partition, subscription.group, letter.offset, error.message),
+                *(consumed.partition, consumed.group, letter.offset, error.message),
             )
             data = written.without_batch
             await self.target.send(queue, written.slot, data, producer, letter.number)
-        if written.without_batch is not None and subscription.outbox.broken is not None:
-            subscription.outbox.broken.carrier = letter.offset
+        if written.without_batch is not None and consumed.outbox.broken is not None:
+            consumed.outbox.broken.carrier = letter.offset
         return written.reason
 
-    async def _move(self, subscription: ConsumedPartition) -> None:
-        outbox, book = subscription.outbox, subscription.book
-        if subscription.is_held:
+    async def _move(self, consumed: ConsumedPartition) -> None:
+        outbox, book = consumed.outbox, consumed.book
+        if consumed.is_held:
             raise UnavailableError(
-                f"partition {subscription.partition}: a commit or a reset is under way; it is "
+                f"partition {consumed.partition}: a commit or a reset is under way; it is "
                 "tried again"
             )
         counts = book.redeliveries
-        for offset in [offset for offset in outbox.doomed if _is_done(book, offset)]:
-            del outbox.doomed[offset]
+        for offset in [offset for offset in outbox.scheduled if _is_done(book, offset)]:
+            del outbox.scheduled[offset]
         for offset in list(islice(outbox.aside, MOVES_AT_ONCE)):
-            if _is_done(book, offset) or offset in outbox.doomed:
+            if _is_done(book, offset) or offset in outbox.scheduled:
                 del outbox.aside[offset]
         most = min(outbox.room, MOVES_AT_ONCE)
-        chosen = sorted(outbox.doomed.items())[:most]
+        chosen = sorted(outbox.scheduled.items())[:most]
         aside = islice(outbox.aside, max(0, most - len(chosen)))
         chosen += [(offset, DeadLetterReason.UNDECODABLE) for offset in aside]
         if not chosen and not outbox.is_in_doubt:
-            self._resume(subscription)
+            self._resume(consumed)
             return
         add = self._outboxes.add(
-            subscription.partition,
-            subscription.group,
-            **subscription.next_write(),
+            consumed.partition,
+            consumed.group,
+            **consumed.next_write(),
             letters=[(offset, reason, counts.get(offset, 0)) for offset, reason in chosen],
         )
 
@@ -327,31 +323,31 @@ class DeadLetterForwarder:
             outbox.letters = await add
             outbox.is_in_doubt = False
 
-        if not await self._in_record(subscription, move()):
+        if not await self._in_record(consumed, move()):
             return
-        book = subscription.book  # a reset may have put another one in its place meanwhile
+        book = consumed.book  # a reset may have put another one in its place meanwhile
         for offset, _ in chosen:
-            outbox.doomed.pop(offset, None)
+            outbox.scheduled.pop(offset, None)
             outbox.aside.pop(offset, None)
             was_in_flight = book.discard([(offset, offset + 1)])
-            if subscription.flow is not None:
-                subscription.flow.unacked -= was_in_flight
-        self._cursor_writer.notice(subscription)
-        self._resume(subscription)
+            if consumed.flow is not None:
+                consumed.flow.end_in_flight(was_in_flight)
+        self._cursor_writer.notice(consumed)
+        self._resume(consumed)
 
     async def _in_record(
-        self, subscription: ConsumedPartition, change: Coroutine[Any, Any, None]
+        self, consumed: ConsumedPartition, change: Coroutine[Any, Any, None]
     ) -> bool:
         """Change the stored outbox; False: the partition or the group is not served here."""
         try:
             await change
         except (FencedError, UnknownGroupError) as error:
-            self._on_lost(subscription, error)
-        return not subscription.is_dropped
+            self._on_lost(consumed, error)
+        return not consumed.is_dropped
 
-    def _note(self, subscription: ConsumedPartition, error: PartqError) -> None:
+    def _note(self, consumed: ConsumedPartition, error: PartqError) -> None:
         """Remember why a step failed, and say so once when that lasts."""
-        now, outbox = self._clock(), subscription.outbox
+        now, outbox = self._clock(), consumed.outbox
         if outbox.trouble is None:
             outbox.trouble = OutboxProblem(error.message, now)
         outbox.trouble.message = error.message
@@ -359,26 +355,26 @@ class DeadLetterForwarder:
             outbox.trouble.is_lasting = True
             _log.warning(
                 "dead letters of %s, group %s: %s; %s until they are stored",
-                subscription.partition,
-                subscription.group,
+                consumed.partition,
+                consumed.group,
                 error.message,
-                "they do not decode, and hold the log, while deliveries go on,"
+                "they do not decode, and hold the log, while deliveries continue,"
                 if outbox.is_parking
                 else "its deliveries wait",
             )
 
-    def _end_trouble(self, subscription: ConsumedPartition) -> None:
-        trouble, subscription.outbox.trouble = subscription.outbox.trouble, None
+    def _end_trouble(self, consumed: ConsumedPartition) -> None:
+        trouble, consumed.outbox.trouble = consumed.outbox.trouble, None
         if trouble is not None and trouble.is_lasting:
             _log.info(
                 "dead letters of %s, group %s: stored again",
-                subscription.partition,
-                subscription.group,
+                consumed.partition,
+                consumed.group,
             )
 
-    def _resume(self, subscription: ConsumedPartition) -> None:
-        if subscription.flow is not None and subscription.is_open:
-            subscription.flow.notice(subscription)
+    def _resume(self, consumed: ConsumedPartition) -> None:
+        if consumed.flow is not None and consumed.is_open:
+            consumed.flow.notice(consumed)
 
 
 def _is_done(book: GroupCursor, offset: int) -> bool:

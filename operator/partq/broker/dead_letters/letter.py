@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 from partq.broker.delivery.decode_check import DecodeCheck
-from partq.broker.partition.group_partition import ConsumedPartition
+from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.outbox import BrokenBatch
 from partq.core.dead_letters import (
-    BATCH,
-    OMITTED,
-    UNDECODABLE,
+    BATCH_HEADER,
+    OMITTED_HEADER,
+    UNDECODABLE_HEADER,
     DeadLetter,
     DeadLetterReason,
     Origin,
@@ -44,7 +44,7 @@ class LetterWriter:
         self._keys = keys
         self._check = check
 
-    async def write(self, subscription: ConsumedPartition, letter: DeadLetter) -> WrittenLetter:
+    async def write(self, consumed: ConsumedPartition, letter: DeadLetter) -> WrittenLetter:
         """Return a letter of a group's outbox, with what became of it in its headers.
 
         Of an undecodable batch the bytes go with one letter; the others name it. Which one
@@ -54,64 +54,64 @@ class LetterWriter:
             DataLossError: its message is not in the log.
             StoreUnavailableError: no answer.
         """
-        outbox, offset = subscription.outbox, letter.offset
+        outbox, offset = consumed.outbox, letter.offset
         broken = outbox.broken
         if broken is None or not broken.spares(offset):
-            entry = await self._read(subscription, letter)
+            entry = await self._read(consumed, letter)
             at = offset - entry.first
             try:
                 (message,) = batch.decode(entry.data, at, at + 1)
             except UndecodableError:
-                broken = await self._broken(subscription, entry)
+                broken = await self._broken(consumed, entry)
             else:
                 slot = batch.read_slots(entry.data, batch.read_header(entry.data))[at]
                 message.headers = headers_of(
-                    message.headers, self._origin(subscription, letter, entry.broker_epoch), letter
+                    message.headers, self._origin(consumed, letter, entry.broker_epoch), letter
                 )
                 return WrittenLetter(slot, _alone(message, slot), DeadLetterReason(letter.reason))
         else:
             entry = None
         told = letter._replace(reason=DeadLetterReason.UNDECODABLE)
-        headers = headers_of(None, self._origin(subscription, told, broken.broker_epoch), told)
-        headers[UNDECODABLE] = str(offset - broken.unreadable.first)
+        headers = headers_of(None, self._origin(consumed, told, broken.broker_epoch), told)
+        headers[UNDECODABLE_HEADER] = str(offset - broken.unreadable.first)
         slot = broken.slots[offset - broken.unreadable.first]
         if entry is None or broken.carrier not in {None, offset}:
-            generation = subscription.partition.generation
-            headers[BATCH] = f"{generation}.{broken.broker_epoch}.{broken.carrier}"
+            generation = consumed.partition.generation
+            headers[BATCH_HEADER] = f"{generation}.{broken.broker_epoch}.{broken.carrier}"
             data = _alone(batch.Message(None, b"", headers), slot)
             return WrittenLetter(slot, data, DeadLetterReason.UNDECODABLE)
-        omitted = batch.Message(None, b"", {**headers, OMITTED: str(len(entry.data))})
+        omitted = batch.Message(None, b"", {**headers, OMITTED_HEADER: str(len(entry.data))})
         without = data = _alone(omitted, slot)
         if len(entry.data) <= MAX_VALUE_BYTES:
             data = _alone(batch.Message(None, entry.data, headers), slot)
         return WrittenLetter(slot, data, DeadLetterReason.UNDECODABLE, without)
 
-    async def _read(self, subscription: ConsumedPartition, letter: DeadLetter) -> Entry:
-        partition, offset = subscription.partition, Offset(letter.offset)
+    async def _read(self, consumed: ConsumedPartition, letter: DeadLetter) -> Entry:
+        partition, offset = consumed.partition, Offset(letter.offset)
         entry = await self._log.find(partition, offset)
         if entry is None:
             raise DataLossError(
-                f"partition {partition}, group {subscription.group}: the log does not hold message "
+                f"partition {partition}, group {consumed.group}: the log does not hold message "
                 f"{offset} of a dead letter, expected it until the dead letter is stored; the "
                 "record is read again, and a dead letter that misses its message is dropped"
             )
         return entry
 
-    async def _broken(self, subscription: ConsumedPartition, entry: Entry) -> BrokenBatch:
-        broken = subscription.outbox.broken
+    async def _broken(self, consumed: ConsumedPartition, entry: Entry) -> BrokenBatch:
+        broken = consumed.outbox.broken
         if broken is None or broken.unreadable.first != entry.first:
             slots = batch.read_slots(entry.data, batch.read_header(entry.data))
             broken = BrokenBatch(await self._check.check(entry), slots, entry.broker_epoch)
-            subscription.outbox.broken = broken
+            consumed.outbox.broken = broken
         return broken
 
     def _origin(
-        self, subscription: ConsumedPartition, letter: DeadLetter, broker_epoch: BrokerEpoch
+        self, consumed: ConsumedPartition, letter: DeadLetter, broker_epoch: BrokerEpoch
     ) -> Origin:
         return Origin(
             self._keys.queue,
-            subscription.group,
-            subscription.partition,
+            consumed.group,
+            consumed.partition,
             Offset(letter.offset),
             broker_epoch,
         )

@@ -1,32 +1,29 @@
 """The brokers of other queues of the namespace, as a sender of dead letters finds and calls them.
 
-They stand in the same Redis: their addresses, and the token by which they know a peer. Whoever can
-read that token could write the other queue anyway, so it needs no Secret and no operator.
+They stand in the same Redis: their addresses, and the token by which they know a peer. A process
+that can read that token could write the other queue anyway: no Secret, no operator is needed.
 """
 
 import base64
 from dataclasses import dataclass
 
-from aiohttp import ClientError, ClientSession
-
-from partq.broker.peers import call_peer, max_bytes
-from partq.broker.tls import BrokerTls
+from partq.broker.peers.peer_client import PeerClient, UnansweredError, max_bytes
 from partq.core.layout import Layout
+from partq.core.records import LeaseIndex
 from partq.errors import (
     DataLossError,
     InternalError,
     OutcomeUnknownError,
-    PartqError,
     UnavailableError,
     UnknownQueueError,
 )
+from partq.path_names import quoted
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.layouts import Layouts
-from partq.store.records.leases import BrokerIndex, Leases
+from partq.store.records.leases import Leases
 from partq.wire.calls import bodies
 from partq.wire.calls.answers import DeadLetterAnswer
-from partq.wire.calls.replies import convert, read_error
 
 CALL_TIMEOUT_S = 10.0
 
@@ -36,20 +33,17 @@ class _Found:
     """Known brokers of a queue."""
 
     layout: Layout
-    index: BrokerIndex
+    index: LeaseIndex
     token: str
 
 
 class RemoteQueues:
     """Sends dead letters to whichever broker owns their place in another queue."""
 
-    def __init__(
-        self, store: Store, keys: Keys, session: ClientSession, tls: BrokerTls | None = None
-    ) -> None:
+    def __init__(self, store: Store, keys: Keys, peers: PeerClient) -> None:
         self._store = store
         self._keys = keys
-        self._session = session
-        self._tls = tls
+        self._peers = peers
         self._known: dict[str, _Found] = {}
         """Read again after every failure: whatever it was, the other side may have moved."""
 
@@ -77,36 +71,33 @@ class RemoteQueues:
         lease = found.index.leases.get(broker) if broker is not None else None
         if lease is None:
             raise UnavailableError(
-                f"queue {queue}: no broker owns partition {partition}; look at its brokers"
+                f"queue {queue}: no broker owns partition {partition}; check its brokers"
             )
         try:
-            _, answer = await call_peer(
-                self._session,
-                self._tls,
+            answer = await self._peers.call(
                 "POST",
-                f"{lease.url}/v1/queues/{queue}/dead-letters",
+                f"{lease.url}/v1/queues/{quoted(queue, 'queue')}/dead-letters",
+                DeadLetterAnswer,
+                authorization=f"Bearer {found.token}",
+                timeout_s=CALL_TIMEOUT_S,
+                where=f"queue {queue}: ",
                 data=bodies.encode(
                     bodies.DeadLetterBody(
                         str(partition), producer, number, base64.b64encode(data).decode()
                     )
                 ),
-                headers={"Authorization": f"Bearer {found.token}"},
-                timeout_s=CALL_TIMEOUT_S,
                 limit_bytes=max_bytes(1),
             )
-            outcome = read_error(answer, f"queue {queue}: ") or convert(answer, DeadLetterAnswer)
-        except (ClientError, TimeoutError, ValueError) as error:
+        except UnansweredError as error:
             raise OutcomeUnknownError(
-                f"queue {queue}: broker {broker} at {lease.url} gave no usable answer "
-                f"({str(error) or type(error).__name__}); look at that broker"
+                f"queue {queue}: broker {broker} at {lease.url} gave no usable answer ({error}); "
+                "check that broker"
             ) from error
-        if isinstance(outcome, DataLossError):
+        except DataLossError as error:
             # To the sender it means that its own log lacks the message, and a letter is dropped.
-            raise InternalError(f"{outcome.message} ({outcome.code}); look at that broker")
-        if isinstance(outcome, PartqError):
-            raise outcome
+            raise InternalError(f"{error.message} ({error.code}); check that broker") from error
         self._known[queue] = found
-        return not outcome.is_stored_before
+        return not answer.is_stored_before
 
     async def _find(self, queue: str) -> _Found:
         own = self._keys
@@ -114,15 +105,13 @@ class RemoteQueues:
         uid = await Layouts(self._store, named).current_uid()
         if uid is None:
             raise UnknownQueueError(
-                f"queue {own.namespace}/{queue}: the Redis of {own.queue} has none of this name; "
+                f"queue {own.namespace}/{queue}: not found in the Redis of {own.queue}; "
                 "create the PartitionedQueue, with the same Redis"
             )
         keys = Keys(own.prefix, own.namespace, queue, uid)
         leases = Leases(self._store, keys)
         token = await leases.read_peer_token()
         if token is None:
-            raise UnavailableError(
-                f"queue {queue}: no broker of it has run yet; look at its brokers"
-            )
+            raise UnavailableError(f"queue {queue}: no broker of it has run yet; check its brokers")
         layout = (await Layouts(self._store, keys).read()).layout
         return _Found(layout, await leases.read(), token)

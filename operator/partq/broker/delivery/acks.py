@@ -4,25 +4,29 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
+from partq.aio import Signal
 from partq.broker.delivery.cursor_writer import CursorWriter
 from partq.broker.delivery.decode_check import DecodeCheck
 from partq.broker.delivery.flow import Flow
-from partq.broker.delivery.progress import ProgressSignal
-from partq.broker.partition.group_partition import Answer, ConsumedPartition, FlowPort
-from partq.broker.partition.partition import OwnedPartition
+from partq.broker.partition.consumed_partition import Answer, ConsumedPartition, FlowPort
+from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.cursor.redelivery_rules import MAX_NACK_DELAY_MS, RedeliveryRules
 from partq.core.cursor.unreadable import NOTHING, Unreadable, explains, in_hand, set_aside
 from partq.core.cursor.windows import TakenBack
 from partq.core.layout import Layout
 from partq.core.model import Cause, PartitionId
 from partq.core.ranges import Ranges
-from partq.errors import BadRequestError, FencedError, NotDeliveredError, PartqError
+from partq.errors import (
+    BadRequestError,
+    FencedError,
+    NotDeliveredError,
+    PartqError,
+    UnknownPartitionError,
+)
+from partq.excerpts import excerpt
 from partq.metrics import BrokerMetrics
 from partq.wire import frames
 from partq.wire.audit import encode_record
-
-UNDECODABLE = "undecodable"
-NACK_REASONS = ("", UNDECODABLE)
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +46,7 @@ class AckHandler:
         park: Callable[[ConsumedPartition, list[tuple[int, int]]], None],
         spawn: Callable[[Coroutine[Any, Any, None], str], None],
         metrics: BrokerMetrics,
-        progress: ProgressSignal,
+        progress: Signal,
     ) -> None:
         self._owned = owned
         self._layout = layout
@@ -57,30 +61,26 @@ class AckHandler:
 
     def ack(self, flow: Flow, frame: frames.Ack, answer: Answer) -> None:
         """Count an ack; `answer(None)` follows once it is stored, or the error at once."""
-        error = _ack_problem(frame)
-        subscription = self._token_of(flow, frame)
-        if error is not None:
+        consumed = self._admitted(
+            flow, frame, _ack_problem(frame), answer, lambda: self.ack(flow, frame, answer)
+        )
+        if consumed is None:
+            return
+        accepted = _accepted(consumed, frame)
+        try:
+            _check_sent(flow, consumed, frame.upto, frame.ranges)
+            acked = consumed.book.ack(frame.upto, frame.ranges, frame.delivery)
+        except PartqError as error:
             answer(error)
-        elif subscription is None:
-            answer(self._no_token(frame))
-        elif subscription.is_committing:
-            subscription.held_acks.append(lambda: self.ack(flow, frame, answer))
-        else:
-            accepted = _accepted(subscription, frame)
-            try:
-                _check_sent(flow, subscription, frame.upto, frame.ranges)
-                acked = subscription.book.ack(frame.upto, frame.ranges, frame.delivery)
-            except PartqError as error:
-                answer(error)
-                return
-            flow.unacked -= acked
-            if accepted:
-                subscription.flush_records.acked(subscription, flow, accepted)
-            if acked:
-                self._has_moved(flow)
-            self._metrics.acked(flow.group, acked)
-            flow.notice(subscription)
-            self._cursor_writer.notice(subscription, answer)
+            return
+        flow.end_in_flight(acked)
+        if accepted:
+            consumed.flush_records.acked(consumed, flow, accepted)
+        if acked:
+            self._has_moved(flow)
+        self._metrics.acked(flow.group, acked)
+        flow.notice(consumed)
+        self._cursor_writer.notice(consumed, answer)
 
     def nack(
         self, flow: Flow, frame: frames.Nack, answer: Answer, found: Unreadable | None = None
@@ -93,49 +93,66 @@ class AckHandler:
         Where the client could not decode them, `found` is what the broker cannot decode either:
         that becomes dead letters, and the rest is redelivered at once. None: it has a look first.
         """
-        error = _nack_problem(frame)
-        subscription = self._token_of(flow, frame)
-        if error is not None:
-            answer(error)
-        elif subscription is None:
-            answer(self._no_token(frame))
-        elif subscription.is_committing:
-            subscription.held_acks.append(lambda: self.nack(flow, frame, answer, found))
-        elif frame.reason == UNDECODABLE and found is None:
+        consumed = self._admitted(
+            flow, frame, _nack_problem(frame), answer, lambda: self.nack(flow, frame, answer, found)
+        )
+        if consumed is None:
+            return None
+        if frame.reason == frames.UNDECODABLE and found is None:
             self._spawn(self._nack_after_look(flow, frame, answer), "look at what does not decode")
+            return None
+        book = consumed.book
+        if found and (
+            not found.ranges or frame.delivery != book.number or not explains(found, frame.ranges)
+        ):
+            found = None
+        rules = self._rules(flow.group)
+        delay_s = 0.0 if found else frame.delay_ms / 1000
+        try:
+            _check_sent(flow, consumed, 0, frame.ranges)
+            taken = book.nack(
+                [*frame.ranges, *in_hand(book, found)] if found else frame.ranges,
+                frame.delivery,
+                now=self._clock(),
+                delay_s=rules.after_nack_s if delay_s < 0 else lambda _: delay_s,
+                is_free=rules.is_free,
+                begun=None if frame.begun < 0 else frame.begun,
+                counts=found is None,
+            )
+        except PartqError as refusal:
+            answer(refusal)
+            return None
+        if taken.messages:
+            self._has_moved(flow)
+        kept_before = consumed.kept
+        self._take_back(flow, consumed, taken, Cause.NACK, frame.reason, answer)
+        if frame.keeps:
+            _note_kept(consumed, taken, kept_before)
+        if found:
+            self._park(consumed, set_aside(book, found))
+        return taken.rewound_from
+
+    def _admitted(
+        self,
+        flow: Flow,
+        frame: frames.Ack | frames.Nack,
+        problem: PartqError | None,
+        answer: Answer,
+        again: Callable[[], object],
+    ) -> ConsumedPartition | None:
+        """Return the partition that a frame is about.
+
+        None: it was refused, or waits for the commit that is under way; then comes `again`.
+        """
+        consumed = self._token_of(flow, frame)
+        if problem is not None:
+            answer(problem)
+        elif consumed is None:
+            answer(self._no_token(frame))
+        elif consumed.is_committing:
+            consumed.held_acks.append(again)
         else:
-            book = subscription.book
-            if found and (
-                not found.ranges
-                or frame.delivery != book.number
-                or not explains(found, frame.ranges)
-            ):
-                found = None
-            rules = self._rules(flow.group)
-            delay_s = 0.0 if found else frame.delay_ms / 1000
-            try:
-                _check_sent(flow, subscription, 0, frame.ranges)
-                taken = book.nack(
-                    [*frame.ranges, *in_hand(book, found)] if found else frame.ranges,
-                    frame.delivery,
-                    now=self._clock(),
-                    delay_s=rules.after_nack_s if delay_s < 0 else lambda _: delay_s,
-                    is_free=rules.is_free,
-                    begun=None if frame.begun < 0 else frame.begun,
-                    counts=found is None,
-                )
-            except PartqError as refusal:
-                answer(refusal)
-                return None
-            if taken.messages:
-                self._has_moved(flow)
-            kept_before = subscription.kept
-            self._take_back(flow, subscription, taken, Cause.NACK, frame.reason, answer)
-            if frame.keeps:
-                _note_kept(subscription, taken, kept_before)
-            if found:
-                self._park(subscription, set_aside(book, found))
-            return taken.rewound_from
+            return consumed
         return None
 
     async def _nack_after_look(self, flow: Flow, frame: frames.Nack, answer: Answer) -> None:
@@ -147,14 +164,14 @@ class AckHandler:
         One look of a flow at a time: a client that decodes nothing waits for its own.
         """
         start = min((start for start, _ in frame.ranges), default=-1)
-        async with flow.look:
-            subscription = self._token_of(flow, frame)
-            if subscription is None or not 0 <= start < subscription.book.position:
+        async with flow.decode_lock:
+            consumed = self._token_of(flow, frame)
+            if consumed is None or not 0 <= start < consumed.book.position:
                 return NOTHING
             try:
-                return await self._check.find(subscription.partition, start) or NOTHING
+                return await self._check.find(consumed.partition, start) or NOTHING
             except PartqError as error:
-                _log.warning("partition %s: not looked at: %s", subscription.partition, error)
+                _log.warning("partition %s: not looked at: %s", consumed.partition, error)
                 return NOTHING
 
     def release(self, flow: Flow, frame: frames.Release) -> None:
@@ -165,81 +182,81 @@ class AckHandler:
         """
         if frame.start < 0:
             raise BadRequestError(f"release: got start {frame.start}, expected 0 or more")
-        subscription = self._token_of(flow, frame)
-        if subscription is None or subscription.is_committing:
+        consumed = self._token_of(flow, frame)
+        if consumed is None or consumed.is_committing:
             return  # the token has ended, or is about to: everything is taken back anyway
-        _check_sent(flow, subscription, frame.start)
-        audit_writer, position = subscription.audit_writer, subscription.book.position
-        released = subscription.book.release(frame.start, frame.delivery)
-        subscription.kept = (0, 0)  # the client keeps nothing that it releases
+        _check_sent(flow, consumed, frame.start)
+        audit_writer, position = consumed.audit_writer, consumed.book.position
+        released = consumed.book.release(frame.start, frame.delivery)
+        consumed.kept = (0, 0)  # the client keeps nothing that it releases
         if audit_writer is not None and released:
-            first = max(frame.start, subscription.book.cursor)
-            audit_writer.note(_told("release", subscription, flow, (first, position)))
-        flow.unacked -= released
-        subscription.to_hurry.set()  # nothing may be in flight any more
-        if flow.is_leaving and subscription.pause is None:
+            first = max(frame.start, consumed.book.cursor)
+            audit_writer.note(_told("release", consumed, flow, (first, position)))
+        flow.end_in_flight(released)
+        consumed.to_hurry.set()  # nothing may be in flight any more
+        if flow.is_leaving and consumed.pause is None:
             # Nobody asked for it: the client is about to end its connection, and wants no more.
-            flow.credit = 0
-        flow.notice(subscription)
-        self._progress.notice()
+            flow.credit.messages = 0
+        flow.notice(consumed)
+        self._progress.pulse()
 
     def begin(self, flow: Flow, frame: frames.Begun) -> None:
         """Note what the application has begun: from now on the time for its acks runs."""
-        subscription = self._token_of(flow, frame)
-        if subscription is not None:
-            subscription.book.begin(frame.ranges, frame.delivery, self._clock())
+        consumed = self._token_of(flow, frame)
+        if consumed is not None:
+            consumed.book.begin(frame.ranges, frame.delivery, self._clock())
 
     def time_out(self) -> None:
-        """Take back what applications have had in hand for too long, where it is time to look."""
+        """Take back what applications have processed for too long, where it is time to look."""
         now = self._clock()
         for owned in self._owned.values():
-            for subscription in owned.groups.values():
-                rules = self._rules(subscription.group)
-                flow = subscription.flow
+            for consumed in owned.groups.values():
+                rules = self._rules(consumed.group)
+                flow = consumed.flow
                 if (
                     not rules.ack_timeout_s
                     or flow is None
-                    or subscription.is_committing
-                    or now < subscription.next_tick
+                    or consumed.is_committing
+                    or now < consumed.next_tick
                 ):
                     continue
-                subscription.next_tick = now + rules.ack_tick_s
-                taken = subscription.book.time_out(
+                consumed.next_tick = now + rules.ack_tick_s
+                taken = consumed.book.time_out(
                     now - rules.ack_timeout_s,
                     now=now,
                     delay_s=rules.after_timeout_s,
                     is_free=rules.is_free,
                 )
                 if taken.counted:
-                    self._take_back(flow, subscription, taken, Cause.ACK_TIMEOUT)
+                    self._take_back(flow, consumed, taken, Cause.ACK_TIMEOUT)
 
     def _take_back(
         self,
         flow: FlowPort,
-        subscription: ConsumedPartition,
+        consumed: ConsumedPartition,
         taken: TakenBack,
         cause: Cause,
         reason: str = "",
         answer: Answer | None = None,
     ) -> None:
-        flow.unacked -= taken.messages
+        flow.end_in_flight(taken.messages)
         if taken.rewound_from is not None:
-            subscription.kept = (0, 0)
-            _record_the_rest(flow, subscription, taken, reason or cause.name.lower())
-            flow.send_rewound(subscription, taken.rewound_from, cause)
+            consumed.kept = (0, 0)
+            _record_the_rest(flow, consumed, taken, reason or cause.name.lower())
+            flow.send_rewound(consumed, taken.rewound_from, cause)
         if taken.counted:
-            if subscription.audit_writer is not None:
-                subscription.flush_records.told(
+            if consumed.audit_writer is not None:
+                consumed.flush_records.told(
                     "nack",
-                    subscription,
+                    consumed,
                     flow,
                     Ranges((offset, offset + 1) for offset in sorted(taken.offsets)).pairs(),
                     cause=reason or cause.name.lower(),
                 )
-            subscription.counts += 1
+            consumed.counts += 1
             self._metrics.taken_back(flow.group, reason or cause.name.lower(), taken.counted)
-        flow.watch(subscription)
-        self._cursor_writer.notice(subscription, answer)
+        flow.watch(consumed)
+        self._cursor_writer.notice(consumed, answer)
 
     def _has_moved(self, flow: Flow) -> None:
         flow.acked_at = self._clock()
@@ -249,45 +266,55 @@ class AckHandler:
         self, flow: Flow, frame: frames.Ack | frames.Nack | frames.Release | frames.Begun
     ) -> ConsumedPartition | None:
         owned = self._owned.get(PartitionId(frame.generation, frame.partition))
-        subscription = owned.groups.get(flow.group) if owned is not None else None
+        consumed = owned.groups.get(flow.group) if owned is not None else None
         if (
-            subscription is None
-            or subscription.flow is not flow
-            or subscription.broker_epoch != frame.broker_epoch
-            or subscription.epoch != frame.epoch
+            consumed is None
+            or consumed.flow is not flow
+            or consumed.broker_epoch != frame.broker_epoch
+            or consumed.epoch != frame.epoch
         ):
             return None
-        return subscription
+        return consumed
+
+    def check_partition(self, partition: PartitionId) -> None:
+        """Refuse a partition that the queue never had, as far as its layout is known.
+
+        Raises:
+            UnknownPartitionError: it is one.
+        """
+        layout = self._layout()
+        if layout is not None and partition not in layout and not layout.is_past(partition):
+            raise layout.unknown(partition)
 
     def _no_token(self, frame: frames.Ack | frames.Nack) -> PartqError:
         """Return why the token that an ack names is not one of the flow's."""
-        partition = PartitionId(frame.generation, frame.partition)
-        layout = self._layout()
-        if layout is None or partition in layout or layout.is_past(partition):
-            return _fenced(frame)
-        return layout.unknown(partition)
+        try:
+            self.check_partition(PartitionId(frame.generation, frame.partition))
+        except UnknownPartitionError as error:
+            return error
+        return _fenced(frame)
 
 
 def _check_sent(
-    flow: Flow, subscription: ConsumedPartition, stop: int, ranges: Sequence[tuple[int, int]] = ()
+    flow: Flow, consumed: ConsumedPartition, stop: int, ranges: Sequence[tuple[int, int]] = ()
 ) -> None:
     """Refuse what speaks of messages that wait for their audit record: nobody has got them.
 
     Raises:
         NotDeliveredError: it does; nothing was changed.
     """
-    sent_upto = flow.held.sent_upto(subscription.partition)
+    sent_upto = flow.unrecorded.sent_upto(consumed.partition)
     if sent_upto is None:
         return
     stop = max([stop, *(high for _, high in ranges)])
     if stop > sent_upto:
         raise NotDeliveredError(
-            f"partition {subscription.partition}: up to {stop}; delivered up to {sent_upto}: "
+            f"partition {consumed.partition}: up to {stop}; delivered up to {sent_upto}: "
             "nothing was changed; acknowledge what this flow was sent"
         )
 
 
-def _note_kept(subscription: ConsumedPartition, taken: TakenBack, before: tuple[int, int]) -> None:
+def _note_kept(consumed: ConsumedPartition, taken: TakenBack, before: tuple[int, int]) -> None:
     """Note which batches a client has that keeps what it has not begun.
 
     `before`: which it had, of an earlier step back; what was not sent again yet, it still has.
@@ -299,14 +326,14 @@ def _note_kept(subscription: ConsumedPartition, taken: TakenBack, before: tuple[
         stop = before[1]
     elif stop < before[0]:
         start, stop = before  # nothing of it was sent again yet
-    subscription.kept = (start, stop)
+    consumed.kept = (start, stop)
 
 
-def _accepted(subscription: ConsumedPartition, frame: frames.Ack) -> list[tuple[int, int]]:
+def _accepted(consumed: ConsumedPartition, frame: frames.Ack) -> list[tuple[int, int]]:
     """Return what an ack adds to what the group has done with, if somebody wants to know."""
-    if subscription.audit_writer is None:
+    if consumed.audit_writer is None:
         return []
-    book = subscription.book
+    book = consumed.book
     wanted = Ranges((max(start, book.cursor), stop) for start, stop in frame.ranges)
     for part in book.waiting.outside(book.cursor, frame.upto):
         wanted.add(*part)
@@ -314,27 +341,27 @@ def _accepted(subscription: ConsumedPartition, frame: frames.Ack) -> list[tuple[
 
 
 def _record_the_rest(
-    flow: FlowPort, subscription: ConsumedPartition, taken: TakenBack, cause: str
+    flow: FlowPort, consumed: ConsumedPartition, taken: TakenBack, cause: str
 ) -> None:
     """Record what a step back has taken beside the messages that were given back.
 
     In line with the deliveries: one that waits to be recorded is before it, and is sent again.
     """
-    audit_writer = subscription.audit_writer
+    audit_writer = consumed.audit_writer
     if audit_writer is None or taken.rewound_from is None:
         return
     told = Ranges((offset, offset + 1) for offset in sorted(taken.offsets))
-    for part in subscription.book.acked.within(taken.rewound_from, taken.begun_upto):
+    for part in consumed.book.acked.within(taken.rewound_from, taken.begun_upto):
         told.add(*part)
     for part in told.outside(taken.rewound_from, taken.begun_upto):
-        audit_writer.note(_told("nack", subscription, flow, part, cause=cause))
+        audit_writer.note(_told("nack", consumed, flow, part, cause=cause))
     if taken.begun_upto < taken.sent_upto:
-        audit_writer.note(_told("release", subscription, flow, (taken.begun_upto, taken.sent_upto)))
+        audit_writer.note(_told("release", consumed, flow, (taken.begun_upto, taken.sent_upto)))
 
 
 def _told(
     kind: str,
-    subscription: ConsumedPartition,
+    consumed: ConsumedPartition,
     flow: FlowPort,
     part: tuple[int, int],
     *,
@@ -346,10 +373,10 @@ def _told(
         member=flow.member,
         incarnation=flow.incarnation,
         flow=flow.number,
-        epoch=subscription.epoch,
+        epoch=consumed.epoch,
         first=part[0],
         stop=part[1],
-        delivery=subscription.book.number - 1,  # it has just gone up
+        delivery=consumed.book.number - 1,  # it has just gone up
         cause=cause,
     )
 
@@ -373,9 +400,9 @@ def _nack_problem(frame: frames.Nack) -> BadRequestError | None:
             f"nack: delay of {frame.delay_ms} ms; expected 0 to {MAX_NACK_DELAY_MS}, or -1 for the "
             "group's own"
         )
-    if frame.reason not in NACK_REASONS:
+    if frame.reason not in ("", frames.UNDECODABLE):
         return BadRequestError(
-            f"nack: reason {frame.reason[:40]!r}; expected {UNDECODABLE!r} or none"
+            f"nack: reason {excerpt(frame.reason)!r}; expected {frames.UNDECODABLE!r} or none"
         )
     return None
 

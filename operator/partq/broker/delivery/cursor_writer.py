@@ -3,10 +3,9 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 
-from partq.broker.delivery.progress import ProgressSignal
-from partq.broker.partition.group_partition import Answer, ConsumedPartition
+from partq.aio import Signal, TaskSet, UntilAnswered
+from partq.broker.partition.consumed_partition import Answer, ConsumedPartition
 from partq.core.cursor.cursor import GroupCursor
 from partq.core.model import Offset
 from partq.errors import FencedError, PartqError, SupersededError, UnknownGroupError
@@ -37,43 +36,43 @@ class CursorWriter:
         partitions: Partitions,
         *,
         on_lost: Callable[[ConsumedPartition, PartqError], None],
-        progress: ProgressSignal,
+        progress: Signal,
     ) -> None:
         self._progress = progress
         self._partitions = partitions
         self._on_lost = on_lost
         self._dirty: dict[ConsumedPartition, None] = {}
         self._wake = asyncio.Event()
-        self._full = asyncio.Event()
+        self._full = Signal()
         self._waiting_count = 0
-        self._flushes: set[asyncio.Task[None]] = set()
+        self._flushes = TaskSet()
         self._next_large = 0.0
         """When the next large book may be written, on the event loop's clock.
 
         Only those that were stored count, and those whose turn or call is under way.
         """
 
-    def notice(self, subscription: ConsumedPartition, answer: Answer | None = None) -> None:
+    def notice(self, consumed: ConsumedPartition, answer: Answer | None = None) -> None:
         """Write the book soon; `answer` is called when what it says now is stored."""
-        subscription.is_dirty = True
+        consumed.is_dirty = True
         if answer is not None:
-            subscription.confirmations.append(answer)
+            consumed.confirmations.append(answer)
             self._waiting_count += 1
             if self._waiting_count >= MAX_WAITING:
                 self._full.set()
-        self._dirty[subscription] = None
+        self._dirty[consumed] = None
         self._wake.set()
-        subscription.to_hurry.set()
+        consumed.to_hurry.set()
 
-    async def settle(self, subscription: ConsumedPartition) -> None:
+    async def settle(self, consumed: ConsumedPartition) -> None:
         """Wait until no flush of the book is under way and nothing waits for one."""
-        subscription.to_hurry.set()
-        while (subscription.is_dirty or subscription.is_flushing) and not subscription.is_dropped:
-            subscription.flushed.clear()
-            await subscription.flushed.wait()
+        consumed.to_hurry.set()
+        while (consumed.is_dirty or consumed.is_flushing) and not consumed.is_dropped:
+            consumed.flushed.clear()
+            await consumed.flushed.wait()
 
     def store(
-        self, subscription: ConsumedPartition, *, has_changed: bool = False
+        self, consumed: ConsumedPartition, *, has_changed: bool = False
     ) -> asyncio.Future[PartqError | None]:
         """Return what ends once the book is stored as it is now: None, or why it never will be.
 
@@ -83,11 +82,11 @@ class CursorWriter:
         stored: asyncio.Future[PartqError | None] = asyncio.get_running_loop().create_future()
 
         def answer(error: PartqError | None) -> None:
-            if not stored.done():  # whoever waited may have gone
+            if not stored.done():  # the caller that waited may have gone
                 stored.set_result(error)
 
-        if has_changed or subscription.is_dirty or subscription.is_flushing:
-            self.notice(subscription, answer)
+        if has_changed or consumed.is_dirty or consumed.is_flushing:
+            self.notice(consumed, answer)
         else:
             answer(None)
         return stored
@@ -97,101 +96,92 @@ class CursorWriter:
         try:
             while True:
                 await self._wake.wait()
-                try:
-                    async with asyncio.timeout(FLUSH_GAP_S):
-                        await self._full.wait()
-                except TimeoutError:
-                    pass
+                await self._full.wait_at_most(FLUSH_GAP_S)
                 self._full.clear()
                 self._wake.clear()
                 self._waiting_count = 0
                 dirty, self._dirty = self._dirty, {}
-                for subscription in dirty:
-                    if subscription.is_flushing or subscription.is_dropped:
+                for consumed in dirty:
+                    if consumed.is_flushing or consumed.is_dropped:
                         continue  # the flush under way starts the next one when it ends
-                    if subscription.is_resetting:
+                    if consumed.is_resetting:
                         continue  # what is dirty then is noticed again when the reset ends
-                    subscription.is_flushing = True
-                    task = asyncio.create_task(self._flush(subscription))
-                    self._flushes.add(task)
-                    task.add_done_callback(self._flushes.discard)
+                    consumed.is_flushing = True
+                    self._flushes.start(self._flush(consumed))
         finally:
-            for task in list(self._flushes):
-                task.cancel()
+            self._flushes.cancel()
 
-    async def _pace(self, subscription: ConsumedPartition) -> float:
+    async def _pace(self, consumed: ConsumedPartition) -> float:
         """Wait until a large book may be written, or must; meanwhile more acks come into it.
 
         Returns by how many seconds the other large books wait longer for that.
         """
-        size = _size(subscription.book)
+        size = _size(consumed.book)
         if size <= LARGE_BYTES:
             return 0.0
         clock = asyncio.get_running_loop().time
         at = max(clock(), self._next_large)
         turn_s = size / BYTES_PER_S
         self._next_large = at + turn_s
-        while not subscription.is_urgent and (left := at - clock()) > 0:
-            subscription.to_hurry.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(left):
-                    await subscription.to_hurry.wait()
+        while not consumed.is_urgent and (left := at - clock()) > 0:
+            consumed.to_hurry.clear()
+            await consumed.to_hurry.wait_at_most(left)
         return turn_s
 
-    async def _flush(self, subscription: ConsumedPartition) -> None:
+    async def _flush(self, consumed: ConsumedPartition) -> None:
         answers: list[Answer] = []
-        is_failing = False
+        until_answered = UntilAnswered(_log, RETRY_GAP_S)
         turn_s = 0.0
         try:
-            while subscription.is_dirty:
+            while consumed.is_dirty:
                 self._next_large -= turn_s  # of a call that stored nothing
-                turn_s = await self._pace(subscription)
-                if subscription.is_dropped or subscription.is_resetting:
+                turn_s = await self._pace(consumed)
+                if consumed.is_dropped or consumed.is_resetting:
                     break  # the book is about to be another one; its acks end with their token
-                subscription.is_dirty = False
-                answers += subscription.confirmations
-                subscription.confirmations = []
+                consumed.is_dirty = False
+                answers += consumed.confirmations
+                consumed.confirmations = []
                 # What is lost or nacked during the flush raises counts that this one does not hold.
-                counts = subscription.counts
-                book = subscription.book
-                records = subscription.flush_records.take()
+                counts = consumed.counts
+                book = consumed.book
+                records = consumed.flush_records.take()
                 try:
                     await self._partitions.flush(
-                        subscription.partition,
-                        subscription.group,
-                        **subscription.next_write(),
+                        consumed.partition,
+                        consumed.group,
+                        **consumed.next_write(),
                         cursor=Offset(book.cursor),
                         acked=book.acked.pairs(),
                         redeliveries=book.redeliveries,
                         audit=records,
                     )
                 except (FencedError, UnknownGroupError) as error:
-                    self._on_lost(subscription, error)
+                    self._on_lost(consumed, error)
                     break
                 except SupersededError:
-                    subscription.is_dirty = True  # the book as it is now, under the next number
+                    consumed.is_dirty = True  # the book as it is now, under the next number
                     continue
                 except PartqError as error:
-                    if not is_failing:
-                        _log.warning("acks of %s: %s; trying again", subscription.partition, error)
-                    is_failing = True
-                    subscription.is_dirty = True
-                    await asyncio.sleep(RETRY_GAP_S)
+                    consumed.is_dirty = True
+                    await until_answered.failed(
+                        "acks of %s: %s; trying again", consumed.partition, error
+                    )
                     continue
-                is_failing, turn_s = False, 0.0
-                subscription.flush_records.stored(records)
-                subscription.note_counts(counts)
+                until_answered.answered()
+                turn_s = 0.0
+                consumed.flush_records.stored(records)
+                consumed.note_counts(counts)
                 for answer in answers:
                     answer(None)
                 answers = []
-                if subscription.flow is not None:
-                    subscription.flow.notice(subscription)
+                if consumed.flow is not None:
+                    consumed.flow.notice(consumed)
         finally:
             self._next_large -= turn_s
-            subscription.refuse(answers)
-            subscription.is_flushing = False
-            subscription.flushed.set()
-            self._progress.notice()
+            consumed.refuse(answers)
+            consumed.is_flushing = False
+            consumed.flushed.set()
+            self._progress.pulse()
 
 
 def _size(book: GroupCursor) -> int:

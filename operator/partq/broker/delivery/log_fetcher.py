@@ -4,9 +4,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
+from partq.aio import TaskSet
 from partq.broker.delivery.read_ahead import ReadAhead
-from partq.broker.partition.group_partition import ConsumedPartition
-from partq.broker.partition.partition import OwnedPartition
+from partq.broker.partition.consumed_partition import ConsumedPartition
+from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.model import Offset, PartitionId
 from partq.errors import DataLossError, PartqError
 from partq.store.records.log import Entry, Log
@@ -18,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class LogFetcher:
-    """Serve batches to flows; one read of Redis at a time for a subscription."""
+    """Serve batches to flows; one read of Redis at a time for a consumed partition."""
 
     def __init__(
         self,
@@ -34,60 +35,56 @@ class LogFetcher:
         self._on_lost = on_lost
         self.ahead = ReadAhead(max_bytes, clock=clock)
         self._reading: set[ConsumedPartition] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._reads = TaskSet()
 
-    def is_behind(self, subscription: ConsumedPartition) -> bool:
+    def is_behind(self, consumed: ConsumedPartition) -> bool:
         """Whether messages wait beyond the book's position."""
-        owned = self._owned.get(subscription.partition)
-        return owned is not None and subscription.book.position < owned.tail.end
+        owned = self._owned.get(consumed.partition)
+        return owned is not None and consumed.book.position < owned.tail.end
 
-    def find(self, subscription: ConsumedPartition, offset: int) -> Entry | None:
+    def find(self, consumed: ConsumedPartition, offset: int) -> Entry | None:
         """Return the batch that holds an offset, or None: beyond the end, or being read."""
-        owned = self._owned.get(subscription.partition)
+        owned = self._owned.get(consumed.partition)
         if owned is None or offset >= owned.tail.end:
             return None
-        entry = owned.tail.find(offset) or self.ahead.find(subscription, offset)
-        if entry is None and subscription not in self._reading:
-            self._reading.add(subscription)
-            task = asyncio.create_task(self._read(subscription, offset, owned.tail.end))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        entry = owned.tail.find(offset) or self.ahead.find(consumed, offset)
+        if entry is None and consumed not in self._reading:
+            self._reading.add(consumed)
+            self._reads.start(self._read(consumed, offset, owned.tail.end))
         return entry
 
-    def forget(self, subscription: ConsumedPartition) -> None:
+    def forget(self, consumed: ConsumedPartition) -> None:
         """Let go what was read for a flow that has lost the partition."""
-        self.ahead.forget(subscription)
+        self.ahead.forget(consumed)
 
     async def close(self) -> None:
         """Stop all reads."""
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._reads.close()
 
-    async def _read(self, subscription: ConsumedPartition, start: int, stop: int) -> None:
+    async def _read(self, consumed: ConsumedPartition, start: int, stop: int) -> None:
         try:
-            entries = await self._read_within(subscription, Offset(start), Offset(stop))
-            if not subscription.is_dropped and (not entries or entries[0].first > start):
+            entries = await self._read_within(consumed, Offset(start), Offset(stop))
+            if not consumed.is_dropped and (not entries or entries[0].first > start):
                 # Stored and not trimmed, yet not there: this memory is of another history.
                 self._on_lost(
-                    subscription,
-                    _missing(subscription, start, entries[0].first if entries else stop),
+                    consumed,
+                    _missing(consumed, start, entries[0].first if entries else stop),
                 )
                 return
-            if subscription.flow is not None:
-                self.ahead.keep(subscription, entries)
+            if consumed.flow is not None:
+                self.ahead.keep(consumed, entries)
         except PartqError as error:
-            _log.warning("read of %s: %s", subscription.partition, error)
+            _log.warning("read of %s: %s", consumed.partition, error)
             await asyncio.sleep(RETRY_GAP_S)
         finally:
-            self._reading.discard(subscription)
-            if subscription.flow is not None:
-                subscription.flow.notice(subscription)
+            self._reading.discard(consumed)
+            if consumed.flow is not None:
+                consumed.flow.notice(consumed)
 
     async def _read_within(
-        self, subscription: ConsumedPartition, start: Offset, stop: Offset
+        self, consumed: ConsumedPartition, start: Offset, stop: Offset
     ) -> list[Entry]:
-        partition = subscription.partition
+        partition = consumed.partition
         extent = await self._store.measure(partition, start, stop, max_bytes=self.ahead.share_bytes)
         if extent is None:
             return []
@@ -95,8 +92,8 @@ class LogFetcher:
             return await self._store.read_extent(partition, extent, max_entries=READ_ENTRIES)
 
 
-def _missing(subscription: ConsumedPartition, offset: int, following: int) -> DataLossError:
+def _missing(consumed: ConsumedPartition, offset: int, following: int) -> DataLossError:
     return DataLossError(
-        f"partition {subscription.partition}, group {subscription.group}: message {offset} is not "
-        f"in the log, which goes on at {following}; reset the group there to {following} or above"
+        f"partition {consumed.partition}, group {consumed.group}: message {offset} is not "
+        f"in the log, which continues at {following}; reset the group there to {following} or above"
     )

@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from math import inf
 
+from partq.aio import Signal
 from partq.broker.log.buffers import memory_bytes
-from partq.broker.partition.group_partition import ConsumedPartition
+from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.store.records.log import Entry
 
 READ_BYTES = 1024 * 1024
@@ -19,7 +20,7 @@ FRESH_S = 1.0
 
 @dataclass(slots=True)
 class _Stretch:
-    """Cache entries of one subscription."""
+    """Cache entries of one consumed partition."""
 
     fresh_until: float
     entries: deque[Entry] = field(default_factory=deque)
@@ -27,7 +28,7 @@ class _Stretch:
 
 
 class ReadAhead:
-    """Cache of batches read for all subscriptions of a broker, and the room of reads under way.
+    """Cache of batches read for the groups of a broker, and the room of reads under way.
 
     Where a read needs the room, what was not used for longest is let go: it can be read again.
     What nobody has looked at yet stays for a moment, so that every reader gets on. Reads wait for
@@ -43,7 +44,7 @@ class ReadAhead:
         """By their last use, the oldest first."""
         self._reads = 0
         self._turn = asyncio.Lock()
-        self._freed = asyncio.Event()
+        self._freed = Signal()
 
     @property
     def share_bytes(self) -> int:
@@ -51,9 +52,9 @@ class ReadAhead:
         readers = len(self._stretches) + self._reads
         return max(1, min(READ_BYTES, self.max_bytes // max(1, readers)))
 
-    def find(self, subscription: ConsumedPartition, offset: int) -> Entry | None:
+    def find(self, consumed: ConsumedPartition, offset: int) -> Entry | None:
         """Return the batch that contains `offset`; what lies before it is let go."""
-        stretch = self._stretches.pop(subscription, None)
+        stretch = self._stretches.pop(consumed, None)
         if stretch is None:
             return None
         entries = stretch.entries
@@ -65,22 +66,22 @@ class ReadAhead:
             self._free(stretch.size_bytes)
             return None
         stretch.fresh_until = -inf
-        self._stretches[subscription] = stretch
+        self._stretches[consumed] = stretch
         return entries[0]
 
-    def keep(self, subscription: ConsumedPartition, entries: Iterable[Entry]) -> None:
+    def keep(self, consumed: ConsumedPartition, entries: Iterable[Entry]) -> None:
         """Hold what was read, in the place of what was there: as much of it as there is room."""
-        self.forget(subscription)
+        self.forget(consumed)
         kept = deque(entries)
         size = sum(memory_bytes(each.data) for each in kept)
         while len(kept) > 1 and self.used_bytes + size > self.max_bytes:
             size -= memory_bytes(kept.pop().data)
-        self._stretches[subscription] = _Stretch(self._clock() + FRESH_S, kept, size)
+        self._stretches[consumed] = _Stretch(self._clock() + FRESH_S, kept, size)
         self.used_bytes += size
 
-    def forget(self, subscription: ConsumedPartition) -> None:
-        """Let go what was read for a subscription."""
-        stretch = self._stretches.pop(subscription, None)
+    def forget(self, consumed: ConsumedPartition) -> None:
+        """Let go what was read for a consumed partition."""
+        stretch = self._stretches.pop(consumed, None)
         if stretch is not None:
             self._free(stretch.size_bytes)
 
@@ -92,11 +93,7 @@ class ReadAhead:
             async with self._turn:
                 while not self._make_room(size_bytes):
                     self._freed.clear()
-                    try:
-                        async with asyncio.timeout(FRESH_S):
-                            await self._freed.wait()
-                    except TimeoutError:
-                        pass  # what was fresh is not any more
+                    await self._freed.wait_at_most(FRESH_S)  # then nothing is fresh any more
                 self.used_bytes += size_bytes
             try:
                 yield
@@ -107,11 +104,11 @@ class ReadAhead:
 
     def _make_room(self, size_bytes: int) -> bool:
         now = self._clock()
-        for subscription, stretch in list(self._stretches.items()):
+        for consumed, stretch in list(self._stretches.items()):
             if self.used_bytes + size_bytes <= self.max_bytes:
                 return True
             if stretch.fresh_until <= now:
-                self.forget(subscription)
+                self.forget(consumed)
         return not self.used_bytes or self.used_bytes + size_bytes <= self.max_bytes
 
     def _free(self, size_bytes: int) -> None:

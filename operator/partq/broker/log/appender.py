@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from partq.aio import UntilAnswered
 from partq.broker.log.buffers import PendingBudget, memory_bytes
 from partq.broker.log.quota import StorageQuota
 from partq.core.model import BrokerEpoch, Offset, PartitionId
@@ -56,7 +57,7 @@ class LogAppender:
         *,
         broker_epoch: BrokerEpoch,
         end: int,
-        room: StorageQuota,
+        quota: StorageQuota,
         budget: PendingBudget,
         clock: Callable[[], float],
         on_stored: Callable[[list[Entry]], None],
@@ -67,7 +68,7 @@ class LogAppender:
         self._broker_epoch = broker_epoch
         self._end = end
         self._number = 0
-        self._room = room
+        self._quota = quota
         self._clock = clock
         self._counted_upto = clock()
         """Up to where the store was told how much time has passed."""
@@ -89,7 +90,7 @@ class LogAppender:
         self._task.add_done_callback(self._ended)
 
     def submit(self, batch: AppendBatch, reply: Reply) -> None:
-        """Queue a batch; `reply` is called once, with its result or the reason why there is none.
+        """Queue a batch; `reply` is called once, with its result or the error.
 
         Raises:
             NotOwnerError: the partition is being given up.
@@ -169,7 +170,7 @@ class LogAppender:
 
     async def _store_call(self, call: list[_Pending]) -> None:
         sizes = [len(pending.batch.data) for pending in call]
-        grant = self._room.take(sizes)
+        grant = self._quota.take(sizes)
         stored_bytes = sum(sizes)  # until the outcome is known
         now = self._clock()
         try:
@@ -193,7 +194,7 @@ class LogAppender:
             self._on_lost(error)
             return
         finally:
-            self._room.account(grant, stored_bytes)
+            self._quota.account(grant, stored_bytes)
         self._number += 1
         self._end = appended.next
         entries = [
@@ -216,7 +217,7 @@ class LogAppender:
     async def _append_until_answered(
         self, batches: list[AppendBatch], room_bytes: int | None, passed_ms: int
     ) -> Appended:
-        is_in_doubt = is_failing = False
+        is_in_doubt, until_answered = False, UntilAnswered(_log, RETRY_GAP_S)
         while True:
             try:
                 return await self._store.append(
@@ -240,10 +241,9 @@ class LogAppender:
             except StoreUnavailableError as error:
                 # The same call again, under the same number, finds out what became of it.
                 is_in_doubt = is_in_doubt or not error.is_outcome_known
-                if not is_failing:
-                    _log.warning("append to %s: %s; asking again", self._partition, error)
-                is_failing = True
-                await asyncio.sleep(RETRY_GAP_S)
+                await until_answered.failed(
+                    "append to %s: %s; asking again", self._partition, error
+                )
 
     def _count_time(self, now: float) -> int:
         """Return how much time has passed since this was asked last, in whole ms."""

@@ -20,9 +20,10 @@ class PendingBatches(Protocol):
 class PendingBudget:
     """Bytes of batches that wait to be stored or are being stored.
 
-    A partition may hold as many as are left for all: one that gets too many leaves room for the
-    others, and with each further one of its kind all get less. One batch at a time may pass above
-    the bound, of a partition that holds none, so that every partition has its turn.
+    A partition may hold at most as many bytes as are free. So one that gets too many leaves as much
+    room for the others, and each further one of its kind makes all their shares smaller. One
+    batch at a time may pass above the bound, of a partition that holds none, so that every
+    partition has its turn.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -70,7 +71,7 @@ class TailBudget:
     """Bytes of the newest batches of all partitions, which deliveries are taken from.
 
     What is let go is read from Redis again. While there is room, a partition may hold as much as it
-    gets; when there is none, those lose their oldest that hold more than their share.
+    gets; without room, partitions that hold more than their share lose their oldest batches.
     """
 
     def __init__(self, max_bytes: int) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from partq.core.quota import Unacknowledged, describe_holders
 
 KEPT_S = 1.0
-"""How long a text is given out before it is made again, however many batches are refused."""
+"""How long a text is given out before it is rendered again, however many batches are refused."""
 
 
 class Holders:

@@ -50,7 +50,7 @@ class StorageQuota:
         self._sizes: dict[PartitionId, int] = {}
         """How many bytes each partition had that was added up last."""
         self.sharers: Collection[BrokerId] = (broker,)
-        """Brokers that share the rest of the quota."""
+        """Brokers that share the rest of the quota; read by tests alone."""
         self.info: StoreInfo | None = None
         """Last answer of Redis about its state."""
 
@@ -92,7 +92,7 @@ class StorageQuota:
         return self._allowance.take(size_bytes=sum(sizes), first_bytes=sizes[0])
 
     def account(self, grant: StorageGrant, stored_bytes: int) -> None:
-        """Take what an append has stored, all of it where nobody knows."""
+        """Take what an append has stored, all of it where the outcome is unknown."""
         self._allowance.account(grant, stored_bytes)
 
     def refusal(self, partition: PartitionId) -> QuotaExceededError:
@@ -123,8 +123,10 @@ class StorageQuota:
         self.sharers = brokers = {*self._living(), self._broker}
         used = await self._leases.read_usage()
         if self._broker == min(brokers):
-            used = (used[0] + 1 if used else 1, await self._add_up(config.layout.partitions()))
-            await self._leases.write_usage(*used)
+            mine = (used[0] + 1 if used else 1, await self._add_up(config.layout.partitions()))
+            # One that came too late is nobody's: this broker, too, goes by what is stored.
+            is_written = await self._leases.write_usage(*mine)
+            used = mine if is_written else await self._leases.read_usage()
         if used is None or used[0] == self._seen:
             return  # what was granted stands until there is news
         self._seen = used[0]

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Sequence
 
 from partq.broker.broker import Broker
-from partq.broker.partition.partition import OwnedPartition
+from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.model import Offset, PartitionId
 from partq.errors import (
     DataLossError,
@@ -139,7 +139,7 @@ def _check_found(
             f"the offset {bounds.first}; begin there"
         )
     if entries:
-        goes_on = f"which goes on at {entries[0].first}"
+        goes_on = f"which continues at {entries[0].first}"
     elif stop < bounds.end:
         goes_on = f"with all up to {stop}"
     else:

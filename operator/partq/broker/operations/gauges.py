@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from partq.broker.broker import Broker
-from partq.broker.partition.partition import OwnedPartition
+from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.clock_watch import ahead_ms
 from partq.core.cursor.lag import lag_of
 
@@ -32,7 +32,7 @@ def render_metrics(broker: Broker) -> bytes:
         missing={key: bool(each.missing) for key, _, each in books},
         flows=flows,
     )
-    pending, tails, ahead = broker.buffers.pending, broker.buffers.tails, broker.reader.ahead
+    pending, tails, ahead = broker.buffers.pending, broker.buffers.tails, broker.log_fetcher.ahead
     broker.metrics.observe_buffers(
         {
             "pending": (pending.used_bytes, pending.max_bytes),
@@ -40,7 +40,7 @@ def render_metrics(broker: Broker) -> bytes:
             "read_ahead": (ahead.used_bytes, ahead.max_bytes),
         }
     )
-    if (info := broker.room.info) is not None:
+    if (info := broker.quota.info) is not None:
         broker.metrics.observe_store(
             memory_bytes=info.used_memory_bytes,
             max_memory_bytes=info.maxmemory_bytes,
@@ -55,6 +55,6 @@ def render_metrics(broker: Broker) -> bytes:
 
 
 def _ahead_ms(broker: Broker, owned: OwnedPartition, clocks_ms: Mapping[str, int]) -> int:
-    """Return by how much a partition is ahead of its server's clock; 0: not, or nobody knows."""
+    """Return by how much a partition is ahead of its server's clock; 0: not, or it is unknown."""
     now_ms = clocks_ms.get(broker.log.server_of(owned.id) or "", owned.stored_at_ms)
     return ahead_ms(owned.stored_at_ms, now_ms)

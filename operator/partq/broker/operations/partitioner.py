@@ -7,9 +7,10 @@ from aiohttp import web
 
 from partq.broker.broker import Broker
 from partq.core.hashing import slot_of
-from partq.core.key_names import partition_key
 from partq.core.model import SLOT_COUNT, PartitionId
+from partq.core.partitioner import KeylessPartitioner, partition_key
 from partq.errors import BadRequestError
+from partq.excerpts import excerpt
 from partq.wire.calls.bodies import KEY_NAMES, PublishBody
 
 
@@ -25,7 +26,7 @@ class RequestPartitioner:
         ]
         """Headers are the request's, so they are the key of each of its messages."""
         self._avoided: set[PartitionId] = set()
-        self._choices: list[int] | None = None
+        self._keyless: KeylessPartitioner | None = None
 
     def key(self, body: PublishBody) -> str | None:
         """Return a message's partition key, wherever it stands; None: it has none.
@@ -45,26 +46,28 @@ class RequestPartitioner:
         if key is not None:
             return slot_of(key)
         if body.slot is not None and not 0 <= body.slot < SLOT_COUNT:
-            raise BadRequestError(f"message: slot {body.slot}; expected 0 to {SLOT_COUNT - 1}")
+            raise BadRequestError(
+                f"message: slot {excerpt(body.slot)}; expected 0 to {SLOT_COUNT - 1}"
+            )
         return body.slot
 
     @property
     def has_choice(self) -> bool:
         """Whether a partition is left that is served and was not avoided."""
-        return bool(self._usable() - self._avoided)
+        return len(self._unavailable()) < len(self._broker.config.layout.partitions())
 
     def draw(self) -> int:
         """Return a slot of a partition by the policy; of one that is served, if any is."""
-        config = self._broker.config
-        partitions = config.layout.partitions()
-        if self._choices is None:
-            usable = self._usable() - self._avoided or set(partitions)
-            self._choices = [at for at, partition in enumerate(partitions) if partition in usable]
-        if config.keyless_policy == "RoundRobin":
-            chosen = self._broker.next_in_turn(self._choices)
-        else:
-            chosen = random.choice(self._choices)  # noqa: S311  (spreads load)
-        return random.choice(config.layout.slots(partitions[chosen]))  # noqa: S311  (the same)
+        if self._keyless is None:
+            config = self._broker.config
+            self._keyless = KeylessPartitioner(
+                config.layout,
+                config.keyless_policy,
+                random,  # spreads load, keeps no secret
+                unavailable=self._unavailable(),
+                turns=self._broker.keyless_turns,
+            )
+        return self._keyless.slot()
 
     def avoid(self, partitions: Collection[PartitionId]) -> None:
         """Draw these no more, nor what else belongs to the brokers that do not answer for them."""
@@ -72,7 +75,8 @@ class RequestPartitioner:
         away = {owners.get(partition) for partition in partitions} - {None, self._broker.id}
         self._avoided.update(partitions)
         self._avoided.update(p for p, owner in owners.items() if owner in away)
-        self._choices = None
+        self._keyless = None
 
-    def _usable(self) -> set[PartitionId]:
-        return self._broker.claims.served() & set(self._broker.config.layout.partitions())
+    def _unavailable(self) -> set[PartitionId]:
+        broker = self._broker
+        return set(broker.config.layout.partitions()) - (broker.claims.served() - self._avoided)

@@ -4,7 +4,7 @@ import asyncio
 
 from partq.broker.broker import Broker
 from partq.broker.operations.entries import check_end, check_epoch, read_bounds
-from partq.broker.partition.group_partition import ConsumedPartition
+from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.core.model import PartitionId
 from partq.errors import (
     BadRequestError,
@@ -75,7 +75,7 @@ async def advance(
 ) -> CursorResult:
     """Have a group done with all below a position of a partition that is owned here.
 
-    That is an acknowledgement of everything below, by a reader that is no member: stored in the
+    That is an acknowledgement of everything below, by a reader that is not a member: stored in the
     same way, by the same writer, so that nothing of it can be overtaken by an older state of the
     group's book. Where the group is that far already, nothing changes.
 
@@ -86,33 +86,33 @@ async def advance(
         FencedError, UnavailableError: it may be stored or not; a repeat finds out.
     """
     owned = broker.find(partition)
-    subscription = owned.find(group)
+    consumed = owned.find(group)
     # A bind that is under way is waited for, and none begins until the book is changed.
-    async with subscription.lock:
-        _check_unbound(subscription)
+    async with consumed.lock:
+        _check_unbound(consumed)
         bounds = await read_bounds(broker, owned, [position.offset])
         check_end(partition, position.offset, owned.tail.end)
         check_epoch(partition, position.offset, position.append_broker_epoch, bounds.epochs[0])
-        if subscription.is_dropped:
+        if consumed.is_dropped:
             raise UnknownGroupError(
                 f"partition {partition}: group {group} was removed; create it again"
             )
-        book, began_at = subscription.book, subscription.book.cursor
+        book, began_at = consumed.book, consumed.book.cursor
         if is_moved := began_at < position.offset:
-            if subscription.audit_writer is not None:
+            if consumed.audit_writer is not None:
                 ranges = book.acked.outside(began_at, position.offset)
-                subscription.flush_records.acked(subscription, None, ranges, "cursor")
+                consumed.flush_records.acked(consumed, None, ranges, "cursor")
             book.discard([(began_at, position.offset)])
-            subscription.missing = ""  # what was may lie below; what does not is missed again
+            consumed.missing = ""  # what was may lie below; what does not is missed again
         cursor = book.cursor
-        stored = broker.cursor_writer.store(subscription, has_changed=is_moved)
+        stored = broker.cursor_writer.store(consumed, has_changed=is_moved)
     try:
         async with asyncio.timeout(STORE_TIMEOUT_S):
             error = await stored
     except TimeoutError:
         raise UnavailableError(
-            f"partition {partition}: the store does not answer; whether the cursor of {group} is "
-            "moved a repeat finds out",
+            f"partition {partition}: the store does not answer; the cursor of {group} may have "
+            "moved; repeat the call to find out",
             retry_after_s=1.0,
         ) from None
     if error is not None:
@@ -120,10 +120,10 @@ async def advance(
     return CursorResult(cursor, is_moved)
 
 
-def _check_unbound(subscription: ConsumedPartition) -> None:
-    if subscription.flow is not None:
+def _check_unbound(consumed: ConsumedPartition) -> None:
+    if consumed.flow is not None:
         raise ConflictError(
-            f"partition {subscription.partition}: member {subscription.member} of "
-            f"{subscription.group} is connected and moves the cursor itself; stop the group's "
+            f"partition {consumed.partition}: member {consumed.member} of "
+            f"{consumed.group} is connected and moves the cursor itself; stop the group's "
             "members, or commit to a separate group"
         )

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from partq.broker.broker import Broker
 from partq.broker.delivery.flow import Flow
-from partq.broker.delivery.flows import PULL_LEASE_S
+from partq.broker.delivery.flow_registry import PULL_LEASE_S
 from partq.broker.operations.pull_answer import PullReply, TakenWindow
-from partq.broker.partition.group_partition import ConsumedPartition
+from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.core.model import Cause, MemberId, PartitionId
 from partq.core.ranges import Ranges
 from partq.errors import (
@@ -17,6 +17,7 @@ from partq.errors import (
     PartqError,
     StoreUnavailableError,
 )
+from partq.excerpts import excerpt
 from partq.server.memory import Hold, RequestMemory
 from partq.wire import frames
 from partq.wire.calls import answers
@@ -92,16 +93,17 @@ class Pulls:
         """
         if not 1 <= max_messages <= MAX_PULL_MESSAGES or not 0 <= wait_ms <= MAX_PULL_WAIT_MS:
             raise BadRequestError(
-                f"pull: max_messages {max_messages}, wait_ms {wait_ms}; expected 1 to "
+                f"pull: max_messages {excerpt(max_messages)}, wait_ms {excerpt(wait_ms)}; "
+                "expected 1 to "
                 f"{MAX_PULL_MESSAGES} and 0 to {MAX_PULL_WAIT_MS}"
             )
         flow, state = await self._flow(group, member, incarnation, address)
         flow.last_seen = self._broker.clock()
         async with state.lock:
-            if last_answer == state.answer or not state.is_wanted(flow.unacked):
+            if last_answer == state.answer or not state.is_wanted(flow.credit.unacked):
                 state.release()
                 answer = PullReply(Hold(self._memory))
-                flow.credit, flow.fits = max_messages, answer.fits
+                flow.credit.messages, flow.count_fitting = max_messages, answer.encode_fitting
                 try:
                     await self._take(flow, answer, wait_ms)
                     await self._recorded(flow, answer.taken)
@@ -109,7 +111,7 @@ class Pulls:
                     answer.hold.release()
                     raise
                 finally:
-                    flow.fits = None
+                    flow.count_fitting = None
                 state.answer += 1
                 state.unanswered = [_begun(each) for each in answer.taken]
                 self._count(flow, answer)
@@ -139,7 +141,8 @@ class Pulls:
             flow.check_address(address)
         if flow is None or flow.number != number or flow.is_closed:
             raise FencedError(
-                f"flow {number} of {member} has ended: its messages are redelivered; pull again"
+                f"flow {excerpt(number)} of {excerpt(member)} has ended: its messages are "
+                "redelivered; pull again"
             )
         flow.last_seen = self._broker.clock()
         return flow
@@ -159,7 +162,7 @@ class Pulls:
                 kind="pull",
                 credit=MAX_PULL_MESSAGES,
             )
-            flow.credit = 0
+            flow.credit.messages = 0
             self._states = {f: s for f, s in self._states.items() if not f.is_closed}
             state = self._states[flow] = PullState()
             flow.on_closed = state.release
@@ -184,26 +187,22 @@ class Pulls:
         while not flow.is_closed and self._broker.lease.is_valid:
             flow.wake.clear()
             flow.drop_controls()
-            flow.out_bytes = 0  # an answer has a separate bound
+            flow.credit.out_bytes = 0  # an answer has a separate bound
             found = flow.next_delivery(clock())
             if isinstance(found, tuple):
-                subscription, entry, window = found
-                answer.add(flow.deliver_header(subscription, entry, window), window)
-                if answer.is_full or flow.credit <= 0:
+                consumed, entry, window = found
+                answer.add(flow.deliver_header(consumed, entry, window), window)
+                if answer.is_full or flow.credit.messages <= 0:
                     break
                 continue
             if answer.lacks_bytes and not answer.taken:
                 raise answer.hold.refusal(answer.lacks_bytes)
-            is_paused = any(s.pause is not None for s in flow.subscriptions)
+            is_paused = any(each.pause is not None for each in flow.partitions)
             left = until - clock()
             if answer.taken or is_paused or left <= 0:
                 break
-            try:
-                async with asyncio.timeout(left if found is None else min(left, found - clock())):
-                    await flow.wake.wait()
-            except TimeoutError:
-                continue
-        flow.credit = 0
+            await flow.wake.wait_at_most(left if found is None else min(left, found - clock()))
+        flow.credit.messages = 0
         answer.forget_looks()
 
     async def _recorded(self, flow: Flow, taken: list[TakenWindow]) -> None:
@@ -213,22 +212,22 @@ class Pulls:
             FencedError: the flow was lost meanwhile.
             StoreUnavailableError: Redis does not answer; what was taken is redelivered.
         """
-        subscriptions: dict[PartitionId, ConsumedPartition] = {}
+        partitions: dict[PartitionId, ConsumedPartition] = {}
         for each in taken:
             partition = _partition_of(each)
             owned = self._broker.owned.get(partition)
-            subscription = owned.groups.get(flow.group) if owned is not None else None
-            if subscription is None or subscription.flow is not flow:
+            consumed = owned.groups.get(flow.group) if owned is not None else None
+            if consumed is None or consumed.flow is not flow:
                 continue
-            subscriptions[partition] = subscription
-            pulled = flow.held.pulled.setdefault(partition, Ranges())
+            partitions[partition] = consumed
+            pulled = flow.unrecorded.pulled.setdefault(partition, Ranges())
             pulled.add(each.window.start, each.window.stop)
-            if (audit_writer := subscription.audit_writer) is not None:
+            if (audit_writer := consumed.audit_writer) is not None:
                 audit_writer.note(flow.record_of(each.header, each.window))
         try:
             async with asyncio.timeout(self._broker.settings.lease_ttl_s * 2):
-                for subscription in subscriptions.values():
-                    await subscription.settle_audit()
+                for consumed in partitions.values():
+                    await consumed.settle_audit()
         except BaseException as error:
             # Nobody gets them: they must not count as delivered.
             self._broker.flow_registry.lose(flow)
@@ -238,14 +237,14 @@ class Pulls:
                     retry_after_s=1.0,
                 ) from None
             raise
-        # What is lost, or about to be, goes to whoever has the partition next.
+        # What is lost, or about to be, goes to the partition's next member.
         kept = {
             partition
-            for partition, subscription in subscriptions.items()
-            if partition in flow.held.pulled and not subscription.is_committing
+            for partition, consumed in partitions.items()
+            if partition in flow.unrecorded.pulled and not consumed.is_committing
         }
         for partition in kept:
-            del flow.held.pulled[partition]
+            del flow.unrecorded.pulled[partition]
         taken[:] = [each for each in taken if _partition_of(each) in kept]
 
     def _count(self, flow: Flow, answer: PullReply) -> None:
@@ -263,8 +262,10 @@ class Pulls:
             flow=flow.number,
             lease_ms=round(PULL_LEASE_S * 1000),
             messages=messages,
-            held=sorted(str(s.partition) for s in flow.subscriptions),
-            paused=sorted(str(s.partition) for s in flow.subscriptions if s.pause is not None),
+            held=sorted(str(each.partition) for each in flow.partitions),
+            paused=sorted(
+                str(each.partition) for each in flow.partitions if each.pause is not None
+            ),
             others=sorted(leases[b].url for b in living if b != self._broker.id),
         )
 

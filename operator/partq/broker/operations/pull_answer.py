@@ -47,7 +47,7 @@ class PullReply:
         self._looked_bytes = 0
         """What these hold, until they are delivered."""
 
-    def fits(self, entry: Entry, offset: int, limit: int) -> int:
+    def encode_fitting(self, entry: Entry, offset: int, limit: int) -> int:
         """Encode messages of a batch from an offset on; return how many of them fit."""
         self.forget_looks()
         self._offset = offset

@@ -13,6 +13,7 @@ from partq.coordinator.provision import remove_group
 from partq.core.cursor.lag import lag_of
 from partq.core.model import PartitionId
 from partq.errors import ConflictError, UnavailableError, UnknownGroupError
+from partq.excerpts import excerpt, some_of
 from partq.store.records.partition_records import StoredPartition
 from partq.wire.calls.answers import UNSET
 from partq.wire.calls.group_removal import RemoveAnswer, RemoveBody
@@ -33,7 +34,7 @@ async def remove(
         broker: that is asked.
         group: its name.
         body: what was asked for.
-        states: what `group_snapshot.ask_all` has got from the brokers.
+        states: what `picture.ask_all` has got from the brokers.
 
     Raises:
         UnknownGroupError: nothing is left of it, if it was ever there.
@@ -52,7 +53,7 @@ async def remove(
     others = sorted(named - {group})
     if group not in named and not known:
         raise UnknownGroupError(
-            f"group {group[:80]}: queue {broker.settings.queue} has {', '.join(others) or 'none'}; "
+            f"group {excerpt(group)}: queue {broker.settings.queue} has {some_of(others)}; "
             "nothing of this one is there to be removed"
         )
     if group in named:
@@ -74,7 +75,7 @@ async def remove(
 def _check_answers(
     broker: Broker, states: Mapping[str, BrokerAnswer], silent: Iterable[PartitionId]
 ) -> None:
-    """Refuse to go on without having seen all of the queue."""
+    """Refuse to continue without having seen all of the queue."""
     errors = {name: each.error for name, each in states.items() if each.error is not UNSET}
     if errors:
         told = "; ".join(f"{name}: {errors[name]}" for name in sorted(errors)[:MAX_NAMED])
@@ -102,11 +103,9 @@ def _check_members(group: str, states: Mapping[str, BrokerAnswer]) -> None:
         }
     )
     if members:
-        named = ", ".join(members[:MAX_NAMED])
-        more = f" and {len(members) - MAX_NAMED} more" if len(members) > MAX_NAMED else ""
         is_one = len(members) == 1
         raise ConflictError(
-            f"group {group}: {'member' if is_one else 'members'} {named}{more} "
+            f"group {group}: {'member' if is_one else 'members'} {some_of(members, MAX_NAMED)} "
             f"{'is' if is_one else 'are'} connected; stop {'it' if is_one else 'them'} first: "
             "nothing was removed"
         )

@@ -3,18 +3,19 @@
 Each goes to its queue as the replay of this log, numbered by its offset. The queue knows a number
 that it has stored, so a replay that was cut off repeats nothing when it is begun again.
 
-A dead letter that stands for an undecodable message is no message. It stays here; where others
-behind it are to be freed, it is first written again at the end of its own partition, numbered in
+A dead letter that stands for an undecodable message is not a message. It stays here; where others
+behind it are to be freed, it is first written again at the end of its partition, numbered in
 the same way. So the log is freed from its beginning on, and nothing in it is lost.
 """
 
 from dataclasses import dataclass
 
 from partq.broker.broker import Broker
-from partq.broker.partition.partition import OwnedPartition, ReplayProgress
+from partq.broker.partition.owned_partition import OwnedPartition, ReplayProgress
 from partq.core.dead_letters import HEADER_PREFIX, is_undecodable, replayer_of, without_death
 from partq.core.model import Offset, PartitionId
 from partq.errors import BadRequestError, ConflictError, PartqError, UndecodableError
+from partq.excerpts import counted
 from partq.store.records.log import Entry, Trim
 from partq.wire import batch
 from partq.wire.calls.dead_letters import DropBody, DropResult, ReplayBody, ReplayResult
@@ -23,7 +24,7 @@ from partq.wire.calls.replies import error_detail
 READ_BYTES = 1024 * 1024
 READ_ENTRIES = 64
 BUDGET_S = 2.0
-"""A call ends after this, at whatever message it is: its caller goes on from there."""
+"""A call ends after this, at whatever message it is: its caller continues from there."""
 
 
 async def replay(broker: Broker, partition: PartitionId, body: ReplayBody) -> ReplayResult:
@@ -33,7 +34,7 @@ async def replay(broker: Broker, partition: PartitionId, body: ReplayBody) -> Re
 
     Raises:
         NotOwnerError, ConflictError: nothing was replayed.
-        StoreUnavailableError: some may have been; a repeat of the call goes on.
+        StoreUnavailableError: some may have been; a repeat of the call continues.
     """
     _check_groups(broker, partition)
     owned = broker.find(partition)
@@ -51,8 +52,8 @@ async def replay(broker: Broker, partition: PartitionId, body: ReplayBody) -> Re
     if call.skipped:
         answer.skipped_because = error_detail(
             UndecodableError(
-                f"partition {partition}: {call.skipped} dead letters stand for messages that do "
-                "not decode, and stay here, as they are no messages to send back; the first is "
+                f"partition {partition}: {counted(call.skipped, 'dead letter')} cannot be sent "
+                "back, as the message behind each does not decode; the first is "
                 f"{call.first_skipped}; publish what they stood for again, then drop them"
             )
         )
@@ -73,12 +74,12 @@ def _progress(owned: OwnedPartition, trimmed: int, end: int, offset: int | None)
 async def drop(broker: Broker, partition: PartitionId, body: DropBody) -> DropResult:
     """Drop the messages of a partition that is owned here, or say which would be.
 
-    A stored batch is dropped as a whole or not at all. Where the oldest message is no dead letter,
-    the queue may be another one than is meant: only what `before` names is dropped.
+    A stored batch is dropped as a whole or not at all. Where the oldest message is not a dead
+    letter, the queue may be the wrong one: only what `before` names is dropped.
 
     Raises:
         NotOwnerError, ConflictError: nothing was dropped.
-        StoreUnavailableError: some may have been; a repeat of the call goes on.
+        StoreUnavailableError: some may have been; a repeat of the call continues.
     """
     _check_groups(broker, partition)
     epoch = broker.find(partition).broker_epoch
@@ -142,7 +143,7 @@ async def _check_kind(broker: Broker, partition: PartitionId, first: Offset, end
         headers = message.headers
     if HEADER_PREFIX + "queue" not in (headers or {}):
         raise ConflictError(
-            f"partition {partition} of queue {broker.settings.queue}: message {at} is no dead "
+            f"partition {partition} of queue {broker.settings.queue}: message {at} is not a dead "
             f"letter, as it lacks the header {HEADER_PREFIX}queue: nothing was dropped; name the "
             "dead-letter queue itself, or say of this one what is to be dropped, dead letter or "
             f"not: --partition {partition} --before {end}"
@@ -183,7 +184,7 @@ class _Call:
                         return
 
     async def _take(self, entry: Entry, offset: int) -> None:
-        """Skip a dead letter that is no message, or send it back once the way to it is free."""
+        """Skip a dead letter that is not a message, or send it back once the way to it is free."""
         message = self._message(entry, offset)
         headers = message.headers or {}
         if is_undecodable(headers):
@@ -246,8 +247,8 @@ class _Call:
             (message,) = batch.decode(entry.data, at, at + 1)
         except UndecodableError as error:
             raise UndecodableError(
-                f"partition {self.owned.id}: message {offset} of this queue is no dead letter of a "
-                f"broker ({error.message}); drop it: --partition {self.owned.id} --before "
+                f"partition {self.owned.id}: message {offset} of this queue is not a dead letter "
+                f"of a broker ({error.message}); drop it: --partition {self.owned.id} --before "
                 f"{entry.first + entry.count}"
             ) from error
         return message

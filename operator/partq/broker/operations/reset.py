@@ -4,7 +4,7 @@ import asyncio
 import logging
 
 from partq.broker.broker import Broker
-from partq.broker.partition.group_partition import ConsumedPartition
+from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.core.model import Cause, PartitionId
 from partq.errors import (
     BadRequestError,
@@ -55,22 +55,22 @@ async def reset(broker: Broker, partition: PartitionId, group: str, body: ResetB
             that the call names. Nothing was changed.
         StoreUnavailableError: it may have been moved; a repeat moves it again.
     """
-    subscription = broker.find(partition).find(group)
+    consumed = broker.find(partition).find(group)
     wanted = await _offset(broker, partition, body)
     record = await broker.partitions.read(partition)
     view = ResetResult(
-        member=subscription.member or "",
-        is_bound=subscription.flow is not None,
-        cursor=subscription.book.cursor,
+        member=consumed.member or "",
+        is_bound=consumed.flow is not None,
+        cursor=consumed.book.cursor,
         to=max(record.trimmed, min(wanted, record.next)),
         wanted=wanted if body.to != "latest" else record.next,
         first=record.trimmed,
         end=record.next,
-        epoch=subscription.epoch,
+        epoch=consumed.epoch,
     )
     if not body.is_dry_run:
-        view.to = await _carry_out(broker, subscription, wanted, body)
-        view.epoch = subscription.epoch
+        view.to = await _carry_out(broker, consumed, wanted, body)
+        view.epoch = consumed.epoch
     return view
 
 
@@ -83,58 +83,58 @@ async def _offset(broker: Broker, partition: PartitionId, body: ResetBody) -> in
 
 
 async def _carry_out(
-    broker: Broker, subscription: ConsumedPartition, wanted: int, body: ResetBody
+    broker: Broker, consumed: ConsumedPartition, wanted: int, body: ResetBody
 ) -> int:
     """Move the cursor, and return where it is."""
     try:
-        async with subscription.lock:
+        async with consumed.lock:
             # The script moves it under this epoch only: a broker that knows an older one cannot.
-            _check_epoch(subscription, body)
-            if subscription.flow is not None and not body.is_forced:
+            _check_epoch(consumed, body)
+            if consumed.flow is not None and not body.is_forced:
                 raise ConflictError(
-                    f"partition {subscription.partition}: member {subscription.member} of "
-                    f"{subscription.group} is connected; stop the group's members, or force the "
+                    f"partition {consumed.partition}: member {consumed.member} of "
+                    f"{consumed.group} is connected; stop the group's members, or force the "
                     "reset"
                 )
-            await _unbind(broker, subscription)
-            began_at = subscription.book.cursor
-            subscription.is_resetting = True
+            await _unbind(broker, consumed)
+            began_at = consumed.book.cursor
+            consumed.is_resetting = True
             try:
-                cursor = await _move(broker, subscription, wanted)
+                cursor = await _move(broker, consumed, wanted)
             finally:
-                subscription.is_resetting = False
-                if subscription.is_dirty and not subscription.is_dropped:
-                    broker.cursor_writer.notice(subscription)
+                consumed.is_resetting = False
+                if consumed.is_dirty and not consumed.is_dropped:
+                    broker.cursor_writer.notice(consumed)
     finally:
-        owned = broker.owned.get(subscription.partition)
+        owned = broker.owned.get(consumed.partition)
         if owned is not None:
             broker.flow_registry.take_up_later(owned)
     _log.info(
         "%s of %s reset from %d to %d",
-        subscription.partition,
-        subscription.group,
+        consumed.partition,
+        consumed.group,
         began_at,
         cursor,
     )
     return cursor
 
 
-def _check_epoch(subscription: ConsumedPartition, body: ResetBody) -> None:
+def _check_epoch(consumed: ConsumedPartition, body: ResetBody) -> None:
     """Refuse a call that speaks of an epoch that is over: it may be late, or a repeat.
 
     Raises:
         ConflictError: it does.
     """
-    seen = (body.epochs or {}).get(str(subscription.partition), subscription.epoch)
-    if seen != subscription.epoch:
+    seen = (body.epochs or {}).get(str(consumed.partition), consumed.epoch)
+    if seen != consumed.epoch:
         raise ConflictError(
-            f"partition {subscription.partition}: got epoch {seen} of group {subscription.group}, "
-            f"expected {subscription.epoch}, as a member was bound, or the cursor moved, since it "
+            f"partition {consumed.partition}: got epoch {seen} of group {consumed.group}, "
+            f"expected {consumed.epoch}, as a member was bound, or the cursor moved, since it "
             "was shown; nothing was moved by this call: look again (is_dry_run), then repeat it"
         )
 
 
-async def _unbind(broker: Broker, subscription: ConsumedPartition) -> None:
+async def _unbind(broker: Broker, consumed: ConsumedPartition) -> None:
     """Take the partition from its member, and have the acks stored that were accepted before.
 
     A flush under way would undo the reset. Without a flow there is no delivery and no ack; from the
@@ -144,50 +144,49 @@ async def _unbind(broker: Broker, subscription: ConsumedPartition) -> None:
     done = "nothing was moved"
     try:
         async with asyncio.timeout(SETTLE_TIMEOUT_S):
-            if subscription.flow is not None and not subscription.is_dropped:
+            if consumed.flow is not None and not consumed.is_dropped:
                 # While the store takes no writes, the member keeps what it has.
-                subscription.is_awaited = True
-                refusal = await broker.cursor_writer.store(subscription, has_changed=True)
+                consumed.is_awaited = True
+                refusal = await broker.cursor_writer.store(consumed, has_changed=True)
                 if refusal is not None:
                     raise refusal
-                await subscription.settle_audit()
+                await consumed.settle_audit()
                 done += ", but what its member had in flight is delivered again"
-            subscription.end_pause()
-            broker.flow_registry.unbind(subscription, Cause.RESET)
-            await broker.cursor_writer.settle(subscription)
-            await subscription.settle_audit()
+            consumed.end_pause()
+            broker.flow_registry.unbind(consumed, Cause.RESET)
+            await broker.cursor_writer.settle(consumed)
+            await consumed.settle_audit()
     except TimeoutError:
         raise UnavailableError(
-            f"partition {subscription.partition}: the store does not answer; {done}: "
-            "repeat the reset",
+            f"partition {consumed.partition}: the store does not answer; {done}: repeat the reset",
             retry_after_s=1.0,
         ) from None
     finally:
-        subscription.is_awaited = False
-    if subscription.is_dropped:
+        consumed.is_awaited = False
+    if consumed.is_dropped:
         raise FencedError(
-            f"partition {subscription.partition}: not served here any more; repeat the reset"
+            f"partition {consumed.partition}: not served here any more; repeat the reset"
         )
 
 
-async def _store(broker: Broker, subscription: ConsumedPartition, wanted: int) -> ResetOutcome:
+async def _store(broker: Broker, consumed: ConsumedPartition, wanted: int) -> ResetOutcome:
     while True:
         try:
             return await broker.partitions.reset(
-                subscription.partition,
-                subscription.group,
-                **subscription.next_write(),
-                epoch=subscription.epoch,
+                consumed.partition,
+                consumed.group,
+                **consumed.next_write(),
+                epoch=consumed.epoch,
                 offset=wanted,
             )
         except SupersededError:
             pass  # a dead letter was taken out meanwhile: nothing was moved
 
 
-async def _move(broker: Broker, subscription: ConsumedPartition, wanted: int) -> int:
+async def _move(broker: Broker, consumed: ConsumedPartition, wanted: int) -> int:
     """Move the cursor as it is stored, and begin again from there; return where it is."""
     try:
-        moved = await _store(broker, subscription, wanted)
+        moved = await _store(broker, consumed, wanted)
     except BaseException as error:
         # Moved or not, this memory may be wrong: the record is read again, by a new claim.
         reason = (
@@ -195,17 +194,17 @@ async def _move(broker: Broker, subscription: ConsumedPartition, wanted: int) ->
             if isinstance(error, PartqError)
             else ConflictError("a reset was cut short; repeat it")
         )
-        broker.ownership.lose_subscription(subscription, reason)
+        broker.ownership.lose_group(consumed, reason)
         raise
-    # Dropped meanwhile, it is nobody's book any more, and whoever claims reads what was stored.
-    subscription.book = subscription.book.moved_to(moved.cursor)
-    subscription.outbox.doomed.clear()
-    subscription.missing = ""
-    subscription.outbox.aside.clear()
-    subscription.outbox.read(moved.outbox)
+    # If it was dropped meanwhile, nobody uses this book: a broker that claims reads the stored one.
+    consumed.book = consumed.book.moved_to(moved.cursor)
+    consumed.outbox.scheduled.clear()
+    consumed.missing = ""
+    consumed.outbox.aside.clear()
+    consumed.outbox.read(moved.outbox)
     if moved.outbox:
         # They count as done, as after a claim; the stored book is to say so, too.
-        subscription.book.discard(sorted((each.offset, each.offset + 1) for each in moved.outbox))
-        subscription.is_dirty = True
-    subscription.epoch = moved.epoch
+        consumed.book.discard(sorted((each.offset, each.offset + 1) for each in moved.outbox))
+        consumed.is_dirty = True
+    consumed.epoch = moved.epoch
     return moved.cursor

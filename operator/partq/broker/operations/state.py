@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from partq.broker.broker import Broker
 from partq.broker.partition import mended
-from partq.broker.partition.group_partition import ConsumedPartition
-from partq.broker.partition.partition import OwnedPartition
+from partq.broker.partition.consumed_partition import ConsumedPartition
+from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.cursor.lag import lag_of
 from partq.core.model import BrokerEpoch, Epoch, MemberId, PartitionId
 from partq.errors import (
@@ -22,6 +22,7 @@ from partq.errors import (
     NotOwnerError,
     PartqError,
 )
+from partq.excerpts import excerpt
 from partq.store.records.refusals import unknown_partition
 from partq.wire.calls.answers import (
     ClaimResult,
@@ -62,7 +63,7 @@ Result = TypeVar("Result", bound=PartitionResult)
 
 
 def state(broker: Broker) -> BrokerState:
-    """Show what the broker owns and who is bound."""
+    """Show which partitions the broker owns and which members are bound."""
     now = broker.clock()
     flow_registry = broker.flow_registry
     return BrokerState(
@@ -73,7 +74,7 @@ def state(broker: Broker) -> BrokerState:
                 broker_epoch=owned.broker_epoch,
                 held_s=now - owned.claimed_at,
                 end=owned.tail.end,
-                groups={s.group: _detail(owned, s) for s in owned.groups.values()},
+                groups={each.group: _detail(owned, each) for each in owned.groups.values()},
             )
             for owned in broker.owned.values()
             if not owned.is_yielding
@@ -101,7 +102,7 @@ def state(broker: Broker) -> BrokerState:
             )
             for lost in flow_registry.lost
         ],
-        is_quota_used_up=broker.room.is_quota_used_up,
+        is_quota_used_up=broker.quota.is_quota_used_up,
     )
 
 
@@ -109,19 +110,19 @@ async def pause(broker: Broker, group: str, body: Pauses) -> DrainResults:
     """Pause partitions, or renew their pauses."""
 
     async def pause_one(item: PauseItem) -> DrainResult:
-        subscription = _find(broker, item.partition, group)
+        consumed = _find(broker, item.partition, group)
         broker.handoffs.pause(
-            subscription,
+            consumed,
             broker_epoch=BrokerEpoch(item.broker_epoch),
             epoch=Epoch(item.epoch),
             attempt=item.attempt,
             lease_s=item.lease_ms / 1000,
             drain_s=item.drain_ms / 1000,
         )
-        view = _drain_result(item, subscription)
+        view = _drain_result(item, consumed)
         if view.is_drained:
-            broker.handoffs.record_drained(subscription, item.attempt)
-        await _await_record(subscription)
+            broker.handoffs.record_drained(consumed, item.attempt)
+        await _await_record(consumed)
         return view
 
     return DrainResults(await _each(body.pauses, pause_one, DrainResult))
@@ -134,12 +135,12 @@ async def drain(broker: Broker, group: str, body: Drains) -> DrainResults:
         BadRequestError: the time to wait is out of range.
     """
     if not 0 <= body.wait_ms <= MAX_DRAIN_WAIT_MS:
-        raise BadRequestError(f"wait_ms {body.wait_ms}; expected 0 to {MAX_DRAIN_WAIT_MS}")
+        raise BadRequestError(f"wait_ms {excerpt(body.wait_ms)}; expected 0 to {MAX_DRAIN_WAIT_MS}")
     until = broker.clock() + body.wait_ms / 1000
 
     def is_over(item: DrainItem) -> bool:
         try:
-            return broker.handoffs.watch(
+            return broker.handoffs.is_drain_over(
                 _find(broker, item.partition, group),
                 broker_epoch=BrokerEpoch(item.broker_epoch),
                 epoch=Epoch(item.epoch),
@@ -150,20 +151,20 @@ async def drain(broker: Broker, group: str, body: Drains) -> DrainResults:
 
     while (left := until - broker.clock()) > 0 and not any(map(is_over, body.drains)):
         # A drain also ends by time, which nobody announces.
-        await broker.progress.wait(min(left, DEADLINE_POLL_S))
+        await broker.progress.wait_at_most(min(left, DEADLINE_POLL_S))
 
     async def look(item: DrainItem) -> DrainResult:
-        subscription = _find(broker, item.partition, group)
-        has_ended = broker.handoffs.watch(
-            subscription,
+        consumed = _find(broker, item.partition, group)
+        has_ended = broker.handoffs.is_drain_over(
+            consumed,
             broker_epoch=BrokerEpoch(item.broker_epoch),
             epoch=Epoch(item.epoch),
             attempt=item.attempt,
         )
-        view = _drain_result(item, subscription)
+        view = _drain_result(item, consumed)
         if has_ended:
-            broker.handoffs.record_drained(subscription, item.attempt)
-        await _await_record(subscription)
+            broker.handoffs.record_drained(consumed, item.attempt)
+        await _await_record(consumed)
         return view
 
     return DrainResults(await _each(body.drains, look, DrainResult))
@@ -188,17 +189,17 @@ async def commit(broker: Broker, group: str, body: Commits) -> CommitResults:
 
 
 async def cancel(broker: Broker, group: str, body: Cancels) -> PartitionResults:
-    """Let the sources of handoffs go on."""
+    """Let the sources of handoffs continue."""
 
     async def cancel_one(item: DrainItem) -> PartitionResult:
-        subscription = _find(broker, item.partition, group)
+        consumed = _find(broker, item.partition, group)
         broker.handoffs.cancel(
-            subscription,
+            consumed,
             broker_epoch=BrokerEpoch(item.broker_epoch),
             epoch=Epoch(item.epoch),
             attempt=item.attempt,
         )
-        await _await_record(subscription)
+        await _await_record(consumed)
         return PartitionResult(item.partition)
 
     return PartitionResults(await _each(body.cancels, cancel_one, PartitionResult))
@@ -288,46 +289,46 @@ def _find(broker: Broker, name: str, group: str) -> ConsumedPartition:
     return broker.find(_parse(name)).find(group)
 
 
-async def _await_record(subscription: ConsumedPartition) -> None:
+async def _await_record(consumed: ConsumedPartition) -> None:
     """Record what was done, before it is answered.
 
     Raises:
         FencedError: the partition was lost before that.
     """
-    await subscription.settle_audit()
-    if subscription.is_dropped:
+    await consumed.settle_audit()
+    if consumed.is_dropped:
         raise FencedError(
-            f"partition {subscription.partition}: lost before the step was recorded; look again"
+            f"partition {consumed.partition}: lost before the step was recorded; look again"
         )
 
 
-def _detail(owned: OwnedPartition, subscription: ConsumedPartition) -> GroupDetail:
-    book = subscription.book
-    pause = subscription.pause
+def _detail(owned: OwnedPartition, consumed: ConsumedPartition) -> GroupDetail:
+    book = consumed.book
+    pause = consumed.pause
     return GroupDetail(
-        member=subscription.member or "",
-        incarnation=subscription.incarnation,
-        epoch=subscription.epoch,
-        attempt=subscription.closed_attempt,
+        member=consumed.member or "",
+        incarnation=consumed.incarnation,
+        epoch=consumed.epoch,
+        attempt=consumed.closed_attempt,
         cursor=book.cursor,
         position=book.position,
         in_flight=book.in_flight,
         lag=lag_of(owned.tail.end, book.cursor, book.acked.pairs()),
-        state=subscription.state,
-        is_bound=subscription.flow is not None,
+        state=consumed.state,
+        is_bound=consumed.flow is not None,
         pause_attempt=pause.attempt if pause is not None else 0,
-        dead_letters=len(subscription.outbox.letters),
-        blocked=subscription.blocked,
-        missing=subscription.missing,
-        parked=subscription.outbox.parked,
-        mended=mended.told_of(owned, subscription.group),
+        dead_letters=len(consumed.outbox.letters),
+        blocked=consumed.blocked,
+        missing=consumed.missing,
+        parked=consumed.outbox.parked,
+        mended=mended.told_of(owned, consumed.group),
     )
 
 
-def _drain_result(item: PartitionName, subscription: ConsumedPartition) -> DrainResult:
+def _drain_result(item: PartitionName, consumed: ConsumedPartition) -> DrainResult:
     return DrainResult(
         item.partition,
-        in_flight=subscription.book.in_flight,
-        is_drained=subscription.is_drained,
-        last_delivered=subscription.book.position - 1,
+        in_flight=consumed.book.in_flight,
+        is_drained=consumed.is_drained,
+        last_delivered=consumed.book.position - 1,
     )

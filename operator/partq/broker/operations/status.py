@@ -6,10 +6,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from partq.broker.broker import Broker
 from partq.core.clock_watch import ahead_ms
 from partq.core.cursor.lag import lag_of
+from partq.core.group.records import MemberRecord
 from partq.core.model import MemberId, Offset, PartitionId
 from partq.store.records.assignments import Assignments
 from partq.store.records.handoffs import Handoffs
-from partq.store.records.members import Listed, Members
+from partq.store.records.members import Members
 from partq.store.records.partition_records import StoredPartition
 from partq.store.records.rebalances import Rebalances
 from partq.wire.calls.answers import UNSET, BrokerUrl, LayoutAnswer, LayoutGeneration, Limits
@@ -65,7 +66,8 @@ async def read_status(broker: Broker, ask: Ask) -> StatusAnswer:
     brokers are asked only where messages or dead letters of theirs wait: why, nobody else knows.
     """
     partitions = broker.config.layout.partitions()
-    records = await broker.partitions.read_many(partitions)
+    # Of a Redis Cluster with a silent node its partitions are unavailable, and the rest is shown.
+    records = await broker.partitions.read_many(partitions, only_reachable=True)
     clocks_ms = await broker.store.read_clocks()
     served = broker.claims.served()
     unavailable = [str(p) for p in partitions if p not in served or p not in records]
@@ -86,7 +88,7 @@ async def read_status(broker: Broker, ask: Ask) -> StatusAnswer:
     return StatusAnswer(
         queue=broker.settings.queue,
         namespace=broker.settings.namespace,
-        store=broker.room.durability,
+        store=broker.quota.durability,
         availability=_availability(len(partitions), len(unavailable)),
         unavailable=unavailable,
         totals=QueueTotals(
@@ -219,8 +221,8 @@ def _availability(partitions: int, unavailable: int) -> str:
     return "Limited" if unavailable < partitions else "Unavailable"
 
 
-def _member_state(listed: Listed | None, partitions: int) -> str:
+def _member_state(listed: MemberRecord | None, partitions: int) -> str:
     if listed is None or listed.lost_at_ms is not None:
-        # Who holds nothing has given it back, or it was taken: nobody waits for its return.
+        # A member that holds nothing gave it back, or lost it: nobody waits for its return.
         return "Lost" if partitions else "Left"
     return "Active" if partitions else "Standby"

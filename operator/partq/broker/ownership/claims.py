@@ -5,17 +5,17 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 
+from partq.core.brokers import LEASE_FACTOR
 from partq.core.hashing import rendezvous
 from partq.core.model import BrokerId, PartitionId
+from partq.core.records import LeaseRecord
 from partq.errors import PartqError
-from partq.store.records.leases import Lease, Leases
+from partq.store.records.leases import Leases
 from partq.store.records.partition_records import StoredPartition
 from partq.store.records.partitions import Partitions
 
 WATCH_GAP_S = 0.5
 """How often the leases are read."""
-OVER_FACTOR = 1.5
-"""A lease is over when its counter stood still for this many times its length."""
 RANK_GAP_S = 1.0
 """Brokers claim one after another, in rendezvous order, so far apart."""
 FIRST_CLAIM_WAIT_S = 3.0
@@ -29,9 +29,9 @@ class LeaseObserver:
     """Judges leases by this machine's clock only: no instant is compared across machines."""
 
     seen: dict[BrokerId, tuple[str, int, float]] = field(default_factory=dict)
-    leases: dict[BrokerId, Lease] = field(default_factory=dict)
+    leases: dict[BrokerId, LeaseRecord] = field(default_factory=dict)
 
-    def observe(self, leases: dict[BrokerId, Lease], now: float) -> None:
+    def observe(self, leases: dict[BrokerId, LeaseRecord], now: float) -> None:
         """Take note of all leases as they are now."""
         for broker, lease in leases.items():
             known = self.seen.get(broker)
@@ -45,7 +45,7 @@ class LeaseObserver:
         return {
             broker
             for broker, lease in self.leases.items()
-            if now - self.seen[broker][2] <= OVER_FACTOR * lease.ttl_s
+            if now - self.seen[broker][2] <= LEASE_FACTOR * lease.ttl_s
         }
 
 

@@ -1,10 +1,10 @@
 """This broker's lease: proof that it lives, and its own limit for delivering."""
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
+from partq.aio import Signal
 from partq.core.model import BrokerId
 from partq.errors import FencedError, StoreUnavailableError
 from partq.store.records.leases import Leases
@@ -12,7 +12,7 @@ from partq.store.records.leases import Leases
 MIN_RENEWAL_GAP_S = 0.02
 """Pings start renewals; this bounds how many."""
 STUCK_LENGTHS = 3
-"""A lease that was not renewed for so many of its lengths: whatever it is, no connection to Redis
+"""A lease that was not renewed for this many of its lengths: whatever it is, no connection to Redis
 is trusted any more."""
 HELPLESS_LENGTHS = 10
 """After so many a process cannot help itself, where Redis answers others."""
@@ -54,7 +54,7 @@ class LeaseKeeper:
         self._turned_at = self._tried_since = self._renewed_at = clock()
         self._is_forbidden = False
         self._valid_until = float("-inf")
-        self._wanted = asyncio.Event()
+        self._wanted = Signal()
         self._waiting: list[Callable[[], None]] = []
         self._under_way: list[Callable[[], None]] = []
         """Callbacks of the renewal under way."""
@@ -91,22 +91,21 @@ class LeaseKeeper:
         """Wait for a renewal that begins after this call.
 
         Raises:
-            StoreUnavailableError: there was none within so many seconds.
+            StoreUnavailableError: it was not renewed within this many seconds.
         """
-        done = asyncio.Event()
+        done = Signal()
         self.after_renewal(done.set)
         try:
-            async with asyncio.timeout(within_s):
-                await done.wait()
-        except TimeoutError:
-            raise StoreUnavailableError(
-                f"the lease of {self._broker} was not renewed within {within_s:g} s, so Redis does "
-                "not answer; repeat the call",
-                retry_after_s=1.0,
-            ) from None
+            if await done.wait_at_most(within_s):
+                return
         finally:
             if not done.is_set():
                 self.forget(done.set)
+        raise StoreUnavailableError(
+            f"the lease of {self._broker} was not renewed within {within_s:g} s, so Redis does not "
+            "answer; repeat the call",
+            retry_after_s=1.0,
+        )
 
     async def run(self) -> None:
         """Renew until cancelled.
@@ -169,9 +168,7 @@ class LeaseKeeper:
     async def _rest(self, began: float, *, is_failing: bool) -> None:
         left = began + self._ttl_s / 3 - self._clock()
         if left > 0 and not is_failing:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left):
-                    await self._wanted.wait()
+            await self._wanted.wait_at_most(left)
         gap = MIN_RENEWAL_GAP_S if not is_failing else min(0.2, self._ttl_s / 10)
         if (too_early := began + gap - self._clock()) > 0:
             await asyncio.sleep(too_early)

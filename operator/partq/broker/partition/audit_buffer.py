@@ -125,9 +125,9 @@ class AuditBuffer:
     def _seal(self) -> None:
         """Make records of the acks so far: what comes is told after them."""
         if self._acked and self._token is not None:
-            fields: dict[str, Any] = {**self._token._asdict(), "flags": self._flags}
+            token = self._token._asdict()
             self._records += [
-                encode_record("ack", **fields, first=start, stop=stop)
+                encode_record("ack", **token, flags=self._flags, first=start, stop=stop)
                 for start, stop in self._acked.pairs()
             ]
             self._acked = Ranges()

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from partq.aio import UntilAnswered
 from partq.core.model import BrokerEpoch, BrokerId, PartitionId
 from partq.errors import ConflictError, InternalError, PartqError
 from partq.store.records.audit import Audits, Numbered
@@ -49,6 +50,8 @@ class AuditWriter:
         """Whether what happens is to be told. Then nothing is sent before it is recorded."""
         self._is_recorded: bool | None = is_on
         """Whether the store keeps a record; None: a switch has no answer yet."""
+        self._switch_count = 0
+        """Numbers the switches: one that was given up and arrives late changes nothing."""
         self._store = audits
         self._partition = partition
         self._broker = broker
@@ -95,8 +98,13 @@ class AuditWriter:
         # Told before the record begins and until it has ended: so nothing is missing in between.
         self.is_on = True
         self._is_recorded = None
+        self._switch_count += 1
         await self._store.switch(
-            self._partition, self._broker, broker_epoch=self._broker_epoch, is_on=is_on
+            self._partition,
+            self._broker,
+            broker_epoch=self._broker_epoch,
+            number=self._switch_count,
+            is_on=is_on,
         )
         self.is_on = self._is_recorded = is_on
         _log.info("audit record of %s %s", self._partition, "begins" if is_on else "ends")
@@ -110,11 +118,11 @@ class AuditWriter:
         self._changed.set()
 
     async def _run(self) -> None:
-        is_failing = False
+        until_answered = UntilAnswered(_log, RETRY_GAP_S)
         while self._waiting:
             batch = [self._waiting[at] for at in range(min(len(self._waiting), MAX_WRITE_COUNT))]
             try:
-                is_recorded = await self._store.write(
+                await self._store.write(
                     self._partition,
                     broker_epoch=self._broker_epoch,
                     audit=Numbered(self._first, [each.record for each in batch]),
@@ -124,15 +132,9 @@ class AuditWriter:
                 return
             except PartqError as error:
                 # The same records under the same numbers are not written twice.
-                if not is_failing:
-                    _log.warning("audit record of %s: %s; again", self._partition, error)
-                is_failing = True
-                await asyncio.sleep(RETRY_GAP_S)
+                await until_answered.failed("audit record of %s: %s; again", self._partition, error)
                 continue
-            is_failing = False
-            if self._is_recorded and not is_recorded:
-                # A call to end it that was given up has come late: it is begun again.
-                self._is_recorded = None
+            until_answered.answered()
             for each in batch:
                 self._waiting.popleft()
                 self._first += 1

@@ -2,7 +2,8 @@
 
 import logging
 
-from partq.broker.partition.partition import OwnedPartition
+from partq.broker.partition.owned_partition import OwnedPartition
+from partq.excerpts import counted
 from partq.metrics import BrokerMetrics
 from partq.store.records.partition_records import Mended
 
@@ -26,6 +27,8 @@ def _text(mended: Mended) -> str:
     if mended.cursor != mended.before:
         parts.append(f"its cursor was moved from {mended.before} to {mended.cursor}")
     if mended.letters:
-        parts.append(f"{len(mended.letters)} dead letters are dropped")
+        parts.append(
+            counted(len(mended.letters), "dead letter is dropped", "dead letters are dropped")
+        )
     changes = ", ".join(parts) or "acknowledgements or redelivery counts of them are dropped"
     return f"its record spoke of messages that the log does not hold; {changes}"

@@ -1,9 +1,9 @@
 """Dead letters of one group and partition in memory: waiting, or about to be moved."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from partq.aio import Signal
 from partq.core.cursor.unreadable import Unreadable
 from partq.core.dead_letters import MAX_WAITING, DeadLetter, DeadLetterReason
 from partq.core.model import BrokerEpoch
@@ -16,7 +16,7 @@ class OutboxProblem:
     message: str
     since: float
     is_lasting: bool = False
-    """It is no short one any more: the partition's deliveries stop."""
+    """The problem has lasted: the partition's deliveries stop."""
 
 
 @dataclass(slots=True)
@@ -41,10 +41,10 @@ class Outbox:
 
     letters: list[DeadLetter] = field(default_factory=list)
     """As stored, by rising numbers."""
-    doomed: dict[int, DeadLetterReason] = field(default_factory=dict)
+    scheduled: dict[int, DeadLetterReason] = field(default_factory=dict)
     """Offsets that are to be moved before anything more is delivered."""
     aside: dict[int, None] = field(default_factory=dict)
-    """Undecodable offsets, to be moved; when there is no room, the others go on."""
+    """Undecodable offsets, to be moved; when there is no room, the others continue."""
     is_parking: bool = False
     """Nothing but an undecodable message comes in here: it waits, and stops nothing."""
     broken: BrokenBatch | None = None
@@ -57,10 +57,10 @@ class Outbox:
     trouble: OutboxProblem | None = None
     is_working: bool = False
     """A task moves and sends."""
-    to_move: asyncio.Event = field(default_factory=asyncio.Event)
+    to_move: Signal = field(default_factory=Signal)
     """Set when the next offset is to be moved: it must not wait for the repeat of a failed step.
 
-    Who takes it before a look at what is to be moved misses nothing after it: each is set once.
+    A task that takes it before it looks at what is to be moved misses nothing: each is set once.
     """
 
     def read(self, letters: Sequence[DeadLetter]) -> None:
@@ -71,17 +71,17 @@ class Outbox:
     @property
     def has_work(self) -> bool:
         """Whether something is to be moved, to be sent, or to be found out."""
-        return bool(self.doomed or self.aside or self.letters or self.is_in_doubt)
+        return bool(self.scheduled or self.aside or self.letters or self.is_in_doubt)
 
     @property
     def can_move(self) -> bool:
         """Whether something is to be moved, and there is room for it."""
-        return bool((self.doomed or self.aside) and self.room)
+        return bool((self.scheduled or self.aside) and self.room)
 
     def wake(self) -> None:
         """Say that another offset is to be moved."""
         self.to_move.set()
-        self.to_move = asyncio.Event()
+        self.to_move = Signal()
 
     @property
     def room(self) -> int:
@@ -91,16 +91,16 @@ class Outbox:
     @property
     def blocked(self) -> str:
         """Why the group's deliveries stop; empty: they do not."""
-        return "" if self.is_parking and not self.doomed else self._stopped_by
+        return "" if self.is_parking and not self.scheduled else self._stopped_by
 
     @property
     def parked(self) -> str:
-        """Why undecodable messages wait here, for longer than a moment; empty: none do."""
-        return self._stopped_by if self.is_parking and not self.doomed else ""
+        """Why undecodable messages have been waiting here; empty: none are."""
+        return self._stopped_by if self.is_parking and not self.scheduled else ""
 
     @property
     def _stopped_by(self) -> str:
-        if not self.letters and not self.doomed:
+        if not self.letters and not self.scheduled:
             return ""  # what was to be moved is done with otherwise, and the trouble with it
         if self.trouble is not None and (self.trouble.is_lasting or not self.room):
             return self.trouble.message
@@ -111,4 +111,4 @@ class Outbox:
         """Whether nothing may be delivered for now."""
         # Asked for each delivery: one that is empty, as nearly all are, costs next to nothing.
         # An undecodable message holds until it is stored as a dead letter, if there is room for it.
-        return bool(self.doomed or (self.aside and self.room) or (self.letters and self.blocked))
+        return bool(self.scheduled or (self.aside and self.room) or (self.letters and self.blocked))

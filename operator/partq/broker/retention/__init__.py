@@ -1,1 +1,1 @@
-"""Removal of stored messages: trimming, expiry, and the archive of audit records."""
+"""Removal of stored messages: trimming and expiry; what waits for the audit's archive."""

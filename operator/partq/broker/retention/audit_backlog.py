@@ -4,8 +4,9 @@ import logging
 from collections.abc import Mapping
 
 from partq.broker.log.quota import StorageQuota
-from partq.broker.partition.partition import OwnedPartition
+from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.model import PartitionId
+from partq.excerpts import counted
 from partq.metrics import BrokerMetrics
 from partq.store.records.partitions import Partitions
 
@@ -25,17 +26,17 @@ class AuditBacklog:
         owned: Mapping[PartitionId, OwnedPartition],
         partitions: Partitions,
         *,
-        room: StorageQuota,
+        quota: StorageQuota,
         metrics: BrokerMetrics,
     ) -> None:
         self._owned = owned
         self._partitions = partitions
-        self._room = room
+        self._quota = quota
         self._metrics = metrics
         self._kept: set[PartitionId] = set()
         """Partitions that have had a record, and may have one that is not archived."""
         self.is_much = False
-        """Whether an archive had better hurry."""
+        """Whether more waits for the archive than it should: the warning was logged."""
 
     async def measure(self) -> None:
         """Measure the records; to be called each second.
@@ -52,15 +53,15 @@ class AuditBacklog:
              for each, state in states.items()}
         )  # fmt: skip
         total = sum(state.stored_bytes for state in states.values())
-        info = self._room.info
+        info = self._quota.info
         maxmemory = info.maxmemory_bytes if info is not None else 0
         limit = maxmemory * MUCH_SHARE if maxmemory else MUCH_BYTES
         if total > limit and not self.is_much:
             self.is_much = True
             _log.warning(
-                "audit record: %d bytes of %d partitions wait for an archive, above %d; run the "
+                "audit record: %d bytes of %s wait for an archive, above %d; run the "
                 "archive, or turn the audit off: publishing stops when Redis is full",
-                *(total, len(states), int(limit)),
+                *(total, counted(len(states), "partition"), int(limit)),
             )
         elif total < limit / 2:
             self.is_much = False

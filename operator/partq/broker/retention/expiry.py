@@ -2,20 +2,20 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from partq.broker.config import QueueConfig, dead_letters_of
 from partq.broker.dead_letters.forwarder import MOVES_AT_ONCE, DeadLetterForwarder
 from partq.broker.delivery.cursor_writer import CursorWriter
-from partq.broker.partition.group_partition import ConsumedPartition
-from partq.broker.partition.partition import OwnedPartition
+from partq.broker.ownership.server_looks import ServerLooks, Spawn
+from partq.broker.partition.consumed_partition import ConsumedPartition
+from partq.broker.partition.owned_partition import OwnedPartition
 from partq.broker.retention.store_clocks import StoreClocks
 from partq.core.cursor.cursor import GroupCursor
 from partq.core.dead_letters import DeadLetterReason
 from partq.core.model import PartitionId
 from partq.core.time_to_live import is_over
-from partq.errors import PartqError, StoreUnavailableError
+from partq.errors import PartqError
 from partq.metrics import BrokerMetrics
 from partq.store.connection import Store
 from partq.store.records.log import Entry, Log
@@ -47,10 +47,10 @@ class Expiry:
         wall_clock: Callable[[], float],
         letter_forwarder: DeadLetterForwarder,
         cursor_writer: CursorWriter,
-        spawn: Callable[[Coroutine[Any, Any, None], str], None],
+        spawn: Spawn,
         metrics: BrokerMetrics,
     ) -> None:
-        self._owned = owned
+        self._looks = ServerLooks("expiry", owned, log, spawn)
         self._log = log
         self.clocks = StoreClocks(
             store,
@@ -68,6 +68,8 @@ class Expiry:
         self._metrics = metrics
         self._waiting: dict[ConsumedPartition, None] = {}
         """Told when Redis's time is known."""
+        self._is_failing = False
+        """Redis was asked for its time in vain; that was logged."""
         self._without_rules: dict[ConsumedPartition, None] = {}
         """Told by the next look, which comes after the settings were read again."""
 
@@ -86,11 +88,11 @@ class Expiry:
         await self.clocks.observe()
         if ttl_s is None:
             return
+        await self._looks.look(lambda partitions: self._look(partitions, ttl_s))
+
+    async def _look(self, partitions: Sequence[OwnedPartition], ttl_s: float) -> None:
         gap_s = min(ttl_s / SHARE, LONGEST_GAP_S)
-        silence: dict[str | None, StoreUnavailableError] = {}
-        for owned in list(self._owned.values()):
-            if (server := self._log.server_of(owned.id)) in silence:
-                continue
+        for owned in partitions:
             now, watch = self._clock(), self.clocks.find(owned.id)
             now_ms = None if watch is None or watch.is_suspended(now) else watch.estimate_ms(now)
             if now_ms is None:
@@ -98,42 +100,33 @@ class Expiry:
             if now >= owned.expired_at + gap_s and owned.expired < owned.tail.end:
                 # The time was judged before: a jump from here on changes nothing.
                 oldest_ms = int(now_ms - ttl_s * 1000)
-                try:
-                    owned.expired = await self._log.find_time(owned.id, oldest_ms + 1)
-                except StoreUnavailableError as error:
-                    silence[server] = error
-                    continue
+                owned.expired = await self._log.find_time(owned.id, oldest_ms + 1)
                 owned.expired_at = now
-            for subscription in list(owned.groups.values()):
-                if (
-                    self._expire(subscription, owned.expired)
-                    and (flow := subscription.flow) is not None
-                ):
-                    flow.notice(subscription)
-        for failure in silence.values():
-            raise failure
+            for consumed in list(owned.groups.values()):
+                if self._expire(consumed, owned.expired) and (flow := consumed.flow) is not None:
+                    flow.notice(consumed)
 
-    def must_wait(self, subscription: ConsumedPartition, entry: Entry) -> bool:
+    def must_wait(self, consumed: ConsumedPartition, entry: Entry) -> bool:
         """End the waiting messages of a batch whose own time is over, before it is delivered.
 
         Returns whether nothing of it may be sent for now: its messages become dead letters first,
         or Redis's time is not known yet, or whether the group wants dead letters. The flow gets a
         notice then.
         """
-        book, stop = subscription.book, entry.first + entry.count
-        now, watch = self._clock(), self.clocks.find(subscription.partition)
+        book, stop = consumed.book, entry.first + entry.count
+        now, watch = self._clock(), self.clocks.find(consumed.partition)
         now_ms = None if watch is None else watch.estimate_ms(now)
         if watch is None or now_ms is None:
             if not self._waiting:
                 self._spawn(self._learn_time(), "expiry: time of Redis")
-            self._waiting[subscription] = None
+            self._waiting[consumed] = None
             return True
         if watch.is_suspended(now) or not is_over(entry.at_ms, entry.ttl_ms, now_ms):
             return False
-        if not self._has_rules(subscription):
-            self._without_rules[subscription] = None
+        if not self._has_rules(consumed):
+            self._without_rules[consumed] = None
             return True
-        self._expire(subscription, stop)
+        self._expire(consumed, stop)
         return book.acked.end_of_run(book.position) < stop
 
     async def _learn_time(self) -> None:
@@ -141,56 +134,60 @@ class Expiry:
             try:
                 await self.clocks.observe()
             except PartqError as error:
-                _log.warning("time of Redis: %s; asking again", error)
+                if not self._is_failing:
+                    _log.warning("time of Redis: %s; messages with a time to live wait", error)
+                self._is_failing = True
+            else:
+                if self._is_failing:
+                    _log.info("time of Redis: known again")
+                self._is_failing = False
             waiting, self._waiting = self._waiting, {}
-            for subscription in waiting:
-                if self.clocks.find(subscription.partition) is None and not (
-                    subscription.is_dropped
-                ):
-                    self._waiting[subscription] = None
+            for consumed in waiting:
+                if self.clocks.find(consumed.partition) is None and not (consumed.is_dropped):
+                    self._waiting[consumed] = None
             _notice(waiting.keys() - self._waiting.keys())
             if self._waiting:
                 await asyncio.sleep(RETRY_GAP_S)
 
-    def _has_rules(self, subscription: ConsumedPartition) -> bool:
+    def _has_rules(self, consumed: ConsumedPartition) -> bool:
         """Whether it is known if the group wants what expires as dead letters.
 
         The queue names a group before its settings are stored, or after they are gone.
         """
-        return subscription.group in self._config().dead_letters
+        return consumed.group in self._config().dead_letters
 
-    def _expire(self, subscription: ConsumedPartition, stop: int) -> bool:
+    def _expire(self, consumed: ConsumedPartition, stop: int) -> bool:
         """End what waits to be sent below `stop`; return whether some of it was dropped."""
-        book = subscription.book
+        book = consumed.book
         start = book.position
-        if start >= stop or subscription.is_dropped or subscription.is_held:
+        if start >= stop or consumed.is_dropped or consumed.is_held:
             return False
-        if not self._has_rules(subscription):
+        if not self._has_rules(consumed):
             return False
-        if dead_letters_of(self._config(), subscription.group).takes_expired:
-            room = subscription.outbox.room - len(subscription.outbox.doomed)
+        if dead_letters_of(self._config(), consumed.group).takes_expired:
+            room = consumed.outbox.room - len(consumed.outbox.scheduled)
             limit = max(0, min(room, MOVES_AT_ONCE))
-            self._letter_forwarder.doom(
-                subscription, _unsent(book, stop, limit), DeadLetterReason.EXPIRED
+            self._letter_forwarder.schedule(
+                consumed, _unsent(book, stop, limit), DeadLetterReason.EXPIRED
             )
             return False
         ranges = book.acked.outside(start, stop)
         expired = sum(high - low for low, high in ranges)
-        if expired and subscription.audit_writer is not None:
-            subscription.flush_records.told("expired", subscription, None, ranges)
+        if expired and consumed.audit_writer is not None:
+            consumed.flush_records.told("expired", consumed, None, ranges)
         book.discard([(start, stop)])
         if expired:
-            subscription.missing = ""  # what was may have expired; else it is missed again
-            self._metrics.expired(subscription.group, expired)
-            self._cursor_writer.notice(subscription)
+            consumed.missing = ""  # what was may have expired; else it is missed again
+            self._metrics.expired(consumed.group, expired)
+            self._cursor_writer.notice(consumed)
         return expired > 0
 
 
 def _notice(waiting: Iterable[ConsumedPartition]) -> None:
     """Have flows look again at what waited."""
-    for subscription in waiting:
-        if subscription.flow is not None:
-            subscription.flow.notice(subscription)
+    for consumed in waiting:
+        if consumed.flow is not None:
+            consumed.flow.notice(consumed)
 
 
 def _unsent(book: GroupCursor, stop: int, limit: int) -> list[int]:

@@ -19,8 +19,8 @@ _log = logging.getLogger(__name__)
 class StoreClocks:
     """State of the clock of each Redis server that holds keys.
 
-    A partition is judged by the clock of its own server, which has stamped its messages. When
-    another server takes it over, a clock that differs counts as a jump.
+    A partition is judged by the clock of its server, which has stamped its messages. When
+    another server takes it over, a clock that differs counts as a jump; small differences add up.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class StoreClocks:
         times = await self._store.read_clocks()
         now, wall_s = self._clock(), self._wall_clock()
         if now - began > MAX_TRIP_S:
-            # This process stood still between the answer and its reading: that is no jump.
+            # This process stood still between the answer and its reading: that is not a jump.
             raise StoreUnavailableError(
                 f"store: the time of Redis was {now - began:.0f} s on its way; at most "
                 f"{MAX_TRIP_S:.0f} s count; it is asked for again",
@@ -108,7 +108,7 @@ class StoreClocks:
             if before != server and (jump_s := watch.follow(self._watches[before], now)):
                 jumps[server] = jump_s
         for server, jump_s in jumps.items():
-            _warn(server, "differs from that of the server before it by", jump_s)
+            _warn(server, "differs from the clock of the previous server by", jump_s)
 
 
 def _warn(server: str, what: str, jump_s: float) -> None:

@@ -1,11 +1,12 @@
 """Trims the logs whose groups have moved on."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from partq.broker.partition.partition import OwnedPartition
+from partq.broker.ownership.server_looks import ServerLooks, Spawn
+from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.model import PartitionId
-from partq.errors import ConflictError, PartqError, StoreUnavailableError
+from partq.errors import ConflictError, PartqError
 from partq.store.records.log import Log
 
 
@@ -26,8 +27,9 @@ class Trimmer:
         log: Log,
         *,
         on_lost: Callable[[OwnedPartition, PartqError], None],
+        spawn: Spawn,
     ) -> None:
-        self._owned = owned
+        self._looks = ServerLooks("trimming", owned, log, spawn)
         self._log = log
         self._on_lost = on_lost
         self._trimmed: dict[PartitionId, Trimmed] = {}
@@ -42,12 +44,12 @@ class Trimmer:
             StoreUnavailableError: no answer, or of a Redis Cluster a node is silent, and its logs
                 are trimmed another time.
         """
-        silence: dict[str | None, StoreUnavailableError] = {}
-        for owned in list(self._owned.values()):
-            if (server := self._log.server_of(owned.id)) in silence:
-                continue
+        await self._looks.look(self._trim)
+
+    async def _trim(self, partitions: Sequence[OwnedPartition]) -> None:
+        for owned in partitions:
             # Without a group only the time to live frees anything.
-            marks = tuple(s.mark for s in owned.groups.values()) or (owned.expired,)
+            marks = tuple(each.mark for each in owned.groups.values()) or (owned.expired,)
             last = self._trimmed.get(owned.id)
             if not (owned.groups or owned.expired) or (
                 last is not None and last.marks == marks and last.is_done
@@ -59,8 +61,6 @@ class Trimmer:
                 )
             except ConflictError as error:
                 self._on_lost(owned, error)
-            except StoreUnavailableError as error:
-                silence[server] = error
             else:
                 # What holds more than these groups goes without a word: pins, a removed group.
                 is_done = (
@@ -69,5 +69,3 @@ class Trimmer:
                     and found.held >= min(marks)
                 )
                 self._trimmed[owned.id] = Trimmed(marks, found.first, is_done)
-        for failure in silence.values():
-            raise failure

@@ -6,14 +6,15 @@ And of messages that do not decode and find no dead-letter queue, which hold the
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import Any
 
 from partq.cli.queues.status import blocked_partitions, parked_partitions
+from partq.client.transport.options import ConnectionOptions
 from partq.client.transport.session import Session
 from partq.embedded.runtime import EmbeddedRuntime
 from partq.errors import PartqError
 from partq.resources import Resources
 from partq.resources.reading import dead_letter_queue
+from partq.wire.calls.status import GroupStatus, StatusAnswer
 
 LOOK_EVERY_S = 5.0
 
@@ -46,7 +47,7 @@ class BlockWatch:
     def __init__(self) -> None:
         self._known: dict[tuple[str, str, str], dict[str, str]] = {}
 
-    def take(self, queue: str, groups: Mapping[str, Any]) -> list[str]:
+    def take(self, queue: str, groups: Mapping[str, GroupStatus]) -> list[str]:
         """Return what is new in the `groups` of a queue's status."""
         news = []
         for name, group in groups.items():
@@ -54,9 +55,9 @@ class BlockWatch:
                 (blocked_partitions(group), "delivers nothing", "delivers again"),
                 (
                     parked_partitions(group),
-                    "goes on, and messages of it that do not decode wait for their dead-letter "
+                    "continues, and messages of it that do not decode wait for their dead-letter "
                     "queue",
-                    "has no messages any more that do not decode and wait",
+                    "has no more undecodable messages that wait for their dead-letter queue",
                 ),
             ):
                 before = self._known.get((queue, name, begins), {})
@@ -76,17 +77,15 @@ class BlockWatch:
         while True:
             for queue in [*runtime.queues]:
                 try:
-                    async with Session(
-                        queue.url,
-                        queue=queue.name,
-                        token=queue.tokens.admin,
-                        namespace=queue.namespace,
-                    ) as session:
-                        answer = await session.ask("GET", "/status")
+                    options = ConnectionOptions(
+                        queue.url, queue.name, token=queue.tokens.admin, namespace=queue.namespace
+                    )
+                    async with Session(options) as session:
+                        answer = await session.ask("GET", "/status", StatusAnswer)
                 except PartqError as error:
                     log.debug("status of %s: %s", queue.name, error)
                     continue
-                runtime.note_groups(queue, answer["groups"])
-                for line in self.take(f"{queue.namespace}/{queue.name}", answer["groups"]):
+                runtime.note_groups(queue, answer.groups)
+                for line in self.take(f"{queue.namespace}/{queue.name}", answer.groups):
                     log.warning("%s", line)
             await asyncio.sleep(LOOK_EVERY_S)

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import click
 
+from partq.aio import cancel_and_wait
 from partq.cli.hosting.block_watch import BlockWatch, missing_targets
 from partq.cli.queues.connection import DEFAULT_DATA_DIR, data_dir_option
 from partq.client.consume import stop_signals
 from partq.embedded.runtime import EmbeddedRuntime, RunningQueue
 from partq.errors import SettingsError
 from partq.logs import configure_logging
+from partq.path_names import quoted
 from partq.resources import MAX_FILE_CHARS, Resources, parse_resources
 from partq.settings import LOG_LEVELS
 
@@ -60,7 +62,7 @@ def dev() -> None:
     help="Port of the first broker; the others follow. 0: any that are free.",
 )
 @click.option(
-    "--log-level", type=click.Choice(LOG_LEVELS), default="info", help="Of all processes."
+    "--log-level", type=click.Choice(LOG_LEVELS), default="info", help="Log level of all processes."
 )
 def up(*, file: Path, data_dir: Path, brokers: int | None, port: int, log_level: str) -> None:
     """Start the runtime and wait for a signal."""
@@ -90,7 +92,7 @@ def read_resources(file: Path) -> Resources:
             )
         return parse_resources(data.decode())
     except UnicodeDecodeError as error:
-        raise SettingsError(f"{file}: got bytes that are no UTF-8, expected YAML") from error
+        raise SettingsError(f"{file}: got bytes that are not UTF-8, expected YAML") from error
     except OSError as error:
         raise SettingsError(f"{file}: {error.strerror}") from error
     except SettingsError as error:
@@ -106,8 +108,7 @@ async def _run(runtime: EmbeddedRuntime) -> None:
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
     if stopped.is_set() and not starting.done():
-        starting.cancel()  # which stops what has been started
-        await asyncio.gather(starting, return_exceptions=True)
+        await cancel_and_wait(starting)  # which stops what has been started
         return
     await starting
     watching = asyncio.create_task(BlockWatch().run(runtime))
@@ -118,14 +119,13 @@ async def _run(runtime: EmbeddedRuntime) -> None:
         await stopped.wait()
         click.echo("stopping ...")
     finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
+        await cancel_and_wait(watching)
         await runtime.stop()
 
 
 def introduce(queue: RunningQueue, data_dir: Path, *, is_only_one: bool) -> str:
     """Return what to do with a queue, to be copied into another terminal."""
-    base = f"{queue.brokers[0].url}/v1/queues/{queue.name}"
+    base = f"{queue.brokers[0].url}/v1/queues/{quoted(queue.name, 'queue')}"
     group = queue.groups[0] if queue.groups else "GROUP"
     where = "" if is_only_one else f" --queue {queue.name}"
     if queue.namespace != "default":
@@ -149,5 +149,5 @@ queue {queue.namespace}/{queue.name}
     -d '{{"key": "k", "value": "hello"}}' '{base}/messages'
   curl -H 'Authorization: Bearer {queue.tokens.consume}' {json_header} \\
     -d '{{"member": "me", "incarnation": "1", "max_messages": 10, "wait_ms": 1000}}' \\
-    '{base}/groups/{group}/pull'
+    '{base}/groups/{quoted(group, "group")}/pull'
 """

@@ -45,7 +45,7 @@ def broker() -> None:
     settings = BrokerSettings.from_env(os.environ)
     configure_logging(settings.log_level)
     # Only here: the coordinator needs none of the server.
-    from partq.broker.app import serve
+    from partq.broker.api.app import serve
 
     run_on_uvloop(serve(settings))
 

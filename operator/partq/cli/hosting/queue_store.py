@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Sequence
 
-from partq.cli.hosting.ports import store_ports
 from partq.coordinator.ports import StorePorts
 from partq.core.cursor.lag import lag_of
 from partq.core.model import PartitionId
+from partq.embedded.store_ports import store_ports
 from partq.kube.names import QueueKey
 from partq.kube.status.render import Durability
 from partq.store.connection import Store

@@ -7,11 +7,11 @@ import ssl
 
 import aiohttp
 
-from partq.broker.app import open_store
-from partq.cli.hosting.ports import store_ports
+from partq.broker.api.app import open_store
 from partq.coordinator.broker_api import HttpBrokerAdmin
 from partq.coordinator.coordinator import Coordinator
 from partq.coordinator.loopback import LoopbackRuntime
+from partq.embedded.store_ports import store_ports
 from partq.errors import SettingsError
 from partq.settings import CoordinatorSettings
 from partq.store.fail_point import FailPoint

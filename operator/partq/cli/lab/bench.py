@@ -1,7 +1,6 @@
 """`partq bench`: a separate queue on this machine, measured and taken down again."""
 
 import asyncio
-import json
 import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,8 +10,8 @@ import click
 from partq.cli.lab.bench_codecs import codecs
 from partq.cli.lab.bench_handoff import handoff
 from partq.cli.lab.bench_loops import loops
+from partq.cli.lab.bench_options import count_option, reports, show_report
 from partq.cli.lab.bench_spark import spark
-from partq.cli.lab.termination import ends_in_order
 from partq.client.producer import CODECS
 from partq.embedded.runtime import EmbeddedRuntime
 from partq.lab.bench import redis_baseline
@@ -21,14 +20,14 @@ from partq.lab.bench.partq_side import Queue
 from partq.lab.bench.processes import pids_of
 from partq.lab.bench.redis_baseline import Plain
 from partq.lab.bench.report import render, report
-from partq.lab.bench.resources import resources_of
 from partq.lab.bench.workload import MIN_VALUE_BYTES
+from partq.resources import group_document, queue_document, resources_of
 
 _QUEUE, _GROUP = "bench", "readers"
 
 _HELP = """Measure throughput and latency beside what the same Redis could do at most.
 
-Starts Redis, brokers and a coordinator of its own in a temporary directory, publishes from one
+Starts a separate Redis, brokers and a coordinator in a temporary directory, publishes from one
 process and consumes in two, and in turn moves the same messages through plain Redis streams. What
 each side does is in docs/benchmark.md.
 
@@ -45,30 +44,19 @@ Exit status 1 when a message was lost or out of order.
 
 
 @click.group(help=_HELP, invoke_without_command=True)
-@click.option("--partitions", type=click.IntRange(READERS, 4096), default=16, show_default=True)
-@click.option("--keys", type=click.IntRange(1, 1_000_000), default=10_000, show_default=True)
-@click.option(
-    "--size",
-    type=click.IntRange(MIN_VALUE_BYTES, 1024 * 1024),
-    default=100,
-    show_default=True,
-    help="Bytes of a message's value.",
+@count_option("--partitions", 16, within=(READERS, 4096))
+@count_option("--keys", 10_000, within=(1, 1_000_000))
+@count_option(
+    "--size", 100, within=(MIN_VALUE_BYTES, 1024 * 1024), about="Bytes of a message's value."
 )
-@click.option(
+@count_option(
     "--messages",
-    type=click.IntRange(1000, 100_000_000),
-    default=1_000_000,
-    show_default=True,
-    help="Of each run; all of them have to fit into memory, twice.",
+    1_000_000,
+    within=(1000, 100_000_000),
+    about="Of each run; all of them have to fit into memory, twice.",
 )
-@click.option(
-    "--consumers",
-    type=click.IntRange(READERS, 64),
-    default=4,
-    show_default=True,
-    help=f"In {READERS} processes.",
-)
-@click.option("--brokers", type=click.IntRange(1, 64), default=1, show_default=True)
+@count_option("--consumers", 4, within=(READERS, 64), about=f"In {READERS} processes.")
+@count_option("--brokers", 1, within=(1, 64))
 @click.option(
     "--compression",
     type=click.Choice(sorted(CODECS)),
@@ -77,14 +65,8 @@ Exit status 1 when a message was lost or out of order.
     help="Of the batches, on both sides.",
 )
 @click.option("--audit", is_flag=True, help="The queue keeps an audit record; nobody archives it.")
-@click.option(
-    "--json",
-    "json_file",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="Write the report to this file, too.",
-)
+@reports
 @click.pass_context
-@ends_in_order
 def bench(
     context: click.Context,
     *,
@@ -107,11 +89,8 @@ def bench(
     with TemporaryDirectory(prefix="partq-bench-") as directory:
         found, measured = asyncio.run(_run(load, brokers, Path(directory), audit=audit))
     result = report(load, brokers, found["appendfsync"], os.cpu_count() or 1, measured)
-    if json_file is not None:
-        json_file.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    click.echo(render(result))
-    if result["lost"] or result["out_of_order"]:
-        raise click.exceptions.Exit(1)
+    is_good = not result["lost"] and not result["out_of_order"]
+    show_report(result, render(result), json_file, is_good=is_good)
 
 
 bench.add_command(handoff)
@@ -124,8 +103,10 @@ async def _run(
     load: BenchLoad, brokers: int, directory: Path, *, audit: bool
 ) -> tuple[dict[str, str], Measured]:
     """Return the settings of Redis and the measurement."""
-    spec = {"partitions": load.partitions, "audit": audit}
-    resources = resources_of(_QUEUE, spec, _GROUP)
+    resources = resources_of(
+        queue_document(_QUEUE, partitions=load.partitions, audit=audit),
+        group_document(_GROUP, _QUEUE),
+    )
     async with EmbeddedRuntime(
         resources, directory, broker_count=brokers, log_level="warning"
     ) as runtime:

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from partq.cli.lab.bench_options import count_option, input_option
 from partq.core.hashing import slot_of
 from partq.lab.workload.events import default_input, load
 from partq.wire.batch import Codec, Message, decode, encode, encode_messages
@@ -43,19 +44,8 @@ class Packed:
 
 
 @click.command(help=_HELP)
-@click.option(
-    "--batch-messages",
-    type=click.IntRange(1, 8192),
-    default=1000,
-    show_default=True,
-    help="Messages per batch.",
-)
-@click.option(
-    "--input",
-    "input_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="NDJSON file, gzipped or not.",
-)
+@count_option("--batch-messages", 1000, within=(1, 8192), about="Messages per batch.")
+@input_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def codecs(*, batch_messages: int, input_file: Path | None, as_json: bool) -> None:
     """Measure and show."""

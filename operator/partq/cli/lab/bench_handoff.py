@@ -1,7 +1,6 @@
 """`partq bench handoff`: moves on real processes under load, measured and judged."""
 
 import asyncio
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +10,8 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from partq.cli.lab.bench_options import count_option, reports, show_report
 from partq.cli.lab.scratch import scratch
-from partq.cli.lab.termination import ends_in_order
 from partq.lab.bench.handoff.drive import BROKERS, FEW, LEASE_S, MANY, HandoffLoad, phase
 from partq.lab.bench.handoff.report import HandoffMeasurements, render, report
 
@@ -21,7 +20,7 @@ DELAY_S: Final = 5.0
 
 _HELP = f"""Measure how long partitions stand still when consumers and brokers change.
 
-Starts queues of its own in a temporary directory, with {BROKERS} brokers and a steady load, and
+Starts separate queues in a temporary directory, with {BROKERS} brokers and a steady load, and
 doubles, halves, kills and freezes. What each figure means is in docs/benchmark.md.
 
 \b
@@ -33,42 +32,19 @@ Exit status 1 when a message was lost or out of order, or a duplicate has no cau
 
 
 @click.command(help=_HELP)
-@click.option("--partitions", type=click.IntRange(MANY, 256), default=16, show_default=True)
-@click.option(
-    "--per-s",
-    type=click.IntRange(100, 100_000),
-    default=1600,
-    show_default=True,
-    help="Messages per second in all.",
+@count_option("--partitions", 16, within=(MANY, 256))
+@count_option("--per-s", 1600, within=(100, 100_000), about="Messages per second in all.")
+@count_option(
+    "--rounds", 10, within=(1, 1000), about=f"Changes from {FEW} to {MANY} consumers and back."
 )
-@click.option(
-    "--rounds",
-    type=click.IntRange(1, 1000),
-    default=10,
-    show_default=True,
-    help=f"Changes from {FEW} to {MANY} consumers and back.",
-)
-@click.option(
+@count_option(
     "--kills",
-    type=click.IntRange(0, 1000),
-    default=5,
-    show_default=True,
-    help="Consumers killed with -9, with the default rebalance delay and with 0.",
+    5,
+    within=(0, 1000),
+    about="Consumers killed with -9, with the default rebalance delay and with 0.",
 )
-@click.option(
-    "--freezes",
-    type=click.IntRange(0, 1000),
-    default=3,
-    show_default=True,
-    help="Consumers and brokers frozen.",
-)
-@click.option(
-    "--json",
-    "json_file",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="Write the report to this file, too.",
-)
-@ends_in_order
+@count_option("--freezes", 3, within=(0, 1000), about="Consumers and brokers frozen.")
+@reports
 def handoff(
     *,
     partitions: int,
@@ -93,11 +69,7 @@ def handoff(
         result = report(load, found, lease_s=LEASE_S, delay_s=DELAY_S)
         if not result["is_good"]:
             directory.keep()
-    if json_file is not None:
-        json_file.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    click.echo(render(result))
-    if not result["is_good"]:
-        raise click.exceptions.Exit(1)
+    show_report(result, render(result), json_file, is_good=result["is_good"])
 
 
 async def _run(

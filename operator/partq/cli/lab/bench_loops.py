@@ -1,22 +1,21 @@
 """`partq bench loops`: how fast the loops are that people write, one beside the other."""
 
 import asyncio
-import json
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
 import click
 
-from partq.cli.lab.termination import ends_in_order
+from partq.cli.lab.bench_options import count_option, reports, show_report
 from partq.client.consumer import Consumer
 from partq.client.producer import Producer
 from partq.embedded.runtime import EmbeddedRuntime, RunningQueue
-from partq.lab.bench.resources import resources_of
-from partq.resources import Resources
+from partq.resources import group_document, queue_document, resources_of
 from partq.wire.batch import Message
 
 PARTITIONS = 2
@@ -28,7 +27,7 @@ _READ, _WRITTEN = "read", "written"
 
 _HELP = """Measure the loops that people write: publishing and consuming, one message at a time and many.
 
-Starts Redis, brokers and a coordinator of its own in a temporary directory. Each loop runs in this
+Starts a separate Redis, brokers and a coordinator in a temporary directory. Each loop runs in this
 process, alone, one after the other; the rates are medians over the rounds, in messages per second,
 until everything is stored or acknowledged. Loops that wait for each message use fewer of them.
 
@@ -52,29 +51,16 @@ class Loop:
 
 
 @click.command(help=_HELP)
-@click.option(
-    "--messages",
-    type=click.IntRange(100, 10_000_000),
-    default=20_000,
-    show_default=True,
-    help="Of each loop and round.",
-)
-@click.option(
+@count_option("--messages", 20_000, within=(100, 10_000_000), about="Of each loop and round.")
+@count_option(
     "--slow-messages",
-    type=click.IntRange(10, 100_000),
-    default=200,
-    show_default=True,
-    help="Of each round of a loop that waits for each message.",
+    200,
+    within=(10, 100_000),
+    about="Of each round of a loop that waits for each message.",
 )
-@click.option("--size", type=click.IntRange(0, 1024 * 1024), default=100, show_default=True)
-@click.option("--rounds", type=click.IntRange(1, 100), default=3, show_default=True)
-@click.option(
-    "--json",
-    "json_file",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="Write the rates to this file, too.",
-)
-@ends_in_order
+@count_option("--size", 100, within=(0, 1024 * 1024))
+@count_option("--rounds", 3, within=(1, 100))
+@reports
 def loops(
     *, messages: int, slow_messages: int, size: int, rounds: int, json_file: Path | None
 ) -> None:
@@ -83,16 +69,13 @@ def loops(
     with TemporaryDirectory(prefix="partq-bench-") as directory:
         asyncio.run(_measure(Path(directory), messages, slow_messages, size, rounds, rates))
     found = {name: round(median(each)) for name, each in rates.items()}
-    if json_file is not None:
-        rows = [
-            {k: v for k, v in asdict(loop).items() if k != "run"} | {"msgs_per_s": found[loop.name]}
-            for loop in LOOPS
-        ]
-        json_file.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    rows = [
+        {k: v for k, v in asdict(loop).items() if k != "run"} | {"msgs_per_s": found[loop.name]}
+        for loop in LOOPS
+    ]
     width = max(len(loop.code) for loop in LOOPS)
-    click.echo(f"{'loop':{width}}  messages/s")
-    for loop in LOOPS:
-        click.echo(f"{loop.code:{width}}  {found[loop.name]:10,}")
+    lines = [f"{loop.code:{width}}  {found[loop.name]:10,}" for loop in LOOPS]
+    show_report(rows, "\n".join([f"{'loop':{width}}  messages/s", *lines]), json_file)
 
 
 async def _measure(
@@ -103,9 +86,11 @@ async def _measure(
     rounds: int,
     rates: dict[str, list[float]],
 ) -> None:
-    spec = {"partitions": PARTITIONS}
-    read = resources_of(_READ, spec, *(loop.name for loop in CONSUMING))
-    resources = Resources(read.queues + resources_of(_WRITTEN, spec).queues, read.groups)
+    resources = resources_of(
+        queue_document(_READ, partitions=PARTITIONS),
+        queue_document(_WRITTEN, partitions=PARTITIONS),
+        *(group_document(loop.name, _READ) for loop in CONSUMING),
+    )
     values = [Message(f"key-{number % KEYS}", bytes(size)) for number in range(messages)]
     # One broker: of two, one that starts late gets its share in the middle of a loop.
     async with EmbeddedRuntime(
@@ -135,28 +120,18 @@ def _consumer(queue: RunningQueue, group: str, *, auto_ack: bool = False) -> Con
 # ---- consuming: the clock starts with the first message ----
 
 
-async def _ack(queue: RunningQueue, group: str, values: list[Message]) -> float:
+async def _ack(
+    queue: RunningQueue, group: str, values: list[Message], *, confirmed: bool = False
+) -> float:
     async with _consumer(queue, group) as consumer:
         began, left = 0.0, len(values)
         async for message in consumer:
             began = began or time.perf_counter()
-            await consumer.ack(message)
+            await consumer.ack(message, confirmed=confirmed)
             left -= 1
             if not left:
                 break
         await consumer.flush()
-        return time.perf_counter() - began
-
-
-async def _ack_confirmed(queue: RunningQueue, group: str, values: list[Message]) -> float:
-    async with _consumer(queue, group) as consumer:
-        began, left = 0.0, len(values)
-        async for message in consumer:
-            began = began or time.perf_counter()
-            await consumer.ack(message, confirmed=True)
-            left -= 1
-            if not left:
-                break
         return time.perf_counter() - began
 
 
@@ -202,16 +177,10 @@ async def _batches(queue: RunningQueue, group: str, values: list[Message]) -> fl
 # ---- publishing ----
 
 
-async def _send_and_wait(queue: RunningQueue, _: str, values: list[Message]) -> float:
-    async with _producer(queue) as producer:
-        began = time.perf_counter()
-        for message in values:
-            await producer.send_and_wait(message.value, key=message.key)
-        return time.perf_counter() - began
-
-
-async def _send_and_wait_at_once(queue: RunningQueue, _: str, values: list[Message]) -> float:
-    async with _producer(queue, linger_ms=0) as producer:
+async def _send_and_wait(
+    queue: RunningQueue, _: str, values: list[Message], *, linger_ms: float = 5
+) -> float:
+    async with _producer(queue, linger_ms=linger_ms) as producer:
         began = time.perf_counter()
         for message in values:
             await producer.send_and_wait(message.value, key=message.key)
@@ -235,14 +204,19 @@ async def _send_many(queue: RunningQueue, _: str, values: list[Message]) -> floa
 
 CONSUMING = (
     Loop("ack", "async for m in c: await c.ack(m)", _ack),
-    Loop("ack-confirmed", "... await c.ack(m, confirmed=True)", _ack_confirmed, is_slow=True),
+    Loop(
+        "ack-confirmed",
+        "... await c.ack(m, confirmed=True)",
+        partial(_ack, confirmed=True),
+        is_slow=True,
+    ),
     Loop("auto-ack", "Consumer(auto_ack=True)", _auto_ack),
     Loop("ack-nowait", "... c.ack_nowait(m), then c.flush()", _ack_nowait),
     Loop("batches", "c.batches(), c.ack_nowait(batch)", _batches),
 )
 PUBLISHING = (
     Loop("send-and-wait", "await p.send_and_wait(), linger_ms=5", _send_and_wait, is_slow=True),
-    Loop("at-once", "... linger_ms=0", _send_and_wait_at_once, is_slow=True),
+    Loop("at-once", "... linger_ms=0", partial(_send_and_wait, linger_ms=0), is_slow=True),
     Loop("gather", "gather(*[await p.send() ...])", _gather),
     Loop("send-many", "await (await p.send_many(list))", _send_many),
 )

@@ -1,7 +1,6 @@
 """`partq bench spark`: how fast Spark writes, reads, archives and audits a queue."""
 
 import asyncio
-import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -13,16 +12,16 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from partq.cli.lab.termination import ends_in_order
+from partq.cli.lab.bench_options import count_option, input_option, reports, show_report
 from partq.cli.pipeline.display import PlainLines
 from partq.client.consumer import Consumer
 from partq.embedded.runtime import EmbeddedRuntime, RunningQueue
 from partq.errors import InternalError
 from partq.lab.bench.measure import Pids
 from partq.lab.bench.processes import cpu_s, family_of_this_process, pids_of
-from partq.lab.bench.resources import resources_of
 from partq.lab.bench.spark_figures import SIDES, WITHOUT_QUEUE, SparkMeasurements, Turn, render
 from partq.lab.workload.events import default_input
+from partq.resources import group_document, queue_document, resources_of
 from partq.spark.pipeline.watch import JobWatch
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ _MEMORY = {"spark.driver.memory": "2g", "spark.sql.adaptive.enabled": "false"}
 
 _HELP = """Measure Spark on a queue: writing, reading, archiving and auditing it.
 
-Starts Redis and brokers of its own in a temporary directory, and Spark in this process. Makes
+Starts a separate Redis and brokers in a temporary directory, and Spark in this process. Makes
 Parquet files of real events, repeated; Spark writes them to a queue that keeps an audit record.
 Then the same rows are read in turns by Spark from the queue and by Spark from Parquet. The Python
 client's consumer consumes them in one process; then the queue and its record are archived, and
@@ -52,29 +51,17 @@ Exit status 1 when a row was lost or doubled, or the audit's verdict is not clea
 
 
 @click.command(help=_HELP)
-@click.option("--rows", type=click.IntRange(1000, 50_000_000), default=5_000_000, show_default=True)
-@click.option("--partitions", type=click.IntRange(1, 4096), default=16, show_default=True)
-@click.option("--brokers", type=click.IntRange(1, 64), default=1, show_default=True)
-@click.option(
+@count_option("--rows", 5_000_000, within=(1000, 50_000_000))
+@count_option("--partitions", 16, within=(1, 4096))
+@count_option("--brokers", 1, within=(1, 64))
+@count_option(
     "--turns",
-    type=click.IntRange(1, 100),
-    default=3,
-    show_default=True,
-    help="How often Spark reads the queue, and Parquet. The other sides run once.",
+    3,
+    within=(1, 100),
+    about="How often Spark reads the queue, and Parquet. The other sides run once.",
 )
-@click.option(
-    "--input",
-    "input_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="NDJSON file, gzipped or not. Default: the demo's events.",
-)
-@click.option(
-    "--json",
-    "json_file",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="Write the report to this file, too.",
-)
-@ends_in_order
+@input_option
+@reports
 def spark(
     *,
     rows: int,
@@ -107,9 +94,7 @@ def spark(
         "verdict": verdict.text,
         **found.rates(),
     }
-    if json_file is not None:
-        json_file.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    click.echo(render(report))
+    show_report(report, render(report), json_file)
     require_clean(verdict, found.rows)
 
 
@@ -130,9 +115,12 @@ async def _run(
     _tell("making the rows")
     rows = await asyncio.to_thread(rates.make_rows, session, events, row_count, partitions, folder)
     found = SparkMeasurements(rows)
-    spec = {"partitions": partitions, "audit": True}
-    # The archive's group keeps what the readers are done with, until it is archived.
-    resources = resources_of(_QUEUE, spec, _GROUP, _ARCHIVE)
+    resources = resources_of(
+        queue_document(_QUEUE, partitions=partitions, audit=True),
+        group_document(_GROUP, _QUEUE),
+        # It keeps what the readers are done with, until it is archived.
+        group_document(_ARCHIVE, _QUEUE),
+    )
     async with EmbeddedRuntime(
         resources, directory / "runtime", broker_count=brokers, log_level="warning"
     ) as runtime:

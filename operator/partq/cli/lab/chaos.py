@@ -21,23 +21,13 @@ from partq.lab.verdict.judge import Verdict
 from partq.lab.verdict.report import print_verdict
 from partq.lab.verdict.totals import together
 from partq.lab.workload.stage import Stage
-from partq.resources import parse_resources
+from partq.resources import group_document, queue_document, resources_of
 
 QUEUE: Final = "chaos"
 GROUP: Final = "workers"
 PARTITION_COUNT: Final = 8
 WORK_MS: Final = 1.0
-RESOURCES: Final = f"""
-apiVersion: partq.dev/v1alpha1
-kind: PartitionedQueue
-metadata: {{name: {QUEUE}}}
-spec: {{partitions: {PARTITION_COUNT}, rebalance: {{delaySeconds: 2, maxHandoffSeconds: 2}}}}
----
-apiVersion: partq.dev/v1alpha1
-kind: ConsumerGroup
-metadata: {{name: {GROUP}}}
-spec: {{queue: {QUEUE}}}
-"""
+REBALANCE: Final = {"delaySeconds": 2, "maxHandoffSeconds": 2}
 
 TOTAL_S: Final = 540.0
 """Without `--minutes` no round begins that would end later, in seconds; a last one that hangs has a
@@ -52,7 +42,7 @@ MAX_SEED: Final = 2**31
 @click.option(
     "--minutes",
     type=click.IntRange(1, MAX_MINUTES),
-    help="A soak: rounds of one or two random faults for so long.",
+    help="A soak: rounds of one or two random faults for this many minutes.",
 )
 @click.option("--only", type=click.Choice(list(CHOICES)), help="One kind of fault. Default: all.")
 @click.option("--seed", type=click.IntRange(0, MAX_SEED), help="Repeat the choices of a run.")
@@ -140,9 +130,13 @@ class _ChaosRun:
     ) -> None:
         """Run the rounds until all are done or the next one may not end in time."""
         end = time.monotonic() + total_s
+        resources = resources_of(
+            queue_document(QUEUE, partitions=PARTITION_COUNT, rebalance=REBALANCE),
+            group_document(GROUP, QUEUE),
+        )
         async with (
             EmbeddedRuntime(
-                parse_resources(RESOURCES),
+                resources,
                 directory / "data",
                 broker_count=BROKER_COUNT,
                 lease_ttl_s=LEASE_S,

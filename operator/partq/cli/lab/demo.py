@@ -4,7 +4,7 @@ import asyncio
 import json
 import tempfile
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Final
 
 import click
 from rich.console import Console
@@ -81,7 +81,9 @@ def demo(
     """
     console = Console()
     if report is not None and not with_spark:
-        raise BadRequestError("--report: there is none without --with-spark")
+        raise BadRequestError(
+            "--report: got it without --with-spark, which writes the report; give both"
+        )
     if with_spark:
         require_spark()
         report = report or Path(tempfile.mkdtemp(prefix="partq-demo-report-"))
@@ -118,7 +120,7 @@ def demo(
         raise click.exceptions.Exit(1)
 
 
-def outcome_to_json(outcome: DemoOutcome) -> dict[str, Any]:
+def outcome_to_json(outcome: DemoOutcome) -> dict[str, object]:
     """Return what `--json` writes."""
     return {
         **to_json(outcome.verdict),

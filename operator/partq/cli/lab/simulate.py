@@ -36,12 +36,12 @@ MAX_FAILURES: Final = 20
     type=click.IntRange(1, MAX_EVENTS),
     default=DEFAULT_EVENTS,
     show_default=True,
-    help="What happens in one seed.",
+    help="Number of events in one seed.",
 )
 @click.option(
     "--long-events",
     type=click.IntRange(1, MAX_EVENTS),
-    help="What happens in every tenth seed (9, 19, ...). Default: as in all others.",
+    help="Number of events in every tenth seed (9, 19, ...). Default: as in all others.",
 )
 @click.option(
     "--workers", type=click.IntRange(1, MAX_WORKERS), help="Processes. Default: one per CPU."

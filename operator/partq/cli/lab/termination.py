@@ -42,7 +42,7 @@ def _interrupted_by_sigterm() -> Iterator[None]:
         nonlocal is_terminated
         is_terminated = True
         if callable(signal.getsignal(signal.SIGINT)):
-            signal.raise_signal(signal.SIGINT)  # to whoever handles it now, as an event loop
+            signal.raise_signal(signal.SIGINT)  # to its present handler, such as an event loop
         else:
             raise KeyboardInterrupt  # Ctrl-C is ignored, as in what a script starts with `&`
 

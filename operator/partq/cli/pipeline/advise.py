@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from partq.cli.pipeline.running import SparkChoice, json_option, run_job, spark_options
+from partq.excerpts import counted
 
 if TYPE_CHECKING:
     from partq.spark.pipeline.advise.advice import Candidate
@@ -161,8 +162,8 @@ def _worth_showing(advised: "Advised") -> list["Candidate"]:
 
 def _show_advice(console: Console, advised: "Advised") -> None:
     advice = advised.advice
-    consumers = "" if advice.consumers is None else f", {advice.consumers} consumers"
-    console.print(f"suggested: {advice.partitions} partitions{consumers}", style="bold")
+    consumers = "" if advice.consumers is None else f", {counted(advice.consumers, 'consumer')}"
+    console.print(f"suggested: {counted(advice.partitions, 'partition')}{consumers}", style="bold")
     for reason in advice.reasons:
         console.print(f"  because {reason}", markup=False, soft_wrap=True)
     for warning in advice.warnings:

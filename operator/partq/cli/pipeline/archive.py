@@ -40,7 +40,7 @@ is archived of it is trimmed.
     "--once/--follow",
     default=True,
     show_default=True,
-    help="End with what is there now, or go on until SIGTERM or Ctrl-C.",
+    help="End with what is there now, or continue until SIGTERM or Ctrl-C.",
 )
 @click.option(
     "--every",
@@ -58,10 +58,12 @@ is archived of it is trimmed.
     help="Messages of one step: what counts together, and what a crash costs at most.",
 )
 @click.option(
-    "--audit/--no-audit", default=None, help="The audit record, too. Default: if there is one."
+    "--audit/--no-audit",
+    default=None,
+    help="Archive the audit record, too. Default: if the queue keeps one.",
 )
 @click.option(
-    "--skip-lost", is_flag=True, help="Note what is no longer stored as a gap, and go on."
+    "--skip-lost", is_flag=True, help="Note what is no longer stored as a gap, and continue."
 )
 @spark_options
 @json_option

@@ -42,7 +42,7 @@ Exit status: 0 clean; 1 faults were found, or something could not be judged.
     "with_messages",
     default=True,
     show_default=True,
-    help="Look at the archived messages, too.",
+    help="Check the archived messages, too.",
 )
 @click.option(
     "--partial",

@@ -71,7 +71,7 @@ class LiveLine:
 
 
 class PlainLines:
-    """A line now and then, for logs."""
+    """Prints progress as occasional lines, for logs."""
 
     def __init__(self, title: str) -> None:
         self._title = title

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _HELP = """Publish the archive in ROOT to a queue, or a part of it, in the order of each key.
 
-A replay that was killed or failed goes on when the same command is run again, and stores each
+A replay that was killed or failed continues when the same command is run again, and stores each
 message once. It sends what the archive has when it begins; what is archived later is another
 replay's. The queue may be another one, and have another number of partitions.
 
@@ -44,8 +44,10 @@ replay's. The queue may be another one, and have another number of partitions.
 )
 @click.option("--from", "since", metavar="TIME", help="Only what was stored then or later.")
 @click.option("--until", metavar="TIME", help="Only what was stored before.")
-@click.option("--partition", "names", multiple=True, help="Only of this one; several for more.")
-@click.option("--key", "keys", multiple=True, help="Only of this key; several for more.")
+@click.option(
+    "--partition", "names", multiple=True, help="Only messages of this partition; may be repeated."
+)
+@click.option("--key", "keys", multiple=True, help="Only messages of this key; may be repeated.")
 @click.option("--dry-run", is_flag=True, help="Say what would be sent, and send nothing.")
 @spark_options
 @json_option

@@ -13,6 +13,7 @@ import click
 
 from partq.cli.pipeline.display import open_display
 from partq.errors import SettingsError
+from partq.excerpts import excerpt
 
 if TYPE_CHECKING:
     from partq.spark.pipeline.job import Job
@@ -43,7 +44,7 @@ def spark_options(command: Callable[..., None]) -> Callable[..., None]:
         "--master",
         envvar="PARTQ_SPARK_MASTER",
         show_envvar=True,
-        help="Where Spark runs. Default: as submitted, else in this process on all cores.",
+        help="Spark master URL. Default: that of spark-submit, or local[*].",
     )(chosen)
 
 
@@ -128,7 +129,7 @@ def _in_thread(job: "Job", work: Callable[["Job"], T], received: _Received) -> T
         try:
             job.enter_thread()
             outcome.append(work(job))
-        except BaseException as error:  # noqa: BLE001  raised again by who waits
+        except BaseException as error:  # noqa: BLE001  raised again where it is awaited
             failure.append(error)
         finally:
             received.event.set()
@@ -155,5 +156,5 @@ def _settings(pairs: Sequence[str]) -> dict[str, str]:
     """
     wrong = next((pair for pair in pairs if not pair.partition("=")[0] or "=" not in pair), None)
     if wrong is not None:
-        raise SettingsError(f"--conf: got {wrong[:80]!r}, expected KEY=VALUE")
+        raise SettingsError(f"--conf: got {excerpt(wrong)!r}, expected KEY=VALUE")
     return {key: value for key, _, value in (pair.partition("=") for pair in pairs)}

@@ -1,44 +1,77 @@
 """How commands ask a queue's brokers: any of them will do."""
 
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
 from partq.cli.queues.connection import QueueAddress
 from partq.client.transport.session import Session
-from partq.errors import InternalError, SettingsError
-from partq.wire.calls.replies import convert
+from partq.errors import (
+    ConflictError,
+    PartqError,
+    SettingsError,
+    UnavailableError,
+    is_retryable,
+)
+from partq.excerpts import excerpt, some_of
+from partq.path_names import quoted
+from partq.wire.calls.answers import ErrorDetail, LayoutAnswer
 from partq.wire.calls.state import Picture
+
+T = TypeVar("T")
 
 
 def open_session(connection: QueueAddress) -> Session:
     """Return a session for `async with`."""
-    return Session(
-        connection.url,
-        queue=connection.queue,
-        token=connection.token,
-        namespace=connection.namespace,
-        ca_file=connection.ca_file,
-    )
+    return Session(connection.options())
+
+
+async def ask(
+    connection: QueueAddress,
+    method: str,
+    path: str,
+    kind: type[T],
+    body: Mapping[str, object] | None = None,
+) -> T:
+    """Return what a broker answers to a single call; raises as `Session.ask`."""
+    async with open_session(connection) as session:
+        return await session.ask(method, path, kind, body)
+
+
+def unfinished(failures: Sequence[tuple[str, ErrorDetail]], count: int) -> PartqError:
+    """Return the error of a call that was not carried out in some of `count` partitions.
+
+    It repeats what lasts before what passes, and advises to run the command again only where that
+    can help.
+
+    Args:
+        failures: partitions with what was answered of them, at least one.
+        count: of how many partitions.
+    """
+    lasting = [each for each in failures if not is_retryable(each[1].code)]
+    passing = len(failures) - len(lasting)
+    name, error = (lasting or failures)[0]
+    told = f"{len(failures)} of {count} partitions are not done, such as {name}: {error.message}"
+    if not lasting:
+        return UnavailableError(f"{told}; run it again")
+    more = f"; for {passing} of them it may help to run it again" if passing else ""
+    return ConflictError(told + more)
 
 
 async def ask_for_group(connection: QueueAddress, group: str | None) -> tuple[str, Picture]:
     """Return a group's name and its picture; None: the only group that there is.
 
     Raises:
-        SettingsError: there are several, or none of this name.
+        SettingsError: the queue has several groups, or no group of this name.
         PartqError: as `Session.ask`.
     """
     async with open_session(connection) as session:
-        groups = (await session.ask("GET", "/layout"))["groups"]
-        known = ", ".join(groups) or "none"
+        groups = (await session.ask("GET", "/layout", LayoutAnswer)).groups
+        known = some_of(groups)
         if group is None and len(groups) != 1:
             raise SettingsError(
                 f"queue {connection.queue}: --group is not given; expected one of: {known}"
             )
         if group is not None and group not in groups:
-            raise SettingsError(f"--group: got {group[:80]!r}, expected one of: {known}")
+            raise SettingsError(f"--group: got {excerpt(group)!r}, expected one of: {known}")
         name = group or groups[0]
-        answer = await session.ask("GET", f"/groups/{name}/picture")
-    try:
-        return name, convert(answer, Picture)
-    except ValueError as error:
-        raise InternalError(
-            f"group {name}: the broker's answer cannot be read: {error}; use the broker's version"
-        ) from error
+        return name, await session.ask("GET", f"/groups/{quoted(name, 'group')}/picture", Picture)

@@ -3,9 +3,8 @@
 import asyncio
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 import click
 
@@ -34,11 +33,11 @@ some partitions, from a time, or of one partition from an offset.
 
 @click.command(help=_HELP)
 @connection_options
-@click.option("--partition", "names", multiple=True, help="Only this one; several times for more.")
+@click.option("--partition", "names", multiple=True, help="Only this partition; may be repeated.")
 @click.option("--offset", type=click.IntRange(min=0), help="Begin here; needs one --partition.")
 @click.option("--since", metavar="TIME", help="Begin at this time: ISO 8601 with a time zone.")
 @click.option("--count", type=click.IntRange(min=1), default=20, show_default=True)
-@click.option("--pin", help="Keep under this name what is still to be read, while this reads.")
+@click.option("--pin", help="Name of a pin that keeps what is still to be read, meanwhile.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON line for each message.")
 def browse(
     *,
@@ -52,32 +51,39 @@ def browse(
 ) -> None:
     """Show until there are enough, or no more."""
     if offset is not None and (len(names) != 1 or since is not None):
-        raise SettingsError("--offset: offsets count per partition; give one --partition, no time")
+        raise SettingsError(
+            "--offset needs exactly one --partition and cannot be combined with --since"
+        )
     try:
         partitions = [PartitionId.parse(full_name(name)) for name in names]
     except ValueError as error:
         raise SettingsError(f"--partition: {error}") from error
-    where = {
-        "partitions": partitions,
-        "offsets": {} if offset is None else {partitions[0]: offset},
-        "at_ms": None if since is None else milliseconds(since, "--since"),
-    }
-    asyncio.run(_browse(connect("consume"), where, count=count, pin=pin, as_json=as_json))
+    work = _browse(
+        connect("consume"),
+        partitions,
+        offsets={} if offset is None else {partitions[0]: offset},
+        at_ms=None if since is None else milliseconds(since, "--since"),
+        count=count,
+        pin=pin,
+        as_json=as_json,
+    )
+    asyncio.run(work)
 
 
 async def _browse(
-    connection: QueueAddress, where: dict[str, Any], *, count: int, pin: str | None, as_json: bool
+    connection: QueueAddress,
+    partitions: Sequence[PartitionId],
+    *,
+    offsets: Mapping[PartitionId, int],
+    at_ms: int | None,
+    count: int,
+    pin: str | None,
+    as_json: bool,
 ) -> None:
     shown = 0
-    async with Browser(
-        connection.url,
-        queue=connection.queue,
-        token=connection.token,
-        namespace=connection.namespace,
-        ca_file=connection.ca_file,
-        pin=pin,
-    ) as browser:
-        async for each in browser.messages(count, **where):
+    async with Browser(**connection.options().arguments(), pin=pin) as browser:
+        messages = browser.messages(count, partitions=partitions, offsets=offsets, at_ms=at_ms)
+        async for each in messages:
             click.echo(json.dumps(record(each)) if as_json else line(each))
             shown += 1
         for partition, first in sorted(browser.trimmed.items()):
@@ -88,7 +94,7 @@ async def _browse(
         click.echo(f"partq: there are no more, {shown} in all", err=True)
 
 
-def record(browsed: Browsed) -> dict[str, Any]:
+def record(browsed: Browsed) -> dict[str, object]:
     """Return a message as `--json` prints it, in the words of `partq consume`."""
     place = {
         "partition": str(browsed.partition),

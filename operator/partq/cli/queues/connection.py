@@ -9,12 +9,16 @@ from typing import Any, Literal
 import click
 
 from partq.cli.quantity import Quantity
-from partq.client.arguments import broker_urls, check_token
+from partq.client.arguments import broker_urls, check_names, check_token
+from partq.client.transport.options import ConnectionOptions
 from partq.errors import SettingsError, UnknownGroupError
+from partq.excerpts import excerpt, some_of
 
 Role = Literal["produce", "consume", "admin"]
 
 DEFAULT_DATA_DIR = Path(".partq")
+_NAMED = ("queue", "namespace", "url", "token", "ca_file", "data_dir")
+"""What `connection_options` adds, and `find_connection` takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,12 @@ class QueueAddress:
     is_local: bool = False
     """Whether `partq dev up` runs it on this machine."""
 
+    def options(self) -> ConnectionOptions:
+        """Return what a client of the queue is made with."""
+        return ConnectionOptions(
+            self.url, self.queue, token=self.token, namespace=self.namespace, ca_file=self.ca_file
+        )
+
 
 Connect = Callable[[Role], QueueAddress]
 """Finds the queue, with a token of that role; raises as `find_connection`."""
@@ -40,26 +50,9 @@ def connection_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that say where a queue is; the command gets `connect`, a `Connect`."""
 
     @wraps(command)
-    def connected(
-        *,
-        queue: str | None,
-        namespace: str,
-        url: str | None,
-        token: str | None,
-        ca_file: Path | None,
-        data_dir: Path,
-        **others: Any,
-    ) -> None:
-        connect = partial(
-            find_connection,
-            queue=queue,
-            namespace=namespace,
-            url=url,
-            token=token,
-            ca_file=ca_file,
-            data_dir=data_dir,
-        )
-        command(connect=connect, **others)
+    def connected(**given: Any) -> None:
+        named = {name: given.pop(name) for name in _NAMED}
+        command(connect=partial(find_connection, **named), **given)
 
     options = [
         click.option("--queue", envvar="PARTQ_QUEUE", show_envvar=True, help="Name of the queue."),
@@ -88,7 +81,7 @@ def connection_options(command: Callable[..., None]) -> Callable[..., None]:
             envvar="PARTQ_CA_FILE",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
             show_envvar=True,
-            help="Certificates of who may sign the brokers' (https). Default: the system's.",
+            help="Certificates of the CAs of brokers with https. Default: the system's.",
         ),
         data_dir_option,
     ]
@@ -105,7 +98,7 @@ wait_option = click.option(
     default=300.0,
     show_default=True,
     show_envvar=True,
-    help="Seconds to wait for the queue to be there: its brokers, and the group if one is named.",
+    help="Seconds to wait for the queue: its brokers, and the group if one is named.",
 )
 """For commands that are started together with their queue, as pods are."""
 
@@ -150,6 +143,7 @@ def find_connection(
         if queue is None or token is None:
             missing = "--queue (PARTQ_QUEUE)" if queue is None else "--token (PARTQ_TOKEN)"
             raise SettingsError(f"--url is given without {missing}; give both")
+        check_names({"--queue": queue, "--namespace": namespace}, needed=("--queue",))
         return QueueAddress(url, queue, namespace, token, ca_file)
 
     # Only here: the other path needs none of what the runtime needs.
@@ -161,12 +155,14 @@ def find_connection(
             f"no queue of the namespace {namespace} runs in {data_dir}; start "
             "`partq dev up -f FILE`, name its --data-dir, or give --url, --queue and --token"
         )
-    names = ", ".join(each.name for each in queues)
+    names = some_of([each.name for each in queues])
     if queue is None and len(queues) > 1:
         raise SettingsError(f"several queues run: {names}; choose one with --queue")
     found = next((each for each in queues if queue in (None, each.name)), None)
     if found is None:
-        raise SettingsError(f"queue {queue!r}: got no such queue in {data_dir}; expected {names}")
+        raise SettingsError(
+            f"queue {excerpt(queue)!r}: got no such queue in {data_dir}; expected {names}"
+        )
     own_token = token or getattr(found.tokens, role)
     return QueueAddress(
         found.url, found.name, namespace, own_token, groups=found.groups, is_local=True
@@ -177,19 +173,20 @@ def known_group(connection: QueueAddress, group: str | None) -> str:
     """Return the group that is meant; one of a queue on this machine is there, or never will be.
 
     Raises:
-        SettingsError: none is named, and there is not just one.
+        SettingsError: none is named, and there is not just one; or no group can have that name.
         UnknownGroupError: the queue on this machine has no such group.
     """
     if group is not None:
+        check_names({"--group": group}, needed=("--group",))
         if connection.groups and group not in connection.groups:
             raise UnknownGroupError(
-                f"queue {connection.queue!r} has no consumer group {group!r}; it has "
-                f"{', '.join(connection.groups)}"
+                f"queue {connection.queue!r} has no consumer group {excerpt(group)!r}; it has "
+                f"{some_of(connection.groups)}"
             )
         return group
     if len(connection.groups) == 1:
         return connection.groups[0]
     if not connection.groups:
         raise SettingsError("--group is not given; `partq groups` lists the queue's; name one")
-    known = ", ".join(connection.groups)
+    known = some_of(connection.groups)
     raise SettingsError(f"--group is not given, and the queue has {known}; name one")

@@ -7,7 +7,6 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
-from typing import Any
 
 import click
 
@@ -40,12 +39,13 @@ with --json everything, one JSON object per line.
   partq consume --group workers --idle 2 --json > messages.ndjson
   partq consume --group workers --count 10 --no-ack       a look; they are redelivered
 
-A message that does not decode is a warning with its partition and offset; the others go on.
+A message that does not decode is a warning with its partition and offset; the others continue.
 
 The idle time begins with the last message, and whenever a partition is assigned. While messages are
-left that no connected member holds, or while this member holds nothing, it goes on for --wait at
-most; then the exit status is 1. It is also 1 when --idle ends it before --count messages came. With
---idle alone it is 0 although none came: then nothing is left for this member.
+left that no connected member holds, while this member holds nothing, or while Redis does not answer
+for a partition, it continues for --wait at most; then the exit status is 1. It is also 1 when
+--idle ends it before --count messages came. With --idle alone it is 0 although none came: then
+nothing is left for this member.
 """
 
 
@@ -59,12 +59,12 @@ most; then the exit status is 1. It is also 1 when --idle ends it before --count
     show_envvar=True,
     help="Name in the group; the same one gets its partitions back after a restart.",
 )
-@click.option("--count", type=click.IntRange(min=1), help="End after so many messages.")
+@click.option("--count", type=click.IntRange(min=1), help="End after this many messages.")
 @click.option(
     "--idle",
     "idle_s",
     type=Quantity(0.1, 86_400),
-    help="End when nothing is left, and no message came for so many seconds.",
+    help="End when nothing is left, and no message came for this many seconds.",
 )
 @click.option("--no-ack", is_flag=True, help="Acknowledge nothing: the messages are redelivered.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON line for each message.")
@@ -119,12 +119,8 @@ async def _consume(
             idleness = Idleness(session, group, idle_s=idle_s, wait_s=wait_s)
         consumer = await stack.enter_async_context(
             Consumer(
-                connection.url,
-                queue=connection.queue,
+                **connection.options().arguments(),
                 group=group,
-                token=connection.token,
-                namespace=connection.namespace,
-                ca_file=connection.ca_file,
                 member=member,
                 connect_timeout_s=wait_s,
                 on_error=_warn,
@@ -152,7 +148,7 @@ async def _consume(
 
 
 def _warn(error: PartqError) -> None:
-    """Tell of what stops only a part, such as an undecodable message; the others go on."""
+    """Tell of what stops only a part, such as an undecodable message; the others continue."""
     click.echo(f"partq: WARNING: {error.message}", err=True)
 
 
@@ -170,7 +166,7 @@ async def _take(consumer: Consumer, count: int | None) -> AsyncIterator[Taken]:
         async for batch in consumer.batches():
             yield batch.deliveries(), batch
         return
-    # One by one: of a batch that was taken whole the rest would be in hand, and waited for.
+    # One by one: of a batch that was taken whole the rest would have begun, and be waited for.
     while count > 0:
         try:
             delivery = await anext(consumer)
@@ -189,7 +185,7 @@ def _print(deliveries: Sequence[Delivery], *, as_json: bool) -> None:
     out.flush()
 
 
-def record(delivery: Delivery) -> dict[str, Any]:
+def record(delivery: Delivery) -> dict[str, object]:
     """Return a message as JSON, in the words of the HTTP pull."""
     try:
         value = {"value": delivery.value.decode()}

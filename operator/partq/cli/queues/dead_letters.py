@@ -2,19 +2,25 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import click
 from rich.table import Table
 
-from partq.cli.queues.broker_session import open_session
+from partq.cli.queues.broker_session import ask, open_session, unfinished
 from partq.cli.queues.browse import missing_line
 from partq.cli.queues.connection import Connect, QueueAddress, connection_options
 from partq.cli.standard_input import is_terminal
 from partq.cli.tables import add_columns, show
+from partq.client.transport.answers import given, read, unusable
+from partq.client.transport.session import Session
 from partq.core.dead_letters import HEADER_PREFIX
 from partq.errors import ConflictError, PartqError, SettingsError, UnavailableError
+from partq.excerpts import counted
+from partq.wire.calls.answers import UNSET, ErrorDetail, UnsetType
+from partq.wire.calls.browse import BrowseAnswer, BrowsedMessage
+from partq.wire.calls.dead_letters import DropResult, DropResults, ReplayResult, ReplayResults
+from partq.wire.calls.replies import plain
 
 PAGE = 1000
 MAX_VALUE_CHARS = 60
@@ -25,7 +31,7 @@ DROP_PATH = "/dead-letters/drop"
 _yes_option = click.option("--yes", is_flag=True, help="Do it without asking.")
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _partition_option = click.option(
-    "--partition", "names", multiple=True, help="Only this one; several times for more."
+    "--partition", "names", multiple=True, help="Only this partition; may be repeated."
 )
 
 
@@ -34,7 +40,7 @@ def dead_letters() -> None:
     """Look at the messages of a dead-letter queue, send them back, or drop them.
 
     --queue names the dead-letter queue itself, such as orders-workers-dlq. Replaying and dropping
-    are for a queue without consumer groups; both go on where they were when they are run again.
+    are for a queue without consumer groups; both continue where they were when they are run again.
     """
 
 
@@ -46,23 +52,24 @@ def dead_letters() -> None:
 def list_(*, connect: Connect, limit: int, names: tuple[str, ...], as_json: bool) -> None:
     """Show dead letters, the oldest first: where they came from, and why."""
     body = {"partitions": _partitions(names), "max_messages": limit}
-    answer = asyncio.run(_ask_once(connect("admin"), "/browse", body))
+    told = asyncio.run(ask(connect("admin"), "POST", "/browse", object, body))
+    answer = read("browse", told, BrowseAnswer)
     if as_json:
-        click.echo(json.dumps(answer))
+        click.echo(json.dumps(told))  # with the fields that only a newer version knows
     else:
         _show(answer)
-    for name, holes in answer.get("missing", {}).items():
+    for name, holes in answer.missing.items():
         click.echo(f"partq: {missing_line(name, holes)}", err=True)
-    others = sum(HEADER_PREFIX + "queue" not in _headers(row) for row in answer["messages"])
+    others = sum(HEADER_PREFIX + "queue" not in _headers(row) for row in answer.messages)
     if others:
         click.echo(
-            f"partq: {others} of them are no dead letters, as they lack the header "
+            f"partq: {others} of them are not dead letters, as they lack the header "
             f"{HEADER_PREFIX}queue; --queue names the dead-letter queue itself",
             err=True,
         )
-    if answer["unavailable"]:
-        name, error = next(iter(answer["unavailable"].items()))
-        raise UnavailableError(f"partition {name}: {error['message']}; the list is not complete")
+    if answer.unavailable:
+        name, error = next(iter(answer.unavailable.items()))
+        raise UnavailableError(f"partition {name}: {error.message}; the list is not complete")
 
 
 @dead_letters.command()
@@ -85,7 +92,7 @@ def replay(*, connect: Connect, names: tuple[str, ...], yes: bool, as_json: bool
 @connection_options
 @_partition_option
 @click.option("--before", type=click.IntRange(min=0), help="Only those below; needs --partition.")
-@click.option("--dry-run", is_flag=True, help="Show what would go, and drop nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be dropped, and drop nothing.")
 @_yes_option
 @_json_option
 def drop(
@@ -99,14 +106,15 @@ def drop(
 ) -> None:
     """Drop dead letters for good.
 
-    Where the oldest message of a partition is no dead letter, the queue may be another one than you
-    mean: nothing of it is dropped then, unless --before says what.
+    Where the oldest message of a partition is not a dead letter, the queue may be the wrong one:
+    nothing of it is dropped then, unless --before says what.
     """
     connection = connect("admin")
     if before is not None and len(names) != 1:
         raise SettingsError("--before: offsets count per partition; give one --partition")
     body = {"partitions": _partitions(names), "before": before, "is_dry_run": True}
-    rows = asyncio.run(_ask_once(connection, DROP_PATH, body))["partitions"]
+    rows = asyncio.run(ask(connection, "POST", DROP_PATH, DropResults, body)).partitions
+    shown = plain(rows)
     if not dry_run:
         if not yes:
             # What is wrong comes before the question.
@@ -114,20 +122,28 @@ def drop(
             if not _count(rows):
                 _check(rows, "stopped")
             for row in rows.values():
-                if "stopped" in row:
-                    click.echo(f"partq: {row['stopped']['message']}", err=True)
-            question = f"drop {_count(rows)} dead letters of {connection.queue} for good?"
+                if row.stopped is not UNSET:
+                    click.echo(f"partq: {row.stopped.message}", err=True)
+            question = (
+                f"drop {counted(_count(rows), 'dead letter')} of {connection.queue} for good?"
+            )
             _confirm(question, yes=yes, as_json=as_json)
-        rows = asyncio.run(_drop(connection, rows))
+        planned, rows = rows, asyncio.run(_drop(connection, rows))
+        shown = {name: _shown(row, planned[name]) for name, row in rows.items()}
     count = _count(rows)
     if as_json:
-        click.echo(json.dumps({"dropped": 0 if dry_run else count, "partitions": rows}))
+        click.echo(json.dumps({"dropped": 0 if dry_run else count, "partitions": shown}))
     else:
-        click.echo(f"{count} dead letters {'would be' if dry_run else 'are'} dropped")
+        what = counted(count, "dead letter is", "dead letters are")
+        click.echo(
+            f"{counted(count, 'dead letter')} would be dropped" if dry_run else f"{what} dropped"
+        )
     _check(rows, "error", "stopped")
 
 
-async def _drop(connection: QueueAddress, planned: Mapping[str, Any]) -> dict[str, Any]:
+async def _drop(
+    connection: QueueAddress, planned: Mapping[str, DropResult]
+) -> dict[str, DropResult]:
     """Drop what was planned, and return what became of each partition.
 
     No more than that: what arrives after it was shown stays, and so it does when the call is late.
@@ -135,25 +151,47 @@ async def _drop(connection: QueueAddress, planned: Mapping[str, Any]) -> dict[st
     limit = asyncio.Semaphore(AT_ONCE)
     async with open_session(connection) as session:
 
-        async def one(name: str, row: Mapping[str, Any]) -> tuple[str, Any]:
-            if "error" in row or row["start"] >= row["stop"]:
-                return name, row
+        async def one(name: str, row: DropResult) -> DropResult:
+            if not _width(row):
+                return row
             async with limit:
-                body = {"partitions": [name], "before": row["stop"], "is_dry_run": False}
-                try:
-                    answer = await session.ask("POST", DROP_PATH, body)
-                except PartqError as error:
-                    # What becomes of the others is told all the same.
-                    return name, {"error": {"code": error.code, "message": error.message}}
-                stopped = {"stopped": row["stopped"]} if "stopped" in row else {}
-                return name, {**stopped, **answer["partitions"][name]}
+                return await _drop_one(session, name, row)
 
-        return dict(await asyncio.gather(*(one(*item) for item in planned.items())))
+        rows = await asyncio.gather(*(one(*item) for item in planned.items()))
+        return dict(zip(planned, rows, strict=True))
 
 
-def _count(rows: Mapping[str, Any]) -> int:
+async def _drop_one(session: Session, name: str, planned: DropResult) -> DropResult:
+    body = {"partitions": [name], "before": planned.stop, "is_dry_run": False}
+    try:
+        answer = await session.ask("POST", DROP_PATH, DropResults, body)
+        if (row := answer.partitions.get(name)) is None:
+            raise unusable("drop", f"it lacks partition {name}")
+    except PartqError as error:
+        # What becomes of the others is told all the same.
+        return DropResult(error=ErrorDetail(error.code, error.message))
+    if row.stopped is UNSET:
+        row.stopped = planned.stopped
+    return row
+
+
+def _shown(row: DropResult, planned: DropResult) -> object:
+    """Return a row as `--json` prints it: what stops a drop comes first once it was tried."""
+    fields: dict[str, object] = plain(row)
+    if row is planned or planned.stopped is UNSET or "stopped" not in fields:
+        return fields
+    return {"stopped": fields["stopped"], **fields}
+
+
+def _count(rows: Mapping[str, DropResult]) -> int:
     """Return how many dead letters are dropped, or would be."""
-    return sum(max(0, row["stop"] - row["start"]) for row in rows.values() if "stop" in row)
+    return sum(map(_width, rows.values()))
+
+
+def _width(row: DropResult) -> int:
+    if row.error is not UNSET:
+        return 0
+    return max(0, given("drop", "stop", row.stop) - given("drop", "start", row.start))
 
 
 def _partitions(names: tuple[str, ...]) -> list[str]:
@@ -164,92 +202,104 @@ def _confirm(question: str, *, yes: bool, as_json: bool) -> None:
     if yes:
         return
     if as_json or not is_terminal():
-        raise SettingsError("dead-letters: nobody can be asked here; give --yes")
+        raise SettingsError("dead-letters: cannot ask: no terminal; give --yes")
     click.confirm(question, abort=True)
-
-
-async def _ask_once(connection: QueueAddress, path: str, body: Mapping[str, Any]) -> Any:
-    async with open_session(connection) as session:
-        return await session.ask("POST", path, body)
 
 
 async def _replay(connection: QueueAddress, names: list[str], *, as_json: bool) -> None:
     offsets: dict[str, int] = {}
-    done: dict[str, dict[str, Any]] = {}
+    done: dict[str, ReplayResult] = {}
     replayed = repeated = skipped = 0
     async with open_session(connection) as session:
         while True:
             body = {"partitions": names, "offsets": offsets, "max_messages": PAGE}
-            rows = (await session.ask("POST", "/dead-letters/replay", body))["partitions"]
+            answer = await session.ask("POST", "/dead-letters/replay", ReplayResults, body)
+            rows = answer.partitions
             done |= rows
-            replayed += sum(row.get("replayed", 0) for row in rows.values())
-            repeated += sum(row.get("repeated", 0) for row in rows.values())
-            skipped += sum(row.get("skipped", 0) for row in rows.values())
-            names = [
-                name
-                for name, row in rows.items()
-                if not {"error", "stopped"} & row.keys() and row["next"] < row["end"]
-            ]
+            replayed += sum(_number(row.replayed) for row in rows.values())
+            repeated += sum(_number(row.repeated) for row in rows.values())
+            skipped += sum(_number(row.skipped) for row in rows.values())
+            ends = {name: _ends(row) for name, row in rows.items() if not _errors(row)}
+            offsets = {name: start for name, (start, end) in ends.items() if start < end}
+            names = list(offsets)
             if not names:
                 break
-            offsets = {name: rows[name]["next"] for name in names}
             click.echo(f"{replayed} replayed", err=True)
     if as_json:
         summary = {"replayed": replayed, "repeated": repeated, "skipped": skipped}
-        click.echo(json.dumps({**summary, "partitions": done}))
+        click.echo(json.dumps({**summary, "partitions": plain(done)}))
     else:
         again = f"; {repeated} had been before" if repeated else ""
-        passed = f"; {skipped} are skipped" if skipped else ""
-        click.echo(f"{replayed} dead letters are replayed{again}{passed}")
+        passed = f"; {counted(skipped, 'is', 'are')} skipped" if skipped else ""
+        click.echo(
+            f"{counted(replayed, 'dead letter is', 'dead letters are')} replayed{again}{passed}"
+        )
     told = (
-        f"{skipped} dead letters are skipped: they stand for messages that do not decode, and stay "
-        f"in {connection.queue}; look at them with `partq dead-letters list --queue "
-        f"{connection.queue}`, publish what they stood for again, then drop them with `partq "
-        f"dead-letters drop --queue {connection.queue}`, which takes --partition and --before"
+        f"{counted(skipped, 'dead letter is', 'dead letters are')} skipped, as the message behind "
+        f"each does not decode, and what is skipped stays in {connection.queue}; look at them "
+        f"with `partq dead-letters list --queue {connection.queue}`, publish what "
+        "they stood for again, then drop them with `partq dead-letters drop --queue "
+        f"{connection.queue}`, which takes --partition and --before"
     )
-    if skipped and any({"error", "stopped"} & row.keys() for row in done.values()):
+    if skipped and any(map(_errors, done.values())):
         click.echo(f"partq: {told}", err=True)
     _check(done, "error", "stopped")
     if skipped:
         raise ConflictError(told)
 
 
-def _check(rows: Mapping[str, Mapping[str, Any]], *kinds: str) -> None:
+def _number(count: int | UnsetType) -> int:
+    return 0 if count is UNSET else count
+
+
+def _ends(row: ReplayResult) -> tuple[int, int]:
+    """Return where a replay continues, and where it ends."""
+    return given("replay", "next", row.next), given("replay", "end", row.end)
+
+
+def _errors(
+    row: ReplayResult | DropResult, kinds: Sequence[str] = ("error", "stopped")
+) -> list[ErrorDetail]:
+    found = (getattr(row, kind) for kind in kinds)
+    return [error for error in found if error is not UNSET]
+
+
+def _check(rows: Mapping[str, ReplayResult] | Mapping[str, DropResult], *kinds: str) -> None:
     """Fail if a partition did."""
-    failed = [(name, row[kind]) for name, row in rows.items() for kind in kinds if kind in row]
+    failed = [(name, errors[0]) for name, row in rows.items() if (errors := _errors(row, kinds))]
     if failed:
-        name, error = failed[0]
-        raise UnavailableError(
-            f"{len(failed)} of {len(rows)} partitions are not done, the first is {name}: "
-            f"{error['message']}; run it again"
-        )
+        raise unfinished(failed, len(rows))
 
 
-def _headers(row: Mapping[str, Any]) -> Mapping[str, str]:
-    headers: Mapping[str, str] | None = row.get("headers")
-    return headers or {}
+def _headers(row: BrowsedMessage) -> Mapping[str, str]:
+    return {} if row.headers is UNSET else row.headers
 
 
-def _show(answer: Mapping[str, Any]) -> None:
+def _value(row: BrowsedMessage) -> str:
+    if row.value is not UNSET:
+        return row.value
+    return "" if row.value_base64 is UNSET else row.value_base64
+
+
+def _show(answer: BrowseAnswer) -> None:
     table = Table()
     columns = ("partition", "offset", "key", "reason", "from", "failures", "value")
     add_columns(table, columns)
     table.columns[columns.index("reason")].no_wrap = True
-    for row in answer["messages"]:
+    for row in answer.messages:
         told = {
             name.removeprefix(HEADER_PREFIX): value
             for name, value in _headers(row).items()
             if name.startswith(HEADER_PREFIX)
         }
-        origin = " ".join(told.get(name, "?") for name in ("queue", "group", "position"))
-        value = row.get("value", row.get("value_base64", ""))[:MAX_VALUE_CHARS]
+        origin = " ".join(told.get(name, "?") for name in ("queue", "group", "partition", "offset"))
         table.add_row(
-            row["partition"],
-            str(row["offset"]),
-            row.get("key") or "",
+            row.partition,
+            str(row.offset),
+            "" if row.key is UNSET else row.key,
             told.get("reason", ""),
             origin,
             told.get("redeliveries", ""),
-            value,
+            _value(row)[:MAX_VALUE_CHARS],
         )
     show(table)

@@ -5,11 +5,11 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 import click
 
 from partq.cli.quantity import Quantity
+from partq.cli.queues.broker_session import open_session
 from partq.cli.queues.connection import (
     Connect,
     QueueAddress,
@@ -17,9 +17,9 @@ from partq.cli.queues.connection import (
     group_option,
     known_group,
 )
-from partq.client.consume.draining import POLL_S, DrainStatus, MemberHoldings, read_status
-from partq.client.transport.session import Session
+from partq.client.consume.draining import POLL_S, DrainStatus, HeldPartitions, read_status
 from partq.errors import NotFoundError, SettingsError, UnavailableError
+from partq.excerpts import counted
 
 NOT_DRAINED = 3
 """Exit status when something is held still, or nobody can say."""
@@ -29,7 +29,7 @@ MAX_MEMBERS = 100
 
 _HELP = """Say whether members of a group hold partitions; with --wait, hand them over first.
 
-For a preStop hook of a consumer in any language: the hook runs while the consumer goes on working,
+For a preStop hook of a consumer in any language: the hook runs while the consumer still works,
 and SIGTERM comes when it has ended. Call it from the consumer's own pod. Nothing has to be known to
 the operator before: the brokers are told that the members leave.
 
@@ -83,16 +83,16 @@ def drained(
     connection = connect("consume")
     names = tuple(dict.fromkeys(members))
     name = known_group(connection, group)
-    picture = asyncio.run(_drain(connection, name, names, wait_s))
-    if picture.strangers:
-        _tell_strangers(picture.strangers, name, is_hook=wait_s is not None)
-    click.echo(json.dumps(_as_json(picture)) if as_json else _as_text(picture))
-    if not picture.is_drained:
+    status = asyncio.run(_drain(connection, name, names, wait_s))
+    if status.strangers:
+        _tell_strangers(status.strangers, name, is_hook=wait_s is not None)
+    click.echo(json.dumps(_as_json(status)) if as_json else _as_text(status))
+    if not status.is_drained:
         sys.exit(NOT_DRAINED)
 
 
 def _tell_strangers(names: Sequence[str], group: str, *, is_hook: bool) -> None:
-    """Say whom nobody knows: an error when it was asked, a warning in a hook.
+    """Name the members that are unknown: an error when it was asked, a warning in a hook.
 
     A member that has left is forgotten some time later, and its hook has nothing to do.
 
@@ -116,55 +116,47 @@ async def _drain(
     Raises:
         PartqError: as `read_status`; that no broker answers is waited out.
     """
-    nobody = MemberHoldings(partitions={}, is_bound=False)
-    picture = DrainStatus(members=dict.fromkeys(members, nobody), unknown=["all"])
+    nobody = HeldPartitions(partitions={}, is_bound=False)
+    status = DrainStatus(members=dict.fromkeys(members, nobody), unknown=["all"])
     try:
-        async with (
-            asyncio.timeout(wait_s),
-            Session(
-                connection.url,
-                queue=connection.queue,
-                token=connection.token,
-                namespace=connection.namespace,
-                ca_file=connection.ca_file,
-            ) as session,
-        ):
+        async with asyncio.timeout(wait_s), open_session(connection) as session:
             while True:
                 try:
-                    picture = await read_status(session, group, members, leaves=wait_s is not None)
+                    status = await read_status(session, group, members, leaves=wait_s is not None)
                 except UnavailableError as error:
                     if wait_s is None:
                         raise
-                    picture = DrainStatus(
-                        members=picture.members, unknown=["all"], troubles=[error.message]
+                    status = DrainStatus(
+                        members=status.members, unknown=["all"], troubles=[error.message]
                     )
-                if picture.is_drained or wait_s is None:
-                    return picture
+                if status.is_drained or wait_s is None:
+                    return status
                 await asyncio.sleep(POLL_S)
     except TimeoutError:
-        return picture
+        return status
 
 
-def _as_json(picture: DrainStatus) -> dict[str, Any]:
+def _as_json(status: DrainStatus) -> dict[str, object]:
     return {
-        "drained": picture.is_drained,
-        "members": {name: asdict(each) for name, each in picture.members.items()},
-        "unknown": list(picture.unknown),
-        "troubles": list(picture.troubles),
+        "drained": status.is_drained,
+        "members": {name: asdict(each) for name, each in status.members.items()},
+        "unknown": list(status.unknown),
+        "troubles": list(status.troubles),
     }
 
 
-def _as_text(picture: DrainStatus) -> str:
-    lines = [_line(name, each) for name, each in picture.members.items()]
-    if picture.unknown:
-        lines.append(f"not known who has: {', '.join(picture.unknown)}")
-    return "\n".join([*lines, *picture.troubles])
+def _as_text(status: DrainStatus) -> str:
+    lines = [_line(name, each) for name, each in status.members.items()]
+    if status.unknown:
+        lines.append(f"not known who has: {', '.join(status.unknown)}")
+    return "\n".join([*lines, *status.troubles])
 
 
-def _line(name: str, holding: MemberHoldings) -> str:
-    connected = "connected" if holding.is_bound else "not connected"
-    if not holding.partitions:
+def _line(name: str, held: HeldPartitions) -> str:
+    connected = "connected" if held.is_bound else "not connected"
+    if not held.partitions:
         return f"{name}: {connected}, holds no partition"
-    held = ", ".join(holding.partitions)
-    in_flight = sum(holding.partitions.values())
-    return f"{name}: {connected}, holds {held} with {in_flight} messages not acknowledged"
+    partitions = ", ".join(held.partitions)
+    in_flight = sum(held.partitions.values())
+    unacked = f"{counted(in_flight, 'message')} not acknowledged"
+    return f"{name}: {connected}, holds {partitions} with {unacked}"

@@ -5,20 +5,22 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any
 
 import click
 
 from partq.cli.formatting import spell_ms
 from partq.cli.queues.broker_session import ask_for_group
 from partq.cli.queues.connection import Connect, connection_options
-from partq.coordinator.picture import GroupSnapshot, read_picture
+from partq.cli.queues.status import letters_waiting, undecodable_waiting
+from partq.coordinator.group_snapshot import GroupSnapshot, read_snapshot
 from partq.core.group.explain import PartitionWait, WaitsFor
 from partq.core.group.explain import explain as explain_partition
 from partq.core.group.move_reason import MoveReason
+from partq.core.group.moves import Forced
+from partq.core.group.records import PastMove
 from partq.core.model import MemberId, PartitionId
-from partq.core.records import PastMove
 from partq.errors import SettingsError
+from partq.excerpts import counted, excerpt
 
 _HELP = """Say where PARTITION is, why it moved, and what it waits for.
 
@@ -40,30 +42,30 @@ _EVIDENCE: Mapping[str, str] = {
     MoveReason.POD_GONE: "the pod of {source} was gone for good",
     MoveReason.DELAY_OVER: "{source} had lost its connection and was not back within the delay",
 }
-_FORCED = {
-    "unassigned": "",
-    "source_lost": "forced, as {source} was not connected",
-    "source_unbound": "forced, as {source} was not connected to the partition's broker",
-    "drain_timeout": "forced, as {source} had not finished in time:"
-    " what it had in hand was redelivered",
+_FORCED: Mapping[str, str] = {
+    Forced.UNASSIGNED: "",
+    Forced.SOURCE_LOST: "forced, as {source} was not connected",
+    Forced.SOURCE_UNBOUND: "forced, as {source} was not connected to the partition's broker",
+    Forced.DRAIN_TIMEOUT: "forced, as {source} had not finished in time:"
+    " what it was processing was redelivered",
 }
 _WAITS = {
     WaitsFor.NOTHING: "nothing: it is where it belongs",
-    WaitsFor.BROKER: "a broker: none that answers serves it",
+    WaitsFor.BROKER: "a broker: no broker that answers serves it",
     WaitsFor.MEMBER: "{member}, which is not connected: the rebalance delay {left}",
     WaitsFor.DEAD_LETTERS: "its dead letters to be stored; until then it delivers nothing",
     WaitsFor.MESSAGES: "a reset of the group, as its log does not hold the message that comes next",
     WaitsFor.DRAIN: "{member} to finish {in_flight} messages that it has not acknowledged, the"
     " oldest at offset {cursor}, before it goes to {target}: the time for that {left}",
     WaitsFor.PAUSE: "its handoff to {target}, which is planned and not begun, or whose coordinator"
-    " has gone; until then {member} goes on",
+    " has gone; until then {member} continues",
     WaitsFor.COMMIT: "its broker to record {target} as its member",
     WaitsFor.BUDGET: "the disruption budget ({limit}): it is to go to {target}; {earliest}",
     WaitsFor.REBALANCE_PAUSED: "an annotation partq.dev/pause-rebalance to go: for balance it would"
     " move to {target}",
     WaitsFor.JOINS: "members that join now: they get their shares together",
-    WaitsFor.REPLACEMENT: "the replacement of {member}, which ends and goes on until then",
-    WaitsFor.NO_MEMBER: "a member: none that is connected to its broker can take it",
+    WaitsFor.REPLACEMENT: "the replacement of {member}, which ends and continues until then",
+    WaitsFor.NO_MEMBER: "a member: no member that is connected to its broker can take it",
     WaitsFor.COORDINATOR: "a coordinator: it is to go to {target} now. If this stays so, none runs,"
     " or partq.dev/pause is set",
 }
@@ -87,48 +89,48 @@ def explain(
     connection = connect("admin")
     wanted = _parse(partition)
     name, body = asyncio.run(ask_for_group(connection, group))
-    picture = read_picture(name, body)
-    found = _find(wanted, picture)
+    snapshot = read_snapshot(name, body)
+    found = _find(wanted, snapshot)
     waiting = explain_partition(
         found,
-        observation=picture.observation,
-        rules=picture.rules,
-        handoffs={p: picture.handoffs[p] for p in picture.under_way},
-        held=picture.waiting,
-        now_ms=picture.now_ms,
-        blocked=detail.blocked if (detail := picture.details.get(found)) is not None else "",
+        observation=snapshot.observation,
+        rules=snapshot.rules,
+        handoffs={p: snapshot.handoffs[p] for p in snapshot.under_way},
+        held=snapshot.waiting,
+        now_ms=snapshot.now_ms,
+        blocked=detail.blocked if (detail := snapshot.details.get(found)) is not None else "",
         missing=detail.missing if detail is not None else "",
     )
     if as_json:
-        click.echo(json.dumps(to_json(found, name, picture, waiting)))
+        click.echo(json.dumps(to_json(found, name, snapshot, waiting)))
         return
     click.echo(f"partition {found} of queue {connection.queue}, group {name}")
-    for line in lines(found, picture, waiting):
+    for line in lines(found, snapshot, waiting):
         click.echo(line)
 
 
 def to_json(
-    partition: PartitionId, group: str, picture: GroupSnapshot, waiting: PartitionWait
-) -> dict[str, Any]:
+    partition: PartitionId, group: str, snapshot: GroupSnapshot, waiting: PartitionWait
+) -> dict[str, object]:
     """Return everything as `--json` prints it; names are stable, times are of Redis's clock."""
-    seat = picture.observation.seats[partition]
-    detail = picture.details.get(partition)
+    ownership = snapshot.observation.partitions[partition]
+    detail = snapshot.details.get(partition)
     return {
         "partition": str(partition),
         "group": group,
-        "now_ms": picture.now_ms,
-        "broker": seat.broker,
-        "broker_epoch": seat.broker_epoch,
-        "member": seat.member,
-        "epoch": seat.epoch,
+        "now_ms": snapshot.now_ms,
+        "broker": ownership.broker,
+        "broker_epoch": ownership.broker_epoch,
+        "member": ownership.member,
+        "epoch": ownership.epoch,
         "state": detail.state if detail is not None else None,
         "cursor": detail.cursor if detail is not None else None,
-        "end": picture.ends.get(partition),
+        "end": snapshot.ends.get(partition),
         **{name: getattr(detail, name, None) for name in _DETAILS},
         "waits_for": asdict(waiting),
-        "silent_brokers": dict(picture.silent),
-        "refused": {member: each._asdict() for member, each in sorted(picture.refused.items())},
-        "moves": [asdict(move) for move in reversed(picture.past.get(partition, []))],
+        "silent_brokers": dict(snapshot.silent),
+        "refused": {member: each._asdict() for member, each in sorted(snapshot.refused.items())},
+        "moves": [asdict(move) for move in reversed(snapshot.past.get(partition, []))],
     }
 
 
@@ -137,68 +139,65 @@ def _parse(text: str) -> PartitionId | int:
         return PartitionId.parse(text) if "." in text else PartitionId.parse(f"1.{text}").index
     except ValueError:
         raise SettingsError(
-            f"partition {text[:40]!r}: expected a number such as 3, or 1.3 with its generation"
+            f"partition {excerpt(text)!r}: expected a number such as 3, or 1.3 with its generation"
         ) from None
 
 
-def _find(wanted: PartitionId | int, picture: GroupSnapshot) -> PartitionId:
+def _find(wanted: PartitionId | int, snapshot: GroupSnapshot) -> PartitionId:
     """Return the partition that is meant; a number alone is one of the newest generation.
 
     Raises:
         SettingsError: the queue does not have it.
     """
-    known = sorted(picture.observation.seats)
+    known = sorted(snapshot.observation.partitions)
     newest = known[-1].generation
     found = PartitionId(newest, wanted) if isinstance(wanted, int) else wanted
-    if found not in picture.observation.seats:
+    if found not in snapshot.observation.partitions:
         raise SettingsError(
-            f"partition {found}: got none of this name, expected {known[0]} to {known[-1]}"
+            f"partition {found}: not in the queue, expected {known[0]} to {known[-1]}"
         )
     return found
 
 
-def lines(partition: PartitionId, picture: GroupSnapshot, waiting: PartitionWait) -> Iterator[str]:
+def lines(partition: PartitionId, snapshot: GroupSnapshot, waiting: PartitionWait) -> Iterator[str]:
     """Return everything in words, a line each."""
-    seat = picture.observation.seats[partition]
-    detail = picture.details.get(partition)
+    ownership = snapshot.observation.partitions[partition]
+    detail = snapshot.details.get(partition)
     yield ""
     if detail is None:
-        yield f"now: last known at {_name(seat.member)}; its broker is not heard"
+        yield f"now: last known at {_name(ownership.member)}; its broker is not heard"
     else:
         yield (
-            f"now: {detail.state}, at {_name(seat.member)}, served by {seat.broker}; "
-            f"{detail.lag} messages not acknowledged, {detail.in_flight} of them delivered, "
-            f"from offset {detail.cursor} to {picture.ends[partition]}"
+            f"now: {detail.state}, at {_name(ownership.member)}, served by {ownership.broker}; "
+            f"{counted(detail.lag, 'message')} not acknowledged, {detail.in_flight} of them "
+            f"delivered, from offset {detail.cursor} to {snapshot.ends[partition]}"
         )
-        yield f"     epoch {seat.epoch}, broker epoch {seat.broker_epoch}"
+        yield f"     epoch {ownership.epoch}, broker epoch {ownership.broker_epoch}"
         letters, parked = detail.dead_letters, detail.parked
         if parked:
-            yield (
-                f"     {letters} messages that do not decode wait for their dead-letter queue, and "
-                f"deliveries go on: {parked}"
-            )
+            yield (f"     {undecodable_waiting(letters)}, and deliveries continue: {parked}")
         elif letters:
-            yield f"     {letters} dead letters wait to be stored in the dead-letter queue"
+            yield f"     {letters_waiting(letters)} in the dead-letter queue"
         if detail.blocked:
             yield f"     delivers nothing: {detail.blocked}"
         if detail.mended:
             yield f"     when its broker claimed it, {detail.mended}"
-    yield f"waits for: {_sentence(partition, picture, waiting)}"
-    for broker, reason in sorted(picture.silent.items()):
+    yield f"waits for: {_sentence(partition, snapshot, waiting)}"
+    for broker, reason in sorted(snapshot.silent.items()):
         yield f"           broker {broker} does not answer: {reason}"
-    if picture.refused:
+    if snapshot.refused:
         yield "members that are refused:"
-    for member, refused in sorted(picture.refused.items()):
+    for member, refused in sorted(snapshot.refused.items()):
         yield f"  {member} from {refused.address}: {refused.reason}"
-    moves = picture.past.get(partition, [])
+    moves = snapshot.past.get(partition, [])
     yield "moves, the last first:" if moves else "moves: none recorded"
     yield from (f"  {_move(move)}" for move in reversed(moves))
 
 
-def _sentence(partition: PartitionId, picture: GroupSnapshot, waiting: PartitionWait) -> str:
-    detail = picture.details.get(partition)
+def _sentence(partition: PartitionId, snapshot: GroupSnapshot, waiting: PartitionWait) -> str:
+    detail = snapshot.details.get(partition)
     return _WAITS[waiting.what].format(
-        member=_name(picture.observation.seats[partition].member),
+        member=_name(snapshot.observation.partitions[partition].member),
         target=_name(waiting.target),
         limit=waiting.limit,
         left=_left(waiting.left_ms),
@@ -222,7 +221,7 @@ def _move(move: PastMove) -> str:
     why = _EVIDENCE.get(move.evidence, "for a reason that is not recorded").format(**names)
     forced = _FORCED.get(move.forced or "", "").format(**names)
     paused = (
-        "nobody measured how long it had no consumer"
+        "the time without a consumer was not measured"
         if move.pause_ms is None
         else f"{spell_ms(move.pause_ms)} without a consumer"
     )

@@ -2,17 +2,19 @@
 
 import asyncio
 import json
-from typing import Any
-from urllib.parse import quote
 
 import click
 
 from partq.cli.quantity import Quantity
 from partq.cli.queues.broker_session import open_session
 from partq.cli.queues.connection import Connect, QueueAddress, connection_options
+from partq.cli.queues.status import letters_waiting
 from partq.cli.standard_input import is_terminal
 from partq.client.transport.session import Session
 from partq.errors import SettingsError, UnavailableError, UnknownGroupError
+from partq.excerpts import counted
+from partq.path_names import quoted
+from partq.wire.calls.group_removal import RemoveAnswer
 
 LOOK_EVERY_S = 0.2
 
@@ -35,7 +37,7 @@ halfway, run it again.
 @click.command(help=_HELP)
 @connection_options
 @click.argument("group")
-@click.option("--dry-run", is_flag=True, help="Show what would go, and remove nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @click.option("--yes", is_flag=True, help="Do it without asking.")
 @click.option(
     "--wait",
@@ -56,7 +58,7 @@ def remove(
         click.echo(_describe(connection, group, planned))
     if dry_run:
         if as_json:
-            _print(group, planned, is_removed=planned["is_removed"])
+            _print(group, planned, is_removed=planned.is_removed)
         return
     # Asked outside the event loop, where Ctrl-C ends the question.
     if not yes and not _may(f"remove group {group} for good?", as_json=as_json):
@@ -66,8 +68,7 @@ def remove(
         _print(group, planned, is_removed=True)
     else:
         click.echo(f"group {group} is removed")
-    others = planned["groups"]
-    if not others:
+    if not planned.groups:
         click.echo(
             f"queue {connection.queue} has no group now: it keeps what is stored, until "
             "messageTTLSeconds or `partq dead-letters drop` frees it",
@@ -83,33 +84,38 @@ def remove(
 
 def _may(question: str, *, as_json: bool) -> bool:
     if as_json or not is_terminal():
-        raise SettingsError("groups remove: nobody can be asked here; give --yes, or --dry-run")
+        raise SettingsError("groups remove: cannot ask: no terminal; give --yes, or --dry-run")
     return click.confirm(question)
 
 
-def _describe(connection: QueueAddress, group: str, planned: dict[str, Any]) -> str:
-    letters = planned["dead_letters"]
-    waiting = f"; {letters:,} dead letters wait to be stored, and are dropped" if letters else ""
+def _describe(connection: QueueAddress, group: str, planned: RemoveAnswer) -> str:
+    letters = planned.dead_letters
+    waiting = f"; {letters_waiting(letters)}, to be dropped" if letters else ""
     return (
-        f"group {group} of {connection.queue}: in {planned['partitions']} partitions, "
-        f"{planned['lag']:,} messages not acknowledged{waiting}"
+        f"group {group} of {connection.queue}: in {counted(planned.partitions, 'partition')}, "
+        f"{counted(planned.lag, 'message', spec=',')} not acknowledged{waiting}"
     )
 
 
-def _print(group: str, planned: dict[str, Any], *, is_removed: bool) -> None:
-    counts = {name: planned[name] for name in ("partitions", "lag", "dead_letters")}
-    click.echo(json.dumps({"group": group, "is_removed": is_removed, **counts}))
+def _print(group: str, planned: RemoveAnswer, *, is_removed: bool) -> None:
+    told = {
+        "group": group,
+        "is_removed": is_removed,
+        "partitions": planned.partitions,
+        "lag": planned.lag,
+        "dead_letters": planned.dead_letters,
+    }
+    click.echo(json.dumps(told))
 
 
-async def _plan(connection: QueueAddress, group: str) -> dict[str, Any]:
+async def _plan(connection: QueueAddress, group: str) -> RemoveAnswer:
     async with open_session(connection) as session:
         return await _ask(session, group, is_dry_run=True)
 
 
-async def _ask(session: Session, group: str, *, is_dry_run: bool) -> dict[str, Any]:
-    path = f"/groups/{quote(group, safe='')}/remove"
-    answer: dict[str, Any] = await session.ask("POST", path, {"is_dry_run": is_dry_run})
-    return answer
+async def _ask(session: Session, group: str, *, is_dry_run: bool) -> RemoveAnswer:
+    path = f"/groups/{quoted(group, 'group')}/remove"
+    return await session.ask("POST", path, RemoveAnswer, {"is_dry_run": is_dry_run})
 
 
 async def _remove(connection: QueueAddress, group: str, wait_s: float) -> None:
@@ -125,14 +131,14 @@ async def _remove(connection: QueueAddress, group: str, wait_s: float) -> None:
             await _ask(session, group, is_dry_run=False)
             while True:
                 try:
-                    left = (await _ask(session, group, is_dry_run=True))["partitions"]
-                    why = f"{left} partitions have it still"
+                    left = (await _ask(session, group, is_dry_run=True)).partitions
+                    why = f"{counted(left, 'partition has', 'partitions have')} it still"
                 except UnavailableError as error:
                     why = error.message
                 if clock() >= until:
                     raise UnavailableError(
                         f"group {group} is removed, but not dropped everywhere after {wait_s:g} s: "
-                        f"{why}; the queue's coordinator drops it: look whether it runs "
+                        f"{why}; the queue's coordinator drops it: check whether it runs "
                         "(`partq coordinator`), and run this command again"
                     )
                 await asyncio.sleep(LOOK_EVERY_S)

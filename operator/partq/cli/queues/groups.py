@@ -3,31 +3,34 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 
 import click
 from click.core import ParameterSource
 from rich.table import Table
 
 from partq.cli.formatting import spell_age
-from partq.cli.queues.broker_session import open_session
-from partq.cli.queues.connection import Connect, QueueAddress, connection_options
+from partq.cli.queues.broker_session import ask
+from partq.cli.queues.connection import Connect, connection_options
 from partq.cli.queues.group_removal import remove
 from partq.cli.queues.status import (
     blocked_lines,
     blocked_partitions,
+    named,
     parked_lines,
     parked_partitions,
+    unread_partitions,
 )
 from partq.cli.tables import add_columns, show
 from partq.errors import SettingsError
+from partq.wire.calls.status import GroupStatus, StatusAnswer
 
 _HELP = """List the consumer groups of a queue: type, state, members, lag.
 
 \b
   partq groups
-  partq groups --json | jq '.[] | select(.lag > 1000) | .group'
+  partq groups --json | jq '.[] | select(.lag > 1000 or .uncounted != []) | .group'
   partq groups remove workers
 """
 
@@ -41,24 +44,28 @@ def groups(*, connect: Connect, as_json: bool) -> None:
     if context.invoked_subcommand is not None:
         _check_place(context)
         return
-    answer = asyncio.run(_ask(connect("admin")))
-    rows = [row(name, group) for name, group in answer["groups"].items()]
+    answer = asyncio.run(ask(connect("admin"), "GET", "/status", StatusAnswer))
+    uncounted = unread_partitions(answer)
+    rows = [row(name, group, uncounted) for name, group in answer.groups.items()]
     if as_json:
-        click.echo(json.dumps(rows))
+        click.echo(json.dumps([asdict(each) for each in rows]))
         return
     table = Table()
     add_columns(table, ("group", "type", "state"))
     numbered = ("active", "standby", "lost", "ready", "lag", "oldest")
     add_columns(table, numbered, is_number=True)
     for each in rows:
-        numbers = (f"{each[name]:,}" for name in ("active", "standby", "lost"))
-        ready = f"{each['ready']}/{each['partitions']}"
-        age = spell_age(each["lag_ms"]) if each["lag"] else ""
-        table.add_row(
-            each["group"], each["type"], each["state"], *numbers, ready, f"{each['lag']:,}", age
-        )
+        numbers = (f"{count:,}" for count in (each.active, each.standby, each.lost))
+        ready = f"{each.ready}/{each.partitions}"
+        age = spell_age(each.lag_ms) if each.lag else ""
+        table.add_row(each.group, each.type, each.state, *numbers, ready, f"{each.lag:,}", age)
     show(table)
-    for name, group in answer["groups"].items():
+    if uncounted:
+        click.echo(
+            f"not counted: partition {named(uncounted)}: Redis does not answer for it, "
+            "so that a lag may be larger"
+        )
+    for name, group in answer.groups.items():
         for line in [*blocked_lines(group), *parked_lines(group)]:
             click.echo(f"group {name}: {line}")
 
@@ -78,35 +85,52 @@ def _check_place(context: click.Context) -> None:
 groups.add_command(remove)
 
 
-async def _ask(connection: QueueAddress) -> Any:
-    async with open_session(connection) as session:
-        return await session.ask("GET", "/status")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRow:
+    """A group in one line, in the names and the order of `--json`."""
+
+    group: str
+    type: str
+    state: str
+    active: int
+    standby: int
+    lost: int
+    partitions: int
+    ready: int
+    lag: int
+    lag_ms: int
+    dead_letters: int
+    blocked: Mapping[str, str]
+    parked: Mapping[str, str]
+    uncounted: Sequence[str]
+    """The queue's partitions that cannot be read: no number has what lies there."""
 
 
-def row(name: str, group: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what `--json` prints of a group."""
-    members = Counter(member["state"] for member in group["members"])
-    states = Counter(partition["state"] for partition in group["partitions"].values())
-    return {
-        "group": name,
-        "type": group["type"],
-        "state": _state(
+def row(name: str, group: GroupStatus, uncounted: Sequence[str] = ()) -> GroupRow:
+    """Sum a group up; `uncounted`: the partitions that the status does not have."""
+    members = Counter(member.state for member in group.members)
+    states = Counter(partition.state for partition in group.partitions.values())
+    return GroupRow(
+        group=name,
+        type=group.type,
+        state=_state(
             members,
             states,
-            has_handoffs=bool(group["handoffs"]),
+            has_handoffs=bool(group.handoffs),
             is_blocked=bool(blocked_partitions(group)),
         ),
-        "active": members["Active"],
-        "standby": members["Standby"],
-        "lost": members["Lost"],
-        "partitions": states.total(),
-        "ready": states["Ready"],
-        "lag": group["lag"],
-        "lag_ms": group["lag_ms"],
-        "dead_letters": sum(row.get("dead_letters", 0) for row in group["partitions"].values()),
-        "blocked": blocked_partitions(group),
-        "parked": parked_partitions(group),
-    }
+        active=members["Active"],
+        standby=members["Standby"],
+        lost=members["Lost"],
+        partitions=states.total(),
+        ready=states["Ready"],
+        lag=group.lag,
+        lag_ms=group.lag_ms,
+        dead_letters=sum(partition.dead_letters for partition in group.partitions.values()),
+        blocked=blocked_partitions(group),
+        parked=parked_partitions(group),
+        uncounted=uncounted,
+    )
 
 
 def _state(

@@ -1,16 +1,19 @@
 """When `partq consume --idle` may end: no message comes, and none is left that could still come."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 
+from partq.cli.queues.status import named, unread_partitions
 from partq.client.consumer import Consumer
 from partq.client.transport.session import Session
 from partq.core.model import PartitionId
 from partq.errors import UnavailableError
+from partq.excerpts import counted
+from partq.wire.calls.status import StatusAnswer
 
 LOOK_EVERY_S = 1.0
 """How often a broker is asked at most while messages are left."""
@@ -33,22 +36,39 @@ class RemainingWork:
     """Where they are."""
     holders: tuple[str, ...] = ()
     """The connected members that hold all of these partitions; empty: not all are held."""
+    unread: tuple[str, ...] = ()
+    """Partitions of which it is unknown whether something is left."""
 
     def __str__(self) -> str:
-        """Say where how many are, and who holds them."""
-        names = ", ".join(self.partitions[:MAX_NAMED])
-        more = len(self.partitions) - MAX_NAMED
-        where = f"partition {names}" + (f" and {more} more" if more > 0 else "")
+        """Say what is left, and where that is unknown."""
+        return "; ".join([*self.known(), *self.unknown()])
+
+    def known(self) -> list[str]:
+        """Say how many are left, where, and which members hold them."""
+        if not self.partitions:
+            return []
         held = ", ".join(self.holders[:MAX_NAMED]) or "no connected member"
-        return f"{self.messages} messages are left in {where}, held by {held}"
+        what = counted(self.messages, "message is", "messages are")
+        return [f"{what} left in {_named(self.partitions)}, held by {held}"]
+
+    def unknown(self) -> list[str]:
+        """Say which partitions cannot be read."""
+        if not self.unread:
+            return []
+        return [f"{_named(self.unread)} cannot be read: Redis does not answer for it"]
+
+
+def _named(partitions: Sequence[str]) -> str:
+    return f"partition {named(partitions, MAX_NAMED)}"
 
 
 def rest(
-    answer: Mapping[str, Any], group: str, *, member: str, mine: frozenset[PartitionId]
+    answer: StatusAnswer, group: str, *, member: str, mine: frozenset[PartitionId]
 ) -> RemainingWork | None:
     """Return what is left for a member beyond what it holds; None: nothing.
 
     What another connected member holds is that one's, once this one holds something itself.
+    What lies in a partition that cannot be read is unknown: not even its holder gets it now.
 
     Args:
         answer: of `GET .../status`.
@@ -56,25 +76,32 @@ def rest(
         member: its name; another process may hold partitions under it.
         mine: what it holds.
     """
-    view = answer["groups"].get(group, {"members": (), "partitions": {}})
-    states = {each["member"]: each["state"] for each in view["members"]}
+    view = answer.groups.get(group)
+    states = {each.member: each.state for each in view.members} if view is not None else {}
+    rows = view.partitions if view is not None else {}
     left: dict[str, int] = {}
     holders: list[str] = []
     held = {str(partition) for partition in mine}
-    for name, record in answer["partitions"].items():
-        if name in held:
+    for name, record in answer.partitions.items():
+        # Of a held one everything comes, unless its broker has died.
+        if name in held and name not in answer.unavailable:
             continue
         # A group that was made just now is not in the records of all partitions.
-        row = view["partitions"].get(name) or {"lag": record["end"] - record["first"]}
-        holder = row.get("member", "")
-        is_held = row.get("state") == "Ready" and states.get(holder) == "Active"
-        if row["lag"] > 0 and not (is_held and held and holder != member):
-            left[name] = row["lag"]
+        row = rows.get(name)
+        lag = record.end - record.first if row is None else row.lag
+        holder = "" if row is None else row.member
+        is_held = row is not None and row.state == "Ready" and states.get(holder) == "Active"
+        if lag > 0 and not (is_held and held and holder != member):
+            left[name] = lag
             holders.append(holder if is_held else "")
-    if not left:
+    unread = tuple(unread_partitions(answer))
+    if not left and not unread:
         return None
     return RemainingWork(
-        sum(left.values()), tuple(left), tuple(sorted(set(holders))) if all(holders) else ()
+        sum(left.values()),
+        tuple(left),
+        tuple(sorted(set(holders))) if all(holders) else (),
+        unread,
     )
 
 
@@ -99,6 +126,8 @@ class Idleness:
         self._clock = asyncio.get_running_loop().time
         self._since = self._clock()
         self._looks = 0
+        self._told: frozenset[str] = frozenset()
+        """The partitions that could not be read at the last look."""
 
     def begin(self, _: object = None) -> None:
         """Begin again: something was assigned, or came."""
@@ -145,13 +174,15 @@ class Idleness:
         """Return what is left; raises UnavailableError as `bound`."""
         since, waited_s = self._since, self._clock() - self._since
         try:
-            answer = await self._session.ask("GET", "/status")
+            answer = await self._session.ask("GET", "/status", StatusAnswer)
         except UnavailableError:
             if waited_s >= self._wait_s:
                 raise
-            return RemainingWork(0)  # nobody knows
+            return RemainingWork(0)  # how many is unknown
         mine = consumer.partitions
         left = rest(answer, self._group, member=consumer.member, mine=mine)
+        unread = frozenset(left.unread if left is not None else ())
+        is_news, self._told = bool(unread - self._told), unread
         if left is None or self._since != since:  # it was assigned something meanwhile
             return left
         got = "nothing more" if mine else "no partition"
@@ -161,8 +192,12 @@ class Idleness:
                 f"{max(self._wait_s, self._idle_s):g} s; {left}; `partq status` shows the group"
             )
         self._looks += 1
-        if self._looks == 2:  # at the first look the group may just be about to move
+        # At the first look the group may just be about to move.
+        news = left.known() if self._looks == 2 else []
+        news += left.unknown() if is_news else []
+        if news:
+            told = "; ".join(news)
             click.echo(
-                f"partq: {left}; waiting for at most {self._wait_s - waited_s:.0f} s", err=True
+                f"partq: {told}; waiting for at most {self._wait_s - waited_s:.0f} s", err=True
             )
         return left

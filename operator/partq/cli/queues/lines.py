@@ -1,4 +1,4 @@
-"""Lines of a file or of standard input, one by one, while other tasks go on."""
+"""Lines of a file or of standard input, one by one, while other tasks continue."""
 
 import asyncio
 import os

@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import click
 
@@ -63,10 +63,11 @@ is asked what it would move if the members changed.
     "--members",
     "member_count",
     type=click.IntRange(0, MAX_MEMBERS),
-    help="So many members; fewer than now: those with the least leave.",
+    help="Plan for this many members; if that is fewer than now, the members with the fewest "
+    "partitions leave.",
 )
-@click.option("--add", "added", multiple=True, help="A member that joins; may be given again.")
-@click.option("--remove", "removed", multiple=True, help="A member that leaves; the same.")
+@click.option("--add", "added", multiple=True, help="A member that joins; may be repeated.")
+@click.option("--remove", "removed", multiple=True, help="A member that leaves; may be repeated.")
 @click.option("--rollout", "is_rollout", is_flag=True, help="All are replaced, one by one.")
 @click.option("--group", help="Name of the consumer group; needed if the queue has several.")
 @connection_options
@@ -102,7 +103,7 @@ def plan(
     click.echo(json.dumps(render(parse(data)), ensure_ascii=False))
 
 
-def render(wanted: PlanInput) -> dict[str, Any]:
+def render(wanted: PlanInput) -> dict[str, object]:
     """Return what `partq plan` prints for its input."""
     target = ASSIGNORS[wanted.strategy](wanted.partitions, wanted.members, wanted.previous)
     return {
@@ -216,8 +217,8 @@ def _strategy(value: object) -> str:
     return value
 
 
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
+def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    fields: dict[str, object] = {}
     for name, value in pairs:
         if name in fields:
             _refuse(_show(name), "the name twice in one object", "every name once")

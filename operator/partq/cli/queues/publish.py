@@ -9,11 +9,11 @@ import os
 import re
 import sys
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeGuard
 
 import click
 from rich.console import Console
@@ -31,6 +31,7 @@ from partq.cli.standard_input import check_open
 from partq.client.produce.receipts import Position
 from partq.client.producer import CODECS, Producer
 from partq.errors import BadRequestError, PartqError
+from partq.excerpts import excerpt
 from partq.logs import left_out
 
 MAX_WAITING = 10_000
@@ -48,7 +49,7 @@ text; anything else is stored as JSON) or `value_base64`, and if wanted `key`, `
   partq publish --input events.ndjson
   partq publish --json hello               prints {"partition": "1.3", "offset": 17}
 
-Exit status 1 when a message was not stored, or nobody knows.
+Exit status 1 when a message was not stored, or its outcome is unknown.
 """
 
 
@@ -91,14 +92,14 @@ class PublishTally:
     type=Quantity(0.1, 3600),
     default=30.0,
     show_default=True,
-    help="Seconds that a message is tried.",
+    help="Seconds to keep trying before a message counts as failed.",
 )
 @click.option(
     "--compression",
     type=click.Choice(sorted(CODECS)),
     default="none",
     show_default=True,
-    help="How batches travel and are stored.",
+    help="Compression of batches, on their way and in Redis.",
 )
 def publish(
     *,
@@ -113,7 +114,9 @@ def publish(
 ) -> None:
     """Publish everything and report."""
     if input_file is not None and (values or key is not None):
-        raise click.UsageError("--input goes with neither VALUES nor --key: its lines name both")
+        raise click.UsageError(
+            "--input cannot be combined with VALUES or --key: each line has its own"
+        )
     connection = connect("produce")
     messages: AsyncIterator[Outgoing]
     size_bytes: int | None = None
@@ -162,11 +165,7 @@ async def _publish(
     waiting: deque[asyncio.Future[Position]] = deque()
     progress = _progress(size_bytes)
     async with Producer(
-        connection.url,
-        queue=connection.queue,
-        token=connection.token,
-        namespace=connection.namespace,
-        ca_file=connection.ca_file,
+        **connection.options().arguments(),
         compression=compression,
         delivery_timeout_s=timeout_s,
         connect_timeout_s=wait_s,
@@ -257,21 +256,23 @@ def parse_record(line: Line, where: str) -> Outgoing:
         )
     except _TwiceError as error:
         raise BadRequestError(
-            f"{where}: got the field {str(error)!r:.100} twice, expected it once"
+            f"{where}: got the field {excerpt(error)!r} twice, expected it once"
         ) from error
     except (ValueError, RecursionError) as error:
         raise BadRequestError(f"{where}: got no JSON ({error}), expected an object") from error
     if not isinstance(record, dict):
-        raise BadRequestError(f"{where}: got JSON that is no object, expected one with `value`")
+        raise BadRequestError(f"{where}: got JSON that is not an object, expected one with `value`")
     key, headers = record.get("key"), record.get("headers")
     event_time = record.get("event_time_ms", _Number("0"))
     if key is not None and not isinstance(key, str):
-        raise BadRequestError(f"{where}: key: got {key!r:.100}, expected a text or null")
+        raise BadRequestError(f"{where}: key: got {excerpt(repr(key))}, expected a text or null")
     if headers is not None and not _is_headers(headers):
-        raise BadRequestError(f"{where}: headers: got {headers!r:.100}, expected texts by name")
+        raise BadRequestError(
+            f"{where}: headers: got {excerpt(repr(headers))}, expected texts by name"
+        )
     if not isinstance(event_time, _Number) or not event_time.is_whole:
         raise BadRequestError(
-            f"{where}: event_time_ms: got {event_time!r:.100}, expected a whole number"
+            f"{where}: event_time_ms: got {excerpt(repr(event_time))}, expected a whole number"
         )
     value = _value(record, where)
     return Outgoing(value, key, where, line.read_bytes, headers or None, int(event_time.text))
@@ -301,8 +302,8 @@ class _TwiceError(Exception):
     """A field that stands twice in an object: one of its values would be lost."""
 
 
-def _object(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    record: dict[str, Any] = {}
+def _object(fields: list[tuple[str, object]]) -> dict[str, object]:
+    record: dict[str, object] = {}
     for name, value in fields:
         if name in record:
             raise _TwiceError(name)
@@ -310,11 +311,11 @@ def _object(fields: list[tuple[str, Any]]) -> dict[str, Any]:
     return record
 
 
-def _is_headers(headers: Any) -> bool:
+def _is_headers(headers: object) -> TypeGuard[dict[str, str]]:
     return isinstance(headers, dict) and all(isinstance(text, str) for text in headers.values())
 
 
-def _value(record: dict[str, Any], where: str) -> bytes:
+def _value(record: Mapping[str, object], where: str) -> bytes:
     if ("value" in record) == ("value_base64" in record):
         raise BadRequestError(f"{where}: expected one of `value` and `value_base64`")
     if "value" in record:
@@ -337,17 +338,17 @@ def _value(record: dict[str, Any], where: str) -> bytes:
     text = record["value_base64"]
     if not isinstance(text, str):
         raise BadRequestError(
-            f"{where}: value_base64: got {text!r:.100}, expected a text in base64"
+            f"{where}: value_base64: got {excerpt(repr(text))}, expected a text in base64"
         )
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise BadRequestError(
-            f"{where}: value_base64: got {text!r:.100}, expected base64 with its padding"
+            f"{where}: value_base64: got {excerpt(repr(text))}, expected base64 with its padding"
         ) from error
 
 
-def _as_json(value: Any) -> str:
+def _as_json(value: object) -> str:
     """Return a value as JSON, its numbers as they were written.
 
     Raises:

@@ -3,14 +3,14 @@
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import NamedTuple
 
 import click
 from rich.table import Table
 
 from partq.cli import tables
 from partq.cli.formatting import full_name, milliseconds
-from partq.cli.queues.broker_session import open_session
+from partq.cli.queues.broker_session import ask, unfinished
 from partq.cli.queues.connection import (
     Connect,
     QueueAddress,
@@ -20,7 +20,12 @@ from partq.cli.queues.connection import (
 )
 from partq.cli.standard_input import is_terminal
 from partq.cli.tables import add_columns
+from partq.client.transport.answers import given
 from partq.errors import ConflictError, SettingsError, UnavailableError
+from partq.excerpts import counted
+from partq.path_names import quoted
+from partq.wire.calls.answers import UNSET, ResetResult, ResetResults
+from partq.wire.calls.replies import plain
 
 MAX_ROWS = 200
 """Partitions that are shown one by one; with --json all are."""
@@ -29,7 +34,7 @@ _HELP = """Move a consumer group's cursors: what lies ahead of them is delivered
 before.
 
 First it shows what would change; then it asks, or takes --yes. Refused while members of the group
-are connected: stop them, or give --force, which takes what they have in hand from them. Messages
+are connected: stop them, or give --force, which takes from them what they are processing. Messages
 that are no longer stored do not come back. When it ends halfway, run it again.
 
 \b
@@ -49,7 +54,7 @@ that are no longer stored do not come back. When it ends halfway, run it again.
     help="The first message stored at this time or later: ISO 8601 with a time zone.",
 )
 @click.option("--to-offset", type=click.IntRange(min=0), help="An offset; needs one --partition.")
-@click.option("--partition", "names", multiple=True, help="Only this one; several times for more.")
+@click.option("--partition", "names", multiple=True, help="Only this partition; may be repeated.")
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @click.option("--yes", is_flag=True, help="Do it without asking.")
 @click.option("--force", is_flag=True, help="Do it although members are connected.")
@@ -80,7 +85,7 @@ def reset(
         show(group, planned, is_time=to_time is not None)
     if dry_run:
         if as_json:
-            click.echo(json.dumps({"group": group, "is_done": False, "partitions": planned}))
+            click.echo(_json(group, planned, is_done=False))
         _check_errors(planned)
         if (bound := _bound(planned)) and not force:
             click.echo(f"partq: {_connected(bound)}: the move itself needs --force", err=True)
@@ -93,7 +98,7 @@ def reset(
     if not yes and not _may(f"move {_moving(planned)} cursors of {group}?", as_json=as_json):
         return
     # Brokers of an earlier version tell no epoch, and take none.
-    seen = {name: row["epoch"] for name, row in planned.items() if "epoch" in row}
+    seen = {name: row.epoch for name, row in planned.items() if row.epoch is not UNSET}
     told = {**body, "is_dry_run": False, **({"epochs": seen} if seen else {})}
     done = asyncio.run(_ask(connection, group, told))
     _tell(group, done, as_json=as_json)
@@ -101,18 +106,18 @@ def reset(
 
 def _may(question: str, *, as_json: bool) -> bool:
     if as_json or not is_terminal():
-        raise SettingsError("reset: nobody can be asked here; give --yes, or --dry-run to look")
+        raise SettingsError("reset: cannot ask: no terminal; give --yes, or --dry-run to look")
     return click.confirm(question)
 
 
-def place(where: str | None, to_time: str | None, to_offset: int | None) -> dict[str, Any]:
+def place(where: str | None, to_time: str | None, to_offset: int | None) -> dict[str, object]:
     """Return where the cursors are to go, as the brokers take it.
 
     Raises:
         SettingsError: not just one place is given, or not a time.
     """
     given = {"to": where, "at_ms": to_time, "offset": to_offset}
-    found: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    found: dict[str, object] = {name: value for name, value in given.items() if value is not None}
     if len(found) != 1:
         raise SettingsError("reset: expected one of --to, --to-time and --to-offset")
     if to_time is not None:
@@ -120,44 +125,43 @@ def place(where: str | None, to_time: str | None, to_offset: int | None) -> dict
     return found
 
 
-async def _ask(connection: QueueAddress, group: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    async with open_session(connection) as session:
-        answer = await session.ask("POST", f"/groups/{group}/reset", body)
-    partitions: dict[str, Any] = answer["partitions"]
-    return partitions
+async def _ask(
+    connection: QueueAddress, group: str, body: Mapping[str, object]
+) -> dict[str, ResetResult]:
+    path = f"/groups/{quoted(group, '--group')}/reset"
+    return (await ask(connection, "POST", path, ResetResults, body)).partitions
 
 
-def _tell(group: str, done: Mapping[str, Any], *, as_json: bool) -> None:
+def _json(group: str, rows: Mapping[str, ResetResult], *, is_done: bool) -> str:
+    return json.dumps({"group": group, "is_done": is_done, "partitions": plain(rows)})
+
+
+def _tell(group: str, done: Mapping[str, ResetResult], *, as_json: bool) -> None:
     """Say what was moved.
 
     Raises:
-        UnavailableError: some were not.
+        UnavailableError, ConflictError: some were not.
     """
-    failed = {name: row["error"] for name, row in done.items() if "error" in row}
+    failed = {name: row.error for name, row in done.items() if row.error is not UNSET}
     if as_json:
-        click.echo(json.dumps({"group": group, "is_done": not failed, "partitions": done}))
+        click.echo(_json(group, done, is_done=not failed))
     if failed:
-        name, error = next(iter(failed.items()))
-        raise UnavailableError(
-            f"{len(failed)} of {len(done)} partitions were not moved, the first is {name}: "
-            f"{error['message']}; run it again"
-        )
+        raise unfinished(list(failed.items()), len(done))
     if not as_json:
-        click.echo(f"group {group}: {len(done)} cursors are in place")
+        click.echo(f"group {group}: {counted(len(done), 'cursor is', 'cursors are')} in place")
 
 
-def _check_errors(planned: Mapping[str, Any]) -> None:
+def _check_errors(planned: Mapping[str, ResetResult]) -> None:
     """Refuse as a whole what would be done by half."""
     for name, row in planned.items():
-        if "error" in row:
-            raise UnavailableError(
-                f"partition {name}: {row['error']['message']}; nothing was moved"
-            )
+        if row.error is not UNSET:
+            raise UnavailableError(f"partition {name}: {row.error.message}; nothing was moved")
 
 
-def _bound(planned: Mapping[str, Any]) -> list[str]:
+def _bound(planned: Mapping[str, ResetResult]) -> list[str]:
     """Return the connected members."""
-    return sorted({row["member"] for row in planned.values() if row.get("is_bound")})
+    bound = (row.member for row in planned.values() if row.is_bound is True)
+    return sorted({given("reset", "member", member) for member in bound})
 
 
 def _connected(bound: Sequence[str]) -> str:
@@ -166,24 +170,55 @@ def _connected(bound: Sequence[str]) -> str:
     return f"{len(bound)} members are connected, such as {bound[0]}"
 
 
-def _moving(planned: Mapping[str, Any]) -> int:
-    return sum(row.get("cursor") != row.get("to") for row in planned.values())
+def _moving(planned: Mapping[str, ResetResult]) -> int:
+    return sum(row.cursor != row.to for row in planned.values())
 
 
-def show(group: str, planned: Mapping[str, Any], *, is_time: bool) -> None:
+class CursorMove(NamedTuple):
+    """Where a cursor is, where it goes, and what the log holds."""
+
+    member: str
+    is_bound: bool
+    cursor: int
+    to: int
+    wanted: int
+    first: int
+    end: int
+
+
+def _move(row: ResetResult) -> CursorMove:
+    """Return what is said of a cursor.
+
+    Raises:
+        InternalError: something is missing.
+    """
+    return CursorMove(
+        given("reset", "member", row.member),
+        given("reset", "is_bound", row.is_bound),
+        given("reset", "cursor", row.cursor),
+        given("reset", "to", row.to),
+        given("reset", "wanted", row.wanted),
+        given("reset", "first", row.first),
+        given("reset", "end", row.end),
+    )
+
+
+def show(group: str, planned: Mapping[str, ResetResult], *, is_time: bool) -> None:
     """Print a plan for people; `is_time`: the place was given as a time."""
-    again = sum(max(0, row["cursor"] - row["to"]) for row in planned.values() if "to" in row)
-    skipped = sum(max(0, row["to"] - row["cursor"]) for row in planned.values() if "to" in row)
+    moves = {name: _move(row) for name, row in planned.items() if row.error is UNSET}
+    again = sum(max(0, move.cursor - move.to) for move in moves.values())
+    skipped = sum(max(0, move.to - move.cursor) for move in moves.values())
     table = Table()
     add_columns(table, ["partition"])
     add_columns(table, ("from", "to", "first", "end"), is_number=True)
     add_columns(table, [""])
     for name, row in list(planned.items())[:MAX_ROWS]:
-        if "error" in row:
-            table.add_row(name, "", "", "", "", row["error"]["message"])
+        if row.error is not UNSET:
+            table.add_row(name, "", "", "", "", row.error.message)
         else:
-            numbers = (str(row[each]) for each in ("cursor", "to", "first", "end"))
-            table.add_row(name, *numbers, remark(row, is_time=is_time))
+            move = moves[name]
+            numbers = (str(each) for each in (move.cursor, move.to, move.first, move.end))
+            table.add_row(name, *numbers, remark(move, is_time=is_time))
     tables.show(table)
     if len(planned) > MAX_ROWS:
         click.echo(f"and {len(planned) - MAX_ROWS} more: --json lists all")
@@ -193,15 +228,15 @@ def show(group: str, planned: Mapping[str, Any], *, is_time: bool) -> None:
     )
 
 
-def remark(row: Mapping[str, Any], *, is_time: bool = False) -> str:
+def remark(move: CursorMove, *, is_time: bool = False) -> str:
     """Say what a person should know of one cursor."""
     remarks = []
-    if row["first"] > 0 and row["wanted"] <= row["first"] and row["to"] == row["first"]:
-        remarks.append(f"what was before {row['first']} is no longer stored")
-    if is_time and row["wanted"] >= row["end"]:
+    if move.first > 0 and move.wanted <= move.first and move.to == move.first:
+        remarks.append(f"what was before {move.first} is no longer stored")
+    if is_time and move.wanted >= move.end:
         remarks.append("no message was stored at this time or later: to the end")
-    elif row["wanted"] > row["end"]:
-        remarks.append(f"the log ends at {row['end']}")
-    if row["is_bound"]:
-        remarks.append(f"{row['member']} is connected")
+    elif move.wanted > move.end:
+        remarks.append(f"the log ends at {move.end}")
+    if move.is_bound:
+        remarks.append(f"{move.member} is connected")
     return "; ".join(remarks)

@@ -2,10 +2,11 @@
 
 import asyncio
 
+from partq.client.arguments import check_flag
 from partq.client.consume.confirmations import Confirmations
 from partq.client.consume.deliveries import Batch, Delivery
 from partq.client.consume.flow import GROUP_DELAY_MS
-from partq.client.transport import tasks
+from partq.client.transport.tasks import EnteredLoop
 from partq.core.cursor.redelivery_rules import MAX_NACK_DELAY_MS
 from partq.errors import BadRequestError
 from partq.wire.batch import Message
@@ -17,8 +18,7 @@ class Acknowledger:
     """Sends acks and nacks, and keeps the refusals until they are told: a part of `Consumer`."""
 
     def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        """Where it was entered."""
+        self._loop = EnteredLoop("the consumer")
         self._current: Delivery | None = None
         """What was handed out last, for `auto_ack`."""
         self._acks = Confirmations()
@@ -40,10 +40,12 @@ class Acknowledger:
         Raises:
             FencedError: the partition is not this member's any more, by this token. The message
                 is redelivered, here or elsewhere: undo or ignore what was done.
-            NotDeliveredError: it was given back before.
-            TypeError: it is nothing that a consumer hands out.
+            NotDeliveredError: it was not delivered to this member under its token.
+            TypeError: it is nothing that a consumer hands out, or `confirmed` is not a bool; no
+                ack is sent.
         """
         self._check("ack", done)
+        check_flag("ack: confirmed", confirmed)
         await self._give(done.ack(), confirmed=confirmed)
 
     async def ack_cumulative(self, done: Delivery | Batch, *, confirmed: bool = False) -> None:
@@ -53,6 +55,7 @@ class Acknowledger:
         again from further down.
         """
         self._check("ack_cumulative", done)
+        check_flag("ack_cumulative: confirmed", confirmed)
         batch = done.batch if isinstance(done, Delivery) else done
         last = done.offset if isinstance(done, Delivery) else done.offsets[-1]
         await self._give(batch.ack_upto(last), confirmed=confirmed)
@@ -76,7 +79,7 @@ class Acknowledger:
 
         It is redelivered after the delay. Until then the consumer gets nothing of what is behind it
         in its partition, and what it has got of that is redelivered, too, unless it is
-        acknowledged; in a group of free order the others go on. `auto_ack` leaves it out. A message
+        acknowledged; in a group of free order others continue. `auto_ack` leaves it out. A message
         that is given back and acknowledged, in whichever order, is acknowledged.
 
         Args:
@@ -103,7 +106,7 @@ class Acknowledger:
         await asyncio.shield(batch.give_back(offsets, delay_ms))
 
     def _check(self, call: str, done: object) -> None:
-        tasks.check_loop(self._loop, "the consumer")
+        self._loop.check()
         _check_taken(call, done)
 
     async def _answered(self, timeout_s: float | None = None) -> None:

@@ -16,10 +16,10 @@ MAX_RANGES = 10_000
 class _OpenAck:
     """What goes into the next Ack frame of a partition."""
 
-    __slots__ = ("delivery", "future", "holding", "ranges", "upto")
+    __slots__ = ("assigned", "delivery", "future", "ranges", "upto")
 
-    def __init__(self, holding: AssignedPartition, delivery: int) -> None:
-        self.holding = holding
+    def __init__(self, assigned: AssignedPartition, delivery: int) -> None:
+        self.assigned = assigned
         self.delivery = delivery
         self.upto = -1
         self.ranges: list[Range] = []
@@ -40,30 +40,30 @@ class AckBook:
         self._is_armed = False
 
     def add(
-        self, holding: AssignedPartition, delivery: int, upto: int, ranges: Sequence[Range]
+        self, assigned: AssignedPartition, delivery: int, upto: int, ranges: Sequence[Range]
     ) -> asyncio.Future[None]:
         """Send an ack with the others of this turn; the future is done when it is stored.
 
         It fails with `FencedError` when the partition's token has ended, before or meanwhile.
         """
-        if holding.is_ended:
+        if assigned.is_ended:
             future = _quiet_future()
-            future.set_exception(fenced(holding))
+            future.set_exception(fenced(assigned))
             return future
         if upto < 0 and not ranges:  # of a batch that was given back as a whole
             future = _quiet_future()
             future.set_result(None)
             return future
-        gathering = self._gathering.get(holding.partition)
+        gathering = self._gathering.get(assigned.partition)
         if gathering is not None and (
-            gathering.holding is not holding
+            gathering.assigned is not assigned
             or gathering.delivery != delivery
             or len(gathering.ranges) + len(ranges) > MAX_RANGES
         ):
-            self._send_one(self._gathering.pop(holding.partition))
+            self._send_one(self._gathering.pop(assigned.partition))
             gathering = None
         if gathering is None:
-            gathering = self._gathering[holding.partition] = _OpenAck(holding, delivery)
+            gathering = self._gathering[assigned.partition] = _OpenAck(assigned, delivery)
             if not self._is_armed:
                 self._is_armed = True
                 asyncio.get_running_loop().call_soon(self.send_all)
@@ -76,7 +76,7 @@ class AckBook:
 
     def nack(
         self,
-        holding: AssignedPartition,
+        assigned: AssignedPartition,
         delivery: int,
         ranges: list[Range],
         delay_ms: int,
@@ -87,8 +87,8 @@ class AckBook:
         self.send_all()
         self._ask(
             future,
-            holding,
-            lambda request: holding.nack(request, delivery, ranges, delay_ms, reason),
+            assigned,
+            lambda request: assigned.nack(request, delivery, ranges, delay_ms, reason),
         )
         return future
 
@@ -129,8 +129,8 @@ class AckBook:
         ranges = join_ranges(gathering.ranges)
         self._ask(
             gathering.future,
-            gathering.holding,
-            lambda request: gathering.holding.ack(
+            gathering.assigned,
+            lambda request: gathering.assigned.ack(
                 request, gathering.delivery, gathering.upto, ranges
             ),
         )
@@ -138,23 +138,23 @@ class AckBook:
     def _ask(
         self,
         future: asyncio.Future[None],
-        holding: AssignedPartition,
+        assigned: AssignedPartition,
         frame: Callable[[int], Frame],
     ) -> None:
-        if not holding.is_ended:
+        if not assigned.is_ended:
             request = self._next_request
             self._next_request += 1
             self._unconfirmed[request] = future
             if self._send(frame(request)):
                 return
             del self._unconfirmed[request]
-        future.set_exception(fenced(holding))
+        future.set_exception(fenced(assigned))
 
 
-def fenced(holding: AssignedPartition) -> FencedError:
+def fenced(assigned: AssignedPartition) -> FencedError:
     """Return the error of an ack that comes too late."""
     return FencedError(
-        f"{holding}: has ended for this consumer; stop working on its messages, they are "
+        f"{assigned}: has ended for this consumer; stop working on its messages, they are "
         "redelivered here or to another member"
     )
 

@@ -26,16 +26,16 @@ class FreedCredit(NamedTuple):
 
 
 class PartitionHolder(Protocol):
-    """Who holds: a flow."""
+    """The flow that holds an assigned partition."""
 
     def add_ack(
-        self, holding: "AssignedPartition", delivery: int, upto: int, ranges: Sequence[Range]
+        self, assigned: "AssignedPartition", delivery: int, upto: int, ranges: Sequence[Range]
     ) -> asyncio.Future[None]:
         """Acknowledge messages below `upto` (unless -1) and in `ranges`."""
 
     def nack(
         self,
-        holding: "AssignedPartition",
+        assigned: "AssignedPartition",
         delivery: int,
         ranges: list[Range],
         delay_ms: int,
@@ -43,11 +43,11 @@ class PartitionHolder(Protocol):
     ) -> asyncio.Future[None]:
         """Give messages back that the application has begun."""
 
-    def go_on(self, holding: "AssignedPartition") -> None:
-        """Note that one of the holding's `waits` is over."""
+    def go_on(self, assigned: "AssignedPartition") -> None:
+        """Note that one of the partition's `waits` is over."""
 
-    def give_up(self, holding: "AssignedPartition", cause: Cause) -> None:
-        """End the holding: another flow has got the partition under a newer token."""
+    def give_up(self, assigned: "AssignedPartition", cause: Cause) -> None:
+        """End the assignment: another flow has got the partition under a newer token."""
 
 
 class AssignedPartition:
@@ -65,7 +65,7 @@ class AssignedPartition:
         self.is_ended = False
         self.waits = 0
         """Nacks without an answer, and an `on_assigned` under way: until then nothing goes out."""
-        self.parked: list[DeliveredWindow] = []
+        self.set_aside: list[DeliveredWindow] = []
         """Windows whose turn came meanwhile."""
         self._void_upto = -1
         """Deliveries up to this number were given back, also those that are still on their way."""
@@ -216,7 +216,7 @@ class AssignedPartition:
         return Nack(request, *place, delivery, ranges, delay_ms, reason, begun, keeps=True)
 
     def begun_again(self, upto: int) -> list[Range]:
-        """Return what the application has in hand, below `upto`, of what came out of turn.
+        """Return what the application is processing, below `upto`, of what came out of turn.
 
         A cumulative ack names it: for the broker, what it has sent so late may still be on its way.
         """
@@ -266,15 +266,15 @@ class DeliveredWindow:
         "_offsets",
         "_size",
         "_taken",
-        "holding",
+        "assigned",
         "is_in_turn",
         "payload",
     )
 
     def __init__(
-        self, holding: AssignedPartition, frame: Deliver, payload: bytes, *, is_in_turn: bool
+        self, assigned: AssignedPartition, frame: Deliver, payload: bytes, *, is_in_turn: bool
     ) -> None:
-        self.holding = holding
+        self.assigned = assigned
         self.is_in_turn = is_in_turn
         """Whether it follows what came before it; else it is of messages that were nacked."""
         self._frame = frame
@@ -350,7 +350,7 @@ class DeliveredWindow:
         if not first and self._end == len(batch):
             return batch
         kept = slice(first, self._end)
-        return Batch(self.holding, self._frame, batch.messages[kept], batch.offsets[kept])
+        return Batch(self.assigned, self._frame, batch.messages[kept], batch.offsets[kept])
 
     def drop_from(self, offset: int) -> int:
         """Forget the messages from `offset` on that were not taken; return how many."""
@@ -369,7 +369,7 @@ class DeliveredWindow:
             messages = wire.decode(self.payload, frame.start - first, frame.stop - first)
             if frame.skip:
                 messages = [messages[offset - frame.start] for offset in self._offsets]
-            self._batch = Batch(self.holding, frame, messages, self._offsets)
+            self._batch = Batch(self.assigned, frame, messages, self._offsets)
         return self._batch
 
 

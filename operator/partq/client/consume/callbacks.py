@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from partq.aio import cancel_and_wait
 from partq.core.model import PartitionId
 
 log = logging.getLogger("partq.client")
@@ -54,14 +55,13 @@ class Callbacks:
         task.add_done_callback(lambda done: self._done(key, done))
 
     async def close(self, timeout_s: float) -> None:
-        """Wait until the callbacks are done, for so long at most; then cancel them."""
+        """Wait until the callbacks are done, at most this many seconds; then cancel them."""
         left = list(self._last.values())
         if left:
             _, late = await asyncio.wait(left, timeout=timeout_s)
-            for task in late:
+            for _ in late:
                 log.warning("a callback is not done after %g s: cancelled", timeout_s)
-                task.cancel()
-            await asyncio.gather(*left, return_exceptions=True)
+            await cancel_and_wait(*late)
 
     async def _run(
         self,

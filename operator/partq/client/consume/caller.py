@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, Self
 
+from partq.client.arguments import check_flag
 from partq.client.consume import stop_signals
 from partq.client.consume.deliveries import Delivery
 
@@ -20,6 +21,7 @@ class Caller:
     ) -> None:
         if not callable(handler):
             raise TypeError(f"run: got {type(handler).__name__}, expected a function")
+        check_flag("run: in_thread", in_thread)
         if in_thread and inspect.iscoroutinefunction(handler):
             raise TypeError(
                 f"run: {handler!r} is a coroutine function, which runs in the event loop; leave "
@@ -80,6 +82,6 @@ class _CallThread:
                 continue
             try:
                 future.set_result(function(delivery))
-            except BaseException as error:  # noqa: BLE001  raised again by who waits
+            except BaseException as error:  # noqa: BLE001  raised again where it is awaited
                 future.set_exception(error)
             del call, future, function, delivery

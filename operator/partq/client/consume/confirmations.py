@@ -4,6 +4,7 @@ import asyncio
 import logging
 
 from partq.errors import PartqError
+from partq.excerpts import counted
 
 log = logging.getLogger("partq.client")
 
@@ -46,7 +47,7 @@ class Confirmations:
             await asyncio.sleep(0)  # what is done is counted by its callback
 
     async def wait(self, timeout_s: float | None = None) -> None:
-        """Wait until every ack has its answer; with a time-out, for so long at most."""
+        """Wait until every ack has its answer; with a time-out, at most that many seconds."""
         if self._open:
             await asyncio.wait(tuple(self._open), timeout=timeout_s)
             await asyncio.sleep(0)
@@ -57,8 +58,8 @@ class Confirmations:
         count, self._refused_count = self._refused_count, 0
         if first is not None:
             raise type(first)(
-                f"{count} earlier acks were refused, and their messages are redelivered; "
-                f"the first: {first.message}",
+                f"{counted(count, 'earlier ack was', 'earlier acks were')} refused, and what "
+                f"they named is redelivered; the first: {first.message}",
                 retry_after_s=first.retry_after_s,
             ) from first
 
@@ -69,4 +70,4 @@ class Confirmations:
             if isinstance(error, PartqError):
                 self._first = self._first or error
                 self._refused_count += count
-            log.info("%d acks not stored: %s", count, error)
+            log.info("%s not stored: %s", counted(count, "ack"), error)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol, overload
 
 from partq.core.model import BrokerEpoch, Cause, Epoch, Offset, PartitionId, Token
+from partq.excerpts import counted
 from partq.wire.batch import Message
 from partq.wire.frames import Deliver, Range
 
@@ -17,7 +18,7 @@ class AckTarget(Protocol):
         """The partition that the messages come from."""
 
     def begun_again(self, upto: int) -> list[Range]:
-        """Return the offsets below `upto` that came out of turn and are in hand."""
+        """Return the offsets below `upto` that came out of turn and are being processed."""
 
     def add_ack(self, delivery: int, upto: int, ranges: Sequence[Range]) -> asyncio.Future[None]:
         """Acknowledge messages below `upto` (unless -1) and in `ranges`."""
@@ -62,7 +63,7 @@ class Batch(Sequence[Message]):
     def __repr__(self) -> str:
         return (
             f"Batch({self.partition}, offsets {self.offsets[0]} to {self.offsets[-1]}, "
-            f"{len(self.messages)} messages, cause {self.cause})"
+            f"{counted(len(self.messages), 'message')}, cause {self.cause})"
         )
 
     def __len__(self) -> int:
@@ -114,7 +115,7 @@ class Batch(Sequence[Message]):
     def ack(self) -> asyncio.Future[None]:
         """Acknowledge all messages but those that were given back.
 
-        For applications there is `Consumer.ack`.
+        The future ends with the broker's answer. Applications use `Consumer.ack`.
         """
         if isinstance(self.offsets, range) and not self._nacked:
             return self._ack(-1, [(self.offsets.start, self.offsets.stop)])
@@ -130,7 +131,10 @@ class Batch(Sequence[Message]):
         return self._ack(offset + 1, self._target.begun_again(offset + 1))
 
     def give_back(self, offsets: Sequence[int], delay_ms: int) -> asyncio.Future[None]:
-        """Give messages back; for applications there is `Consumer.nack`."""
+        """Give messages back, to be redelivered after the delay; applications use `Consumer.nack`.
+
+        `delay_ms`: in milliseconds; -1: as the group's rules say.
+        """
         self._nacked.update(offsets)
         ranges = join_ranges([(offset, offset + 1) for offset in offsets])
         return self._target.add_nack(self._frame.delivery, ranges, delay_ms)
@@ -151,22 +155,22 @@ class Delivery:
 
     @property
     def key(self) -> str | None:
-        """The partition key."""
+        """The partition key; None: it was published without one."""
         return self._message.key
 
     @property
     def value(self) -> bytes:
-        """What was published."""
+        """The content, as it was published."""
         return self._message.value
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers, empty if there are none."""
+        """The headers; empty for a message without headers."""
         return self._message.headers or {}
 
     @property
     def event_time_ms(self) -> int:
-        """The time that the producer has given, 0 if none."""
+        """The event time that the producer gave, in unix milliseconds; 0: it gave none."""
         return self._message.event_time_ms
 
     @property
@@ -176,12 +180,12 @@ class Delivery:
 
     @property
     def partition(self) -> PartitionId:
-        """Where it is stored."""
+        """The partition that it is stored in."""
         return self.batch.partition
 
     @property
     def offset(self) -> Offset:
-        """Its place in the partition."""
+        """Its place in the partition, from 0."""
         return Offset(self.batch.offsets[self._index])
 
     @property
@@ -206,11 +210,11 @@ class Delivery:
 
     @property
     def redeliveries(self) -> int:
-        """How often it was delivered again for a reason that counts against it."""
+        """How often it was redelivered for a cause that counts towards the dead-letter queue."""
         return self.batch.redeliveries(self._index)
 
     def ack(self) -> asyncio.Future[None]:
-        """Acknowledge it; for applications there is `Consumer.ack`."""
+        """Acknowledge it; the future ends with the answer. Applications use `Consumer.ack`."""
         return self.batch.ack_one(self.offset)
 
     def __repr__(self) -> str:

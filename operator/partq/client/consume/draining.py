@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from urllib.parse import quote
 
-from partq.client.transport.answers import read
 from partq.client.transport.session import NOT_REACHED, Session, is_final, why
 from partq.errors import PartqError, UnknownGroupError
+from partq.excerpts import excerpt, some_of
+from partq.path_names import quoted
 from partq.wire.calls.answers import MemberAnswer
 
 POLL_S = 0.25
@@ -15,7 +15,7 @@ POLL_S = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemberHoldings:
+class HeldPartitions:
     """What a member holds."""
 
     partitions: Mapping[str, int]
@@ -30,7 +30,7 @@ class MemberHoldings:
 class DrainStatus:
     """What the brokers say of some members at one time."""
 
-    members: Mapping[str, MemberHoldings]
+    members: Mapping[str, HeldPartitions]
     unknown: Sequence[str]
     """Partitions without an answering owner, whose member is unknown."""
     troubles: Sequence[str] = ()
@@ -85,8 +85,8 @@ async def read_status(
     view = await session.view(session.seeds)
     if group not in view.groups:
         raise UnknownGroupError(
-            f"consumer group {group!r}: got none of this name, expected one of the queue's: "
-            f"{', '.join(sorted(view.groups)) or 'it has none'}"
+            f"consumer group {excerpt(group)!r}: not found, expected one of the queue's: "
+            f"{some_of(view.groups)}"
         )
     urls = sorted(set(view.urls.values()))
     calls = [(url, member) for url in urls for member in members]
@@ -112,24 +112,28 @@ async def read_status(
 async def _ask(
     session: Session, url: str, group: str, member: str, *, leaves: bool
 ) -> _Answer | str:
-    """Return a broker's answer, or why there is none."""
-    path = f"/groups/{quote(group, safe='')}/members/{quote(member, safe='')}"
+    """Return a broker's answer, or why it has no answer."""
+    path = f"/groups/{quoted(group, 'group')}/members/{quoted(member, 'member')}"
     try:
-        body = await (session.post(url, f"{path}/leave") if leaves else session.get(url, path))
+        answer = await (
+            session.post(url, f"{path}/leave", MemberAnswer)
+            if leaves
+            else session.get(url, path, MemberAnswer)
+        )
     except NOT_REACHED as error:
         return f"{url}: {why(url, error)}"
     except PartqError as error:
         if is_final(error):
             raise
         return f"{url}: {error.message}"
-    return _Answer.of(read(url, body, MemberAnswer))
+    return _Answer.of(answer)
 
 
-def _joined(answers: Collection[_Answer]) -> MemberHoldings:
+def _joined(answers: Collection[_Answer]) -> HeldPartitions:
     held: dict[str, int] = {}
     for answer in answers:
         held |= answer.held
-    return MemberHoldings(
+    return HeldPartitions(
         partitions=held,
         is_bound=any(answer.is_bound for answer in answers),
         is_known=not answers or any(answer.is_known for answer in answers),

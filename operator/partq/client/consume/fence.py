@@ -5,6 +5,7 @@ from typing import Any, Final, Protocol
 
 from partq.core.model import Token
 from partq.errors import BadRequestError, FencedError, SettingsError
+from partq.excerpts import excerpt
 
 PLACEHOLDERS: Final = {"qmark": "?", "format": "%s", "pyformat": "%s"}
 """What stands for a value, by the `paramstyle` of the driver."""
@@ -25,8 +26,8 @@ CREATE TABLE IF NOT EXISTS {table} (
 )
 """
 
-# One statement: whoever writes the same row meanwhile, the first time too, is waited for, and the
-# comparison is with what he has left.
+# One statement: it waits for another process that writes the same row meanwhile, the first time
+# too, and compares with what that process has left.
 _ADVANCE: Final = """
 INSERT INTO {table} AS held
   (scope, name, generation, broker_epoch, epoch,
@@ -114,11 +115,12 @@ class SqlFence:
             raise SettingsError(f"scope: got {len(scope)} characters, expected 1 to 512")
         if paramstyle not in PLACEHOLDERS:
             raise SettingsError(
-                f"paramstyle: got {paramstyle!r}, expected one of {', '.join(PLACEHOLDERS)}"
+                f"paramstyle: got {excerpt(repr(paramstyle))}, expected one of "
+                f"{', '.join(PLACEHOLDERS)}"
             )
         if not _TABLE_NAME.fullmatch(table):
             raise SettingsError(
-                f"table: got {table[:80]!r}, expected letters, digits and underscores"
+                f"table: got {excerpt(table)!r}, expected letters, digits and underscores"
             )
         self._scope = scope
         placeholder = PLACEHOLDERS[paramstyle]
@@ -134,7 +136,7 @@ class SqlFence:
     def admits(self, cursor: SqlCursor, message: FencedMessage, *, name: str | None = None) -> bool:
         """Say whether the effect of a message is to be written now, in the same transaction.
 
-        False: it was written before; acknowledge the message and go on. After either answer nobody
+        False: it was written before; acknowledge the message, continue. After either answer nobody
         who held the partition earlier can write under this name any more, so what is read of it
         from then on stays true until this writer is refused itself.
 
@@ -155,8 +157,8 @@ class SqlFence:
         name = message.key if name is None else name
         if not name or len(name) > 1024:
             raise BadRequestError(
-                f"fence {self._scope}: got the name {name!r:.80}; expected 1 to 1,024 characters, "
-                "such as the partition of a message that has no key"
+                f"fence {self._scope}: got the name {excerpt(repr(name))}; expected 1 to 1,024 "
+                "characters, such as the partition of a message that has no key"
             )
         generation, broker_epoch, epoch, offset = message.token
         owner = (generation, broker_epoch, epoch)
@@ -168,6 +170,6 @@ class SqlFence:
         if cursor.rowcount == 1:
             return False
         raise FencedError(
-            f"fence {self._scope}: {name!r:.80} is another's by now, its token is above "
-            f"{generation}.{broker_epoch}.{epoch}; write nothing more of the partition"
+            f"fence {self._scope}: {excerpt(repr(name))} belongs to another by now, its token is "
+            f"above {generation}.{broker_epoch}.{epoch}; write nothing more of the partition"
         )

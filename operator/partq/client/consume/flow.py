@@ -3,7 +3,6 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from urllib.parse import quote
 
 from partq.client.arguments import whole
 from partq.client.consume.acks import AckBook
@@ -22,22 +21,20 @@ from partq.errors import (
     UndecodableError,
     from_code,
 )
+from partq.path_names import quoted
 from partq.wire import frames
 from partq.wire.batch import MAX_STORED_BYTES
 from partq.wire.frames import Range
 
 CREDIT_BYTES = 32 * 1024 * 1024
 """What a consumer has room for if it does not say."""
-MAX_CREDIT = 1_000_000
-MAX_CREDIT_BYTES = 2**40
 GROUP_DELAY_MS = -1
 """A nack that waits as long as the group's rules say."""
-UNDECODABLE = "undecodable"
 
 
 def member_path(group: str, member: str) -> str:
     """Return where a broker describes a member, under the queue's path."""
-    return f"/groups/{quote(group, safe='')}/members/{quote(member, safe='')}"
+    return f"/groups/{quoted(group, 'group')}/members/{quoted(member, 'member')}"
 
 
 class ConsumerFlow:
@@ -68,27 +65,27 @@ class ConsumerFlow:
         """Of the deliveries that have messages left to take."""
         self._counts_bytes = False
         self._takes_begun = False
-        self._holdings: dict[PartitionId, AssignedPartition] = {}
+        self._assigned: dict[PartitionId, AssignedPartition] = {}
         self._ready: deque[DeliveredWindow] = deque()
         self.number = 0
         """What the broker calls this flow."""
         self.alive_path = f"{member_path(group, membership.member)}/alive"
-        self.link = BrokerConnection(
-            session, url, f"/groups/{quote(group, safe='')}/flow", self, clock
+        self.connection = BrokerConnection(
+            session, url, f"/groups/{quoted(group, 'group')}/flow", self, clock
         )
-        self._acks = AckBook(self.link.send)
+        self._acks = AckBook(self.connection.send)
 
     # ---- what the application takes ----
 
     def next_window(self) -> DeliveredWindow | None:
         """Return the first window that has messages left, if the broker is proven to be alive."""
         ready = self._ready
-        while ready and (ready[0].is_done or ready[0].holding.waits):
+        while ready and (ready[0].is_done or ready[0].assigned.waits):
             window = ready.popleft()
             if not window.is_done:
-                window.holding.parked.append(window)
+                window.assigned.set_aside.append(window)
         # Else the broker does not answer; or this process stood still, and has to read first.
-        return ready[0] if ready and self.link.is_valid() else None
+        return ready[0] if ready and self.connection.is_valid() else None
 
     def taken(self, messages: int, size_bytes: int = 0) -> None:
         """Give room back to the broker, a quarter of the credit at once.
@@ -100,7 +97,7 @@ class ConsumerFlow:
             self._held_bytes -= size_bytes
             self._room_bytes += size_bytes
         if self._room >= max(1, self._credit // 4) or (size_bytes and self._must_give_bytes()):
-            self.link.send(frames.Credit(self._room, self._room_bytes))
+            self.connection.send(frames.Credit(self._room, self._room_bytes))
             self._room = self._room_bytes = 0
 
     def _must_give_bytes(self) -> bool:
@@ -114,12 +111,12 @@ class ConsumerFlow:
 
     def reject(self, window: DeliveredWindow, error: UndecodableError) -> None:
         """Give back what is left of a window, because it cannot be read; report it."""
-        start, stop = self._nack_rest(window, UNDECODABLE)
+        start, stop = self._nack_rest(window, frames.UNDECODABLE)
         self._membership.report(
             UndecodableError(
-                f"{window.holding}: cannot be read from offset {start} to {stop - 1} "
+                f"{window.assigned}: cannot be read from offset {start} to {stop - 1} "
                 f"({error.message}); given back: what the broker cannot read either becomes "
-                "a dead letter, the rest is redelivered; other messages go on"
+                "a dead letter, the rest is redelivered; other messages continue"
             )
         )
 
@@ -127,39 +124,39 @@ class ConsumerFlow:
         """Give back what is left of a window, and return from where to where that is."""
         rest, count = window.pass_over()
         self.taken(count, window.freed_bytes())
-        self.nack(window.holding, window.delivery, [rest], GROUP_DELAY_MS, reason)
+        self.nack(window.assigned, window.delivery, [rest], GROUP_DELAY_MS, reason)
         return rest
 
     def leave(self) -> None:
-        """Tell the broker that the process is ending; the partitions go on until revoked."""
-        self.link.retire()
-        self.link.send(frames.Leave())
+        """Tell the broker that the process is ending; the partitions continue until revoked."""
+        self.connection.retire()
+        self.connection.send(frames.Leave())
 
     def give_back(self, *, must: bool) -> None:
-        """End the connection at once, if something is in hand that nobody will acknowledge.
+        """End the connection at once, if the application has begun what it will not acknowledge.
 
-        What has not begun is released first: only what was in hand is redelivered for a cause.
+        What has not begun is released first: only what has begun is redelivered for a cause.
         Without it the drain of each partition would wait for the acks, for `maxHandoffSeconds`.
-        `must`: also with nothing in hand.
+        `must`: also when nothing has begun.
         """
         self._acks.send_all()
-        if not must and not any(holding.has_in_hand for holding in self._holdings.values()):
+        if not must and not any(assigned.has_in_hand for assigned in self._assigned.values()):
             return
-        for holding in self._holdings.values():
-            release, _ = holding.release()
+        for assigned in self._assigned.values():
+            release, _ = assigned.release()
             if release is not None:
-                self.link.send(release)
-        self.link.hang_up()
+                self.connection.send(release)
+        self.connection.hang_up()
 
     def add_ack(
-        self, holding: AssignedPartition, delivery: int, upto: int, ranges: Sequence[Range]
+        self, assigned: AssignedPartition, delivery: int, upto: int, ranges: Sequence[Range]
     ) -> asyncio.Future[None]:
         """Send an ack with the others of this turn of the event loop."""
-        return self._acks.add(holding, delivery, upto, ranges)
+        return self._acks.add(assigned, delivery, upto, ranges)
 
     def nack(
         self,
-        holding: AssignedPartition,
+        assigned: AssignedPartition,
         delivery: int,
         ranges: list[Range],
         delay_ms: int,
@@ -169,9 +166,9 @@ class ConsumerFlow:
 
         They may be redelivered before everything that is ready, and the broker decides that.
         """
-        holding.waits += 1
-        future = self._acks.nack(holding, delivery, ranges, delay_ms, reason)
-        future.add_done_callback(lambda _: self.go_on(holding))
+        assigned.waits += 1
+        future = self._acks.nack(assigned, delivery, ranges, delay_ms, reason)
+        future.add_done_callback(lambda _: self.go_on(assigned))
         return future
 
     # ---- what the broker says ----
@@ -210,24 +207,24 @@ class ConsumerFlow:
                 self._membership.wake()  # what came before the first answer may be handed out now
                 self._send_begun()
             case frames.Rewound(generation, index, broker_epoch, epoch):
-                holding = self._holding(PartitionId(generation, index), (broker_epoch, epoch))
-                if holding is not None:
-                    kept_bytes = sum(each.kept_bytes for each in self._holdings.values())
-                    self.taken(*holding.rewind(frame, self._credit_bytes - kept_bytes))
+                assigned = self._current(PartitionId(generation, index), (broker_epoch, epoch))
+                if assigned is not None:
+                    kept_bytes = sum(each.kept_bytes for each in self._assigned.values())
+                    self.taken(*assigned.rewind(frame, self._credit_bytes - kept_bytes))
             case frames.Assigned(generation, index, broker_epoch, epoch, cursor):
                 partition = PartitionId(generation, index)
                 token = (broker_epoch, epoch)
-                holding = self._membership.begin(self, partition, token, cursor)
-                if holding is not None:
-                    self._holdings[partition] = holding
+                assigned = self._membership.begin(self, partition, token, cursor)
+                if assigned is not None:
+                    self._assigned[partition] = assigned
             case frames.Paused(generation, index, broker_epoch, epoch):
                 self._pause(PartitionId(generation, index), (broker_epoch, epoch))
             case frames.Revoked(generation, index, broker_epoch, epoch, cause):
                 self._revoke(PartitionId(generation, index), (broker_epoch, epoch), cause_of(cause))
             case frames.Moved(generation, index):
-                holding = self._holdings.get(PartitionId(generation, index))
-                if holding is not None:
-                    self.give_up(holding, Cause.BROKER_CHANGE)
+                assigned = self._assigned.get(PartitionId(generation, index))
+                if assigned is not None:
+                    self.give_up(assigned, Cause.BROKER_CHANGE)
                 self._look_around()
             case _:
                 pass  # resumed: deliveries follow by themselves; or news of a later version
@@ -257,8 +254,8 @@ class ConsumerFlow:
         self._held_bytes += size
         partition = PartitionId(frame.generation, frame.partition)
         token = (frame.broker_epoch, frame.epoch)
-        holding = self._holdings.get(partition)
-        if holding is None or holding.token != token:
+        assigned = self._assigned.get(partition)
+        if assigned is None or assigned.token != token:
             if self._membership.is_news(partition, token):
                 raise InternalError(
                     f"{self.url}: partition {partition} came without a token; use a client of "
@@ -266,12 +263,12 @@ class ConsumerFlow:
                 )
             self.taken(window_size(frame), size)  # of a token that has ended
             return
-        window = holding.accept(frame, payload)
+        window = assigned.accept(frame, payload)
         if window is None:
             self.taken(window_size(frame), size)
         elif window.is_missing:  # it is redelivered with its bytes
             if window.is_in_turn:
-                self._release(holding)
+                self._release(assigned)
             else:
                 self._nack_rest(window, "")
         else:
@@ -279,54 +276,54 @@ class ConsumerFlow:
             self._membership.wake()
 
     def _pause(self, partition: PartitionId, token: tuple[int, int]) -> None:
-        holding = self._holding(partition, token)
-        if holding is not None:
-            self._release(holding)
+        assigned = self._current(partition, token)
+        if assigned is not None:
+            self._release(assigned)
 
-    def _release(self, holding: AssignedPartition) -> None:
-        release, freed = holding.release()
+    def _release(self, assigned: AssignedPartition) -> None:
+        release, freed = assigned.release()
         if release is not None:
-            self.link.send(release)
+            self.connection.send(release)
         self.taken(*freed)
 
     def _revoke(self, partition: PartitionId, token: tuple[int, int], cause: Cause) -> None:
-        holding = self._holdings.get(partition)
-        if holding is not None and token >= holding.token:
+        assigned = self._assigned.get(partition)
+        if assigned is not None and token >= assigned.token:
             self._membership.forget(partition)
-            self.give_up(holding, cause)
+            self.give_up(assigned, cause)
 
-    def _holding(self, partition: PartitionId, token: tuple[int, int]) -> AssignedPartition | None:
+    def _current(self, partition: PartitionId, token: tuple[int, int]) -> AssignedPartition | None:
         """Return what is held under a token."""
-        holding = self._holdings.get(partition)
-        return holding if holding is not None and holding.token == token else None
+        assigned = self._assigned.get(partition)
+        return assigned if assigned is not None and assigned.token == token else None
 
-    def go_on(self, holding: AssignedPartition) -> None:
+    def go_on(self, assigned: AssignedPartition) -> None:
         """Note that a nack was answered, or that `on_assigned` is done."""
-        holding.waits -= 1
-        if not holding.waits:
-            self._ready.extendleft(reversed(holding.parked))
-            holding.parked.clear()
+        assigned.waits -= 1
+        if not assigned.waits:
+            self._ready.extendleft(reversed(assigned.set_aside))
+            assigned.set_aside.clear()
             self._membership.wake()
 
     def _send_begun(self) -> None:
         """Tell the broker, about once a second, what the application has begun since."""
         if not self._takes_begun:
             return
-        for partition, holding in self._holdings.items():
-            ranges = holding.begun()
+        for partition, assigned in self._assigned.items():
+            ranges = assigned.begun()
             if ranges:
-                place = (*partition, *holding.token)
-                self.link.send(frames.Begun(*place, holding.delivery, ranges))
+                place = (*partition, *assigned.token)
+                self.connection.send(frames.Begun(*place, assigned.delivery, ranges))
 
-    def give_up(self, holding: AssignedPartition, cause: Cause) -> None:
-        """End a holding: nothing more of it is handed out, acks are refused from now on."""
-        self._holdings.pop(holding.partition, None)
-        self.taken(*holding.drop())
-        self._membership.end(holding, cause)
+    def give_up(self, assigned: AssignedPartition, cause: Cause) -> None:
+        """End an assignment: nothing more of it is handed out, acks are refused from now on."""
+        self._assigned.pop(assigned.partition, None)
+        self.taken(*assigned.drop())
+        self._membership.end(assigned, cause)
 
     def _end_all(self) -> None:
-        for holding in tuple(self._holdings.values()):
-            self.give_up(holding, Cause.FLOW_LOST)
+        for assigned in tuple(self._assigned.values()):
+            self.give_up(assigned, Cause.FLOW_LOST)
         self._ready.clear()
         self._acks.lost(self.url)
 
@@ -338,6 +335,6 @@ def checked_credit(messages: int, size_bytes: int) -> tuple[int, int]:
         SettingsError: one of them is no whole number, or out of range.
     """
     return (
-        whole("credit", messages, 1, MAX_CREDIT),
-        whole("credit_bytes", size_bytes, 1, MAX_CREDIT_BYTES),
+        whole("credit", messages, 1, frames.MAX_CREDIT),
+        whole("credit_bytes", size_bytes, 1, frames.MAX_CREDIT_BYTES),
     )

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from typing import TypeVar
 
+from partq.aio import TaskSet
 from partq.client.consume.assigned_partition import DeliveredWindow
 from partq.client.consume.deliveries import Batch
 from partq.client.consume.flow import ConsumerFlow
@@ -21,7 +22,7 @@ class FlowSet:
         self._check = check
         self._flows: dict[str, ConsumerFlow] = {}
         self._turns: deque[ConsumerFlow] = deque()
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing = TaskSet()
 
     def __iter__(self) -> Iterator[ConsumerFlow]:
         return iter(list(self._flows.values()))
@@ -32,12 +33,10 @@ class FlowSet:
             flow = self._flows[url] = self._open_flow(url)
             self._turns.append(flow)
         for url in sorted(set(self._flows) - set(urls)):
-            if not self._flows[url].link.is_up:  # while it answers, it may know better
+            if not self._flows[url].connection.is_up:  # while it answers, it may know better
                 flow = self._flows.pop(url)
                 self._turns.remove(flow)
-                task = asyncio.create_task(flow.link.close())
-                self._closing.add(task)
-                task.add_done_callback(self._closing.discard)
+                self._closing.start(flow.connection.close())
 
     def take(self, take: Callable[[DeliveredWindow], T]) -> T | None:
         """Return the next message or batch that may be handed out; None: nothing is ready.
@@ -66,16 +65,16 @@ class FlowSet:
         return None
 
     async def give_back(self, timeout_s: float, *, must: bool) -> None:
-        """Have each flow give back what is in hand; wait until that is written, as a time allows.
+        """Let each flow give back what has begun; wait until that is written, as a time allows.
 
-        `must`: all of them end, also those with nothing in hand.
+        `must`: all of them end, also those where nothing has begun.
         """
         flows = list(self._flows.values())
         for flow in flows:
             flow.give_back(must=must)
-        await asyncio.gather(*(flow.link.hung_up(timeout_s) for flow in flows))
+        await asyncio.gather(*(flow.connection.hung_up(timeout_s) for flow in flows))
 
     async def close(self) -> None:
         """Close every flow."""
-        closing = [flow.link.close() for flow in self._flows.values()]
+        closing = [flow.connection.close() for flow in self._flows.values()]
         await asyncio.gather(*closing, *self._closing)

@@ -3,7 +3,7 @@
 A handler that blocks the event loop, as `time.sleep` or a synchronous database call does, lets no
 ping out. The process lives all the same, and so do its partitions: for as long as the application
 has said. Only the flow is kept, at its broker. On this side its lease runs out, and then nothing is
-handed out before what the broker has sent meanwhile is read (`liveness.Lease`).
+handed out before what the broker has sent meanwhile is read (`liveness.PeerLease`).
 """
 
 import asyncio
@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from partq.aio import Signal
 from partq.client.consume.flow import ConsumerFlow
 from partq.client.consume.stall import StallCause, StallWatch
 from partq.client.transport.session import NOT_REACHED, Session, why
@@ -24,14 +25,14 @@ log = logging.getLogger("partq.client")
 BEAT_S = 0.25
 """How often the event loop shows that it runs, and the thread looks."""
 STALLED_S = 0.5
-"""A loop that shows nothing for so long stands still: the thread speaks for it, at most 1.75 s
+"""A loop that shows nothing for this long stands still: the thread speaks for it, at most 1.75 s
 after the last ping."""
 KEEP_S = 1.0
 """How often it does so. Brokers take a flow for lost after 3 s, however long their leases are."""
 ANSWER_S = 2.0
 """How long a call may take before the next: its arrival is what counts, and that comes early."""
 WARN_S = 3.0
-"""Who stands still for so long is told: without the thread, brokers would have given up."""
+"""A loop that stands still for this long is warned: without the thread, its flow would be lost."""
 STOP_S = 5.0
 """How long the end of the thread is waited for."""
 _NO_CPU = "as has the whole process: it got hardly any CPU"
@@ -75,7 +76,7 @@ class Heartbeat:
         self._stall = StallWatch(gap_s=BEAT_S, now=self._beat_at, cpu_s=time.process_time())
         self._timer = self._loop.call_later(BEAT_S, self._beat)
         self._is_closing = threading.Event()
-        self._has_ended = asyncio.Event()
+        self._has_ended = Signal()
         self._calls: dict[ConsumerFlow, asyncio.Task[None]] = {}
         self._thread = threading.Thread(target=self._run, name="partq-heartbeat", daemon=True)
         self._thread.start()
@@ -84,10 +85,7 @@ class Heartbeat:
         """End the thread."""
         self._timer.cancel()
         self._is_closing.set()
-        try:
-            async with asyncio.timeout(STOP_S):
-                await self._has_ended.wait()
-        except TimeoutError:
+        if not await self._has_ended.wait_at_most(STOP_S):
             log.warning("the thread %s has not ended after %.0f s", self._thread.name, STOP_S)
 
     # ---- in the event loop ----
@@ -97,7 +95,7 @@ class Heartbeat:
         stalled_s = now - self._beat_at
         self._beat_at = now
         if stalled_s >= WARN_S:
-            log.warning("%s goes on after %.1f s", self._name, stalled_s)
+            log.warning("%s continues after %.1f s", self._name, stalled_s)
         self._timer = self._loop.call_later(BEAT_S, self._beat)
 
     @property
@@ -109,7 +107,7 @@ class Heartbeat:
     def _run(self) -> None:
         try:
             asyncio.run(self._watch())
-        except Exception:  # a bug; the consumer goes on without
+        except Exception:  # a bug; the consumer continues without
             log.exception("the thread %s has failed", self._thread.name)
         finally:
             with suppress(RuntimeError):  # the event loop was closed first
@@ -155,7 +153,7 @@ class Heartbeat:
 
     def _keep_all(self) -> None:
         for flow in self._flows():
-            if flow not in self._calls and flow.link.is_up:
+            if flow not in self._calls and flow.connection.is_up:
                 call = self._calls[flow] = asyncio.create_task(self._keep(flow))
                 call.add_done_callback(lambda _, flow=flow: self._calls.pop(flow))  # type: ignore[misc]
 
@@ -165,7 +163,7 @@ class Heartbeat:
         body = {"flow": flow.number, "incarnation": self._incarnation}
         try:
             async with asyncio.timeout(ANSWER_S):
-                await self._session.call("POST", flow.url, flow.alive_path, body)
+                await self._session.call("POST", flow.url, flow.alive_path, object, body)
         except NOT_REACHED as error:
             log.info("%s%s: %s", flow.url, flow.alive_path, why(flow.url, error))
         except PartqError as error:  # a broker of an earlier version does not know the call

@@ -47,13 +47,13 @@ class Membership:
         self._on_error = on_error
         self._untold: list[PartqError] = []
         self._highest: dict[PartitionId, tuple[int, int]] = {}
-        self._holdings: dict[PartitionId, AssignedPartition] = {}
+        self._assigned: dict[PartitionId, AssignedPartition] = {}
         self._held: dict[PartitionId, None] = {}
 
     @property
     def partitions(self) -> frozenset[PartitionId]:
         """The partitions that are held now."""
-        return frozenset(self._holdings)
+        return frozenset(self._assigned)
 
     @property
     def held(self) -> list[tuple[int, int]]:
@@ -66,35 +66,35 @@ class Membership:
         """Take a partition under a new token; None when the token is not above the highest."""
         if not self.is_news(partition, token):
             return None
-        before = self._holdings.get(partition)
+        before = self._assigned.get(partition)
         if before is not None:
             is_other_broker = before.token[0] != token[0]
             cause = Cause.BROKER_CHANGE if is_other_broker else Cause.FLOW_LOST
             before.holder.give_up(before, cause)
         self._highest[partition] = token
-        holding = self._holdings[partition] = AssignedPartition(holder, partition, token, cursor)
+        assigned = self._assigned[partition] = AssignedPartition(holder, partition, token, cursor)
         self._held[partition] = None
-        log.info("%s: assigned from offset %d", holding, cursor)
+        log.info("%s: assigned from offset %d", assigned, cursor)
         if self._on_assigned is not None:
-            holding.waits += 1
+            assigned.waits += 1
             self.callbacks.call(
-                partition, self._on_assigned, partition, then=lambda: holder.go_on(holding)
+                partition, self._on_assigned, partition, then=lambda: holder.go_on(assigned)
             )
-        return holding
+        return assigned
 
     def forget(self, partition: PartitionId) -> None:
         """Note that a partition was taken away: it is not asked for again."""
         self._held.pop(partition, None)
 
-    def end(self, holding: AssignedPartition, cause: Cause) -> None:
-        """Note that a holding has ended, and tell."""
-        if holding.is_ended:
+    def end(self, assigned: AssignedPartition, cause: Cause) -> None:
+        """Note that an assignment has ended, and tell."""
+        if assigned.is_ended:
             return
-        holding.is_ended = True
-        del self._holdings[holding.partition]
-        log.info("%s: revoked (%s)", holding, cause.name.lower())
+        assigned.is_ended = True
+        del self._assigned[assigned.partition]
+        log.info("%s: revoked (%s)", assigned, cause.name.lower())
         if self._on_revoked is not None:
-            self.callbacks.call(holding.partition, self._on_revoked, holding.partition, cause)
+            self.callbacks.call(assigned.partition, self._on_revoked, assigned.partition, cause)
         self.wake()
 
     def is_news(self, partition: PartitionId, token: tuple[int, int]) -> bool:
@@ -111,7 +111,7 @@ class Membership:
             self.wake()
 
     def stop(self, error: Exception) -> None:
-        """Note that the consumer cannot go on."""
+        """Note that the consumer cannot continue."""
         self.fatal = self.fatal or error
         self.wake()
 

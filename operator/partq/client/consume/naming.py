@@ -4,8 +4,10 @@ import os
 import secrets
 import socket
 
-from partq.client.arguments import check_texts
+from partq.client.arguments import check_path_argument
 from partq.errors import SettingsError
+from partq.excerpts import excerpt
+from partq.path_names import EXPECTED, is_path_name
 
 MAX_MEMBER_CHARS = 253
 
@@ -14,13 +16,14 @@ def member_name(given: str | None) -> str:
     """Return the name that was given, else the environment's PARTQ_MEMBER, else a made-up one.
 
     Raises:
-        SettingsError: it is no text, too long, or cannot be printed.
+        SettingsError: it is not a text, empty, too long, or has what cannot stand in a path.
     """
-    check_texts({"member": given})
+    if given is not None:
+        check_path_argument("member", given)
     name = given or os.environ.get("PARTQ_MEMBER") or _made_up()
-    if len(name) > MAX_MEMBER_CHARS or not name.isprintable():
+    if len(name) > MAX_MEMBER_CHARS or not is_path_name(name):
         raise SettingsError(
-            f"member {name[:40]!r}: expected 1 to {MAX_MEMBER_CHARS} printable characters"
+            f"member {excerpt(name)!r}: expected 1 to {MAX_MEMBER_CHARS} {EXPECTED}"
         )
     return name
 

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
+from partq.aio import cancel_and_wait
 from partq.client.arguments import (
     MAX_TIME_S,
     check_clock,
@@ -17,9 +17,9 @@ from partq.client.produce.batching import BatchLimits, ReadyBatch
 from partq.client.produce.buffer_pool import BufferPool
 from partq.client.produce.sender import Sender
 from partq.client.producer_state import producer_state
-from partq.client.transport import tasks
 from partq.client.transport.layout import QueueLayout
 from partq.client.transport.liveness import Clock, boot_time
+from partq.client.transport.options import ConnectionOptions
 from partq.client.transport.session import ProducerProgress, Session
 from partq.core.model import PartitionId
 from partq.errors import NotStoredError, OutcomeUnknownError, PartqError
@@ -70,13 +70,14 @@ class BatchProducer:
         check_range("delivery_timeout_s", delivery_timeout_s, 0.1, MAX_TIME_S)
         check_range("connect_timeout_s", connect_timeout_s, 0, MAX_TIME_S)
         check_clock(clock)
-        self._session = Session(url, queue=queue, token=token, namespace=namespace, ca_file=ca_file)
+        options = ConnectionOptions(url, queue, token=token, namespace=namespace, ca_file=ca_file)
+        self._session = Session(options)
         self._producer = producer
         self._budget = BufferPool(max_count=2**31, max_bytes=max_bytes)
         self._delivery_timeout_s = delivery_timeout_s
         self._connect_timeout_s = connect_timeout_s
         self._clock = clock
-        self._publisher: Sender | None = None
+        self._sender: Sender | None = None
         self._view: QueueLayout | None = None
         self.progress: Mapping[PartitionId, ProducerProgress] = {}
         """What was stored per partition before entering, and what the last batch looked like."""
@@ -90,8 +91,7 @@ class BatchProducer:
             UnauthorizedError, ForbiddenError: at once.
             UnavailableError, UnknownQueueError: nothing better came within `connect_timeout_s`.
         """
-        await self._session.__aenter__()
-        try:
+        async with self._session.opening():
             self._view, self.progress = await producer_state(
                 self._session,
                 self._producer,
@@ -99,10 +99,7 @@ class BatchProducer:
                 clock=self._clock,
                 with_outlines=True,
             )
-        except BaseException:
-            await self._session.__aexit__()
-            raise
-        self._publisher = Sender(
+        self._sender = Sender(
             self._session,
             self._view,
             # Nothing is gathered here; batches come complete.
@@ -118,22 +115,17 @@ class BatchProducer:
             are_numbers_fixed=True,
         )
         due = {partition: each.due for partition, each in self.progress.items()}
-        self._publisher.start(self._producer, due)
+        self._sender.start(self._producer, due)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Close at once. What has no answer yet may or may not be stored: `flush` first."""
-        publisher, self._publisher = self._publisher, None
-        if publisher is not None:
-            publisher.fail(
+        sender, self._sender = self._sender, None
+        if sender is not None:
+            sender.fail(
                 NotStoredError("the producer was closed; publish it again with another one")
             )
-            await publisher.close()
+            await sender.close()
             await self._session.__aexit__()
 
     @property
@@ -159,17 +151,17 @@ class BatchProducer:
         """Wait until everything that was taken is stored.
 
         Raises:
-            PartqError: something is not, or nobody knows whether it is; at once, whatever else is
+            PartqError: something is not, or its outcome is unknown; at once, whatever else is
                 still on its way.
         """
-        publisher = self._open()
+        sender = self._open()
         empty = asyncio.ensure_future(self._budget.empty())
         ended = asyncio.ensure_future(self._has_failed.wait())
         try:
             await asyncio.wait((empty, ended), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await tasks.stop(empty, ended)
-        error = self._error or publisher.error
+            await cancel_and_wait(empty, ended)
+        error = self._error or sender.error
         if error is not None:
             raise error
 
@@ -184,8 +176,8 @@ class BatchProducer:
         self._budget.close(self._error)
 
     def _open(self) -> Sender:
-        if self._publisher is None:
+        if self._sender is None:
             raise RuntimeError("the producer is not open; use it inside `async with`")
-        if self._publisher.error is not None:
-            raise self._publisher.error
-        return self._publisher
+        if self._sender.error is not None:
+            raise self._sender.error
+        return self._sender

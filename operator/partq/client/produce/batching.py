@@ -63,7 +63,7 @@ class SealedBatch:
     ) -> None:
         self.data = data
         self.receipts = receipts
-        """Who waits for how many of the messages, in order."""
+        """The callers that wait for the messages, each with how many, in order."""
         self.first = first
         """Number of the first message."""
         self.count = sum(count for _, count in receipts)
@@ -98,7 +98,7 @@ class SealedBatch:
         self.first_sent_at, self.age_ms = None, 0
 
     def resolve_stored(self, partition: PartitionId, offset: int) -> None:
-        """Tell the receipts where their messages are; `offset` -1: nobody knows any more."""
+        """Tell the receipts where their messages are; `offset` -1: no longer known."""
         for receipt, count in self.receipts:
             receipt.stored(partition, offset, count)
             if offset != UNKNOWN_OFFSET:

@@ -10,6 +10,7 @@ from collections.abc import Generator
 from typing import Any, TypeVar
 
 from partq.errors import OutcomeUnknownError, PartqError
+from partq.excerpts import counted
 
 log = logging.getLogger("partq.client.failures")
 
@@ -136,8 +137,8 @@ class Failures:
         self._untold_count, self._untold = 0, None
         if error is not None:
             log.error(
-                "%d messages were not stored, or nobody knows; the first: %s: %s",
-                count,
+                "%s not stored, or with an unknown outcome; the first: %s: %s",
+                counted(count, "message"),
                 type(error).__name__,
                 error.message,
             )

@@ -8,6 +8,7 @@ from operator import attrgetter
 
 from partq.core.hashing import slot_of
 from partq.errors import BadRequestError, MessageTooLargeError
+from partq.excerpts import excerpt
 from partq.wire.batch import MAX_EVENT_TIME_MS, Message, encode_messages
 
 _values = attrgetter("value")
@@ -73,11 +74,7 @@ def encode_checked(messages: Sequence[Message], max_message_bytes: int) -> list[
         raise BadRequestError(f"a message cannot be encoded: {error}") from error
     largest = max(map(len, encoded), default=0)
     if largest > max_message_bytes:
-        raise MessageTooLargeError(
-            f"a message of {largest} bytes with key and headers; "
-            f"the queue takes at most {max_message_bytes}: split it, or raise "
-            "limits.maxMessageBytes"
-        )
+        raise MessageTooLargeError.of(largest, max_message_bytes)
     return encoded
 
 
@@ -97,7 +94,9 @@ def _check_headers(headers: dict[str, str]) -> None:
     if type(headers) is not dict or not all(
         isinstance(text, str) for item in headers.items() for text in item
     ):
-        raise BadRequestError(f"headers {headers!r}: expected a dict of text to text, or None")
+        raise BadRequestError(
+            f"headers {excerpt(repr(headers))}: expected a dict of text to text, or None"
+        )
 
 
 def _check_characters(message: Message) -> None:
@@ -106,8 +105,8 @@ def _check_characters(message: Message) -> None:
         slot_of(message.key)
     for name, text in (message.headers or {}).items():
         for place, characters in (
-            (f"headers: the name {name[:32]!r}", name),
-            (f"headers: {name[:32]} {text[:32]!r}", text),
+            (f"headers: the name {excerpt(name)!r}", name),
+            (f"headers: {excerpt(name)} {excerpt(text)!r}", text),
         ):
             try:
                 characters.encode()

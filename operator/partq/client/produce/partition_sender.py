@@ -5,7 +5,7 @@ answer; whatever goes wrong, they are sent again from the first unanswered one, 
 same numbers and bytes, so the broker can tell a repeat from a new message.
 
 A number is used for other messages only when no copy of the first ones can still be on its way.
-Otherwise the partition goes on under a new producer id, from number 0.
+Otherwise the partition continues under a new producer id, from number 0.
 
 No I/O: the time and the requests' ids are arguments, answers are method calls.
 """
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from partq.client.produce.batching import BatchLimits, OpenBatch, ReadyBatch, SealedBatch
 from partq.client.produce.receipts import UNKNOWN_OFFSET, Receipt
-from partq.client.transport.liveness import RetryBackoff
+from partq.client.transport.retries import retry_backoff
 from partq.core.model import PartitionId
 from partq.errors import (
     BadRequestError,
@@ -43,14 +43,13 @@ NOTHING_STORED = frozenset(
     }
 )
 """Codes of refusals after which certainly nothing of the batch is stored."""
+START_AGAIN = "start it again from `due()`"
 
 
 class _Gap(NamedTuple):
     """Numbers that a failed batch leaves to the batches behind it."""
 
     first: int
-    is_safe: bool
-    """No copy of the failed batch can still be on its way."""
     error: PartqError
 
 
@@ -87,7 +86,7 @@ class PartitionSender:
         self._is_rewinding = False
         self._gap: _Gap | None = None
         self._has_moved = False
-        self._backoff = RetryBackoff()
+        self._backoff = retry_backoff()
         self._refusal = ""
 
     # ---- messages come in ----
@@ -188,14 +187,18 @@ class PartitionSender:
             case "resend_from" | "out_of_sequence" if due >= 0:
                 self._go_on_from(due, error, now)
             case "unknown_producer" | "number_reused":
+                first = head.first
                 self._fail([batch for batch in self._window if batch.may_be_stored], error)
-                self._start_anew(error)
+                if code == "number_reused":
+                    reason = f"number {first} came before with other messages, which are stored"
+                    self._start_anew(error, reason, "give each process its own producer id")
+                else:
+                    self._start_anew(error, f"number {first} came, and the producer is not known")
             case _ if isinstance(error, FINAL):
                 self._fail_head(error)
             case _:
                 head.may_be_stored = head.may_be_stored or code not in NOTHING_STORED
-                reason = error.message.removeprefix(f"partition {self.partition}: ")
-                self._refusal = f": {reason}"
+                self._refusal = f": {self._reason(error)}"
                 self._hold(now, error.retry_after_s)
 
     def lost(self) -> None:
@@ -223,12 +226,7 @@ class PartitionSender:
         while self._window and self._window[0].deadline <= now:
             head = self._window[0]
             if _is_uncertain(head):
-                error: PartqError = OutcomeUnknownError(
-                    f"partition {self.partition}: no answer within the delivery timeout; the "
-                    "message may or may not be stored: publish it again if it may be there twice"
-                )
-                self._fail([batch for batch in self._window if _is_uncertain(batch)], error)
-                self._start_anew(error)
+                self._fail_uncertain("no answer within the delivery timeout")
             else:
                 self._fail_head(
                     NotStoredError(
@@ -239,19 +237,27 @@ class PartitionSender:
 
     def fail_all(self, error: PartqError) -> None:
         """Fail every message with `error`, or as of unknown outcome where that is the truth."""
+        self._fail_all(error, self._doubt(self._reason(error)))
+
+    # ---- inside ----
+
+    def _reason(self, error: PartqError) -> str:
+        return error.message.removeprefix(f"partition {self.partition}: ")
+
+    def _doubt(self, reason: str) -> OutcomeUnknownError:
+        return OutcomeUnknownError(
+            f"partition {self.partition}: {reason}; the message may or may not be stored: publish "
+            "it again if it may be there twice"
+        )
+
+    def _fail_all(self, error: PartqError, doubt: OutcomeUnknownError) -> None:
         if len(self._open):
             self._seal()
         uncertain = [batch for batch in self._window if _is_uncertain(batch)]
-        unknown = OutcomeUnknownError(
-            f"partition {self.partition}: {error.message}; the message may or may not be stored: "
-            "publish it again if it may be there twice"
-        )
-        self._fail(uncertain, unknown)
+        self._fail(uncertain, doubt)
         self._fail(list(self._window), error)
         self._by_request.clear()
         self._rewind()
-
-    # ---- inside ----
 
     def _is_head(self, request: int) -> bool:
         """Say whether an answer is of the first unanswered batch, and count it as come."""
@@ -292,18 +298,14 @@ class PartitionSender:
         self.hold_until = now + self._backoff.next_s(retry_after_s)
 
     def _go_on_from(self, due: int, error: PartqError, now: float) -> None:
-        """Go on from the message that the broker wants next."""
+        """Continue from the message that the broker wants next."""
         if due < self._window[0].first:
             # The store has lost what it had confirmed. Nobody has those messages any more.
-            self._start_anew(error)
+            self._start_anew(error, f"the store has lost its messages from number {due} on")
             return
         if due > self._next:
-            self._break(
-                ConflictError(
-                    f"partition {self.partition}: message {due} is due and only {self._next} were "
-                    f"sent; another process publishes as producer {self.producer!r}"
-                )
-            )
+            reason = f"number {due} is due, so another process publishes under the same id"
+            self._break(ConflictError(reason), reason)
             return
         if due == self._window[0].first:
             self._hold(now, None)
@@ -315,8 +317,14 @@ class PartitionSender:
             self._resolve_head(UNKNOWN_OFFSET)
             self._window.appendleft(rest)
 
+    def _fail_uncertain(self, reason: str) -> None:
+        """Fail what may be stored; the rest continues under another producer id."""
+        error = self._doubt(reason)
+        self._fail([batch for batch in self._window if _is_uncertain(batch)], error)
+        self._start_anew(error, reason)
+
     def _fail_head(self, error: PartqError) -> None:
-        """Fail the first batch, which is not stored, and close the gap that its numbers leave.
+        """Fail the first batch, which is refused for good, and close the gap that it leaves.
 
         Where a number stands for one message and no other, everything behind it fails, too.
         """
@@ -325,9 +333,11 @@ class PartitionSender:
             self.broken = error
             return
         head = self._window[0]
-        is_safe = not head.may_be_stored and (self._gap is None or self._gap.is_safe)
-        first = head.first if self._gap is None else self._gap.first
-        self._gap = _Gap(first, is_safe, error)
+        if head.may_be_stored:
+            # A repeat is refused. An earlier try may be stored, and so may what was sent behind it.
+            self._fail_uncertain(f"a repeat was refused: {self._reason(error)}")
+            return
+        self._gap = self._gap or _Gap(head.first, error)
         self._fail([head], error)
         self._rewind()
         self._close_gap()
@@ -338,17 +348,18 @@ class PartitionSender:
         if gap is None or self._by_request:
             return
         self._gap = None
-        if gap.is_safe and not any(batch.may_be_stored for batch in self._window):
-            self._renumber(gap.first)
+        if any(batch.may_be_stored for batch in self._window):
+            # Not stored, as what was before them is not; but copies are on their way.
+            self._start_anew(gap.error, self._reason(gap.error))
         else:
-            self._start_anew(gap.error)
+            self._renumber(gap.first)
 
-    def _start_anew(self, error: PartqError) -> None:
+    def _start_anew(self, error: PartqError, reason: str, advice: str = START_AGAIN) -> None:
         """Number from 0 under another producer id; what is left is certainly not stored."""
         self._gap = None
         producer = self._next_producer(self.producer)
         if producer is None:
-            self._break(error)
+            self._break(error, reason, advice)
             return
         self.producer = producer
         self._by_request.clear()
@@ -363,14 +374,15 @@ class PartitionSender:
             batch.first = self._next
             self._next = batch.end
 
-    def _break(self, error: PartqError) -> None:
-        self.fail_all(
-            NotStoredError(
-                f"partition {self.partition}: {error.message}; nothing can be published here as "
-                f"producer {self.producer!r}; start it again from `due()`"
-            )
+    def _break(self, error: PartqError, reason: str, advice: str = START_AGAIN) -> None:
+        """Fail everything from now on, for one reason and with one thing to do."""
+        where = f"partition {self.partition}: {reason}"
+        end = f"nothing can be published here as producer {self.producer!r}: {advice}"
+        self._fail_all(
+            NotStoredError(f"{where}; {end}"),
+            OutcomeUnknownError(f"{where}; the message may or may not be stored; {end}"),
         )
-        self.broken = error
+        self.broken = type(error)(f"{where}; {end}")
 
 
 def _is_uncertain(batch: SealedBatch) -> bool:

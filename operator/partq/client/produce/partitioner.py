@@ -1,17 +1,16 @@
 """From messages to partitions: key → slot → partition, and a place for messages without a key."""
 
 import random
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Collection, Sequence
 from functools import cached_property
-from itertools import accumulate, cycle
 from operator import attrgetter
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from partq.core.hashing import slot_of, slot_range
 from partq.core.layout import Layout
 from partq.core.model import SLOT_COUNT, PartitionId
+from partq.core.partitioner import KeylessPartitioner
 from partq.errors import BadRequestError
 from partq.wire.batch import Message
 
@@ -43,39 +42,20 @@ class Partitioner:
         chance: random.Random,
     ) -> None:
         self.layout = layout
-        self._chance = chance
         self._slots_of_keys = SlotCache()
-        self._is_random = keyless_policy == "Random"
         generation, count = layout.generation, layout.partition_count
         self._partitions = [PartitionId(generation, index) for index in range(count)]
         self._ranges = [slot_range(index, count) for index in range(count)]
         self._message_bins: list[list[Message]] = [[] for _ in self._partitions]
         self._slot_bins: list[list[int]] = [[] for _ in self._partitions]
-        self.avoid(unavailable)
-
-    def avoid(self, unavailable: Collection[PartitionId]) -> None:
-        """Put messages without a key into other partitions, unless all are unavailable."""
-        usable = [
-            slots
-            for partition, slots in zip(self._partitions, self._ranges, strict=True)
-            if partition not in unavailable and slots
-        ] or [slots for slots in self._ranges if slots]
-        self._usable = usable
-        self._ends = list(accumulate(map(len, usable)))
-        # Producers that start together do not march in step.
-        self._turns = cycle(self._chance.sample(usable, len(usable)))
+        keyless = KeylessPartitioner(layout, keyless_policy, chance, unavailable=unavailable)
+        # As they are: no call more for each message.
+        self.keyless: Final = keyless.slot
+        self.avoid: Final = keyless.avoid
 
     def of_key(self, key: str) -> int:
         """Return the slot of a key; raises `BadRequestError` as `slot_of` does."""
         return self._slots_of_keys[key]
-
-    def keyless(self) -> int:
-        """Return a slot for a message without a key: a partition by the policy, then any slot."""
-        if self._is_random:
-            at = self._chance.randrange(self._ends[-1])
-            index = bisect_right(self._ends, at)
-            return self._usable[index][at - self._ends[index]]  # counted from the range's end
-        return self._chance.choice(next(self._turns))
 
     def of(self, messages: Sequence[Message]) -> list[int]:
         """Return the slot of each message; raises `BadRequestError` for an unusable key."""

@@ -7,6 +7,7 @@ from partq.client.produce.failures import Failures, PublishFuture
 from partq.core.layout import Layout
 from partq.core.model import Offset, PartitionId
 from partq.errors import OutcomeUnknownError, PartqError
+from partq.excerpts import counted
 
 UNKNOWN_OFFSET = Offset(-1)
 """The place of a message that is stored, but so long ago that the broker has forgotten where."""
@@ -16,7 +17,9 @@ class Position(NamedTuple):
     """Where a message is stored."""
 
     partition: PartitionId
+    """The partition that holds it."""
     offset: Offset
+    """Its place in the partition, from 0."""
 
 
 class Receipt(Protocol):
@@ -78,7 +81,7 @@ class Positions(Sequence[Position]):
 
     def __repr__(self) -> str:
         partitions = ", ".join(map(str, sorted(self._runs)))
-        return f"Positions({len(self)} messages in partitions {partitions or 'none'})"
+        return f"Positions({counted(len(self), 'message')} in partitions {partitions or 'none'})"
 
     def _make(self) -> Iterator[Position]:
         offsets = {partition: _expand(runs) for partition, runs in self._runs.items()}
@@ -129,8 +132,8 @@ class ListReceipt:
             return
         stored_count = len(self._slots) - self._failed_count
         error = type(self._error)(
-            f"{self._failed_count} of {len(self._slots)} messages failed, {stored_count} are "
-            f"stored; {self._error.message}",
+            f"{self._failed_count} of {len(self._slots)} messages failed, "
+            f"{counted(stored_count, 'is', 'are')} stored; {self._error.message}",
             retry_after_s=self._error.retry_after_s,
         )
         self.future.fail(error, self._failed_count)

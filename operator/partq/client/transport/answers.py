@@ -4,6 +4,7 @@ from typing import TypeVar
 
 from partq.errors import InternalError
 from partq.wire.calls import replies
+from partq.wire.calls.answers import UnsetType
 
 T = TypeVar("T")
 
@@ -18,6 +19,17 @@ def read(what: str, answer: object, kind: type[T]) -> T:
         return replies.convert(answer, kind)
     except ValueError as error:
         raise unusable(what, error) from error
+
+
+def given(what: str, field: str, value: T | UnsetType) -> T:
+    """Return the value of a field that every answer without an error has.
+
+    Raises:
+        InternalError: it is not there; `what` names the answer.
+    """
+    if isinstance(value, UnsetType):
+        raise unusable(what, f"it has neither {field} nor an error")
+    return value
 
 
 def unusable(what: str, reason: object) -> InternalError:

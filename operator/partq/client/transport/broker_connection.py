@@ -7,9 +7,11 @@ from typing import Protocol
 
 import aiohttp
 
+from partq.aio import Backoff, cancel_and_wait
 from partq.client.transport import tasks
-from partq.client.transport.liveness import Clock, PeerLease, RetryBackoff
+from partq.client.transport.liveness import Clock, PeerLease
 from partq.client.transport.outage import Outage
+from partq.client.transport.retries import retry_backoff
 from partq.client.transport.session import CALL_TIMEOUT_S, NOT_REACHED, Session, is_final, why
 from partq.errors import (
     BadFrameError,
@@ -29,7 +31,7 @@ _CLOSED = (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType
 
 
 class ConnectionHandler(Protocol):
-    """What a link tells its owner; nothing of it may block."""
+    """What a connection tells its owner; nothing of it may block."""
 
     def hello(self) -> frames.Frame:
         """Return the first frame of a new connection."""
@@ -47,7 +49,7 @@ class ConnectionHandler(Protocol):
         """Learn that no connection comes about, for the same reason since `for_s` seconds."""
 
     def refused(self, error: PartqError) -> None:
-        """Learn that the broker refuses for good; the link has ended."""
+        """Learn that the broker refuses for good; the connection has ended."""
 
 
 class BrokerConnection:
@@ -68,7 +70,7 @@ class BrokerConnection:
         self._outbox: deque[bytes] = deque()
         self._wake = asyncio.Event()
         self._outage = Outage(url, clock)
-        self._task = tasks.start(self._run(), f"the link to {url}", handler.refused)
+        self._task = tasks.start(self._run(), f"the connection to {url}", handler.refused)
 
     @property
     def is_up(self) -> bool:
@@ -80,7 +82,7 @@ class BrokerConnection:
         return self._lease is not None and self._lease.is_valid(self._clock())
 
     def send(self, frame: frames.Frame, payload: bytes = b"") -> bool:
-        """Queue a frame; False, and nothing done, when the link is down."""
+        """Queue a frame; False, and nothing done, when the connection is down."""
         if self._lease is None:
             return False
         self._outbox.append(frames.encode(frame, payload))
@@ -92,22 +94,22 @@ class BrokerConnection:
         self._is_retired = True
 
     def hang_up(self) -> None:
-        """End the link once what is queued is written."""
+        """End the connection once what is queued is written."""
         self.retire()
         self._outbox.append(HANG_UP)
         self._wake.set()
 
     async def hung_up(self, timeout_s: float) -> None:
-        """Wait until a link that hangs up has ended; for so long at most."""
+        """Wait until a connection that hangs up has ended; at most this many seconds."""
         if self._outbox and self._outbox[-1] == HANG_UP:
             await asyncio.wait([self._task], timeout=timeout_s)
 
     async def close(self) -> None:
-        """End the link; what is queued is dropped."""
-        await tasks.stop(self._task)
+        """End the connection; what is queued is dropped."""
+        await cancel_and_wait(self._task)
 
     async def _run(self) -> None:
-        backoff = RetryBackoff()
+        backoff = retry_backoff()
         while not self._is_retired:
             advice_s = None
             try:
@@ -130,7 +132,7 @@ class BrokerConnection:
         if not self._is_retired:  # the end that was wanted is no failure
             self._handler.failing(error, self._outage.note(error))
 
-    async def _connect(self, backoff: RetryBackoff) -> None:
+    async def _connect(self, backoff: Backoff) -> None:
         websocket = await self._session.connect(self.url, self._path)
         try:
             sent_at = self._clock()
@@ -164,7 +166,7 @@ class BrokerConnection:
                     raise failed
                 reason = failed if isinstance(failed, PartqError) else _unreached(failed)
         finally:
-            await tasks.stop(*parts)
+            await cancel_and_wait(*parts)
             self._lease = None
             self.is_failing = True
             self._outbox.clear()

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from partq.client.transport.answers import read, unusable
+from partq.client.transport.answers import unusable
 from partq.core.layout import Generation, Layout
 from partq.core.model import PartitionId
 from partq.errors import InternalError, PartqError
@@ -28,13 +28,12 @@ class QueueLayout:
     groups: frozenset[str]
 
     @classmethod
-    def from_json(cls, body: object) -> Self:
+    def of(cls, answer: LayoutAnswer) -> Self:
         """Read the answer of a broker.
 
         Raises:
-            InternalError: the body is not what the protocol promises.
+            InternalError: it is not what the protocol promises.
         """
-        answer = read("layout", body, LayoutAnswer)
         try:
             generations = tuple(
                 Generation(each.generation, each.partitions) for each in answer.generations

@@ -1,6 +1,5 @@
-"""How long a connection counts, on the client's own clock, and how long to wait between tries."""
+"""How long a connection counts, on the client's own clock."""
 
-import random
 import time
 from collections.abc import Callable
 
@@ -68,7 +67,7 @@ class PeerLease:
         self.is_proven = True
 
     def stood_still(self, for_s: float) -> None:
-        """Note that this side has asked and read nothing for so long, up to now.
+        """Note that this side has asked and read nothing for this long, up to now.
 
         The other side may have kept its part, or not. What it has sent meanwhile says so: it comes
         before the answer to the next ping.
@@ -83,27 +82,3 @@ class PeerLease:
     def is_over(self, now: float) -> bool:
         """Say whether the connection must be treated as lost."""
         return now >= self._lost_at
-
-
-class RetryBackoff:
-    """Waiting times between tries: doubling, jittered, between two bounds in seconds."""
-
-    def __init__(self, first_s: float = 0.05, most_s: float = 1.0) -> None:
-        self._first_s = first_s
-        self._most_s = most_s
-        self._tries = 0
-
-    def reset(self) -> None:
-        """Start again from the shortest time, after a success."""
-        self._tries = 0
-
-    def next_s(self, at_least_s: float | None = None) -> float:
-        """Return how long to wait before the next try; `at_least_s` is the other side's advice."""
-        ceiling = min(self._most_s, self._first_s * 2.0**self._tries)
-        self._tries = min(self._tries + 1, 16)
-        wait_s = random.uniform(self._first_s, max(ceiling, self._first_s))  # noqa: S311  spread, not secrecy
-        return max(wait_s, min(at_least_s or 0.0, MAX_ADVICE_S))
-
-
-MAX_ADVICE_S = 30.0
-"""The most that a `retry_after` can make the client wait, in seconds."""

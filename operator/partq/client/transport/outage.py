@@ -12,7 +12,7 @@ UNLISTED_S = 3.0
 
 
 class Outage:
-    """What a link has reported about a broker since the last connection that worked."""
+    """What a connection has reported about a broker since the last one that worked."""
 
     def __init__(self, url: str, clock: Clock) -> None:
         self._url = url

@@ -1,14 +1,12 @@
 """Calls about partitions, repeated until the broker that owns each of them has answered."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import TypeVar
 
 from partq.client.arguments import check_partitions
-from partq.client.transport.answers import read, unusable
+from partq.client.transport.answers import unusable
 from partq.client.transport.layout import QueueLayout
-from partq.client.transport.liveness import RetryBackoff
+from partq.client.transport.retries import RetryWindow
 from partq.client.transport.session import NOT_REACHED, Session, UntrustedError, why
 from partq.core.model import PartitionId
 from partq.errors import (
@@ -26,27 +24,11 @@ T = TypeVar("T")
 A = TypeVar("A", bound=PartitionAnswer)
 
 
-class RetryWindow:
-    """Waits between the tries of one call, for so many seconds in all."""
-
-    def __init__(self, timeout_s: float) -> None:
-        self._clock = asyncio.get_running_loop().time
-        self._end = self._clock() + timeout_s
-        self._backoff = RetryBackoff(most_s=1.0)
-
-    async def wait(self, error: PartqError) -> None:
-        """Wait until the next try makes sense; raise `error` when that is too late."""
-        wait_s = self._backoff.next_s(error.retry_after_s)
-        if self._clock() + wait_s > self._end:
-            raise error
-        await asyncio.sleep(wait_s)
-
-
 class PartitionRouter:
-    """The brokers of one queue by the partitions that they own; use it in `async with`.
+    """The brokers of one queue by the partitions that they own.
 
     Args:
-        session: not open yet; it is opened and closed with this.
+        session: open when something is asked; its owner closes it.
         timeout_s: for how long a call is repeated while brokers change or do not answer.
     """
 
@@ -55,32 +37,6 @@ class PartitionRouter:
         self._timeout_s = timeout_s
         self._view: QueueLayout | None = None
         self._urls: tuple[str, ...] = session.seeds
-
-    @classmethod
-    def open(
-        cls,
-        url: str,
-        *,
-        queue: str,
-        token: str | None,
-        namespace: str | None,
-        ca_file: str | Path | None,
-        timeout_s: float,
-    ) -> Self:
-        """Prepare the connections; nothing is asked yet. Errors as `Session`."""
-        session = Session(url, queue=queue, token=token, namespace=namespace, ca_file=ca_file)
-        return cls(session, timeout_s=timeout_s)
-
-    async def __aenter__(self) -> Self:
-        await self.session.__aenter__()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.session.__aexit__()
-
-    async def check_rights(self, path: str) -> None:
-        """Ask the first broker that answers; errors as `Session.check_rights_anywhere`."""
-        await self.session.check_rights_anywhere(self._urls, path)
 
     async def view(self) -> QueueLayout:
         """Return the layout as it was asked for last; the first time it is asked for.
@@ -111,10 +67,7 @@ class PartitionRouter:
             self._view = None  # a reader may live for long, and generations come
             return list((await self.view()).layout.partitions())
         layout = (await self.view()).layout
-        given: Any = partitions  # callers may have no types
-        is_iterable = isinstance(given, Iterable) and not isinstance(given, str)
-        wanted: list[PartitionId] = list(given) if is_iterable else given
-        check_partitions("partitions", wanted)
+        wanted = check_partitions("partitions", partitions)
         if any(partition not in layout for partition in wanted):
             self._view = None  # generations may have come since
             layout = (await self.view()).layout
@@ -136,7 +89,7 @@ class PartitionRouter:
             try:
                 if url is None:
                     raise UnavailableError(
-                        f"partition {partition}: no broker serves it; look at the queue's brokers"
+                        f"partition {partition}: no broker serves it; check the queue's brokers"
                     )
                 return await call(url)
             except NOT_REACHED as error:
@@ -153,7 +106,7 @@ class PartitionRouter:
         method: str,
         path: str,
         partitions: Iterable[PartitionId],
-        body: Callable[[list[PartitionId]], Mapping[str, Any]],
+        body: Callable[[list[PartitionId]], Mapping[str, object]],
         kind: type[A],
     ) -> dict[PartitionId, A]:
         """Return what is answered of each partition, by any broker, which asks the owners.
@@ -174,9 +127,9 @@ class PartitionRouter:
             again: PartqError | None = None
             asked, left = left, []
             try:
-                page = await self.session.ask(method, path, body(asked), urls=self._urls)
-                parts: dict[str, A] = read(path, page, ByPartition[kind]).partitions  # type: ignore[valid-type]
-                found = {partition: parts[str(partition)] for partition in asked}
+                results: type[ByPartition[A]] = ByPartition[kind]  # type: ignore[valid-type]
+                page = await self.session.ask(method, path, results, body(asked), urls=self._urls)
+                found = {partition: page.partitions[str(partition)] for partition in asked}
             except PartqError as error:
                 if not _may_repeat(error):
                     raise

@@ -3,18 +3,17 @@
 import asyncio
 import copy
 import logging
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
-from typing import Any, NamedTuple, Self
-from urllib.parse import quote
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import NamedTuple, Self, TypeVar
 
 import aiohttp
 
-from partq.client.arguments import broker_urls, check_texts, check_token
-from partq.client.transport.answers import read, unusable
+from partq.client.arguments import broker_urls
+from partq.client.transport.answers import unusable
 from partq.client.transport.layout import QueueLayout
-from partq.client.transport.liveness import RetryBackoff
+from partq.client.transport.options import ConnectionOptions
+from partq.client.transport.retries import retry_backoff
 from partq.core.model import PartitionId
 from partq.errors import (
     BadRequestError,
@@ -22,16 +21,20 @@ from partq.errors import (
     InternalError,
     NotFoundError,
     PartqError,
-    SettingsError,
     UnauthorizedError,
     UnavailableError,
     UnknownGroupError,
+    UnknownPartitionError,
 )
+from partq.excerpts import excerpt, some_of
+from partq.path_names import quoted
 from partq.wire.calls import replies
-from partq.wire.calls.answers import ProducerDue, ProducerOutline
+from partq.wire.calls.answers import LayoutAnswer, ProducerDue, ProducerOutline
 from partq.wire.tls import explain, trust
 
 log = logging.getLogger("partq.client")
+
+T = TypeVar("T")
 
 CALL_TIMEOUT_S = 5.0
 VIEW_TIMEOUT_S = 2.0
@@ -44,7 +47,7 @@ TELL_S = 15.0
 """How often the log says that something is still waited for."""
 MAX_FRAME_BYTES = 32 * 1024 * 1024
 """The largest WebSocket message that is taken: a batch of the largest size, its header and more."""
-MAX_BODY_BYTES = 32 * 1024 * 1024
+MAX_ANSWER_BYTES = 32 * 1024 * 1024
 
 NOT_REACHED = (aiohttp.ClientError, TimeoutError, OSError)
 """What a call raises when no broker has judged it."""
@@ -82,27 +85,15 @@ class Session:
     """Connections to the brokers of one queue, with the caller's token.
 
     Raises:
-        SettingsError: `url` names no broker, a name or the token is no text or the token has a line
-            end, or `ca_file` holds no certificate.
+        SettingsError: `ca_file` holds no certificate.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        queue: str,
-        token: str | None,
-        namespace: str | None,
-        ca_file: str | Path | None = None,
-    ) -> None:
-        self.seeds = broker_urls(url)
-        check_texts({"queue": queue, "namespace": namespace}, needed=("queue",))
-        check_token(token)
-        if not isinstance(ca_file, str | Path | None):
-            raise SettingsError(f"ca_file: got {type(ca_file).__name__}, expected a path")
-        self._queue = queue
+    def __init__(self, options: ConnectionOptions) -> None:
+        token, namespace, ca_file = options.token, options.namespace, options.ca_file
+        self.seeds = broker_urls(options.url)
+        self._queue = options.queue
         self._trust = trust(ca_file=ca_file) if ca_file is not None else True
-        self._path = f"/v1/queues/{quote(queue, safe='')}"
+        self._path = f"/v1/queues/{quoted(options.queue, 'queue')}"
         self._query = {"namespace": namespace} if namespace else {}
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._http: aiohttp.ClientSession | None = None
@@ -126,26 +117,45 @@ class Session:
         if self._http is not None:
             await self._http.close()
 
-    async def get(self, url: str, path: str) -> Any:
-        """Return the JSON that the broker at `url` answers under the queue's `path`.
+    @asynccontextmanager
+    async def opening(self) -> AsyncIterator[None]:
+        """Open it for what continues behind the block; when the block raises, it is closed."""
+        await self.__aenter__()
+        try:
+            yield
+        except BaseException:
+            await self.__aexit__()
+            raise
+
+    async def get(self, url: str, path: str, kind: type[T]) -> T:
+        """Return what the broker at `url` answers under the queue's `path`, as a type.
+
+        `kind`: what the call answers, of `wire.calls`; `object` for JSON of any kind.
 
         Raises:
             PartqError: the error that the broker names.
+            InternalError: the answer is something else than `kind`.
             aiohttp.ClientError, TimeoutError, OSError: no answer.
         """
-        return await self.call("GET", url, path)
+        return await self.call("GET", url, path, kind)
 
-    async def post(self, url: str, path: str) -> Any:
+    async def post(self, url: str, path: str, kind: type[T]) -> T:
         """Ask the broker at `url` to do what `path` says; returns and raises as `get`."""
-        return await self.call("POST", url, path)
+        return await self.call("POST", url, path, kind)
 
     async def ask(
-        self, method: str, path: str, body: Any = None, *, urls: Sequence[str] = ()
-    ) -> Any:
+        self,
+        method: str,
+        path: str,
+        kind: type[T],
+        body: Mapping[str, object] | None = None,
+        *,
+        urls: Sequence[str] = (),
+    ) -> T:
         """Return the answer of the first broker that gives one; any of them will do.
 
-        `urls`: which are asked; none: those that the session was made with. One that does not
-        answer may have done what was asked: ask for what can be repeated.
+        `kind`: as of `get`. `urls`: which are asked; none: those that the session was made with.
+        One that does not answer may have done what was asked: ask for what can be repeated.
 
         Raises:
             UnavailableError: none does.
@@ -154,7 +164,7 @@ class Session:
         reasons = []
         for url in urls or self.seeds:
             try:
-                return await self.call(method, url, path, body)
+                return await self.call(method, url, path, kind, body)
             except NOT_REACHED as error:
                 reasons.append(f"{url}: {why(url, error)}")
             except PartqError as error:
@@ -163,18 +173,27 @@ class Session:
                 reasons.append(f"{url}: {error.message}")
         raise UnavailableError("no broker answers: " + "; ".join(reasons))
 
-    async def call(self, method: str, url: str, path: str, body: Any = None) -> Any:
+    async def call(
+        self,
+        method: str,
+        url: str,
+        path: str,
+        kind: type[T],
+        body: Mapping[str, object] | None = None,
+    ) -> T:
         """Return what the broker at `url` answers to a JSON `body`; raises as `get`."""
         where = url + self._path + path
         async with self._open().request(method, where, params=self._query, json=body) as response:
             answer = await _read(response)
             if response.status == 200:
                 try:
-                    return replies.parse(answer)
-                except ValueError as error:
+                    return replies.decode(answer, kind)
+                except replies.NotJsonError as error:
                     raise InternalError(
                         f"{url}: the answer is not JSON: {error}; is it the URL of a broker?"
                     ) from error
+                except ValueError as error:
+                    raise unusable(where, error) from error
             raise _error_of(response.status, answer, where)
 
     async def fetch(self, url: str, path: str, query: Mapping[str, int]) -> bytes:
@@ -221,12 +240,14 @@ class Session:
 
         Raises:
             UnauthorizedError, ForbiddenError: in the broker's words. Any other answer, or none, is
-                no reason not to go on.
+                no reason not to continue.
         """
         try:
-            await self.get(url, path)
+            await self.get(url, path, object)
         except (UnauthorizedError, ForbiddenError):
             raise
+        except UnknownPartitionError:
+            pass  # the answer to a right token where a partition is asked for that no queue has
         except NOT_REACHED as error:
             log.info("%s%s: %s", url, path, why(url, error))
             return False
@@ -257,11 +278,11 @@ class Session:
         """
         reasons = []
         kinds: set[type[UnavailableError]] = set()
-        # Who did not answer last time is asked last: a frozen broker costs its time-out once.
+        # A broker that did not answer last time is asked last: it costs its time-out once.
         for url in sorted(urls, key=self._silent.__contains__):
             try:
                 async with asyncio.timeout(VIEW_TIMEOUT_S):
-                    view = QueueLayout.from_json(await self.get(url, "/layout"))
+                    view = QueueLayout.of(await self.get(url, "/layout", LayoutAnswer))
                 self._silent.discard(url)
                 return view
             except NOT_REACHED as error:
@@ -288,7 +309,7 @@ class Session:
             UntrustedError: the brokers' certificates are refused: at once, waiting changes none.
             UnavailableError, UnknownQueueError, UnknownGroupError: what was missing to the end.
         """
-        backoff = RetryBackoff(most_s=FIRST_VIEW_BACKOFF_S)
+        backoff = retry_backoff(most_s=FIRST_VIEW_BACKOFF_S)
         clock = asyncio.get_running_loop().time
         end, told, tell_at = clock() + timeout_s, "", 0.0
         while True:
@@ -297,8 +318,8 @@ class Session:
                 if group is None or group in view.groups:
                     return view
                 raise UnknownGroupError(
-                    f"queue {self._queue!r} has no consumer group {group!r}; it has "
-                    f"{', '.join(sorted(view.groups)) or 'none'}"
+                    f"queue {self._queue!r} has no consumer group {excerpt(group)!r}; it has "
+                    f"{some_of(view.groups)}"
                 )
             except UntrustedError:
                 raise
@@ -319,21 +340,20 @@ class Session:
 
         Empty when the broker does not answer. Raises: PartqError: it refuses the call for good.
         """
-        path = f"/producers/{quote(producer, safe='')}"
+        path = f"/producers/{quoted(producer, 'producer')}"
         try:
-            body = await self.get(url, path + ("?outlines=true" if with_outlines else ""))
+            query = "?outlines=true" if with_outlines else ""
+            answer = await self.get(url, path + query, ProducerDue)
         except (*NOT_REACHED, UnavailableError) as error:
             log.info("%s: %s", url, why(url, error))
             return {}
-        where = f"{url}{self._path}{path}"
-        answer = read(where, body, ProducerDue)
         try:
             return {
                 PartitionId.parse(name): ProducerProgress(due, _outline(answer.outlines.get(name)))
                 for name, due in answer.due.items()
             }
         except ValueError as error:
-            raise unusable(where, error) from error
+            raise unusable(f"{url}{self._path}{path}", error) from error
 
     def _open(self) -> aiohttp.ClientSession:
         if self._http is None or self._http.closed:
@@ -354,7 +374,7 @@ def why(url: str, error: BaseException) -> str:
     if isinstance(error, aiohttp.ServerDisconnectedError) and url.startswith("http://"):
         return "closed without an answer; a broker with TLS has a URL that begins with https://"
     if type(error) is aiohttp.ClientResponseError:  # its text is that of a parser
-        return "what answers there speaks no HTTP; expected the port of a broker"
+        return "what answers there does not speak HTTP; expected the port of a broker"
     return str(error) or type(error).__name__
 
 
@@ -365,14 +385,8 @@ def is_final(error: PartqError) -> bool:
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
-    body = bytearray()
-    async for chunk in response.content.iter_any():
-        body += chunk
-        if len(body) > MAX_BODY_BYTES:
-            raise InternalError(
-                f"{response.url}: the answer is too long, expected at most {MAX_BODY_BYTES} bytes"
-            )
-    return bytes(body)
+    chunks = response.content.iter_any()
+    return await replies.read_whole(chunks, MAX_ANSWER_BYTES, str(response.url))
 
 
 def _error_of(status: int, body: bytes, where: str) -> PartqError:

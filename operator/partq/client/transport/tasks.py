@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any
 
 from partq.errors import InternalError, PartqError
 
@@ -25,26 +24,41 @@ def start(
     return task
 
 
-def check_loop(owner: asyncio.AbstractEventLoop | None, name: str) -> None:
-    """Refuse a call from elsewhere than the event loop where `name` was entered.
+class EnteredLoop:
+    """The event loop in which a client was entered, once: all calls have to come from there.
 
-    Raises:
-        RuntimeError: it comes from another event loop, or from a thread without one.
+    Args:
+        name: of the client, for the errors.
     """
-    try:
-        running = asyncio.get_running_loop()
-    except RuntimeError:
-        running = None
-    if owner is not None and owner is not running:
-        raise RuntimeError(
-            f"{name} belongs to the event loop that entered it; from another thread use "
-            "asyncio.run_coroutine_threadsafe(..., loop), and loop.call_soon_threadsafe for what "
-            "is not awaited"
-        )
 
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._loop: asyncio.AbstractEventLoop | None = None
 
-async def stop(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks and wait until they have ended."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    @property
+    def is_entered(self) -> bool:
+        """Whether the client was entered; it may be closed again."""
+        return self._loop is not None
+
+    def enter(self) -> None:
+        """Learn that the client is entered here. Raises RuntimeError: it was before."""
+        if self._loop is not None:
+            raise RuntimeError(f"{self._name} was entered before: make another one")
+        self._loop = asyncio.get_running_loop()
+
+    def check(self) -> None:
+        """Refuse a call from elsewhere; before the client is entered, any may come.
+
+        Raises:
+            RuntimeError: it comes from another event loop, or from a thread without one.
+        """
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
+        if self._loop is not None and self._loop is not running:
+            raise RuntimeError(
+                f"{self._name} belongs to the event loop that entered it; from another thread use "
+                "asyncio.run_coroutine_threadsafe(..., loop), and loop.call_soon_threadsafe for "
+                "what is not awaited"
+            )

@@ -1,56 +1,74 @@
 """From a move to an attempt, and from an attempt to what is written down of it. Pure."""
 
+from collections.abc import Collection
+
 from partq.coordinator.group.handoff_runner import Ended
 from partq.core.group import handoff
 from partq.core.group.handoff import Attempt
-from partq.core.group.membership import (
-    GroupAssessment,
-    GroupObservation,
-    MembershipRules,
-    OwnershipState,
-    PartitionOwnership,
-)
+from partq.core.group.membership import GroupAssessment, OwnershipState
 from partq.core.group.moves import Forced, Move, Trigger
-from partq.core.model import BrokerId, MemberId
-from partq.core.records import HandoffRecord, PastMove
+from partq.core.group.observation import GroupObservation, PartitionOwnership
+from partq.core.group.rebalance_delay import MembershipRules
+from partq.core.group.records import HandoffRecord, PastMove
+from partq.core.model import BrokerId, MemberId, PartitionId
 
 
 def attempt_at(
-    seat: PartitionOwnership, broker: BrokerId, target: MemberId | None, number: int
+    ownership: PartitionOwnership, broker: BrokerId, target: MemberId | None, number: int
 ) -> Attempt:
     """Return an attempt to take a partition from its present member."""
     return Attempt(
         number=number,
         broker=broker,
-        broker_epoch=seat.broker_epoch,
-        source=seat.member,
-        epoch=seat.epoch,
+        broker_epoch=ownership.broker_epoch,
+        source=ownership.member,
+        epoch=ownership.epoch,
         target=target,
     )
 
 
-def as_recorded(seat: PartitionOwnership) -> handoff.Handoff:
+def as_recorded(ownership: PartitionOwnership) -> handoff.Handoff:
     """Return what a partition is before its handoff."""
-    if seat.member is None:
-        return handoff.Vacant(seat.epoch)
-    return handoff.Owned(seat.member, seat.epoch)
+    if ownership.member is None:
+        return handoff.Vacant(ownership.epoch)
+    return handoff.Owned(ownership.member, ownership.epoch)
 
 
-def lost(source: MemberId, table: GroupAssessment) -> Forced:
+def why_undrained(source: MemberId, assessment: GroupAssessment) -> Forced:
     """Return why a source cannot be drained any more."""
-    return Forced.SOURCE_UNBOUND if source in table.bound_at else Forced.SOURCE_LOST
+    return Forced.SOURCE_UNBOUND if source in assessment.bound_at else Forced.SOURCE_LOST
+
+
+def ended_handoffs(
+    recorded: Collection[PartitionId], moves: Collection[Move], assessment: GroupAssessment
+) -> list[PartitionId]:
+    """Return which of the recorded handoffs that do not run are over.
+
+    What is planned again now gets a new record in the place of the last one.
+    """
+    again = {move.partition for move in moves}
+    return [
+        partition
+        for partition in recorded
+        if partition not in again
+        and assessment.partitions.get(partition) is not OwnershipState.UNSEEN
+    ]
 
 
 def idle_ms(observation: GroupObservation, move: Move, rules: MembershipRules) -> int:
     """Return how long a partition has been without a consumer when its move starts."""
-    if move.forced is None or move.seat.member is None:
+    if move.forced is None or move.ownership.member is None:
         return 0
     ages = [
         loss.age_ms
         for loss in observation.losses
-        if loss.member == move.seat.member and loss.broker == move.seat.broker
+        if loss.member == move.ownership.member and loss.broker == move.ownership.broker
     ]
-    return min([move.seat.held_ms, *ages]) if ages else min(move.seat.held_ms, rules.delay_ms)
+    return (
+        min([move.ownership.held_ms, *ages])
+        if ages
+        else min(move.ownership.held_ms, rules.delay_ms)
+    )
 
 
 def trigger_of(record: HandoffRecord, state: OwnershipState) -> Trigger:
@@ -60,9 +78,9 @@ def trigger_of(record: HandoffRecord, state: OwnershipState) -> Trigger:
     return Trigger.MEMBER_LEFT if state is OwnershipState.LEAVING else Trigger.MEMBER_JOINED
 
 
-def is_committed(record: HandoffRecord, seat: PartitionOwnership) -> bool:
+def is_committed(record: HandoffRecord, ownership: PartitionOwnership) -> bool:
     """Whether a recorded attempt is the one that recorded the partition's member."""
-    return (seat.closed_attempt, seat.member) == (record.attempt, record.target)
+    return (ownership.closed_attempt, ownership.member) == (record.attempt, record.target)
 
 
 def unseen_move(record: HandoffRecord, now_ms: int) -> PastMove:

@@ -6,21 +6,21 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from partq.aio import Backoffs
 from partq.coordinator.group.attempts import (
     as_recorded,
     attempt_at,
+    ended_handoffs,
     idle_ms,
     is_committed,
-    lost,
     past_move,
     trigger_of,
     unseen_move,
+    why_undrained,
 )
-from partq.coordinator.group.backoff import Backoffs
 from partq.coordinator.group.handoff_runner import Ended, HandoffRunner
-from partq.coordinator.group.history import RebalanceHistory
-from partq.coordinator.group.ledger import MoveLog
 from partq.coordinator.group.member_list import MemberList
+from partq.coordinator.group.move_log import MoveLog
 from partq.coordinator.group.observation import (
     CommitOutcome,
     QueueObservation,
@@ -32,27 +32,27 @@ from partq.coordinator.group.observation import (
     observe_group,
     parked,
 )
-from partq.coordinator.ports import (
-    BrokerAdmin,
-    MemberSnapshot,
-    RebalanceListener,
-    Runtime,
-    StorePorts,
-)
+from partq.coordinator.group.rebalance_history import RebalanceHistory
+from partq.coordinator.ports import BrokerAdmin, RebalanceListener, Runtime, StorePorts
 from partq.coordinator.rules import at_once
 from partq.coordinator.view import GroupView, as_assigned
 from partq.core.age_tracker import AgeTracker
 from partq.core.group import handoff
-from partq.core.group.membership import GroupAssessment, GroupObservation, OwnershipState, assess
+from partq.core.group.membership import GroupAssessment, OwnershipState, assess
 from partq.core.group.move_reason import evidence
 from partq.core.group.moves import Forced, Move
+from partq.core.group.observation import GroupObservation
 from partq.core.group.planner import GroupRules, Planner, may_be_balanced, plan
+from partq.core.group.records import AssignmentEntry, HandoffRecord, MemberSnapshot, RecordedMoves
 from partq.core.model import BrokerId, MemberId, PartitionId
-from partq.core.records import AssignmentEntry, HandoffRecord, Journal
 from partq.errors import FencedError
 
 PAUSE_ANSWER_MS = 2_000
 """How long the first pause may go unanswered before its drain is over all the same."""
+FIRST_BACKOFF_S = 0.1
+"""How long a partition is left alone after its first attempt that failed; each further one doubles
+that."""
+MAX_BACKOFF_S = 5.0
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -98,9 +98,9 @@ class GroupWorker:
         """Redis's time minus this process's clock, at the last look."""
         self._lost = AgeTracker[MemberId]()
         self._outcomes: dict[PartitionId, CommitOutcome] = {}
-        self._backoffs = Backoffs()
+        self._backoffs = Backoffs[PartitionId](FIRST_BACKOFF_S, MAX_BACKOFF_S)
         self._history = RebalanceHistory()
-        self._move_log = MoveLog(Journal(), 0, 0)
+        self._move_log = MoveLog(RecordedMoves(), 0, 0)
         self._is_loaded = False
         self._inherited: dict[PartitionId, HandoffRecord] = {}
         """Handoffs of an earlier coordinator, until the broker of the partition is seen."""
@@ -133,16 +133,16 @@ class GroupWorker:
         """Carry the handoffs out, until cancelled."""
         await self._runner.run()
 
-    async def step(self, world: QueueObservation, rules: GroupRules) -> None:
+    async def step(self, queue: QueueObservation, rules: GroupRules) -> None:
         """Look at the group once, and start what is to be done.
 
         Raises:
             StoreUnavailableError: nothing was started that is not recorded.
-            FencedError: another coordinator has begun. Whoever still leads begins with the next
-                step, as its successor would.
+            FencedError: another coordinator has begun. A coordinator that still leads begins with
+                the next step, as its successor would.
         """
         try:
-            await self._step(world, rules)
+            await self._step(queue, rules)
         except FencedError:
             self._is_loaded = False
             raise
@@ -162,31 +162,31 @@ class GroupWorker:
             self._on_change()
             raise
 
-    async def _step(self, world: QueueObservation, rules: GroupRules) -> None:
+    async def _step(self, queue: QueueObservation, rules: GroupRules) -> None:
         stored = await self._read()
         hurries = self._hurries_asked
         if hurries > self._hurries_done:
             rules = at_once(rules)
-        # From here to the plan nothing is awaited: it is made from one picture.
-        observation = self._observe(world, stored)
-        table = self._assess(observation, rules)
+        # From here to the plan nothing is awaited: it is made from one observation.
+        observation = self._observe(queue, stored)
+        assessment = self._assess(observation, rules)
         under_way = {p: each.attempt.target for p, each in self._runner.running.items()}
-        planned = self._plan(observation, table, rules, under_way, self._move_log.promised)
-        moves = self._admit(planned, observation, table, rules)
-        over = _over(stored, under_way, moves, table)
-        self._schedule(under_way, moves, table)
+        planned = self._plan(observation, assessment, rules, under_way, self._move_log.promised)
+        moves = self._admit(planned, observation, assessment, rules)
+        over = ended_handoffs(stored.handoffs.keys() - under_way, moves, assessment)
+        self._schedule(under_way, moves, assessment)
 
         # Before the records of handoffs that are over: a next coordinator finds one of the two.
-        await self._write_ledger()
-        await self.member_list.pair(moves, stored.members.heirs)
-        await self._start(moves, observation, table, rules)
-        await self.member_list.write(observation, table, stored.members, world)
+        await self._write_moves()
+        await self.member_list.pair(moves, stored.members.replacements)
+        await self._start(moves, observation, assessment, rules)
+        await self.member_list.write(observation, assessment, stored.members, queue)
         assigned = await self._write_assignment(observation, stored.assignment)
         await _gather(self._store.handoffs.remove(self._group, partition) for partition in over)
-        await self._write_history()
-        if world.is_complete:
+        await self._write_rebalances()
+        if queue.is_complete:
             self._hurries_done = hurries
-        self.view = self._make_view(world, observation, table, assigned)
+        self.view = self._make_view(queue, observation, assessment, assigned)
 
     async def _read(self) -> _Stored:
         """Read what Redis holds for the group; with the first step also what came before it."""
@@ -202,18 +202,18 @@ class GroupWorker:
         if not self._is_loaded:
             self._history = RebalanceHistory(await store.rebalances.read(group))
             self._move_log = MoveLog(
-                await store.rebalances.read_journal(group), self._store_ms(), self._now_ms()
+                await store.rebalances.read_moves(group), self._store_ms(), self._now_ms()
             )
             running = self._runner.running
             self._inherited = {p: each for p, each in handoffs.items() if p not in running}
             self._is_loaded = True
         return stored
 
-    def _observe(self, world: QueueObservation, stored: _Stored) -> GroupObservation:
+    def _observe(self, queue: QueueObservation, stored: _Stored) -> GroupObservation:
         """Join what brokers, Redis and the runtime say of the group."""
         group, members = self._group, stored.members
         return observe_group(
-            world,
+            queue,
             group,
             members=members,
             lost_ms=self._lost.observe(
@@ -223,47 +223,52 @@ class GroupWorker:
             outcomes=self._outcomes,
             # A member may be bound that a store which lost its last writes does not list.
             facts=self._runtime.facts(
-                group, members.members.keys() | bound(world, group), leaving(world, group)
+                group, members.members.keys() | bound(queue, group), leaving(queue, group)
             ),
         )
 
     def _assess(self, observation: GroupObservation, rules: GroupRules) -> GroupAssessment:
         """Judge what was observed, and let the handoffs under way know of it."""
         self._follow_records(observation)
-        table = assess(observation, rules.membership)
-        self._resume(observation, table, rules)
-        self._follow_members(observation, table)
-        return table
+        assessment = assess(observation, rules.membership)
+        self._resume(observation, assessment, rules)
+        self._follow_members(observation, assessment)
+        return assessment
 
     def _schedule(
-        self, under_way: Collection[PartitionId], moves: Collection[Move], table: GroupAssessment
+        self,
+        under_way: Collection[PartitionId],
+        moves: Collection[Move],
+        assessment: GroupAssessment,
     ) -> None:
         """Note the rebalances that begin, when to look again, and whether all is quiet."""
         for move in moves:
             self._history.begin(move.trigger, self._store_ms())
-        waits_ms = [table.next_ms, self._move_log.next_ms(self._now_ms())]
+        waits_ms = [assessment.next_ms, self._move_log.next_ms(self._now_ms())]
         self.next_ms = min((wait for wait in waits_ms if wait is not None), default=None)
-        self.is_quiet = not under_way and not moves and _is_quiet(table)
+        self.is_quiet = not under_way and not moves and assessment.is_quiet
 
     def _make_view(
         self,
-        world: QueueObservation,
+        queue: QueueObservation,
         observation: GroupObservation,
-        table: GroupAssessment,
+        assessment: GroupAssessment,
         assigned: Mapping[PartitionId, AssignmentEntry],
     ) -> GroupView:
         return GroupView(
             partitions=assigned,
-            members=table.standings,
-            unseen_count=sum(seat.broker is None for seat in observation.seats.values()),
+            members=assessment.members,
+            unseen_count=sum(
+                ownership.broker is None for ownership in observation.partitions.values()
+            ),
             moving_count=len(self._runner.running),
-            is_waiting=OwnershipState.WAITING in table.seats.values(),
+            is_waiting=OwnershipState.WAITING in assessment.partitions.values(),
             rebalances=self._history.last,
             waiting_count=len(self._move_log.waiting),
-            blocked=blocked(world, self._group),
-            missing=missing(world, self._group),
-            parked=parked(world, self._group),
-            is_complete=world.is_complete,
+            blocked=blocked(queue, self._group),
+            missing=missing(queue, self._group),
+            parked=parked(queue, self._group),
+            is_complete=queue.is_complete,
             refused=self.member_list.refused,
         )
 
@@ -278,14 +283,18 @@ class GroupWorker:
         self,
         planned: list[Move],
         observation: GroupObservation,
-        table: GroupAssessment,
+        assessment: GroupAssessment,
         rules: GroupRules,
     ) -> list[Move]:
         """Return the moves of a plan that may start now."""
         running = self._runner.running
-        paused = {p for p, seat in observation.seats.items() if seat.pause_attempt is not None}
+        paused = {
+            p
+            for p, ownership in observation.partitions.items()
+            if ownership.pause_attempt is not None
+        }
         paused |= {p for p, each in running.items() if each.attempt.source is not None}
-        is_judged = rules.is_paused or may_be_balanced(observation, table, rules)
+        is_judged = rules.is_paused or may_be_balanced(observation, assessment, rules)
         self._move_log.promise(planned, running.keys(), is_judged=is_judged)
         return self._move_log.admit(
             [move for move in planned if self._backoffs.may_try(move.partition, self._clock())],
@@ -299,71 +308,78 @@ class GroupWorker:
     def _follow_records(self, observation: GroupObservation) -> None:
         """Let the brokers' records end handoffs whose answer was lost."""
         for partition in list(self._runner.running):
-            seat = observation.seats.get(partition)
-            if seat is not None and seat.broker is not None:
+            ownership = observation.partitions.get(partition)
+            if ownership is not None and ownership.broker is not None:
                 self._runner.apply(
                     partition,
-                    handoff.Seen(seat.broker_epoch, seat.member, seat.epoch, seat.closed_attempt),
+                    handoff.Seen(
+                        ownership.broker_epoch,
+                        ownership.member,
+                        ownership.epoch,
+                        ownership.closed_attempt,
+                    ),
                 )
         for partition, outcome in list(self._outcomes.items()):
-            seat = observation.seats.get(partition)
-            if seat is None or (seat.broker is not None and seat.epoch > outcome.epoch):
+            ownership = observation.partitions.get(partition)
+            if ownership is None or (
+                ownership.broker is not None and ownership.epoch > outcome.epoch
+            ):
                 del self._outcomes[partition]
 
     def _resume(
-        self, observation: GroupObservation, table: GroupAssessment, rules: GroupRules
+        self, observation: GroupObservation, assessment: GroupAssessment, rules: GroupRules
     ) -> None:
-        """Go on with what a coordinator before this one began, where its pause still holds."""
+        """Continue with what a coordinator before this one began, where its pause still holds."""
         for partition, record in list(self._inherited.items()):
-            seat = observation.seats.get(partition)
-            if seat is not None and seat.broker is None:
+            ownership = observation.partitions.get(partition)
+            if ownership is not None and ownership.broker is None:
                 continue
             del self._inherited[partition]
-            if seat is not None and is_committed(record, seat):
+            if ownership is not None and is_committed(record, ownership):
                 self._move_log.note(
                     partition, unseen_move(record, self._store_ms()), self._now_ms()
                 )
             if (
-                seat is None
-                or seat.broker is None
-                or seat.pause_attempt != record.attempt
-                or seat.member != record.source
+                ownership is None
+                or ownership.broker is None
+                or ownership.pause_attempt != record.attempt
+                or ownership.member != record.source
             ):
                 continue  # the broker's record says what became of it
-            attempt = attempt_at(seat, seat.broker, record.target, record.attempt)
+            attempt = attempt_at(ownership, ownership.broker, record.target, record.attempt)
             state = handoff.resumed(
                 attempt,
                 drain_ms=rules.drain_ms,
                 left_ms=record.deadline_ms - self._store_ms(),
                 now_ms=self._now_ms(),
             )
-            trigger = trigger_of(record, table.seats[partition])
+            trigger = trigger_of(record, assessment.partitions[partition])
             _log.info(
-                "group %s: attempt %d for partition %s goes on",
+                "group %s: attempt %d for partition %s continues",
                 self._group,
                 record.attempt,
                 partition,
             )
             self._runner.start(partition, state, attempt, trigger, evidence=record.evidence)
 
-    def _follow_members(self, observation: GroupObservation, table: GroupAssessment) -> None:
+    def _follow_members(self, observation: GroupObservation, assessment: GroupAssessment) -> None:
         """Tell drains that their source is lost, or that their target cannot take over."""
         for partition, running in list(self._runner.running.items()):
-            seat = observation.seats.get(partition)
-            if seat is None or seat.broker is None:
+            ownership = observation.partitions.get(partition)
+            if ownership is None or ownership.broker is None:
                 continue
             source, target = running.attempt.source, running.attempt.target
-            if source is not None and seat.member == source and not seat.is_bound:
+            if source is not None and ownership.member == source and not ownership.is_bound:
                 # The partition is on its way to another member: waiting would help nobody.
-                self._runner.apply(partition, handoff.SourceLost(lost(source, table)))
-            elif target is not None and not table.is_free(target, seat.broker):
+                self._runner.apply(partition, handoff.SourceLost(why_undrained(source, assessment)))
+            elif target is not None and not assessment.is_free(target, ownership.broker):
                 self._runner.apply(partition, handoff.TargetLost())
 
     async def _start(
         self,
         moves: list[Move],
         observation: GroupObservation,
-        table: GroupAssessment,
+        assessment: GroupAssessment,
         rules: GroupRules,
     ) -> None:
         if not moves:
@@ -372,14 +388,16 @@ class GroupWorker:
         numbers = await _gather(draw(self._group) for _ in moves)
         started = []
         for move, number in zip(moves, numbers, strict=True):
-            if (broker := move.seat.broker) is None:
+            if (broker := move.ownership.broker) is None:
                 continue
-            attempt = attempt_at(move.seat, broker, move.target, number)
+            attempt = attempt_at(move.ownership, broker, move.target, number)
             drain_ms = self._drain_ms(move, rules)
             drain_by_ms = self._now_ms() + drain_ms + PAUSE_ANSWER_MS
             targeted = handoff.Targeted(attempt, drain_ms, drain_by_ms, move.forced)
-            state, _ = handoff.step(as_recorded(move.seat), targeted, self._now_ms())
-            started.append((move, attempt, state, drain_by_ms, evidence(move, observation, table)))
+            state, _ = handoff.step(as_recorded(move.ownership), targeted, self._now_ms())
+            started.append(
+                (move, attempt, state, drain_by_ms, evidence(move, observation, assessment))
+            )
         await _gather(
             record(
                 self._group,
@@ -409,7 +427,7 @@ class GroupWorker:
 
     def _drain_ms(self, move: Move, rules: GroupRules) -> int:
         """Return how long the source may finish what it has: no longer than it lives."""
-        source = move.seat.member
+        source = move.ownership.member
         left_ms = None if source is None else self._runtime.time_left_ms(self._group, source)
         return rules.drain_ms if left_ms is None else min(rules.drain_ms, left_ms)
 
@@ -445,13 +463,13 @@ class GroupWorker:
             await self._store.assignments.write(self._group, changed)
         return assigned
 
-    async def _write_ledger(self) -> None:
+    async def _write_moves(self) -> None:
         past, waiting = self._move_log.unwritten_past, self._move_log.unwritten_waiting
         if past or waiting is not None:
-            await self._store.rebalances.write_journal(self._group, past, waiting)
+            await self._store.rebalances.write_moves(self._group, past, waiting)
             self._move_log.note_written(past, waiting)
 
-    async def _write_history(self) -> None:
+    async def _write_rebalances(self) -> None:
         running = {each.trigger for each in self._runner.running.values()}
         closed = self._history.close_ended({*running, *self._move_log.waiting_triggers})
         if not closed:
@@ -464,28 +482,5 @@ class GroupWorker:
                 await self._on_rebalance(self._group, rebalance)
 
 
-def _over(
-    stored: _Stored,
-    under_way: Collection[PartitionId],
-    moves: Collection[Move],
-    table: GroupAssessment,
-) -> list[PartitionId]:
-    """Return the partitions whose recorded handoff is over.
-
-    What is planned again now gets a new record in the place of the last one.
-    """
-    again = {move.partition for move in moves}
-    return [
-        partition
-        for partition in stored.handoffs.keys() - under_way - again
-        if table.seats.get(partition) is not OwnershipState.UNSEEN
-    ]
-
-
 async def _gather(calls: Iterable[Awaitable[T]]) -> list[T]:
     return list(await asyncio.gather(*calls))
-
-
-def _is_quiet(table: GroupAssessment) -> bool:
-    calm = {OwnershipState.SETTLED, OwnershipState.VACANT}
-    return calm.issuperset(table.seats.values())

@@ -1,18 +1,18 @@
 """The handoffs of one group that are under way: calls go out side by side, answers come back.
 
-Each handoff is a state machine of its own. Calls of one kind to one broker travel together; a
+Each handoff is a separate state machine. Calls of one kind to one broker travel together; a
 broker that does not answer holds up its own partitions only. An unknown outcome is asked for again
 until the broker answers, or its partition's record shows what happened.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from partq.aio import Signal
 from partq.coordinator.ports import Answer, BrokerAdmin
 from partq.core.group import handoff
 from partq.core.group.handoff import (
@@ -63,7 +63,7 @@ class Running:
     busy: set[type[Effect]] = field(default_factory=set)
     """The kinds of calls that are out."""
     due_at: dict[type[Effect], float] = field(default_factory=dict)
-    """When a kind of call may be made again."""
+    """When a kind of call may be repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class HandoffRunner:
         self._on_ended = on_ended
         self._running: dict[PartitionId, Running] = {}
         self._cancels: list[tuple[PartitionId, Cancel]] = []
-        self._wake = asyncio.Event()
+        self._wake = Signal()
 
     @property
     def running(self) -> Mapping[PartitionId, Running]:
@@ -155,9 +155,7 @@ class HandoffRunner:
                     self.apply(partition, handoff.Tick())
                 self._launch(calls)
                 # Nothing runs: only a start changes that. Otherwise drains, renewals, repeats.
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(RETRY_S if self._running else None):
-                        await self._wake.wait()
+                await self._wake.wait_at_most(RETRY_S if self._running else None)
 
     def _end(self, running: Running, state: Handoff) -> None:
         attempt = running.attempt

@@ -7,10 +7,12 @@ from functools import partial
 
 from partq.coordinator.group.observation import QueueObservation
 from partq.coordinator.group.refusals import Refusals
-from partq.coordinator.ports import MemberSnapshot, MemberStore, Runtime
-from partq.core.group.membership import GroupAssessment, GroupObservation
+from partq.coordinator.ports import MemberStore, Runtime
+from partq.core.group.membership import GroupAssessment
 from partq.core.group.moves import Move
-from partq.core.group.replacements import settled_heirs
+from partq.core.group.observation import GroupObservation
+from partq.core.group.records import MemberSnapshot
+from partq.core.group.replacements import settled_replacements
 from partq.core.model import MemberId
 
 MAX_LISTED = 10_000
@@ -38,9 +40,9 @@ class MemberList:
     async def write(
         self,
         observation: GroupObservation,
-        table: GroupAssessment,
+        assessment: GroupAssessment,
         read: MemberSnapshot,
-        world: QueueObservation,
+        queue: QueueObservation,
     ) -> None:
         """Write down what a look has found.
 
@@ -48,21 +50,24 @@ class MemberList:
             StoreUnavailableError: no answer; the next look finds the same.
         """
         group, members = self._group, self._members
-        for member in table.to_mark:
+        for member in assessment.to_mark:
             _log.info("group %s: member %s is lost", group, member)
-        for member in table.to_unlist:
+        for member in assessment.to_unlist:
             _log.info("group %s: member %s is gone and no longer listed", group, member)
         unlisted = {
             flow.member: flow.address
-            for state in world.states.values()
+            for state in queue.states.values()
             for flow in state.flows
             if flow.group == group and flow.member not in read.members
         }
         await asyncio.gather(
-            *(members.mark_lost(group, member) for member in sorted(table.to_mark)),
-            *(members.clear_lost(group, member) for member in sorted(table.to_clear)),
-            *(members.unlist(group, member) for member in sorted(table.to_unlist)),
-            *(members.unpair(group, member) for member in sorted(settled_heirs(observation))),
+            *(members.mark_lost(group, member) for member in sorted(assessment.to_mark)),
+            *(members.clear_lost(group, member) for member in sorted(assessment.to_clear)),
+            *(members.unlist(group, member) for member in sorted(assessment.to_unlist)),
+            *(
+                members.unpair(group, member)
+                for member in sorted(settled_replacements(observation))
+            ),
             *(
                 members.list_member(group, member, address)
                 for member, address in unlisted.items()
@@ -86,16 +91,23 @@ class MemberList:
         Raises:
             StoreUnavailableError: no answer; then nothing may move.
         """
-        heirs = {
-            move.seat.member: move.target
+        replacements = {
+            move.ownership.member: move.target
             for move in moves
-            if move.is_inherited and move.seat.member is not None and move.target is not None
+            if move.is_inherited and move.ownership.member is not None and move.target is not None
         }
-        new = {member: heir for member, heir in heirs.items() if known.get(member) != heir}
-        for member, heir in new.items():
-            _log.info("group %s: %s takes over all of %s", self._group, heir, member)
+        new = {
+            member: replacement
+            for member, replacement in replacements.items()
+            if known.get(member) != replacement
+        }
+        for member, replacement in new.items():
+            _log.info("group %s: %s takes over all of %s", self._group, replacement, member)
         await asyncio.gather(
-            *(self._members.pair(self._group, member, heir) for member, heir in new.items())
+            *(
+                self._members.pair(self._group, member, replacement)
+                for member, replacement in new.items()
+            )
         )
 
     async def admit(self, member: MemberId, address: str) -> None:

@@ -3,17 +3,17 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from partq.coordinator.ports import BrokerReport, MemberSnapshot, PartitionReport
+from partq.coordinator.ports import BrokerReport, PartitionReport
 from partq.coordinator.view import Parked
-from partq.core.group.membership import (
+from partq.core.group.observation import (
     FlowSeen,
     GroupObservation,
     LossSeen,
     MemberFact,
     PartitionOwnership,
 )
+from partq.core.group.records import AssignmentEntry, MemberSnapshot
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId
-from partq.core.records import AssignmentEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +37,10 @@ class CommitOutcome:
     """A later broker has read the record itself."""
 
 
-def owners(world: QueueObservation) -> dict[PartitionId, tuple[BrokerId, PartitionReport]]:
+def owners(queue: QueueObservation) -> dict[PartitionId, tuple[BrokerId, PartitionReport]]:
     """Return the owner of each partition; of two that claim it, the one of the later epoch."""
     found: dict[PartitionId, tuple[BrokerId, PartitionReport]] = {}
-    for broker, state in sorted(world.states.items()):
+    for broker, state in sorted(queue.states.items()):
         for partition, report in state.partitions.items():
             known = found.get(partition)
             if known is None or report.broker_epoch > known[1].broker_epoch:
@@ -48,46 +48,46 @@ def owners(world: QueueObservation) -> dict[PartitionId, tuple[BrokerId, Partiti
     return found
 
 
-def bound(world: QueueObservation, group: str) -> set[MemberId]:
+def bound(queue: QueueObservation, group: str) -> set[MemberId]:
     """Return the members of a group that have a flow."""
-    flows = (flow for state in world.states.values() for flow in state.flows)
+    flows = (flow for state in queue.states.values() for flow in state.flows)
     return {flow.member for flow in flows if flow.group == group}
 
 
-def leaving(world: QueueObservation, group: str) -> set[MemberId]:
+def leaving(queue: QueueObservation, group: str) -> set[MemberId]:
     """Return the members of a group that have said that they leave, in the life that they are in.
 
     A life says so at one broker after the other.
     """
-    flows = [each for state in world.states.values() for each in state.flows if each.group == group]
+    flows = [each for state in queue.states.values() for each in state.flows if each.group == group]
     said = {(flow.member, flow.incarnation) for flow in flows if flow.is_leaving}
     stay = {flow.member for flow in flows if (flow.member, flow.incarnation) not in said}
     return {member for member, _ in said} - stay
 
 
-def blocked(world: QueueObservation, group: str) -> dict[PartitionId, str]:
+def blocked(queue: QueueObservation, group: str) -> dict[PartitionId, str]:
     """Return why partitions of a group wait for its dead letters; only those that do."""
     return {
         partition: report.groups[group].blocked
-        for partition, (_, report) in owners(world).items()
+        for partition, (_, report) in owners(queue).items()
         if group in report.groups and report.groups[group].blocked
     }
 
 
-def missing(world: QueueObservation, group: str) -> dict[PartitionId, str]:
+def missing(queue: QueueObservation, group: str) -> dict[PartitionId, str]:
     """Return what partitions of a group miss in their logs; only those that do."""
     return {
         partition: report.groups[group].missing
-        for partition, (_, report) in owners(world).items()
+        for partition, (_, report) in owners(queue).items()
         if group in report.groups and report.groups[group].missing
     }
 
 
-def parked(world: QueueObservation, group: str) -> dict[PartitionId, Parked]:
+def parked(queue: QueueObservation, group: str) -> dict[PartitionId, Parked]:
     """Return what does not decode and waits for its dead-letter queue; only where it does."""
     return {
         partition: Parked(found.dead_letters, found.parked)
-        for partition, (_, report) in owners(world).items()
+        for partition, (_, report) in owners(queue).items()
         if (found := report.groups.get(group)) is not None and found.parked
     }
 
@@ -102,7 +102,7 @@ def lost_since(members: MemberSnapshot) -> dict[MemberId, int]:
 
 
 def observe_group(
-    world: QueueObservation,
+    queue: QueueObservation,
     group: str,
     *,
     members: MemberSnapshot,
@@ -114,7 +114,7 @@ def observe_group(
     """Return what is known of a group.
 
     Args:
-        world: what the brokers say.
+        queue: what the brokers say.
         group: which group.
         members: the list of members.
         lost_ms: how long ago those of them that are lost were, see `lost_since`.
@@ -130,34 +130,34 @@ def observe_group(
             age_ms=flow.age_ms,
             is_leaving=flow.is_leaving,
         )
-        for broker, state in world.states.items()
+        for broker, state in queue.states.items()
         for flow in state.flows
         if flow.group == group
     ]
     losses = [
         LossSeen(member=loss.member, broker=broker, age_ms=loss.age_ms, is_leaving=loss.is_leaving)
-        for broker, state in world.states.items()
+        for broker, state in queue.states.items()
         for loss in state.lost_flows
         if loss.group == group
     ]
     bound = {(flow.member, flow.broker) for flow in flows}
-    found = owners(world)
+    found = owners(queue)
     return GroupObservation(
-        seats={
-            partition: _seat(partition, group, found, assignment, outcomes, bound)
-            for partition in world.partitions
+        partitions={
+            partition: _ownership(partition, group, found, assignment, outcomes, bound)
+            for partition in queue.partitions
         },
         flows=flows,
         losses=losses,
         listed=frozenset(members.members),
         lost_ms=lost_ms,
         facts=facts,
-        heirs=members.heirs,
-        is_complete=world.is_complete,
+        replacements=members.replacements,
+        is_complete=queue.is_complete,
     )
 
 
-def _seat(
+def _ownership(
     partition: PartitionId,
     group: str,
     found: Mapping[PartitionId, tuple[BrokerId, PartitionReport]],
@@ -172,7 +172,7 @@ def _seat(
         assigned = assignment.get(partition)
         last = outcome.member if outcome else assigned.member if assigned else None
         return PartitionOwnership(partition=partition, member=last)
-    seat = PartitionOwnership(
+    ownership = PartitionOwnership(
         partition=partition,
         broker=broker,
         broker_epoch=report.broker_epoch,
@@ -185,13 +185,13 @@ def _seat(
     )
     is_older = (
         outcome is not None
-        and seat.broker_epoch <= outcome.broker_epoch
-        and seat.epoch < outcome.epoch
+        and ownership.broker_epoch <= outcome.broker_epoch
+        and ownership.epoch < outcome.epoch
     )
     if outcome is None or not is_older:
-        return seat
+        return ownership
     return replace(
-        seat,
+        ownership,
         member=outcome.member,
         epoch=outcome.epoch,
         is_bound=outcome.member is not None and (outcome.member, broker) in bound,

@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from partq.coordinator.ports import BindRefusal
+from partq.core.group.records import RefusedJoin
 from partq.core.model import MemberId
-from partq.core.records import RefusedJoin
 
 FORGET_S = 15.0
 """How long after its last request a refused member is forgotten; clients ask every few seconds."""

@@ -16,7 +16,7 @@ from partq.core.ranges import Ranges
 from partq.errors import NotDeliveredError, RewoundError
 
 _COUNTED = frozenset({Cause.FLOW_LOST, Cause.FORCED_COMMIT})
-"""Causes of a rewind that may be the fault of the message in hand."""
+"""Causes of a rewind that may be the fault of the message being processed."""
 
 
 class GroupCursor:
@@ -98,8 +98,8 @@ class GroupCursor:
     def redeliveries_after_rewind(self, unsent: Ranges | None = None) -> dict[int, int]:
         """Return the counts that a rewind leaves; they are stored before anything goes out again.
 
-        Only the lowest offset in flight can have been the one in hand when a process died: the
-        others are innocent. So is what was taken and is `unsent`.
+        Only the lowest offset in flight can have been in process when a process died, so no other
+        is counted; nor is what was taken and is `unsent`.
         """
         counts, unsent = dict(self._redeliveries), unsent or Ranges()
         lowest = self.acked.end_of_run(self.cursor)
@@ -276,7 +276,7 @@ class GroupCursor:
 
         Raises:
             NotDeliveredError: an offset was not delivered under the current token.
-            RewoundError: the delivery number is none of the token.
+            RewoundError: the delivery number does not belong to the token.
         """
         ranges = sorted(ranges)
         if not 0 <= number <= self.number:
@@ -306,7 +306,7 @@ class GroupCursor:
     def time_out(
         self, since: float, *, now: float, delay_s: Callable[[int], float], is_free: bool
     ) -> TakenBack:
-        """Take back, as `nack`, what the application has in hand since `since` or before."""
+        """Take back, as `nack`, what the application began at `since` or before."""
         self._begun.drop_below(self.cursor)
         offsets = [offset for offset in self._begun.expire(since) if self._is_open(offset)]
         return self._take_back(offsets, now, delay_s, Cause.ACK_TIMEOUT, is_free=is_free)

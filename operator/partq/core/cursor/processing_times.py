@@ -1,4 +1,4 @@
-"""Since when the application of a member has had which messages in hand.
+"""Record since when the application of a member has been processing which messages.
 
 Members tell what their application has begun, a stretch of offsets at a time, so this costs
 nothing per message. Instants are seconds of the caller's clock.
@@ -49,7 +49,7 @@ class ProcessingTimes:
         return sorted(offsets + late) if late else offsets
 
     def forget(self, offset: int) -> None:
-        """Note that an offset which may have been sent out of turn is not in hand any more."""
+        """Note that an offset which may have been sent out of turn is not in process any more."""
         self._again.pop(offset, None)
 
     def drop_below(self, cursor: int) -> None:

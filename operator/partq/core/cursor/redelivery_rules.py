@@ -32,11 +32,11 @@ class RedeliveryRules:
     nack_backoff: RedeliveryBackoff | None = None
     """In the place of `nack_delay_s`."""
     ack_timeout_s: float = 0.0
-    """How long the application may have a message in hand; 0: without end."""
+    """How long the application may process a message, in seconds; 0: without limit."""
     ack_tick_s: float = 1.0
     """How often that is looked at."""
     ack_backoff: RedeliveryBackoff | None = None
-    """What a message waits for that was in hand for too long; None: it is redelivered at once."""
+    """Waits of a message that was processed for too long; None: it is redelivered at once."""
 
     def after_nack_s(self, attempt: int) -> float:
         """Return how long a nacked message waits for its given redelivery."""

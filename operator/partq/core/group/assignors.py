@@ -12,13 +12,14 @@ from typing import Protocol, TypeVar
 
 from partq.core.model import PartitionId
 from partq.errors import SettingsError
+from partq.excerpts import excerpt
 
 Owner = TypeVar("Owner", bound=str)
 _NO_PRIORITIES: Mapping[str, int] = MappingProxyType({})
 
 
 class Assignor(Protocol):
-    """What every strategy looks like; only sticky makes use of `previous`."""
+    """What every strategy looks like; only `sticky` and `exclusive` (planner) read `previous`."""
 
     def __call__(
         self,
@@ -156,13 +157,15 @@ def assignor(name: str) -> Assignor:
     """Return the strategy of this name.
 
     Raises:
-        SettingsError: there is none.
+        SettingsError: no strategy has this name.
     """
     try:
         return ASSIGNORS[name]
     except KeyError:
         expected = ", ".join(ASSIGNORS)
-        raise SettingsError(f"strategy: got {name!r}, expected one of {expected}") from None
+        raise SettingsError(
+            f"strategy: got {excerpt(repr(name))}, expected one of {expected}"
+        ) from None
 
 
 def _ordered(partitions: Sequence[PartitionId]) -> list[PartitionId]:

@@ -1,6 +1,6 @@
 """Which moves for balance may start now: the disruption budget of a group.
 
-A move that cannot wait (its member leaves, is lost, or there is none) is never held up; it counts,
+A move that cannot wait (its member leaves, is lost or missing) is never held up; it counts,
 so that moves for balance wait until there is room beside it. All instants are of one steady clock.
 """
 
@@ -72,11 +72,11 @@ def admit(
     """Split a plan into the moves to start now and those that wait.
 
     Every move that can wait is judged by the state that those before it leave: never more than the
-    budget are under way or made within a minute, but for those that cannot wait. Whoever is owed
-    most gets the next one, so that several newcomers fill up side by side.
+    budget are under way or made within a minute, but for those that cannot wait. The member that
+    is owed most gets the next one, so that several newcomers fill up side by side.
     """
     started = [move for move in moves if not move.may_wait]
-    paused = spent.paused_count + sum(move.seat.member is not None for move in started)
+    paused = spent.paused_count + sum(move.ownership.member is not None for move in started)
     recent = sorted(at for at in spent.moved_at_ms if now_ms - at < MINUTE_MS)
     held = []
     for move in _most_owed_first([move for move in moves if move.may_wait]):

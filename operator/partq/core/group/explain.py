@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from partq.core.group.membership import GroupObservation, OwnershipState, PartitionOwnership, assess
+from partq.core.group.membership import OwnershipState, assess
 from partq.core.group.moves import Move
+from partq.core.group.observation import GroupObservation, PartitionOwnership
 from partq.core.group.planner import GroupRules, plan
+from partq.core.group.rebalance_delay import RebalanceDelay
+from partq.core.group.records import HandoffRecord, WaitingMove
 from partq.core.model import MemberId, PartitionId
-from partq.core.records import HandoffRecord, WaitingMove
 
 
 class WaitsFor(StrEnum):
@@ -21,7 +23,7 @@ class WaitsFor(StrEnum):
     MEMBER = "member"
     """Its member is not connected; the rebalance delay runs."""
     DRAIN = "drain"
-    """It is paused, and its source finishes what it has in hand."""
+    """It is paused, and its source finishes what it is processing."""
     PAUSE = "pause"
     """A handoff is recorded whose pause is not in force."""
     COMMIT = "commit"
@@ -33,7 +35,7 @@ class WaitsFor(StrEnum):
     JOINS = "joins"
     """Members join; a moment later all of them are planned for at once."""
     REPLACEMENT = "replacement"
-    """Its member ends, and goes on until its replacement is there."""
+    """Its member ends, and continues until its replacement is there."""
     NO_MEMBER = "no_member"
     """Nobody has it, and no member that is connected to its broker can take it."""
     DEAD_LETTERS = "dead_letters"
@@ -80,20 +82,21 @@ def explain(
         blocked: why its dead letters stop its deliveries; empty: they do not.
         missing: which message its log should hold and does not; empty: none.
     """
-    seat = observation.seats[partition]
-    if seat.broker is None:
+    ownership = observation.partitions[partition]
+    if ownership.broker is None:
         return PartitionWait(what=WaitsFor.BROKER)
     if partition in handoffs:
-        return _handoff(seat, handoffs[partition], now_ms)
-    table = assess(observation, rules.membership)
-    state = table.seats[partition]
+        return _handoff(ownership, handoffs[partition], now_ms)
+    assessment = assess(observation, rules.membership)
+    state = assessment.partitions[partition]
     if state is OwnershipState.WAITING:
-        return PartitionWait(what=WaitsFor.MEMBER, left_ms=_delay_left_ms(seat, observation, rules))
+        delay = RebalanceDelay(observation, rules.membership)
+        return PartitionWait(what=WaitsFor.MEMBER, left_ms=delay.remaining_ms(ownership))
     targets = {each: record.target for each, record in handoffs.items()}
     promised = {each: move.target for each, move in held.items()}
 
     def planned(by: GroupRules) -> Move | None:
-        moves = plan(observation, table, by, targets, promised)
+        moves = plan(observation, assessment, by, targets, promised)
         return next((move for move in moves if move.partition == partition), None)
 
     move = planned(rules)
@@ -105,8 +108,8 @@ def explain(
         )
     if move is not None:
         return PartitionWait(what=WaitsFor.COORDINATOR, target=move.target)
-    if state is OwnershipState.VACANT and table.join_wait_ms:
-        return PartitionWait(what=WaitsFor.JOINS, left_ms=table.join_wait_ms)
+    if state is OwnershipState.VACANT and assessment.join_wait_ms:
+        return PartitionWait(what=WaitsFor.JOINS, left_ms=assessment.join_wait_ms)
     if state is OwnershipState.VACANT:
         return PartitionWait(what=WaitsFor.NO_MEMBER)
     if state in (OwnershipState.LEAVING, OwnershipState.OVERDUE):
@@ -118,22 +121,10 @@ def explain(
     return PartitionWait(what=WaitsFor.DEAD_LETTERS if blocked else WaitsFor.NOTHING)
 
 
-def _handoff(seat: PartitionOwnership, record: HandoffRecord, now_ms: int) -> PartitionWait:
+def _handoff(ownership: PartitionOwnership, record: HandoffRecord, now_ms: int) -> PartitionWait:
     left_ms = record.deadline_ms - now_ms
     if record.phase == "Committing":
         return PartitionWait(what=WaitsFor.COMMIT, target=record.target)
-    if seat.pause_attempt != record.attempt:
+    if ownership.pause_attempt != record.attempt:
         return PartitionWait(what=WaitsFor.PAUSE, target=record.target, left_ms=left_ms)
     return PartitionWait(what=WaitsFor.DRAIN, target=record.target, left_ms=left_ms)
-
-
-def _delay_left_ms(
-    seat: PartitionOwnership, observation: GroupObservation, rules: GroupRules
-) -> int | None:
-    """Return what is left of the delay: the judgement of a group that has this seat alone."""
-    alone = replace(
-        observation,
-        seats={seat.partition: seat},
-        flows=[flow for flow in observation.flows if flow.member == seat.member],
-    )
-    return assess(alone, rules.membership).next_ms

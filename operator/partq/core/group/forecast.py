@@ -10,14 +10,9 @@ from statistics import median
 from typing import Final
 
 from partq.core.group.disruption_budget import MINUTE_MS, DisruptionBudget
-from partq.core.group.membership import (
-    FlowSeen,
-    GroupObservation,
-    MemberFact,
-    PartitionOwnership,
-    assess,
-)
+from partq.core.group.membership import assess
 from partq.core.group.moves import Move
+from partq.core.group.observation import FlowSeen, GroupObservation, MemberFact, PartitionOwnership
 from partq.core.group.planner import GroupRules, plan
 from partq.core.model import MemberId, PartitionId
 
@@ -107,7 +102,7 @@ def duration_ms(
 
 
 def _paused(step: Step, budget: DisruptionBudget) -> int:
-    must = sum(not move.may_wait and move.seat.member is not None for move in step)
+    must = sum(not move.may_wait and move.ownership.member is not None for move in step)
     waiting = sum(move.may_wait for move in step)
     limits = [limit for limit in (budget.max_paused, budget.max_per_minute) if limit]
     return max(must, min([must + waiting, *limits]))
@@ -124,19 +119,26 @@ def _settled(
     """Return the observation after handoffs to these targets."""
     bound = {(flow.member, flow.broker) for flow in observation.flows}
 
-    def seat_of(seat: PartitionOwnership) -> PartitionOwnership:
-        if seat.partition not in targets:
-            return seat
-        member = targets[seat.partition]
-        is_bound = member is not None and (member, seat.broker) in bound
-        return replace(seat, member=member, is_bound=is_bound, pause_attempt=None)
+    def ownership_of(ownership: PartitionOwnership) -> PartitionOwnership:
+        if ownership.partition not in targets:
+            return ownership
+        member = targets[ownership.partition]
+        is_bound = member is not None and (member, ownership.broker) in bound
+        return replace(ownership, member=member, is_bound=is_bound, pause_attempt=None)
 
-    return replace(observation, seats={p: seat_of(seat) for p, seat in observation.seats.items()})
+    return replace(
+        observation,
+        partitions={p: ownership_of(ownership) for p, ownership in observation.partitions.items()},
+    )
 
 
 def _changed(observation: GroupObservation, change: MemberChange) -> GroupObservation:
     brokers = sorted(
-        {seat.broker for seat in observation.seats.values() if seat.broker is not None}
+        {
+            ownership.broker
+            for ownership in observation.partitions.values()
+            if ownership.broker is not None
+        }
     )
     stay = [
         replace(flow, is_leaving=flow.is_leaving or flow.member in change.leaves)

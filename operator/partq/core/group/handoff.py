@@ -4,7 +4,7 @@ Only the broker's answer, or its record, moves ownership; a timer merely asks fo
 `pending(state)` lists the calls that a state asks for: the shell makes them, and makes them again
 after a crash or a lost answer, so each is safe to repeat. An attempt is used once: whatever does
 not fit it any more ends it, and the next plan starts another. Instants are those of the shell's own
-steady clock: what the store's clock does while a drain lasts is nothing to it.
+steady clock: a jump of the store's clock during a drain changes nothing.
 """
 
 from dataclasses import dataclass, replace
@@ -48,7 +48,7 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class Draining:
-    """Nothing new goes to the source; it finishes what it has in hand."""
+    """Nothing new goes to the source; it finishes what it is processing."""
 
     attempt: Attempt
     drain_ms: int
@@ -172,7 +172,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Let the source go on."""
+    """Let the source continue."""
 
     attempt: Attempt
 

@@ -2,13 +2,9 @@
 
 from enum import StrEnum
 
-from partq.core.group.membership import (
-    GroupAssessment,
-    GroupObservation,
-    MemberFact,
-    OwnershipState,
-)
+from partq.core.group.membership import GroupAssessment, OwnershipState
 from partq.core.group.moves import Move
+from partq.core.group.observation import GroupObservation, MemberFact
 
 
 class MoveReason(StrEnum):
@@ -26,7 +22,7 @@ class MoveReason(StrEnum):
     POD_REPLACED = "pod_replaced"
     """The source's pod ended in a rollout."""
     POD_GONE = "pod_gone"
-    """The source's pod and its processes are gone, and none of its name will come."""
+    """The source's pod and its processes are gone, and no pod of its name will come back."""
     DELAY_OVER = "delay_over"
     """The source's connection was lost, and the rebalance delay is over."""
 
@@ -38,13 +34,13 @@ _BY_FACT = {
 }
 
 
-def evidence(move: Move, observation: GroupObservation, table: GroupAssessment) -> MoveReason:
+def evidence(move: Move, observation: GroupObservation, assessment: GroupAssessment) -> MoveReason:
     """Return what a move of this plan was decided by."""
-    source = move.seat.member
+    source = move.ownership.member
     if source is None:
         return MoveReason.NO_MEMBER
-    if table.seats[move.partition] is OwnershipState.SETTLED:
-        return MoveReason.NEWCOMER if move.target in table.newcomers else MoveReason.UNEVEN
+    if assessment.partitions[move.partition] is OwnershipState.SETTLED:
+        return MoveReason.NEWCOMER if move.target in assessment.newcomers else MoveReason.UNEVEN
     if (fact := observation.facts.get(source)) in _BY_FACT:
         return _BY_FACT[fact]
     said = any(flow.is_leaving for flow in observation.flows if flow.member == source)

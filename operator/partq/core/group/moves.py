@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from partq.core.group.membership import PartitionOwnership
+from partq.core.group.observation import PartitionOwnership
 from partq.core.model import MemberId, PartitionId
 
 
@@ -30,7 +30,7 @@ class Forced(StrEnum):
 class Move:
     """One partition is to pass from one member, or none, to another, or none."""
 
-    seat: PartitionOwnership
+    ownership: PartitionOwnership
     target: MemberId | None
     trigger: Trigger
     forced: Forced | None
@@ -38,9 +38,9 @@ class Move:
     is_inherited: bool = False
     """The target takes over whatever its source has."""
     may_wait: bool = False
-    """The source stays, and could go on with it: the move is for balance only."""
+    """The source stays, and could continue with it: the move is for balance only."""
 
     @property
     def partition(self) -> PartitionId:
         """What moves."""
-        return self.seat.partition
+        return self.ownership.partition

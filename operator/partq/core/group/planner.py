@@ -14,17 +14,12 @@ from typing import Protocol
 
 from partq.core.group.assignors import ASSIGNORS, Assignor, Owner, moved
 from partq.core.group.disruption_budget import DisruptionBudget
-from partq.core.group.membership import (
-    GroupAssessment,
-    GroupObservation,
-    MemberFact,
-    MembershipRules,
-    MemberState,
-    OwnershipState,
-)
+from partq.core.group.membership import GroupAssessment, MemberState, OwnershipState
 from partq.core.group.moves import Forced, Move, Trigger
-from partq.core.group.placing import gather, spread
-from partq.core.group.replacements import idle_replacements, inherit
+from partq.core.group.observation import GroupObservation, MemberFact
+from partq.core.group.placement import give_to_least_loaded, give_to_most_loaded
+from partq.core.group.rebalance_delay import MembershipRules
+from partq.core.group.replacements import choose_replacements, idle_replacements
 from partq.core.model import MemberId, PartitionId
 
 NOTHING_PROMISED: Mapping[PartitionId, MemberId] = MappingProxyType({})
@@ -49,7 +44,7 @@ class GroupRules:
     strategy: str = "sticky"
     """A name of `assignors.ASSIGNORS`; used by the type Partitioned."""
     drain_ms: int = 3_000
-    """How long a source may finish what it has in hand."""
+    """How long a source may finish what it is processing."""
     membership: MembershipRules = field(default_factory=MembershipRules)
     is_paused: bool = False
     """Nothing moves for balance alone; partitions without a member still get one."""
@@ -58,12 +53,12 @@ class GroupRules:
 
 
 class Planner(Protocol):
-    """What `plan` looks like: whoever wants to judge plans puts itself in its place."""
+    """The signature of `plan`: a judge of plans puts itself in its place."""
 
     def __call__(
         self,
         observation: GroupObservation,
-        table: GroupAssessment,
+        assessment: GroupAssessment,
         rules: GroupRules,
         under_way: Mapping[PartitionId, MemberId | None],
         promised: Mapping[PartitionId, MemberId],
@@ -73,7 +68,7 @@ class Planner(Protocol):
 
 def plan(
     observation: GroupObservation,
-    table: GroupAssessment,
+    assessment: GroupAssessment,
     rules: GroupRules,
     under_way: Mapping[PartitionId, MemberId | None],
     promised: Mapping[PartitionId, MemberId] = NOTHING_PROMISED,
@@ -82,17 +77,17 @@ def plan(
 
     Args:
         observation: what is known of the group.
-        table: `membership.assess` of it.
+        assessment: `membership.assess` of it.
         rules: the group's.
         under_way: the targets of the handoffs that run; these partitions are left alone.
         promised: the targets of moves for balance that an earlier plan made and that wait; they
             hold as long as no other plan moves less.
     """
-    return _Planner(observation, table, rules, under_way, promised).plan()
+    return _Planner(observation, assessment, rules, under_way, promised).plan()
 
 
 def may_be_balanced(
-    observation: GroupObservation, table: GroupAssessment, rules: GroupRules
+    observation: GroupObservation, assessment: GroupAssessment, rules: GroupRules
 ) -> bool:
     """Whether partitions may move that nobody has lost.
 
@@ -101,8 +96,8 @@ def may_be_balanced(
     return (
         not rules.is_paused
         and observation.is_complete
-        and not table.join_wait_ms
-        and OwnershipState.WAITING not in table.seats.values()
+        and not assessment.join_wait_ms
+        and OwnershipState.WAITING not in assessment.partitions.values()
     )
 
 
@@ -125,19 +120,19 @@ class _Planner:
     def __init__(
         self,
         observation: GroupObservation,
-        table: GroupAssessment,
+        assessment: GroupAssessment,
         rules: GroupRules,
         under_way: Mapping[PartitionId, MemberId | None],
         promised: Mapping[PartitionId, MemberId],
     ) -> None:
         self._promised = promised
         self._observation = observation
-        self._table = table
+        self._assessment = assessment
         self._rules = rules
         self._fixed: dict[PartitionId, MemberId] = {}
         self._settled: dict[PartitionId, MemberId] = {}
         self._homeless: list[PartitionId] = []
-        for partition, state in sorted(table.seats.items()):
+        for partition, state in sorted(assessment.partitions.items()):
             if partition in under_way:
                 target = under_way[partition]
                 if target is not None:
@@ -147,7 +142,7 @@ class _Planner:
         self._avoided = self._find_avoided()
 
     def _sort_in(self, partition: PartitionId, state: OwnershipState) -> None:
-        member = self._observation.seats[partition].member
+        member = self._observation.partitions[partition].member
         match state:
             case OwnershipState.SETTLED if member is not None:
                 self._settled[partition] = member
@@ -155,20 +150,20 @@ class _Planner:
                 self._fixed[partition] = member
             case OwnershipState.LEAVING | OwnershipState.OVERDUE:
                 self._homeless.append(partition)
-            case OwnershipState.VACANT if not self._table.join_wait_ms:
+            case OwnershipState.VACANT if not self._assessment.join_wait_ms:
                 self._homeless.append(partition)
 
     def plan(self) -> list[Move]:
-        may_balance = may_be_balanced(self._observation, self._table, self._rules)
+        may_balance = may_be_balanced(self._observation, self._assessment, self._rules)
         moves = self._inherit()
         if not self._homeless and not may_balance:
             return moves
         free = self._working()
-        # Who is avoided keeps what it has: that is no part of what the others share.
+        # An avoided member keeps what it has: that is no part of what the others share.
         away = self._avoided - free
         members = (free | set(self._fixed.values())) - away
         kept = {**self._fixed, **self._settled}
-        shared = [p for p in self._observation.seats if kept.get(p) not in away]
+        shared = [p for p in self._observation.partitions if kept.get(p) not in away]
         wanted = self._wanted(shared, members)
 
         loads = Counter(dict.fromkeys(free | away, 0))
@@ -181,10 +176,10 @@ class _Planner:
             loads[member] += 1
         unplaced = []
         for partition in self._homeless:
-            heir = wanted.get(partition)
-            if heir is not None and self._is_free(heir, partition):
-                moves.append(self._move(partition, heir))
-                loads[heir] += 1
+            replacement = wanted.get(partition)
+            if replacement is not None and self._is_free(replacement, partition):
+                moves.append(self._move(partition, replacement))
+                loads[replacement] += 1
             else:
                 unplaced.append(partition)
         moves += self._place(unplaced, loads)
@@ -198,10 +193,12 @@ class _Planner:
         """
         if not self._is_free_of_names():
             return []
-        found = inherit(self._observation, self._table, self._homeless, self._idle_replacements())
+        found = choose_replacements(
+            self._observation, self._assessment, self._homeless, self._idle_replacements()
+        )
         moves = [
-            replace(self._move(partition, heir), is_inherited=True)
-            for partition, heir in found.passed_on.items()
+            replace(self._move(partition, replacement), is_inherited=True)
+            for partition, replacement in found.passed_on.items()
         ]
         self._fixed |= {**found.kept, **found.passed_on}
         self._homeless = [each for each in self._homeless if each not in self._fixed]
@@ -209,7 +206,7 @@ class _Planner:
 
     def _idle_replacements(self) -> frozenset[MemberId]:
         holding = {*self._fixed.values(), *self._settled.values()}
-        return idle_replacements(self._observation, self._table, holding)
+        return idle_replacements(self._observation, self._assessment, holding)
 
     def _is_free_of_names(self) -> bool:
         """Whether any member may have any partition: other strategies go by rank or name."""
@@ -228,7 +225,7 @@ class _Planner:
 
         Replacements stand by while others work; who is to be avoided gets nothing while others can.
         """
-        free = {m for m, s in self._table.standings.items() if s is MemberState.BOUND}
+        free = {m for m, s in self._assessment.members.items() if s is MemberState.BOUND}
         working = free.difference(self._idle_replacements()) or free
         return working.difference(self._avoided) or working
 
@@ -238,7 +235,7 @@ class _Planner:
         """Return the target assignment: promised moves stay if they are as good as new ones.
 
         What started of a plan has changed the sizes by which it was made. Planned again, the rest
-        might go to others, and people who were told would wonder.
+        might go to others than people were told.
         """
         assign = self._assignor(len(members))
         wanted = assign(shared, members, {**self._fixed, **self._settled})
@@ -258,7 +255,7 @@ class _Planner:
                 return ASSIGNORS["failover"]
         # With a member for each partition nobody gains by a new map: standbys take over one for
         # one, and another standby changes nothing.
-        is_shared_out = member_count >= len(self._observation.seats)
+        is_shared_out = member_count >= len(self._observation.partitions)
         if is_shared_out and self._rules.strategy != "failover":
             return ASSIGNORS["sticky"]
         return ASSIGNORS[self._rules.strategy]
@@ -267,27 +264,29 @@ class _Planner:
         self, partitions: Sequence[PartitionId], loads: Mapping[MemberId, int]
     ) -> Iterator[Move]:
         """Move what nobody was chosen for; what nobody can take becomes vacant, or stays so."""
-        place = gather if self._rules.type is GroupType.EXCLUSIVE else spread
+        place = (
+            give_to_most_loaded if self._rules.type is GroupType.EXCLUSIVE else give_to_least_loaded
+        )
         places = place(
-            [self._observation.seats[partition] for partition in partitions],
+            [self._observation.partitions[partition] for partition in partitions],
             loads,
             self._avoided,
-            self._table.is_free,
+            self._assessment.is_free,
         )
         for partition, target in places:
-            if target is not None or self._observation.seats[partition].member is not None:
+            if target is not None or self._observation.partitions[partition].member is not None:
                 yield self._move(partition, target)
 
     def _evened(self, moves: Sequence[Move], working: Collection[MemberId]) -> Iterator[Move]:
         """Redirect balance moves away from members that take partitions others could not reach.
 
-        It goes to whoever has least and can be reached, or stays: it would move once more.
+        It goes to the reachable member with the fewest, or stays: it would move once more.
         """
         owners = {**self._fixed, **self._settled}
         owners |= {m.partition: m.target for m in moves if m.target is not None}
         loads = Counter(owners.values())
         for move in moves:
-            source, target = move.seat.member, move.target
+            source, target = move.ownership.member, move.target
             if not move.may_wait or source is None or target is None:
                 yield move
                 continue
@@ -304,31 +303,35 @@ class _Planner:
                 loads[source] += 1
 
     def _is_free(self, member: MemberId, partition: PartitionId) -> bool:
-        return self._table.is_free(member, self._observation.seats[partition].broker)
+        return self._assessment.is_free(member, self._observation.partitions[partition].broker)
 
     def _move(self, partition: PartitionId, target: MemberId | None) -> Move:
-        seat = self._observation.seats[partition]
-        state = self._table.seats[partition]
-        member = seat.member
+        ownership = self._observation.partitions[partition]
+        state = self._assessment.partitions[partition]
+        member = ownership.member
         if member is None:
-            return Move(seat, target, Trigger.MEMBER_JOINED, Forced.UNASSIGNED)
+            return Move(ownership, target, Trigger.MEMBER_JOINED, Forced.UNASSIGNED)
         if state is OwnershipState.SETTLED:
-            return Move(seat, target, self._balance_trigger(), None, may_wait=True)
+            return Move(ownership, target, self._balance_trigger(), None, may_wait=True)
         if state is OwnershipState.LEAVING:
-            return Move(seat, target, Trigger.MEMBER_LEFT, None)
+            return Move(ownership, target, Trigger.MEMBER_LEFT, None)
         has_left = (
-            member in self._table.departed or self._table.standings[member] is MemberState.LEAVING
+            member in self._assessment.departed
+            or self._assessment.members[member] is MemberState.LEAVING
         )
         return Move(
-            seat,
+            ownership,
             target,
             Trigger.MEMBER_LEFT if has_left else Trigger.MEMBER_LOST,
-            Forced.SOURCE_UNBOUND if member in self._table.bound_at else Forced.SOURCE_LOST,
+            Forced.SOURCE_UNBOUND if member in self._assessment.bound_at else Forced.SOURCE_LOST,
         )
 
     def _balance_trigger(self) -> Trigger:
         """Name what put a settled map out of balance: a join, or what moves beside it."""
-        states = set(self._table.seats.values())
-        if self._table.newcomers or not states & {OwnershipState.LEAVING, OwnershipState.OVERDUE}:
+        states = set(self._assessment.partitions.values())
+        if self._assessment.newcomers or not states & {
+            OwnershipState.LEAVING,
+            OwnershipState.OVERDUE,
+        }:
             return Trigger.MEMBER_JOINED
         return Trigger.MEMBER_LEFT if OwnershipState.LEAVING in states else Trigger.MEMBER_LOST

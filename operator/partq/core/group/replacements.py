@@ -1,19 +1,14 @@
-"""Who takes over the whole set of a member that goes: in a rollout each partition moves once.
+"""Choose the replacement of a member that leaves: in a rollout each partition moves once.
 
-The pairs are written down before the first partition of a set is paused, so that whoever plans next
-gives the rest of a set to the same heir.
+The pairs are written down before the first partition of a set is paused, so that the next
+coordinator gives the rest of a set to the same replacement.
 """
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from partq.core.group.membership import (
-    LEAVING_FACTS,
-    GroupAssessment,
-    GroupObservation,
-    MemberFact,
-    MemberState,
-)
+from partq.core.group.membership import GroupAssessment, MemberState
+from partq.core.group.observation import LEAVING_FACTS, GroupObservation, MemberFact
 from partq.core.model import MemberId, PartitionId
 
 
@@ -22,97 +17,101 @@ class Replacements:
     """What becomes of the sets of members that go; partitions in neither are spread."""
 
     passed_on: Mapping[PartitionId, MemberId]
-    """Partitions that go to the heir of their member now."""
+    """Partitions that go to the replacement of their member now."""
     kept: Mapping[PartitionId, MemberId]
-    """Partitions that stay where they are until there is an heir."""
+    """Partitions that stay where they are until it has a replacement."""
 
 
-def inherit(
+def choose_replacements(
     observation: GroupObservation,
-    table: GroupAssessment,
+    assessment: GroupAssessment,
     homeless: Collection[PartitionId],
     idle: Collection[MemberId],
 ) -> Replacements:
-    """Give each set to its recorded heir, else to one that stands by.
+    """Give each set to its recorded replacement, else to one that stands by.
 
     Args:
         observation: what is known of the group.
-        table: `membership.assess` of it.
+        assessment: `membership.assess` of it.
         homeless: partitions that need another member.
         idle: `idle_replacements` of the same look.
     """
     passed_on: dict[PartitionId, MemberId] = {}
     kept: dict[PartitionId, MemberId] = {}
     free = sorted(idle)
-    for member, partitions in sorted(_sets_left(observation, table, homeless).items()):
-        heir = _heir_on_record(observation, table, member)
-        if heir is None:
-            brokers = {observation.seats[partition].broker for partition in partitions}
-            able = (each for each in free if all(table.is_free(each, b) for b in brokers))
-            heir = next(able, None)
-        if heir in free:
-            free.remove(heir)
+    for member, partitions in sorted(_sets_left(observation, assessment, homeless).items()):
+        replacement = _recorded_replacement(observation, assessment, member)
+        if replacement is None:
+            brokers = {observation.partitions[partition].broker for partition in partitions}
+            able = (each for each in free if all(assessment.is_free(each, b) for b in brokers))
+            replacement = next(able, None)
+        if replacement in free:
+            free.remove(replacement)
         for partition in partitions:
-            if heir is not None and table.is_free(heir, observation.seats[partition].broker):
-                passed_on[partition] = heir
-            elif _may_wait(observation, table, member):
+            if replacement is not None and assessment.is_free(
+                replacement, observation.partitions[partition].broker
+            ):
+                passed_on[partition] = replacement
+            elif _may_wait(observation, assessment, member):
                 kept[partition] = member
     return Replacements(passed_on, kept)
 
 
 def idle_replacements(
-    observation: GroupObservation, table: GroupAssessment, holding: Collection[MemberId]
+    observation: GroupObservation, assessment: GroupAssessment, holding: Collection[MemberId]
 ) -> frozenset[MemberId]:
-    """Return the members that are there to take over, hold nothing and are nobody's heir yet.
+    """Return the members that are there to take over, hold nothing and replace nobody yet.
 
     `holding`: those that have partitions, or get some.
     """
-    holders = {seat.member for seat in observation.seats.values()}
-    promised = {heir for member, heir in observation.heirs.items() if member in holders}
+    holders = {ownership.member for ownership in observation.partitions.values()}
+    promised = {
+        replacement for member, replacement in observation.replacements.items() if member in holders
+    }
     return frozenset(
         member
-        for member, standing in table.standings.items()
-        if standing is MemberState.BOUND
+        for member, state in assessment.members.items()
+        if state is MemberState.BOUND
         and observation.facts.get(member) is MemberFact.IS_REPLACEMENT
         and member not in holding
         and member not in promised
     )
 
 
-def settled_heirs(observation: GroupObservation) -> frozenset[MemberId]:
-    """Return the members with a recorded heir that hold nothing any more: it can go."""
-    holders = {seat.member for seat in observation.seats.values()}
-    return frozenset(observation.heirs.keys() - holders)
+def settled_replacements(observation: GroupObservation) -> frozenset[MemberId]:
+    """Return the members with a recorded replacement that hold nothing any more: it can go."""
+    holders = {ownership.member for ownership in observation.partitions.values()}
+    return frozenset(observation.replacements.keys() - holders)
 
 
 def _sets_left(
-    observation: GroupObservation, table: GroupAssessment, homeless: Collection[PartitionId]
+    observation: GroupObservation, assessment: GroupAssessment, homeless: Collection[PartitionId]
 ) -> dict[MemberId, list[PartitionId]]:
     """Return what members that go, or are waited for no more, leave behind."""
     left: dict[MemberId, list[PartitionId]] = {}
     for partition in sorted(homeless):
-        member = observation.seats[partition].member
+        member = observation.partitions[partition].member
         if member is None:
             continue
-        is_gone = table.standings[member] is MemberState.GONE
+        is_gone = assessment.members[member] is MemberState.GONE
         if is_gone or observation.facts.get(member) in LEAVING_FACTS:
             left.setdefault(member, []).append(partition)
     return left
 
 
-def _heir_on_record(
-    observation: GroupObservation, table: GroupAssessment, member: MemberId
+def _recorded_replacement(
+    observation: GroupObservation, assessment: GroupAssessment, member: MemberId
 ) -> MemberId | None:
-    """Return who has begun to take over from a member, if it can go on with it."""
-    heir = observation.heirs.get(member)
-    if heir is None or table.standings.get(heir) is not MemberState.BOUND:
+    """Return who has begun to take over from a member, if it can continue with it."""
+    replacement = observation.replacements.get(member)
+    if replacement is None or assessment.members.get(replacement) is not MemberState.BOUND:
         return None
-    return None if observation.facts.get(heir) is MemberFact.IS_AVOIDED else heir
+    return None if observation.facts.get(replacement) is MemberFact.IS_AVOIDED else replacement
 
 
-def _may_wait(observation: GroupObservation, table: GroupAssessment, member: MemberId) -> bool:
-    """Whether a member that goes is connected, and can go on for a while."""
+def _may_wait(observation: GroupObservation, assessment: GroupAssessment, member: MemberId) -> bool:
+    """Whether a member that goes is connected, and can continue for a while."""
     return (
         observation.facts.get(member) is MemberFact.IS_BEING_REPLACED
-        and table.standings[member] is MemberState.LEAVING
+        and assessment.members[member] is MemberState.LEAVING
     )

@@ -9,10 +9,10 @@ import json
 from collections.abc import Callable, Sequence
 
 from partq.kube.api import KubeApi
+from partq.kube.bodies import Body, Manifest
 from partq.kube.errors import NameTakenError
 from partq.kube.objects.broker_pods import KubeObject
 from partq.kube.objects.credentials import is_owned
-from partq.kube.watch.object_cache import Body
 
 REPAIR_S = 60.0
 """How long somebody else's change of an object may last."""
@@ -58,7 +58,7 @@ class Applier:
                 await self._api.apply(path, body)
                 self._has_changed |= is_new and bool(self._hash)
             else:
-                before = await self._found(path, body["kind"], owner_uid)
+                before = await self._found(path, str(body["kind"]), owner_uid)
                 after = await self._api.apply(path, body)
                 self._has_changed |= before is None or _content(before) != _content(after)
                 self._ours.add(path)
@@ -84,7 +84,7 @@ class Applier:
         return found
 
 
-def _content(body: Body) -> Body:
+def _content(body: Body) -> Manifest:
     """Return what people and controllers ask for in an object; not what the server counts."""
     metadata = {key: value for key, value in body["metadata"].items() if key not in _COUNTED}
     return {**{k: v for k, v in body.items() if k != "status"}, "metadata": metadata}

@@ -1,7 +1,7 @@
 """Where brokers are called: by the names of a queue's own pods, at the addresses of these pods.
 
-Both come from the API server. A store says it, too, but whoever can write to a store could have the
-operator call any address, with its token.
+Both come from the API server. A store says it, too, but a process that can write to a store could
+have the operator call any address, with its token.
 """
 
 import re
@@ -9,8 +9,8 @@ import socket
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from partq.coordinator.ports import LeaseRecord
 from partq.core.model import BrokerId
+from partq.core.records import LeaseRecord
 from partq.kube import names
 from partq.kube.names import QueueKey
 from partq.kube.watch.object_cache import ObjectCache

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from partq.errors import SettingsError
 from partq.kube import names
+from partq.kube.bodies import Body, Manifest
 from partq.kube.names import QueueKey
 from partq.kube.objects import broker_policies, broker_tls, tokens
 from partq.resources import API_VERSION, PartitionedQueue
@@ -31,7 +32,7 @@ class KubeObject(NamedTuple):
     """An object to apply."""
 
     path: str
-    body: dict[str, Any]
+    body: Manifest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +128,7 @@ def tokens_secret(plan_key: QueueKey, owner_uid: str) -> KubeObject:
     an overlap.
     """
     name = names.tokens_secret(plan_key.name)
-    body = {
+    body: Manifest = {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": _metadata(plan_key, owner_uid, name),
@@ -146,12 +147,12 @@ def checked_redis_url(text: str) -> str:
     try:
         return RedisUrl().read(text.strip())
     except ValueError as error:
-        raise SettingsError(f"the URL of Redis: got one that is not shown, expected {error}") from (
-            None
-        )
+        raise SettingsError(
+            f"the URL of Redis: invalid (not shown, it may hold a password); expected {error}"
+        ) from (None)
 
 
-def stateful_set(plan: BrokerPlan) -> dict[str, Any]:
+def stateful_set(plan: BrokerPlan) -> Manifest:
     """Return the StatefulSet of the brokers."""
     queue, brokers = plan.key.name, plan.queue.spec.brokers
     spec = {
@@ -191,9 +192,9 @@ def _digest(secret: str, salt: str) -> str:
     return digest.hex()[:16]
 
 
-def _pod_spec(plan: BrokerPlan) -> dict[str, Any]:
+def _pod_spec(plan: BrokerPlan) -> Manifest:
     brokers = plan.queue.spec.brokers
-    spec: dict[str, Any] = {
+    spec: Manifest = {
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": GRACE_S,
         "securityContext": {
@@ -227,7 +228,7 @@ def _pod_spec(plan: BrokerPlan) -> dict[str, Any]:
     return spec
 
 
-def _container(plan: BrokerPlan) -> dict[str, Any]:
+def _container(plan: BrokerPlan) -> Manifest:
     queue = plan.queue
     return {
         "name": names.BROKER_CONTAINER,
@@ -267,7 +268,7 @@ def _container(plan: BrokerPlan) -> dict[str, Any]:
     }
 
 
-def _environment(plan: BrokerPlan) -> list[dict[str, Any]]:
+def _environment(plan: BrokerPlan) -> list[Manifest]:
     key = plan.key
     host = f"$(PARTQ_BROKER_ID).{names.headless_service(key.name)}.{key.namespace}.svc"
     values = {
@@ -284,15 +285,16 @@ def _environment(plan: BrokerPlan) -> list[dict[str, Any]]:
         **plan.queue.spec.brokers.limits.environment(PREFIX),
     }
     secret = {"name": names.config_secret(key.name), "key": names.REDIS_ENTRY}
+    plain: list[Manifest] = [{"name": name, "value": value} for name, value in values.items()]
     return [
         # First: Kubernetes expands $(...) only of what stands before.
         {"name": "PARTQ_BROKER_ID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "PARTQ_REDIS_URL", "valueFrom": {"secretKeyRef": secret}},
-        *({"name": name, "value": value} for name, value in values.items()),
+        *plain,
     ]
 
 
-def _spread(queue: str) -> dict[str, Any]:
+def _spread(queue: str) -> Manifest:
     return {
         "preferredDuringSchedulingIgnoredDuringExecution": [
             {
@@ -315,7 +317,7 @@ def _network_policy(plan: BrokerPlan) -> KubeObject:
     return _object(plan, version, "networkpolicies", "NetworkPolicy", name, {"spec": spec})
 
 
-def _config(plan: BrokerPlan) -> dict[str, Any]:
+def _config(plan: BrokerPlan) -> Manifest:
     return {"type": "Opaque", "data": encoded({names.REDIS_ENTRY: plan.redis_url})}
 
 
@@ -324,17 +326,18 @@ def encoded(entries: Mapping[str, str]) -> dict[str, str]:
     return {name: b64encode(text.encode()).decode() for name, text in entries.items()}
 
 
-def secret_entries(body: Mapping[str, Any]) -> dict[str, str]:
-    """Return the entries of a Secret; those that are no text are left out."""
+def secret_entries(body: Body | None) -> dict[str, str]:
+    """Return the entries of a Secret, none of None; those that are not text are left out."""
     found = {}
-    for name, text in (body.get("data") or {}).items():
+    data = body.get("data") if body is not None else None
+    for name, text in (data or {}).items():
         with suppress(ValueError):
             found[name] = b64decode(text, validate=True).decode()
     return found
 
 
 def _object(
-    plan: BrokerPlan, version: str, plural: str, kind: str, name: str, rest: Mapping[str, Any]
+    plan: BrokerPlan, version: str, plural: str, kind: str, name: str, rest: Mapping[str, object]
 ) -> KubeObject:
     root = f"/api/{version}" if "/" not in version else f"/apis/{version}"
     body = {
@@ -346,7 +349,7 @@ def _object(
     return KubeObject(f"{root}/namespaces/{plan.key.namespace}/{plural}/{name}", body)
 
 
-def _metadata(key: QueueKey, owner_uid: str, name: str) -> dict[str, Any]:
+def _metadata(key: QueueKey, owner_uid: str, name: str) -> Manifest:
     return {
         "name": name,
         "namespace": key.namespace,

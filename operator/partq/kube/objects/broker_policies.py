@@ -1,27 +1,27 @@
 """What protects a queue's brokers in Kubernetes: who may reach them, how many may be evicted."""
 
-from typing import Any
 from urllib.parse import urlsplit
 
 from partq.core.redis_url import redis_urls
 from partq.kube import names
+from partq.kube.bodies import Manifest
 
 REDIS_PORT = 6379
 DNS_PORTS = (53, 5353)
 """Where DNS pods listen; OpenShift's do at the second."""
 
 
-def network_policy(queue: str, redis_url: str, *, limits_egress: bool) -> dict[str, Any]:
+def network_policy(queue: str, redis_url: str, *, limits_egress: bool) -> Manifest:
     """Return a spec that allows calls from pods of the cluster; out: to brokers, Redis, the DNS.
 
     `limits_egress`: False lets everything out. A policy counts the port that a pod behind a Service
     has, and of a Redis in the cluster that may be another one than its URL says. Of a Redis Cluster
     all nodes have to listen on ports that the URL names.
     """
-    spec: dict[str, Any] = {
+    spec: Manifest = {
         "podSelector": {"matchLabels": names.selector(queue)},
         "policyTypes": ["Ingress"],
-        # Who may do what is the tokens' business: producers live in any namespace.
+        # Tokens say which caller may do what: producers live in any namespace.
         "ingress": [{"from": [{"namespaceSelector": {}}], "ports": [_port(names.BROKER_PORT)]}],
     }
     if limits_egress:
@@ -37,9 +37,9 @@ def network_policy(queue: str, redis_url: str, *, limits_egress: bool) -> dict[s
     return spec
 
 
-def disruption_budget(queue: str, server_version: tuple[int, int]) -> tuple[str, dict[str, Any]]:
+def disruption_budget(queue: str, server_version: tuple[int, int]) -> tuple[str, Manifest]:
     """Return the version of the API that a server knows, and a spec: one broker away at a time."""
-    spec: dict[str, Any] = {
+    spec: Manifest = {
         "maxUnavailable": 1,
         "selector": {"matchLabels": names.selector(queue)},
     }
@@ -53,5 +53,5 @@ def _redis_ports(url: str) -> list[int]:
     return sorted({urlsplit(each).port or REDIS_PORT for each in redis_urls(url)})
 
 
-def _port(port: int, protocol: str = "TCP") -> dict[str, Any]:
+def _port(port: int, protocol: str = "TCP") -> Manifest:
     return {"protocol": protocol, "port": port}

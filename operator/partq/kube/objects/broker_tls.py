@@ -4,9 +4,10 @@ The Secret is mounted as a whole: Kubernetes brings a renewed certificate into t
 and the brokers read it again.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 from partq.kube import names
+from partq.kube.bodies import Manifest
 from partq.resources import PartitionedQueue
 
 NEEDED_ENTRIES = ("tls.crt", "tls.key")
@@ -20,12 +21,12 @@ def scheme(queue: PartitionedQueue) -> Literal["http", "https"]:
     return "http" if queue.spec.tls is None else "https"
 
 
-def container_port(queue: PartitionedQueue) -> dict[str, Any]:
+def container_port(queue: PartitionedQueue) -> Manifest:
     """Return the port of the container."""
     return {"name": scheme(queue), "containerPort": names.BROKER_PORT, "protocol": "TCP"}
 
 
-def service_port(queue: PartitionedQueue) -> dict[str, Any]:
+def service_port(queue: PartitionedQueue) -> Manifest:
     """Return the port of a Service."""
     port = names.BROKER_PORT
     # By number: while brokers change to TLS, their ports have two names.
@@ -37,21 +38,21 @@ def environment(queue: PartitionedQueue) -> dict[str, str]:
     return {} if queue.spec.tls is None else {"PARTQ_TLS_DIR": _DIR}
 
 
-def volumes(queue: PartitionedQueue) -> list[dict[str, Any]]:
+def volumes(queue: PartitionedQueue) -> list[Manifest]:
     """Return volumes of the pod."""
     if queue.spec.tls is None:
         return []
     return [{"name": _VOLUME, "secret": {"secretName": queue.spec.tls.secret_name}}]
 
 
-def mounts(queue: PartitionedQueue) -> list[dict[str, Any]]:
+def mounts(queue: PartitionedQueue) -> list[Manifest]:
     """Return volume mounts of the container."""
     if queue.spec.tls is None:
         return []
     return [{"name": _VOLUME, "mountPath": _DIR, "readOnly": True}]
 
 
-def probe(queue: PartitionedQueue, path: str, **settings: int) -> dict[str, Any]:
+def probe(queue: PartitionedQueue, path: str, **settings: int) -> Manifest:
     """Return a probe of the container; the kubelet does not check certificates."""
     call = {"path": path, "port": scheme(queue)}
     if queue.spec.tls is not None:

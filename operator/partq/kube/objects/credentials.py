@@ -1,12 +1,12 @@
 """Reads the Secrets that a queue rests on, and makes the one with its tokens."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
 from partq.errors import SettingsError
 from partq.kube import names
 from partq.kube.api import KubeApi, secret_path
+from partq.kube.bodies import Body
 from partq.kube.errors import KubernetesError, NameTakenError, SecretMissingError
 from partq.kube.names import QueueKey
 from partq.kube.objects import broker_pods, broker_tls, redis_hosts, tokens
@@ -24,7 +24,7 @@ class QueueCredentials:
     is_own_redis: bool = False
     """The queue names it, not the operator."""
     ca_pem: str = ""
-    """Who may sign the brokers' certificates; empty: the system's CAs, or plain HTTP."""
+    """CAs that may sign the brokers' certificates; empty: the system's CAs, or plain HTTP."""
 
 
 async def read_access(
@@ -84,7 +84,7 @@ async def read_redis_url(
     """Return where a queue is stored; it needs none of the queue's tokens.
 
     Raises:
-        SecretMissingError: nothing says where, or it is no URL of Redis.
+        SecretMissingError: nothing says where, or it is not a URL of Redis.
         AddressRefusedError: the queue names a host that it may not name.
         KubernetesError: no answer, or a refusal.
     """
@@ -99,7 +99,7 @@ async def read_redis_url(
 
 
 async def _add_groups(
-    api: KubeApi, path: str, secret: Mapping[str, Any], queue: str, groups: Collection[str]
+    api: KubeApi, path: str, secret: Body, queue: str, groups: Collection[str]
 ) -> None:
     """Add the tokens that groups lack; a Secret that has changed meanwhile is read again later."""
     added = tokens.with_groups(broker_pods.secret_entries(secret), queue, groups)
@@ -110,7 +110,7 @@ async def _add_groups(
             raise KubernetesError(f"{path}: it has changed since it was read; it is read again")
 
 
-def is_owned(body: Mapping[str, Any], owner_uid: str) -> bool:
+def is_owned(body: Body, owner_uid: str) -> bool:
     """Say whether an object belongs to the resource with this uid."""
     owners = body["metadata"].get("ownerReferences") or ()
     return any(owner.get("uid") == owner_uid for owner in owners)
@@ -125,7 +125,7 @@ async def _read_ca(api: KubeApi, queue: PartitionedQueue) -> str:
     for entry in broker_tls.NEEDED_ENTRIES:
         _entry(secret, namespace, name, entry)
     # Some who write such Secrets leave an empty entry where there is no CA to name.
-    ca_pem = broker_pods.secret_entries(secret or {}).get(broker_tls.CA_ENTRY, "").strip()
+    ca_pem = broker_pods.secret_entries(secret).get(broker_tls.CA_ENTRY, "").strip()
     if ca_pem:
         try:
             trust(ca_pem=ca_pem)
@@ -151,7 +151,7 @@ async def _redis_url(api: KubeApi, queue: PartitionedQueue, default_url: str | N
     return default_url
 
 
-def _entry(secret: Mapping[str, Any] | None, namespace: str, name: str, entry: str) -> str:
+def _entry(secret: Body | None, namespace: str, name: str, entry: str) -> str:
     if secret is None:
         raise SecretMissingError(
             f"Secret {namespace}/{name}: it is not there; create it with the entry {entry}"

@@ -8,14 +8,16 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from partq.errors import PartqError
+from partq.excerpts import counted
 from partq.kube import names
 from partq.kube.api import KubeApi, queue_path
+from partq.kube.bodies import Body
 from partq.kube.errors import KubernetesError, sentence
 from partq.kube.names import EventReason, QueueKey
 from partq.kube.objects.credentials import is_owned
 from partq.kube.ports import QueueStore
 from partq.kube.status.event_diff import PendingEvent
-from partq.kube.watch.object_cache import Body, ObjectCache
+from partq.kube.watch.object_cache import ObjectCache
 
 STORE_LIMIT_S = 60.0
 """How long the store may keep the resource from going."""
@@ -58,7 +60,7 @@ class Deletion:
             store: its store; None: it cannot be reached.
             keeps_data: whether the messages stay.
             tell: is called once with what became of the data, before the finalizer is taken off:
-                from then on the queue may be gone, and whoever works for it told to end.
+                from then on the queue may be gone, and its worker may be told to end.
 
         Raises:
             KubernetesError: no answer from the API server, or a refusal; call again.
@@ -104,7 +106,7 @@ class Deletion:
             return
         count = await store.erase()
         await store.release(keeps_data=False)
-        tell(PendingEvent(EventReason.DATA_REMOVED, f"{count} keys removed"))
+        tell(PendingEvent(EventReason.DATA_REMOVED, f"{counted(count, 'key')} removed"))
 
     async def _try(self, work: Awaitable[object], what: str) -> bool:
         try:

@@ -25,13 +25,13 @@ MAX_WRITES: Final = 20
 REFUSED_S: Final = 600.0
 """How long a namespace is left alone in which the operator may not change pods."""
 
-Holdings = Mapping[str, int]
+HeldCounts = Mapping[str, int]
 """Pod, by uid → how many partitions its members hold."""
 
 _log = logging.getLogger(__name__)
 
 
-def ranks(holdings: Holdings, pods: Iterable[Pod]) -> dict[str, int]:
+def ranks(held_counts: HeldCounts, pods: Iterable[Pod]) -> dict[str, int]:
     """Rank pods among those of their ReplicaSet or Deployment: 0 holds least; equals are equal.
 
     Rank, not number: what takes from all alike changes nothing. Left out are pods that end, that
@@ -44,13 +44,13 @@ def ranks(holdings: Holdings, pods: Iterable[Pod]) -> dict[str, int]:
             by_owner[pod.namespace, pod.deployment or pod.replica_set].append(pod)
     found: dict[str, int] = {}
     for group in by_owner.values():
-        levels = sorted({holdings.get(pod.uid, 0) for pod in group})
-        found |= {pod.uid: levels.index(holdings.get(pod.uid, 0)) for pod in group}
+        levels = sorted({held_counts.get(pod.uid, 0) for pod in group})
+        found |= {pod.uid: levels.index(held_counts.get(pod.uid, 0)) for pod in group}
     return found
 
 
 class DeletionCosts:
-    """Writes the ranks of all queues' pods; `run` goes on until cancelled."""
+    """Writes the ranks of all queues' pods; `run` continues until cancelled."""
 
     def __init__(
         self,
@@ -64,18 +64,18 @@ class DeletionCosts:
         self._cluster = cluster
         self._is_leading = is_leading
         self._clock = clock
-        self._holdings: dict[QueueKey, Holdings] = {}
+        self._held_counts: dict[QueueKey, HeldCounts] = {}
         self._wanted: dict[str, int] = {}
         """The ranks that the last round found."""
         self._refused_until: dict[str, float] = {}
 
-    def note(self, key: QueueKey, holdings: Holdings) -> None:
+    def note(self, key: QueueKey, held_counts: HeldCounts) -> None:
         """Take note of what the pods of a queue's groups hold now; those with nothing have 0."""
-        self._holdings[key] = holdings
+        self._held_counts[key] = held_counts
 
     def forget(self, key: QueueKey) -> None:
         """Take note that a queue is gone."""
-        self._holdings.pop(key, None)
+        self._held_counts.pop(key, None)
 
     async def run(self) -> None:
         """Compare and write until cancelled."""
@@ -86,12 +86,12 @@ class DeletionCosts:
     async def compare(self) -> None:
         """Compare once, and write what has changed and stayed."""
         if not self._is_leading():
-            self._holdings.clear()
+            self._held_counts.clear()
             self._wanted.clear()
             return
         total: dict[str, int] = defaultdict(int)
-        for holdings in self._holdings.values():
-            for uid, count in holdings.items():
+        for held_counts in self._held_counts.values():
+            for uid, count in held_counts.items():
                 total[uid] += count
         pods = [pod for uid in total if (pod := self._cluster.pod(uid)) is not None]
         before, self._wanted = self._wanted, ranks(total, pods)

@@ -4,14 +4,13 @@ A queue does not move with its `spec.redis`. The place is in its status, without
 another one holds only when an annotation names it, once.
 """
 
-from collections.abc import Mapping
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from partq.core.redis_url import redis_urls
 from partq.errors import UnknownQueueError
 from partq.kube import names
 from partq.kube.api import KubeApi, secret_path
+from partq.kube.bodies import Body
 from partq.kube.errors import RedisImmutableError, StoreEmptyError
 from partq.kube.names import QueueKey
 from partq.kube.objects import broker_pods
@@ -25,7 +24,7 @@ def place_of(redis_url: str) -> str:
     return ",".join(map(_place, redis_urls(redis_url)))
 
 
-def refuse_move(key: QueueKey, body: Mapping[str, Any], redis_url: str) -> None:
+def refuse_move(key: QueueKey, body: Body, redis_url: str) -> None:
     """See that a queue's URL leads to where its records are, or that its annotation names it.
 
     Raises:
@@ -40,9 +39,7 @@ def refuse_move(key: QueueKey, body: Mapping[str, Any], redis_url: str) -> None:
     )
 
 
-async def refuse_loss(
-    store: QueueStore, key: QueueKey, body: Mapping[str, Any], redis_url: str
-) -> None:
+async def refuse_loss(store: QueueStore, key: QueueKey, body: Body, redis_url: str) -> None:
     """See that the store holds a queue which had records, unless it is to begin empty there.
 
     Raises:
@@ -68,12 +65,12 @@ async def refuse_loss(
 
 
 async def settled_url(
-    api: KubeApi, key: QueueKey, body: Mapping[str, Any], redis_url: str
+    api: KubeApi, key: QueueKey, body: Body, redis_url: str
 ) -> tuple[str, RedisImmutableError | None]:
     """Return the URL of where a queue's records are, and why it is not the one of its spec.
 
     Raises:
-        RedisImmutableError: the spec has another one, and nobody knows the former.
+        RedisImmutableError: the spec has another one, and the former is unknown.
         KubernetesError: no answer, or a refusal.
     """
     try:
@@ -86,21 +83,21 @@ async def settled_url(
     return redis_url, None
 
 
-async def recorded_url(api: KubeApi, key: QueueKey, body: Mapping[str, Any]) -> str | None:
+async def recorded_url(api: KubeApi, key: QueueKey, body: Body) -> str | None:
     """Return the URL of the place in the status, as the brokers have it; None: they do not.
 
     Raises:
         KubernetesError: no answer, or a refusal.
     """
     secret = await api.get(secret_path(key.namespace, names.config_secret(key.name)))
-    url = broker_pods.secret_entries(secret or {}).get(names.REDIS_ENTRY)
+    url = broker_pods.secret_entries(secret).get(names.REDIS_ENTRY)
     recorded = recorded_place(body)
     if url is None or recorded is None or not _are_same(recorded, place_of(url)):
         return None
     return url
 
 
-def recorded_place(body: Mapping[str, Any]) -> str | None:
+def recorded_place(body: Body) -> str | None:
     """Return where the records of a queue are, as its status says."""
     found = (body.get("status") or {}).get("store")
     return str(found) if found else None
@@ -121,6 +118,6 @@ def _are_same(one: str, other: str) -> bool:
     return not set(one.split(",")).isdisjoint(other.split(","))
 
 
-def _names(body: Mapping[str, Any], place: str) -> bool:
+def _names(body: Body, place: str) -> bool:
     named = parse.annotation(body, names.REDIS)
     return named is not None and named.replace(" ", "") == place

@@ -1,6 +1,6 @@
 """Which hosts a queue may name as its Redis: the operator calls them from where it is.
 
-Whoever may make queues chooses the host. So what only the operator's node or pod reaches is
+A user who may create queues chooses the host. So what only the operator's node or pod reaches is
 refused: loopback, link-local (the metadata of a cloud), and addresses that stand for no host. A
 name is judged by what it leads to now; one that leads elsewhere at the next moment is left to the
 egress policy of the chart.
@@ -22,7 +22,7 @@ Resolve = Callable[[str], Awaitable[Collection[str]]]
 
 
 async def resolve(host: str) -> list[str]:
-    """Return the addresses of a host, as a connection would find them; none: nobody knows it.
+    """Return the addresses of a host, as a connection would find them; none: it is unknown.
 
     Raises:
         UnavailableError: no answer in time.
@@ -34,7 +34,7 @@ async def resolve(host: str) -> list[str]:
         if isinstance(error, TimeoutError):
             raise UnavailableError(
                 f"spec.redis: host {host}: got no answer of the DNS within {RESOLVE_S:g} s, "
-                "expected its addresses; look at the cluster's DNS; it is asked again"
+                "expected its addresses; check the cluster's DNS; it is asked again"
             ) from None
         return []
     return [str(address[0]) for *_, address in found]

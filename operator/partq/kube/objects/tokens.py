@@ -3,9 +3,8 @@
 import json
 import secrets
 from collections.abc import Collection, Mapping
-from typing import Any
 
-from partq.broker.server.auth import MAX_TOKENS
+from partq.broker.api.auth import MAX_TOKENS
 from partq.errors import SettingsError
 from partq.kube import names
 
@@ -34,7 +33,7 @@ def with_groups(entries: Mapping[str, str], queue: str, groups: Collection[str])
     it, or withdrawn it from `tokens.json`. The tokens of groups that are gone stay.
 
     Raises:
-        SettingsError: `tokens.json` is no list, or has no room for more.
+        SettingsError: `tokens.json` is not a list, or has no room for more.
     """
     missing = sorted(group for group in groups if entry_of(group) not in entries)
     if not missing:
@@ -58,7 +57,7 @@ def admin_token(tokens_json: str, queue: str) -> str:
     """Return the first token that lets the operator call the brokers.
 
     Raises:
-        SettingsError: there is none.
+        SettingsError: the list has no such token.
     """
     try:
         grants = _grants(tokens_json)
@@ -77,7 +76,7 @@ def admin_token(tokens_json: str, queue: str) -> str:
     )
 
 
-def _grants(tokens_json: str) -> list[Any]:
+def _grants(tokens_json: str) -> list[object]:
     try:
         grants = json.loads(tokens_json)
     except ValueError:

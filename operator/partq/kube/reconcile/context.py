@@ -1,12 +1,10 @@
 """What all workers of an operator share."""
 
-import asyncio
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 import aiohttp
 
@@ -95,11 +93,3 @@ class LeadersTerms:
         if not self._is_leading():
             raise NotLeadingError("another replica of the operator leads; no term was begun")
         await self._terms.begin(group)
-
-
-async def end(*tasks: asyncio.Task[Any] | None) -> None:
-    """Cancel tasks, and return when they have ended."""
-    living = [task for task in tasks if task is not None]
-    for task in living:
-        task.cancel()
-    await asyncio.gather(*living, return_exceptions=True)

@@ -4,12 +4,13 @@ import asyncio
 import logging
 from dataclasses import replace
 
+from partq.aio import cancel_and_wait
 from partq.coordinator.coordinator import Coordinator
 from partq.coordinator.ports import RebalanceListener, ViewListener
 from partq.kube.names import QueueKey
 from partq.kube.objects.broker_addresses import BrokerAddresses
 from partq.kube.ports import QueueStore
-from partq.kube.reconcile.context import Context, LeadersBrokerAdmin, LeadersTerms, end
+from partq.kube.reconcile.context import Context, LeadersBrokerAdmin, LeadersTerms
 from partq.kube.runtime import KubernetesRuntime
 from partq.wire.tls import trust
 
@@ -81,8 +82,8 @@ class CoordinatorHost:
         return self._coordinator is not None and self._coordinator.rebalance_now(group)
 
     async def pause(self) -> None:
-        """End the coordinator; brokers and consumers go on."""
-        await end(self._task)
+        """End the coordinator; brokers and consumers continue."""
+        await cancel_and_wait(self._task)
         self._task = self._coordinator = None
 
     async def close(self) -> None:

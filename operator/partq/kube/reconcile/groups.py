@@ -3,20 +3,21 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 from partq.coordinator.provision import provision
+from partq.coordinator.rules import section
 from partq.coordinator.view import QueueView
 from partq.core.group.membership import MemberState
 from partq.core.model import PartitionId
 from partq.errors import UnknownQueueError
 from partq.kube import names
+from partq.kube.bodies import Body
 from partq.kube.names import ConditionReason, ConditionType, QueueKey
 from partq.kube.ports import QueueStore
 from partq.kube.runtime import KubernetesRuntime
 from partq.kube.status.conditions import Finding, bad
 from partq.kube.watch import parse
-from partq.kube.watch.object_cache import Body, ObjectCache, group_models
+from partq.kube.watch.object_cache import ObjectCache, group_models
 from partq.kube.watch.parse import Pod
 from partq.resources import (
     ConsumerGroup,
@@ -31,7 +32,7 @@ from partq.resources.status import MAX_MESSAGE_CHARS
 MAX_DOUBTFUL = 20
 """How many pods one look verifies."""
 
-Spec = dict[str, Any]
+Spec = dict[str, object]
 
 
 class Groups:
@@ -56,15 +57,16 @@ class Groups:
 
     def policy_of(self, group: str) -> RebalancePolicy:
         """Return how much of Kubernetes a group's rebalances heed."""
-        policy = self._specs.get(group, {}).get("rebalance", {}).get("policy")
+        policy = section(self._specs.get(group, {}), "rebalance").get("policy")
         return "Timer" if policy == "Timer" else "KubernetesAware"
 
     def delay_s_of(self, group: str) -> float:
         """Return how long a lost member of a group is waited for, as far as its spec is known."""
-        return float(self._specs.get(group, {}).get("rebalance", {}).get("delaySeconds", math.inf))
+        delay_s = section(self._specs.get(group, {}), "rebalance").get("delaySeconds")
+        return float(delay_s) if isinstance(delay_s, int | float) else math.inf
 
     def problem(self, name: str, body: Body) -> Finding | None:
-        """Return what is wrong with a group's spec; the one that was valid last goes on."""
+        """Return what is wrong with a group's spec; the one that was valid last continues."""
         _, problems = group_models({name: body})
         if name in problems:
             return bad(ConditionType.SPEC_VALID, ConditionReason.INVALID_SPEC, problems[name])
@@ -93,7 +95,7 @@ class Groups:
             )
             if spec is not None:
                 paused = is_paused or parse.is_on(body, names.PAUSE_REBALANCE)
-                rebalance = {**spec["rebalance"], "paused": paused}
+                rebalance = {**section(spec, "rebalance"), "paused": paused}
                 specs[name] = {**spec, "uid": str(body["metadata"]["uid"]), "rebalance": rebalance}
         self._specs = specs
         self.lag = {name: lag for name, lag in self.lag.items() if name in specs}
@@ -158,7 +160,7 @@ class Groups:
         for name in list(self._specs):
             self.lag[name] = await store.lag(name, partitions)
 
-    def holdings(self, view: QueueView, runtime: KubernetesRuntime) -> dict[str, int]:
+    def held_counts(self, view: QueueView, runtime: KubernetesRuntime) -> dict[str, int]:
         """Return how many partitions each pod of the groups holds, by uid; 0: it stands by."""
         found: Counter[str] = Counter()
         for name, group in view.groups.items():
@@ -178,8 +180,8 @@ class Groups:
 
     def _lost_pods(self, view: QueueView | None, runtime: KubernetesRuntime) -> Iterator[Pod]:
         for group in view.groups.values() if view is not None else ():
-            for member, standing in group.members.items():
-                if standing in (MemberState.WAITING, MemberState.GONE):
+            for member, state in group.members.items():
+                if state in (MemberState.WAITING, MemberState.GONE):
                     pod = runtime.pod_of(member)
                     if pod is not None and self._cluster.pod(pod.uid) is pod:
                         yield pod

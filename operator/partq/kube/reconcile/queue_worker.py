@@ -5,18 +5,19 @@ be read again by the next one.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from typing import Final, TypeVar
 
+from partq.aio import Backoff, Signal
 from partq.coordinator.provision import PartitionsFixedError
 from partq.coordinator.view import QueueView
-from partq.core.records import RebalanceRecord
+from partq.core.group.records import RebalanceRecord
 from partq.errors import PartqError, StoreUnavailableError
 from partq.kube import names
 from partq.kube.api import pod_path, queues_path
+from partq.kube.bodies import Body
 from partq.kube.names import ConditionReason, ConditionType, EventReason, QueueKey
 from partq.kube.objects import broker_tls, deletion, queue_place
 from partq.kube.objects.apply import Applier
@@ -32,10 +33,9 @@ from partq.kube.reconcile.troubles import trouble
 from partq.kube.runtime import KubernetesRuntime
 from partq.kube.status.conditions import Finding, bad
 from partq.kube.status.event_diff import PendingEvent
-from partq.kube.status.patience import ShortageWatch
 from partq.kube.status.render import Durability, QueueFacts
+from partq.kube.status.shortage_watch import ShortageWatch
 from partq.kube.watch import parse
-from partq.kube.watch.object_cache import Body
 from partq.resources import PartitionedQueue, dead_letters
 
 RESYNC_S = 5.0
@@ -60,7 +60,7 @@ class QueueWorker:
     def __init__(self, context: Context, key: QueueKey) -> None:
         self.key = key
         self._context = context
-        self._wake = asyncio.Event()
+        self._wake = Signal()
         self._groups = Groups(context.cluster, key)
         self._runtime = KubernetesRuntime(
             context.cluster,
@@ -69,7 +69,7 @@ class QueueWorker:
             delay_s_of=self._groups.delay_s_of,
             clock=context.clock,
         )
-        self._serving = CoordinatorHost(
+        self._host = CoordinatorHost(
             context, key, self._runtime, on_view=self._apply_view, on_rebalance=self._count
         )
         self._reporter = Reporter(context, key, self._runtime)
@@ -86,7 +86,7 @@ class QueueWorker:
         self._is_provisioned = self._is_applied = False
         self._partition_count: int | None = None
         self._recorded: PartitionedQueue | None = None
-        """What goes on, of a queue whose spec has not been valid since this operator began."""
+        """What continues, of a queue whose spec has not been valid since this operator began."""
         self._durability: Durability | None = None
         self._measured_at = float("-inf")
         self._view: QueueView | None = None
@@ -101,7 +101,7 @@ class QueueWorker:
         """Look again soon."""
         self._wake.set()
         self.statuses.wake()
-        self._serving.wake()
+        self._host.wake()
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -110,23 +110,21 @@ class QueueWorker:
                 tasks.create_task(self._work(), name=f"work {self.key}")
                 tasks.create_task(self.statuses.run(), name=f"statuses {self.key}")
         finally:
-            await self._serving.close()
+            await self._host.close()
 
     # ---- work -----------------------------------------------------------------------------------
 
     async def _work(self) -> None:
-        backoff_s = FIRST_BACKOFF_S
+        backoff = Backoff(FIRST_BACKOFF_S, MAX_BACKOFF_S)
         while True:
             self._wake.clear()
             began = self._context.clock()
             is_done = await self.look()
             self._context.metrics.reconciled(self._context.clock() - began, is_done=is_done)
             await asyncio.sleep(MIN_GAP_S if is_done else FIRST_BACKOFF_S)
-            wait_s = RESYNC_S if is_done else backoff_s
-            backoff_s = FIRST_BACKOFF_S if is_done else min(2 * backoff_s, MAX_BACKOFF_S)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await self._wake.wait()
+            if is_done:
+                backoff.reset()
+            await self._wake.wait_at_most(RESYNC_S if is_done else backoff.next_s())
 
     async def look(self) -> bool:
         """Look at everything once; False: something did not succeed."""
@@ -154,7 +152,7 @@ class QueueWorker:
             await self._delete(body)
         elif parse.is_on(body, names.PAUSE):
             self._deletion = None
-            await self._serving.pause()
+            await self._host.pause()
             return False
         else:
             self._deletion = None
@@ -171,22 +169,22 @@ class QueueWorker:
             return
         access = await self._step("access", lambda: self._read_access(known, body))
         if access is None:
-            return  # a store and brokers that run go on
+            return  # a store and brokers that run continue
         uid = store_uid(body)
-        store = await self._step("store", lambda: self._serving.store(access.redis_url, uid))
+        store = await self._step("store", lambda: self._host.store(access.redis_url, uid))
         if store is not None:
             await self._step("records", lambda: self._provision(store, body, access))
         if (model := self._model) is not None:
             await self._step("objects", lambda: self._apply(model, body, access))
             await self._step("dead letters", lambda: self._make_dead_letter_queues(model, body))
         if store is not None and self._is_provisioned:
-            await self._serving.coordinate(access.admin_token, access.ca_pem)
-            self._groups.hurry(self._serving.rebalance_now)
+            await self._host.coordinate(access.admin_token, access.ca_pem)
+            self._groups.hurry(self._host.rebalance_now)
             await self._step("measure", lambda: self._measure(store))
             await self._step("pods", self._verify_pods)
 
     async def _step(self, name: str, work: Callable[[], Awaitable[T]]) -> T | None:
-        """Do one part; what goes wrong is noted, and the other parts go on."""
+        """Do one part; what goes wrong is noted, and the other parts continue."""
         try:
             result = await work()
         except (PartqError, TimeoutError) as error:
@@ -215,7 +213,7 @@ class QueueWorker:
         return self._access
 
     async def _at_its_place(self, access: QueueCredentials, body: Body) -> QueueCredentials:
-        """Return the access to where the queue's records are: another URL is told, and not used."""
+        """Return the access to the queue's records: a changed URL is reported and ignored."""
         url, refusal = await queue_place.settled_url(
             self._context.api, self.key, body, access.redis_url
         )
@@ -306,7 +304,7 @@ class QueueWorker:
         if names.FINALIZER not in (body["metadata"].get("finalizers") or ()):
             await self._forget()
             return
-        await self._serving.pause()
+        await self._host.pause()
         if self._deletion is None:
             self._deletion = deletion.Deletion(
                 self._context.api, self._context.cluster, self.key, self._context.clock
@@ -338,13 +336,13 @@ class QueueWorker:
             raise StoreUnavailableError(
                 "the spec does not say where the store is; correct the spec"
             )
-        return await self._serving.store(url, store_uid(body))
+        return await self._host.store(url, store_uid(body))
 
     def _wake_later(self) -> None:
         asyncio.get_running_loop().call_later(FIRST_BACKOFF_S, self._wake.set)
 
     async def _forget(self) -> None:
-        await self._serving.close()
+        await self._host.close()
         self._model = self._recorded = self._access = self._view = self._durability = None
         self._partition_count, self._is_provisioned, self._is_applied = None, False, False
         self._troubles.clear()
@@ -358,7 +356,7 @@ class QueueWorker:
             self._view = view
             self._patience.note(view)
             self.statuses.wake()
-            self._context.costs.note(self.key, self._groups.holdings(view, self._runtime))
+            self._context.costs.note(self.key, self._groups.held_counts(view, self._runtime))
 
     def _facts(self, body: Body, generation: int) -> QueueFacts:
         troubles = {each.type: each for each in self._troubles.values()}

@@ -1,12 +1,13 @@
 """Writes the status of a queue and its groups where it differs, and tells what is news."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import cast
 
 from partq.coordinator.view import GroupView
 from partq.core.group.membership import MemberState
 from partq.core.model import MemberId
 from partq.kube.api import group_path, queue_path
+from partq.kube.bodies import Body, Fields, Manifest
 from partq.kube.events import Subject
 from partq.kube.names import ConditionType, QueueKey
 from partq.kube.reconcile.context import Context
@@ -16,7 +17,7 @@ from partq.kube.status.conditions import Finding
 from partq.kube.status.event_diff import PendingEvent
 from partq.kube.status.render import GroupFacts, QueueFacts
 from partq.kube.watch import parse
-from partq.kube.watch.object_cache import Body, is_older
+from partq.kube.watch.object_cache import is_older
 
 
 class Reporter:
@@ -70,16 +71,16 @@ class Reporter:
             self._groups[subject.uid] = name
             self._context.metrics.observe_group(
                 (*self._key, name),
-                members=status["members"],
-                partitions=status["partitions"],
+                members=cast(Mapping[str, int], status["members"]),
+                partitions=cast(Mapping[str, int], status["partitions"]),
                 waiting_moves=facts.view.waiting_count,
                 lag=facts.lag,
             )
 
     def unselected(self, group: str, view: GroupView | None) -> list[str]:
         """Say which connected pods of a group its selector does not mean any more."""
-        standings = view.members.items() if view is not None else ()
-        bound = [member for member, standing in standings if standing is MemberState.BOUND]
+        members = view.members.items() if view is not None else ()
+        bound = [member for member, state in members if state is MemberState.BOUND]
         return self._runtime.unselected(group, bound)
 
     def tell(self, body: Body, kind: str, note: PendingEvent) -> None:
@@ -106,15 +107,13 @@ class Reporter:
             for uid in known.keys() - uids:
                 del known[uid]
 
-    def _status(self, body: Body) -> Mapping[str, Any]:
+    def _status(self, body: Body) -> Fields:
         """Return the latest status that is known: the one written last, or what a watch showed."""
         written = self._written.get(body["metadata"]["uid"])
         latest = body if written is None or not is_older(body, written) else written
         return latest.get("status") or {}
 
-    async def _write(
-        self, path: str, body: Body, before: Mapping[str, Any], status: dict[str, Any]
-    ) -> None:
+    async def _write(self, path: str, body: Body, before: Fields, status: Manifest) -> None:
         """Write what differs; a field that is None is removed."""
         changed = {
             field: value

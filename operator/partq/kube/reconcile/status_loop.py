@@ -5,22 +5,23 @@ wait, for a few seconds at most: what is true must be there soon after the API s
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import partial
 
+from partq.aio import Backoff, Backoffs, Signal
 from partq.kube import names
+from partq.kube.bodies import Body
 from partq.kube.errors import KubernetesError
 from partq.kube.names import ConditionType, QueueKey
 from partq.kube.reconcile.context import Context
+from partq.kube.reconcile.dead_letter_circles import find_circle
 from partq.kube.reconcile.groups import Groups
 from partq.kube.reconcile.reporter import Reporter
 from partq.kube.status.conditions import Finding
 from partq.kube.status.render import GroupFacts, QueueFacts, queue_findings
 from partq.kube.watch import parse
-from partq.kube.watch.object_cache import Body, ObjectCache
+from partq.kube.watch.object_cache import ObjectCache
 
 GAP_S = 0.5
 """How far two writings of status are apart, at least."""
@@ -36,16 +37,8 @@ WRITES_AT_ONCE = 8
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class _Refusal:
-    """When the status of an object is tried again, and how long it was left alone until then."""
-
-    retry_at: float
-    pause_s: float
-
-
 class StatusLoop:
-    """Writes the status of one queue and its groups; `run` goes on until cancelled."""
+    """Writes the status of one queue and its groups; `run` continues until cancelled."""
 
     def __init__(
         self,
@@ -61,10 +54,11 @@ class StatusLoop:
         self._reporter = reporter
         self._groups = groups
         self._facts_of = facts_of
-        self._news = asyncio.Event()
+        self._news = Signal()
         self._judged: dict[str, Body] = {}
         """What the last look at each queue and group was about, by uid."""
-        self._refusals: dict[str, _Refusal] = {}
+        self._refusals = Backoffs[str](FIRST_PAUSE_S, MAX_PAUSE_S)
+        """By uid."""
 
     def wake(self) -> None:
         """Write soon what has changed."""
@@ -77,11 +71,9 @@ class StatusLoop:
 
     async def run(self) -> None:
         """Write whenever there is news, and again what was refused."""
-        silence_s = FIRST_PAUSE_S
+        silence = Backoff(FIRST_PAUSE_S, MAX_SILENCE_S)
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._retry_s()):
-                    await self._news.wait()
+            await self._news.wait_at_most(self._retry_s())
             self._news.clear()
             try:
                 is_done = await self.write()
@@ -89,12 +81,11 @@ class StatusLoop:
                 _log.exception("status of %s", self._key)
                 is_done = False
             if is_done:
-                silence_s = FIRST_PAUSE_S
+                silence.reset()
                 await asyncio.sleep(GAP_S)
             else:
                 self._news.set()
-                await asyncio.sleep(silence_s)
-                silence_s = min(2 * silence_s, MAX_SILENCE_S)
+                await asyncio.sleep(silence.next_s())
 
     async def write(self) -> bool:
         """Write every status that differs; False: the API server does not answer.
@@ -140,6 +131,7 @@ class StatusLoop:
             queue_ready=_ready(queue_facts) if queue_facts is not None else None,
             view=view.groups.get(name) if view is not None else None,
             unselected=self._reporter.unselected(name, view.groups.get(name)) if view else (),
+            circle=find_circle(self._context.cluster, self._key, name),
             lag=self._groups.lag.get(name),
             is_paused=queue is not None and parse.is_on(queue, names.PAUSE),
             is_rebalance_paused=is_rebalance_paused,
@@ -150,8 +142,7 @@ class StatusLoop:
     async def _try(self, body: Body, write: Callable[[], Awaitable[None]]) -> bool:
         """Write one status, unless it was refused a moment ago; False: no answer."""
         uid, now = _uid(body), self._context.clock()
-        before = self._refusals.get(uid)
-        if before is not None and now < before.retry_at:
+        if not self._refusals.may_try(uid, now):
             return True
         try:
             await write()
@@ -161,10 +152,9 @@ class StatusLoop:
             _log.warning("status of %s: %s", what, error, exc_info=is_ours)
             if isinstance(error, KubernetesError) and not error.status:
                 return False
-            pause_s = min(2 * before.pause_s, MAX_PAUSE_S) if before else FIRST_PAUSE_S
-            self._refusals[uid] = _Refusal(now + pause_s, pause_s)
+            self._refusals.failed(uid, now)
         else:
-            self._refusals.pop(uid, None)
+            self._refusals.succeeded(uid)
         return True
 
     def _generation(self, body: Body) -> int:
@@ -178,14 +168,12 @@ class StatusLoop:
         self._reporter.keep_only(bodies)
         uids = {_uid(body) for body in bodies}
         self._judged = {uid: each for uid, each in self._judged.items() if uid in uids}
-        self._refusals = {uid: each for uid, each in self._refusals.items() if uid in uids}
+        self._refusals.keep_only(uids)
 
     def _retry_s(self) -> float | None:
         """Return how long to wait for news before what was refused is tried again."""
-        if not self._refusals:
-            return None
-        first = min(each.retry_at for each in self._refusals.values())
-        return max(0.0, first - self._context.clock())
+        first = self._refusals.next_at
+        return None if first is None else max(0.0, first - self._context.clock())
 
 
 def _ready(facts: QueueFacts) -> Finding:

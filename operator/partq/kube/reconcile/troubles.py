@@ -8,8 +8,8 @@ from partq.kube.objects.credentials import QueueCredentials
 from partq.kube.objects.queue_place import place_of
 from partq.kube.status.conditions import Finding, bad
 
-NO_REDIS = "no Redis answers there that can be used; the operator's log has the details"
-"""All that is said of a host that a queue names: whoever made the queue may be looking around."""
+NO_REDIS = "no usable Redis answers there; the operator's log has the details"
+"""All that is said of a host that a queue names: the queue's author may be probing the network."""
 
 _log = logging.getLogger(__name__)
 

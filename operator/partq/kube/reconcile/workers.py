@@ -4,8 +4,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from partq.aio import TaskSet, cancel_and_wait
 from partq.kube.names import QueueKey
-from partq.kube.reconcile.context import Context, end
+from partq.kube.reconcile.context import Context
 from partq.kube.reconcile.queue_worker import QueueWorker
 
 RESTART_S = 5.0
@@ -20,7 +21,7 @@ class Workers:
     def __init__(self) -> None:
         self._context: Context | None = None
         self._workers: dict[QueueKey, tuple[QueueWorker, asyncio.Task[None]]] = {}
-        self._ends: set[asyncio.Task[None]] = set()
+        self._ends = TaskSet()
 
     async def follow(
         self, context: Context, is_leading: Callable[[], bool], changed: asyncio.Event
@@ -51,11 +52,11 @@ class Workers:
             self.notice(key)
 
     async def _stop(self) -> None:
-        """End every worker; brokers and consumers go on."""
+        """End every worker; brokers and consumers continue."""
         self._context = None
         tasks = [task for _, task in self._workers.values()]
         self._workers.clear()
-        await end(*tasks, *self._ends)
+        await cancel_and_wait(*tasks, *self._ends)
 
     def notice(self, key: QueueKey) -> None:
         """Let a queue's worker look again."""
@@ -78,9 +79,7 @@ class Workers:
         _, task = self._workers.pop(key)
         if self._context is not None:
             self._context.metrics.forget(*key)
-        ending = asyncio.create_task(end(task), name=f"end of {key}")
-        self._ends.add(ending)
-        ending.add_done_callback(self._ends.discard)
+        self._ends.start(cancel_and_wait(task), f"end of {key}")
 
     def _note_end(self, key: QueueKey, task: asyncio.Task[None]) -> None:
         if task.cancelled() or task.exception() is None:

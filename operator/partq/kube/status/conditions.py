@@ -1,9 +1,9 @@
 """From findings to conditions: each with the time of its change, and the three that sum up."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from partq.kube.bodies import Fields, Manifest
 from partq.kube.names import ConditionReason, ConditionType
 from partq.resources.status import MAX_MESSAGE_CHARS
 
@@ -65,7 +65,7 @@ def summarize(
         ready: what Ready says when they are.
         is_moving: something is under way though everything is ready.
         refused: one of the findings: a change of the spec that is not taken, while what was
-            valid before goes on. It is told, and nothing else is less ready by it; what waits for
+            valid before continues. It is told, and nothing else is less ready by it; what waits for
             the spec alone is no trouble either.
     """
     failed = next((each for each in findings if _counts(each, refused)), None)
@@ -101,19 +101,17 @@ def _counts(finding: Finding, refused: Finding | None) -> bool:
 
 def render(
     findings: Iterable[Finding],
-    previous: Sequence[Mapping[str, Any]],
+    previous: Sequence[Fields],
     *,
     generation: int,
     now: str,
-) -> list[dict[str, Any]]:
+) -> list[Manifest]:
     """Return the conditions as Kubernetes keeps them; the time of change stays where none was."""
     before = {each.get("type"): each for each in previous}
     return [_one(finding, before.get(finding.type), generation, now) for finding in findings]
 
 
-def _one(
-    finding: Finding, before: Mapping[str, Any] | None, generation: int, now: str
-) -> dict[str, Any]:
+def _one(finding: Finding, before: Fields | None, generation: int, now: str) -> Manifest:
     status = {True: "True", False: "False", None: "Unknown"}[finding.is_true]
     is_same = before is not None and before.get("status") == status
     since = before.get("lastTransitionTime", now) if is_same and before is not None else now

@@ -6,13 +6,12 @@ from typing import NamedTuple
 
 from partq.coordinator.view import GroupView
 from partq.core.group.membership import MemberState
+from partq.core.group.records import RebalanceRecord
 from partq.core.model import MemberId
-from partq.core.records import RebalanceRecord
+from partq.excerpts import counted, some_of
 from partq.kube.names import ConditionType, EventReason
 from partq.kube.status.conditions import Finding
 
-MAX_NAMED = 10
-"""How many members one note names."""
 _CONNECTED = (MemberState.BOUND, MemberState.LEAVING)
 _LOST = MemberState.WAITING
 _QUIET = frozenset(
@@ -65,9 +64,9 @@ def with_members(before: GroupView | None, after: GroupView) -> GroupView:
     if before is not None and not after.is_complete:
         return replace(after, members=known)
     members = {
-        member: standing
-        for member, standing in after.members.items()
-        if standing in _CONNECTED or (standing is _LOST and (before is None or member in known))
+        member: state
+        for member, state in after.members.items()
+        if state in _CONNECTED or (state is _LOST and (before is None or member in known))
     }
     return replace(after, members=members)
 
@@ -95,17 +94,17 @@ def of_group(
         notes.append(PendingEvent(EventReason.REBALANCE_CANCELLED, text))
     # One that began and ended between two looks has begun all the same.
     count = after.moving_count or sum(each.moved + each.assigned for each in done)
-    # What had to wait for the budget goes on with what was told before.
+    # What had to wait for the budget continues with what was told before.
     goes_on = after.waiting_count < before.waiting_count
     if count and not before.moving_count and not goes_on:
-        text = f"{count} partitions are handed over"
+        text = f"{counted(count, 'partition is', 'partitions are')} handed over"
         notes.append(PendingEvent(EventReason.REBALANCE_STARTED, text))
     for rebalance in done:
         notes.append(_completed(rebalance))
         if rebalance.timed_out:
             text = (
-                f"{rebalance.timed_out} partitions were taken from members that had not finished "
-                "in time; what they had in hand is delivered again"
+                f"{counted(rebalance.timed_out, 'partition was', 'partitions were')} taken from "
+                "members that had not finished in time; what they were processing is redelivered"
             )
             notes.append(
                 PendingEvent(EventReason.PARTITION_HANDOFF_TIMED_OUT, text, is_warning=True)
@@ -127,11 +126,10 @@ def _completed(rebalance: RebalanceRecord) -> PendingEvent:
 
     How long each took is in the group's status.
     """
-    text = f"{rebalance.trigger}: {rebalance.moved} partitions moved, {rebalance.assigned} assigned"
+    moved = counted(rebalance.moved, "partition")
+    text = f"{rebalance.trigger}: {moved} moved, {rebalance.assigned} assigned"
     return PendingEvent(EventReason.REBALANCE_COMPLETED, text)
 
 
 def _named(members: Collection[MemberId], pod_name: Callable[[MemberId], str]) -> str:
-    shown = sorted(map(pod_name, members))
-    more = f" and {len(shown) - MAX_NAMED} more" if len(shown) > MAX_NAMED else ""
-    return ", ".join(shown[:MAX_NAMED]) + more
+    return some_of([pod_name(member) for member in members])

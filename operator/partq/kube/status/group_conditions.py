@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 
 from partq.coordinator.view import GroupView
 from partq.core.group.membership import MemberState
+from partq.excerpts import counted
 from partq.kube.names import ConditionReason, ConditionType
 from partq.kube.status.conditions import Finding, bad, good
 
@@ -30,33 +31,39 @@ def assigned_of(view: GroupView | None) -> Finding:
         return Finding(type_, None, ConditionReason.PENDING)
     states = Counter(each.state for each in view.partitions.values())
     without = states["Unassigned"] + states["Unbound"]
-    if not any(standing is not MemberState.GONE for standing in view.members.values()):
+    if not any(state is not MemberState.GONE for state in view.members.values()):
         return bad(type_, ConditionReason.NO_MEMBER, "no member is connected")
     if view.moving_count:
-        text = f"{view.moving_count} partitions are being handed over"
+        text = f"{counted(view.moving_count, 'partition is', 'partitions are')} being handed over"
         return Finding(type_, not without, ConditionReason.REBALANCING, text)
     if view.is_waiting:
-        text = f"{states['Unbound']} partitions wait for their member until its delay is over"
+        what = counted(states["Unbound"], "partition waits", "partitions wait")
+        text = f"{what} for their member until its delay is over"
         return bad(type_, ConditionReason.WAITING_FOR_MEMBER, text)
     if without:
-        return bad(
-            type_, ConditionReason.PARTITIONS_UNASSIGNED, f"{without} partitions have no member"
-        )
+        text = f"{counted(without, 'partition has', 'partitions have')} no member"
+        return bad(type_, ConditionReason.PARTITIONS_UNASSIGNED, text)
     if view.waiting_count:
-        text = f"{view.waiting_count} partitions are to move when the budget of spec.rebalance lets"
+        what = counted(view.waiting_count, "partition is", "partitions are")
+        text = f"{what} to move when the budget of spec.rebalance lets"
         return good(type_, ConditionReason.WAITING_FOR_BUDGET, text)
     return good(type_, ConditionReason.STABLE)
 
 
-def dead_letters_stored(view: GroupView | None) -> Finding:
-    """Say whether dead letters wait to be stored: such as stop deliveries, or do not decode."""
+def dead_letters_stored(view: GroupView | None, circle: Sequence[str]) -> Finding:
+    """Say whether dead letters wait to be stored: such as stop deliveries, or do not decode.
+
+    Or whether they come back, by way of the queues of `circle`, and never rest.
+    """
     type_ = ConditionType.DEAD_LETTERS_STORED
     if view is None:
         return Finding(type_, None, ConditionReason.PENDING)
     if not view.blocked:
+        if view.parked:
+            return bad(type_, ConditionReason.DEAD_LETTERS_PARKED, _parked(view))
         return (
-            bad(type_, ConditionReason.DEAD_LETTERS_PARKED, _parked(view))
-            if view.parked
+            bad(type_, ConditionReason.DEAD_LETTERS_RETURN, _return(circle))
+            if circle
             else good(type_)
         )
     # One answer stands for all: those of others differ by the partition that they name.
@@ -67,12 +74,21 @@ def dead_letters_stored(view: GroupView | None) -> Finding:
     return bad(type_, ConditionReason.DEAD_LETTERS_BLOCKED, text)
 
 
+def _return(circle: Sequence[str]) -> str:
+    return (
+        f"dead letters come back to the queue that they leave ({' to '.join(circle)}): a message "
+        "that every group fails is moved without end; set spec.deadLetter.queue of one of these "
+        "queues, or of its group, to another queue"
+    )
+
+
 def _parked(view: GroupView) -> str:
     indexes = {partition.index: parked for partition, parked in view.parked.items()}
     count = sum(parked.messages for parked in indexes.values())
+    what = counted(count, "message that does not decode waits", "messages that do not decode wait")
     return (
-        f"{count} messages that do not decode wait in the partitions {ranges(indexes)}, whose "
-        f"deliveries go on: {indexes[min(indexes)].why}"
+        f"{what} in the partitions {ranges(indexes)}, whose "
+        f"deliveries continue: {indexes[min(indexes)].why}"
     )
 
 
@@ -89,14 +105,14 @@ def messages_present(view: GroupView | None) -> Finding:
 
 
 def members_admitted(view: GroupView | None, unselected: Sequence[str]) -> Finding:
-    """Say who wants to be a member and may not, and who is one that could not come back."""
+    """Name the pods that are refused as members, and the members that could not come back."""
     type_ = ConditionType.MEMBERS_ADMITTED
     if view is None:
         return Finding(type_, None, ConditionReason.PENDING)
     if view.refused:
         return bad(type_, ConditionReason.MEMBER_REFUSED, _some(sorted(view.refused.values())))
     if unselected:
-        text = f"{_some(unselected)}; it goes on until it ends, and is not let in again"
+        text = f"{_some(unselected)}; it continues until it ends, and is not let in again"
         return bad(type_, ConditionReason.MEMBER_NOT_SELECTED, text)
     return good(type_)
 

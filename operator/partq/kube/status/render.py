@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 
 from partq.coordinator.view import GroupView, QueueView
 from partq.core.group.membership import MemberState
+from partq.core.group.records import RebalanceRecord
 from partq.core.model import MemberId
-from partq.core.records import RebalanceRecord
+from partq.kube.bodies import Fields, Manifest
 from partq.kube.names import ConditionReason, ConditionType, QueueKey, client_url
 from partq.kube.status import conditions
 from partq.kube.status.conditions import Finding, bad, good, summarize
@@ -103,6 +103,8 @@ class GroupFacts:
     view: GroupView | None = None
     unselected: Sequence[str] = ()
     """Which connected pods the selector does not mean any more, in words."""
+    circle: Sequence[str] = ()
+    """The queues that its dead letters pass on their way back to its queue; empty: they do not."""
     lag: int | None = None
     is_paused: bool = False
     is_rebalance_paused: bool = False
@@ -110,19 +112,13 @@ class GroupFacts:
 
 
 def queue_status(
-    facts: QueueFacts, previous: Mapping[str, Any], now: datetime
-) -> tuple[dict[str, Any], list[Finding]]:
+    facts: QueueFacts, previous: Fields, now: datetime
+) -> tuple[Manifest, list[Finding]]:
     """Return the status of a queue, and the findings that it shows."""
     findings = queue_findings(facts)
     owned = len(facts.view.owners) if facts.view else 0
     status = {
-        "observedGeneration": facts.generation,
-        "conditions": conditions.render(
-            findings,
-            previous.get("conditions") or (),
-            generation=facts.generation,
-            now=instant(now),
-        ),
+        **_observed(facts.generation, findings, previous, now),
         "brokers": {"desired": facts.desired_brokers, "ready": facts.ready_brokers},
         "groups": facts.group_count,
         "url": client_url(facts.key, facts.scheme),
@@ -134,6 +130,15 @@ def queue_status(
         "store": facts.store,
     }
     return status, findings
+
+
+def _observed(
+    generation: int, findings: Sequence[Finding], previous: Fields, now: datetime
+) -> Manifest:
+    """Return what every status begins with."""
+    before = previous.get("conditions") or ()
+    shown = conditions.render(findings, before, generation=generation, now=instant(now))
+    return {"observedGeneration": generation, "conditions": shown}
 
 
 def queue_findings(facts: QueueFacts) -> list[Finding]:
@@ -153,21 +158,15 @@ def queue_findings(facts: QueueFacts) -> list[Finding]:
 
 def group_status(
     facts: GroupFacts,
-    previous: Mapping[str, Any],
+    previous: Fields,
     now: datetime,
     pod_name: Callable[[MemberId], str],
-) -> tuple[dict[str, Any], list[Finding]]:
+) -> tuple[Manifest, list[Finding]]:
     """Return the status of a group, and the findings that it shows."""
     findings = group_findings(facts)
     view = facts.view
-    status: dict[str, Any] = {
-        "observedGeneration": facts.generation,
-        "conditions": conditions.render(
-            findings,
-            previous.get("conditions") or (),
-            generation=facts.generation,
-            now=instant(now),
-        ),
+    status: Manifest = {
+        **_observed(facts.generation, findings, previous, now),
         "phase": _phase(facts),
         "lag": facts.lag,
         "rebalanceNow": facts.rebalance_now,
@@ -209,14 +208,14 @@ def group_findings(facts: GroupFacts) -> list[Finding]:
     elif queue is not None and (facts.view is None or facts.view.unseen_count):
         text = "not every broker serves the group yet"
         needed.append(Finding(ConditionType.QUEUE_READY, None, ConditionReason.PENDING, text))
-    assigned, stored = assigned_of(facts.view), dead_letters_stored(facts.view)
+    assigned, stored = assigned_of(facts.view), dead_letters_stored(facts.view, facts.circle)
     present = messages_present(facts.view)
     admitted = members_admitted(facts.view, facts.unselected)
     # A group without consumers does what it should; its reason says so in the first columns.
     is_ready = assigned.is_true is True or assigned.reason is ConditionReason.NO_MEMBER
     stops = [
         present,
-        *([stored] if stored.reason is not ConditionReason.DEAD_LETTERS_PARKED else ()),
+        *([stored] if stored.reason is ConditionReason.DEAD_LETTERS_BLOCKED else ()),
     ]
     needs = [*stops, *([admitted] if assigned.reason is ConditionReason.NO_MEMBER else ())]
     trouble = next((each for each in needs if is_ready and each.is_true is False), None)
@@ -373,8 +372,8 @@ def _held(view: GroupView) -> dict[MemberId, list[int]]:
 def _members(view: GroupView, held: Mapping[MemberId, Sequence[int]]) -> dict[str, int]:
     connected = {
         member
-        for member, standing in view.members.items()
-        if standing in (MemberState.BOUND, MemberState.LEAVING)
+        for member, state in view.members.items()
+        if state in (MemberState.BOUND, MemberState.LEAVING)
     }
     return {
         "active": len(connected & held.keys()),
@@ -403,7 +402,7 @@ def _fitting(text: str) -> str:
     return text[: text.rindex(",", 0, MAX_MESSAGE_CHARS - 2) + 1] + "..."
 
 
-def _rebalance(rebalance: RebalanceRecord) -> dict[str, Any]:
+def _rebalance(rebalance: RebalanceRecord) -> Manifest:
     started = datetime.fromtimestamp(rebalance.started_at_ms / 1000, UTC)
     return {
         "id": rebalance.started_at_ms,

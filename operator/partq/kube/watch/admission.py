@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from partq.coordinator.ports import BindRefusal
 from partq.core.model import MemberId
+from partq.excerpts import excerpt
 from partq.kube.watch import parse
 from partq.kube.watch.parse import Pod
 from partq.resources import Selector
@@ -35,7 +36,7 @@ def refusal(pod: Pod, selector: Selector | None, address: str) -> BindRefusal | 
 
 
 def unknown(member: MemberId, namespace: str) -> BindRefusal:
-    """Return the refusal of a member that is no pod."""
+    """Return the refusal of a member that is not a pod."""
     name = parse.member_name(member)
     if name.uid is not None:
         return BindRefusal(f"there is no pod with the uid {name.uid} in {namespace}", UNKNOWN_S)
@@ -48,7 +49,7 @@ def unknown(member: MemberId, namespace: str) -> BindRefusal:
 
 def mismatch(pod: Pod, selector: Selector) -> str:
     """Say that a selector does not mean a pod."""
-    labels = _shortened(f"{key}={value}" for key, value in sorted(pod.labels.items()))
+    labels = excerpt(", ".join(_labels(pod.labels)), MAX_SHOWN_CHARS)
     return f"{name_of(pod)} ({labels or 'no labels'}) does not match {_text(selector)}"
 
 
@@ -59,7 +60,8 @@ def name_of(pod: Pod) -> str:
 
 def _text(selector: Selector) -> str:
     """Return a selector as `kubectl get --selector` takes it."""
-    return _shortened([*_labels(selector.match_labels), *_expressions(selector)])
+    parts = [*_labels(selector.match_labels), *_expressions(selector)]
+    return excerpt(", ".join(parts), MAX_SHOWN_CHARS)
 
 
 def _labels(labels: Mapping[str, str]) -> Iterable[str]:
@@ -76,8 +78,3 @@ def _expressions(selector: Selector) -> Iterable[str]:
             case _:
                 word = "in" if each.operator == "In" else "notin"
                 yield f"{each.key} {word} ({','.join(each.values)})"
-
-
-def _shortened(parts: Iterable[str]) -> str:
-    text = ", ".join(parts)
-    return text if len(text) <= MAX_SHOWN_CHARS else text[: MAX_SHOWN_CHARS - 3] + "..."

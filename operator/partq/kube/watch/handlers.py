@@ -1,11 +1,12 @@
 """What kopf calls: each handler takes note of what was heard, and decides nothing."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import kopf
 
 from partq.kube import names
+from partq.kube.bodies import Body
 from partq.kube.watch import nodes, parse
 from partq.kube.watch.object_cache import GroupKey, ObjectCache
 from partq.resources import API_GROUP
@@ -17,23 +18,23 @@ def register(registry: kopf.OperatorRegistry, cluster: ObjectCache) -> None:
     @kopf.on.event(API_GROUP, names.VERSION, names.QUEUES, registry=registry)
     async def notice_queue(*, body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's
         if type == "DELETED":
-            cluster.drop_queue(parse.queue_key(body))
+            cluster.drop_queue(parse.queue_key(cast(Body, body)))
         else:
-            cluster.put_queue(plain(body))
+            cluster.put_queue(cast(Body, plain(body)))
 
     @kopf.on.event(API_GROUP, names.VERSION, names.GROUPS, registry=registry)
     async def notice_group(*, body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's
         if type == "DELETED":
-            cluster.drop_group(GroupKey(*parse.queue_key(body)))
+            cluster.drop_group(GroupKey(*parse.queue_key(cast(Body, body))))
         else:
-            cluster.put_group(plain(body))
+            cluster.put_group(cast(Body, plain(body)))
 
     @kopf.on.event("", "v1", "pods", registry=registry)
     async def notice_pod(*, body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's
         if type == "DELETED":
-            cluster.drop_pod(parse.pod(body))
+            cluster.drop_pod(parse.pod(cast(Body, body)))
         else:
-            cluster.put_pod(parse.pod(body))
+            cluster.put_pod(parse.pod(cast(Body, body)))
 
 
 def register_nodes(registry: kopf.OperatorRegistry, cluster: ObjectCache) -> None:
@@ -41,11 +42,11 @@ def register_nodes(registry: kopf.OperatorRegistry, cluster: ObjectCache) -> Non
 
     @kopf.on.event("", "v1", "nodes", registry=registry)
     async def notice_node(*, body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's
-        found = None if type == "DELETED" else nodes.node(body)
+        found = None if type == "DELETED" else nodes.node(cast(Body, body))
         cluster.put_node(body["metadata"]["name"], found)
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> object:
     """Return kopf's views of a body as the dicts and lists that they stand for."""
     if isinstance(value, Mapping):
         return {key: plain(each) for key, each in value.items()}

@@ -1,8 +1,10 @@
 """Which nodes their pods have to leave: cordoned ones, and those with a taint that evicts. Pure."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from partq.kube.bodies import Body
 
 
 class Taint(NamedTuple):
@@ -40,7 +42,7 @@ class KubeNode:
         )
 
 
-def node(body: Mapping[str, Any]) -> KubeNode:
+def node(body: Body) -> KubeNode:
     """Read a node."""
     spec = body.get("spec") or {}
     return KubeNode(
@@ -53,7 +55,7 @@ def node(body: Mapping[str, Any]) -> KubeNode:
     )
 
 
-def tolerations(pod: Mapping[str, Any]) -> tuple[PodToleration, ...]:
+def tolerations(pod: Body) -> tuple[PodToleration, ...]:
     """Read what a pod bears of a node without end; what ends is a delay, no more."""
     return tuple(
         PodToleration(

@@ -8,10 +8,11 @@ import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 from partq.errors import SettingsError
 from partq.kube import names
+from partq.kube.bodies import Body, BodyMetadata, Manifest
 from partq.kube.names import QueueKey
 from partq.kube.watch import parse
 from partq.kube.watch.nodes import KubeNode
@@ -21,8 +22,6 @@ from partq.resources import ConsumerGroup, Selector
 
 MAX_GONE = 20_000
 """How many pods that are gone are remembered; of older ones nothing is known any more."""
-
-Body = Mapping[str, Any]
 
 
 class GroupKey(NamedTuple):
@@ -295,13 +294,12 @@ def _says_the_same(body: Body, known: Body | None) -> bool:
     return known is not None and _said(body) == _said(known)
 
 
-def _said(body: Body) -> Body:
+def _said(body: Body) -> Manifest:
     metadata = {k: v for k, v in _slim(body)["metadata"].items() if k != "resourceVersion"}
     return {**{k: v for k, v in body.items() if k != "status"}, "metadata": metadata}
 
 
 def _slim(body: Body) -> Body:
     """Return a body without what nobody here reads, and which is often most of it."""
-    kept = {key: value for key, value in body.items() if key != "metadata"}
     metadata = {k: v for k, v in body["metadata"].items() if k != "managedFields"}
-    return {**kept, "metadata": metadata}
+    return {**body, "metadata": cast(BodyMetadata, metadata)}

@@ -3,13 +3,16 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from partq.errors import SettingsError
 from partq.kube import names
+from partq.kube.bodies import Body, Fields, Manifest
 from partq.kube.names import QueueKey
 from partq.kube.watch.nodes import PodToleration, tolerations
 from partq.resources import ConsumerGroup, PartitionedQueue, parse_resource
+
+R = TypeVar("R", PartitionedQueue, ConsumerGroup)
 
 NAME_KEEPERS = frozenset({"StatefulSet"})
 """Owners that give a new pod the name of the one before it."""
@@ -63,9 +66,9 @@ class Pod:
     broker_port: BrokerPort | None
     """Where a broker listens; None: it is no pod of a broker."""
     keeps_name: bool
-    """Whoever owns it makes another pod of its name when it is gone."""
+    """Its owner makes another pod of the same name when it is gone."""
     makes_successor: bool
-    """Whoever owns it makes another pod, of a new name, when it is gone."""
+    """Its owner makes another pod, of a new name, when it is gone."""
     created_at: str
     template: str
     """The version of its owner's template; empty: not known."""
@@ -91,12 +94,12 @@ def member_name(member: str) -> MemberName:
     return MemberName(None, pod, container or None)
 
 
-def queue_key(body: Mapping[str, Any]) -> QueueKey:
+def queue_key(body: Body) -> QueueKey:
     """Return a queue's namespace and name."""
     return QueueKey(body["metadata"]["namespace"], body["metadata"]["name"])
 
 
-def queue_of_group(body: Mapping[str, Any]) -> QueueKey | None:
+def queue_of_group(body: Body) -> QueueKey | None:
     """Return the queue that a group belongs to: the one it has had, else the one it names.
 
     None: it names none that could be.
@@ -106,19 +109,16 @@ def queue_of_group(body: Mapping[str, Any]) -> QueueKey | None:
     return QueueKey(body["metadata"]["namespace"], named) if isinstance(named, str) else None
 
 
-def queue(body: Mapping[str, Any]) -> PartitionedQueue:
+def queue(body: Body) -> PartitionedQueue:
     """Read a queue.
 
     Raises:
         SettingsError: the spec is broken; one line per problem.
     """
-    found = _read(body, "PartitionedQueue")
-    if not isinstance(found, PartitionedQueue):
-        raise SettingsError(f"kind: got {found.kind}, expected PartitionedQueue")
-    return found
+    return _read(body, PartitionedQueue)
 
 
-def whereabouts(body: Mapping[str, Any]) -> PartitionedQueue | None:
+def whereabouts(body: Body) -> PartitionedQueue | None:
     """Read where a queue is stored, who may call it and what becomes of its data; no more.
 
     For a spec that is broken elsewhere; None: it is broken here, too.
@@ -129,12 +129,12 @@ def whereabouts(body: Mapping[str, Any]) -> PartitionedQueue | None:
         return None
 
 
-def was_served(body: Mapping[str, Any]) -> bool:
+def was_served(body: Body) -> bool:
     """Say whether an operator has come as far as the Secrets of a queue."""
     return bool((body.get("status") or {}).get("tokensSecret"))
 
 
-def recorded_queue(body: Mapping[str, Any], recorded: Mapping[str, Any]) -> PartitionedQueue:
+def recorded_queue(body: Body, recorded: Fields) -> PartitionedQueue:
     """Read a queue from the effective spec that the store has, which has no whereabouts.
 
     What only says how broker pods are run is not in it: no objects are made from it.
@@ -149,64 +149,65 @@ def recorded_queue(body: Mapping[str, Any], recorded: Mapping[str, Any]) -> Part
     return queue({**body, "spec": spec})
 
 
-def _whereabouts(body: Mapping[str, Any]) -> dict[str, Any]:
+def _whereabouts(body: Body) -> Manifest:
     spec = body.get("spec") or {}
     return {key: spec[key] for key in ("redis", "auth", "tls", "deletionPolicy") if key in spec}
 
 
-def group(body: Mapping[str, Any]) -> ConsumerGroup:
+def group(body: Body) -> ConsumerGroup:
     """Read a group.
 
     Raises:
         SettingsError: the spec is broken; one line per problem.
     """
-    found = _read(body, "ConsumerGroup")
-    if not isinstance(found, ConsumerGroup):
-        raise SettingsError(f"kind: got {found.kind}, expected ConsumerGroup")
+    found = _read(body, ConsumerGroup)
     if found.spec.selector is None:
         raise SettingsError("spec.selector: got nothing, expected it to be set")
     return found
 
 
-def _read(body: Mapping[str, Any], kind: str) -> PartitionedQueue | ConsumerGroup:
+def _read(body: Body, kind: type[R]) -> R:
     """Read a resource without the fields that it does not know.
 
     A typing mistake has been refused or left out by the API server. What is left is of a newer
     version's schema, whose defaults stand in every object: that must not stop an older operator.
     """
-    return parse_resource(_essence(body, kind), ignores_unknown=True)
+    found = parse_resource(_essence(body, kind.__name__), ignores_unknown=True)
+    if not isinstance(found, kind):
+        raise SettingsError(f"kind: got {found.kind}, expected {kind.__name__}")
+    return found
 
 
-def _essence(body: Mapping[str, Any], kind: str) -> dict[str, Any]:
+def _essence(body: Body, kind: str) -> Manifest:
     """Return what a person wrote of a body; watched objects may come without their kind."""
     metadata = body["metadata"]
     kept = ("name", "namespace", "labels", "annotations")
     return {
         "apiVersion": body.get("apiVersion", f"partq.dev/{names.VERSION}"),
         "kind": body.get("kind", kind),
-        "metadata": {key: metadata[key] for key in kept if key in metadata},
+        "metadata": {key: value for key, value in metadata.items() if key in kept},
         **({"spec": body["spec"]} if "spec" in body else {}),
     }
 
 
-def is_deleting(body: Mapping[str, Any]) -> bool:
+def is_deleting(body: Body) -> bool:
     """Say whether an object is being deleted."""
     return bool(body["metadata"].get("deletionTimestamp"))
 
 
-def annotation(body: Mapping[str, Any], name: str) -> str | None:
+def annotation(body: Body, name: str) -> str | None:
     """Return an annotation; None: it is not there."""
     value = (body["metadata"].get("annotations") or {}).get(name)
     return str(value) if value is not None else None
 
 
-def is_on(body: Mapping[str, Any], name: str) -> bool:
+def is_on(body: Body, name: str) -> bool:
     """Say whether an annotation is there, with any value but `false`."""
     value = annotation(body, name)
     return value is not None and value.lower() != "false"
 
 
-def pod(body: Mapping[str, Any]) -> Pod:
+def pod(body: Body) -> Pod:
     """Read a pod."""
     metadata, status = body["metadata"], body.get("status") or {}
     labels = metadata.get("labels") or {}
@@ -245,7 +246,7 @@ def pod(body: Mapping[str, Any]) -> Pod:
     )
 
 
-def _broker_port(body: Mapping[str, Any]) -> BrokerPort | None:
+def _broker_port(body: Body) -> BrokerPort | None:
     for container in (body.get("spec") or {}).get("containers") or ():
         if container.get("name") == names.BROKER_CONTAINER:
             for port in container.get("ports") or ():
@@ -254,18 +255,18 @@ def _broker_port(body: Mapping[str, Any]) -> BrokerPort | None:
     return None
 
 
-def _is_over(status: Mapping[str, Any]) -> bool:
+def _is_over(status: Fields) -> bool:
     return status.get("phase") in ("Succeeded", "Failed")
 
 
-def _has_ended(status: Mapping[str, Any]) -> bool:
+def _has_ended(status: Fields) -> bool:
     if _is_over(status):
         return True
     containers = status.get("containerStatuses") or ()
     return bool(containers) and all("terminated" in (c.get("state") or {}) for c in containers)
 
 
-def _back_offs_s(status: Mapping[str, Any]) -> dict[str, float]:
+def _back_offs_s(status: Fields) -> dict[str, float]:
     """Read the waits of containers that end again and again; the length stands in a sentence."""
     found = {}
     for container in status.get("containerStatuses") or ():

@@ -2,10 +2,12 @@
 
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any
+from typing import cast
 
+from partq.excerpts import excerpt
 from partq.kube import names
 from partq.kube.api import KubeApi
+from partq.kube.bodies import Body, BodyList
 from partq.kube.errors import KubernetesError
 from partq.kube.watch import parse
 from partq.kube.watch.object_cache import GroupKey, ObjectCache
@@ -83,11 +85,11 @@ class Relister:
             if gone is not None:
                 self._cluster.drop_pod(gone)
 
-    async def _all(self, root: str, scope: str, plural: str) -> AsyncIterator[dict[str, Any]]:
+    async def _all(self, root: str, scope: str, plural: str) -> AsyncIterator[Body]:
         path, token = f"{root}/{f'namespaces/{scope}/' if scope else ''}{plural}", ""
         for _ in range(MAX_PAGES):
             query = {"limit": str(PAGE), **({"continue": token} if token else {})}
-            page = await self._api.get(path, **query)
+            page = cast(BodyList | None, await self._api.get(path, **query))
             if page is None:
                 raise KubernetesError(
                     f"{path}: the API server does not know {plural}; apply the "
@@ -97,7 +99,7 @@ class Relister:
             items = page.get("items")
             if not isinstance(items, list):
                 # Not the API server's words: taken for an empty list, it would end every group.
-                raise KubernetesError(f"{path}: the answer is no list: {str(page)[:200]}")
+                raise KubernetesError(f"{path}: the answer is not a list: {excerpt(page)}")
             for item in items:
                 yield item
             token = (page.get("metadata") or {}).get("continue") or ""

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
-from partq.core.group.membership import MemberFact
+from partq.core.group.observation import MemberFact
 from partq.kube.watch.parse import Pod
 
 HOLD_S = 600.0

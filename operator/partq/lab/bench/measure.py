@@ -28,7 +28,7 @@ READERS = 2
 SINGLES_PER_S = 1000
 MAX_SINGLES = 3000
 _STALL_S = 30.0
-"""When nothing comes for so long, what is missing counts as lost."""
+"""When nothing comes for this long, what is missing counts as lost."""
 _SPREAD_S = 60.0
 
 Pids = Mapping[str, Sequence[int]]

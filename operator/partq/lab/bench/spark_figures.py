@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from statistics import median
-from typing import Any, Final
+from typing import Final
+
+from partq.lab.bench.report import Report
 
 SIDES: Final = {
     "spark_write": "Spark writes the queue",
@@ -15,7 +17,7 @@ SIDES: Final = {
 }
 """Each side, in the order of the page, and what people call it."""
 WITHOUT_QUEUE: Final = ("parquet_read", "audit")
-"""Sides that read files alone: what brokers and Redis do meanwhile is none of theirs."""
+"""Sides that read files alone: what brokers and Redis do meanwhile is not counted."""
 _OF_RECORDS: Final = ("archive", "audit")
 """Sides that take in the audit record as well."""
 
@@ -38,11 +40,11 @@ class SparkMeasurements:
     """Of the audit record that the rows left, as it was archived."""
     turns: dict[str, list[Turn]] = field(default_factory=dict)
 
-    def rates(self) -> dict[str, dict[str, Any]]:
+    def rates(self) -> dict[str, dict[str, object]]:
         """Return what each side did: medians over its turns."""
         return {name: self._rates_of(name, turns) for name, turns in self.turns.items()}
 
-    def _rates_of(self, name: str, turns: list[Turn]) -> dict[str, Any]:
+    def _rates_of(self, name: str, turns: list[Turn]) -> dict[str, object]:
         seconds = median(turn.seconds for turn in turns)
         cpu_s = median(max(0.01, sum(turn.cpu_s.values())) for turn in turns)
         records = {"records_per_s": round(self.records / seconds)} if name in _OF_RECORDS else {}
@@ -58,7 +60,7 @@ class SparkMeasurements:
         }
 
 
-def render(report: Mapping[str, Any]) -> str:
+def render(report: Report) -> str:
     """Return a page for people."""
     lines = [
         f"{report['rows']:,} rows, {report['records']:,} records of their audit, "

@@ -37,7 +37,7 @@ class RoundLoad:
 
 # Redis has to be hit while it writes hard. Consumers and brokers have to be hit with thousands of
 # messages on their way, so the producer is faster than the consumers. A producer has to be hit
-# before it is done, and the coordinator while traffic goes on.
+# before it is done, and the coordinator while traffic continues.
 _HEAVY: Final = RoundLoad(messages=3_000, size_bytes=20_000, per_s=0)
 _BACKLOG: Final = RoundLoad(messages=9_000, size_bytes=500, per_s=0)
 _STEADY: Final = RoundLoad(messages=4_000, size_bytes=500, per_s=800)

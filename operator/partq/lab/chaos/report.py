@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -48,7 +47,9 @@ def print_rounds(console: Console, rounds: Sequence[Round]) -> None:
     console.print(table)
 
 
-def report(seed: int, rounds: Sequence[Round], total: Verdict, error: str | None) -> dict[str, Any]:
+def report(
+    seed: int, rounds: Sequence[Round], total: Verdict, error: str | None
+) -> dict[str, object]:
     """Return the run under stable names; `error`: why it ended early, if it did."""
     return {
         "seed": seed,

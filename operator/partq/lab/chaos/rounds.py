@@ -91,7 +91,7 @@ class Chaos:
             struck.append(hit)
         await self._published(before + load.messages, publisher)
         await publisher.wait(ROUND_TIMEOUT_S)
-        # A process that was frozen may still write down what it had in hand: settled comes first.
+        # A process that was frozen may still write down what it had begun: settled comes first.
         await self._settle(ROUND_TIMEOUT_S)
         await self._stage.until(lambda: progress.has_all, ROUND_TIMEOUT_S)
         verdict = self._books.judge_part()
@@ -121,7 +121,7 @@ class Chaos:
     async def _strike(
         self, fault: Fault, name: str, load: RoundLoad, publisher: WorkerProcess
     ) -> tuple[str, WorkerProcess]:
-        """Hit a process; return what it was, and the producer that goes on."""
+        """Hit a process; return what it was, and the producer that continues."""
         match fault:
             case Fault.PRODUCER_KILLED:
                 await publisher.kill()

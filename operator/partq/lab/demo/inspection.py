@@ -14,6 +14,8 @@ from rich.table import Table
 
 from partq.lab.verdict.judge import Verdict
 
+JobReport = Mapping[str, Any]
+"""What `partq pipeline` printed with `--json`; docs/cli.md has its fields."""
 CLEAN: Final = "clean"
 
 
@@ -21,9 +23,9 @@ CLEAN: Final = "clean"
 class Inspection:
     """What the jobs on Spark, and the brokers' record itself, say of a run."""
 
-    archive: Mapping[str, Any]
+    archive: JobReport
     """What `partq pipeline archive --json` printed."""
-    audit: Mapping[str, Any]
+    audit: JobReport
     """What `partq pipeline audit --json` printed."""
     unrecorded: int
     """Messages that a consumer has processed, and whose delivery is not in the record."""
@@ -101,7 +103,7 @@ def compare(verdict: Verdict, inspection: Inspection, group: str) -> list[str]:
     return differences
 
 
-def to_json(inspection: Inspection) -> dict[str, Any]:
+def to_json(inspection: Inspection) -> dict[str, object]:
     """Return what the demo's `--json` has of it."""
     return {
         "archive": inspection.archive,

@@ -9,11 +9,11 @@ import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from partq.client.audit_reader import AuditReader
-from partq.embedded import tether
 from partq.embedded.runtime import RunningQueue
+from partq.embedded.tether import tethered
 from partq.errors import InternalError, SettingsError, UnavailableError
 from partq.lab.demo.inspection import Inspection
 from partq.lab.demo.record import DeliveryRecord, unrecorded
@@ -104,7 +104,7 @@ async def _record(queue: RunningQueue, group: str) -> DeliveryRecord:
 
 async def run_job(
     arguments: Sequence[str], environment: Mapping[str, str], note: Callable[[str], None]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Run `partq pipeline` with these arguments and `--json`, and return what it prints.
 
     `environment` is added to this process's. A job that found something to complain of, and says
@@ -115,8 +115,7 @@ async def run_job(
     """
     name = f"partq pipeline {arguments[0]}"
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-S", tether.__file__, str(os.getpid())),
-        *(sys.executable, "-m", "partq.cli.main", "pipeline", *arguments, "--json"),
+        *tethered(sys.executable, "-m", "partq.cli.main", "pipeline", *arguments, "--json"),
         stdin=DEVNULL,
         stdout=PIPE,
         stderr=PIPE,

@@ -2,7 +2,6 @@
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from partq.core.model import Cause
 from partq.lab.verdict.judge import MAX_FINDINGS
@@ -24,7 +23,7 @@ class DeliveryRecord:
         self._windows: dict[tuple[str, int, int], list[_Window]] = {}
         """By partition, broker epoch and epoch, in the order of their first offsets."""
 
-    def add(self, columns: Mapping[str, Sequence[Any]]) -> None:
+    def add(self, columns: Mapping[str, Sequence[object]]) -> None:
         """Take up records, as `partq.wire.audit.decode_columns` returns them."""
         names = ("kind", "group", "partition", "broker_epoch", "epoch", "first", "stop", "cause")
         touched = set()

@@ -1,11 +1,10 @@
 """One run of the demo: processes, the scenario's changes under live traffic, and the outcome."""
 
 import asyncio
-import json
 import math
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
+from partq.aio import cancel_and_wait
 from partq.embedded.runtime import BrokerChild, EmbeddedRuntime
 from partq.errors import InternalError, PartqError, UnavailableError
 from partq.lab.demo.inspection import compare
@@ -34,12 +34,13 @@ from partq.lab.demo.view import LiveView
 from partq.lab.verdict.timeline import RecordedPause, RunChange
 from partq.lab.workload.process import WorkerProcess
 from partq.lab.workload.stage import Stage
-from partq.resources import API_VERSION, parse_resources
+from partq.resources import Resources, group_document, queue_document, resources_of
 from partq.store.connection import Store
 from partq.store.erase import erase_queue
 from partq.store.keys import Keys
 from partq.store.records.layouts import Layouts
 from partq.store.records.rebalances import Rebalances
+from partq.wire.calls.status import StatusAnswer
 
 QUEUE: Final = "file-changes"
 GROUP: Final = "workers"
@@ -49,28 +50,18 @@ END_TIMEOUT_S: Final = 60.0
 STATUS_EVERY_S: Final = 1.0
 
 
-def resources(*, is_audited: bool) -> str:
+def resources(*, is_audited: bool) -> Resources:
     """Return the demo's queue and group.
 
     `is_audited`: with a record of what the brokers do, and a group for whose sake they keep every
     message until it is archived.
     """
-    spec = {"partitions": PARTITION_COUNT, "brokers": {"replicas": BROKER_COUNT}}
     groups = (GROUP, ARCHIVE_GROUP) if is_audited else (GROUP,)
-    found = [
-        _resource("PartitionedQueue", QUEUE, {**spec, **({"audit": True} if is_audited else {})}),
-        *(_resource("ConsumerGroup", group, {"queue": QUEUE}) for group in groups),
-    ]
-    return "\n---\n".join(map(json.dumps, found))
-
-
-def _resource(kind: str, name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "apiVersion": API_VERSION,
-        "kind": kind,
-        "metadata": {"name": name},
-        "spec": spec,
-    }
+    brokers = {"replicas": BROKER_COUNT}
+    return resources_of(
+        queue_document(QUEUE, partitions=PARTITION_COUNT, brokers=brokers, audit=is_audited),
+        *(group_document(group, QUEUE) for group in groups),
+    )
 
 
 async def run(
@@ -92,7 +83,7 @@ async def run(
         SettingsError: there is no redis-server, or the one of `redis_url` cannot be used.
         PartqError: a part that was to run did not.
     """
-    declared = parse_resources(resources(is_audited=report is not None))
+    declared = resources(is_audited=report is not None)
     runtime = EmbeddedRuntime(declared, directory / "data", redis_url=redis_url)
     redis = "Redis, " if redis_url is None else ""
     with LiveView(console, event_count) as view:
@@ -171,7 +162,7 @@ class _DemoRun:
         self._view = view
         self._duration_s = duration_s
         self._member_count = 0
-        self._status: dict[str, Any] = {}
+        self._status: StatusAnswer | None = None
         self._publisher: WorkerProcess
         stage.on_look = lambda: view.show(stage.progress, self._status, GROUP)
 
@@ -194,8 +185,7 @@ class _DemoRun:
             await asyncio.gather(*map(self._stage.stop_consumer, tuple(self._stage.consumers)))
             self._stage.look()
         finally:
-            watcher.cancel()
-            await asyncio.gather(watcher, return_exceptions=True)
+            await cancel_and_wait(watcher)
         return conclude(self._stage.progress, changes, event_count, recorded)
 
     async def _play(self, event_count: int) -> list[RunChange]:
@@ -291,7 +281,7 @@ class _DemoRun:
 
     async def _kill_broker(self, broker: BrokerChild) -> None:
         """Kill a broker, and have it started again when the others have taken over."""
-        # Else it would be back before its lease is over, and simply go on.
+        # Else it would be back before its lease is over, and simply continue.
         broker.keep_running = False
         await broker.kill()
         if not await self._stage.until(lambda: self._is_without(broker.name), SETTLE_TIMEOUT_S):
@@ -301,7 +291,8 @@ class _DemoRun:
 
     def _is_without(self, broker: str) -> bool:
         """Say whether every partition belongs to another broker."""
-        owners = [each["broker"] for each in self._status.get("partitions", {}).values()]
+        records = self._status.partitions.values() if self._status is not None else ()
+        owners = [each.broker for each in records]
         return bool(owners) and broker not in owners and "" not in owners
 
     async def _scale(self, count: int) -> None:
@@ -319,7 +310,7 @@ class _DemoRun:
             )
 
     async def _looking(self, work: Coroutine[Any, Any, str]) -> str:
-        """Return what comes of some work; the view goes on meanwhile."""
+        """Return what comes of some work; the view continues meanwhile."""
         async with asyncio.TaskGroup() as tasks:
             task = tasks.create_task(work)
             await self._stage.until(task.done, SETTLE_TIMEOUT_S)

@@ -1,9 +1,8 @@
 """The demo's live view: a table on a terminal, lines anywhere else."""
 
 import time
-from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -13,6 +12,7 @@ from rich.text import Text
 from partq.core.model import PartitionId
 from partq.core.rate import Rate
 from partq.lab.verdict.progress import RunProgress, counts_by_member
+from partq.wire.calls.status import StatusAnswer
 
 LINE_EVERY_S: Final = 2.0
 _STATE_STYLES: Final = {"Ready": "green", "Paused": "yellow", "Unbound": "red"}
@@ -48,10 +48,11 @@ class LiveView:
         line = f"[{time.monotonic() - self._began:5.1f} s] {text}"
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    def show(self, progress: RunProgress, status: Mapping[str, Any], group: str) -> None:
+    def show(self, progress: RunProgress, status: StatusAnswer | None, group: str) -> None:
         """Show where the run stands; `status`: what a broker last said of the queue, if any did."""
         now = time.monotonic()
-        handoffs = status.get("groups", {}).get(group, {}).get("handoffs", [])
+        seen = status.groups.get(group) if status is not None else None
+        handoffs = seen.handoffs if seen is not None else []
         summary = _summary(progress, self._total, self._rate.add(now, progress.processed_count))
         summary += f", {len(handoffs)} under way"
         if self._live is not None:
@@ -71,22 +72,24 @@ def _summary(progress: RunProgress, total: int, rate: float) -> str:
     )
 
 
-def _table(progress: RunProgress, status: Mapping[str, Any], group: str) -> Table:
+def _table(progress: RunProgress, status: StatusAnswer | None, group: str) -> Table:
     table = Table(box=None, pad_edge=False)
     for name in ("partition", "broker", "consumer", "state"):
         table.add_column(name)
     table.add_column("delivered", justify="right")
     table.add_column("lag", justify="right")
     lag = progress.lag()
-    brokers = status.get("partitions", {})
-    states = status.get("groups", {}).get(group, {}).get("partitions", {})
+    records = status.partitions if status is not None else {}
+    seen = status.groups.get(group) if status is not None else None
+    rows = seen.partitions if seen is not None else {}
     for partition in sorted(progress.owners, key=PartitionId.parse):
         owner = progress.owners[partition]
         # A broker may not know yet what the consumer or its killer knows.
-        state = states.get(partition, {}).get("state", "Ready") if owner.is_ready else "Unbound"
+        row, record = rows.get(partition), records.get(partition)
+        state = "Unbound" if not owner.is_ready else "Ready" if row is None else row.state
         table.add_row(
             partition,
-            brokers.get(partition, {}).get("broker") or "none",
+            (record.broker if record is not None else "") or "none",
             owner.member,
             Text(state, style=_STATE_STYLES.get(state, "")),
             f"{progress.processed_by_partition[partition]:,}",

@@ -7,9 +7,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
-from partq.broker.delivery.flows import PULL_LEASE_S
+from partq.broker.delivery.flow_registry import PULL_LEASE_S
 from partq.client.producer import Producer
-from partq.core.group.membership import MemberFact
+from partq.core.group.observation import MemberFact
 from partq.core.hashing import slot_of
 from partq.core.layout import Layout
 from partq.core.model import MemberId
@@ -46,7 +46,7 @@ RESTART_S: Final = 0.5
 """How long a process that has ended by itself is not there."""
 CLAIM_GAP_S: Final = 0.05
 WATCH_LAG_S: Final = 0.2
-"""How long the coordinator hears of a pod after it happened, at the most."""
+"""How long the coordinator hears of a pod after it happened, at most."""
 SIGTERM_S: Final = 0.25
 """How long after a pod was deleted in a rollout its processes are told: the kubelet's share."""
 SLOWNESS: Final = 3.0
@@ -168,7 +168,7 @@ class SimCluster:
     # ---- brokers --------------------------------------------------------------------------------
 
     def start_broker(self, name: str) -> None:
-        """Start a broker; a life that still goes on ends."""
+        """Start a broker; a life that still continues ends."""
         self.troubles.hit(name)
         older = self.brokers.get(name)
         if older is not None:

@@ -37,55 +37,57 @@ class ClusterFacts(Protocol):
     def coordinators(self) -> Collection[object]: ...  # noqa: D102
 
 
-def unready(world: ClusterFacts) -> list[str]:
+def unready(cluster: ClusterFacts) -> list[str]:
     """Return the partitions that nobody consumes, each with what it lacks."""
     return [
         f"{name}: {state}"
-        for name, seat in world.records.seats.items()
-        if (state := _state(world, seat)) != "Ready"
+        for name, facts in cluster.records.group_partitions.items()
+        if (state := _state(cluster, facts)) != "Ready"
     ]
 
 
-def _state(world: ClusterFacts, seat: GroupPartitionFacts) -> str:
-    owner = seat.log.owner
-    life = world.brokers.get(owner)
+def _state(cluster: ClusterFacts, facts: GroupPartitionFacts) -> str:
+    owner = facts.log.owner
+    life = cluster.brokers.get(owner)
     owned = (
-        life.broker.owned.get(PartitionId.parse(seat.log.name)) if life and life.broker else None
+        life.broker.owned.get(PartitionId.parse(facts.log.name)) if life and life.broker else None
     )
     if owned is None:
-        return f"no broker serves it; on record is {owner or 'nobody'}"
-    subscription = owned.groups.get(seat.group)
-    if subscription is None:
+        return f"no broker serves it; recorded is {owner or 'nobody'}"
+    consumed = owned.groups.get(facts.group)
+    if consumed is None:
         return f"{owner} does not know the group"
-    if subscription.state != "Ready":
-        return f"{subscription.state} at {owner}, member {subscription.member}"
-    if subscription.member not in world.pods:
-        return f"bound to {subscription.member}, which is gone"
+    if consumed.state != "Ready":
+        return f"{consumed.state} at {owner}, member {consumed.member}"
+    if consumed.member not in cluster.pods:
+        return f"bound to {consumed.member}, which is gone"
     return "Ready"
 
 
-def is_settled(world: ClusterFacts, source: str, target: str, name: str) -> bool:
+def is_settled(cluster: ClusterFacts, source: str, target: str, name: str) -> bool:
     """Say whether the source stays a member and the target holds its other partitions.
 
     And one coordinator alone plans.
     """
-    pod = world.pods.get(MemberId(source))
+    pod = cluster.pods.get(MemberId(source))
     return (
         pod is not None
         and not pod.is_leaving
-        and len(world.coordinators) == 1
+        and len(cluster.coordinators) == 1
         and all(
-            _state(world, seat).startswith(("Ready", "Paused"))
-            for seat in world.records.seats.values()
-            if seat.group == GROUP and seat.name != name and seat.member == target
+            _state(cluster, facts).startswith(("Ready", "Paused"))
+            for facts in cluster.records.group_partitions.values()
+            if facts.group == GROUP and facts.name != name and facts.member == target
         )
     )
 
 
-def uneven(world: ClusterFacts) -> list[str]:
+def uneven(cluster: ClusterFacts) -> list[str]:
     """Return the pods that have more than their share, or less, with how much they have."""
-    loads = Counter(dict.fromkeys((str(p) for p in world.pods), 0))
-    loads.update(seat.member for seat in world.records.seats.values() if seat.group == GROUP)
+    loads = Counter(dict.fromkeys((str(p) for p in cluster.pods), 0))
+    loads.update(
+        facts.member for facts in cluster.records.group_partitions.values() if facts.group == GROUP
+    )
     share, extra = divmod(loads.total(), len(loads))
     return [
         f"{pod} has {load}"
@@ -94,10 +96,10 @@ def uneven(world: ClusterFacts) -> list[str]:
     ]
 
 
-def backlog(world: ClusterFacts) -> list[str]:
+def backlog(cluster: ClusterFacts) -> list[str]:
     """Return the partitions with messages that are not acknowledged."""
     return [
-        f"{name}: {seat.cursor} of {len(seat.log.ids)}"
-        for name, seat in world.records.seats.items()
-        if seat.cursor < len(seat.log.ids) or seat.outbox
+        f"{name}: {facts.cursor} of {len(facts.log.ids)}"
+        for name, facts in cluster.records.group_partitions.items()
+        if facts.cursor < len(facts.log.ids) or facts.outbox
     ]

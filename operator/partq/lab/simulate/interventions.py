@@ -1,12 +1,15 @@
 """What people and their settings do to a queue, and what applications do to their messages."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from partq.core.model import PartitionId
+from partq.lab.simulate.machine.loop import Process
 from partq.lab.simulate.machine.stored import NAME as REDIS
 from partq.lab.simulate.oracle.facts import GroupPartitionFacts
 from partq.lab.simulate.oracle.fault_windows import SILENCE_S, road
+from partq.lab.simulate.schedule import EventArgs
+from partq.path_names import quoted
 
 if TYPE_CHECKING:
     from partq.lab.simulate.cluster import SimCluster
@@ -20,50 +23,50 @@ RESET_S: Final = 1.0
 class Interventions:
     """Each method is one kind of event; it returns what it was done to, or None: nothing."""
 
-    def __init__(self, world: "SimCluster", last_until: Callable[[float], None]) -> None:
-        self._world = world
+    def __init__(self, cluster: "SimCluster", last_until: Callable[[float], None]) -> None:
+        self._cluster = cluster
         self._last_until = last_until
         """Told until when nothing may be mended."""
 
     def _later(self, delay_s: float, work: Callable[[], None]) -> None:
-        self._last_until(self._world.loop.time() + delay_s + 0.01)
-        self._world.later(delay_s, work)
+        self._last_until(self._cluster.loop.time() + delay_s + 0.01)
+        self._cluster.later(delay_s, work)
 
     # ---- the path to Redis ----------------------------------------------------------------------
 
-    def late(self, args: dict[str, Any]) -> str | None:
+    def late(self, args: EventArgs) -> str | None:
         """Let one connection to Redis carry nothing, be given up, and deliver after that."""
-        world = self._world
-        names = [*world.broker_names, "coordinator"]
+        cluster = self._cluster
+        names = [*cluster.broker_names, "coordinator"]
         name: str = names[args["who"] % len(names)]
-        connections = world.redis.connections_of(name)
+        connections = cluster.redis.connections_of(name)
         if not connections:
             return None
         connection = connections[args["lane"] % len(connections)]
-        world.troubles.hit(road(name, REDIS), args["for_s"], linger_s=SILENCE_S)
+        cluster.troubles.hit(road(name, REDIS), args["for_s"], linger_s=SILENCE_S)
         connection.stand_still()
         self._later(args["for_s"], connection.reset)
 
         def deliver() -> None:
-            world.records.effects["late"] += connection.deliver_late()
+            cluster.records.effects["late"] += connection.deliver_late()
 
         self._later(args["for_s"] + args["late_s"], deliver)
         return name
 
     # ---- groups ---------------------------------------------------------------------------------
 
-    def group_life(self, args: dict[str, Any]) -> str | None:
+    def group_life(self, args: EventArgs) -> str | None:
         """Delete a group, and make it again under the same name."""
-        groups = self._world.administrator.groups
+        groups = self._cluster.administrator.groups
         names = list(groups)
         if not names:
             return None
         name: str = names[args["which"] % len(names)]
         spec = dict(groups.pop(name))
         if "uid" in spec:
-            spec["uid"] = f"{self._world.loop.time():.6f}"
+            spec["uid"] = f"{self._cluster.loop.time():.6f}"
         elif args["is_one"]:
-            self._world.administrator.wish()  # of groups without a uid each step is one of its own
+            self._cluster.administrator.wish()  # without uids each step is a separate wish
         if args["is_one"]:  # who looks now and then sees one change, and another uid
             groups[name] = spec
         self._changed(name)
@@ -77,59 +80,72 @@ class Interventions:
         return name
 
     def _changed(self, group: str) -> None:
-        self._world.administrator.wish()
-        for seat in self._world.records.seats.values():
-            if seat.group == group:
-                self._world.watcher.isolation.disturb(seat.name, SETTLED_S)
+        self._cluster.administrator.wish()
+        for facts in self._cluster.records.group_partitions.values():
+            if facts.group == group:
+                self._cluster.watcher.isolation.disturb(facts.name, SETTLED_S)
 
-    def reset(self, args: dict[str, Any]) -> str | None:
-        """Move a group's cursor in a partition, back or forward; or where a nack is made next."""
-        world = self._world
-        seats = [seat for seat in world.records.seats.values() if seat.is_there]
-        if not seats:
+    def reset(self, args: EventArgs) -> str | None:
+        """Move a group's cursor in a partition, back or forward, now or when something happens.
+
+        That is the next nack, or the next move of a message into an outbox, whose answer is lost.
+        """
+        cluster = self._cluster
+        group_partitions = [
+            facts for facts in cluster.records.group_partitions.values() if facts.is_there
+        ]
+        if not group_partitions:
             return None
 
-        def begin(seat: GroupPartitionFacts) -> None:
+        def begin(facts: GroupPartitionFacts) -> None:
             body = {"is_forced": args["is_forced"]}
             if args["to"] == "offset":
-                body["offset"] = round(args["share"] * len(seat.log.ids))
+                body["offset"] = round(args["share"] * len(facts.log.ids))
             else:
                 body["to"] = args["to"]
-            world.process("administrator").start(self._reset(seat, body))
+            cluster.process("administrator").start(self._reset(facts, body))
 
         def begin_at(group: str, message: int) -> None:
-            for seat in seats:
-                if seat.group == group and message in seat.log.ids:
-                    begin(seat)
+            for facts in group_partitions:
+                if facts.group == group and message in facts.log.ids:
+                    begin(facts)
 
         if args.get("is_after_nack"):
-            world.mishaps.after_nack.append(begin_at)
+            cluster.mishaps.after_nack.append(begin_at)
             return None
-        seat: GroupPartitionFacts = seats[args["which"] % len(seats)]
-        begin(seat)
-        return seat.name
+        if args.get("is_after_move"):
 
-    async def _reset(self, seat: GroupPartitionFacts, body: dict[str, Any]) -> None:
-        world = self._world
-        world.watcher.isolation.disturb(seat.name, RESET_S)
-        partition = PartitionId.parse(seat.log.name)
-        route = f"/groups/{seat.group}/reset"
+            def lose(process: Process, keys: Sequence[bytes]) -> None:
+                cluster.troubles.hit(road(process.name, REDIS), 0.01, linger_s=SILENCE_S)
+                begin(next(facts for facts in group_partitions if facts.key == keys[1]))
+
+            cluster.redis.to_lose["add_dead_letters"] = lose
+            return None
+        facts: GroupPartitionFacts = group_partitions[args["which"] % len(group_partitions)]
+        begin(facts)
+        return facts.name
+
+    async def _reset(self, facts: GroupPartitionFacts, body: Mapping[str, object]) -> None:
+        cluster = self._cluster
+        cluster.watcher.isolation.disturb(facts.name, RESET_S)
+        partition = PartitionId.parse(facts.log.name)
+        route = f"/groups/{quoted(facts.group, 'group')}/reset"
         try:
-            answer = await world.network.call(seat.log.owner, route, (partition, body))
+            answer = await cluster.network.call(facts.log.owner, route, (partition, body))
         except OSError:
             return
         if "error" in answer:
-            world.watcher.note(f"reset of {seat.name} refused: {answer['error']['code']}")
+            cluster.watcher.note(f"reset of {facts.name} refused: {answer['error']['code']}")
             return
-        world.watcher.note(f"reset of {seat.name} from {answer['cursor']} to {answer['to']}")
-        world.watcher.was_reset(seat, answer["to"])
+        cluster.watcher.note(f"reset of {facts.name} from {answer['cursor']} to {answer['to']}")
+        cluster.watcher.was_reset(facts, answer["to"])
 
     # ---- limits ---------------------------------------------------------------------------------
 
-    def expire(self, args: dict[str, Any]) -> None:
+    def expire(self, args: EventArgs) -> None:
         """Give the messages of the queue a time to live, for a while."""
-        administrator = self._world.administrator
-        self._world.records.let_expire(args["ttl_s"])
+        administrator = self._cluster.administrator
+        self._cluster.records.let_expire(args["ttl_s"])
         administrator.spec["messageTTLSeconds"] = args["ttl_s"]
         administrator.wish()
 
@@ -139,37 +155,37 @@ class Interventions:
 
         self._later(args["for_s"], end)
 
-    def quota(self, args: dict[str, Any]) -> None:
+    def quota(self, args: EventArgs) -> None:
         """Let the queue hold only so many bytes, for a while."""
-        administrator = self._world.administrator
-        administrator.spec["limits"]["maxSpoolBytes"] = args["bytes"]
+        administrator = self._cluster.administrator
+        administrator.limits_spec["maxSpoolBytes"] = args["bytes"]
         administrator.wish()
 
         def end() -> None:
-            if administrator.spec["limits"].pop("maxSpoolBytes", None) is not None:
+            if administrator.limits_spec.pop("maxSpoolBytes", None) is not None:
                 administrator.wish()
 
         self._later(args["for_s"], end)
 
-    def store_full(self, args: dict[str, Any]) -> None:
+    def store_full(self, args: EventArgs) -> None:
         """Let Redis be full: nearly, so that it says so, or up to its last byte."""
-        redis = self._world.redis
+        redis = self._cluster.redis
         redis.used_share = 1.0 if args["is_hard"] else 0.9
-        self._world.troubles.hit(REDIS, args["for_s"], linger_s=SILENCE_S)
+        self._cluster.troubles.hit(REDIS, args["for_s"], linger_s=SILENCE_S)
         self._later(args["for_s"], lambda: setattr(redis, "used_share", 0.0))
 
     # ---- applications ---------------------------------------------------------------------------
 
-    def nack(self, args: dict[str, Any]) -> None:
+    def nack(self, args: EventArgs) -> None:
         """Have the next messages given back."""
-        self._world.mishaps.nack_count += args["count"]
+        self._cluster.mishaps.nack_count += args["count"]
 
-    def hang(self, args: dict[str, Any]) -> None:
-        """Have the next messages stay in hand for long."""
-        mishaps = self._world.mishaps
+    def hang(self, args: EventArgs) -> None:
+        """Let the application take long for the next messages."""
+        mishaps = self._cluster.mishaps
         mishaps.hang_count += args["count"]
         mishaps.hang_s = args["for_s"]
 
-    def bad(self, args: dict[str, Any]) -> None:
+    def bad(self, args: EventArgs) -> None:
         """Publish messages that nobody gets done."""
-        self._world.post(args["count"], is_bad=True)
+        self._cluster.post(args["count"], is_bad=True)

@@ -71,7 +71,7 @@ def run_many(
         yield from _run(seeds, lengths, is_compared=is_compared)
         return
     if is_compared:
-        find_redis_server()  # who asked hears at once that there is none
+        find_redis_server()  # the user hears at once that none is installed
     average = (lengths.events * (LONG_EVERY - 1) + lengths.of(LONG_EVERY - 1)) // LONG_EVERY
     size = max(1, min(CHUNK_EVENTS // max(1, average), len(seeds) // workers))
     chunks = iter([seeds[at : at + size] for at in range(0, len(seeds), size)])

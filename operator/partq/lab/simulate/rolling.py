@@ -2,7 +2,7 @@
 
 from collections.abc import Generator
 
-from partq.core.group.membership import MemberFact
+from partq.core.group.observation import MemberFact
 from partq.lab.simulate.cluster import SimCluster, SimPod
 from partq.lab.simulate.oracle.facts import GROUP
 
@@ -11,21 +11,21 @@ class Rolling:
     """One rollout; what the coordinator hears of it is what the operator makes of the pods."""
 
     def __init__(
-        self, world: SimCluster, *, is_surge: bool, ready_s: float, grace_s: float
+        self, cluster: SimCluster, *, is_surge: bool, ready_s: float, grace_s: float
     ) -> None:
         """Prepare it.
 
         Args:
-            world: whose pods are replaced.
+            cluster: whose pods are replaced.
             is_surge: a new pod comes before an old one goes; else after.
             ready_s: how long a new pod takes to be Ready.
             grace_s: how long an old one may take to end.
         """
-        self._world = world
+        self._cluster = cluster
         self._is_surge = is_surge
         self._ready_s = ready_s
         self._grace_s = grace_s
-        self._old = [p for p in world.pods.values() if p.group == GROUP and not p.is_leaving]
+        self._old = [p for p in cluster.pods.values() if p.group == GROUP and not p.is_leaving]
         """Of the template that is given up."""
         self._new: list[SimPod] = []
         self._round = 0
@@ -37,7 +37,7 @@ class Rolling:
 
     def _go_on(self, number: int) -> None:
         if number == self._round and next(self._steps, None) is not None:
-            self._world.later(self._ready_s, lambda: self._go_on(number))
+            self._cluster.later(self._ready_s, lambda: self._go_on(number))
 
     def turn_back(self) -> None:
         """Roll back from now on: the new pods are replaced, and the old ones stay."""
@@ -57,18 +57,18 @@ class Rolling:
 
     def _replace(self, pods: list[SimPod]) -> Generator[SimPod, None, None]:
         """Replace each of some pods, and wait for every new one."""
-        world = self._world
+        cluster = self._cluster
         for pod in pods:
             if not self._is_surge:
                 self._end(pod)
-            new = world.start_pod(MemberFact.IS_REPLACEMENT)
+            new = cluster.start_pod(MemberFact.IS_REPLACEMENT)
             self._new.append(new)
             for other in pods:
                 self._tell(other, MemberFact.IS_AVOIDED)
             yield new
             if self._is_surge:
                 self._end(pod)
-        while any(world.pods.get(pod.name) is pod for pod in pods):
+        while any(cluster.pods.get(pod.name) is pod for pod in pods):
             yield pods[-1]  # as long as there are two templates, this is a rollout
         for pod in self._new:
             self._tell(pod, MemberFact.EXISTS)
@@ -78,11 +78,11 @@ class Rolling:
 
     def _end(self, pod: SimPod) -> None:
         if self._lives(pod):
-            self._world.replace_pod(pod, self._grace_s)
+            self._cluster.replace_pod(pod, self._grace_s)
 
     def _tell(self, pod: SimPod, fact: MemberFact) -> None:
         if self._lives(pod):
-            self._world.tell(pod.name, fact)
+            self._cluster.tell(pod.name, fact)
 
     def _lives(self, pod: SimPod) -> bool:
-        return self._world.pods.get(pod.name) is pod and not pod.is_leaving
+        return self._cluster.pods.get(pod.name) is pod and not pod.is_leaving

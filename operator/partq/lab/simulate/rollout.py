@@ -71,12 +71,12 @@ def cost(case: Case, seed: int = 0) -> Cost:
         InternalError: an invariant did not hold, or not everything was consumed in the end.
     """
     with alone(seed):
-        world = _rolled_out(case, seed)
-    counts = world.watcher.handoffs.moves
+        cluster = _rolled_out(case, seed)
+    counts = cluster.watcher.handoffs.moves
     return Cost(
         case=case,
         partq=Moves(counts.total(), max(counts.values(), default=0)),
-        pauses_ms=tuple(1000 * pause_s for pause_s in world.watcher.handoffs.pauses_s),
+        pauses_ms=tuple(1000 * pause_s for pause_s in cluster.watcher.handoffs.pauses_s),
         sticky=_simple(case, "sticky", seed),
         modulo=_simple(case, "modulo", seed),
     )
@@ -97,31 +97,33 @@ def _rolled_out(case: Case, seed: int) -> SimCluster:
         group_type=GroupType.PARTITIONED,
         pull_share=0.0,
     )
-    world = SimCluster(setting, random.Random(seed))  # noqa: S311  chance that can be repeated
+    cluster = SimCluster(setting, random.Random(seed))  # noqa: S311  chance that can be repeated
     try:
-        world.begin()
-        _settle(world)
-        world.loop.run_until(world.loop.time() + 1.0)  # the answers to the last commits are heard
-        world.watcher.handoffs.moves.clear()
-        world.watcher.handoffs.pauses_s.clear()
-        rolling = Rolling(world, is_surge=case.is_surge, ready_s=READY_S, grace_s=GRACE_S)
-        with_loop(world.loop, rolling.go_on)
-        world.loop.run_until(world.loop.time() + case.pod_count * (READY_S + 1.0))
-        _settle(world)
+        cluster.begin()
+        _settle(cluster)
+        cluster.loop.run_until(
+            cluster.loop.time() + 1.0
+        )  # the answers to the last commits are heard
+        cluster.watcher.handoffs.moves.clear()
+        cluster.watcher.handoffs.pauses_s.clear()
+        rolling = Rolling(cluster, is_surge=case.is_surge, ready_s=READY_S, grace_s=GRACE_S)
+        with_loop(cluster.loop, rolling.go_on)
+        cluster.loop.run_until(cluster.loop.time() + case.pod_count * (READY_S + 1.0))
+        _settle(cluster)
     finally:
-        world.loop.finish()
-    return world
+        cluster.loop.finish()
+    return cluster
 
 
-def _settle(world: SimCluster) -> None:
+def _settle(cluster: SimCluster) -> None:
     """Wait until every partition is consumed, and no pod has more than its share."""
-    ends_at = world.loop.time() + SETTLED_S
-    while waiting := unready(world) or uneven(world):
-        if world.loop.time() > ends_at:
-            world.watcher.fail("G7", f"after {SETTLED_S} s still: {waiting}")
-        if (violation := world.watcher.violation) is not None or world.loop.trouble:
-            raise InternalError(f"the rollout failed: {violation or world.loop.trouble[0]!r}")
-        world.loop.run_until(world.loop.time() + 0.1)
+    ends_at = cluster.loop.time() + SETTLED_S
+    while waiting := unready(cluster) or uneven(cluster):
+        if cluster.loop.time() > ends_at:
+            cluster.watcher.fail("G7", f"after {SETTLED_S} s still: {waiting}")
+        if (violation := cluster.watcher.violation) is not None or cluster.loop.trouble:
+            raise InternalError(f"the rollout failed: {violation or cluster.loop.trouble[0]!r}")
+        cluster.loop.run_until(cluster.loop.time() + 0.1)
 
 
 # ---- the simple ones ----------------------------------------------------------------------------

@@ -21,6 +21,10 @@ TAIL_S: Final = 1.0
 """How long after the last event a fault may last: what is quiet costs time and shows little."""
 
 
+EventArgs = dict[str, Any]
+"""What an event is done with, by the names that its kind has in `_KINDS`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """One thing that happens."""
@@ -28,7 +32,7 @@ class Event:
     at: float
     """Simulated seconds since the start."""
     kind: str
-    args: dict[str, Any] = field(default_factory=dict)
+    args: EventArgs = field(default_factory=dict)
 
     def __str__(self) -> str:
         args = " ".join(f"{name}={value}" for name, value in self.args.items())
@@ -48,7 +52,7 @@ class Setting:
     is_aware: bool
     """The coordinator hears of pods; else every loss waits the delay (policy Timer)."""
     work_s: float
-    """How long an application works on a message, at the most."""
+    """How long an application works on a message, at most."""
     group_type: GroupType
     """How the pods share the partitions."""
     pull_share: float
@@ -58,7 +62,7 @@ class Setting:
     nack_order: str = "Ordered"
     """What is redelivered when a message is given back: all behind it as well, or it alone."""
     ack_timeout_s: float = 0.0
-    """How long an application may have a message in hand; 0: without end."""
+    """How long an application may process a message, in seconds; 0: without limit."""
     has_letters: bool = False
     """There is a queue for dead letters."""
     max_redeliveries: int = 1
@@ -185,7 +189,7 @@ KINDS: Final = frozenset(_KINDS)
 """What may happen."""
 
 
-def _shorten(args: dict[str, Any], most_s: float) -> None:
+def _shorten(args: EventArgs, most_s: float) -> None:
     """Let what an event begins last no longer than that."""
     for name in args.keys() & {"for_s", "grace_s", "late_s"}:
         args[name] = round(min(args[name], most_s), 3)
@@ -224,7 +228,7 @@ def draw_schedule(
         has_uids=seed % 3 > 0,
     )
     if not drawn.is_aware:
-        # Who only sees its flow waits half a minute for one that pulls: it would cost too much.
+        # By flows alone a pulling member is missed for half a minute: it would cost too much.
         drawn = replace(drawn, pull_share=0.0)
     # Each seed leaves out half of the faults: what all of them at once would hide shows.
     kinds = [kind for kind in _KINDS if kind == "publish" or rng.random() < SHARE]

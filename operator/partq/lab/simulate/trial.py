@@ -5,13 +5,13 @@ import zlib
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from partq.core.model import MemberId
 from partq.lab.simulate.cluster import SimCluster, SimPod, with_loop
 from partq.lab.simulate.health import backlog, unready
 from partq.lab.simulate.interventions import Interventions
-from partq.lab.simulate.machine.memory_redis import MemoryRedis
+from partq.lab.simulate.machine.memory_redis import MemoryRedis, Value
 from partq.lab.simulate.machine.network import SLOW_S, Weather
 from partq.lab.simulate.machine.stored import NAME as REDIS
 from partq.lab.simulate.machine.stored import MakeMemory
@@ -20,7 +20,7 @@ from partq.lab.simulate.oracle.fault_windows import EVERYBODY, SILENCE_S, road
 from partq.lab.simulate.process_isolation import alone
 from partq.lab.simulate.processes.brokers import LEASE_S
 from partq.lab.simulate.rolling import Rolling
-from partq.lab.simulate.schedule import Event, Schedule, draw_schedule
+from partq.lab.simulate.schedule import Event, EventArgs, Schedule, draw_schedule
 
 DEFAULT_EVENTS: Final = 20
 BIND_S: Final = 2.0
@@ -77,19 +77,19 @@ class _Trial:
     def __init__(self, schedule: Schedule, make_memory: MakeMemory) -> None:
         self._schedule = schedule
         rng = random.Random(schedule.seed ^ 0x5EED)  # noqa: S311  chance that can be repeated
-        self._world = SimCluster(schedule.setting, rng, make_memory)
+        self._cluster = SimCluster(schedule.setting, rng, make_memory)
         self._ends_at = 0.0
-        self._kept_keys: dict[int, Any] = {}
+        self._kept_keys: dict[int, dict[bytes, Value]] = {}
         """By the identity of the rollback that they are for: two may come at the same time."""
         self._rolling: Rolling | None = None
-        self._interventions = Interventions(self._world, self._last_until)
+        self._interventions = Interventions(self._cluster, self._last_until)
 
     def run(self) -> TrialOutcome:
-        world = self._world
-        loop, watcher = world.loop, world.watcher
+        cluster = self._cluster
+        loop, watcher = cluster.loop, cluster.watcher
         recovery_s = 0.0
         try:
-            world.begin()
+            cluster.begin()
             for event in self._schedule.events:
                 loop.call_at(event.at, self._strike, event)
                 if event.kind == "redis_rollback":
@@ -116,161 +116,161 @@ class _Trial:
             recovery_s=recovery_s,
             handed=watcher.handed_count,
             duplicates=watcher.duplicate_count,
-            effects=Counter(world.records.effects),
+            effects=Counter(cluster.records.effects),
             commits=watcher.handoffs.commit_count,
             trace=watcher.trace,
         )
 
     def _digest(self, steps: int) -> int:
-        watcher = self._world.watcher
+        watcher = self._cluster.watcher
         text = f"{steps} {watcher.trace} {watcher.confirmed}"
         return zlib.crc32(text.encode())
 
     # ---- the end --------------------------------------------------------------------------------
 
     def _mend_all(self) -> None:
-        world = self._world
-        world.watcher.note("everything is mended")
-        world.mishaps.end()
-        for name in world.all_brokers:
-            if name not in world.brokers:
-                world.start_broker(name)
-        if not world.coordinators:
-            world.start_coordinator()
-        world.kill_coordinators(keep=1)
-        for group in world.records.done:
-            if not any(p.group == group and not p.is_leaving for p in world.pods.values()):
-                world.start_pod(group=group)
+        cluster = self._cluster
+        cluster.watcher.note("everything is mended")
+        cluster.mishaps.end()
+        for name in cluster.all_brokers:
+            if name not in cluster.brokers:
+                cluster.start_broker(name)
+        if not cluster.coordinators:
+            cluster.start_coordinator()
+        cluster.kill_coordinators(keep=1)
+        for group in cluster.records.done:
+            if not any(p.group == group and not p.is_leaving for p in cluster.pods.values()):
+                cluster.start_pod(group=group)
 
     def _recover(self) -> float:
         """Wait until everything is served again; it must not take longer than is promised."""
-        world, loop, setting = self._world, self._world.loop, self._schedule.setting
+        cluster, loop, setting = self._cluster, self._cluster.loop, self._schedule.setting
         began = loop.time()
         bound_s = setting.delay_s + setting.max_handoff_s + 1.0 + 2 * LEASE_S + BIND_S + CLAIM_S
-        while (waiting := unready(world)) and not loop.is_stopped:
+        while (waiting := unready(cluster)) and not loop.is_stopped:
             if loop.time() - began > bound_s:
-                world.watcher.fail("G7", f"after {bound_s} s still: {'; '.join(waiting)}")
+                cluster.watcher.fail("G7", f"after {bound_s} s still: {'; '.join(waiting)}")
             loop.run_until(loop.time() + LOOK_S)
         recovery_s = loop.time() - began
-        world.hurry()
+        cluster.hurry()
         bound_s += BACKLOG_S
-        while (left := backlog(world)) and not loop.is_stopped:
+        while (left := backlog(cluster)) and not loop.is_stopped:
             if loop.time() - began > bound_s:
-                world.watcher.fail("G7", f"not consumed: {'; '.join(left)}")
+                cluster.watcher.fail("G7", f"not consumed: {'; '.join(left)}")
             loop.run_until(loop.time() + LOOK_S)
-        if missing := world.watcher.missing():
-            world.watcher.fail("G3", f"confirmed and never delivered: {missing}")
-        if letters := world.records.letters.missing():
-            world.watcher.fail("G3", f"dead letters that their target lacks: {letters}")
+        if missing := cluster.watcher.missing():
+            cluster.watcher.fail("G3", f"confirmed and never delivered: {missing}")
+        if letters := cluster.records.letters.missing():
+            cluster.watcher.fail("G3", f"dead letters that their target lacks: {letters}")
         return recovery_s
 
     # ---- what happens ---------------------------------------------------------------------------
 
     def _keep(self, event: Event) -> None:
-        self._kept_keys[id(event)] = self._world.redis.memory.copy()
+        self._kept_keys[id(event)] = self._cluster.redis.memory.copy()
 
     def _strike(self, event: Event) -> None:
         args = dict(event.args)
-        self._last_until(self._world.loop.time() + args.get("for_s", 0.0) + 0.01)
+        self._last_until(self._cluster.loop.time() + args.get("for_s", 0.0) + 0.01)
         own = getattr(self, f"_{event.kind}", None)
         work = partial(own, event) if own else getattr(self._interventions, event.kind)
         done = work(args)
-        self._world.watcher.note(f"{event.kind}: {done}" if done else event.kind)
+        self._cluster.watcher.note(f"{event.kind}: {done}" if done else event.kind)
 
     def _last_until(self, end: float) -> None:
         """Mend nothing before `end`."""
         self._ends_at = max(self._ends_at, end)
 
-    def _hit(self, args: dict[str, Any], what: str, *, under_way_s: float = 0.0) -> None:
+    def _hit(self, args: EventArgs, what: str, *, under_way_s: float = 0.0) -> None:
         """Let the oracle know whom a fault concerns while it lasts.
 
         `under_way_s`: for how long what was sent during the fault may still be on its way after it.
         """
-        self._world.troubles.hit(what, args["for_s"] + under_way_s, linger_s=SILENCE_S)
+        self._cluster.troubles.hit(what, args["for_s"] + under_way_s, linger_s=SILENCE_S)
 
-    def _publish(self, event: Event, args: dict[str, Any]) -> None:
-        self._world.publish(args["count"], args["gap_s"])
-        self._last_until(self._world.loop.time() + args["count"] * args["gap_s"])
+    def _publish(self, event: Event, args: EventArgs) -> None:
+        self._cluster.publish(args["count"], args["gap_s"])
+        self._last_until(self._cluster.loop.time() + args["count"] * args["gap_s"])
 
-    def _post(self, event: Event, args: dict[str, Any]) -> None:
-        self._world.post(args["count"])
+    def _post(self, event: Event, args: EventArgs) -> None:
+        self._cluster.post(args["count"])
 
-    def _broker(self, args: dict[str, Any]) -> str:
-        names = self._world.all_brokers
+    def _broker(self, args: EventArgs) -> str:
+        names = self._cluster.all_brokers
         index: int = args["which"] % len(names)
         return names[index]
 
-    def _broker_kill(self, event: Event, args: dict[str, Any]) -> str:
+    def _broker_kill(self, event: Event, args: EventArgs) -> str:
         name = self._broker(args)
         self._hit(args, name)
-        self._world.kill_broker(name, is_silent=args["is_silent"])
-        self._world.later(args["for_s"], lambda: self._world.start_broker(name))
+        self._cluster.kill_broker(name, is_silent=args["is_silent"])
+        self._cluster.later(args["for_s"], lambda: self._cluster.start_broker(name))
         return name
 
-    def _broker_end(self, event: Event, args: dict[str, Any]) -> str:
+    def _broker_end(self, event: Event, args: EventArgs) -> str:
         name = self._broker(args)
         self._hit(args, name)
-        if (life := self._world.brokers.get(name)) is not None:
+        if (life := self._cluster.brokers.get(name)) is not None:
             life.terminate()
-        self._world.later(args["for_s"], lambda: self._world.start_broker(name))
+        self._cluster.later(args["for_s"], lambda: self._cluster.start_broker(name))
         return name
 
-    def _broker_freeze(self, event: Event, args: dict[str, Any]) -> str:
+    def _broker_freeze(self, event: Event, args: EventArgs) -> str:
         name = self._broker(args)
         self._hit(args, name)
-        if (life := self._world.brokers.get(name)) is not None:
+        if (life := self._cluster.brokers.get(name)) is not None:
             life.process.freeze()
-            self._world.later(args["for_s"], life.process.thaw)
+            self._cluster.later(args["for_s"], life.process.thaw)
         return name
 
-    def _pod(self, args: dict[str, Any]) -> SimPod | None:
-        pods = [pod for pod in self._world.pods.values() if not pod.is_leaving]
+    def _pod(self, args: EventArgs) -> SimPod | None:
+        pods = [pod for pod in self._cluster.pods.values() if not pod.is_leaving]
         return pods[args["which"] % len(pods)] if pods else None
 
-    def _pod_start(self, event: Event, args: dict[str, Any]) -> None:
-        if len(self._world.pods) < 4:
-            self._world.start_pod()
+    def _pod_start(self, event: Event, args: EventArgs) -> None:
+        if len(self._cluster.pods) < 4:
+            self._cluster.start_pod()
 
-    def _pod_crash(self, event: Event, args: dict[str, Any]) -> MemberId | None:
+    def _pod_crash(self, event: Event, args: EventArgs) -> MemberId | None:
         if (pod := self._pod(args)) is None:
             return None
-        self._world.kill_container(pod)
-        self._world.later(args["for_s"], lambda: self._world.start_container(pod))
+        self._cluster.kill_container(pod)
+        self._cluster.later(args["for_s"], lambda: self._cluster.start_container(pod))
         return pod.name
 
-    def _pod_end(self, event: Event, args: dict[str, Any]) -> MemberId | None:
+    def _pod_end(self, event: Event, args: EventArgs) -> MemberId | None:
         if (pod := self._pod(args)) is None:
             return None
-        self._world.end_pod(pod, args["grace_s"])
-        self._last_until(self._world.loop.time() + args["grace_s"])
+        self._cluster.end_pod(pod, args["grace_s"])
+        self._last_until(self._cluster.loop.time() + args["grace_s"])
         return pod.name
 
-    def _pod_vanish(self, event: Event, args: dict[str, Any]) -> MemberId | None:
+    def _pod_vanish(self, event: Event, args: EventArgs) -> MemberId | None:
         if (pod := self._pod(args)) is None:
             return None
         # Of one that pulls nobody would see it for half a minute, which would cost too much.
-        self._world.remove_pod(pod, is_silent=args["is_silent"], is_known=pod.is_pulling)
+        self._cluster.remove_pod(pod, is_silent=args["is_silent"], is_known=pod.is_pulling)
         return pod.name
 
-    def _pod_freeze(self, event: Event, args: dict[str, Any]) -> MemberId | None:
+    def _pod_freeze(self, event: Event, args: EventArgs) -> MemberId | None:
         if (pod := self._pod(args)) is None or pod.process is None:
             return None
         self._hit(args, pod.name)
         pod.process.freeze()
-        self._world.later(args["for_s"], pod.process.thaw)
+        self._cluster.later(args["for_s"], pod.process.thaw)
         return pod.name
 
-    def _rollout(self, event: Event, args: dict[str, Any]) -> str:
+    def _rollout(self, event: Event, args: EventArgs) -> str:
         """Roll out; back, when that is under way."""
         if self._rolling is not None:
             self._rolling.turn_back()
             return "back"
         shape = {name: args[name] for name in ("is_surge", "ready_s", "grace_s")}
-        rolling = self._rolling = Rolling(self._world, **shape)
+        rolling = self._rolling = Rolling(self._cluster, **shape)
         rolling.go_on()
-        self._world.later(args["for_s"], self._stop_rolling)
+        self._cluster.later(args["for_s"], self._stop_rolling)
         # The last pod that it ends has its grace period as well.
-        self._last_until(self._world.loop.time() + args["for_s"] + args["grace_s"])
+        self._last_until(self._cluster.loop.time() + args["for_s"] + args["grace_s"])
         return "on"
 
     def _stop_rolling(self) -> None:
@@ -278,71 +278,71 @@ class _Trial:
         if rolling is not None:
             rolling.stop()
 
-    def _coordinator_kill(self, event: Event, args: dict[str, Any]) -> None:
-        self._world.kill_coordinators()
-        self._world.later(args["for_s"], self._world.start_coordinator)
+    def _coordinator_kill(self, event: Event, args: EventArgs) -> None:
+        self._cluster.kill_coordinators()
+        self._cluster.later(args["for_s"], self._cluster.start_coordinator)
 
-    def _coordinator_freeze(self, event: Event, args: dict[str, Any]) -> None:
-        world = self._world
-        for process in world.coordinators.values():
+    def _coordinator_freeze(self, event: Event, args: EventArgs) -> None:
+        cluster = self._cluster
+        for process in cluster.coordinators.values():
             process.freeze()
-            world.later(args["for_s"], process.thaw)
+            cluster.later(args["for_s"], process.thaw)
         if args["has_second"]:
-            world.start_coordinator()
-        world.later(args["for_s"] + 1.0, lambda: world.kill_coordinators(keep=1))
+            cluster.start_coordinator()
+        cluster.later(args["for_s"] + 1.0, lambda: cluster.kill_coordinators(keep=1))
 
-    def _redis_kill(self, event: Event, args: dict[str, Any]) -> None:
+    def _redis_kill(self, event: Event, args: EventArgs) -> None:
         self._hit(args, REDIS)
-        self._world.redis.stop()
-        self._world.later(args["for_s"], self._world.redis.start)
+        self._cluster.redis.stop()
+        self._cluster.later(args["for_s"], self._cluster.redis.start)
 
-    def _redis_rollback(self, event: Event, args: dict[str, Any]) -> None:
+    def _redis_rollback(self, event: Event, args: EventArgs) -> None:
         self._hit(args, REDIS)
-        redis = self._world.redis
+        redis = self._cluster.redis
         redis.stop()
         redis.memory.restore(self._kept_keys.pop(id(event)))
-        self._world.records.roll_back()
+        self._cluster.records.roll_back()
         # What was kept since then is of a past that has not been.
         self._kept_keys = {event_id: redis.memory.copy() for event_id in self._kept_keys}
-        self._world.later(args["for_s"], redis.start)
+        self._cluster.later(args["for_s"], redis.start)
         # Groups and limits may be as they were: the operator looks at them again and again.
-        self._world.administrator.wish()
+        self._cluster.administrator.wish()
 
-    def _redis_stall(self, event: Event, args: dict[str, Any]) -> None:
+    def _redis_stall(self, event: Event, args: EventArgs) -> None:
         self._hit(args, REDIS)
-        self._world.redis.stalled_until = self._world.loop.time() + args["for_s"]
+        self._cluster.redis.stalled_until = self._cluster.loop.time() + args["for_s"]
 
-    def _redis_clock(self, event: Event, args: dict[str, Any]) -> None:
-        self._world.redis.ahead_s += args["by_s"]
+    def _redis_clock(self, event: Event, args: EventArgs) -> None:
+        self._cluster.redis.ahead_s += args["by_s"]
 
     def _places(self) -> list[str]:
-        world = self._world
-        return [REDIS, "coordinator", *world.broker_names, *world.pods, "producer"]
+        cluster = self._cluster
+        return [REDIS, "coordinator", *cluster.broker_names, *cluster.pods, "producer"]
 
-    def _cut(self, event: Event, args: dict[str, Any]) -> str:
+    def _cut(self, event: Event, args: EventArgs) -> str:
         places = self._places()
         one = places[args["from"] % len(places)]
         other = places[(args["from"] + 1 + args["to"]) % len(places)]
         roads = [(one, other), (other, one)] if args["is_both"] else [(one, other)]
         self._hit(args, road(one, other))
         for each in roads:
-            self._world.network.cut(*each)
-            self._world.later(args["for_s"], partial(self._world.network.mend, *each))
+            self._cluster.network.cut(*each)
+            self._cluster.later(args["for_s"], partial(self._cluster.network.mend, *each))
         return f"{one} and {other}"
 
-    def _slow(self, event: Event, args: dict[str, Any]) -> str:
+    def _slow(self, event: Event, args: EventArgs) -> str:
         places = self._places()
         name: str = places[args["who"] % len(places)]
         self._hit(args, name, under_way_s=SLOW_S)
-        self._world.network.slow_down(name)
-        self._world.later(args["for_s"], lambda: self._world.network.speed_up(name))
+        self._cluster.network.slow_down(name)
+        self._cluster.later(args["for_s"], lambda: self._cluster.network.speed_up(name))
         return name
 
-    def _storm(self, event: Event, args: dict[str, Any]) -> None:
+    def _storm(self, event: Event, args: EventArgs) -> None:
         self._hit(args, EVERYBODY, under_way_s=SLOW_S)
-        network = self._world.network
+        network = self._cluster.network
         network.weather = Weather(args["lost"], args["repeated"], args["reset"], args["slow"])
-        self._world.later(args["for_s"], lambda: setattr(network, "weather", Weather()))
+        self._cluster.later(args["for_s"], lambda: setattr(network, "weather", Weather()))
 
-    def _hostile(self, event: Event, args: dict[str, Any]) -> None:
-        self._world.watcher.hostile_count += args["count"]
+    def _hostile(self, event: Event, args: EventArgs) -> None:
+        self._cluster.watcher.hostile_count += args["count"]

@@ -1,4 +1,4 @@
-"""A run while it goes on: what the journals say so far, in counts and in owners."""
+"""A run while it continues: what the journals say so far, in counts and in owners."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -9,7 +9,7 @@ from partq.lab.verdict.records import ASSIGNED, DeliveredRow, HeldRow, Published
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who a partition belongs to, as far as the consumers know."""
+    """The owner of a partition, as far as the consumers know."""
 
     member: str
     is_ready: bool
@@ -152,7 +152,7 @@ class RunProgress:
         """Take the holder that was assigned last, by the instants and not by the order of reading.
 
         A member that was frozen and wakes up may be assigned for a moment what it has lost
-        meanwhile. When it finds out, whoever was assigned before it and has lost nothing is owner.
+        meanwhile. When it finds out, the member before it that has lost nothing is owner.
         """
         holders = self._holders[partition]
         if holders:

@@ -1,7 +1,6 @@
 """A verdict for people and for programs."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -10,7 +9,7 @@ from partq.lab.verdict.judge import UNKNOWN_CAUSE, Verdict
 from partq.lab.verdict.timeline import ObservedRebalance
 
 
-def to_json(verdict: Verdict) -> dict[str, Any]:
+def to_json(verdict: Verdict) -> dict[str, object]:
     """Return the counts of a verdict under stable names."""
     return {
         "published": verdict.published,
@@ -21,7 +20,7 @@ def to_json(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def rebalance_to_json(rebalance: ObservedRebalance) -> dict[str, Any]:
+def rebalance_to_json(rebalance: ObservedRebalance) -> dict[str, object]:
     """Return what a change did under stable names."""
     return {
         "trigger": rebalance.trigger,

@@ -18,6 +18,7 @@ from partq.core.model import Cause, PartitionId
 from partq.errors import FencedError
 from partq.lab.verdict import records
 from partq.lab.verdict.journal import JournalWriter
+from partq.lab.workload.arguments import parser_of
 from partq.logs import configure_logging
 
 _LOOK_S = 0.05
@@ -90,11 +91,7 @@ def _is_there(file: Path | None) -> bool:
 
 def main() -> None:
     """Consume until told to leave."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--url", required=True)
-    parser.add_argument("--queue", required=True)
-    parser.add_argument("--group", required=True)
-    parser.add_argument("--member", required=True)
+    parser = parser_of(__doc__, "group", "member")
     parser.add_argument("--journal", required=True, type=Path)
     parser.add_argument("--work-ms", type=float, default=0.0)
     parser.add_argument(

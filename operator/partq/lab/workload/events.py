@@ -5,15 +5,15 @@ import json
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple, cast
+from typing import IO, Final, NamedTuple, cast
 
 import partq
+from partq.core.hashing import MAX_KEY_BYTES
 from partq.errors import BadRequestError
 
 MAX_LINE_BYTES: Final = 1024 * 1024
-MAX_KEY_BYTES: Final = 1024
 MAX_EVENTS: Final = 5_000_000
-MAX_NUMBER: Final = 2**53
+MAX_SEQ: Final = 2**53
 """Numbers above are not exact in every JSON reader."""
 
 _GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -125,7 +125,7 @@ def _fields(value: bytes) -> tuple[str, int | None]:
         ValueError: says what was got and expected.
     """
     try:
-        event: Any = json.loads(value)
+        event: object = json.loads(value)
     except (ValueError, RecursionError):
         raise ValueError(f"got {_shown(value)}, expected a JSON object") from None
     if not isinstance(event, dict):
@@ -133,7 +133,7 @@ def _fields(value: bytes) -> tuple[str, int | None]:
     return _key(event), _number(event)
 
 
-def _key(event: dict[str, Any]) -> str:
+def _key(event: dict[str, object]) -> str:
     if "key" not in event:
         raise ValueError(f"got no key among {sorted(event)[:10]}, expected a text under 'key'")
     key = event["key"]
@@ -148,12 +148,12 @@ def _key(event: dict[str, Any]) -> str:
     return key
 
 
-def _number(event: dict[str, Any]) -> int | None:
+def _number(event: dict[str, object]) -> int | None:
     number = event.get("seq")
     if number is None:
         return None
-    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= MAX_NUMBER:
-        raise ValueError(f"got seq {number!r:.80}, expected an integer from 0 to {MAX_NUMBER}")
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= MAX_SEQ:
+        raise ValueError(f"got seq {number!r:.80}, expected an integer from 0 to {MAX_SEQ}")
     return number
 
 

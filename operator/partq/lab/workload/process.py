@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from partq.embedded import tether
+from partq.embedded.tether import tethered
 
 
 class WorkerProcess:
@@ -35,8 +35,7 @@ class WorkerProcess:
         log_path = directory / f"{name}.log"
         with log_path.open("ab") as log:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", tether.__file__, str(os.getpid())),
-                *(sys.executable, "-m", module, *args),
+                *tethered(sys.executable, "-m", module, *args),
                 stdin=DEVNULL,
                 stdout=log,
                 stderr=log,

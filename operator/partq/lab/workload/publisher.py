@@ -4,7 +4,7 @@
     python -m partq.lab.workload.publisher --journal DIR --name p-1 ... --messages 1000 ...
 
 It is deterministic: started again under the same name with the same arguments after a kill -9, it
-asks the brokers how far it got, and goes on from there. It ends with 0 once all is stored. SIGTERM
+asks the brokers how far it got, and continues there. It ends with 0 once all is stored. SIGTERM
 makes it begin no further message, and end when what it has begun is stored. SIGUSR1 releases it
 from the next one of its --holds. The token is read from PARTQ_TOKEN.
 """
@@ -25,6 +25,7 @@ from partq.client.produce.receipts import UNKNOWN_OFFSET, Position
 from partq.core.model import PartitionId
 from partq.lab.verdict.journal import JournalWriter
 from partq.lab.verdict.records import MESSAGE_NUMBER_HEADER, PublishedRow
+from partq.lab.workload.arguments import parser_of
 from partq.lab.workload.events import WorkloadEvent, load
 from partq.lab.workload.pace import Pace
 from partq.lab.workload.synthetic import generate, in_turn, key_names
@@ -135,10 +136,7 @@ async def _run(options: argparse.Namespace) -> None:
 
 def main() -> None:
     """Publish what the arguments say."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--url", required=True)
-    parser.add_argument("--queue", required=True)
-    parser.add_argument("--name", required=True)
+    parser = parser_of(__doc__, "name")
     parser.add_argument("--journal", required=True, type=Path)
     parser.add_argument("--per-s", type=float, default=0.0)
     parser.add_argument(

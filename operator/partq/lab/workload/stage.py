@@ -4,9 +4,9 @@ import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
+from partq.client.transport.options import ConnectionOptions
 from partq.client.transport.session import NOT_REACHED, Session
 from partq.embedded.runtime import RunningQueue
 from partq.errors import InternalError, PartqError, UnavailableError
@@ -14,6 +14,7 @@ from partq.lab.verdict.journal import JournalReader
 from partq.lab.verdict.progress import RunProgress
 from partq.lab.verdict.records import Row
 from partq.lab.workload.process import WorkerProcess
+from partq.wire.calls.status import StatusAnswer
 
 POLL_S: Final = 0.2
 LEAVE_TIMEOUT_S: Final = 60.0
@@ -54,12 +55,7 @@ class Stage:
         self._logs.mkdir(parents=True, exist_ok=True)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await asyncio.gather(*(worker.kill() for worker in self._workers))
 
     # ---- workers ----
@@ -150,22 +146,19 @@ class Stage:
         """Return what `is_settled` misses, in words."""
         return self.progress.unsettled(self.consumers)
 
-    async def status(self) -> dict[str, Any]:
-        """Return what a broker says of the queue; empty when none answers."""
-        session = Session(
-            self._queue.url,
-            queue=self._queue.name,
-            token=self._queue.tokens.consume,
-            namespace=self._queue.namespace,
+    async def status(self) -> StatusAnswer | None:
+        """Return what a broker says of the queue; None: none answers."""
+        queue = self._queue
+        options = ConnectionOptions(
+            queue.url, queue.name, token=queue.tokens.consume, namespace=queue.namespace
         )
-        async with session:
+        async with Session(options) as session:
             for url in session.seeds:
                 try:
-                    answer: dict[str, Any] = await session.get(url, "/status")
+                    return await session.get(url, "/status", StatusAnswer)
                 except (PartqError, *NOT_REACHED):
                     continue
-                return answer
-        return {}
+        return None
 
     async def _start(self, name: str, module: str, args: list[str], token: str) -> WorkerProcess:
         where = ["--url", self._queue.url, "--queue", self._queue.name]

@@ -1,4 +1,4 @@
-"""Messages made up from a few numbers, the same every time: a producer can go on where it died."""
+"""Messages made of a few numbers, the same every time: a producer can continue where it died."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence

@@ -18,6 +18,7 @@ from typing import Final
 from partq import Consumer, Producer
 from partq.core.model import PartitionId
 from partq.errors import PartqError
+from partq.lab.workload.arguments import parser_of
 from partq.logs import configure_logging
 
 KEYS: Final = 16
@@ -125,11 +126,7 @@ async def _bounded(options: argparse.Namespace) -> Trial:
 
 def main() -> None:
     """Try the queue, and print what was found."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--url", required=True)
-    parser.add_argument("--queue", required=True)
-    parser.add_argument("--group", required=True)
-    parser.add_argument("--member", required=True)
+    parser = parser_of(__doc__, "group", "member")
     parser.add_argument("--timeout-s", type=float, default=120.0)
     configure_logging("warning")
     try:

@@ -2,10 +2,11 @@
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any
 
+from partq.client.transport.options import ConnectionOptions
 from partq.client.transport.session import Session
 from partq.spark.pipeline.archive_log import ArchivedQueue
+from partq.wire.calls.answers import LayoutAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,22 +25,18 @@ class QueueAccess:
         secret = {"token": self.token}
         return named | secret | ({"caFile": self.ca_file} if self.ca_file else {})
 
-    def client(self) -> dict[str, Any]:
-        """Return the arguments that every client of the queue takes, the URL among them."""
-        return {
-            "url": self.url,
-            "queue": self.queue,
-            "namespace": self.namespace,
-            "token": self.token,
-            "ca_file": self.ca_file,
-        }
+    def connection(self) -> ConnectionOptions:
+        """Return what a client of the queue is made with."""
+        return ConnectionOptions(
+            self.url, self.queue, token=self.token, namespace=self.namespace, ca_file=self.ca_file
+        )
 
     def identity(self) -> ArchivedQueue:
         """Return which life of the queue this is; raises as `Session.ask`."""
 
-        async def ask() -> Any:
-            async with Session(**self.client()) as session:
-                return await session.ask("GET", "/layout")
+        async def ask() -> LayoutAnswer:
+            async with Session(self.connection()) as session:
+                return await session.ask("GET", "/layout", LayoutAnswer)
 
         layout = asyncio.run(ask())
-        return ArchivedQueue(layout["namespace"], layout["queue"], layout["uid"])
+        return ArchivedQueue(layout.namespace, layout.queue, layout.uid)

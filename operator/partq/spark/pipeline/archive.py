@@ -3,7 +3,7 @@
 One step: plan which offsets come next, write them beside the archive, read back what was written,
 move the files into place, and write the entry that has them count (`archive_log`). Only then the
 group's cursors move. The entry says how far the archive is, so a job that is killed at any point
-goes on behind the last entry: what it had written without one is never read.
+continues behind the last entry: what it had written without one is never read.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +37,7 @@ class ArchiveSettings:
     max_rows: int = 1_000_000
     """The most messages, or groups of the audit record, of one step: what a crash can cost."""
     skips_lost: bool = False
-    """Note what is no longer stored as a gap, and go on, instead of refusing."""
+    """Note what is no longer stored as a gap, and continue, instead of refusing."""
 
 
 @dataclass(slots=True)

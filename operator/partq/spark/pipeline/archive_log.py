@@ -54,7 +54,7 @@ class ArchiveLog:
         """Open an archive that is there.
 
         Raises:
-            SettingsError: there is none, or it is of a later version.
+            SettingsError: no archive is there, or it is of a later version.
         """
         header = files.read(HEADER)
         if header is None:
@@ -196,5 +196,5 @@ def _number(name: str) -> int:
     """
     number, _, kind = name.partition(".")
     if kind != "json" or not number.isdecimal():
-        raise InternalError(f"{name}: is no file of an archive's log; remove it")
+        raise InternalError(f"{name}: not a file of an archive's log; remove it")
     return int(number)

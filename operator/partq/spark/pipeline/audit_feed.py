@@ -63,7 +63,7 @@ class AuditFeed:
         wanted = {PartitionId.parse(name): at.offset for name, at in positions.items()}
 
         async def trim() -> None:
-            async with AuditReader(**self._access.client()) as reader:
+            async with AuditReader(**self._access.connection().arguments()) as reader:
                 await reader.trim(wanted)
 
         if wanted:
@@ -86,7 +86,7 @@ class AuditFeed:
 
     def _ask(self) -> dict[PartitionId, AuditExtent]:
         async def ask() -> dict[PartitionId, AuditExtent]:
-            async with AuditReader(**self._access.client()) as reader:
+            async with AuditReader(**self._access.connection().arguments()) as reader:
                 return await reader.bounds()
 
         return asyncio.run(ask())

@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from partq.client.audit_reader import AuditReader
 from partq.core.model import PartitionId
-from partq.spark.failing import shown
+from partq.spark.errors import short_errors
 from partq.spark.pipeline.archive_files import AUDIT_COLUMNS
 from partq.wire.audit import AuditGroup, decode_columns
 
@@ -71,12 +71,12 @@ class AuditRangesReader(DataSourceReader):
         Raises:
             PartqError: as `AuditReader.groups`.
         """
-        with shown(), asyncio.Runner() as runner:
-            batches = self._batches(partition)
+        with short_errors(), asyncio.Runner() as runner:
+            batches = self._batches(cast(AuditRange, partition))
             while (batch := runner.run(_next(batches))) is not None:
                 yield batch
 
-    async def _batches(self, wanted: Any) -> AsyncIterator[pa.RecordBatch]:
+    async def _batches(self, wanted: AuditRange) -> AsyncIterator[pa.RecordBatch]:
         partition = PartitionId.parse(wanted.partition)
         waiting: list[AuditGroup] = []
         size = 0

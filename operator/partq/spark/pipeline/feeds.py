@@ -109,7 +109,7 @@ class MessageFeed:
         }
 
         async def commit() -> None:
-            async with LogReader(**self._access.client()) as reader:
+            async with LogReader(**self._access.connection().arguments()) as reader:
                 await reader.commit(self._group, wanted)
 
         if wanted:
@@ -117,7 +117,7 @@ class MessageFeed:
 
     def _positions(self, where: Where) -> dict[PartitionId, LogPosition]:
         async def ask() -> dict[PartitionId, LogPosition]:
-            async with LogReader(**self._access.client()) as reader:
+            async with LogReader(**self._access.connection().arguments()) as reader:
                 return await reader.positions(where)
 
         return asyncio.run(ask())

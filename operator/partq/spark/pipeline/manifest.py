@@ -47,7 +47,7 @@ class ArchivePosition:
 
     offset: int
     append_broker_epoch: int = 0
-    """Of what was stored right below; 0: nobody knows, or nothing was. Not for the audit record."""
+    """Of what was stored right below; 0: unknown, or nothing was. Not for the audit record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class ArchiveState:
     """An archive after an entry."""
 
     number: int = 0
-    """Of the last entry; 0: there is none yet."""
+    """Number of the last entry; 0: no entry yet."""
     files: dict[str, DataFile] = field(default_factory=dict)
     """What readers read: path → file."""
     removed: dict[str, int] = field(default_factory=dict)

@@ -47,7 +47,7 @@ def plan(
         positions: how far the archive is; a partition that is missing begins at its first.
         extents: what the partitions hold.
         most: 1 or more.
-        skips_lost: go on behind what is lost, instead of refusing.
+        skips_lost: continue behind what is lost, instead of refusing.
 
     Raises:
         DataLossError: what comes next is no longer stored.
@@ -67,7 +67,7 @@ def plan(
             if not skips_lost:
                 raise DataLossError(
                     f"partition {partition}: stored from {extent.first} on only, and the archive "
-                    f"has it up to {start.offset}; with --skip-lost it notes the gap and goes on"
+                    f"has it up to {start.offset}; with --skip-lost it notes the gap and continues"
                 )
             lost_from, start = start.offset, ArchivePosition(extent.first)
         if start.offset < extent.end or lost_from is not None:

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812  as everybody names it
 
 from partq.core.model import PartitionId
 from partq.errors import ConflictError, InternalError, PartqError, SettingsError
+from partq.excerpts import excerpt
 from partq.spark.pipeline.access import QueueAccess
 from partq.spark.pipeline.archive_files import read_files
 from partq.spark.pipeline.archive_log import STATE, ArchiveLog
@@ -178,7 +179,7 @@ def replay(
         target: where to.
         wanted: which messages.
         replay_id: 1 to 40 letters, digits, `-` and `_`; None: made of what is sent and where to, so
-            that the same call goes on where it was.
+            that the same call continues where it was.
         rate: messages per second, at most, over a step; None: as fast as it goes.
         clock: seconds that never go back.
 
@@ -350,7 +351,7 @@ def _agree(archive: ArchiveLog, name: str, whole: ReplayPlan) -> ReplayPlan:
     """
     if not (0 < len(name) <= MAX_ID_CHARS and name.replace("-", "").replace("_", "").isalnum()):
         raise SettingsError(
-            f"--id: got {name[:60]!r}, expected 1 to {MAX_ID_CHARS} letters, digits, - and _"
+            f"--id: got {excerpt(name)!r}, expected 1 to {MAX_ID_CHARS} letters, digits, - and _"
         )
     path = f"{REPLAYS}/{name}.json"
     archive.files.create(path, whole.to_json())
@@ -362,7 +363,7 @@ def _agree(archive: ArchiveLog, name: str, whole: ReplayPlan) -> ReplayPlan:
         if getattr(agreed, what) != getattr(whole, what):
             raise ConflictError(
                 f"replay {name!r}: was begun with {what} {getattr(agreed, what)}, and is asked to "
-                f"go on with {getattr(whole, what)}; choose another --id"
+                f"continue with {getattr(whole, what)}; choose another --id"
             )
     return agreed
 

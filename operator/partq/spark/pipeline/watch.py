@@ -20,7 +20,7 @@ class JobProgress:
     done: int
     """Rows that are durable since the job began."""
     total: int | None = None
-    """Rows that it will be, as far as is known; None: nobody knows."""
+    """Rows that it will be, as far as is known; None: unknown."""
     detail: str = ""
     """What else people want to see: the lag, say."""
 
@@ -58,7 +58,7 @@ class JobWatch:
         return self._stopped.is_set()
 
     def wait(self, length_s: float) -> bool:
-        """Wait for so many seconds; True at once when the job is to end."""
+        """Wait for this many seconds; True at once when the job is to end."""
         return self._stopped.wait(length_s)
 
     def check(self) -> None:

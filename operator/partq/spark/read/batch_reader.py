@@ -1,20 +1,23 @@
 """Reads what a queue holds, for `spark.read`."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from partq.spark.connectivity import find_brokers
-from partq.spark.failing import shown
+from partq.spark.errors import short_errors
 from partq.spark.read.filters import Narrowing
 from partq.spark.read.log_thread import LogThread
 from partq.spark.read.offsets import Range, divide
 from partq.spark.read.options import ReadOptions
-from partq.spark.read.planning import ReadPlanner
-from partq.spark.read.reading import read_range
+from partq.spark.read.range_reader import read_range
+from partq.spark.read.read_planner import ReadPlanner
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
 
 
 class _Taker:
@@ -25,11 +28,11 @@ class _Taker:
     no filter; filters are then applied to all rows.
     """
 
-    def __init__(self, take: Callable[[Iterable[Any]], Iterator[Any]]) -> None:
+    def __init__(self, take: Callable[[Iterable["Filter"]], Iterator["Filter"]]) -> None:
         self._take = take
         self.__func__ = getattr(DataSourceReader, "pushFilters", None)
 
-    def __call__(self, filters: Iterable[Any]) -> Iterator[Any]:
+    def __call__(self, filters: Iterable["Filter"]) -> Iterator["Filter"]:
         return self._take(filters)
 
 
@@ -46,7 +49,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return what each task reads; raises what is wrong with the queue."""
-        with shown(), self._open() as log:
+        with short_errors(), self._open() as log:
             plan = ReadPlanner(log, self._options)
             plan.check()
             # The end first: what is stored meanwhile belongs to the next read.

@@ -15,7 +15,7 @@ from partq.wire.calls.entries import StoredBatch
 
 MAX_ROWS = 32_768
 """How many rows a record batch has at most, but for one stored batch, which is never cut up."""
-MAX_BODY_BYTES = 8 * 1024 * 1024
+MAX_COLUMN_BYTES = 8 * 1024 * 1024
 """How much of expanded bodies a record batch is made of, but for one stored batch that is more."""
 
 FROM_BODY = frozenset({"key", "value", "headers", "event_time"})
@@ -62,7 +62,7 @@ def record_batches(
         if low >= high:
             continue
         piece = table.open(batch, low, high)
-        if pieces and (rows + piece.count > MAX_ROWS or size + len(piece.body) > MAX_BODY_BYTES):
+        if pieces and (rows + piece.count > MAX_ROWS or size + len(piece.body) > MAX_COLUMN_BYTES):
             yield table.rows(pieces)
             pieces, rows, size = [], 0, 0
         pieces.append(piece)
@@ -117,7 +117,7 @@ class _Table:
         columns["append_broker_epoch"] = pa.array(np.repeat(epochs, counts))
         stored = np.array([piece.at_ms for piece in pieces], np.int64) * 1000
         columns["publish_time"] = pa.array(np.repeat(stored, counts)).cast(_TIMESTAMP)
-        same: dict[str, Any] = {
+        same: dict[str, object] = {
             "queue": self._queue,
             "partition": str(self._partition),
             "generation": pa.scalar(self._partition.generation, pa.int32()),

@@ -3,11 +3,15 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from partq.core.model import PartitionId
 from partq.spark.read.log_thread import LogThread
 from partq.spark.read.offsets import Range
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
+
 
 START = datetime(1970, 1, 1, tzinfo=UTC)
 LAST_MS = 2**53 - 1
@@ -29,7 +33,7 @@ class Narrowing:
         """Whether a filter is on the time at which messages were stored."""
         return (self._from_ms, self._until_ms) != (0, LAST_MS)
 
-    def take(self, filters: Iterable[Any]) -> Iterator[Any]:
+    def take(self, filters: Iterable["Filter"]) -> Iterator["Filter"]:
         """Take what is understood; yields the filters that Spark has to apply as well."""
         for each in filters:
             if not self._take(each):
@@ -52,7 +56,7 @@ class Narrowing:
             for each in left
         ]
 
-    def _take(self, given: Any) -> bool:
+    def _take(self, given: object) -> bool:
         """Take one filter; returns whether nothing of it is left to do."""
         kind = type(given).__name__
         attribute: tuple[str, ...] = getattr(given, "attribute", ())

@@ -10,30 +10,23 @@ from partq.core.model import PartitionId
 from partq.errors import PartqError, QuotaExceededError
 from partq.spark.connection import ClientOptions
 from partq.spark.loop_thread import LoopThread
+from partq.wire.calls.browse import PIN_RENEW_S
 
 log = logging.getLogger("partq.spark")
 
 TAKE_BYTES = 1024 * 1024
 """How much is handed over at once; the rest of what was fetched waits for the next time."""
-RENEW_S = 120.0
-"""How often a pin is renewed; it lasts ten minutes."""
 
 
 class LogThread:
-    """A `LogReader` on a separate thread, where fetching goes on while the caller decodes.
+    """A `LogReader` on a separate thread, where fetching continues while the caller decodes.
 
     Every call raises what `LogReader` raises. Use it in `with`, or close it.
     """
 
     def __init__(self, connection: ClientOptions) -> None:
-        self._reader = LogReader(
-            connection.url,
-            queue=connection.queue,
-            token=connection.token(),
-            namespace=connection.namespace,
-            ca_file=connection.ca_file,
-            timeout_s=connection.timeout_s,
-        )
+        options = connection.options()
+        self._reader = LogReader(**options.arguments(), timeout_s=connection.timeout_s)
         self._pin: asyncio.Task[None] | None = None
         self._thread = LoopThread("partq reading")
         try:
@@ -96,7 +89,7 @@ class LogThread:
         try:
             self._thread.run(self._reader.pin(name, offsets))
         except QuotaExceededError as error:
-            log.warning("reading goes on without a pin: %s", error)
+            log.warning("reading continues without a pin: %s", error)
             return
         self._pin = self._thread.run(self._start_renewing(name, dict(offsets)))
 
@@ -114,7 +107,7 @@ class LogThread:
 
     async def _renew(self, name: str, offsets: Mapping[PartitionId, int]) -> None:
         while True:
-            await asyncio.sleep(RENEW_S)
+            await asyncio.sleep(PIN_RENEW_S)
             try:
                 await self._reader.pin(name, offsets)
             except PartqError as error:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
@@ -46,11 +46,11 @@ class Range(InputPartition):
 
     @property
     def size(self) -> int:
-        """How many messages it has at the most."""
+        """How many messages it has at most."""
         return self.stop - self.start
 
 
-def to_json(offsets: Offsets) -> dict[str, Any]:
+def to_json(offsets: Offsets) -> dict[str, object]:
     """Return offsets as Spark writes them into its checkpoint: equal ones are equal as text."""
     return {
         str(partition): {"broker_epoch": position.append_broker_epoch, "offset": position.offset}
@@ -58,7 +58,7 @@ def to_json(offsets: Offsets) -> dict[str, Any]:
     }
 
 
-def from_json(body: Mapping[str, Any]) -> dict[PartitionId, ReadPosition]:
+def from_json(body: Mapping[str, object]) -> dict[PartitionId, ReadPosition]:
     """Read what `to_json` has made.
 
     Raises:
@@ -88,16 +88,16 @@ def position_of(name: str, body: object) -> ReadPosition:
     return ReadPosition(*numbers)
 
 
-def share_out(limit: int, backlog: Mapping[PartitionId, int]) -> dict[PartitionId, int]:
+def share_out(limit: int, unread: Mapping[PartitionId, int]) -> dict[PartitionId, int]:
     """Divide `limit` messages among partitions that have so many, oldest generation first.
 
     Within a generation each gets its part of what they have, give or take one. Nothing of a
     generation is taken while an earlier one has more: keys moved on from there, in order.
     """
-    shares = dict.fromkeys(backlog, 0)
+    shares = dict.fromkeys(unread, 0)
     left = max(0, limit)
-    for generation in sorted({partition.generation for partition in backlog}):
-        ours = {each: backlog[each] for each in backlog if each.generation == generation}
+    for generation in sorted({partition.generation for partition in unread}):
+        ours = {each: unread[each] for each in unread if each.generation == generation}
         total = sum(ours.values())
         taken = min(left, total)
         if total:

@@ -7,6 +7,7 @@ from typing import Literal, cast
 
 from partq.core.model import PartitionId
 from partq.errors import BadRequestError
+from partq.excerpts import excerpt
 from partq.spark.connection import CONNECTION_OPTIONS, ClientOptions, connection_of
 from partq.spark.read.offsets import ReadPosition, position_of
 
@@ -116,7 +117,8 @@ class _Given:
         for name in self._given:
             if name not in names:
                 raise BadRequestError(
-                    f"option {name!r} is not an option of reads; there are {', '.join(known)}"
+                    f"option {excerpt(name)!r} is not an option of reads; there are "
+                    f"{', '.join(known)}"
                 )
 
     def refuse(self, names: tuple[str, ...], why: str) -> None:
@@ -126,14 +128,14 @@ class _Given:
                 raise BadRequestError(f"option {name}: {why}")
 
     def text(self, name: str) -> str | None:
-        """Return the option; empty is none."""
+        """Return the option; None for an empty one."""
         return self._given.get(name.lower(), "").strip() or None
 
     def flag(self, name: str, *, default: bool) -> bool:
         """Return whether the option is true."""
         text = (self.text(name) or str(default)).lower()
         if text not in {"true", "false"}:
-            raise BadRequestError(f"option {name}: {text!r}; expected true or false")
+            raise BadRequestError(f"option {name}: {excerpt(text)!r}; expected true or false")
         return text == "true"
 
     def natural(self, name: str) -> int | None:
@@ -178,9 +180,9 @@ def _by_partition(name: str, text: str) -> dict[PartitionId, object]:
     try:
         body = json.loads(text)
     except ValueError as error:
-        raise BadRequestError(f"{expected}; got {text[:80]!r}") from error
+        raise BadRequestError(f"{expected}; got {excerpt(text)!r}") from error
     if not isinstance(body, dict) or not body:
-        raise BadRequestError(f"{expected}; got {text[:80]!r}")
+        raise BadRequestError(f"{expected}; got {excerpt(text)!r}")
     try:
         return {PartitionId.parse(partition): value for partition, value in body.items()}
     except ValueError as error:
@@ -200,5 +202,7 @@ def _integer(name: str, value: object, *, least: int) -> int:
     elif isinstance(value, str) and value.removeprefix("-").isdecimal() and len(value) < 20:
         number = int(value)
     if number is None or not least <= number <= MOST:
-        raise BadRequestError(f"option {name}: {value!r}; expected an integer from {least} on")
+        raise BadRequestError(
+            f"option {name}: {excerpt(repr(value))}; expected an integer from {least} on"
+        )
     return number

@@ -3,7 +3,7 @@
 import logging
 import uuid
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -12,12 +12,12 @@ from pyspark.sql.types import StructType
 from partq.core.model import PartitionId
 from partq.errors import ConflictError, PartqError, RolledBackError, UnavailableError
 from partq.spark.connectivity import find_brokers
-from partq.spark.failing import shown
+from partq.spark.errors import short_errors
 from partq.spark.read.log_thread import LogThread
 from partq.spark.read.offsets import Range, ReadPosition, divide, from_json, to_json
 from partq.spark.read.options import ReadOptions
-from partq.spark.read.planning import ReadPlanner, log_positions
-from partq.spark.read.reading import read_range
+from partq.spark.read.range_reader import read_range
+from partq.spark.read.read_planner import ReadPlanner, log_positions
 
 log = logging.getLogger("partq.spark")
 
@@ -37,16 +37,18 @@ class StreamReader(DataSourceStreamReader):
         self._done: dict[PartitionId, ReadPosition] | None = None
         """What was told to the group, or pinned, last."""
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+    def initialOffset(self) -> dict[str, object]:  # noqa: N802
         """Return where a query begins that has no checkpoint."""
-        with shown():
+        with short_errors():
             plan = self._plan()
             plan.check()
             return to_json(plan.start())
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+    def partitions(
+        self, start: dict[str, object], end: dict[str, object]
+    ) -> Sequence[InputPartition]:
         """Return what each task of a micro-batch reads."""
-        with shown():
+        with short_errors():
             plan, stop = self._plan(), from_json(end)
             begin = plan.begin(from_json(start), stop)
             return divide(
@@ -60,9 +62,9 @@ class StreamReader(DataSourceStreamReader):
         assert isinstance(partition, Range)  # noqa: S101  for mypy: Spark hands back what it was given
         return read_range(self._options, self._schema, partition, pin=None)
 
-    def commit(self, end: dict[str, Any]) -> None:
+    def commit(self, end: dict[str, object]) -> None:
         """Note that everything below `end` is processed."""
-        with shown():
+        with short_errors():
             self._finish(from_json(end))
 
     def stop(self) -> None:
@@ -114,9 +116,9 @@ class StreamReader(DataSourceStreamReader):
 class FixedSignature(StreamReader):
     """For Spark 4.0 and 4.1, which name neither the start of a micro-batch nor a limit.
 
-    Where the last one ended is known once Spark has planned one: it then runs each that it was told
-    of. Before that, nothing tells a query without a checkpoint from one that goes on after a crash;
-    a limit counted from the wrong place would lead back, so there is none.
+    Where the last one ended is known once Spark has planned one: it then runs each that it has
+    planned. Before that, nothing tells a query without a checkpoint from one that continues after
+    a crash; a limit counted from the wrong place would lead back, so no limit applies.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
@@ -124,10 +126,10 @@ class FixedSignature(StreamReader):
         self._reached: dict[PartitionId, ReadPosition] | None = None
         self._first_end: dict[PartitionId, ReadPosition] = {}
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+    def initialOffset(self) -> dict[str, object]:  # noqa: N802
         """Return where a query begins that has no checkpoint; a group's cursors are there, then."""
         start = super().initialOffset()
-        with shown():
+        with short_errors():
             # Spark may have asked before where it ends; what came in between is not passed over.
             self._finish(
                 {
@@ -137,15 +139,17 @@ class FixedSignature(StreamReader):
             )
         return start
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+    def partitions(
+        self, start: dict[str, object], end: dict[str, object]
+    ) -> Sequence[InputPartition]:
         """Return what each task of a micro-batch reads."""
         ranges = super().partitions(start, end)
         self._reached = from_json(end)
         return ranges
 
-    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802
+    def latestOffset(self) -> dict[str, object]:  # type: ignore[override]  # noqa: N802
         """Return where the next micro-batch ends."""
-        with shown():
+        with short_errors():
             plan = self._plan()
             if self._reached is None:
                 plan.check()
@@ -160,7 +164,7 @@ class FixedSignature(StreamReader):
 class RefusedReader(DataSourceStreamReader):
     """Says at its first call why there is no reader: a wrong option or schema.
 
-    Spark takes the error of a reader that cannot be made for one of its own, and hides it.
+    Spark takes the error of a reader that cannot be made for an internal one, and hides it.
     """
 
     def __init__(self, error: PartqError) -> None:
@@ -168,14 +172,14 @@ class RefusedReader(DataSourceStreamReader):
 
     def initialOffset(self) -> NoReturn:  # noqa: N802
         """Raise what is wrong, as every call."""
-        with shown():
+        with short_errors():
             raise self._error
 
     def latestOffset(self) -> NoReturn:  # type: ignore[override]  # noqa: N802
         """Raise what is wrong."""
         self.initialOffset()
 
-    def partitions(self, _start: dict[str, Any], _end: dict[str, Any]) -> NoReturn:
+    def partitions(self, _start: dict[str, object], _end: dict[str, object]) -> NoReturn:
         """Raise what is wrong."""
         self.initialOffset()
 

@@ -9,7 +9,7 @@ from partq.core.model import PartitionId
 from partq.spark.write.encoding import EncodedRun
 from partq.wire.batch import Codec, assemble
 
-MAX_COUNT = 8192
+MAX_BATCH_MESSAGES = 8192
 MAX_BYTES = 512 * 1024
 """Of the messages of a batch before compression; a larger message travels alone."""
 MAX_GATHERED_BYTES = 32 * 1024 * 1024
@@ -30,7 +30,7 @@ class _Open:
             return 0
         room = MAX_BYTES - self.size_bytes
         count = int(np.searchsorted(np.cumsum(run.sizes), room, side="right"))
-        return min(max(count, 0 if self.runs else 1), MAX_COUNT - self.count, len(run))
+        return min(max(count, 0 if self.runs else 1), MAX_BATCH_MESSAGES - self.count, len(run))
 
     def take(self, run: EncodedRun) -> None:
         """Add messages."""

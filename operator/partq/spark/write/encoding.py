@@ -60,7 +60,7 @@ class RowEncoder:
         layout: of the queue.
         keyless: chooses the slots of rows without a key.
         max_message_bytes: the most that the queue takes.
-        ttl_ms: time to live of the rows that have none of their own; 0: the queue's.
+        ttl_ms: time to live of the rows without one; 0: the queue's.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class RowEncoder:
         """Yield the messages of the rows; those of one partition in the rows' order.
 
         Raises:
-            BadRequestError: a value is null, a key or a header is no text, and the like.
+            BadRequestError: a value is null, a key or a header is not a text, and the like.
             MessageTooLargeError: a message is above what the queue takes.
         """
         if not rows.num_rows:
@@ -108,10 +108,7 @@ class RowEncoder:
         raw = memoryview(messages.buffers()[2])
         sizes = np.diff(ends)
         if int(sizes.max()) > self._max_message_bytes:
-            raise MessageTooLargeError(
-                f"a message of {int(sizes.max())} bytes with key and headers; the queue takes at "
-                f"most {self._max_message_bytes}: split it, or raise limits.maxMessageBytes"
-            )
+            raise MessageTooLargeError.of(int(sizes.max()), self._max_message_bytes)
         differ = partitions[1:] != partitions[:-1]
         if ttls is not None:
             ttls = ttls[order]
@@ -128,7 +125,7 @@ class RowEncoder:
             )
 
     def _column(self, rows: pa.RecordBatch, place: int | None) -> pa.Array | None:
-        """Return a column; None: there is none, or nothing in it."""
+        """Return a column; None: the column is missing or empty."""
         if place is None:
             return None
         column = rows.column(place)

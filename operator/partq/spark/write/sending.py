@@ -25,13 +25,9 @@ def check_queue(connection: ClientOptions) -> None:
     """
     asyncio.run(
         producer_due(
-            connection.url,
-            _NOBODY,
-            queue=connection.queue,
-            token=connection.token(),
-            namespace=connection.namespace,
-            ca_file=connection.ca_file,
+            producer=_NOBODY,
             timeout_s=connection.timeout_s,
+            **connection.options().arguments(),
         )
     )
 
@@ -88,12 +84,8 @@ class TaskSender:
     async def _enter(self) -> BatchProducer:
         connection = self._connection
         return await BatchProducer(
-            connection.url,
-            queue=connection.queue,
-            token=connection.token(),
+            **connection.options().arguments(),
             producer=self._producer_id,
-            namespace=connection.namespace,
-            ca_file=connection.ca_file,
             delivery_timeout_s=connection.timeout_s,
             connect_timeout_s=connection.timeout_s,
         ).__aenter__()

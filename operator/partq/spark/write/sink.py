@@ -23,7 +23,7 @@ from pyspark.sql.types import DataType, StructType, TimestampType
 
 from partq.errors import BadRequestError
 from partq.spark.connectivity import find_brokers
-from partq.spark.failing import shown
+from partq.spark.errors import short_errors
 from partq.spark.write.batcher import Batcher
 from partq.spark.write.encoding import RowEncoder
 from partq.spark.write.keyless import KeylessSlots
@@ -57,10 +57,10 @@ class Sink:
         """Store the rows of a task; return once each of them is stored, on every disk it goes to.
 
         Raises:
-            PartqError: not all of them are, or nobody knows; what is stored stays, and the next
+            PartqError: not all of them are, or that is unknown; what is stored stays, and the next
                 attempt of the task leaves it out.
         """
-        with shown():
+        with short_errors():
             return self._write(batches, task)
 
     def _write(self, batches: Iterable[pa.RecordBatch], task: TaskId) -> TaskCommit:

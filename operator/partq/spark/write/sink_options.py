@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from partq.client.producer import CODECS
 from partq.core.time_to_live import MAX_TTL_MS
 from partq.errors import BadRequestError
+from partq.excerpts import excerpt
 from partq.spark.connection import (
     CONNECTION_OPTIONS,
     FIRST_TIMEOUT_S,
@@ -33,7 +34,7 @@ class WriteOptions:
     is_exactly_once: bool
     codec: Codec
     ttl_ms: int
-    """Of rows that say nothing of their own; 0: as long as the queue says."""
+    """Time to live of rows without one; 0: the queue's."""
 
 
 def write_options(given: Mapping[str, str], *, is_stream: bool) -> WriteOptions:
@@ -47,7 +48,8 @@ def write_options(given: Mapping[str, str], *, is_stream: bool) -> WriteOptions:
     for name in options:
         if name not in known:
             raise BadRequestError(
-                f"option {name!r} is not an option of writes; there are {', '.join(WRITE_OPTIONS)}"
+                f"option {excerpt(name)!r} is not an option of writes; there are "
+                f"{', '.join(WRITE_OPTIONS)}"
             )
     connection = connection_of(given)
     is_timed = bool(options.get("timeoutseconds"))
@@ -65,16 +67,18 @@ def write_options(given: Mapping[str, str], *, is_stream: bool) -> WriteOptions:
         )
     if len(write_id) > MAX_WRITE_ID_CHARS or not write_id.isprintable():
         raise BadRequestError(
-            f"option writeId: {write_id[:40]!r}; expected 1 to {MAX_WRITE_ID_CHARS} printable "
+            f"option writeId: {excerpt(write_id)!r}; expected 1 to {MAX_WRITE_ID_CHARS} printable "
             "characters"
         )
     exactly_once = (options.get("exactlyonce") or "true").lower()
     if exactly_once not in {"true", "false"}:
-        raise BadRequestError(f"option exactlyOnce: {exactly_once!r}; expected true or false")
+        raise BadRequestError(
+            f"option exactlyOnce: {excerpt(exactly_once)!r}; expected true or false"
+        )
     compression = (options.get("compression") or "none").lower()
     if compression not in CODECS:
         raise BadRequestError(
-            f"option compression: {compression!r}; expected one of {', '.join(CODECS)}"
+            f"option compression: {excerpt(compression)!r}; expected one of {', '.join(CODECS)}"
         )
     return WriteOptions(
         connection=connection,
@@ -88,7 +92,7 @@ def write_options(given: Mapping[str, str], *, is_stream: bool) -> WriteOptions:
 def _ttl_ms(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= MAX_TTL_MS):
         raise BadRequestError(
-            f"option ttlMs: {text[:40]!r}; expected milliseconds from 1 to {MAX_TTL_MS}, or 0 for "
-            "no limit but the queue's"
+            f"option ttlMs: {excerpt(text)!r}; expected milliseconds from 1 to {MAX_TTL_MS}, or 0 "
+            "for no limit but the queue's"
         )
     return int(text)

@@ -2,7 +2,7 @@
 -- A script asks for it by the line `-- with: audit`, and for nothing where meta has no "audit".
 --
 -- meta, field "audit": "<next sequence> <chain> <bytes of all groups> <broker>" while a record is
--- kept; "audit_off": the same while none is, for the next one to go on from
+-- kept; "audit_off": the same while none is, for the next one to continue from
 -- audit: stream; entry id "<sequence>-1"; fields previous, chain, before (bytes of all groups
 -- before this one), group: the bytes that wire/audit.py describes
 local AUDIT_FIELDS = {"kind", "group", "member", "incarnation", "flow", "epoch", "attempt", "first",
@@ -43,9 +43,10 @@ local function write_audit(meta, audit, state, broker_epoch, records)
   return state
 end
 
--- Return what is new of the broker's own records, and the mark that says that it is stored.
+-- Return what is new of the broker's own records, and the mark to store with it.
 -- The first of `args` from `at` on is the number of the first record, the others are records.
--- `written` is the mark of those that are stored: a repeat of a call writes only the rest.
+-- `written` is the mark of those that are stored, or were passed over while no record was kept: a
+-- repeat of a call writes only the rest.
 local function new_records(written, broker_epoch, args, at)
   local epoch, last = string.match(written or "", "^(%d+):(%d+)$")
   local number, records = tonumber(args[at]), {}
@@ -85,7 +86,7 @@ end
 
 local NO_AUDIT = "0 " .. string.rep("0", 40) .. " 0 "
 
--- Begin a record, or go on with the one that had ended; return the value of "audit".
+-- Begin a record, or continue with the one that had ended; return the value of "audit".
 local function begin_audit(meta, audit, ended, broker, broker_epoch, records)
   local state = string.match(ended or NO_AUDIT, "^%d+ %x+ %d+ ") .. broker
   redis.call("HDEL", meta, "audit_off")

@@ -7,6 +7,26 @@
 -- cursor of the group, field "born": when the group began in this partition, as add_group draws
 -- it; none: an earlier version made it, which counts as 0
 
+-- Return the broker epoch of a partition, a group's mark in it, and the fields that are named.
+-- Or false, and what the script returns: 0: the caller's broker epoch is over; -2: no such group.
+local function read_owned(meta_key, broker_epoch, group, ...)
+  local meta = redis.call("HMGET", meta_key, "broker_epoch", "mark:" .. group, ...)
+  if meta[1] ~= broker_epoch then
+    return false, 0
+  end
+  if not meta[2] then
+    return false, -2
+  end
+  return meta
+end
+
+-- Let a group hold the log from its cursor on, or from what waits in its outbox.
+local function write_mark(meta_key, group, cursor, outbox_lowest)
+  local lowest = tonumber(outbox_lowest or "") or math.huge
+  redis.call("HSET", meta_key, "mark:" .. group,
+    string.format("%.0f", math.min(tonumber(cursor), lowest)))
+end
+
 -- Return 1: the write is new; 0: it is the last one again; -2: it speaks of another group that had
 -- the name; -3: a later one is stored.
 local function judge_write(flushed, stored_born, broker_epoch, number, born)

@@ -3,8 +3,8 @@
 import json
 from collections.abc import Mapping
 
+from partq.core.group.records import AssignmentEntry
 from partq.core.model import Epoch, PartitionId
-from partq.core.records import AssignmentEntry
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.groups import GroupHash, Terms

@@ -1,10 +1,11 @@
-"""The audit records of partitions: what brokers add of their own, reading, trimming."""
+"""The audit records of partitions: adding what brokers record themselves, reading, trimming."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from partq.core.model import BrokerEpoch, BrokerId, PartitionId
 from partq.errors import ConflictError
+from partq.store.codec import groups_of
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.audit_state import AuditState
@@ -14,10 +15,10 @@ from partq.wire.audit import AuditGroup
 
 _FIRST_COUNT = 8
 """Groups of the first read: their size is not known yet."""
-_MAX_COUNT = 1000
+_MAX_GROUPS = 1000
+"""Groups of one read, at most."""
 _MAX_SWITCH_TRIES = 5
 _GROUP_AT: Final = 7
-_MARK: Final = b"mark:"
 _STATE_FIELDS: Final = (b"audit", b"audit_off", b"audit_trimmed")
 
 
@@ -40,10 +41,11 @@ class Audits:
 
     async def write(
         self, partition: PartitionId, *, broker_epoch: BrokerEpoch, audit: Numbered
-    ) -> bool:
-        """Write what is in the broker's memory only; False: nothing, as no record is kept.
+    ) -> None:
+        """Write what is in the broker's memory only; nothing where no record is kept.
 
-        Repeat it with the same numbers until it is answered: what is stored is not written again.
+        Repeat it with the same numbers until it is answered: what is stored is not written again,
+        nor what came while no record was kept, once one has begun.
 
         Raises:
             FencedError: another broker has claimed the partition; nothing is written.
@@ -53,38 +55,54 @@ class Audits:
             "write_audit",
             (self._keys.meta(partition), self._keys.audit(partition)),
             (broker_epoch, audit.first, *audit.records),
-            lane=Channel.APPEND,  # shares its fsyncs, as acks do
+            channel=Channel.APPEND,  # shares its fsyncs, as acks do
         )
         if answer == 0:
             raise fenced(partition, broker_epoch)
-        return bool(answer == 1)
 
     async def switch(
-        self, partition: PartitionId, broker: BrokerId, *, broker_epoch: BrokerEpoch, is_on: bool
+        self,
+        partition: PartitionId,
+        broker: BrokerId,
+        *,
+        broker_epoch: BrokerEpoch,
+        number: int,
+        is_on: bool,
     ) -> None:
         """Begin the record of a partition, or end it; a repeat changes nothing.
 
+        Args:
+            partition: whose record it is.
+            broker: that owns the partition.
+            broker_epoch: under which it does.
+            number: of this call under the epoch: higher than those of all calls before.
+            is_on: whether the record begins.
+
         Raises:
             FencedError: another broker has claimed the partition; nothing is written.
-            ConflictError: groups came and went during every try; nothing is written.
+            ConflictError: groups came and went during every try, or a later call was carried out;
+                nothing is written.
             StoreUnavailableError: no answer; switched or not.
         """
         meta = self._keys.meta(partition)
         for _ in range(_MAX_SWITCH_TRIES):
             fields = await self._store.read("HKEYS", meta)
-            groups = sorted(
-                field.removeprefix(_MARK).decode() for field in fields if field.startswith(_MARK)
-            )
+            groups = sorted(groups_of(fields))
             cursors = [self._keys.cursor(partition, group) for group in groups]
             answer = await self._store.run(
                 "switch_audit",
                 [meta, self._keys.audit(partition), *cursors],
-                [broker_epoch, int(is_on), broker, *groups],
+                [broker_epoch, int(is_on), broker, number, *groups],
             )
             if answer == 0:
                 raise fenced(partition, broker_epoch)
             if answer == 1:
                 return
+            if answer == -3:
+                raise ConflictError(
+                    f"partition {partition}: its audit was switched again meanwhile; "
+                    "that later switch holds"
+                )
         raise ConflictError(
             f"partition {partition}: its groups change all the time; switch its audit again"
         )
@@ -122,7 +140,7 @@ class Audits:
             if len(found) < count or left <= 0:
                 return groups
             typical = max(1, (max_bytes - left) // len(groups))
-            count = min(_MAX_COUNT, left // typical + 1)
+            count = min(_MAX_GROUPS, left // typical + 1)
 
     async def trim(
         self, partition: PartitionId, keep_from: int, *, broker_epoch: BrokerEpoch
@@ -139,7 +157,7 @@ class Audits:
                 "trim_audit",
                 [self._keys.meta(partition), self._keys.audit(partition)],
                 [broker_epoch, keep_from],
-                lane=Channel.BULK,
+                channel=Channel.BULK,
             )
             if answer == 0:
                 raise fenced(partition, broker_epoch)

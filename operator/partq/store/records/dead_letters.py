@@ -1,13 +1,15 @@
 """The outboxes of dead letters: one per group and partition, in the record of its cursor."""
 
 from collections.abc import Iterable
+from typing import Unpack
 
 from partq.core.dead_letters import DeadLetter, DeadLetterReason
-from partq.core.model import BrokerEpoch, PartitionId
+from partq.core.model import PartitionId
 from partq.errors import InternalError
+from partq.excerpts import excerpt
 from partq.store.connection import Store
 from partq.store.keys import Keys
-from partq.store.records.refusals import check_book_write
+from partq.store.records.refusals import BookWrite, check_book_write
 from partq.store.server import Channel
 
 
@@ -21,7 +23,7 @@ def decode_outbox(text: bytes) -> list[DeadLetter]:
         return [DeadLetter(*map(int, entry.split(b":"))) for entry in text.split(b",") if entry]
     except (TypeError, ValueError) as error:
         raise InternalError(
-            f"store: an outbox is damaged at {text[:80]!r}; expected NUMBER:OFFSET:REASON:COUNT"
+            f"store: an outbox is damaged at {excerpt(text)!r}; expected NUMBER:OFFSET:REASON:COUNT"
         ) from error
 
 
@@ -37,10 +39,8 @@ class Outboxes:
         partition: PartitionId,
         group: str,
         *,
-        broker_epoch: BrokerEpoch,
-        number: int,
-        born: int,
         letters: Iterable[tuple[int, DeadLetterReason, int]],
+        **write: Unpack[BookWrite],
     ) -> list[DeadLetter]:
         """Put messages (offset, reason, failed deliveries) into the outbox, and return all in it.
 
@@ -48,8 +48,7 @@ class Outboxes:
         already keeps its number, and one that the stored book has done with stays out: an unknown
         outcome is simply asked for again, without messages if none is left. Where Redis has
         replicas, one of them has all that is returned: a number that was forgotten could be drawn
-        again, and its target would take another message for a repeat. `number` and `born` as in
-        `Partitions.flush`.
+        again, and its target would take another message for a repeat.
 
         Raises:
             FencedError: another broker has claimed the partition, or the log has lost such a
@@ -58,9 +57,10 @@ class Outboxes:
             UnknownGroupError: the partition has no such group any more.
             StoreUnavailableError: no answer, or no replica has it; stored or not.
         """
-        rest = [number, born, *(part for letter in letters for part in map(int, letter))]
+        parts = (part for letter in letters for part in map(int, letter))
+        rest = [write["number"], write["born"], *parts]
         answer = await self._run(
-            "add_dead_letters", partition, group, broker_epoch, *rest, needs_replica=True
+            "add_dead_letters", partition, group, write, *rest, needs_replica=True
         )
         return decode_outbox(answer)
 
@@ -69,11 +69,9 @@ class Outboxes:
         partition: PartitionId,
         group: str,
         *,
-        broker_epoch: BrokerEpoch,
-        number: int,
-        born: int,
         letter: int,
         is_lost: bool = False,
+        **write: Unpack[BookWrite],
     ) -> None:
         """Take a message out by its own number, `letter`, once the target has stored it.
 
@@ -84,23 +82,23 @@ class Outboxes:
         Raises:
             FencedError, SupersededError, UnknownGroupError: as in `add`.
         """
-        rest = (letter, number, born, int(is_lost))
-        await self._run("remove_dead_letter", partition, group, broker_epoch, *rest)
+        rest = (letter, write["number"], write["born"], int(is_lost))
+        await self._run("remove_dead_letter", partition, group, write, *rest)
 
     async def _run(
         self,
         script: str,
         partition: PartitionId,
         group: str,
-        broker_epoch: BrokerEpoch,
+        write: BookWrite,
         *rest: int,
         needs_replica: bool = False,
     ) -> bytes:
         keys = self._keys.of_cursor(partition, group)
         # Behind the flushes: a write that overtakes an earlier one makes that one write nothing.
-        args: list[str | int] = [broker_epoch, group, *rest]
+        args: list[str | int] = [write["broker_epoch"], group, *rest]
         answer = await self._store.run(
-            script, keys, args, lane=Channel.APPEND, needs_replica=needs_replica
+            script, keys, args, channel=Channel.APPEND, needs_replica=needs_replica
         )
-        check_book_write(answer, partition, group, broker_epoch)
+        check_book_write(answer, partition, group, write)
         return answer if isinstance(answer, bytes) else b""

@@ -1,6 +1,6 @@
 """The records of a whole group, written only while the group itself is stored.
 
-Its effective spec is what makes a group known. All its keys share a tag, so each script can look
+Its effective spec is what makes a group known. All its keys share a tag, so each script can check
 whether the spec is still there: whatever a coordinator that has not heard of the group's end still
 writes, nothing of a removed group comes back.
 """
@@ -30,9 +30,18 @@ class Terms:
         answer = await self._store.run("begin_term", [self._keys.group_config(group)])
         self._begun[group] = checked(answer, self._keys, group)
 
-    def find(self, group: str) -> int | None:
-        """Return the term that was begun last; None: none was."""
-        return self._begun.get(group)
+    async def named(self, group: str) -> int:
+        """Return the term that a write names; where none was begun, that is done first.
+
+        A write that named none would be compared with nothing, however late it arrives.
+
+        Raises:
+            UnknownGroupError: the group is not stored; nothing is written.
+            StoreUnavailableError: no answer; the older terms may be over.
+        """
+        if group not in self._begun:
+            await self.begin(group)
+        return self._begun[group]
 
 
 class GroupHash:
@@ -41,7 +50,7 @@ class GroupHash:
     def __init__(
         self, store: Store, keys: Keys, key_of: Callable[[str], str], terms: Terms | None
     ) -> None:
-        """`key_of`: of a group; `terms`: None: none is begun here, and none is compared."""
+        """`key_of`: of a group; `terms`: None: who writes is no coordinator, and has none."""
         self._store = store
         self._keys = keys
         self._key_of = key_of
@@ -63,9 +72,9 @@ class GroupHash:
             UnknownGroupError: the group is not stored; nothing is written.
             FencedError: another coordinator has begun; nothing is written.
         """
-        term = None if self._terms is None else self._terms.find(group)
+        term = "" if self._terms is None else await self._terms.named(group)
         keys = [self._key_of(group), self._keys.group_config(group)]
-        found = await self._store.run(script, keys, [*arguments, "" if term is None else term])
+        found = await self._store.run(script, keys, [*arguments, term])
         return checked(found, self._keys, group)
 
 
@@ -97,8 +106,9 @@ async def erase(store: Store, keys: Keys, group: str, *, born: int) -> None:
     Raises:
         ConflictError: another group has the name by now; nothing is erased.
     """
-    if await store.run("erase_group", keys.of_group(group), [born]) == 0:
+    # One that a failover forgets would look like that of a group that is being made.
+    if await store.run("erase_group", keys.of_group(group), [born], needs_replica=True) == 0:
         raise ConflictError(
-            f"group {group} of queue {keys.namespace}/{keys.queue}: not erased, as it was made "
-            f"again since its spec of {born} was read; look whether it is still unwanted"
+            f"group {group} of queue {keys.namespace}/{keys.queue}: not erased, as it was created "
+            f"again since its spec of {born} was read; check whether it is still unwanted"
         )

@@ -1,11 +1,11 @@
-"""The handoffs of a group that are under way: what a coordinator that starts goes on with."""
+"""The handoffs of a group that are under way: what a coordinator that starts continues with."""
 
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from partq.core.group.records import HandoffRecord
 from partq.core.model import PartitionId
-from partq.core.records import HandoffRecord
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.groups import GroupHash, Terms

@@ -1,35 +1,17 @@
 """The brokers' leases, and the index of which broker owns which partition."""
 
 import json
-from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 from partq.core.model import BrokerId, PartitionId
+from partq.core.records import LeaseIndex, LeaseRecord
 from partq.errors import FencedError
 from partq.store.connection import Store
 from partq.store.keys import Keys
+from partq.store.pipelined_connection import Reply
 
 _PEER = "peer_token"
 _MAX_TRIES = 5
 """How often a first renewal is tried while other processes take the name over before it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """A broker's lease. It is over when `counter` stood still for 1.5 times `ttl_s`."""
-
-    incarnation: str
-    counter: int
-    """Differs after every renewal; says nothing else."""
-    ttl_s: float
-    url: str
-
-
-class BrokerIndex(NamedTuple):
-    """All leases, and the broker that claimed each partition last (the record decides)."""
-
-    leases: dict[BrokerId, Lease]
-    owners: dict[PartitionId, BrokerId]
 
 
 class Leases:
@@ -51,7 +33,7 @@ class Leases:
         """
         value = json.dumps({"incarnation": incarnation, "ttl_s": ttl_s, "url": url})
         life = self._lives.get((broker, incarnation), 0)
-        answer: Any = -1
+        answer: Reply = -1
         for _ in range(_MAX_TRIES):
             before = 0 if life else await self._read_life(broker)
             args = (broker, life, value, before)
@@ -83,8 +65,8 @@ class Leases:
     async def peer_token(self, drawn: str) -> str:
         """Return the token by which brokers of other queues of this Redis know themselves here.
 
-        `drawn` becomes it, if there is none yet. Whoever can read it can read and write all that
-        the queue stores: it opens nothing that is not open to them.
+        `drawn` becomes it, if none is stored yet. A process that can read it can read and write
+        all that the queue stores anyway: it opens nothing more.
         """
         return str(await self._store.run("keep_field", [self._key], [_PEER, drawn]), "utf-8")
 
@@ -93,9 +75,12 @@ class Leases:
         found = await self._store.read("HGET", self._key, _PEER)
         return found.decode() if found else None
 
-    async def write_usage(self, number: int, size_bytes: int) -> None:
-        """Write the bytes of all logs of the queue; `number` tells one sum from the next."""
-        await self._store.run("write_fields", [self._key], (1, "usage", f"{number} {size_bytes}"))
+    async def write_usage(self, number: int, size_bytes: int) -> bool:
+        """Write the bytes of all logs of the queue.
+
+        Returns whether they are stored: a sum of this `number`, or of a later one, stays.
+        """
+        return bool(await self._store.run("write_usage", [self._key], (number, size_bytes)))
 
     async def read_usage(self) -> tuple[int, int] | None:
         """Return the number and the bytes that were written last; None: nothing was."""
@@ -105,11 +90,11 @@ class Leases:
         number, size_bytes = text.split()
         return int(number), int(size_bytes)
 
-    async def read(self) -> BrokerIndex:
+    async def read(self) -> LeaseIndex:
         """Return every lease, over or not, and the index of owners."""
         flat = [value.decode() for value in await self._store.read("HGETALL", self._key)]
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
-        leases: dict[BrokerId, Lease] = {}
+        leases: dict[BrokerId, LeaseRecord] = {}
         owners: dict[PartitionId, BrokerId] = {}
         for field, value in fields.items():
             kind, _, name = field.partition(":")
@@ -117,5 +102,5 @@ class Leases:
                 owners[PartitionId.parse(name)] = BrokerId(value)
             elif kind == "lease":
                 counter = int(fields[f"counter:{name}"])
-                leases[BrokerId(name)] = Lease(counter=counter, **json.loads(value))
-        return BrokerIndex(leases, owners)
+                leases[BrokerId(name)] = LeaseRecord(counter=counter, **json.loads(value))
+        return LeaseIndex(leases, owners)

@@ -12,6 +12,7 @@ from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.refusals import fenced
 from partq.store.server import Channel
+from partq.wire.calls.browse import MAX_PIN_MS
 
 Status = Literal[
     "stored",
@@ -32,8 +33,6 @@ _STATUS: dict[str, Status] = {
     "N": "number_reused",
     "Q": "quota_exceeded",
 }
-MAX_PIN_MS = 600_000
-"""How long a pin lasts after it was set or renewed."""
 MAX_PINS = 16
 """The most pins of a partition."""
 _NO_LIMIT = -1
@@ -99,6 +98,15 @@ class LogBounds(NamedTuple):
     """The offset of the next message."""
     epochs: list[BrokerEpoch]
     """Per offset: of the message just below it; 0: the log does not have it."""
+
+
+class Pin(NamedTuple):
+    """A pin after a call."""
+
+    offset: Offset
+    """From where on the log is kept."""
+    number: int
+    """Of the last call that has set it; 0: that had none."""
 
 
 class Extent(NamedTuple):
@@ -177,7 +185,7 @@ class Log:
             "append_batches",
             [place(partition) for place in places],
             args,
-            lane=Channel.APPEND,
+            channel=Channel.APPEND,
             needs_replica=True,
         )
         if answer == 0:
@@ -220,8 +228,8 @@ class Log:
     async def find(self, partition: PartitionId, offset: Offset) -> Entry | None:
         """Return the entry that contains `offset`; None: it is not in the log."""
         entries = await self.read(partition, offset, max_bytes=1, max_entries=1)
-        holding = (each for each in entries if each.first <= offset < each.first + each.count)
-        return next(holding, None)
+        found = (each for each in entries if each.first <= offset < each.first + each.count)
+        return next(found, None)
 
     async def read_within(
         self,
@@ -245,10 +253,10 @@ class Log:
     async def measure(
         self, partition: PartitionId, start: Offset, stop: Offset, *, max_bytes: int
     ) -> Extent | None:
-        """Return which entries `read_within` would read; None: there are none."""
+        """Return which entries `read_within` would read; None: no entry."""
         keys = [self._keys.meta(partition), self._keys.log(partition)]
         found = await self._store.run(
-            "find_bytes", keys, [start, max_bytes, stop], lane=Channel.BULK
+            "find_bytes", keys, [start, max_bytes, stop], channel=Channel.BULK
         )
         return Extent(*found) if found else None
 
@@ -272,7 +280,7 @@ class Log:
             "read_positions",
             [self._keys.meta(partition), self._keys.log(partition)],
             [broker_epoch, *offsets],
-            lane=Channel.BULK,
+            channel=Channel.BULK,
         )
         if answer == 0:
             raise fenced(partition, broker_epoch)
@@ -301,7 +309,7 @@ class Log:
             "trim_log",
             [key(partition) for key in (self._keys.meta, self._keys.log, self._keys.audit)],
             [broker_epoch, MAX_PIN_MS, expired, "1" if is_dry_run else ""],
-            lane=Channel.BULK,
+            channel=Channel.BULK,
         )
         if answer == 0:
             raise fenced(partition, broker_epoch)
@@ -309,11 +317,21 @@ class Log:
         return Trim(Offset(int(first)), Offset(int(held)))
 
     async def set_pin(
-        self, partition: PartitionId, name: str, offset: int, *, broker_epoch: BrokerEpoch
-    ) -> Offset:
-        """Keep what is stored from `offset` on for `MAX_PIN_MS`, and return from where on it is.
+        self,
+        partition: PartitionId,
+        name: str,
+        offset: int,
+        *,
+        broker_epoch: BrokerEpoch,
+        number: int | None = None,
+    ) -> Pin:
+        """Keep what is stored from `offset` on for `MAX_PIN_MS`, and return the pin as it is then.
 
-        What is trimmed already does not come back. A repeat renews the pin, or moves it.
+        What is trimmed already does not come back. A repeat renews the pin, or moves it. `number`
+        grows with the calls of a reader: where a later one has set or removed the pin, nothing is
+        changed, and a number that is not below that one's is returned. 0 changes nothing, and
+        returns a number above those of all calls before, by Redis's time. None: the call is not
+        compared.
 
         Raises:
             FencedError: another broker has claimed the partition; nothing is written.
@@ -322,7 +340,10 @@ class Log:
         answer = await self._store.run(
             "set_pin",
             [self._keys.meta(partition)],
-            [broker_epoch, name, offset, MAX_PIN_MS, MAX_PINS],
+            [
+                *(broker_epoch, name, offset, MAX_PIN_MS, MAX_PINS),
+                "" if number is None else number,
+            ],
         )
         if answer == -1:
             raise fenced(partition, broker_epoch)
@@ -331,35 +352,47 @@ class Log:
                 f"partition {partition}: {MAX_PINS} pins hold its log, which is the limit; remove "
                 f"one, or wait until one ends, {MAX_PIN_MS // 60_000} min after its last renewal"
             )
-        return Offset(answer)
+        held, last = answer
+        return Pin(Offset(held), last)
 
     async def remove_pin(
-        self, partition: PartitionId, name: str, *, broker_epoch: BrokerEpoch
-    ) -> None:
+        self,
+        partition: PartitionId,
+        name: str,
+        *,
+        broker_epoch: BrokerEpoch,
+        number: int | None = None,
+    ) -> int | None:
         """Let go of what a pin holds; one that is not there is no error.
+
+        `number` as of `set_pin`. Returns the number of a later call that has set the pin, which
+        stays then.
 
         Raises:
             FencedError: another broker has claimed the partition; nothing is written.
         """
         keys = [self._keys.meta(partition)]
-        if await self._store.run("remove_pin", keys, [broker_epoch, name]) == 0:
+        args = (broker_epoch, name, "" if number is None else number, MAX_PIN_MS)
+        answer = await self._store.run("remove_pin", keys, args)
+        if answer == 0:
             raise fenced(partition, broker_epoch)
+        return None if answer == 1 else int(answer[0])
 
     async def find_time(self, partition: PartitionId, at_ms: int) -> Offset:
         """Return the first offset that was appended at `at_ms` (Redis's clock) or later.
 
-        The log's end if there is none. Its first message if that is later: what was before it is
+        The log's end if no message is. Its first message if that is later: what was before it is
         trimmed, and nothing says when that was appended.
         """
         keys = [self._keys.meta(partition), self._keys.log(partition)]
-        return Offset(await self._store.run("find_time", keys, [at_ms], lane=Channel.BULK))
+        return Offset(await self._store.run("find_time", keys, [at_ms], channel=Channel.BULK))
 
     async def read_times(
         self, partition: PartitionId, offsets: Sequence[int]
     ) -> tuple[int, list[int | None]]:
         """Return Redis's time, and when each message was appended; None: the log has it not."""
         keys = [self._keys.log(partition)]
-        now_ms, *times = await self._store.run("read_times", keys, offsets, lane=Channel.BULK)
+        now_ms, *times = await self._store.run("read_times", keys, offsets, channel=Channel.BULK)
         return int(now_ms), [None if at_ms < 0 else int(at_ms) for at_ms in times]
 
     async def last_batch(self, partition: PartitionId, producer: str) -> tuple[int, Entry] | None:

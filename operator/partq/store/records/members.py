@@ -2,34 +2,12 @@
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
+from partq.core.group.records import MemberRecord, MemberSnapshot, RefusedJoin
 from partq.core.model import MemberId
-from partq.core.records import RefusedJoin
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.groups import GroupHash, Terms
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """A member that may bind."""
-
-    address: str
-    """Where it may bind from."""
-    lost_at_ms: int | None
-    """Since when it is lost, in Redis's time; None: it is not."""
-
-
-@dataclass(frozen=True, slots=True)
-class MembersRead:
-    """The members, and Redis's time of the reading."""
-
-    members: dict[MemberId, Listed]
-    heirs: dict[MemberId, MemberId]
-    """The replacement for the whole set of a leaving member."""
-    refused: dict[MemberId, RefusedJoin]
-    now_ms: int
 
 
 class Members:
@@ -73,32 +51,36 @@ class Members:
         args = (0, f"lost:{member}")
         await self._write(group, args)
 
-    async def pair(self, group: str, member: MemberId, heir: MemberId) -> None:
+    async def pair(self, group: str, member: MemberId, replacement: MemberId) -> None:
         """Note who takes over all that a member has, in the place of one noted before."""
-        await self._write(group, (1, f"heir:{member}", heir))
+        await self._write(group, (1, f"heir:{member}", replacement))
 
     async def unpair(self, group: str, member: MemberId) -> None:
         """Forget who takes over from a member: nothing is left of its set."""
         await self._write(group, (0, f"heir:{member}"))
 
-    async def read(self, group: str) -> MembersRead:
+    async def read(self, group: str) -> MemberSnapshot:
         """Return listed members, replacements, and the time to compare `lost_at_ms` with."""
         flat, (seconds, micros) = await self._store.read_all(
             ("HGETALL", self._keys.members(group)), ("TIME",)
         )
         texts = [value.decode() for value in flat]
         fields = dict(zip(texts[::2], texts[1::2], strict=True))
-        members, heirs, refused = {}, {}, {}
+        members, replacements, refused = {}, {}, {}
         for field, value in fields.items():
             kind, _, name = field.partition(":")
             if kind == "member":
                 lost_at_ms = fields.get(f"lost:{name}")
-                members[MemberId(name)] = Listed(value, int(lost_at_ms) if lost_at_ms else None)
+                members[MemberId(name)] = MemberRecord(
+                    value, int(lost_at_ms) if lost_at_ms else None
+                )
             elif kind == "heir":
-                heirs[MemberId(name)] = MemberId(value)
+                replacements[MemberId(name)] = MemberId(value)
             elif kind == "refused":
                 refused[MemberId(name)] = RefusedJoin(*json.loads(value))
-        return MembersRead(members, heirs, refused, int(seconds) * 1000 + int(micros) // 1000)
+        return MemberSnapshot(
+            members, replacements, refused, int(seconds) * 1000 + int(micros) // 1000
+        )
 
     async def _write(self, group: str, arguments: Sequence[str | int]) -> None:
         await self._hash.write_fields(group, arguments)

@@ -6,11 +6,9 @@ from typing import cast
 
 from partq.core.dead_letters import DeadLetter
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, Offset
-from partq.store.codec import Range, decode_counts, decode_ranges
+from partq.store.codec import Range, decode_counts, decode_ranges, groups_of
 from partq.store.records.audit_state import AuditState
 from partq.store.records.dead_letters import decode_outbox
-
-_MARK = b"mark:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +30,7 @@ class StoredPartition:
     successor: BrokerId | None
     """The broker that is to claim a yielded partition."""
     affirmed: int
-    """Changes when an owner goes on whose lease had been over; 0: that has never been."""
+    """Changes when an owner continues whose lease had been over; 0: that has never been."""
     groups: frozenset[str]
     groups_fence: int
     """Grows before groups are removed; see `Partitions.fence_groups`."""
@@ -119,9 +117,7 @@ def record_of(fields: Mapping[bytes, bytes]) -> StoredPartition:
         trimmed=Offset(int(fields[b"trimmed"])),
         successor=cast(BrokerId, fields[b"successor"].decode()) or None,
         affirmed=int(fields.get(b"affirmed", b"0")),
-        groups=frozenset(
-            field.removeprefix(_MARK).decode() for field in fields if field.startswith(_MARK)
-        ),
+        groups=groups_of(fields),
         groups_fence=int(fields.get(b"groups_fence", b"0")),
         at_ms=int(fields[b"at_ms"]),
         audit=AuditState.of(fields),

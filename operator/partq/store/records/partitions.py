@@ -1,7 +1,7 @@
 """The records of partitions: who owns one, and per group who consumes it and how far it is."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Literal, Unpack
 
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, Offset, PartitionId
 from partq.errors import (
@@ -24,7 +24,13 @@ from partq.store.records.partition_records import (
     pairs,
     record_of,
 )
-from partq.store.records.refusals import check_book_write, fenced, unknown_group, unknown_partition
+from partq.store.records.refusals import (
+    BookWrite,
+    check_book_write,
+    fenced,
+    unknown_group,
+    unknown_partition,
+)
 from partq.store.server import Channel
 
 Start = Literal["Earliest", "Latest"]
@@ -100,7 +106,7 @@ class Partitions:
 
         `expected` and `affirmed` are of the record that the caller read *before* it found, by the
         leases, that the partition is free. With `wants_audit` the partition keeps an audit record
-        from now on; without it one that is kept goes on, until `Audits.switch`. After an unknown
+        from now on; without it one that is kept continues, until `Audits.switch`. After an unknown
         outcome the record says whether the claim went through.
 
         Raises:
@@ -140,7 +146,7 @@ class Partitions:
         raise ConflictError(f"partition {partition}: its groups change all the time; claim again")
 
     async def affirm(self, held: Mapping[PartitionId, BrokerEpoch]) -> set[PartitionId]:
-        """Go on as the owner of partitions, and return those that are the caller's no more.
+        """Continue as the owner of partitions, and return those that are the caller's no more.
 
         Those, too, whose node of a Redis Cluster does not answer, as long as another one does.
 
@@ -200,7 +206,7 @@ class Partitions:
         if answer == -1:
             raise ConflictError(
                 f"partition {partition}: groups may have been removed since fence {seen} was read; "
-                f"look whether group {group} is still wanted, and add it again"
+                f"check whether group {group} is still wanted, and add it again"
             )
         if answer == -2:
             raise unknown_partition(partition)
@@ -220,7 +226,8 @@ class Partitions:
     async def remove_group(self, partition: PartitionId, group: str, *, born: int) -> None:
         """Remove a group's cursor and its hold on the log; a repeat changes nothing.
 
-        `born` is when it began; 0 where it has no cursor. One that was made again meanwhile stays.
+        `born` is when it began; 0 where it has no cursor. A group that was created again meanwhile
+        stays.
         """
         keys = self._keys.of_cursor(partition, group)
         await self._store.run("remove_group", keys, [group, born], needs_replica=True)
@@ -232,14 +239,9 @@ class Partitions:
         *,
         member: MemberId,
         incarnation: str,
-        broker_epoch: BrokerEpoch,
-        number: int,
-        born: int,
+        **write: Unpack[BookWrite],
     ) -> Epoch:
         """Let `member` consume the partition and return the epoch that its flow holds.
-
-        `number` is the caller's next one for writes of the group's book, `born` when the group
-        began; see `flush`.
 
         Raises:
             FencedError: another broker has claimed the partition; nothing is written.
@@ -251,14 +253,14 @@ class Partitions:
         answer = await self._store.run(
             "bind_member",
             self._keys.of_cursor(partition, group),
-            [broker_epoch, group, member, incarnation, number, born],
+            [write["broker_epoch"], group, member, incarnation, write["number"], write["born"]],
         )
         if answer == -1:
             raise NotOwnerError(
                 f"partition {partition}, group {group}: another member is recorded, not {member}; "
                 "wait until it is assigned"
             )
-        check_book_write(answer, partition, group, broker_epoch)
+        check_book_write(answer, partition, group, write)
         return Epoch(answer)
 
     async def flush(
@@ -266,20 +268,13 @@ class Partitions:
         partition: PartitionId,
         group: str,
         *,
-        broker_epoch: BrokerEpoch,
-        number: int,
-        born: int,
         cursor: Offset,
         acked: Sequence[Range],
         redeliveries: Mapping[int, int],
         audit: Numbered = NO_RECORDS,
+        **write: Unpack[BookWrite],
     ) -> None:
         """Store how far the group has come: the broker's whole state, as it is.
-
-        The owner numbers every write of a group's book under its broker epoch, each try on its
-        own. A call that was given up may still be carried out: it writes nothing once one with a
-        higher number has. `born` is of the group's record as the owner read it: a group that was
-        removed and made again is another one.
 
         `audit` is written with it, where the partition keeps a record: what has happened since
         the last flush that went through. Repeat it with the same numbers: those that are stored
@@ -296,27 +291,26 @@ class Partitions:
             "flush_cursor",
             self._keys.of_cursor(partition, group),
             [
-                *(broker_epoch, group, cursor, encode_ranges(acked), encode_counts(redeliveries)),
-                *(number, born, *records),
+                *(write["broker_epoch"], group, cursor),
+                *(encode_ranges(acked), encode_counts(redeliveries)),
+                *(write["number"], write["born"], *records),
             ],
-            # With the appends: on a separate lane it would cost Redis a separate fsync, for
+            # With the appends: on a separate channel it would cost Redis a separate fsync, for
             # which every append would have to wait.
-            lane=Channel.APPEND,
+            channel=Channel.APPEND,
         )
-        check_book_write(answer, partition, group, broker_epoch)
+        check_book_write(answer, partition, group, write)
 
     async def reset(
         self,
         partition: PartitionId,
         group: str,
         *,
-        broker_epoch: BrokerEpoch,
-        number: int,
-        born: int,
         epoch: Epoch,
         offset: int,
+        **write: Unpack[BookWrite],
     ) -> ResetOutcome:
-        """Move the group's cursor to `offset`; `number` and `born` as in `flush`.
+        """Move the group's cursor to `offset`.
 
         An offset that the log does not hold becomes the nearest one that it does: its first, or
         its end. All acks are forgotten, those of older tokens no longer count. A repeat under the
@@ -332,15 +326,15 @@ class Partitions:
         answer = await self._store.run(
             "reset_cursor",
             self._keys.of_cursor(partition, group),
-            [broker_epoch, group, epoch, offset, number, born],
-            lane=Channel.APPEND,  # behind the flushes
+            [write["broker_epoch"], group, epoch, offset, write["number"], write["born"]],
+            channel=Channel.APPEND,  # behind the flushes
         )
         if answer == -1:
             raise ConflictError(
                 f"partition {partition}, group {group}: epoch {epoch} is not the recorded one; "
                 "look again, and repeat the reset"
             )
-        check_book_write(answer, partition, group, broker_epoch)
+        check_book_write(answer, partition, group, write)
         new_epoch, cursor, outbox = answer
         return ResetOutcome(Epoch(new_epoch), Offset(cursor), decode_outbox(outbox))
 
@@ -349,9 +343,6 @@ class Partitions:
         partition: PartitionId,
         group: str,
         *,
-        broker_epoch: BrokerEpoch,
-        number: int,
-        born: int,
         source: MemberId | None,
         epoch: Epoch,
         attempt: int,
@@ -361,12 +352,13 @@ class Partitions:
         acked: Sequence[Range],
         redeliveries: Mapping[int, int],
         why: str = "",
+        **write: Unpack[BookWrite],
     ) -> Epoch:
         """Hand the partition from `source` to `target`, with the acks accepted so far.
 
         `epoch` is the stored one of `source`; `why` it was forced is for the audit record
-        alone; `number` and `born` as in `flush`. Returns the new epoch; a repeat of the last
-        attempt that went through, with the same target, returns the same and writes nothing.
+        alone. Returns the new epoch; a repeat of the last attempt that went through, with the same
+        target, returns the same and writes nothing.
 
         Raises:
             FencedError: another broker has claimed the partition, or the log has lost messages
@@ -381,9 +373,9 @@ class Partitions:
             "commit_handoff",
             self._keys.of_cursor(partition, group),
             [
-                *(broker_epoch, group, source or "", epoch, attempt, target or "", int(cause)),
-                *(cursor, encode_ranges(acked), encode_counts(redeliveries), why),
-                *(number, born),
+                *(write["broker_epoch"], group, source or "", epoch, attempt, target or ""),
+                *(int(cause), cursor, encode_ranges(acked), encode_counts(redeliveries), why),
+                *(write["number"], write["born"]),
             ],
         )
         if answer == -1:
@@ -391,5 +383,5 @@ class Partitions:
                 f"partition {partition}, group {group}: attempt {attempt} from {source} at epoch "
                 f"{epoch} does not fit the record; read it and draw a new attempt"
             )
-        check_book_write(answer, partition, group, broker_epoch)
+        check_book_write(answer, partition, group, write)
         return Epoch(answer)

@@ -4,16 +4,18 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
+from partq.core.group.records import (
+    MAX_PAST_MOVES,
+    MAX_REBALANCES,
+    PastMove,
+    RebalanceRecord,
+    RecordedMoves,
+    WaitingMove,
+)
 from partq.core.model import PartitionId
-from partq.core.records import Journal, PastMove, RebalanceRecord, WaitingMove
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.groups import GroupHash, Terms
-
-MAX_COUNT = 20
-"""How many rebalances of a group are kept."""
-MAX_MOVES = 5
-"""How many moves of each partition are kept."""
 
 _LAST = b"last"
 _WAITING = b"waiting"
@@ -40,17 +42,17 @@ class Rebalances:
             UnknownGroupError: the group is not stored; nothing is written.
             FencedError: another coordinator has begun; nothing is written.
         """
-        last = [asdict(each) for each in rebalances[-MAX_COUNT:]]
+        last = [asdict(each) for each in rebalances[-MAX_REBALANCES:]]
         args = (1, _LAST.decode(), json.dumps(last))
         await self._hash.write_fields(group, args)
 
-    async def read_journal(self, group: str) -> Journal:
+    async def read_moves(self, group: str) -> RecordedMoves:
         """Return the last moves of every partition, and those that wait."""
         flat = await self._store.read("HGETALL", self._keys.rebalances(group))
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
         fields.pop(_LAST, None)
         waiting = _waiting(fields.pop(_WAITING, None))
-        return Journal(
+        return RecordedMoves(
             past={
                 PartitionId.parse(name.decode()): [PastMove(**each) for each in json.loads(text)]
                 for name, text in fields.items()
@@ -62,7 +64,7 @@ class Rebalances:
         """Return the moves that wait for the budget."""
         return _waiting(await self._store.read("HGET", self._keys.rebalances(group), _WAITING))
 
-    async def write_journal(
+    async def write_moves(
         self,
         group: str,
         past: Mapping[PartitionId, Sequence[PastMove]],
@@ -80,7 +82,7 @@ class Rebalances:
             FencedError: another coordinator has begun; nothing is written.
         """
         fields = {
-            str(partition): [asdict(each) for each in moves[-MAX_MOVES:]]
+            str(partition): [asdict(each) for each in moves[-MAX_PAST_MOVES:]]
             for partition, moves in past.items()
         }
         texts = {name: json.dumps(moves) for name, moves in fields.items()}

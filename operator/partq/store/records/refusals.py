@@ -1,4 +1,6 @@
-"""The errors of scripts that refuse: what each of their negative answers means."""
+"""What writes are refused by, and the errors that the negative answers of scripts mean."""
+
+from typing import TypedDict
 
 from partq.core.model import BrokerEpoch, PartitionId
 from partq.errors import (
@@ -7,6 +9,21 @@ from partq.errors import (
     UnknownGroupError,
     UnknownPartitionError,
 )
+from partq.excerpts import excerpt
+
+
+class BookWrite(TypedDict):
+    """By what the store tells a write of a group's book from those of others, and from later ones.
+
+    The owner numbers every write of a book under its broker epoch, each try on its own. A call that
+    was given up may still be carried out: it writes nothing once one with a higher number has.
+    """
+
+    broker_epoch: BrokerEpoch
+    number: int
+    born: int
+    """Of the group's record as the owner read it: a group that was removed and created again is
+    another one."""
 
 
 def fenced(partition: PartitionId, broker_epoch: BrokerEpoch) -> FencedError:
@@ -26,7 +43,10 @@ def unknown_partition(partition: PartitionId) -> UnknownPartitionError:
 
 def unknown_group(partition: PartitionId, group: str) -> UnknownGroupError:
     """Return the error of a group that has no cursor in a partition."""
-    return UnknownGroupError(f"partition {partition}: it has no group {group}")
+    return UnknownGroupError(
+        f"partition {partition}: it has no cursor of group {excerpt(group)}: the group was "
+        "removed, or is not there yet; `partq groups` shows those of the queue"
+    )
 
 
 def superseded(partition: PartitionId, group: str) -> SupersededError:
@@ -38,16 +58,14 @@ def superseded(partition: PartitionId, group: str) -> SupersededError:
     )
 
 
-def check_book_write(
-    answer: object, partition: PartitionId, group: str, broker_epoch: BrokerEpoch
-) -> None:
+def check_book_write(answer: object, partition: PartitionId, group: str, write: BookWrite) -> None:
     """Check the answer of a script that writes a group's book.
 
     Raises:
         FencedError, SupersededError, UnknownGroupError: it refused; nothing is written.
     """
     if answer == 0:
-        raise fenced(partition, broker_epoch)
+        raise fenced(partition, write["broker_epoch"])
     if answer == -2:
         raise unknown_group(partition, group)
     if answer == -3:

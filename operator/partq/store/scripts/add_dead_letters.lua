@@ -3,12 +3,13 @@
 -- when full: passes
 -- with: audit
 -- with: book
+-- with: draw
 --
 -- KEYS[1]  meta      KEYS[2]  cursor of the group      KEYS[3]  audit
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  group
 -- ARGV[3]  number of this write under this epoch    ARGV[4]  when the group began
--- ARGV[5...]  of each message: offset, reason (number), how often its delivery failed through a
---             fault of its own; the reason 3 is stored as 1, for brokers that do not know it
+-- ARGV[5...]  of each message: offset, reason (number), how often its delivery failed because of
+--             itself; the reason 3 is stored as 1, for brokers that do not know it
 -- returns  the outbox afterwards, "<number>:<offset>:<reason>:<count>,..." by rising numbers; an
 --          offset that was in it already keeps its number, and one that the stored book has done
 --          with is left out, so a repeat changes nothing
@@ -16,13 +17,9 @@
 --          speaks of; -2: no such group; -3: a later write is stored
 local REASONS = {["1"] = "maxRedeliveries", ["2"] = "expired", ["3"] = "undecodable"}
 
-local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "next", "mark:" .. ARGV[2], "audit",
-  "trimmed")
-if meta[1] ~= ARGV[1] then
-  return 0
-end
-if not meta[3] then
-  return -2
+local meta, refusal = read_owned(KEYS[1], ARGV[1], ARGV[2], "next", "audit", "trimmed")
+if not meta then
+  return refusal
 end
 local cursor = redis.call("HMGET", KEYS[2], "outbox", "outbox_number", "outbox_lowest", "flushed",
   "cursor", "acked", "born")
@@ -38,15 +35,13 @@ end
 
 -- Numbers are drawn like epochs: none is ever used twice, whatever Redis forgot. The target takes
 -- a number below its last one for a repeat.
-local time = redis.call("TIME")
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-local number = math.max(tonumber(cursor[2] or "0") + 1, now_ms)
+local number = draw_above(cursor[2])
 local lowest = tonumber(cursor[3] or "") or math.huge
 for i = 5, #ARGV, 3 do
   if not REASONS[ARGV[i + 1]] then
     return redis.error_reply("ERR reason " .. ARGV[i + 1] .. ", expected one of 1 to 3")
   end
-  if tonumber(ARGV[i]) >= tonumber(meta[2]) then
+  if tonumber(ARGV[i]) >= tonumber(meta[3]) then
     return 0
   end
   if not held[ARGV[i]] and not is_done(cursor[5], cursor[6], ARGV[i]) then
@@ -70,8 +65,7 @@ local outbox = table.concat(entries, ",")
 redis.call("HSET", KEYS[2], "outbox", outbox,
   "outbox_lowest", outbox ~= "" and string.format("%.0f", lowest) or "",
   "outbox_number", string.format("%.0f", number - 1), "flushed", ARGV[1] .. ":" .. ARGV[3])
-redis.call("HSET", KEYS[1], "mark:" .. ARGV[2],
-  string.format("%.0f", math.min(tonumber(meta[3]), lowest)))
+write_mark(KEYS[1], ARGV[2], meta[2], lowest)
 if #records > 0 then
   write_audit(KEYS[1], KEYS[3], meta[4], ARGV[1], records)
 end

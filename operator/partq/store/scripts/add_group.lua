@@ -5,6 +5,7 @@
 -- higher numbers than those of that one, whatever Redis's clock shows by now.
 --
 -- with: audit
+-- with: draw
 --
 -- KEYS[1]  meta      KEYS[2]  cursor of the group      KEYS[3]  audit
 -- ARGV[1]  group     ARGV[2]  Earliest: from the first message in the log; Latest: from its end
@@ -27,9 +28,7 @@ local start = record[1]
 if ARGV[2] == "Earliest" then
   start = record[2]
 end
-local time = redis.call("TIME")
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-local born = string.format("%.0f", math.max(tonumber(record[6] or "0") + 1, now_ms))
+local born = string.format("%.0f", draw_above(record[6]))
 redis.call("DEL", KEYS[2])
 redis.call("HSET", KEYS[2], "born", born,
   "member", "", "incarnation", "", "epoch", born, "cursor", start, "acked", "", "redeliveries", "",

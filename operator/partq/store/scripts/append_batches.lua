@@ -24,7 +24,7 @@
 local IDLE_MS = 24 * 3600 * 1000
 local MAX_PRODUCERS = 10000
 local MAX_SERIES = 20000
--- A repeat that was under way for so long, beside its age, is still judged rightly.
+-- A repeat that was under way for this long, beside its age, is still judged rightly.
 local SLACK_MS = 120 * 1000
 local REMEMBERED = 5
 local SAMPLE = 16
@@ -142,7 +142,7 @@ local function is_reused(state, first, count, digest)
 end
 
 -- Whether a producer without a record may be one whose record had to go since the batch was first
--- sent. What was never sent before is not stored, whoever has gone.
+-- sent. What was never sent before is not stored, whichever record has gone.
 local function may_be_forgotten(name, age)
   return age > 0 and forgotten[table_of(name)] >= passed - age - SLACK_MS
 end

@@ -3,6 +3,7 @@
 -- when full: passes
 -- with: audit
 -- with: book
+-- with: draw
 --
 -- KEYS[1]  meta: {broker_epoch, mark:GROUP, ...}
 -- KEYS[2]  cursor of the group: hash {member, incarnation, epoch, cursor, acked, redeliveries,
@@ -11,14 +12,11 @@
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  group
 -- ARGV[3]  member that binds                     ARGV[4]  its incarnation
 -- ARGV[5]  number of this write under this epoch    ARGV[6]  when the group began
--- returns  the new epoch; 0: the caller's broker epoch is over; -1: another member, or none, is on
---          record; -2: no such group; -3: a later write is stored
-local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "mark:" .. ARGV[2], "audit")
-if meta[1] ~= ARGV[1] then
-  return 0
-end
-if not meta[2] then
-  return -2
+-- returns  the new epoch; 0: the caller's broker epoch is over; -1: the record has another member,
+--          or none; -2: no such group; -3: a later write is stored
+local meta, refusal = read_owned(KEYS[1], ARGV[1], ARGV[2], "audit")
+if not meta then
+  return refusal
 end
 local cursor = redis.call("HMGET", KEYS[2], "member", "epoch", "flushed", "born")
 local verdict = judge_write(cursor[3], cursor[4], ARGV[1], ARGV[5], ARGV[6])
@@ -28,9 +26,7 @@ end
 if cursor[1] ~= ARGV[3] then
   return -1
 end
-local time = redis.call("TIME")
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-local epoch = math.max(tonumber(cursor[2]) + 1, now_ms)
+local epoch = draw_above(cursor[2])
 redis.call("HSET", KEYS[2], "epoch", string.format("%.0f", epoch), "incarnation", ARGV[4],
   "flushed", ARGV[1] .. ":" .. ARGV[5])
 if meta[3] then

@@ -3,6 +3,7 @@
 -- when full: passes
 -- with: audit
 -- with: mend
+-- with: draw
 --
 -- KEYS[1]  meta      KEYS[2]  audit      KEYS[3...]  cursors, in the order of ARGV[6...]
 -- ARGV[1]  broker    ARGV[2]  its incarnation    ARGV[3]  broker epoch that it saw recorded
@@ -40,9 +41,7 @@ for i = 6, #ARGV do
   table.insert(groups, ARGV[i])
 end
 
-local time = redis.call("TIME")
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-local claimed = string.format("%.0f", math.max(tonumber(epoch) + 1, now_ms))
+local claimed = string.format("%.0f", draw_above(epoch))
 redis.call("HSET", meta, "broker_epoch", claimed, "owner", ARGV[1], "owner_incarnation", ARGV[2],
   "successor", "", "append_number", "-1", "append_answer", "")
 local record = redis.call("HMGET", meta, "next", "trimmed", "audit", "audit_off")
@@ -62,7 +61,7 @@ end
 local audit = record[3]
 if audit or ARGV[5] == "1" then
   if audit then
-    -- The record goes on under the new owner; whether it ends, that one says by switch_audit.
+    -- The record continues under the new owner; whether it ends, that one says by switch_audit.
     local state = string.match(audit, "^%d+ %x+ %d+ ") .. ARGV[1]
     write_audit(meta, KEYS[2], state, claimed, claim_and_mends)
   else

@@ -3,6 +3,7 @@
 -- when full: passes
 -- with: audit
 -- with: book
+-- with: draw
 --
 -- KEYS[1]  meta      KEYS[2]  cursor of the group      KEYS[3]  audit
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  group
@@ -20,13 +21,9 @@
 -- The highest offset that the caller speaks of: the cursor, or the end of the last range.
 local last_end = string.match(string.sub(ARGV[9], -20), "(%d+)$")
 local highest = tonumber(last_end or ARGV[8])
-local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "next", "mark:" .. ARGV[2], "audit",
-  "trimmed")
-if meta[1] ~= ARGV[1] then
-  return 0
-end
-if not meta[3] then
-  return -2
+local meta, refusal = read_owned(KEYS[1], ARGV[1], ARGV[2], "next", "audit", "trimmed")
+if not meta then
+  return refusal
 end
 local cursor = redis.call("HMGET", KEYS[2],
   "member", "epoch", "attempt", "attempt_target", "attempt_epoch", "outbox_lowest", "flushed",
@@ -41,25 +38,20 @@ end
 if cursor[1] ~= ARGV[3] or cursor[2] ~= ARGV[4] or tonumber(ARGV[5]) <= tonumber(cursor[3]) then
   return -1
 end
-if highest > tonumber(meta[2]) or tonumber(ARGV[8]) < tonumber(meta[5]) then
+if highest > tonumber(meta[3]) or tonumber(ARGV[8]) < tonumber(meta[5]) then
   return 0
 end
 if verdict < 1 then
   return -3
 end
-local time = redis.call("TIME")
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-local epoch = math.max(tonumber(cursor[2]) + 1, now_ms)
+local epoch = draw_above(cursor[2])
 local epoch_text = string.format("%.0f", epoch)
 redis.call("HSET", KEYS[2],
   "member", ARGV[6], "incarnation", "", "epoch", epoch_text, "cause", ARGV[7],
   "attempt", ARGV[5], "attempt_target", ARGV[6], "attempt_epoch", epoch_text,
   "cursor", ARGV[8], "acked", ARGV[9], "redeliveries", ARGV[10],
   "flushed", ARGV[1] .. ":" .. ARGV[12])
--- What waits in the outbox holds the log, too.
-local lowest = tonumber(cursor[6] or "") or math.huge
-redis.call("HSET", KEYS[1], "mark:" .. ARGV[2],
-  string.format("%.0f", math.min(tonumber(ARGV[8]), lowest)))
+write_mark(KEYS[1], ARGV[2], ARGV[8], cursor[6])
 if meta[4] then
   write_audit(KEYS[1], KEYS[3], meta[4], ARGV[1], {audit_line({kind = "commit", group = ARGV[2],
     member = ARGV[3], epoch = epoch, attempt = ARGV[5], cause = ARGV[11], target = ARGV[6]})})

@@ -2,6 +2,7 @@
 --
 -- when full: passes
 -- with: term
+-- with: draw
 --
 -- KEYS[1]  handoffs of the group: hash {last_attempt, PARTITION ...}
 -- KEYS[2]  config of the group
@@ -11,9 +12,6 @@ local verdict = judge_term(KEYS[2], ARGV[1])
 if verdict < 1 then
   return verdict
 end
-local time = redis.call("TIME")
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-local last = tonumber(redis.call("HGET", KEYS[1], "last_attempt") or "0")
-local attempt = math.max(last + 1, now_ms)
+local attempt = draw_above(redis.call("HGET", KEYS[1], "last_attempt"))
 redis.call("HSET", KEYS[1], "last_attempt", string.format("%.0f", attempt))
 return attempt

@@ -1,4 +1,4 @@
--- Find how far a reading of a log goes that is to stay within so many bytes of batches.
+-- Find how far a reading of a log goes that is to stay within a number of bytes of batches.
 --
 -- KEYS[1]  meta      KEYS[2]  log
 -- ARGV[1]  offset of the first message to be read    ARGV[2]  bytes

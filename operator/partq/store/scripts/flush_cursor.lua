@@ -15,14 +15,12 @@
 -- The highest offset that the caller speaks of: the cursor, or the end of the last range.
 local last_end = string.match(string.sub(ARGV[4], -20), "(%d+)$")
 local highest = tonumber(last_end or ARGV[3])
-local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "next", "mark:" .. ARGV[2], "audit",
-  "trimmed")
-if meta[1] ~= ARGV[1] or highest > tonumber(meta[2])
-  or tonumber(ARGV[3]) < tonumber(meta[5]) then
-  return 0
+local meta, refusal = read_owned(KEYS[1], ARGV[1], ARGV[2], "next", "audit", "trimmed")
+if not meta then
+  return refusal
 end
-if not meta[3] then
-  return -2
+if highest > tonumber(meta[3]) or tonumber(ARGV[3]) < tonumber(meta[5]) then
+  return 0
 end
 local cursor = redis.call("HMGET", KEYS[2], "outbox_lowest", "audit_written", "flushed", "born")
 local verdict = judge_write(cursor[3], cursor[4], ARGV[1], ARGV[6], ARGV[7])
@@ -31,14 +29,13 @@ if verdict < 1 then
 end
 redis.call("HSET", KEYS[2], "cursor", ARGV[3], "acked", ARGV[4], "redeliveries", ARGV[5],
   "flushed", ARGV[1] .. ":" .. ARGV[6])
--- What waits in the outbox holds the log, too.
-local lowest = tonumber(cursor[1] or "") or math.huge
-redis.call("HSET", KEYS[1], "mark:" .. ARGV[2],
-  string.format("%.0f", math.min(tonumber(ARGV[3]), lowest)))
-if meta[4] and ARGV[9] then
+write_mark(KEYS[1], ARGV[2], ARGV[3], cursor[1])
+if ARGV[9] then
   local records, written = new_records(cursor[2], ARGV[1], ARGV, 8)
   if #records > 0 then
-    write_audit(KEYS[1], KEYS[3], meta[4], ARGV[1], records)
+    if meta[4] then
+      write_audit(KEYS[1], KEYS[3], meta[4], ARGV[1], records)
+    end
     redis.call("HSET", KEYS[2], "audit_written", written)
   end
 end

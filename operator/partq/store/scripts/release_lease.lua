@@ -1,5 +1,5 @@
 -- Remove a broker's lease as it shuts down, so that nobody waits for its end. Its life and counter
--- stay: the next one goes on above them.
+-- stay: the next one continues above them.
 --
 -- when full: passes
 --

@@ -11,12 +11,9 @@
 -- ARGV[4]  number of this write under this epoch    ARGV[5]  when the group began
 -- ARGV[6]  1: the log does not hold the message, and nobody can send it; 0: its target has stored it
 -- returns  1; 0: the caller's broker epoch is over; -2: no such group; -3: a later write is stored
-local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "mark:" .. ARGV[2], "audit")
-if meta[1] ~= ARGV[1] then
-  return 0
-end
-if not meta[2] then
-  return -2
+local meta, refusal = read_owned(KEYS[1], ARGV[1], ARGV[2], "audit")
+if not meta then
+  return refusal
 end
 local cursor = redis.call("HMGET", KEYS[2], "cursor", "outbox", "flushed", "born")
 local verdict = judge_write(cursor[3], cursor[4], ARGV[1], ARGV[4], ARGV[5])
@@ -35,8 +32,7 @@ end
 redis.call("HSET", KEYS[2], "outbox", table.concat(kept, ","),
   "outbox_lowest", lowest and string.format("%.0f", lowest) or "",
   "flushed", ARGV[1] .. ":" .. ARGV[4])
-redis.call("HSET", KEYS[1], "mark:" .. ARGV[2],
-  string.format("%.0f", math.min(tonumber(cursor[1]), lowest or math.huge)))
+write_mark(KEYS[1], ARGV[2], cursor[1], lowest)
 if meta[3] and removed then
   local is_lost = ARGV[6] == "1"
   write_audit(KEYS[1], KEYS[3], meta[3], ARGV[1], {audit_line({kind = "dead_letter",

@@ -2,6 +2,7 @@
 -- that it has read, so that one which arrives late ends none that came after it.
 --
 -- when full: passes
+-- with: draw
 --
 -- KEYS[1]  brokers: hash {lease:BROKER → JSON, counter:BROKER, life:BROKER, owner:PARTITION → BROKER}
 -- ARGV[1]  broker    ARGV[2]  life that an earlier renewal returned, 0: the first one
@@ -14,20 +15,18 @@ local life_field, counter_field = "life:" .. ARGV[1], "counter:" .. ARGV[1]
 local lease_field = "lease:" .. ARGV[1]
 local stored = redis.call("HMGET", KEYS[1], life_field, counter_field, lease_field)
 local stored_life, life = tonumber(stored[1] or "0"), tonumber(ARGV[2])
-local time = redis.call("TIME")
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 if life == 0 then
   if stored[3] == ARGV[3] then
     life = stored_life  -- an earlier try of this life went through, and nobody heard of it
   elseif stored_life ~= tonumber(ARGV[4]) then
     return -1
   else
-    life = math.max(stored_life + 1, now_ms)
+    life = draw_above(stored[1])
   end
 elseif stored_life > life then
   return 0
 end
-local counter = math.max(tonumber(stored[2] or "0") + 1, now_ms)
+local counter = draw_above(stored[2])
 redis.call("HSET", KEYS[1], life_field, string.format("%.0f", life),
   counter_field, string.format("%.0f", counter), lease_field, ARGV[3])
 return {life, counter}

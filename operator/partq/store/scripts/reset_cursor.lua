@@ -3,6 +3,7 @@
 -- when full: passes
 -- with: audit
 -- with: book
+-- with: draw
 --
 -- KEYS[1]  meta      KEYS[2]  cursor of the group      KEYS[3]  audit
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  group
@@ -12,13 +13,9 @@
 --          dead letters that wait, which stay
 --          0: the caller's broker epoch is over; -1: another epoch is recorded; -2: no such group
 --          -3: a later write is stored
-local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "next", "trimmed", "mark:" .. ARGV[2],
-  "audit")
-if meta[1] ~= ARGV[1] then
-  return 0
-end
-if not meta[4] then
-  return -2
+local meta, refusal = read_owned(KEYS[1], ARGV[1], ARGV[2], "next", "audit", "trimmed")
+if not meta then
+  return refusal
 end
 local known, lowest, before, flushed, outbox, born = unpack(redis.call("HMGET", KEYS[2],
   "epoch", "outbox_lowest", "cursor", "flushed", "outbox", "born"))
@@ -29,18 +26,14 @@ end
 if known ~= ARGV[3] then
   return -1
 end
-local cursor = math.max(tonumber(meta[3]), math.min(tonumber(ARGV[4]), tonumber(meta[2])))
+local cursor = math.max(tonumber(meta[5]), math.min(tonumber(ARGV[4]), tonumber(meta[3])))
 local cursor_text = string.format("%.0f", cursor)
-local time = redis.call("TIME")
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-local epoch = math.max(tonumber(known) + 1, now_ms)
+local epoch = draw_above(known)
 redis.call("HSET", KEYS[2], "epoch", string.format("%.0f", epoch),
   "cursor", cursor_text, "acked", "", "redeliveries", "", "flushed", ARGV[1] .. ":" .. ARGV[5])
--- What waits in the outbox holds the log, too.
-redis.call("HSET", KEYS[1], "mark:" .. ARGV[2],
-  string.format("%.0f", math.min(cursor, tonumber(lowest or "") or math.huge)))
-if meta[5] then
-  write_audit(KEYS[1], KEYS[3], meta[5], ARGV[1], {audit_line({kind = "reset", group = ARGV[2],
+write_mark(KEYS[1], ARGV[2], cursor, lowest)
+if meta[4] then
+  write_audit(KEYS[1], KEYS[3], meta[4], ARGV[1], {audit_line({kind = "reset", group = ARGV[2],
     epoch = epoch, first = cursor, stop = cursor, number = before})})
 end
 return {epoch, cursor, outbox or ""}

@@ -38,7 +38,8 @@ for name, pin in pairs(pins) do
     redis.call("HDEL", KEYS[1], name)
   elseif lowest then
     if left_ms > tonumber(ARGV[2]) then -- the clock was set back: it lasts no longer for that
-      redis.call("HSET", KEYS[1], name, string.format("%s %.0f", offset, now_ms + ARGV[2]))
+      redis.call("HSET", KEYS[1], name,
+        string.format("%s %.0f", string.match(pin, "^(.*) %d+$"), now_ms + ARGV[2]))
     end
     lowest = math.min(lowest, tonumber(offset))
   end

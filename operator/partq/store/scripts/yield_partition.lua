@@ -2,6 +2,7 @@
 --
 -- when full: passes
 -- with: audit
+-- with: draw
 --
 -- KEYS[1]  meta      KEYS[2]  audit
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  broker that is to claim next, or empty
@@ -13,8 +14,6 @@ end
 if audit then
   write_audit(KEYS[1], KEYS[2], audit, epoch, {audit_line({kind = "yield", target = ARGV[2]})})
 end
-local time = redis.call("TIME")
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call("HSET", KEYS[1], "owner", "", "owner_incarnation", "", "successor", ARGV[2],
-  "broker_epoch", string.format("%.0f", math.max(tonumber(epoch) + 1, now_ms)))
+  "broker_epoch", string.format("%.0f", draw_above(epoch)))
 return 1

@@ -1,4 +1,4 @@
-"""HTTP answers: what a broker says as JSON, for its description and whoever checks it."""
+"""HTTP answers: the JSON of a broker, as types that describe and check it."""
 
 from typing import Generic, Protocol, TypeVar
 
@@ -27,7 +27,7 @@ class Refusal(msgspec.Struct):
 
 
 class Health(msgspec.Struct):
-    """Whether the process can go on by itself."""
+    """Whether the process can continue by itself."""
 
     status: str
     """`ok`, or what only a restart helps against."""
@@ -121,7 +121,7 @@ class PublishResults(msgspec.Struct):
     results: list[PublishResult]
 
 
-class MessageContent(msgspec.Struct):
+class MessageContent(msgspec.Struct, kw_only=True):
     """What a message holds; with `error` in the place of all when it is undecodable."""
 
     key: str | UnsetType | None = UNSET
@@ -132,7 +132,7 @@ class MessageContent(msgspec.Struct):
     error: ErrorDetail | UnsetType = UNSET
 
 
-class PulledMessage(msgspec.Struct):
+class PulledMessage(MessageContent):
     """A message with its token; with `error` in the place of its content when it is undecodable."""
 
     partition: str
@@ -144,12 +144,6 @@ class PulledMessage(msgspec.Struct):
     append_broker_epoch: int
     cause: str
     redeliveries: int
-    key: str | UnsetType | None = UNSET
-    value: str | UnsetType = UNSET
-    value_base64: str | UnsetType = UNSET
-    headers: dict[str, str] | UnsetType = UNSET
-    event_time_ms: int | UnsetType = UNSET
-    error: ErrorDetail | UnsetType = UNSET
 
 
 class PullAnswer(msgspec.Struct):

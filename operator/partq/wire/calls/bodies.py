@@ -11,9 +11,10 @@ from msgspec import UNSET, UnsetType
 
 from partq.core.cursor.redelivery_rules import MAX_NACK_DELAY_MS
 from partq.core.model import SLOT_COUNT
-from partq.core.producer_series import MAX_NUMBER
+from partq.core.producer_series import MAX_EXACT_INTEGER
 from partq.core.time_to_live import MAX_TTL_MS
 from partq.errors import BadJsonError, BadRequestError
+from partq.excerpts import excerpt
 from partq.wire.batch import MAX_EVENT_TIME_MS
 from partq.wire.calls import shape_errors
 from partq.wire.calls.json_limits import check_parts
@@ -45,9 +46,15 @@ Natural = Annotated[int, msgspec.Meta(ge=0, le=MAX_NATURAL)]
 Sequence = Annotated[
     int,
     msgspec.Meta(
-        ge=0, le=MAX_NUMBER, description="The number of a message among those of its key, from 0."
+        ge=0,
+        le=MAX_EXACT_INTEGER,
+        description="The number of a message among those of its key, from 0.",
     ),
 ]
+
+MemberName = Annotated[str, msgspec.Meta(max_length=253)]
+PauseTime = Annotated[int, msgspec.Meta(ge=-MAX_NATURAL, le=MAX_NATURAL)]
+"""Its real bounds are those of each pause, which are told for its partition."""
 
 encode = msgspec.json.Encoder().encode
 """Return a value as JSON."""
@@ -96,7 +103,7 @@ def _check_object(pairs: list[tuple[str, object]]) -> None:
     for name, _ in pairs:
         if name in names:
             raise BadJsonError(
-                f"body: {name[: shape_errors.MAX_SHOWN]}: got the field twice in one object, "
+                f"body: {excerpt(name)}: got the field twice in one object, "
                 "expected once; send one of them"
             )
         names.add(name)
@@ -111,7 +118,7 @@ _ESCAPES = re.compile(
 
 
 def _reason(body: bytes, error: Exception, kind: object) -> str:
-    """Say what is wrong with a body; the decoder's own words where it is no JSON."""
+    """Say what is wrong with a body; the decoder's own words where it is not JSON."""
     if isinstance(error, msgspec.ValidationError):
         value = shape_errors.UNKNOWN
         if len(body) <= MAX_TOLD_BYTES:
@@ -123,12 +130,12 @@ def _reason(body: bytes, error: Exception, kind: object) -> str:
     try:
         body.decode()
     except UnicodeDecodeError as found:
-        return f"byte {found.start} is no UTF-8"
+        return f"byte {found.start} is not UTF-8"
     for escape in _ESCAPES.finditer(body):
         if escape[1]:
             return (
                 f"{_place_of_half(body)}half of a character, {escape[0].decode()}, at byte "
-                f"{escape.start()}: send both halves, and what is no text as value_base64"
+                f"{escape.start()}: send both halves, and what is not a text as value_base64"
             )
     return str(error)
 
@@ -209,7 +216,7 @@ class PublishHeaders(msgspec.Struct):
             msgspec.Meta(
                 min_length=1,
                 max_length=128,
-                description="Who numbers the messages: 1 to 128 printable characters.",
+                description="The numbering producer: 1 to 128 printable characters.",
             ),
         ]
         | None
@@ -342,23 +349,23 @@ class PartitionName(msgspec.Struct):
 class DrainItem(PartitionName):
     """One partition of a handoff."""
 
-    broker_epoch: int
-    epoch: int
-    attempt: int
+    broker_epoch: Natural
+    epoch: Natural
+    attempt: Natural
 
 
 class PauseItem(DrainItem):
     """A pause to begin or to renew."""
 
-    lease_ms: int
-    drain_ms: int
+    lease_ms: PauseTime
+    drain_ms: PauseTime
 
 
 class CommitItem(DrainItem):
     """A commit; an empty source or target means none."""
 
-    source: str
-    target: str
+    source: MemberName
+    target: MemberName
     cause: str = ""
 
 
@@ -394,7 +401,7 @@ class PartitionNames(msgspec.Struct):
 
 
 class ResetBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Where a group is to go on: one of `to`, `at_ms` and `offset`."""
+    """Where a group is to continue: one of `to`, `at_ms` and `offset`."""
 
     to: Literal["earliest", "latest"] | None = None
     at_ms: Natural | None = None
@@ -404,5 +411,5 @@ class ResetBody(msgspec.Struct, forbid_unknown_fields=True):
     is_dry_run: bool = False
     is_forced: bool = False
     epochs: dict[str, Natural] | UnsetType = UNSET
-    """By partition: the group's epoch there as a dry run told it; where another one is on record by
-    now, nothing is moved. A partition that is not named is moved whatever its epoch is."""
+    """By partition: the group's epoch there as a dry run reported it; where another one is recorded
+    by now, nothing is moved. A partition that is not named is moved whatever its epoch is."""

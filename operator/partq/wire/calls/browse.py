@@ -1,16 +1,20 @@
 """Browsing and pins over HTTP: what is asked, and what is answered."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from partq.wire.calls.answers import ErrorDetail
+from partq.wire.calls.answers import ErrorDetail, MessageContent
 from partq.wire.calls.bodies import Natural
 
 MAX_BROWSED_MESSAGES = 10_000
 MAX_BROWSED_BYTES = 4 * 1024 * 1024
+MAX_PIN_MS = 600_000
+"""How long a pin lasts after it was set or renewed."""
+PIN_RENEW_S = 120.0
+"""How often a reader renews its pin: four tries may fail before it ends."""
 
 
 class BrowseBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -26,7 +30,7 @@ class BrowseBody(msgspec.Struct, forbid_unknown_fields=True):
     """Over the partitions, by the time of storing; else each partition apart."""
 
 
-def narrowed(body: BrowseBody, changes: Mapping[str, Any]) -> BrowseBody:
+def narrowed(body: BrowseBody, changes: Mapping[str, object]) -> BrowseBody:
     """Return what to show with some of it changed."""
     return msgspec.structs.replace(body, **changes)
 
@@ -37,21 +41,18 @@ class PinBody(msgspec.Struct, forbid_unknown_fields=True):
     partitions: list[str] = []
     """Empty: those of the offsets, else all."""
     offsets: dict[str, Natural] = {}
+    number: Natural | UnsetType = UNSET
+    """Grows with the calls of a reader; one below that of the last call changes nothing. 0 asks for
+    a number above those of all calls before."""
 
 
-class BrowsedMessage(msgspec.Struct):
+class BrowsedMessage(MessageContent):
     """A message; with `error` in the place of its content when it is undecodable."""
 
     partition: str
     offset: int
     publish_time_ms: int
     append_broker_epoch: int
-    key: str | UnsetType | None = UNSET
-    value: str | UnsetType = UNSET
-    value_base64: str | UnsetType = UNSET
-    headers: dict[str, str] | UnsetType = UNSET
-    event_time_ms: int | UnsetType = UNSET
-    error: ErrorDetail | UnsetType = UNSET
 
 
 class BrowseAnswer(msgspec.Struct):
@@ -74,7 +75,7 @@ class BrowsedRow(msgspec.Struct):
 
 
 class BrowsedPage(msgspec.Struct):
-    """Messages of one partition, or why there are none."""
+    """Messages of one partition, or why they cannot be shown."""
 
     rows: list[BrowsedRow] | UnsetType = UNSET
     next: int | UnsetType = UNSET
@@ -97,6 +98,8 @@ class PinResult(msgspec.Struct):
 
     offset: int | UnsetType = UNSET
     lasts_ms: int | UnsetType = UNSET
+    number: int | UnsetType = UNSET
+    """Of the call that has set the pin, for a caller that names one; higher, if that is later."""
     error: ErrorDetail | UnsetType = UNSET
 
 

@@ -17,7 +17,7 @@ class ReplayBody(msgspec.Struct, forbid_unknown_fields=True):
     partitions: list[str] = []
     """Empty: all."""
     offsets: dict[str, Natural] = {}
-    """By partition, the `next` of the call before: that replay goes on. Left out: one begins, with
+    """By partition, the `next` of the call before: that replay continues. Else one begins, with
     the oldest. An offset that no call has come to begins where the last one ended."""
     max_messages: Annotated[int, msgspec.Meta(ge=1, le=MAX_REPLAYED)] = 100
     """Of each partition."""

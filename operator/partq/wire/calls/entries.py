@@ -54,10 +54,11 @@ class StoredBatch(NamedTuple):
     count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
     """How many messages it has."""
     append_broker_epoch: int
+    """The broker epoch under which it was stored."""
     at_ms: int
-    """When it was stored, by Redis's clock."""
+    """When it was stored, in unix milliseconds of Redis's clock."""
     ttl_ms: int
-    """How long its messages may wait from `at_ms` on; 0: the batch says nothing of it."""
+    """How long its messages may wait from `at_ms` on, in milliseconds; 0: the queue's limit."""
     data: bytes
     """The bytes of `partq.wire.batch`; their checksum was checked when they were stored."""
 
@@ -122,7 +123,7 @@ def decode(answer: bytes) -> Entries:
         if first + messages > end or (due is not None and first != due):
             raise InternalError(
                 f"entries: a batch from {first} to {first + messages}; expected one from "
-                f"{first if due is None else due} on, up to {end} at the most"
+                f"{first if due is None else due} on, up to {end} at most"
             )
         if max(epoch, at_ms, ttl_ms) > MAX_NATURAL:
             raise InternalError(

@@ -4,15 +4,19 @@ What answers may be a broker, or whatever else has that address.
 """
 
 import math
-from typing import Any, TypeVar
+from collections.abc import AsyncIterable
+from typing import TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from partq.errors import OutOfSequenceError, PartqError, from_code
+from partq.errors import InternalError, OutOfSequenceError, PartqError, from_code
+from partq.excerpts import excerpt
 from partq.wire.calls import shape_errors
 from partq.wire.calls.answers import ErrorDetail
 
+MAX_MESSAGE_CHARS = 4000
+"""Of an error that something else says; those of brokers are shorter."""
 MAX_RETRY_AFTER_MS = 3_600_000
 """The longest advice to wait that is followed."""
 
@@ -41,17 +45,35 @@ def to_error(detail: ErrorDetail, where: str = "") -> PartqError:
     """Return the error that a broker reports; `where` is put before its message."""
     wait_ms = detail.retry_after_ms
     retry_after_s = None if wait_ms is UNSET else max(0, min(wait_ms, MAX_RETRY_AFTER_MS)) / 1000
-    error = from_code(detail.code, where + detail.message, retry_after_s=retry_after_s)
+    error = from_code(
+        detail.code, where + excerpt(detail.message, MAX_MESSAGE_CHARS), retry_after_s=retry_after_s
+    )
     if isinstance(error, OutOfSequenceError) and detail.due is not UNSET:
         error.due = detail.due
     return error
 
 
-def parse(text: bytes | bytearray) -> Any:
+async def read_whole(chunks: AsyncIterable[bytes], most_bytes: int, where: str) -> bytes:
+    """Return the bytes of an answer; of one that is too long the rest is not read.
+
+    Raises:
+        InternalError: it has more than `most_bytes`; `where` says whose it is.
+    """
+    text = bytearray()
+    async for chunk in chunks:
+        text += chunk
+        if len(text) > most_bytes:
+            raise InternalError(
+                f"{where}: the answer is too long, expected at most {most_bytes} bytes"
+            )
+    return bytes(text)
+
+
+def parse(text: bytes | bytearray) -> object:
     """Return the value of an answer; its numbers are finite, its texts can be encoded.
 
     Raises:
-        ValueError: it is no JSON, or nested too deep.
+        ValueError: it is not JSON, or nested too deep.
     """
     try:
         return msgspec.json.decode(text)
@@ -59,7 +81,7 @@ def parse(text: bytes | bytearray) -> Any:
         raise ValueError("JSON nested too deep") from error
 
 
-def parse_object(text: bytes | bytearray) -> dict[str, Any]:
+def parse_object(text: bytes | bytearray) -> dict[str, object]:
     """Return the object of an answer.
 
     Raises:
@@ -72,14 +94,14 @@ def parse_object(text: bytes | bytearray) -> dict[str, Any]:
 
 
 class NotJsonError(ValueError):
-    """An answer that is no JSON: something else than a broker has that address."""
+    """An answer that is not JSON: something else than a broker has that address."""
 
 
 def decode(text: bytes | bytearray, kind: type[T]) -> T:
     """Read an answer as the type that describes it; fields that it does not have are left out.
 
     Raises:
-        NotJsonError: it is no JSON, or nested too deep.
+        NotJsonError: it is not JSON, or nested too deep.
         ValueError: it is something else; names the field.
     """
     try:
@@ -108,7 +130,7 @@ def read_error(answer: object, where: str = "") -> PartqError | None:
     `where` is put before its message.
 
     Raises:
-        ValueError: it is no object, or `error` is not as brokers write it.
+        ValueError: it is not an object, or `error` is not as brokers write it.
     """
     found = convert(answer, _MayRefuse)
     return None if found.error is UNSET else to_error(found.error, where)

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
+Schema = dict[str, Any]
+"""A JSON Schema, or another part of the document: what is in it goes by the standard."""
 REFERENCE = "#/components/schemas/{name}"
 _MARK: Final = "x-undescribed"
 UNDESCRIBED: Final = msgspec.Meta(extra_json_schema={_MARK: True})
@@ -17,7 +19,7 @@ SENT: Final = msgspec.Meta(extra_json_schema={_SENT: True})
 """Marks a field of answers that is always sent; it has a default for those of earlier brokers."""
 
 
-def schemas(kinds: Sequence[Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def schemas(kinds: Sequence[object]) -> tuple[list[Schema], Schema]:
     """Return the schema of each kind, and the components that they refer to by name."""
     found, components = msgspec.json.schema_components(kinds, ref_template=REFERENCE)
     shown = {name: _without_marked(component) for name, component in components.items()}
@@ -30,7 +32,7 @@ def schemas(kinds: Sequence[Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]
     return list(found), {name: shown[name] for name in shown if name in needed}
 
 
-def fields(kind: type[msgspec.Struct]) -> list[tuple[str, dict[str, Any], bool]]:
+def fields(kind: type[msgspec.Struct]) -> list[tuple[str, Schema, bool]]:
     """Return of each field its name on the wire, its schema, and whether it is required."""
     rows = msgspec.structs.fields(kind)
     found, _ = msgspec.json.schema_components([row.type for row in rows], ref_template=REFERENCE)
@@ -39,14 +41,23 @@ def fields(kind: type[msgspec.Struct]) -> list[tuple[str, dict[str, Any], bool]]
     ]
 
 
-def _without_marked(schema: Any) -> Any:
+def names(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    """Return the names of the fields on the wire."""
+    return kind.__struct_encode_fields__
+
+
+def _part_without_marked(part: object) -> object:
+    if isinstance(part, list):
+        return [_part_without_marked(each) for each in part]
+    return _without_marked(part) if isinstance(part, dict) else part
+
+
+def _without_marked(schema: Schema) -> Schema:
     """Return a schema as it is shown: of what is marked UNDESCRIBED no more than the type."""
-    if isinstance(schema, list):
-        return [_without_marked(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
     if _MARK not in schema:
-        shown = {name: _without_marked(each) for name, each in schema.items() if name != _SENT}
+        shown: Schema = {
+            name: _part_without_marked(each) for name, each in schema.items() if name != _SENT
+        }
         sent = {n for n, each in schema.get("properties", {}).items() if _SENT in each}
         if sent:
             required = sent.union(shown["required"])
@@ -54,9 +65,9 @@ def _without_marked(schema: Any) -> Any:
             for name in sent:
                 shown["properties"][name].pop("default", None)
         return shown
-    inside: dict[str, Any] = {"items": {"type": "object"}} if schema["type"] == "array" else {}
+    inside: Schema = {"items": {"type": "object"}} if schema["type"] == "array" else {}
     return {"type": schema["type"], **inside}
 
 
-def _referred(schema: Any) -> set[str]:
+def _referred(schema: object) -> set[str]:
     return set(re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(schema)))

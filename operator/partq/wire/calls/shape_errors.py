@@ -8,10 +8,10 @@ from typing import Any, Final
 import msgspec
 from msgspec import inspect
 
+from partq.excerpts import excerpt
+
 UNKNOWN: Final = object()
 """Stands for a value that was not decoded, such as one that is too large to do it twice."""
-MAX_SHOWN: Final = 80
-"""The most characters of a name or a text that an error repeats."""
 
 _PLACE = re.compile(r"(.*?)(?: - at `\$([^`]*)`)?", re.DOTALL)
 _STEP = re.compile(r"\[(\.\.\.|\d+)\]|\.([^.\[]+)")
@@ -33,10 +33,12 @@ _IS_WRONG: dict[str, Callable[[Any, Any], bool]] = {
     ">": operator.le,
     "<": operator.ge,
 }
+_Node = inspect.Type | None
+"""What a place can hold; None: not known."""
 _BOUNDS = {">=": "{} or more", "<=": "at most {}", ">": "more than {}", "<": "less than {}"}
 
 
-def told(error: msgspec.ValidationError, value: object = UNKNOWN, kind: Any = None) -> str:
+def told(error: msgspec.ValidationError, value: object = UNKNOWN, kind: object = None) -> str:
     """Return what is wrong with a value, in the form of every other error.
 
     Args:
@@ -68,22 +70,24 @@ def _places(steps: list[tuple[str, str]], value: object) -> list[tuple[str, obje
     return places
 
 
-def _below(name: str, value: Any, index: str, field: str) -> Iterator[tuple[str, object]]:
+def _below(name: str, value: object, index: str, field: str) -> Iterator[tuple[str, object]]:
     if field:
         known = value.get(field, UNKNOWN) if isinstance(value, dict) else UNKNOWN
         yield (f"{name}.{field}" if name else field), known
     elif index == "..." and isinstance(value, dict) and value:
         for key, each in value.items():
-            yield f"{name}[{str(key)[:MAX_SHOWN]}]", each
+            yield f"{name}[{excerpt(key)}]", each
     else:
-        is_there = isinstance(value, list) and index.isdigit() and int(index) < len(value)
-        yield f"{name}[{index}]", value[int(index)] if is_there else UNKNOWN
+        each = UNKNOWN
+        if isinstance(value, list) and index.isdigit() and int(index) < len(value):
+            each = value[int(index)]
+        yield f"{name}[{index}]", each
 
 
 def place_of_half(value: object) -> str | None:
     """Return the path of the first text with half of a character, which UTF-8 cannot hold.
 
-    Empty: the value is such a text itself; None: there is none. A name of a map with one has the
+    Empty: the value is such a text itself; None: no value is. A name of a map with one has the
     path of the map.
 
     Raises:
@@ -94,7 +98,7 @@ def place_of_half(value: object) -> str | None:
     if isinstance(value, dict):
         if any(map(_has_half, value)):
             return ""
-        parts = [(str(name)[:MAX_SHOWN], each) for name, each in value.items()]
+        parts = [(excerpt(name), each) for name, each in value.items()]
     elif isinstance(value, list):
         parts = [(f"[{index}]", each) for index, each in enumerate(value)]
     else:
@@ -113,7 +117,7 @@ def _has_half(text: str) -> bool:
     return False
 
 
-def _node(steps: list[tuple[str, str]], node: Any) -> Any:
+def _node(steps: list[tuple[str, str]], node: _Node) -> _Node:
     """Return the type at a path; None: it is not known."""
     for _, field in steps:
         node = _strip(node)
@@ -128,7 +132,7 @@ def _node(steps: list[tuple[str, str]], node: Any) -> Any:
     return _strip(node)
 
 
-def _strip(node: Any) -> Any:
+def _strip(node: _Node) -> _Node:
     """Return what a type means beside null and notes."""
     while isinstance(node, inspect.Metadata | inspect.UnionType):
         if isinstance(node, inspect.Metadata):
@@ -148,7 +152,7 @@ def _first(places: list[tuple[str, object]], is_wrong: Callable[[Any], bool]) ->
     ))  # fmt: skip
 
 
-def _describe_type(match: re.Match[str], places: list[tuple[str, object]], _: Any) -> str:
+def _describe_type(match: re.Match[str], places: list[tuple[str, object]], _: _Node) -> str:
     wanted, got = match.groups()
     name, _value = _first(places, lambda value: _kind(value) == got)
     is_fraction = got == "float" and "int" in wanted
@@ -159,22 +163,24 @@ def _describe_type(match: re.Match[str], places: list[tuple[str, object]], _: An
     )
 
 
-def _describe_range(match: re.Match[str], places: list[tuple[str, object]], _: Any) -> str:
+def _describe_range(match: re.Match[str], places: list[tuple[str, object]], _: _Node) -> str:
     sign, bound = match.groups()
     limit = float(bound) if "." in bound else int(bound)
 
-    def is_wrong(value: Any) -> bool:
+    def is_wrong(value: object) -> bool:
+        if not isinstance(value, str | int | float):
+            return False
         try:
             return _IS_WRONG[sign](int(value), limit)
         except (TypeError, ValueError):
             return False
 
     name, value = _first(places, is_wrong)
-    got = "a number out of range" if value is UNKNOWN else str(value)[:MAX_SHOWN]
+    got = "a number out of range" if value is UNKNOWN else excerpt(value)
     return _at(name, f"got {got}, expected {_BOUNDS[sign].format(bound)}")
 
 
-def _describe_length(match: re.Match[str], places: list[tuple[str, object]], _: Any) -> str:
+def _describe_length(match: re.Match[str], places: list[tuple[str, object]], _: _Node) -> str:
     kind, sign, bound = match.groups()
     name, value = _first(
         places, lambda value: _kind(value) == kind and _IS_WRONG[sign](len(value), int(bound))
@@ -183,36 +189,34 @@ def _describe_length(match: re.Match[str], places: list[tuple[str, object]], _: 
     return _at(name, f"got {size} {_UNITS[kind]}, expected {_BOUNDS[sign].format(bound)}")
 
 
-def _describe_count(match: re.Match[str], places: list[tuple[str, object]], _: Any) -> str:
+def _describe_count(match: re.Match[str], places: list[tuple[str, object]], _: _Node) -> str:
     least, wanted, got = match.groups()
     return _at(places[0][0], f"got {got} elements, expected {wanted}{' or more' if least else ''}")
 
 
-def _describe_missing(match: re.Match[str], places: list[tuple[str, object]], _: Any) -> str:
+def _describe_missing(match: re.Match[str], places: list[tuple[str, object]], _: _Node) -> str:
     name = f"{places[0][0]}.{match[1]}" if places[0][0] else match[1]
     return f"{name}: got nothing, expected the field; send it"
 
 
-def _describe_unknown(match: re.Match[str], places: list[tuple[str, object]], node: Any) -> str:
+def _describe_unknown(match: re.Match[str], places: list[tuple[str, object]], node: _Node) -> str:
     known = ", ".join(each.encode_name for each in getattr(node, "fields", ()))
     expected = f", expected {known}" if known else ""
-    return _at(
-        places[0][0], f"got the unknown field {match[1][:MAX_SHOWN]}{expected}; leave it out"
-    )
+    return _at(places[0][0], f"got the unknown field {excerpt(match[1])}{expected}; leave it out")
 
 
-def _describe_choice(match: re.Match[str], places: list[tuple[str, object]], node: Any) -> str:
+def _describe_choice(match: re.Match[str], places: list[tuple[str, object]], node: _Node) -> str:
     values = [repr(value) for value in getattr(node, "values", ())]
     expected = " or ".join(values) or "one that the protocol knows"
-    return _at(places[0][0], f"got {match[1][:MAX_SHOWN]}, expected {expected}")
+    return _at(places[0][0], f"got {excerpt(match[1])}, expected {expected}")
 
 
-def _describe_too_large(_: re.Match[str], places: list[tuple[str, object]], __: Any) -> str:
+def _describe_too_large(_: re.Match[str], places: list[tuple[str, object]], __: _Node) -> str:
     return _at(places[0][0], "got a number that is too large to read, expected one of 64 bits")
 
 
 _FORMS: tuple[
-    tuple[str, Callable[[re.Match[str], list[tuple[str, object]], Any], str]], ...
+    tuple[str, Callable[[re.Match[str], list[tuple[str, object]], _Node], str]], ...
 ] = (
     (r"Expected `array` of (at least )?length (\d+), got (\d+)", _describe_count),
     (r"Expected `([^`]*)`, got `([^`]*)`", _describe_type),

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from partq.core.records import AssignmentEntry, HandoffRecord, PastMove, WaitingMove
+from partq.core.group.records import AssignmentEntry, HandoffRecord, PastMove, WaitingMove
 from partq.wire.calls.schemas import SENT, UNDESCRIBED
 
-MAX_NUMBER = 2**63 - 1
+MAX_REDIS_INTEGER = 2**63 - 1
 """The largest epoch, attempt or count that is taken: more is nothing that Redis holds."""
-Number = Annotated[int, msgspec.Meta(ge=-MAX_NUMBER, le=MAX_NUMBER)]
+Number = Annotated[int, msgspec.Meta(ge=-MAX_REDIS_INTEGER, le=MAX_REDIS_INTEGER)]
 
 
 class GroupDetail(msgspec.Struct, kw_only=True):
@@ -41,7 +41,7 @@ class GroupDetail(msgspec.Struct, kw_only=True):
     missing: str = ""
     """Which message the log should hold and does not, so that nothing is delivered."""
     parked: str = ""
-    """Why undecodable messages wait for their dead-letter queue while deliveries go on."""
+    """Why undecodable messages wait for their dead-letter queue while deliveries continue."""
     mended: str = ""
     """What the broker put right in the group's record when it claimed the partition."""
 
@@ -82,7 +82,7 @@ class LostFlowDetail(msgspec.Struct, kw_only=True):
 
 
 class BrokerState(msgspec.Struct):
-    """What a broker owns and who is bound; its fields may change with the version."""
+    """A broker's partitions and bound members; the fields may change with the version."""
 
     broker: str
     incarnation: str

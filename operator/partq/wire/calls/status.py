@@ -39,7 +39,7 @@ class GroupPartition(msgspec.Struct):
     """Why nothing is delivered to the group here, as the owner says: dead letters are not
     stored, or the log does not hold the message that comes next. Empty: nothing stops it."""
     parked: str = ""
-    """Why undecodable messages wait here while deliveries go on; empty: none do."""
+    """Why undecodable messages wait here while deliveries continue; empty: none do."""
 
 
 class HandoffStatus(msgspec.Struct):

@@ -13,12 +13,12 @@ from typing import Final
 from partq.embedded.runtime import EmbeddedRuntime
 from partq.errors import UnavailableError
 from partq.lab.bench.handoff.figures import first_elsewhere, highest_tokens
-from partq.lab.bench.resources import resources_of
 from partq.lab.verdict.journal import in_order
 from partq.lab.verdict.judge import Verdict, judge
 from partq.lab.verdict.records import DeliveredRow
 from partq.lab.workload.process import WorkerProcess
 from partq.lab.workload.stage import Stage
+from partq.resources import group_document, queue_document, resources_of
 
 QUEUE: Final = "bench"
 GROUP: Final = "readers"
@@ -31,7 +31,7 @@ VALUE_BYTES: Final = 100
 MAX_MESSAGES: Final = 100_000_000
 """The publisher is stopped long before."""
 CALM_S: Final = 2.0
-"""How long the load goes on between two changes."""
+"""How long the load continues between two changes."""
 SETTLE_TIMEOUT_S: Final = 60.0
 END_TIMEOUT_S: Final = 60.0
 
@@ -191,8 +191,9 @@ class Phase:
 
     async def _owners(self) -> dict[str, str]:
         """Return the broker of each partition."""
-        partitions = (await self.stage.status()).get("partitions", {})
-        return {name: seen["broker"] for name, seen in partitions.items()}
+        status = await self.stage.status()
+        partitions = status.partitions if status is not None else {}
+        return {name: seen.broker for name, seen in partitions.items()}
 
     async def _until_owned_by_all(self) -> None:
         """Wait until every broker owns partitions again."""
@@ -232,8 +233,11 @@ async def phase(
     directory: Path, load: HandoffLoad, delay_s: float, say: Callable[[], None]
 ) -> AsyncIterator[Phase]:
     """Run a separate queue under load; `delay_s`: its rebalance delay."""
-    spec = {"partitions": load.partitions, "rebalance": {"delaySeconds": delay_s}}
-    resources = resources_of(QUEUE, spec, GROUP)
+    rebalance = {"delaySeconds": delay_s}
+    resources = resources_of(
+        queue_document(QUEUE, partitions=load.partitions, rebalance=rebalance),
+        group_document(GROUP, QUEUE),
+    )
     async with (
         EmbeddedRuntime(
             resources,

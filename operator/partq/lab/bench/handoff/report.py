@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from partq.lab.bench.handoff.drive import HandoffLoad, Strike
 from partq.lab.bench.handoff.figures import MARGIN_NS, flow, gaps, summary
+from partq.lab.bench.report import Report
 from partq.lab.verdict.judge import Verdict
 from partq.lab.verdict.records import DeliveredRow
 from partq.lab.verdict.report import one_line, to_json
@@ -36,7 +36,7 @@ class HandoffMeasurements:
 
 def report(
     load: HandoffLoad, found: HandoffMeasurements, *, lease_s: float, delay_s: float
-) -> dict[str, Any]:
+) -> Report:
     """Return all figures under stable names; lengths are in milliseconds."""
     graceful, moving, calm = [], [], []
     names = frozenset(row.partition for row in found.rows)
@@ -76,7 +76,7 @@ def report(
     }
 
 
-def render(report: dict[str, Any]) -> str:
+def render(report: Report) -> str:
     """Return a page for people."""
     console = Console(width=100, force_terminal=False)
     table = Table(box=None, pad_edge=False)

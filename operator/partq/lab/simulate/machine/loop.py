@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 T = TypeVar("T")
 
 PROCESS: "ContextVar[Process]" = ContextVar("process")
-"""Whose code is running; tasks and timers inherit it from who starts them."""
+"""The process whose code is running; tasks and timers inherit it from their starter."""
 
 
 MIN_PRUNED: Final = 32
@@ -34,7 +34,7 @@ Work = tuple[Callable[..., object], tuple[Any, ...], Context]
 
 
 class Handle:
-    """A callback that will run, unless it is cancelled: what asyncio uses of its own handles."""
+    """A callback that will run, unless it is cancelled: what asyncio uses of its handles."""
 
     __slots__ = ("is_cancelled", "when_s", "work")
 
@@ -129,7 +129,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.step_count = 0
         self.network: Any = None
         self.redis: Any = None
-        """Where whoever runs here finds the world: `network.Network` and `stored.RedisServer`."""
+        """Where code that runs here finds its machine: `network.Network`, `stored.RedisServer`."""
         # Both are asked for each future: so by what costs least.
         self.create_future = partial(asyncio.Future, loop=self)  # type: ignore[method-assign]
         self.get_debug = bool  # type: ignore[method-assign]  # no: it would check timing
@@ -173,8 +173,8 @@ class SimLoop(asyncio.AbstractEventLoop):
     def _answer_who_asks(self) -> None:
         """Be the running loop of this process.
 
-        Who asks for that, some 3,600 times in a seed, would cost a system call each time: asyncio
-        looks whether the process was forked since (Python 3.11).
+        Each of some 3,600 callers in a seed would cost a system call: asyncio checks whether the
+        process was forked since (Python 3.11).
         """
         _set_running_loop(self)
         for module, name, _ in _ASKED:
@@ -281,7 +281,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return task
 
     def is_running(self) -> bool:
-        """Say yes: whoever asks is run by it."""
+        """Say yes: its callers are run by it."""
         return not self._is_closed
 
     def is_closed(self) -> bool:

@@ -12,6 +12,8 @@ from typing import Any, Final, NamedTuple
 
 from lupa import lua51
 
+from partq.store.pipelined_connection import Reply
+
 NODE_ENTRIES = 100
 """A real stream trims whole nodes of so many entries when it is asked to trim about."""
 
@@ -53,14 +55,14 @@ class MemoryRedis:
             if name.startswith("_do_")
         }
 
-    def command(self, name: bytes, args: Args) -> Any:
+    def command(self, name: bytes, args: Args) -> Reply:
         """Carry out a command: int, bytes, None or a list."""
         known = self._commands.get(name)
         if known is None:
             raise CommandError(f"unknown command {name!r}")
         return known(args)
 
-    def run(self, script: "CompiledScript", keys: Args, args: Args) -> Any:
+    def run(self, script: "CompiledScript", keys: Args, args: Args) -> Reply:
         """Run a script; its calls come back to this server."""
         return _LUA.run(self, script, keys, args)
 
@@ -76,7 +78,7 @@ class MemoryRedis:
         self.keys = kept
 
     def hash(self, key: bytes) -> dict[bytes, bytes]:
-        """Return the fields of a hash; empty when there is none."""
+        """Return the fields of a hash; empty when the key does not exist."""
         value = self.keys.get(key)
         if value is None:
             return {}
@@ -85,7 +87,7 @@ class MemoryRedis:
         return value
 
     def stream(self, key: bytes) -> Stream:
-        """Return a stream; an empty one when there is none."""
+        """Return a stream; an empty one when the key does not exist."""
         value = self.keys.get(key)
         if value is None:
             return Stream()
@@ -176,17 +178,17 @@ class MemoryRedis:
             del stream.entries[:-keep]
         return _text(new)
 
-    def _do_xrange(self, args: Args) -> list[Any]:
+    def _do_xrange(self, args: Args) -> list[Reply]:
         entries = self.stream(args[0]).entries
         found = entries[_low(entries, args[1]) : _high(entries, args[2])]
         return [_reply(entry) for entry in found[: _count(args)]]
 
-    def _do_xrevrange(self, args: Args) -> list[Any]:
+    def _do_xrevrange(self, args: Args) -> list[Reply]:
         entries = self.stream(args[0]).entries
         found = entries[_low(entries, args[2]) : _high(entries, args[1])]
         return [_reply(entry) for entry in found[::-1][: _count(args)]]
 
-    def _do_xread(self, args: Args) -> list[Any] | None:
+    def _do_xread(self, args: Args) -> list[Reply] | None:
         """Answer at once; who blocks asks again when something was added."""
         key, last = args[-2:]
         entries = self.stream(key).entries
@@ -216,7 +218,7 @@ def _text(entry_id: Id) -> bytes:
     return b"%d-%d" % entry_id
 
 
-def _reply(entry: StreamEntry) -> list[Any]:
+def _reply(entry: StreamEntry) -> list[Reply]:
     return [_text(entry.id), list(entry.fields)]
 
 
@@ -306,7 +308,7 @@ class _Lua:
             self._compiled[name, source] = known
         return known
 
-    def run(self, server: MemoryRedis, script: CompiledScript, keys: Args, args: Args) -> Any:
+    def run(self, server: MemoryRedis, script: CompiledScript, keys: Args, args: Args) -> Reply:
         """Run a script on a server."""
         self._server = server
         answer = script.function(len(keys), *keys, *args)
@@ -319,7 +321,7 @@ class _Lua:
             return []
         return self._from_lua(answer)
 
-    def _call(self, name: bytes, *args: Any) -> Any:
+    def _call(self, name: bytes, *args: Any) -> Reply:
         assert self._server is not None  # noqa: S101  only `run` calls Lua
         answer = self._server.command(
             name, [arg if type(arg) is bytes else b"%d" % arg for arg in args]
@@ -331,7 +333,7 @@ class _Lua:
             return (True, *[each if type(each) is bytes else self._to_lua(each) for each in answer])
         return self._to_lua(answer)
 
-    def _to_lua(self, value: Any) -> Any:
+    def _to_lua(self, value: Any) -> Reply:
         if value is None:
             return False
         if type(value) is list:
@@ -339,7 +341,7 @@ class _Lua:
             return self._table([v if type(v) is bytes else to_lua(v) for v in value])
         return value
 
-    def _from_lua(self, value: Any) -> Any:
+    def _from_lua(self, value: Any) -> Reply:
         kind = type(value)
         if kind is bytes or kind is int:
             return value
@@ -349,7 +351,7 @@ class _Lua:
             return None
         return self._list([value[at] for at in range(1, len(value) + 1)])
 
-    def _list(self, parts: Sequence[Any]) -> list[Any]:
+    def _list(self, parts: Sequence[Any]) -> list[Reply]:
         """Return what a list of Lua means: as in Redis, it ends before the first nil."""
         if None in parts:
             parts = parts[: parts.index(None)]

@@ -18,16 +18,20 @@ from partq.lab.simulate.machine.loop import PROCESS, Process, SimLoop
 MIN_DELAY_S = 0.0002
 TYPICAL_DELAY_S = 0.002
 SLOW_S = 0.6
-"""How long a slow path delays, at the most."""
+"""How long a slow path delays, at most."""
 
 OUTSIDE = Context()
 """What the network does belongs to no process, and stands still with none."""
 
 
+Plain = Any
+"""What a caller sends or gets, as JSON has it; in a process it may be a struct."""
+
+
 class Port(Protocol):
     """What a process answers, as long as it lives."""
 
-    def call(self, route: str, body: Any) -> Coroutine[Any, Any, Any]:
+    def call(self, route: str, body: Plain) -> Coroutine[Any, Any, Plain]:
         """Answer a call."""
 
     def accept(self, route: str, end: "End") -> Coroutine[Any, Any, None]:
@@ -122,7 +126,7 @@ class End:
         self.wake()
 
     def wake(self) -> None:
-        """Let whoever waits look again."""
+        """Let the waiter look again."""
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(None)
 
@@ -134,13 +138,13 @@ class Network:
         self.loop = loop
         self.weather = Weather()
         self.ports: dict[str, tuple[Process, Port]] = {}
-        """Who answers under a name."""
+        """The process that answers under a name."""
         self.ends: defaultdict[str, dict[End, None]] = defaultdict(dict)
         self._rng = rng
         self._cut: set[tuple[str, str]] = set()
         self._slow: set[str] = set()
         self._parked: dict[tuple[str, str], list[Callable[[], None]]] = {}
-        self._calls: defaultdict[str, dict[asyncio.Future[Any], None]] = defaultdict(dict)
+        self._calls: defaultdict[str, dict[asyncio.Future[Plain], None]] = defaultdict(dict)
 
     # ---- paths ----------------------------------------------------------------------------------
 
@@ -242,14 +246,14 @@ class Network:
 
     # ---- calls ----------------------------------------------------------------------------------
 
-    async def call(self, name: str, route: str, body: Any) -> Any:
+    async def call(self, name: str, route: str, body: Plain) -> Plain:
         """Make a call from the running process; without an answer it waits until it is cancelled.
 
         Raises:
-            ConnectionError: nobody listens there, or whoever did has died meanwhile.
+            ConnectionError: nobody listens there, or the listener has died meanwhile.
         """
         source = PROCESS.get().name
-        answer: asyncio.Future[Any] = self.loop.create_future()
+        answer: asyncio.Future[Plain] = self.loop.create_future()
         rng, weather = self._rng, self.weather
         if rng.random() < weather.lost:
             return await answer
@@ -265,7 +269,7 @@ class Network:
             work = process.start(port.call(route, body))
             work.add_done_callback(ended, context=OUTSIDE)
 
-        def ended(work: asyncio.Task[Any]) -> None:
+        def ended(work: asyncio.Task[Plain]) -> None:
             self._calls[name].pop(answer, None)
             if not work.cancelled() and not is_answer_lost:
                 self._reply(name, source, answer, work.exception() or work.result())
@@ -278,7 +282,7 @@ class Network:
             self.loop.at(later, partial(self.pass_on, source, name, arrive))
         return await answer
 
-    def _reply(self, name: str, source: str, answer: asyncio.Future[Any], outcome: Any) -> None:
+    def _reply(self, name: str, source: str, answer: asyncio.Future[Plain], outcome: Plain) -> None:
         def arrive() -> None:
             if answer.done():
                 return

@@ -3,26 +3,24 @@
 The history is that of the simulated one, so a seed means the same with and without it.
 """
 
-import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from redis.connection import UnixDomainSocketConnection
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 
-from partq.embedded import tether
 from partq.embedded.redis_process import find_redis_server
+from partq.embedded.tether import tethered
 from partq.errors import SettingsError, UnavailableError
 from partq.lab.simulate.machine.memory_redis import Args, CompiledScript, MemoryRedis, Value
 from partq.store.lua import Script, load_scripts
+from partq.store.pipelined_connection import Reply
 
 START_TIMEOUT_S: Final = 15.0
 ANSWER_TIMEOUT_S: Final = 10.0
@@ -31,7 +29,7 @@ _SETTINGS: Final = {
     "port": "0",
     "save": "",
     "appendonly": "no",
-    # What has no order of its own, or is trimmed only about, is the same in both.
+    # Replies without a defined order, and trims that are only about, are the same in both.
     "hash-max-ziplist-entries": "1000000",
     "hash-max-ziplist-value": "1000000000",
     "stream-node-max-entries": "100",
@@ -59,7 +57,7 @@ class DifferentAnswerError(Exception):
 
 
 class RealRedis:
-    """A redis-server of our own, on a socket that nobody else knows; it is emptied at will.
+    """A separate redis-server, on a socket that nobody else knows; it is emptied at will.
 
     Use it as a context manager: leaving it ends the server. `parent`: where its files go.
     """
@@ -79,8 +77,8 @@ class RealRedis:
         """
         path = self._dir / "redis.sock"
         # It ends with this process, which is killed when a run is cut off.
-        command = [sys.executable, "-I", "-S", tether.__file__, str(os.getpid())]
-        command += [str(find_redis_server()), "--unixsocket", str(path), "--dir", str(self._dir)]
+        redis = str(find_redis_server())
+        command = tethered(redis, "--unixsocket", str(path), "--dir", str(self._dir))
         for name, value in _SETTINGS.items():
             command += (f"--{name}", value)
         self._process = subprocess.Popen(
@@ -90,7 +88,7 @@ class RealRedis:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        self._connection = UnixDomainSocketConnection(  # type: ignore[no-untyped-call,abstract]  # it is none
+        self._connection = UnixDomainSocketConnection(  # type: ignore[no-untyped-call,abstract]  # it is not
             path=str(path), socket_timeout=ANSWER_TIMEOUT_S, protocol=2
         )
         try:
@@ -103,12 +101,7 @@ class RealRedis:
         self._scripts = load_scripts(tuple(int(part) for part in version.split(".")[:3]))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._connection is not None:
             self._connection.disconnect()  # type: ignore[no-untyped-call]  # as it is
         if self._process is not None:
@@ -136,7 +129,7 @@ class RealRedis:
             else:
                 return
 
-    def ask(self, *command: bytes) -> Any:
+    def ask(self, *command: bytes) -> Reply:
         """Return the answer to a command, as it came.
 
         Raises:
@@ -150,7 +143,7 @@ class RealRedis:
         except (RedisConnectionError, TimeoutError) as error:
             raise UnavailableError(f"redis-server: no answer to {command[0]!r}: {error}") from error
 
-    def run(self, name: str, keys: Args, args: Args, now_s: float) -> Any:
+    def run(self, name: str, keys: Args, args: Args, now_s: float) -> Reply:
         """Run one of the store's scripts at a time that is given."""
         sha = self._loaded.get(name)
         if sha is None:
@@ -176,7 +169,7 @@ class ComparedRedis(MemoryRedis):
         """Copies of our keys, each with the real one's at that time."""
         real.ask(b"FLUSHALL")
 
-    def command(self, name: bytes, args: Args) -> Any:
+    def command(self, name: bytes, args: Args) -> Reply:
         """Carry out a command on both.
 
         Raises:
@@ -191,7 +184,7 @@ class ComparedRedis(MemoryRedis):
             self._compare(asked, answer, lambda: self._real.ask(*asked))
         return answer
 
-    def run(self, script: CompiledScript, keys: Args, args: Args) -> Any:
+    def run(self, script: CompiledScript, keys: Args, args: Args) -> Reply:
         """Run a script on both.
 
         Raises:
@@ -221,7 +214,7 @@ class ComparedRedis(MemoryRedis):
         for key, data in dumped.items():
             self._real.ask(b"RESTORE", key, b"0", data)
 
-    def _compare(self, asked: list[bytes], answer: Any, ask: Callable[[], Any]) -> None:
+    def _compare(self, asked: list[bytes], answer: Reply, ask: Callable[[], Reply]) -> None:
         try:
             real = ask()
         except ResponseError as error:

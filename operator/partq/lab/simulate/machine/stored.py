@@ -19,6 +19,7 @@ from partq.lab.simulate.machine.memory_redis import MemoryRedis, compile_script
 from partq.lab.simulate.machine.network import Network
 from partq.store import lua
 from partq.store.connection import Store
+from partq.store.pipelined_connection import Reply
 
 NAME: Final = "redis"
 EPOCH_S: Final = 1_800_000_000.0
@@ -40,7 +41,7 @@ class _Reader:
     """A client that waits for a stream to grow."""
 
     command: list[bytes]
-    answer: Callable[[Any], None]
+    answer: Callable[[Reply], None]
 
 
 class SimRedisServer:
@@ -61,6 +62,10 @@ class SimRedisServer:
         """Of its memory, what is used: at 1 it refuses whatever takes more."""
         self.on_script: Script | None = None
         """Told of each script with its answer."""
+        self.to_lose: dict[str, Callable[[Process, Sequence[bytes]], None]] = {}
+        """Scripts whose next answer is lost, each with what is called then: process and keys."""
+        self._loses = False
+        """Whether the answer that is being made is lost."""
         self.memory = make_memory(self.time)
         self._loop = loop
         self._network = network
@@ -112,7 +117,7 @@ class SimRedisServer:
         return self._runs
 
     def serves(self, run: int) -> bool:
-        """Say whether a run of the server still goes on."""
+        """Say whether a run of the server still continues."""
         return self.is_up and run == self._runs
 
     def connections_of(self, name: str) -> "list[SimConnection]":
@@ -123,7 +128,9 @@ class SimRedisServer:
         """Forget a connection."""
         self._connections.pop(connection, None)
 
-    def execute(self, process: Process, command: list[bytes], late: Callable[[Any], None]) -> Any:
+    def execute(
+        self, process: Process, command: list[bytes], late: Callable[[Reply], None]
+    ) -> Reply:
         """Carry out a command and return its answer; `BLOCKED`: `late` will be told."""
         match command[0]:
             case b"EVALSHA":
@@ -148,7 +155,7 @@ class SimRedisServer:
             case name:
                 return self.memory.command(name, command[1:])
 
-    def _run_script(self, process: Process, command: list[bytes]) -> Any:
+    def _run_script(self, process: Process, command: list[bytes]) -> Reply:
         script = self._known.get(command[1])
         if script is None:
             return NoScriptError("No matching script")
@@ -159,6 +166,9 @@ class SimRedisServer:
         answer = self.memory.run(script, keys, args)
         if self.on_script is not None:
             self.on_script(process, script.name, keys, args, answer)
+        if (lost := self.to_lose.pop(script.name, None)) is not None:
+            self._loses = True
+            lost(process, keys)
         if script.name == "add_event" and self._readers:
             for reader in [*self._readers]:
                 found = self.memory.command(b"XREAD", reader.command[1:])
@@ -166,6 +176,11 @@ class SimRedisServer:
                     del self._readers[reader]
                     reader.answer(found)
         return answer
+
+    def take_loss(self) -> bool:
+        """Say once whether the answer that was made last is lost."""
+        loses, self._loses = self._loses, False
+        return loses
 
     def _give_up(self, reader: _Reader) -> None:
         if reader in self._readers:
@@ -182,14 +197,14 @@ class SimRedisServer:
 
 
 class SimConnection:
-    """What the store's pump uses of a connection of redis-py."""
+    """What the store's pipelined connection uses of a connection of redis-py."""
 
     def __init__(self, server: SimRedisServer, network: Network) -> None:
         self.is_connected = False
         self._server = server
         self._network = network
         self._process = PROCESS.get()
-        self._answers: deque[Any] = deque()
+        self._answers: deque[Reply] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._last_in = self._last_out = 0.0
         self._run = 0
@@ -226,7 +241,7 @@ class SimConnection:
             name, NAME, lambda: self._arrive(commands), not_before
         )
 
-    async def read_response(self) -> Any:
+    async def read_response(self) -> Reply:
         """Return the next answer, or raise it."""
         while not self._answers:
             if not self.is_connected:
@@ -243,11 +258,11 @@ class SimConnection:
         self.reset()
 
     def stand_still(self) -> None:
-        """Carry nothing from now on, while all other connections go on."""
+        """Carry nothing from now on, while all other connections continue."""
         self._held = []
 
     def deliver_late(self) -> int:
-        """Let arrive what was sent while it stood still: whoever sent it has given it up.
+        """Let arrive what was sent while it stood still: the senders have given it up.
 
         Returns how many commands that were.
         """
@@ -271,15 +286,15 @@ class SimConnection:
         if not self._server.serves(self._run):
             return
         answers = [self._server.execute(self._process, each, self._send_late) for each in commands]
-        if self._network.is_answer_lost():
+        if self._server.take_loss() or self._network.is_answer_lost():
             self.reset()
         elif answers[-1] is not BLOCKED:
             self._send_back(answers)
 
-    def _send_late(self, answer: Any) -> None:
+    def _send_late(self, answer: Reply) -> None:
         self._send_back([answer])
 
-    def _send_back(self, answers: list[Any]) -> None:
+    def _send_back(self, answers: list[Reply]) -> None:
         def arrive() -> None:
             if self.is_connected:
                 self._answers.extend(answers)
@@ -304,7 +319,7 @@ def _commands(pieces: Sequence[bytes]) -> list[list[bytes]]:
 
 
 class SimStore(Store):
-    """The real store with its pumps, over simulated connections."""
+    """The real store, over simulated connections."""
 
     def _connections(self, _url: str) -> Callable[[], AbstractConnection]:
         loop = cast(SimLoop, asyncio.get_running_loop())

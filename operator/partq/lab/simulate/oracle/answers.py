@@ -1,10 +1,15 @@
 """What a broker answers to pulls: the same rules as for what it sends over connections."""
 
 from collections.abc import Callable
-from typing import Any
 
 from partq.core.model import Cause
-from partq.lab.simulate.oracle.facts import TAKEN_BACK, GroupPartitionFacts, Token, seat_name
+from partq.lab.simulate.machine.network import Plain
+from partq.lab.simulate.oracle.facts import (
+    TAKEN_BACK,
+    GroupPartitionFacts,
+    Token,
+    facts_name,
+)
 from partq.lab.simulate.oracle.records import Records
 
 Flow = tuple[object, int]
@@ -22,13 +27,13 @@ class Answers:
         self.is_free = False
         """Messages given back, or not acknowledged in time, are redelivered alone, out of turn."""
         self._fail = fail
-        self._last: dict[Flow, tuple[int, list[Any]]] = {}
+        self._last: dict[Flow, tuple[int, list[Plain]]] = {}
         """The last answer of each flow: its number and its messages."""
         self._flows: dict[tuple[str, Token], Flow] = {}
         self._positions: dict[tuple[str, Token], tuple[int, int]] = {}
         """(delivery number, next offset) of each token."""
 
-    def judge(self, records: Records, group: str, flow: Flow, answer: dict[str, Any]) -> None:
+    def judge(self, records: Records, group: str, flow: Flow, answer: Plain) -> None:
         """Take an answer."""
         number, messages = answer["answer"], answer["messages"]
         known = self._last.get(flow)
@@ -38,35 +43,35 @@ class Answers:
             return
         self._last[flow] = number, messages
         for message in messages:
-            seat = records.seats[seat_name(message["partition"], group)]
-            name = seat.name
+            facts = records.group_partitions[facts_name(message["partition"], group)]
+            name = facts.name
             token = message["broker_epoch"], message["epoch"]
             if self._flows.setdefault((name, token), flow) != flow:
                 self._fail("S1", f"{name}: token {token} was given to two flows")
             # What was taken before the store forgot may be answered after that.
-            is_past = records.was_rolled_back and token[0] != seat.log.broker_epoch
-            is_past |= token[1] <= seat.old_epoch
-            if not seat.log.is_torn and not is_past:
-                self._judge(records, seat, token, message)
+            is_past = records.was_rolled_back and token[0] != facts.log.broker_epoch
+            is_past |= token[1] <= facts.old_epoch
+            if not facts.log.is_torn and not is_past:
+                self._judge(records, facts, token, message)
 
     def _judge(
-        self, records: Records, seat: GroupPartitionFacts, token: Token, message: Any
+        self, records: Records, facts: GroupPartitionFacts, token: Token, message: Plain
     ) -> None:
-        name, offset, number = seat.name, message["offset"], message["delivery"]
+        name, offset, number = facts.name, message["offset"], message["delivery"]
         # A token begins with what was not acknowledged then; since that nothing of it was.
-        first = number, min(seat.cursor, offset)
+        first = number, min(facts.cursor, offset)
         known, position = self._positions.get((name, token), first)
         is_alone = self.is_free and Cause[message["cause"].upper() or "NONE"] in TAKEN_BACK
-        # Out of its turn: the others go on where they were.
+        # Out of its turn: the others continue where they were.
         end = max(position, offset + 1) if is_alone and number == known else offset + 1
         self._positions[name, token] = number, end
         if number < known or (number == known and offset < position and not is_alone):
             self._fail("S3", f"{name}: answers {offset} again without a cause")
         for skipped in range(position, offset):
-            is_waiting = self.is_free and seat.sent[skipped]
-            if not (is_waiting or records.needs_no_more(seat, skipped)):
+            is_waiting = self.is_free and facts.sent[skipped]
+            if not (is_waiting or records.needs_no_more(facts, skipped)):
                 self._fail("S3", f"{name}: offset {skipped} is skipped, and nobody has done it")
-        seat.sent[offset] += 1
-        ids = seat.log.ids
+        facts.sent[offset] += 1
+        ids = facts.log.ids
         if offset >= len(ids) or ids[offset] != int(message["value"]):
             self._fail("G1", f"{name}: what is answered as {offset} is not in the log there")

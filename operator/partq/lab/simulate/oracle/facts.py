@@ -45,12 +45,12 @@ class LeaseFacts(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class LogFacts:
-    """The log of a partition, and who owns it."""
+    """The log of a partition, and its owner."""
 
     name: str
     meta: bytes
     stream: bytes
-    seats: list["GroupPartitionFacts"] = field(default_factory=list)
+    groups: list["GroupPartitionFacts"] = field(default_factory=list)
     """Of each group."""
     # ---- what is stored
     broker_epoch: int = 0
@@ -132,6 +132,6 @@ class GroupPartitionFacts:
         return offset < len(ids) and ids[offset] in self.done
 
 
-def seat_name(partition: PartitionId | str, group: str) -> str:
+def facts_name(partition: PartitionId | str, group: str) -> str:
     """Return the name of the place of a group in a partition; of `GROUP` that of the partition."""
     return str(partition) if group == GROUP else f"{partition}/{group}"

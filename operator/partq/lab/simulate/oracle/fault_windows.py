@@ -1,4 +1,4 @@
-"""Who has been touched by a fault, and until when: everybody else must not notice it."""
+"""Record which members a fault has touched, and until when: no other may notice it."""
 
 from collections.abc import Callable
 from typing import Final
@@ -24,7 +24,7 @@ class FaultWindows:
         self._felt_until: dict[str, float] = {}
 
     def hit(self, what: str, for_s: float = 0.0, *, linger_s: float = 0.0) -> None:
-        """Note that a process, or a path, is touched by a fault for so long from now.
+        """Note that a process, or a path, is touched by a fault for this long from now.
 
         Args:
             what: a process, a path, or everybody.

@@ -18,7 +18,7 @@ def undelivered_stop(position: int, end: int, is_done: Callable[[int], bool]) ->
     Args:
         position: where the next delivery begins, as far as was seen.
         end: of the log. `MANY` is returned where it has no such message.
-        is_done: whether an offset needs no delivery. A broker goes on beyond those, so that an ack
+        is_done: whether an offset needs no delivery. A broker moves beyond those, so that an ack
             up to there counts.
     """
     while position < end and is_done(position):

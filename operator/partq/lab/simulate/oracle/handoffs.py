@@ -3,15 +3,17 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from partq.broker.broker import Broker
-from partq.broker.partition.group_partition import ConsumedPartition, FlowPort
+from partq.broker.partition.consumed_partition import ConsumedPartition, FlowPort
 from partq.core.model import PartitionId
-from partq.lab.simulate.oracle.facts import GROUP, seat_name
+from partq.lab.simulate.machine.network import Plain
+from partq.lab.simulate.oracle.facts import GROUP, facts_name
 from partq.lab.simulate.oracle.isolation import Isolation
 from partq.lab.simulate.oracle.movement import Movement
 from partq.lab.simulate.oracle.records import Records
+from partq.wire.calls.bodies import CommitItem, Commits, DrainItem, PauseItem
 
 _LISTS: Final = {"pause": "pauses", "drain": "drains", "commit": "commits", "cancel": "cancels"}
 
@@ -63,24 +65,26 @@ class HandoffCalls:
         if (paused_at := self._paused_at.pop(name, None)) is not None:
             self.pauses_s.append(self._now() - paused_at)
 
-    def called(self, broker: Broker, group: str, kind: str, asked: Any) -> Callable[[Any], None]:
+    def called(
+        self, broker: Broker, group: str, kind: str, asked: Plain
+    ) -> Callable[[Plain], None]:
         """Return the listener for answers to calls that have reached a broker."""
         began = self._now()
         if kind == "commit":
             self._note_sources(broker, group, asked)
         elif kind == "pause":
             for item in asked.pauses:
-                name = seat_name(item.partition, group)
+                name = facts_name(item.partition, group)
                 self._isolation.asked_to_pause(name, item.broker_epoch, item.attempt)
                 if group == GROUP:
                     self._movement.asked_to_pause(name, item.attempt)
         items = {item.partition: item for item in getattr(asked, _LISTS[kind])}
 
-        def answered(answer: Any) -> None:
+        def answered(answer: Plain) -> None:
             self._broker = broker
             for result in answer["results"]:
                 if "error" not in result:
-                    name = seat_name(result["partition"], group)
+                    name = facts_name(result["partition"], group)
                     judge(name, items[result["partition"]], result, began)
 
         judge = getattr(self, f"_judge_{kind}")
@@ -91,7 +95,7 @@ class HandoffCalls:
         for name in names:
             self._isolation.asked_to_yield(name, self._records.logs[name].broker_epoch)
 
-    def _judge_pause(self, name: str, item: Any, result: Any, began: float) -> None:
+    def _judge_pause(self, name: str, item: PauseItem, result: Plain, began: float) -> None:
         key = (name, item.broker_epoch, item.attempt)
         known = self._pauses.get(key)
         now = self._now()
@@ -99,37 +103,37 @@ class HandoffCalls:
             known = self._pauses[key] = _Pause(now, now + item.drain_ms / 1000)
             self._paused_at.setdefault(name, now)
         elif now > known.until + 0.001:
-            self._fail("attempts", f"{name}: attempt {item.attempt} is paused anew")
+            self._fail("attempts", f"{name}: attempt {item.attempt} is paused again")
         known.until = now + item.lease_ms / 1000
         self._judge_drain(name, item, result, began)
 
-    def _judge_drain(self, name: str, item: Any, result: Any, began: float) -> None:
-        seat = self._records.seats[name]
-        log = seat.log
+    def _judge_drain(self, name: str, item: DrainItem, result: Plain, began: float) -> None:
+        facts = self._records.group_partitions[name]
+        log = facts.log
         if not result["is_drained"] or log.is_torn or log.broker_epoch != item.broker_epoch:
             return
-        if item.epoch <= seat.old_epoch:
+        if item.epoch <= facts.old_epoch:
             return  # it had drained before the group began again
         owned = self._broker.owned.get(PartitionId.parse(log.name)) if self._broker else None
-        found = owned.groups.get(seat.group) if owned is not None else None
+        found = owned.groups.get(facts.group) if owned is not None else None
         waiting = found.book.waiting if found is not None else ()
         stop = result["last_delivered"] + 1
         # What was given back is in nobody's hands: it is redelivered at the target, or waits in the
         # stored outbox, which stays. The audit record takes time between a look and its answer.
-        apart = {*seat.acked, *seat.outbox.values()}
-        rest = [o for o in range(seat.cursor, stop) if o not in apart and o not in waiting]
+        apart = {*facts.acked, *facts.outbox.values()}
+        rest = [o for o in range(facts.cursor, stop) if o not in apart and o not in waiting]
         if rest:
             self._fail(
                 "E4",
                 f"{name}: drained up to {result['last_delivered']}, and stored are acks "
-                f"up to {seat.cursor}",
+                f"up to {facts.cursor}",
             )
 
-    def _judge_cancel(self, name: str, item: Any, result: Any, began: float) -> None:
+    def _judge_cancel(self, name: str, item: DrainItem, result: Plain, began: float) -> None:
         self._pauses.pop((name, item.broker_epoch, item.attempt), None)
         self._paused_at.pop(name, None)
 
-    def _judge_commit(self, name: str, item: Any, result: Any, began: float) -> None:
+    def _judge_commit(self, name: str, item: CommitItem, result: Plain, began: float) -> None:
         if (name, item.attempt) in self._committed:
             return
         self._committed.add((name, item.attempt))
@@ -146,17 +150,17 @@ class HandoffCalls:
         if result["was_forced"] and (pause is None or self._now() < pause.drain_until):
             self._fail("E4", f"{name}: cut off before its drain was over")
 
-    def _note_sources(self, broker: Broker, group: str, asked: Any) -> None:
+    def _note_sources(self, broker: Broker, group: str, asked: Commits) -> None:
         for item in asked.commits:
             owned = broker.owned.get(PartitionId.parse(item.partition))
             found = owned.groups.get(group) if owned is not None else None
             if found is not None:
-                key = seat_name(item.partition, group), item.attempt
+                key = facts_name(item.partition, group), item.attempt
                 self._sources.setdefault(key, (found, found.flow))
 
     def _commit_stored(self, name: str, attempt: int, source: str, target: str) -> None:
-        subscription, flow = self._sources.get((name, attempt), (None, None))
-        is_bound = flow is not None and subscription is not None and subscription.flow is flow
+        consumed, flow = self._sources.get((name, attempt), (None, None))
+        is_bound = flow is not None and consumed is not None and consumed.flow is flow
         if is_bound:
             self._cut.add((name, attempt))
         if name in self._records.logs:

@@ -12,7 +12,7 @@ RESPONSE_S: Final = 0.5
 
 
 @dataclass(slots=True)
-class _Holding:
+class _HeldPartition:
     """A partition that was given to a flow."""
 
     broker: str
@@ -34,7 +34,7 @@ class Isolation:
     """The attempts that a coordinator has asked to pause a partition for, per broker epoch."""
     _yielded: set[tuple[str, int]] = field(default_factory=set)
     """The partitions that brokers were asked to give up, each with the broker epoch it had."""
-    _holdings: dict[tuple[str, str], _Holding] = field(default_factory=dict)
+    _held: dict[tuple[str, str], _HeldPartition] = field(default_factory=dict)
     """The last one of each partition and member."""
     _waits_until: dict[str, float] = field(default_factory=dict)
     """How long what was done to a partition may hold it up."""
@@ -51,46 +51,46 @@ class Isolation:
         """Take a call of a coordinator, by which a broker gives a partition to another one."""
         self._yielded.add((name, broker_epoch))
 
-    def assigned(self, seat: GroupPartitionFacts, to: tuple[str, str], token: Token) -> None:
+    def assigned(self, facts: GroupPartitionFacts, to: tuple[str, str], token: Token) -> None:
         """Take the news that a broker gives a partition to a member; `to`: member and broker."""
         member, broker = to
-        name, now = seat.name, self.now()
-        last = self._holdings.get((name, member))
+        name, now = facts.name, self.now()
+        last = self._held.get((name, member))
         if (
             last is not None
             and (last.broker, last.token[0]) == (broker, token[0])
-            and seat.commit_epoch <= last.token[1]
+            and facts.commit_epoch <= last.token[1]
             and self._is_untouched(name, member, broker, last.since)
         ):
-            self.fail("G6", f"{name}: {member} is bound anew at {broker}, and nothing had happened")
-        self._holdings[name, member] = _Holding(broker, token, now, served_since=now)
+            self.fail("G6", f"{name}: {member} is bound again at {broker} without a cause")
+        self._held[name, member] = _HeldPartition(broker, token, now, served_since=now)
 
     def paused(self, name: str, member: str, token: Token) -> None:
         """Take the news that a broker pauses a partition."""
-        holding = self._holdings[name, member]
-        holding.pause_count += 1
-        if holding.pause_count > len(self._asked.get((name, token[0]), ())):
-            self.fail("G6", f"{name}: {member} is told of a pause that nobody asked for")
+        held = self._held[name, member]
+        held.pause_count += 1
+        if held.pause_count > len(self._asked.get((name, token[0]), ())):
+            self.fail("G6", f"{name}: {member} gets a pause that nobody asked for")
 
     def resumed(self, name: str, member: str) -> None:
         """Take the news that a pause is over."""
-        self._holdings[name, member].served_since = self.now()
+        self._held[name, member].served_since = self.now()
 
-    def revoked(self, seat: GroupPartitionFacts, to: tuple[str, str], token: Token) -> None:
+    def revoked(self, facts: GroupPartitionFacts, to: tuple[str, str], token: Token) -> None:
         """Take the news that a member's token has ended."""
         member, broker = to
-        name = seat.name
-        is_over = seat.log.broker_epoch != token[0] or seat.top_epoch > token[1]
-        is_over |= not seat.is_there or (seat.log.name, token[0]) in self._yielded
-        since = self._holdings[name, member].since
+        name = facts.name
+        is_over = facts.log.broker_epoch != token[0] or facts.top_epoch > token[1]
+        is_over |= not facts.is_there or (facts.log.name, token[0]) in self._yielded
+        since = self._held[name, member].since
         if not is_over and self._is_untouched(name, member, broker, since):
             self.fail("G6", f"{name}: {broker} takes it from {member}, and nothing had happened")
 
     def disturb(self, name: str, for_s: float = 0.0) -> None:
         """Take the news that somebody interferes with a group's place in a partition.
 
-        Who has it, or is given it within that time, may lose it, and get it again: brokers hear
-        that a group is deleted before its cursors go. A message may wait for so long.
+        A member that has it, or gets it within that time, may lose it, and get it again: brokers
+        hear that a group is deleted before its cursors go. A message may wait for this long.
         """
         for until in (self._disturbed_until, self._waits_until):
             until[name] = max(until.get(name, 0.0), self.now() + for_s)
@@ -100,7 +100,7 @@ class Isolation:
         self._waits_until[name] = max(self._waits_until.get(name, 0.0), self.now() + RESPONSE_S)
 
     def go_on(self, name: str) -> None:
-        """Take the news that deliveries may go on, which a target of dead letters had stopped."""
+        """Take the news that deliveries continue, which a target of dead letters had stopped."""
         self._waits_until[name] = max(self._waits_until.get(name, 0.0), self.now())
 
     def waits(self, life: object) -> None:
@@ -109,15 +109,15 @@ class Isolation:
 
     def handed(self, name: str, member: str, life: object, token: Token, stored_at: float) -> None:
         """Take a message that an application gets for the first time."""
-        holding = self._holdings.get((name, member))
-        if holding is None or holding.token != token:
+        held = self._held.get((name, member))
+        if held is None or held.token != token:
             return  # it was on its way as the token ended
         began = max(
             stored_at,
-            holding.served_since,
+            held.served_since,
             self._waits_since[life],
             self._waits_until.get(name, 0.0),
-            self.troubles.until(member, holding.broker),
+            self.troubles.until(member, held.broker),
         )
         if self.now() > began + RESPONSE_S:
             self.fail("G6", f"{name}: {member} gets a message after {self.now() - began:.3f} s")

@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from partq.core.dead_letters import HEADER_PREFIX, DeadLetter, DeadLetterReason
 from partq.core.model import PartitionId
 from partq.lab.simulate.machine.memory_redis import MemoryRedis
-from partq.lab.simulate.oracle.facts import GroupPartitionFacts, seat_name
+from partq.lab.simulate.oracle.facts import GroupPartitionFacts, facts_name
 from partq.store.keys import Keys
+from partq.store.pipelined_connection import Reply
 from partq.store.records.dead_letters import decode_outbox
 from partq.wire import batch
 
@@ -54,61 +55,61 @@ class Letters:
         self._dropped: set[tuple[str, int]] = set()
         """Those that went with their group: they may be in the target, and need not be."""
 
-    def added(self, seat: GroupPartitionFacts, answer: Any) -> None:
+    def added(self, facts: GroupPartitionFacts, answer: Reply) -> None:
         """Take the answer to a script that puts messages into an outbox."""
         if isinstance(answer, int):
             return
-        for letter in self._read(seat):
-            if letter.number in seat.outbox:
+        for letter in self._read(facts):
+            if letter.number in facts.outbox:
                 continue
             offset = letter.offset
-            where = f"{seat.name}: {offset} becomes a dead letter"
+            where = f"{facts.name}: {offset} becomes a dead letter"
             is_over = letter.reason == DeadLetterReason.EXPIRED
-            self._judge(letter.number > seat.top_number, f"{where} under an older number")
-            self._judge(offset not in seat.letters, f"{where} a second time")
-            self._judge(not seat.is_stored_done(offset), f"{where}, and is done with")
-            limit, sent = self._limits[seat.group], seat.sent[offset]
+            self._judge(letter.number > facts.top_number, f"{where} under an older number")
+            self._judge(offset not in facts.letters, f"{where} a second time")
+            self._judge(not facts.is_stored_done(offset), f"{where}, and is done with")
+            limit, sent = self._limits[facts.group], facts.sent[offset]
             if is_over:
-                self._judge(self._is_expired(seat, offset), f"{where} before its time is over")
+                self._judge(self._is_expired(facts, offset), f"{where} before its time is over")
             elif limit is not None:
                 self._judge(sent > limit, f"{where}, sent {sent} times of {limit + 1}")
             self._effects["expired letter" if is_over else "dead letter"] += 1
-            seat.top_number = max(seat.top_number, letter.number)
-            seat.outbox[letter.number] = offset
-            seat.letters.add(offset)
-            self._dropped.discard((seat.name, offset))
-            seat.done.add(seat.log.ids[offset])
-            self._added[seat.name, offset] += 1
+            facts.top_number = max(facts.top_number, letter.number)
+            facts.outbox[letter.number] = offset
+            facts.letters.add(offset)
+            self._dropped.discard((facts.name, offset))
+            facts.done.add(facts.log.ids[offset])
+            self._added[facts.name, offset] += 1
 
-    def drop(self, seat: GroupPartitionFacts) -> None:
+    def drop(self, facts: GroupPartitionFacts) -> None:
         """Learn that a group is removed, and its outbox with it."""
-        self._dropped.update((seat.name, offset) for offset in seat.outbox.values())
-        self._effects["dropped letter"] += len(seat.outbox)
-        seat.outbox.clear()
+        self._dropped.update((facts.name, offset) for offset in facts.outbox.values())
+        self._effects["dropped letter"] += len(facts.outbox)
+        facts.outbox.clear()
 
-    def roll_back(self, seats: Iterable[GroupPartitionFacts]) -> None:
+    def roll_back(self, group_partitions: Iterable[GroupPartitionFacts]) -> None:
         """Learn that the store has older keys: nothing is judged from now on."""
         self._is_judging = False
-        for seat in seats:
-            seat.outbox = {letter.number: letter.offset for letter in self._read(seat)}
+        for facts in group_partitions:
+            facts.outbox = {letter.number: letter.offset for letter in self._read(facts)}
 
-    def _read(self, seat: GroupPartitionFacts) -> list[DeadLetter]:
-        return decode_outbox(self._memory.hash(seat.key).get(b"outbox", b""))
+    def _read(self, facts: GroupPartitionFacts) -> list[DeadLetter]:
+        return decode_outbox(self._memory.hash(facts.key).get(b"outbox", b""))
 
     def _judge(self, is_right: bool, text: str) -> None:
         if not is_right and self._is_judging:
             self._fail("letters", text)
 
-    def removed(self, seat: GroupPartitionFacts, answer: Any) -> None:
+    def removed(self, facts: GroupPartitionFacts, answer: Reply) -> None:
         """Take the answer to a script that takes a message out of an outbox."""
         if answer != 1:
             return
-        left = {letter.number for letter in self._read(seat)}
-        for number in [each for each in seat.outbox if each not in left]:
-            offset = seat.outbox.pop(number)
-            where = f"{seat.name}: {offset} is taken out"
-            self._judge(bool(self._arrived[seat.name, offset]), f"{where}, its target lacks it")
-            is_done = offset not in seat.letters or seat.is_stored_done(offset)
+        left = {letter.number for letter in self._read(facts)}
+        for number in [each for each in facts.outbox if each not in left]:
+            offset = facts.outbox.pop(number)
+            where = f"{facts.name}: {offset} is taken out"
+            self._judge(bool(self._arrived[facts.name, offset]), f"{where}, its target lacks it")
+            is_done = offset not in facts.letters or facts.is_stored_done(offset)
             self._judge(is_done, f"{where}, and not stored as done")
 
     def stored(self) -> None:
@@ -118,7 +119,7 @@ class Letters:
             fields = dict(zip(entry.fields[::2], entry.fields[1::2], strict=True))
             for message in batch.decode(fields[b"batch"]):
                 told = message.headers or {}
-                name = seat_name(told[f"{HEADER_PREFIX}partition"], told[f"{HEADER_PREFIX}group"])
+                name = facts_name(told[f"{HEADER_PREFIX}partition"], told[f"{HEADER_PREFIX}group"])
                 offset = int(told[f"{HEADER_PREFIX}offset"])
                 times = self._arrived[name, offset] = self._arrived[name, offset] + 1
                 is_first = times <= self._added[name, offset]

@@ -8,13 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from partq.core.group.membership import (
-    GroupAssessment,
-    GroupObservation,
-    OwnershipState,
-    PartitionOwnership,
-)
+from partq.core.group.membership import GroupAssessment, OwnershipState
 from partq.core.group.moves import Move
+from partq.core.group.observation import GroupObservation, PartitionOwnership
 from partq.core.group.planner import GroupRules, GroupType, plan
 from partq.core.model import MemberId, PartitionId
 from partq.lab.simulate.oracle.facts import SECOND
@@ -56,23 +52,23 @@ class Movement:
     def plan(
         self,
         observation: GroupObservation,
-        table: GroupAssessment,
+        assessment: GroupAssessment,
         rules: GroupRules,
         under_way: Mapping[PartitionId, MemberId | None],
         promised: Mapping[PartitionId, MemberId],
     ) -> list[Move]:
         """Plan as the real coordinator does, and judge it."""
-        moves = plan(observation, table, rules, under_way, promised)
-        for what in superfluous(observation, table, rules.type, under_way, moves):
+        moves = plan(observation, assessment, rules, under_way, promised)
+        for what in superfluous(observation, assessment, rules.type, under_way, moves):
             self._fail("G5", f"planned: {what}")
         for move in (
             moves if not any(each.startswith(SECOND) for each in observation.listed) else ()
         ):
             self._counted_on[str(move.partition)] = {
                 **{
-                    str(p): seat.member
-                    for p, seat in observation.seats.items()
-                    if self._is_over(seat)
+                    str(p): ownership.member
+                    for p, ownership in observation.partitions.items()
+                    if self._is_over(ownership)
                 },
                 **{str(p): to for p, to in under_way.items()},
             }
@@ -80,7 +76,7 @@ class Movement:
 
     def _is_over(self, seen: PartitionOwnership) -> bool:
         """Say whether what a coordinator has seen is of an earlier life of the group."""
-        return seen.epoch <= self._records.seats[str(seen.partition)].old_epoch
+        return seen.epoch <= self._records.group_partitions[str(seen.partition)].old_epoch
 
     def asked_to_pause(self, name: str, attempt: int) -> None:
         """Take a call of a coordinator: the attempt was planned before it."""
@@ -95,7 +91,9 @@ class Movement:
             return
         if self._known_urgent.get((name, attempt)) != self._urgent_count:
             return
-        members = {other: self._records.seats[other].member for other in self._records.logs}
+        members = {
+            other: self._records.group_partitions[other].member for other in self._records.logs
+        }
         members[name] = source
         # What was under way as this was planned may still be, behind a broker that stands still.
         coming = {p: to or "" for p, to in self._counted_on.get(name, {}).items() if p != name}
@@ -111,34 +109,41 @@ class Movement:
 
 def superfluous(
     observation: GroupObservation,
-    table: GroupAssessment,
+    assessment: GroupAssessment,
     group_type: GroupType,
     under_way: Mapping[PartitionId, MemberId | None],
     moves: Sequence[Move],
 ) -> Iterator[str]:
     """Return what a plan moves without need.
 
-    A partition whose member is lost, leaves or is none must move. One of a member that stays may
-    only if without that move the sizes would differ by more than one; so nobody gives and gets.
+    A partition without a member, or whose member is lost or leaves, must move. One of a member
+    that stays may only if without that move the sizes would differ by more than one; so no member
+    both gives and gets.
     """
-    before = {p: under_way.get(p, seat.member) for p, seat in observation.seats.items()}
-    settled = [move for move in moves if table.seats[move.partition] is OwnershipState.SETTLED]
+    before = {
+        p: under_way.get(p, ownership.member) for p, ownership in observation.partitions.items()
+    }
+    settled = [
+        move for move in moves if assessment.partitions[move.partition] is OwnershipState.SETTLED
+    ]
     for move in moves:
-        if table.seats[move.partition] in _UNTOUCHABLE or move.partition in under_way:
-            yield f"{move.partition} moves while nobody knows that it must"
+        if assessment.partitions[move.partition] in _UNTOUCHABLE or move.partition in under_way:
+            yield f"{move.partition} moves without a known reason"
     if group_type is GroupType.EXCLUSIVE:
         # With what they hold at brokers that nobody sees, and what is under way to them.
         stays = {OwnershipState.SETTLED, *_UNTOUCHABLE}
-        held = Counter(before[p] for p, s in table.seats.items() if s in stays or p in under_way)
+        held = Counter(
+            before[p] for p, s in assessment.partitions.items() if s in stays or p in under_way
+        )
         for move in settled:
-            if held[move.target] < held[move.seat.member]:
-                yield f"{move.partition} leaves {move.seat.member}, which has most"
+            if held[move.target] < held[move.ownership.member]:
+                yield f"{move.partition} leaves {move.ownership.member}, which has most"
     if group_type is not GroupType.PARTITIONED:
         return
     loads = Counter({**before, **{move.partition: move.target for move in moves}}.values())
-    givers = {move.seat.member for move in settled}
+    givers = {move.ownership.member for move in settled}
     for move in settled:
-        source, target = move.seat.member, move.target
+        source, target = move.ownership.member, move.target
         if target is None or loads[target] > loads[source] or target in givers:
             yield (
                 f"{move.partition} from {source}, which then has {loads[source]}, to {target}, "

@@ -14,14 +14,14 @@ from typing import Any, Final, Protocol
 from partq.broker.broker import Broker
 from partq.core.model import Cause, PartitionId
 from partq.lab.simulate.machine.loop import SimLoop
-from partq.lab.simulate.machine.network import End
+from partq.lab.simulate.machine.network import End, Plain
 from partq.lab.simulate.oracle import answers
 from partq.lab.simulate.oracle.facts import (
     TAKEN_BACK,
     GroupPartitionFacts,
     Token,
     Violation,
-    seat_name,
+    facts_name,
 )
 from partq.lab.simulate.oracle.fault_windows import FaultWindows
 from partq.lab.simulate.oracle.forged_acks import FIRST_REQUEST, MANY, forged, undelivered_stop
@@ -111,7 +111,7 @@ class Oracle:
             now=self._loop.time,
         )
         records.on_birth = self._born
-        records.on_late_letter = lambda seat: self.isolation.go_on(seat.name)
+        records.on_late_letter = lambda facts: self.isolation.go_on(facts.name)
         records.is_in_flight = self._is_in_flight
 
     def fail(self, invariant: str, text: str) -> None:
@@ -146,19 +146,19 @@ class Oracle:
                 case frames.Assigned():
                     self._assigned(name, end, flow, frame)
                 case frames.Paused():
-                    name_of = self._seat(flow, frame).name
+                    name_of = self._facts(flow, frame).name
                     self.isolation.paused(name_of, end.pipe.target, _token(frame))
                 case frames.Resumed():
-                    self.isolation.resumed(self._seat(flow, frame).name, end.pipe.target)
+                    self.isolation.resumed(self._facts(flow, frame).name, end.pipe.target)
                 case frames.Rewound(start=start):
                     self._give_back(flow, frame, start)
-                    flow.position[self._seat(flow, frame).name, _token(frame)] = (
+                    flow.position[self._facts(flow, frame).name, _token(frame)] = (
                         frame.delivery,
                         start,
                     )
                 case frames.Revoked():
                     to = (end.pipe.target, name)
-                    self.isolation.revoked(self._seat(flow, frame), to, _token(frame))
+                    self.isolation.revoked(self._facts(flow, frame), to, _token(frame))
                 case frames.AckConfirmed(request):
                     self._confirmed(name, flow, request)
                 case _:
@@ -169,7 +169,7 @@ class Oracle:
     def got(self, end: End, frame: frames.Ack) -> None:
         """Take an ack that has reached a broker."""
         flow, token = self._flows[end], _token(frame)
-        name = self._seat(flow, frame).name
+        name = self._facts(flow, frame).name
         # Of what is below `upto`, an ack speaks of what the application has done.
         offsets = [o for o in self._finished.get((name, token), ()) if o < frame.upto]
         offsets += [offset for start, stop in frame.ranges for offset in range(start, stop)]
@@ -182,20 +182,20 @@ class Oracle:
         self._give_back(flow, frame, start)
 
     def _give_back(self, flow: _Flow, frame: Any, start: int) -> None:
-        sent = flow.open.get((self._seat(flow, frame).name, _token(frame)))
+        sent = flow.open.get((self._facts(flow, frame).name, _token(frame)))
         if sent is not None:
             sent.difference_update([offset for offset in sent if offset >= start])
 
-    def _is_in_flight(self, seat: GroupPartitionFacts, offset: int) -> bool:
+    def _is_in_flight(self, facts: GroupPartitionFacts, offset: int) -> bool:
         """Say whether a member has got the message at an offset, and still holds its partition."""
-        end = self._tokens.get((seat.name, (seat.log.broker_epoch, seat.top_epoch)))
+        end = self._tokens.get((facts.name, (facts.log.broker_epoch, facts.top_epoch)))
         if end is None:
             return False
         flow = self._flows[end]
-        owned = flow.broker.owned.get(PartitionId.parse(seat.log.name))
-        found = owned.groups.get(seat.group) if owned is not None else None
-        is_bound = found is not None and found.flow is not None and found.epoch == seat.top_epoch
-        key = (seat.name, (seat.log.broker_epoch, seat.top_epoch))
+        owned = flow.broker.owned.get(PartitionId.parse(facts.log.name))
+        found = owned.groups.get(facts.group) if owned is not None else None
+        is_bound = found is not None and found.flow is not None and found.epoch == facts.top_epoch
+        key = (facts.name, (facts.log.broker_epoch, facts.top_epoch))
         return is_bound and offset in flow.open.get(key, ())
 
     def hostile(self, end: End, frame: frames.Ack) -> frames.Ack | None:
@@ -204,32 +204,34 @@ class Oracle:
             return None
         self.hostile_count -= 1
         flow = self._flows[end]
-        seat = self._seat(flow, frame)
-        _, position = flow.position.get((seat.name, _token(frame)), (0, MANY))
+        facts = self._facts(flow, frame)
+        _, position = flow.position.get((facts.name, _token(frame)), (0, MANY))
         beyond = undelivered_stop(
-            position, len(seat.log.ids), partial(self.records.needs_no_more, seat)
+            position, len(facts.log.ids), partial(self.records.needs_no_more, facts)
         )
         return forged(frame, self.hostile_count, beyond, self._rng)
 
-    def _seat(self, flow: _Flow, frame: Any) -> GroupPartitionFacts:
-        return self.records.seats[seat_name(f"{frame.generation}.{frame.partition}", flow.group)]
+    def _facts(self, flow: _Flow, frame: Any) -> GroupPartitionFacts:
+        return self.records.group_partitions[
+            facts_name(f"{frame.generation}.{frame.partition}", flow.group)
+        ]
 
     def _assigned(self, broker: str, end: End, flow: _Flow, frame: frames.Assigned) -> None:
-        seat, token = self._seat(flow, frame), _token(frame)
-        name = seat.name
+        facts, token = self._facts(flow, frame), _token(frame)
+        name = facts.name
         known = self._tokens.setdefault((name, token), end)
         if known is not end:
             self.fail("S1", f"{name}: token {token} was given to two flows")
         flow.position[name, token] = (0, frame.cursor)
-        self.isolation.assigned(seat, (end.pipe.target, broker), token)
+        self.isolation.assigned(facts, (end.pipe.target, broker), token)
         self.handoffs.assigned(name)
         self.note(f"{end.process.name} assigns {name} to {end.pipe.target} under {token}")
 
     def _delivered(
         self, broker: str, end: End, flow: _Flow, frame: frames.Deliver, payload: bytes
     ) -> None:
-        seat, token = self._seat(flow, frame), (frame.broker_epoch, frame.epoch)
-        name, log = seat.name, seat.log
+        facts, token = self._facts(flow, frame), (frame.broker_epoch, frame.epoch)
+        name, log = facts.name, facts.log
         if self._tokens.get((name, token)) is not end:
             self.fail("S1", f"{name}: {broker} delivers under {token} to a flow without it")
             return
@@ -244,20 +246,20 @@ class Oracle:
         is_again = Cause(frame.cause) in TAKEN_BACK and frame.stop <= position
         frame_stop = frame.stop
         if frame.delivery == number and is_again and self.is_free:
-            frame_stop = position  # out of its turn: the others go on where they were
+            frame_stop = position  # out of its turn: the others continue where they were
         elif frame.delivery < number:
-            self.fail("S3", f"{name}: goes on under {frame.delivery} after {number}")
+            self.fail("S3", f"{name}: continues under {frame.delivery} after {number}")
         elif frame.delivery == number and frame.start < position:
             self.fail("S3", f"{name}: delivers {frame.start} again without a cause")
         else:
             skipped.update(range(position, frame.start))
         flow.position[name, token] = (frame.delivery, frame_stop)
-        is_old = token[1] <= seat.old_epoch
-        sent = seat.sent
+        is_old = token[1] <= facts.old_epoch
+        sent = facts.sent
         for offset in skipped:
             # In free order what was given back waits alone; it is skipped until its time comes.
             is_waiting = self.is_free and sent[offset]
-            if not (is_old or is_waiting or self.records.needs_no_more(seat, offset)):
+            if not (is_old or is_waiting or self.records.needs_no_more(facts, offset)):
                 self.fail("S3", f"{name}: offset {offset} is skipped, and nobody has done it")
         stored = log.batches.get(frame.first_offset)
         batch = (name, token, frame.first_offset)
@@ -271,12 +273,12 @@ class Oracle:
             self.fail("G1", f"{name}: {frame.first_offset} was stored under another broker epoch")
         elif not stored.first <= frame.start < frame.stop <= stored.first + len(stored.ids):
             self.fail("G1", f"{name}: {frame.start} to {frame.stop} is not in that batch")
-        if seat.is_there and token == (log.broker_epoch, seat.epoch):
-            stored_counts = self.records.counts(seat) if frame.redeliveries else {}
+        if facts.is_there and token == (log.broker_epoch, facts.epoch):
+            stored_counts = self.records.counts(facts) if frame.redeliveries else {}
             for offset, count in frame.redeliveries:
                 if count > stored_counts.get(offset, 0):
                     self.fail("counts", f"{name}: {offset} is sent again before that is stored")
-            for offset in {*range(frame.start, frame.stop)} - skipped & {*seat.outbox.values()}:
+            for offset in {*range(frame.start, frame.stop)} - skipped & {*facts.outbox.values()}:
                 self.fail("letters", f"{name}: {offset} is sent to a member, and waits to be sent")
         if not is_old:
             offsets = [o for o in range(frame.start, frame.stop) if o not in skipped]
@@ -292,17 +294,17 @@ class Oracle:
 
     def confirmed_ack(self, broker: str, name: str, token: Token, offsets: Sequence[int]) -> None:
         """Take the news that a broker has confirmed an ack."""
-        seat = self.records.seats[name]
-        if token[0] != seat.log.broker_epoch or seat.log.is_torn or self.records.was_rolled_back:
+        facts = self.records.group_partitions[name]
+        if token[0] != facts.log.broker_epoch or facts.log.is_torn or self.records.was_rolled_back:
             return
-        if token[1] <= seat.old_epoch:
+        if token[1] <= facts.old_epoch:
             return  # it was stored, and then the group began again
-        if not all(seat.is_stored_done(offset) for offset in offsets):
+        if not all(facts.is_stored_done(offset) for offset in offsets):
             self.fail("S2", f"{name}: {broker} has confirmed an ack that is not stored")
 
     # ---- answers to members that pull -----------------------------------------------------------
 
-    def pulled(self, group: str, flow: answers.Flow, answer: dict[str, Any]) -> None:
+    def pulled(self, group: str, flow: answers.Flow, answer: Plain) -> None:
         """Take an answer to a pull, as it leaves a broker."""
         self.answers.judge(self.records, group, flow, answer)
 
@@ -321,9 +323,9 @@ class Oracle:
 
         `is_pulled`: nothing tells it that the broker which answered has gone silent since.
         """
-        name = seat_name(delivery.partition, group)
+        name = facts_name(delivery.partition, group)
         token = (int(delivery.token.broker_epoch), int(delivery.token.epoch))
-        seat = self.records.seats[name]
+        facts = self.records.group_partitions[name]
         message = int(delivery.value)
         self.handed_count += 1
         last = self._seen.get((member, life, name))
@@ -337,15 +339,15 @@ class Oracle:
         ):
             self.fail("G1", f"{name}: {member} is handed {delivery.offset} after {last[1]}")
         self._seen[member, life, name] = (token, delivery.offset)
-        is_silent = token[0] < seat.log.taken_over and not is_pulled
+        is_silent = token[0] < facts.log.taken_over and not is_pulled
         if is_silent and not self.records.was_rolled_back:
-            self.fail("S1", f"{name}: {member} is handed {token}, {seat.log.taken_over} has begun")
+            self.fail("S1", f"{name}: {member} is handed {token}, {facts.log.taken_over} has begun")
         self.duplicate_count += (group, message) in self._handed
         self._handed.add((group, message))
-        if delivery.cause is not Cause.NONE or token[1] <= seat.old_epoch:
+        if delivery.cause is not Cause.NONE or token[1] <= facts.old_epoch:
             return
         if not self.records.was_rolled_back:
-            stored_at = seat.log.stored_at[delivery.offset]
+            stored_at = facts.log.stored_at[delivery.offset]
             self.isolation.handed(name, member, life, token, stored_at)
         # Which of two comes first does not matter: the older one may have been long on its way.
         times = self._handed_first[group, message] = self._handed_first[group, message] + 1
@@ -358,29 +360,29 @@ class Oracle:
 
     def taken_back(self, group: str, delivery: ReceivedMessage) -> None:
         """Learn that an application gives a message back, or has had it for too long."""
-        name = seat_name(delivery.partition, group)
+        name = facts_name(delivery.partition, group)
         self.records.effects["taken back"] += 1
         self.isolation.hold_up(name)
 
-    def was_reset(self, seat: GroupPartitionFacts, to: int) -> None:
+    def was_reset(self, facts: GroupPartitionFacts, to: int) -> None:
         """Learn that a broker has answered a reset."""
-        if to not in seat.reset_to and not self.records.was_rolled_back:
-            self.fail("S2", f"{seat.name}: a reset to {to} is answered, and not stored")
+        if to not in facts.reset_to and not self.records.was_rolled_back:
+            self.fail("S2", f"{facts.name}: a reset to {to} is answered, and not stored")
 
     def finished(self, group: str, delivery: ReceivedMessage) -> None:
         """Take a message that an application has finished."""
-        seat = self.records.seats[seat_name(delivery.partition, group)]
+        facts = self.records.group_partitions[facts_name(delivery.partition, group)]
         token = (int(delivery.token.broker_epoch), int(delivery.token.epoch))
-        self._finished.setdefault((seat.name, token), set()).add(delivery.offset)
-        if token[1] > seat.old_epoch:
-            seat.done.add(int(delivery.value))
+        self._finished.setdefault((facts.name, token), set()).add(delivery.offset)
+        if token[1] > facts.old_epoch:
+            facts.done.add(int(delivery.value))
 
-    def _born(self, seat: GroupPartitionFacts) -> None:
+    def _born(self, facts: GroupPartitionFacts) -> None:
         """Learn that a group begins, maybe again: it is handed everything as for the first time."""
-        self.note(f"{seat.name} begins at {seat.cursor}")
-        self.isolation.disturb(seat.name)
-        for message in seat.log.ids[seat.cursor :]:
-            self._handed_first.pop((seat.group, message), None)
+        self.note(f"{facts.name} begins at {facts.cursor}")
+        self.isolation.disturb(facts.name)
+        for message in facts.log.ids[facts.cursor :]:
+            self._handed_first.pop((facts.group, message), None)
 
     # ---- at the end -----------------------------------------------------------------------------
 

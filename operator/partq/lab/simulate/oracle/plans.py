@@ -1,10 +1,11 @@
 """What coordinators go by: who has a lease, whom they have heard, which attempt is the next."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from partq.lab.simulate.machine.loop import Process
 from partq.lab.simulate.oracle.facts import LeaseFacts
+from partq.store.pipelined_connection import Reply
 
 FRESH_S: Final = 1.0
 """A lease that was renewed so short a time ago is over for nobody."""
@@ -40,7 +41,7 @@ class Plans:
         script: str,
         keys: Sequence[bytes],
         args: Sequence[bytes],
-        answer: Any,
+        answer: Reply,
     ) -> None:
         """Take a script's answer."""
         if script == "erase_group" and answer:
@@ -64,7 +65,7 @@ class Plans:
             self.on_renewed[process]()
 
     def _judge(self, coordinator: Process) -> None:
-        """Who plans must have heard once of every broker that has lived since it began to look.
+        """Check that a planner has heard of every broker that has lived since it began to look.
 
         One that came later is no part of that, nor is one that has just come, or come back: it may
         have done so since the leases were read.

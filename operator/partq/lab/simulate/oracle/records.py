@@ -8,15 +8,21 @@ from partq.broker.dead_letters.forwarder import PATIENCE_S
 from partq.core.model import PartitionId
 from partq.lab.simulate.machine.loop import Process
 from partq.lab.simulate.machine.memory_redis import MemoryRedis
-from partq.lab.simulate.oracle.facts import GroupPartitionFacts, LogFacts, Stored, seat_name
+from partq.lab.simulate.oracle.facts import (
+    GroupPartitionFacts,
+    LogFacts,
+    Stored,
+    facts_name,
+)
 from partq.lab.simulate.oracle.letters import Letters
 from partq.lab.simulate.oracle.plans import Plans
 from partq.store.codec import decode_counts, decode_ranges
 from partq.store.keys import Keys
+from partq.store.pipelined_connection import Reply
 from partq.wire import batch
 
 FIRST_S: Final = 0.5
-"""By then the queue has its groups; one that is made later is made again."""
+"""By then the queue has its groups; one that is created later was removed before."""
 
 
 class Records:
@@ -46,14 +52,14 @@ class Records:
             clock: Redis's time.
         """
         self.on_commit: Callable[[str, int, str, str], None] | None = None
-        """Told of a seat, an attempt, its source and its target, as its commit is stored."""
+        """Told of a commit as it is stored: name of the facts, attempt, source and target."""
         self.on_birth: Callable[[GroupPartitionFacts], None] | None = None
-        """Told of the seat of a group that begins, or begins again."""
+        """Told of a group that begins in a partition, or begins again."""
         self.on_late_letter: Callable[[GroupPartitionFacts], None] | None = None
-        """Told of a seat whose dead letter has left, for which deliveries may have stopped."""
+        """Told of a partition whose dead letter has left: deliveries may have stopped for it."""
         self._letters_since: dict[tuple[str, int], float] = {}
         self.logs: dict[str, LogFacts] = {}
-        self.seats: dict[str, GroupPartitionFacts] = {}
+        self.group_partitions: dict[str, GroupPartitionFacts] = {}
         self.done: dict[str, set[int]] = {group: set() for group in limits}
         """What each group needs no more; see `GroupPartitionFacts`."""
         for partition in partitions:
@@ -62,11 +68,14 @@ class Records:
             )
             self.logs[log.name] = log
             for group in limits:
-                name, key = seat_name(partition, group), keys.cursor(partition, group).encode()
-                seat = self.seats[name] = GroupPartitionFacts(
+                name, key = (
+                    facts_name(partition, group),
+                    keys.cursor(partition, group).encode(),
+                )
+                facts = self.group_partitions[name] = GroupPartitionFacts(
                     name, log, group, key, self.done[group]
                 )
-                log.seats.append(seat)
+                log.groups.append(facts)
         self.append_counts: dict[int, int] = {}
         """How often each message was stored."""
         self.was_rolled_back = False
@@ -90,7 +99,7 @@ class Records:
         self.is_in_flight: Callable[[GroupPartitionFacts, int], bool] = lambda *_: False
         """Whether the message at an offset is with a member."""
         self._by_meta = {log.meta: log for log in self.logs.values()}
-        self._by_cursor = {seat.key: seat for seat in self.seats.values()}
+        self._by_cursor = {facts.key: facts for facts in self.group_partitions.values()}
         self.plans = Plans(keys.brokers().encode(), fail, now)
         self._log_judges: dict[str, Callable[[LogFacts, Sequence[bytes], Any], None]] = {
             "append_batches": self._appended,
@@ -99,7 +108,7 @@ class Records:
             "affirm_partition": self._affirmed,
             "trim_log": self._trimmed,
         }
-        self._seat_judges: dict[
+        self._group_judges: dict[
             str, Callable[[GroupPartitionFacts, Sequence[bytes], Any], None]
         ] = {
             "add_group": self._added,
@@ -118,15 +127,15 @@ class Records:
         script: str,
         keys: Sequence[bytes],
         args: Sequence[bytes],
-        answer: Any,
+        answer: Reply,
     ) -> None:
         """Take a script's answer."""
         log = self._by_meta.get(keys[0])
         if log is not None:
             if (judge := self._log_judges.get(script)) is not None:
                 judge(log, args, answer)
-            elif (judge_seat := self._seat_judges.get(script)) is not None:
-                judge_seat(self._by_cursor[keys[1]], args, answer)
+            elif (judge_group := self._group_judges.get(script)) is not None:
+                judge_group(self._by_cursor[keys[1]], args, answer)
             if script != "append_batches":
                 self._judge_marks(log)
         elif keys[0] == self.letters.target:
@@ -149,24 +158,24 @@ class Records:
             self.forgotten.update(log.ids[end:])
             del log.ids[end:], log.stored_at[end:], log.stored_ms[end:]
             log.batches = {first: b for first, b in log.batches.items() if first < end}
-            for seat in log.seats:
-                seat.is_there = seat.mark in fields
-                if seat.is_there:
-                    self._read(seat)
+            for facts in log.groups:
+                facts.is_there = facts.mark in fields
+                if facts.is_there:
+                    self._read(facts)
                     # What it has done with may be of a time that a reset had ended.
-                    seat.done.update(log.ids[: seat.cursor], (log.ids[o] for o in seat.acked))
-        self.letters.roll_back(seat for seat in self.seats.values() if seat.is_there)
+                    facts.done.update(log.ids[: facts.cursor], (log.ids[o] for o in facts.acked))
+        self.letters.roll_back(facts for facts in self.group_partitions.values() if facts.is_there)
 
     # ---- one script each ------------------------------------------------------------------------
 
-    def _appended(self, log: LogFacts, args: Sequence[bytes], answer: Any) -> None:
+    def _appended(self, log: LogFacts, args: Sequence[bytes], answer: Reply) -> None:
         if answer in (0, -1):
             return
         self.effects["refused for room"] += answer.count(b" Q:")
         broker_epoch, number = int(args[0]), int(args[1])
         end = int(answer.partition(b" ")[0])
         if b" N:" in answer and not self.was_rolled_back:
-            self._fail("numbers", f"{log.name}: a number came again with another message")
+            self._fail("numbers", f"{log.name}: a number was repeated with another message")
         if end == len(log.ids):
             return  # nothing stored, or a repeat
         if broker_epoch != log.broker_epoch:
@@ -195,7 +204,7 @@ class Records:
                 if each in self.numbered and log.ids.count(each) > 1:
                     self._fail("numbers", f"{log.name}: message {each} is stored twice")
 
-    def _claimed(self, log: LogFacts, args: Sequence[bytes], answer: Any) -> None:
+    def _claimed(self, log: LogFacts, args: Sequence[bytes], answer: Reply) -> None:
         if isinstance(answer, int):
             return
         claimed, owner = int(answer[0]), args[0].decode()
@@ -206,7 +215,7 @@ class Records:
         log.top_broker_epoch = max(log.top_broker_epoch, claimed)
         log.broker_epoch, log.owner, log.is_torn = claimed, owner, False
 
-    def _yielded(self, log: LogFacts, args: Sequence[bytes], answer: Any) -> None:
+    def _yielded(self, log: LogFacts, args: Sequence[bytes], answer: Reply) -> None:
         if answer != 1:
             return
         if int(args[0]) != log.broker_epoch:
@@ -217,7 +226,7 @@ class Records:
         log.top_broker_epoch = max(log.top_broker_epoch, stored)
         log.broker_epoch, log.owner = 0, ""
 
-    def _affirmed(self, log: LogFacts, args: Sequence[bytes], answer: Any) -> None:
+    def _affirmed(self, log: LogFacts, args: Sequence[bytes], answer: Reply) -> None:
         if answer != 1:
             return
         stored = int(self._memory.hash(log.meta)[b"affirmed"])
@@ -225,81 +234,85 @@ class Records:
             self._fail("G8", f"{log.name}: affirmed, and a claim decided before that still counts")
         log.affirmed = stored
 
-    def _trimmed(self, log: LogFacts, args: Sequence[bytes], answer: Any) -> None:
+    def _trimmed(self, log: LogFacts, args: Sequence[bytes], answer: Reply) -> None:
         if answer == 0:
             return
         first = int(answer[0])
         self.effects["trimmed"] += first > log.first
         log.first = first
-        for seat in log.seats:
-            if seat.is_there and first > seat.cursor:
-                self._fail("S2", f"{seat.name}: trimmed to {first}, its cursor is {seat.cursor}")
+        for facts in log.groups:
+            if facts.is_there and first > facts.cursor:
+                self._fail("S2", f"{facts.name}: trimmed to {first}, its cursor is {facts.cursor}")
 
-    def _added(self, seat: GroupPartitionFacts, args: Sequence[bytes], answer: Any) -> None:
+    def _added(self, facts: GroupPartitionFacts, args: Sequence[bytes], answer: Reply) -> None:
         if answer != 1:
             return
-        self.effects["group made again"] += self._now() > FIRST_S
-        seat.is_there = True
-        self._begin(seat)
+        self.effects["group created again"] += self._now() > FIRST_S
+        facts.is_there = True
+        self._begin(facts)
         if self.on_birth is not None:
-            self.on_birth(seat)
+            self.on_birth(facts)
 
-    def _removed(self, seat: GroupPartitionFacts, args: Sequence[bytes], answer: Any) -> None:
+    def _removed(self, facts: GroupPartitionFacts, args: Sequence[bytes], answer: Reply) -> None:
         if answer == 1:
-            seat.is_there = False
-            self.letters.drop(seat)
+            facts.is_there = False
+            self.letters.drop(facts)
 
-    def _bound(self, seat: GroupPartitionFacts, args: Sequence[bytes], answer: Any) -> None:
-        if answer <= 0 or (answer, args[0], args[4]) == seat.bound:
+    def _bound(self, facts: GroupPartitionFacts, args: Sequence[bytes], answer: Reply) -> None:
+        if answer <= 0 or (answer, args[0], args[4]) == facts.bound:
             return  # nothing was written, or it is a repeat
-        seat.bound = answer, args[0], args[4]
-        self._judge_owner(seat, args, "bind")
-        if args[2].decode() != seat.member:
-            self._fail("S1", f"{seat.name}: {args[2].decode()} was bound, not {seat.member}")
-        self._judge_epoch(seat, answer)
+        facts.bound = answer, args[0], args[4]
+        self._judge_owner(facts, args, "bind")
+        if args[2].decode() != facts.member:
+            self._fail("S1", f"{facts.name}: {args[2].decode()} was bound, not {facts.member}")
+        self._judge_epoch(facts, answer)
 
-    def _flushed(self, seat: GroupPartitionFacts, args: Sequence[bytes], answer: Any) -> None:
+    def _flushed(self, facts: GroupPartitionFacts, args: Sequence[bytes], answer: Reply) -> None:
         if answer != 1:
             return
-        self._judge_owner(seat, args, "flush")
-        self._judge_acks(seat)
+        self._judge_owner(facts, args, "flush")
+        self._judge_acks(facts)
 
-    def _committed(self, seat: GroupPartitionFacts, args: Sequence[bytes], answer: Any) -> None:
-        if answer <= 0 or answer in (seat.top_epoch, seat.commit_epoch):
+    def _committed(self, facts: GroupPartitionFacts, args: Sequence[bytes], answer: Reply) -> None:
+        if answer <= 0 or answer in (facts.top_epoch, facts.commit_epoch):
             return  # nothing was written, or it is a repeat, which may come after a later bind
-        self._judge_owner(seat, args, "commit")
-        if args[2].decode() != seat.member:
-            self._fail("E2", f"{seat.name}: committed from {args[2].decode()}, not {seat.member}")
-        self._judge_epoch(seat, answer)
-        source = seat.member
-        self._judge_acks(seat)
-        seat.commit_epoch = answer
+        self._judge_owner(facts, args, "commit")
+        if args[2].decode() != facts.member:
+            self._fail("E2", f"{facts.name}: committed from {args[2].decode()}, not {facts.member}")
+        self._judge_epoch(facts, answer)
+        source = facts.member
+        self._judge_acks(facts)
+        facts.commit_epoch = answer
         if self.on_commit is not None:
-            self.on_commit(seat.name, int(args[4]), source, seat.member)
+            self.on_commit(facts.name, int(args[4]), source, facts.member)
 
-    def _was_reset(self, seat: GroupPartitionFacts, args: Sequence[bytes], answer: Any) -> None:
-        if isinstance(answer, int) or int(answer[0]) == seat.top_epoch:
+    def _was_reset(self, facts: GroupPartitionFacts, args: Sequence[bytes], answer: Reply) -> None:
+        if isinstance(answer, int) or int(answer[0]) == facts.top_epoch:
             return
-        if int(args[2]) != seat.epoch:
-            self._fail("E2", f"{seat.name}: a reset counts under {int(args[2])}, not {seat.epoch}")
-        self.effects["reset back" if int(answer[1]) < seat.cursor else "reset forward"] += 1
-        self._judge_owner(seat, args, "reset")
-        self._begin(seat)
-        self._judge_epoch(seat, int(answer[0]))
-        seat.reset_to.append(seat.cursor)
+        if int(args[2]) != facts.epoch:
+            self._fail(
+                "E2", f"{facts.name}: a reset counts under {int(args[2])}, not {facts.epoch}"
+            )
+        self.effects["reset back" if int(answer[1]) < facts.cursor else "reset forward"] += 1
+        self._judge_owner(facts, args, "reset")
+        self._begin(facts)
+        self._judge_epoch(facts, int(answer[0]))
+        facts.reset_to.append(facts.cursor)
 
-    def _letters_added(self, seat: GroupPartitionFacts, args: Sequence[bytes], answer: Any) -> None:
-        self.letters.added(seat, answer)
-        for number in seat.outbox:
-            self._letters_since.setdefault((seat.name, number), self._now())
+    def _letters_added(
+        self, facts: GroupPartitionFacts, args: Sequence[bytes], answer: Reply
+    ) -> None:
+        self.letters.added(facts, answer)
+        for number in facts.outbox:
+            self._letters_since.setdefault((facts.name, number), self._now())
 
     def _letter_removed(
-        self, seat: GroupPartitionFacts, args: Sequence[bytes], answer: Any
+        self, facts: GroupPartitionFacts, args: Sequence[bytes], answer: Reply
     ) -> None:
-        since = self._letters_since.get((seat.name, int(args[2])), self._now())
+        since = self._letters_since.get((facts.name, int(args[2])), self._now())
         if self._now() - since >= PATIENCE_S and self.on_late_letter is not None:
-            self.on_late_letter(seat)
-        self.letters.removed(seat, answer)
+            self.on_late_letter(facts)
+        self.letters.removed(facts, answer)
 
     # ---- time to live ---------------------------------------------------------------------------
 
@@ -308,94 +321,94 @@ class Records:
         ttl_ms = round(ttl_s * 1000)
         self._ttl_ms = ttl_ms if self._ttl_ms is None else min(self._ttl_ms, ttl_ms)
 
-    def needs_no_more(self, seat: GroupPartitionFacts, offset: int) -> bool:
-        """Say whether a group may go on beyond the message at an offset."""
-        return seat.is_done(offset) or self._is_expired(seat, offset)
+    def needs_no_more(self, facts: GroupPartitionFacts, offset: int) -> bool:
+        """Say whether a group may continue beyond the message at an offset."""
+        return facts.is_done(offset) or self._is_expired(facts, offset)
 
-    def _is_expired(self, seat: GroupPartitionFacts, offset: int) -> bool:
+    def _is_expired(self, facts: GroupPartitionFacts, offset: int) -> bool:
         self._latest_ms = max(self._latest_ms, round(self._clock() * 1000))
         return (
             self._ttl_ms is not None
-            and offset < len(seat.log.ids)
-            and seat.log.stored_ms[offset] + self._ttl_ms <= self._latest_ms
+            and offset < len(facts.log.ids)
+            and facts.log.stored_ms[offset] + self._ttl_ms <= self._latest_ms
         )
 
     # ---- what they have in common ---------------------------------------------------------------
 
-    def _judge_owner(self, seat: GroupPartitionFacts, args: Sequence[bytes], what: str) -> None:
-        if int(args[0]) != seat.log.broker_epoch:
-            self._fail("G8", f"{seat.name}: a {what} counts under the old {int(args[0])}")
+    def _judge_owner(self, facts: GroupPartitionFacts, args: Sequence[bytes], what: str) -> None:
+        if int(args[0]) != facts.log.broker_epoch:
+            self._fail("G8", f"{facts.name}: a {what} counts under the old {int(args[0])}")
 
-    def _judge_epoch(self, seat: GroupPartitionFacts, epoch: int) -> None:
-        if epoch <= seat.top_epoch:
-            self._fail("E3", f"{seat.name}: epoch {epoch} after {seat.top_epoch}")
-        seat.top_epoch, seat.epoch = max(seat.top_epoch, epoch), epoch
+    def _judge_epoch(self, facts: GroupPartitionFacts, epoch: int) -> None:
+        if epoch <= facts.top_epoch:
+            self._fail("E3", f"{facts.name}: epoch {epoch} after {facts.top_epoch}")
+        facts.top_epoch, facts.epoch = max(facts.top_epoch, epoch), epoch
 
-    def _judge_acks(self, seat: GroupPartitionFacts) -> None:
+    def _judge_acks(self, facts: GroupPartitionFacts) -> None:
         """Judge what a broker's book has made of the stored one."""
-        cursor, acked = seat.cursor, seat.acked
-        self._read(seat)
-        if seat.cursor < cursor:
-            self._fail("S2", f"{seat.name}: the cursor goes back from {cursor} to {seat.cursor}")
-        if lost := [offset for offset in acked if not seat.is_stored_done(offset)]:
-            self._fail("S2", f"{seat.name}: the ack of {min(lost)} is forgotten")
-        new = [o for o in (*range(cursor, seat.cursor), *seat.acked) if o not in acked]
+        cursor, acked = facts.cursor, facts.acked
+        self._read(facts)
+        if facts.cursor < cursor:
+            self._fail("S2", f"{facts.name}: the cursor goes back from {cursor} to {facts.cursor}")
+        if lost := [offset for offset in acked if not facts.is_stored_done(offset)]:
+            self._fail("S2", f"{facts.name}: the ack of {min(lost)} is forgotten")
+        new = [o for o in (*range(cursor, facts.cursor), *facts.acked) if o not in acked]
         for offset in new:
-            if seat.is_done(offset):
+            if facts.is_done(offset):
                 continue
-            if not self._is_expired(seat, offset):
-                self._fail("S2", f"{seat.name}: {offset} is acknowledged, and nobody has done it")
+            if not self._is_expired(facts, offset):
+                self._fail("S2", f"{facts.name}: {offset} is acknowledged, and nobody has done it")
                 return
-            if self.is_in_flight(seat, offset):
-                self._fail("S2", f"{seat.name}: {offset} expires while a member has it")
+            if self.is_in_flight(facts, offset):
+                self._fail("S2", f"{facts.name}: {offset} expires while a member has it")
             if self.keeps_expired:
-                self._fail("S2", f"{seat.name}: {offset} expires, and is no dead letter")
-            seat.done.add(seat.log.ids[offset])
+                self._fail("S2", f"{facts.name}: {offset} expires, and is not a dead letter")
+            facts.done.add(facts.log.ids[offset])
             self.effects["expired"] += 1
 
     def _judge_marks(self, log: LogFacts) -> None:
         """Whatever was called: no group has less in the log than it needs, or goes back in it."""
         fields = self._memory.hash(log.meta)
-        for seat in log.seats:
-            if not seat.is_there:
+        for facts in log.groups:
+            if not facts.is_there:
                 continue
-            trimmed, mark, end = (int(fields[each]) for each in (b"trimmed", seat.mark, b"next"))
-            cursor = int(self._memory.hash(seat.key)[b"cursor"])
+            trimmed, mark, end = (int(fields[each]) for each in (b"trimmed", facts.mark, b"next"))
+            cursor = int(self._memory.hash(facts.key)[b"cursor"])
             if not trimmed <= mark <= cursor <= end:
                 self._fail(
                     "marks",
-                    f"{seat.name}: {trimmed} to {end} are in the log, marked {mark}, its cursor is "
-                    f"{cursor}",
+                    f"{facts.name}: {trimmed} to {end} are in the log, marked {mark}, its "
+                    f"cursor is {cursor}",
                 )
-            if mark > min(seat.outbox.values(), default=mark):
-                self._fail("marks", f"{seat.name}: marked {mark}, {seat.outbox} wait to be sent")
-            if cursor < seat.cursor:
-                self._fail("S2", f"{seat.name}: the cursor goes from {seat.cursor} to {cursor}")
+            if mark > min(facts.outbox.values(), default=mark):
+                self._fail("marks", f"{facts.name}: marked {mark}, {facts.outbox} wait to be sent")
+            if cursor < facts.cursor:
+                self._fail("S2", f"{facts.name}: the cursor goes from {facts.cursor} to {cursor}")
 
-    def _begin(self, seat: GroupPartitionFacts) -> None:
+    def _begin(self, facts: GroupPartitionFacts) -> None:
         """Let a group begin at its stored cursor: what it had done with from there on, it has not.
 
-        What is below is none of its business any more.
+        What is below does not concern it any more.
         """
-        ids, held = seat.log.ids, set(seat.outbox.values())
-        seat.old_epoch = seat.top_epoch
-        self._read(seat)
-        again = range(seat.cursor, len(ids))
-        seat.done.difference_update(ids[offset] for offset in again if offset not in held)
-        seat.done.update(ids[: seat.cursor])
-        seat.sent.clear()
-        seat.letters.clear()
+        ids, held = facts.log.ids, set(facts.outbox.values())
+        facts.old_epoch = facts.top_epoch
+        self._read(facts)
+        again = range(facts.cursor, len(ids))
+        facts.done.difference_update(ids[offset] for offset in again if offset not in held)
+        facts.done.update(ids[: facts.cursor])
+        facts.sent.clear()
+        facts.letters.clear()
 
-    def counts(self, seat: GroupPartitionFacts) -> dict[int, int]:
+    def counts(self, facts: GroupPartitionFacts) -> dict[int, int]:
         """Return how often each message was delivered again, as stored."""
-        return decode_counts(self._memory.hash(seat.key)[b"redeliveries"])
+        return decode_counts(self._memory.hash(facts.key)[b"redeliveries"])
 
-    def _read(self, seat: GroupPartitionFacts) -> None:
+    def _read(self, facts: GroupPartitionFacts) -> None:
         """Take what is stored."""
-        stored = self._memory.hash(seat.key)
-        seat.cursor, seat.member = int(stored[b"cursor"]), stored[b"member"].decode()
-        seat.epoch = int(stored[b"epoch"])
-        seat.acked = frozenset(
+        stored = self._memory.hash(facts.key)
+        facts.cursor, facts.member = int(stored[b"cursor"]), stored[b"member"].decode()
+        facts.epoch = int(stored[b"epoch"])
+        facts.acked = frozenset(
             offset
             for start, stop in decode_ranges(stored[b"acked"])
             for offset in range(start, stop)

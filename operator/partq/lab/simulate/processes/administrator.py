@@ -1,11 +1,11 @@
-"""Who makes the simulated queue, and changes it: groups, limits, resets."""
+"""The administrator, who makes the simulated queue, and changes it: groups, limits, resets."""
 
 import asyncio
 import copy
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 from partq.coordinator.provision import provision
 from partq.core.layout import Layout
@@ -27,11 +27,12 @@ class Administrator:
     """Writes what is wanted, one wish after the other, as long as it takes."""
 
     def __init__(self, setting: Setting, layout: Layout) -> None:
-        self.spec: dict[str, Any] = {
+        self.limits_spec = {"maxMessageBytes": 1024, "maxUnackedPerFlow": 100}
+        self.spec: dict[str, object] = {
             "keylessPolicy": "Random",
             "audit": setting.is_audited,
             "brokers": {"replicas": setting.broker_count},
-            "limits": {"maxMessageBytes": 1024, "maxUnackedPerFlow": 100},
+            "limits": self.limits_spec,
             "rebalance": {
                 "delaySeconds": setting.delay_s,
                 "maxHandoffSeconds": setting.max_handoff_s,
@@ -52,7 +53,9 @@ class Administrator:
                 "expired": setting.has_letters and setting.takes_expired,
             },
         }
-        self.groups: dict[str, Mapping[str, Any]] = {GROUP: {"type": setting.group_type, **common}}
+        self.groups: dict[str, Mapping[str, object]] = {
+            GROUP: {"type": setting.group_type, **common}
+        }
         if setting.has_second:
             self.groups[SECOND] = {"type": "Partitioned", **common}
         self.limits = dict.fromkeys(
@@ -61,7 +64,7 @@ class Administrator:
         """How often a message of each group is delivered again at most."""
         self._has_letters = setting.has_letters
         self._layout = layout
-        self._wishes: deque[tuple[dict[str, Any], dict[str, Mapping[str, Any]]]] = deque()
+        self._wishes: deque[tuple[dict[str, object], dict[str, Mapping[str, object]]]] = deque()
         self._wake = asyncio.Event()
 
     def wish(self) -> None:

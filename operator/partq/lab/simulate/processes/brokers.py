@@ -1,21 +1,21 @@
 """A simulated broker process: the real broker, its connections and its admin calls."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
+from partq.broker.api.frame_socket import FrameSocket
+from partq.broker.api.routes.flow import ConsumerConnection
+from partq.broker.api.routes.publish import ProducerConnection
+from partq.broker.api.routes.pull import ack_one
 from partq.broker.broker import Broker
 from partq.broker.operations import state
 from partq.broker.operations.pull import Pulls, ack_outcome
 from partq.broker.operations.reset import reset
 from partq.broker.operations.status import read_layout
-from partq.broker.routes.flow import ConsumerConnection
-from partq.broker.routes.publish import ProducerConnection
-from partq.broker.routes.pull import ack_one
-from partq.broker.server.frame_socket import FrameSocket
 from partq.core.model import PartitionId
 from partq.errors import (
     FencedError,
@@ -25,7 +25,7 @@ from partq.errors import (
     from_code,
 )
 from partq.lab.simulate.machine.loop import Process, SimLoop
-from partq.lab.simulate.machine.network import End
+from partq.lab.simulate.machine.network import End, Plain
 from partq.lab.simulate.machine.stored import EPOCH_S, SimStore
 from partq.lab.simulate.oracle.facts import GROUP
 from partq.lab.simulate.oracle.letters import TARGET as LETTER_PARTITION
@@ -47,7 +47,7 @@ TARGET: Final = "target"
 LEASE_S: Final = 1.0
 POST_WAIT_S: Final = 5.0
 
-_BODIES: Final[dict[str, tuple[Any, type[Any]]]] = {
+_BODIES: Final[dict[str, tuple[Callable[[Broker, str, Plain], Awaitable[object]], type[Plain]]]] = {
     "pause": (state.pause, bodies.Pauses),
     "drain": (state.drain, bodies.Drains),
     "commit": (state.commit, bodies.Commits),
@@ -188,18 +188,18 @@ class BrokerProcess:
             end.close()
             del self._ends[end]
 
-    def call(self, route: str, body: Any) -> Coroutine[Any, Any, Any]:
+    def call(self, route: str, body: Plain) -> Coroutine[Any, Any, Plain]:
         """Answer a call."""
         return self._call(route, body)
 
-    async def _call(self, route: str, body: Any) -> Any:
+    async def _call(self, route: str, body: Plain) -> Plain:
         """Return an answer as a caller reads it: plain values, as JSON has them."""
         try:
             return plain(await self._answer(route, body))
         except PartqError as error:
             return plain(Refusal(error_detail(error)))
 
-    async def _answer(self, route: str, body: Any) -> Any:
+    async def _answer(self, route: str, body: Plain) -> Plain:
         broker = self.broker
         if broker is None:
             raise ConnectionRefusedError(self.name)
@@ -240,9 +240,9 @@ class BrokerProcess:
                 judge(plain(answer))
                 return answer
 
-    async def _pull(self, body: dict[str, Any]) -> Any:
+    async def _pull(self, body: Plain) -> Plain:
         pulled = await self._pulls.pull(group=GROUP, address=body["member"], **body)
-        answer = bodies.decode(bodies.encode(pulled), dict[str, Any])
+        answer = bodies.decode(bodies.encode(pulled), dict[str, Plain])
         self._watcher.pulled(GROUP, (self, answer["flow"]), answer)
         return answer
 
@@ -266,7 +266,7 @@ async def _post(broker: Broker, partition: PartitionId, data: bytes) -> int:
     """Store a batch without numbers, as a POST does; return its first offset.
 
     Raises:
-        PartqError: it is not stored, or nobody knows.
+        PartqError: it is not stored, or its outcome is unknown.
     """
     outcome = await _publish(broker, partition, data, "", 0)
     if outcome.status != "stored":
@@ -276,15 +276,15 @@ async def _post(broker: Broker, partition: PartitionId, data: bytes) -> int:
 
 async def _take_letter(
     broker: Broker, partition: PartitionId, data: bytes, producer: str, number: int
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Store a dead letter of another queue, as its route does.
 
     Raises:
-        PartqError: it is not stored, or nobody knows.
+        PartqError: it is not stored, or its outcome is unknown.
     """
     outcome = await _publish(broker, partition, data, producer, number)
     if outcome.status not in {"stored", "duplicate"}:
-        raise broker.room.refusal(partition)
+        raise broker.quota.refusal(partition)
     return {"is_stored_before": outcome.status == "duplicate"}
 
 

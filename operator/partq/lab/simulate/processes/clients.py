@@ -4,14 +4,16 @@ import asyncio
 import random
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import Final, TypeVar, cast
 
 import aiohttp
 
 from partq.client.consume.deliveries import Delivery
 from partq.client.consumer import Consumer
 from partq.client.producer import Producer
+from partq.client.transport.answers import read
 from partq.client.transport.liveness import Clock
+from partq.client.transport.options import ConnectionOptions
 from partq.client.transport.session import CALL_TIMEOUT_S, Session
 from partq.errors import PartqError, from_code
 from partq.lab.simulate.machine.loop import SimLoop
@@ -24,6 +26,8 @@ CREDIT: Final = 8
 """Small, so that batches are cut and windows wait for credit."""
 RESTART_S: Final = 0.5
 DELIVERY_TIMEOUT_S: Final = 60.0
+
+T = TypeVar("T")
 
 
 class SimClientSocket:
@@ -59,14 +63,14 @@ class SimSession(Session):
     async def __aexit__(self, *_: object) -> None:
         return
 
-    async def get(self, url: str, path: str) -> Any:
+    async def get(self, url: str, path: str, kind: type[T]) -> T:
         """Call a broker."""
         async with asyncio.timeout(CALL_TIMEOUT_S):
             answer = await _loop().network.call(_name(url), path, None)
         if "error" in answer:
             error = answer["error"]
             raise from_code(error["code"], error["message"])
-        return answer
+        return read(path, answer, kind)
 
     async def check_rights(self, url: str, path: str) -> bool:
         """Ask nothing: nobody has a token here."""
@@ -81,7 +85,7 @@ class SimSession(Session):
 
 def connect_by(client: Consumer | Producer, url: str) -> None:
     """Let a client reach its brokers by the simulated network."""
-    client._session = SimSession(url, queue=QUEUE, token=None, namespace=None)
+    client._session = SimSession(ConnectionOptions(url, QUEUE))
 
 
 class Application:
@@ -100,7 +104,7 @@ class Application:
         work_s: float,
     ) -> None:
         self.work_s = work_s
-        """How long it works on a message, at the most."""
+        """How long it works on a message, at most."""
         self._group = group
         self._urls = urls
         self._member = member

@@ -6,25 +6,16 @@ from typing import Any, Final, TypeVar, cast
 
 from partq.coordinator.broker_api import HttpBrokerAdmin
 from partq.coordinator.coordinator import Coordinator
-from partq.coordinator.ports import BindRefusal, StorePorts
-from partq.core.group.membership import MemberFact
+from partq.coordinator.ports import BindRefusal
+from partq.core.group.observation import MemberFact
 from partq.core.group.planner import Planner
 from partq.core.model import MemberId
+from partq.embedded.store_ports import store_ports
 from partq.errors import UnavailableError, from_code
 from partq.lab.simulate.machine.loop import PROCESS, Process, SimLoop
 from partq.lab.simulate.machine.stored import SimStore
 from partq.lab.simulate.processes.brokers import LETTER_QUEUE, LETTER_UID, QUEUE, UID
-from partq.store.connection import Store
 from partq.store.keys import Keys
-from partq.store.records.assignments import Assignments
-from partq.store.records.events import Events
-from partq.store.records.groups import Terms
-from partq.store.records.handoffs import Handoffs
-from partq.store.records.layouts import Layouts
-from partq.store.records.leases import Leases
-from partq.store.records.members import Members
-from partq.store.records.partitions import Partitions
-from partq.store.records.rebalances import Rebalances
 from partq.wire.calls import bodies
 from partq.wire.calls.replies import convert
 
@@ -103,26 +94,10 @@ class CoordinatorProcess:
         self.coordinator = Coordinator(
             namespace=KEYS.namespace,
             queue=KEYS.queue,
-            store=store_ports(store),
+            store=store_ports(store, KEYS),
             brokers=SimBrokerAdmin(self._heard),
             runtime=self._pods,
             planner=self._planner,
             clock=self._clock,
         )
         await self.coordinator.run()
-
-
-def store_ports(store: Store) -> StorePorts:
-    """Return what the coordinator needs of the store."""
-    terms = Terms(store, KEYS)
-    return StorePorts(
-        layouts=Layouts(store, KEYS),
-        partitions=Partitions(store, KEYS),
-        leases=Leases(store, KEYS),
-        members=Members(store, KEYS, terms),
-        assignments=Assignments(store, KEYS, terms),
-        handoffs=Handoffs(store, KEYS, terms),
-        rebalances=Rebalances(store, KEYS, terms),
-        terms=terms,
-        events=Events(store, KEYS),
-    )

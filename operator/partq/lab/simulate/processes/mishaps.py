@@ -1,4 +1,4 @@
-"""What goes wrong in applications: messages that they give back, or have in hand for too long."""
+"""What goes wrong in applications: messages that they give back, or process for too long."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -15,7 +15,7 @@ class Mishaps:
         self.nack_count = 0
         """How many of the next messages are given back."""
         self.hang_count = 0
-        """How many of the next messages stay in hand for `hang_s`."""
+        """How many of the next messages take `hang_s` to process."""
         self.hang_s = 0.0
         self.bad: set[int] = set()
         """Messages that no application gets done."""
@@ -40,7 +40,7 @@ class Mishaps:
         return is_bad
 
     def hang(self) -> float:
-        """Return how long the next message stays in hand beyond the work on it, in seconds."""
+        """Return how long the next message takes beyond the work on it, in seconds."""
         if not self.hang_count:
             return 0.0
         self.hang_count -= 1

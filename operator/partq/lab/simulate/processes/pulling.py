@@ -4,10 +4,11 @@ import asyncio
 import random
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from partq.core.model import Cause, PartitionId
 from partq.lab.simulate.machine.loop import SimLoop
+from partq.lab.simulate.machine.network import Plain
 from partq.lab.simulate.oracle.facts import GROUP
 from partq.lab.simulate.oracle.oracle import Oracle
 
@@ -38,7 +39,7 @@ class Pulled(NamedTuple):
     cause: Cause
 
     @classmethod
-    def read(cls, message: dict[str, Any]) -> "Pulled":
+    def read(cls, message: Plain) -> "Pulled":
         """Read it as it came."""
         return cls(
             PartitionId.parse(message["partition"]),
@@ -63,7 +64,7 @@ class PullingApplication:
         work_s: float,
     ) -> None:
         self.work_s = work_s
-        """How long it works on a message, at the most."""
+        """How long it works on a message, at most."""
         self._member = member
         self._brokers = brokers
         self._watcher = watcher
@@ -107,7 +108,7 @@ class PullingApplication:
                 left = await self._call(broker, "/leave", leave)
                 left_flow = flow if left is not None and "error" not in left else None
 
-    async def _work(self, broker: str, answer: dict[str, Any]) -> None:
+    async def _work(self, broker: str, answer: Plain) -> None:
         acks = []
         for message in map(Pulled.read, answer["messages"]):
             is_older = message.token < self._tokens.get(message.partition, message.token)
@@ -124,7 +125,7 @@ class PullingApplication:
         if acks:
             await self._ack(broker, answer["flow"], acks)
 
-    async def _ack(self, broker: str, flow: int, acks: list[dict[str, Any]]) -> None:
+    async def _ack(self, broker: str, flow: int, acks: list[dict[str, object]]) -> None:
         """Acknowledge until it is known what came of it: a flow that lives gets nothing again."""
         body = {"member": self._member, "flow": flow, "acks": acks}
         while True:
@@ -133,23 +134,23 @@ class PullingApplication:
                 return
             await asyncio.sleep(RETRY_S)
 
-    async def _call(self, broker: str, path: str, body: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the answer; None: there is none."""
+    async def _call(self, broker: str, path: str, body: dict[str, object]) -> Plain | None:
+        """Return the answer; None: no answer came."""
         network = cast(SimLoop, asyncio.get_running_loop()).network
         with suppress(TimeoutError, OSError):
             async with asyncio.timeout(CALL_TIMEOUT_S):
-                answer: dict[str, Any] = await network.call(broker, path, body)
+                answer: Plain = await network.call(broker, path, body)
             return answer
         return None
 
 
-def _is_open(answer: dict[str, Any]) -> bool:
+def _is_open(answer: Plain) -> bool:
     """Say whether some ack of a call may have been stored, or may not."""
     outcomes = [answer, *answer.get("results", ())]
     return any(each["error"]["code"] in OPEN_CODES for each in outcomes if "error" in each)
 
 
-def _ack_of(message: Pulled) -> dict[str, Any]:
+def _ack_of(message: Pulled) -> dict[str, object]:
     return {
         "partition": str(message.partition),
         "broker_epoch": message.token.broker_epoch,

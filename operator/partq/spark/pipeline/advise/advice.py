@@ -28,7 +28,7 @@ class Needs:
     """What the suggestion has to hold for."""
 
     consumer_per_s: float | None
-    """Messages that one consumer processes per second; None: nobody knows."""
+    """Messages that one consumer processes per second; None: unknown."""
     utilization: float = 0.7
     """How busy a consumer may be in the busiest window, above 0, at most 1."""
     growth: float = 1.5
@@ -70,7 +70,7 @@ class Candidate:
     peak_per_s: float
     """Of the busiest partition, in its busiest window."""
     consumers: int | None
-    """The fewest that keep up; None: no number does, or nobody knows how fast they are."""
+    """The fewest that keep up; None: no number does, or their speed is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,11 @@ def _choose(
             f"{enough.partitions} partitions let {enough.parallelism:.1f} consumers be busy at the "
             f"same time; more partitions bring that to {most:.1f} at most"
         ]
-        return enough, reasons, ["nobody knows how fast a consumer is: none are suggested"]
+        return (
+            enough,
+            reasons,
+            ["the rate of a consumer is unknown: none are suggested"],
+        )
     chosen = next((each for each in candidates if each.consumers is not None), None)
     if chosen is not None:
         reasons = [

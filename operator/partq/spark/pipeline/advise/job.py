@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  as everybody names it
@@ -37,7 +36,7 @@ class Advised:
     needs: Needs
     advice: Advice
 
-    def to_json(self) -> Mapping[str, Any]:
+    def to_json(self) -> Mapping[str, object]:
         """Return it as `--json` prints it."""
         loads, keys = self.loads, self.loads.keys
         advice = asdict(self.advice)
@@ -72,7 +71,7 @@ def run_advise(
 
     Args:
         messages: those of the archive; columns as `read_archive` returns them.
-        audit: the archived record; None: there is none, so the lag is unknown.
+        audit: the archived record; None: not archived, so the lag is unknown.
         needs: what has to hold. Without a consumer's rate that of the record is taken.
         watch: is told how far it is.
         time: the column by which messages are cut into windows.

@@ -27,7 +27,7 @@ class GroupLag:
     """That waited at the end of the record."""
     consumer_per_s: float | None
     """Messages per second and consumer in windows in which work was waiting: the median; None:
-    there was none, so nobody knows what they could do."""
+    there was none, so what they could do is unknown."""
 
 
 def lag_history(audit: DataFrame, window_s: int, watch: JobWatch) -> list[GroupLag]:

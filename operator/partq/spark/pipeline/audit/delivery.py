@@ -1,15 +1,13 @@
 """Checks what a group got: nothing lost (S2), in order (S3), acknowledged as delivered."""
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from partq.spark.pipeline.audit.findings import finding, findings, sentence
+from partq.spark.pipeline.audit.findings import ACKS, ORDER, finding, findings, of_range, sentence
 from partq.spark.pipeline.audit.record import LINE
 from partq.spark.pipeline.audit.sweep import islands
 
 LOSS = "loss"
-ORDER = "order"
-ACKS = "acks"
 
 _EPOCHS = ("deliver_epoch", "ack_epoch")
 
@@ -69,18 +67,18 @@ def check_loss(stretches: DataFrame, groups: DataFrame) -> DataFrame:
         "lost",
         f.when(
             f.col("was_dropped"),
-            _offsets("offsets %s to %s were dead letters that the log did not hold any more"),
+            of_range("offsets %s to %s were dead letters that the log did not hold any more"),
         )
         .when(
             f.col("freed"),
-            _offsets("offsets %s to %s were freed before the group was done with them"),
+            of_range("offsets %s to %s were freed before the group was done with them"),
         )
         .when(
             f.col("skipped"),
-            _offsets("offsets %s to %s were never delivered; later ones were"),
+            of_range("offsets %s to %s were never delivered; later ones were"),
         )
         .otherwise(
-            _offsets(
+            of_range(
                 "offsets %s to %s were delivered to an earlier owner alone; its successor "
                 "was sent later ones without them"
             )
@@ -148,18 +146,14 @@ def check_acks(stretches: DataFrame) -> DataFrame:
         known.withColumns(dict(zip(_EPOCHS, token, strict=True))), (*LINE, "wrong", *_EPOCHS)
     )
     texts = {
-        "ack_not_delivered": _offsets("offsets %s to %s were acknowledged and never delivered"),
-        "ack_before_delivery": _offsets(
+        "ack_not_delivered": of_range("offsets %s to %s were acknowledged and never delivered"),
+        "ack_before_delivery": of_range(
             "offsets %s to %s were acknowledged before they were delivered"
         ),
-        "ack_of_other_token": _offsets(
+        "ack_of_other_token": of_range(
             "offsets %s to %s were delivered under epoch %s and acknowledged under %s", *_EPOCHS
         ),
     }
     return findings(
         spans, ACKS, {what: (f.col("wrong") == what, text) for what, text in texts.items()}
     )
-
-
-def _offsets(template: str, *more: str) -> Column:
-    return sentence(template, "first", f.col("stop") - 1, *more)

@@ -8,6 +8,10 @@ from pyspark.sql import functions as f
 from partq.errors import InternalError
 from partq.spark.pipeline.audit.schema import FINDINGS, KINDS
 
+ORDER = "order"
+ACKS = "acks"
+"""Checks that several modules are parts of."""
+
 
 def finding(rows: DataFrame, check: str, what: str, detail: Column) -> DataFrame:
     """Return a finding for each row; arguments and errors as `findings`."""
@@ -65,6 +69,11 @@ def sentence(template: str, *columns: str | Column) -> Column:
             for each in columns
         ),
     )
+
+
+def of_range(template: str, *columns: str) -> Column:
+    """Return a sentence whose first `%s` are the first and the last offset of the finding."""
+    return sentence(template, "first", f.col("stop") - 1, *columns)
 
 
 def with_keys(findings: DataFrame, messages: DataFrame) -> DataFrame:

@@ -9,7 +9,7 @@ from partq.spark.pipeline.audit.sweep import BLOCK, islands, on_grid
 
 CHECK = "handoffs"
 OPEN_MS = 600_000
-"""A handoff may be under way for so long when the record ends: ten minutes."""
+"""A handoff may be under way for this long when the record ends: ten minutes."""
 
 _ENDS = ("commit", "cancel", "lapse")
 
@@ -20,7 +20,7 @@ def handoffs_of(lines: DataFrame) -> DataFrame:
     Returns:
         `LINE`, `attempt`, `source`, `target`, `epoch` (the new one), `paused_ms`, `paused_at`,
         `drained_ms`, `ended_ms`, `outcome` (`commit`, `cancel`, `lapse`, `broker_change`,
-        `under_way`, `no_end`), `cause` (of a forced commit), `drain_cause`.
+        `under_way`, `no_end`, `gone`, `not_known`), `cause` (of a forced commit), `drain_cause`.
     """
     kind = f.col("kind")
     is_end = kind.isin(*_ENDS)

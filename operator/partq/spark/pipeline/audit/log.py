@@ -3,7 +3,7 @@
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from partq.spark.pipeline.audit.findings import finding, findings, sentence
+from partq.spark.pipeline.audit.findings import finding, findings, of_range, sentence
 from partq.spark.pipeline.audit.record import PART
 from partq.spark.pipeline.audit.sweep import cover
 
@@ -79,7 +79,7 @@ def check_log(
         ),
         "no_publish": (
             f.expr("published = 0 and archived = 0"),
-            _offsets("no record shows the publishing of offsets %s to %s"),
+            of_range("no record shows the publishing of offsets %s to %s"),
         ),
     }
     if runs is not None:
@@ -132,15 +132,15 @@ def _of_archive() -> dict[str, tuple[Column, Column]]:
     return {
         "archived_not_published": (
             f.expr("published = 0 and archived > 0"),
-            _offsets("offsets %s to %s are archived; no record shows their publishing"),
+            of_range("offsets %s to %s are archived; no record shows their publishing"),
         ),
         "archived_twice": (
             f.expr("archived > 1"),
-            _offsets("offsets %s to %s are in the archive %s times", "archived"),
+            of_range("offsets %s to %s are in the archive %s times", "archived"),
         ),
         "other_archived": (
             f.expr("published = 1 and archived = 1 and published_epoch != archived_epoch"),
-            _offsets(
+            of_range(
                 "offsets %s to %s were stored under broker epoch %s; archived are those of %s, "
                 "which the store had lost",
                 "published_epoch",
@@ -149,25 +149,21 @@ def _of_archive() -> dict[str, tuple[Column, Column]]:
         ),
         "not_archived": (
             f.expr(f"{lacks} and first >= coalesce(archive_first, 0) and first < archive_stop"),
-            _offsets("offsets %s to %s were published and are not in the archive"),
+            of_range("offsets %s to %s were published and are not in the archive"),
         ),
         "archive_gap": (
             f.expr("published > 0 and archived = 0 and gap > 0"),
-            _offsets("offsets %s to %s were gone from the queue before they could be archived"),
+            of_range("offsets %s to %s were gone from the queue before they could be archived"),
         ),
         "archive_behind": (
             f.expr(f"{lacks} and (archive_stop is null or first >= archive_stop)"),
-            _offsets("offsets %s to %s were published; the archive has not come that far"),
+            of_range("offsets %s to %s were published; the archive has not come that far"),
         ),
         "archive_begins_late": (
             f.expr(f"{lacks} and first < archive_first"),
-            _offsets("offsets %s to %s were published before the archive begins"),
+            of_range("offsets %s to %s were published before the archive begins"),
         ),
     }
-
-
-def _offsets(template: str, *more: str) -> Column:
-    return sentence(template, "first", f.col("stop") - 1, *more)
 
 
 def _range(ranges: DataFrame, of: str, epoch: Column) -> DataFrame:

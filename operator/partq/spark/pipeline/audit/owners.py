@@ -4,11 +4,10 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 from pyspark.sql.window import WindowSpec
 
-from partq.spark.pipeline.audit.findings import finding, sentence
+from partq.spark.pipeline.audit.findings import ACKS, finding, sentence
 from partq.spark.pipeline.audit.record import LINE, PART
 
 CHECK = "owners"
-ACKS = "acks"
 
 _OUTCOMES = ("ack", "nack", "release")
 

@@ -3,14 +3,12 @@
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from partq.spark.pipeline.audit.findings import finding, findings, sentence
+from partq.spark.pipeline.audit.findings import ACKS, ORDER, finding, findings, sentence
 from partq.spark.pipeline.audit.record import LINE
 from partq.spark.pipeline.audit.stretches import NO_CAUSE
 from partq.spark.pipeline.audit.sweep import islands, overlapping
 
 CHECK = "duplicates"
-ORDER = "order"
-ACKS = "acks"
 
 _OF_LINE = (*LINE, "at", "sequence", "at_ms", "member", "broker_epoch", "epoch")
 """What the parts of one delivery have in common."""
@@ -25,7 +23,7 @@ def redeliveries(lines: DataFrame, stretches: DataFrame) -> DataFrame:
         the lines of deliveries, acks, nacks and releases, each with the stretch as `first` and
         `stop`, and before it: `prior_at` and `prior_epoch` of the last delivery, `released_at`,
         `acked_at`, `taken_back_at`. `event_at`: the line that the cause of a redelivery points to;
-        null: there is none since the delivery before.
+        null: no such line since the delivery before.
     """
     kind = f.col("kind")
     wanted = (
@@ -169,7 +167,7 @@ def check_redelivery_order(history: DataFrame, lines: DataFrame) -> DataFrame:
                 ORDER,
                 "skipped_ahead",
                 sentence(
-                    "offsets %s to %s were in hand under epoch %s; epoch %s was sent later "
+                    "offsets %s to %s were in flight under epoch %s; epoch %s was sent later "
                     "ones without them",
                     *offsets,
                     "prior_epoch",
@@ -201,7 +199,7 @@ def duplicates(history: DataFrame, lines: DataFrame) -> DataFrame:
     """Count what was delivered again, by group, cause, and the event that it goes back to.
 
     Returns:
-        `LINE`, `cause` (`none`: there is none), `event_at`, `messages`; of the event `event`
+        `LINE`, `cause` (`none`: no cause), `event_at`, `messages`; of the event `event`
         (its kind), `event_ms`, `attempt`, `broker`, `member`, `target`: null where it has none.
     """
     counted = (

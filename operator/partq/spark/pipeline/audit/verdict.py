@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from partq.spark.pipeline.audit.schema import FAULT, INFORMATION, WARNING
 
@@ -104,7 +104,7 @@ class AuditVerdict:
             counts[each.cause] = counts.get(each.cause, 0) + each.messages
         return dict(sorted(counts.items(), key=lambda item: -item[1]))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return it under stable names."""
         return {
             "verdict": self.text,

@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 from pyspark.sql import SparkSession
 
 from partq.errors import SettingsError
+from partq.excerpts import excerpt
 from partq.spark.pipeline.storage.hadoop_files import HadoopFiles
 from partq.spark.pipeline.storage.local_files import LocalFiles
 
@@ -48,10 +49,12 @@ def open_files(spark: SparkSession, root: str) -> Files:
     """Return the files below `root`: a path, or a URL that this Spark can write.
 
     Raises:
-        SettingsError: Spark knows no file system of that kind, or the text is no URL.
+        SettingsError: Spark knows no file system of that kind, or the text is not a URL.
     """
     if not root or len(root) > MAX_ROOT_CHARS or not root.isprintable():
-        raise SettingsError(f"ROOT {root[:80]!r}: expected a path or a URL that Spark can write")
+        raise SettingsError(
+            f"ROOT {excerpt(root)!r}: expected a path or a URL that Spark can write"
+        )
     if special := set(root) & set("*?[]{}\\"):
         raise SettingsError(
             f"ROOT {root}: got {min(special)!r} in it, which Spark takes for a pattern; choose "

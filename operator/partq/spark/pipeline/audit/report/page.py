@@ -47,7 +47,7 @@ def render(name: str, verdict: AuditVerdict, figures: Figures) -> str:
         ),
         _findings(verdict, figures),
         _section(
-            "Who held what",
+            "Owners over time",
             _figure(
                 plots.ownership(figures.spells, figures.claims),
                 "Each bar is a member that held the partition. Dotted: a broker claimed one. "

@@ -27,7 +27,7 @@ VARIABLES: Final[Mapping[str, str]] = {
     **{colour: f"--c{number}" for number, colour in enumerate(SERIES)},
 }
 _OTHERS = 7
-"""The last colour of the series is for all that have none of their own."""
+"""The last colour of the series is for all that have no separate one."""
 _STYLE: Final[dict[str, Any]] = {
     "svg.fonttype": "none",
     "font.size": 10.5,

@@ -1,0 +1,1 @@
+"""The broker over HTTP: its application, declarations of calls, tokens, errors, forwarding."""

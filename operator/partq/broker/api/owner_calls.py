@@ -1,0 +1,168 @@
+"""Calls about partitions of several brokers: the one that is asked asks the owners, once."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
+
+from partq.broker.api.app_keys import PEERS
+from partq.broker.api.endpoints import EnteredCall
+from partq.broker.broker import Broker
+from partq.broker.operations.picture import ask_all
+from partq.broker.peers.peer_client import FORWARDED, UnansweredError
+from partq.core.model import PartitionId
+from partq.errors import (
+    BadRequestError,
+    NotOwnerError,
+    PartqError,
+    UnavailableError,
+)
+from partq.server.body import HOLD
+from partq.wire.calls.answers import UNSET, ByPartition, PartitionAnswer
+from partq.wire.calls.replies import error_detail, plain, to_error
+from partq.wire.calls.state import BrokerAnswer
+
+OWNER_TIMEOUT_S = 4.0
+"""How long another broker may take: less than a client waits for its answer."""
+OWN_AT_ONCE = 8
+"""Partitions of this broker that one call works on side by side."""
+
+
+A = TypeVar("A", bound=PartitionAnswer)
+
+
+def named(broker: Broker, names: Sequence[str]) -> list[PartitionId]:
+    """Return the partitions that a call names; none named: all of the layout.
+
+    Raises:
+        BadRequestError: a name is no partition's, or stands there twice.
+        UnknownPartitionError: the layout does not have it.
+    """
+    layout = broker.config.layout
+    if not names:
+        return list(layout.partitions())
+    try:
+        partitions = [PartitionId.parse(name) for name in names]
+    except ValueError as error:
+        raise BadRequestError(str(error)) from error
+    for partition in partitions:
+        if partition not in layout:
+            raise layout.unknown(partition)
+    if len(set(partitions)) < len(partitions):
+        raise BadRequestError("partitions: one is named twice; name each once")
+    return partitions
+
+
+async def ask_states(call: EnteredCall) -> dict[str, BrokerAnswer]:
+    """Ask every broker for its state, with the token of the call, which may not see it."""
+    request = call.request
+    return await ask_all(
+        call.broker,
+        request.app[PEERS],
+        authorization=request.headers["Authorization"],
+        hold=request[HOLD],
+    )
+
+
+async def ask_owners(
+    call: EnteredCall,
+    partitions: Sequence[PartitionId],
+    work: Callable[[PartitionId], Awaitable[A]],
+    body: object,
+    kind: type[A],
+) -> dict[PartitionId, A]:
+    """Return what the owner of each partition answers.
+
+    For its own ones this broker does the `work`; to each other owner the same call goes, with
+    `body` and the names of its partitions, which answers {"partitions": {NAME: `kind`}}. One that
+    fails holds up nothing else.
+    """
+    broker, fields = call.broker, plain(body)
+    is_forwarded = FORWARDED in call.request.headers
+    mine: list[PartitionId] = []
+    others: dict[str, list[PartitionId]] = {}
+    answers: dict[PartitionId, A] = {}
+    for partition in partitions:
+        owner = broker.claims.owner_url(partition)
+        if partition in broker.owned:
+            mine.append(partition)
+        elif is_forwarded:
+            answers[partition] = _failed(
+                kind,
+                NotOwnerError(
+                    f"partition {partition}: asked of {broker.id}, which does not own it; ask again"
+                ),
+            )
+        elif owner is None:
+            answers[partition] = _failed(
+                kind,
+                UnavailableError(
+                    f"partition {partition}: no broker serves it at the moment; ask again",
+                    retry_after_s=1.0,
+                ),
+            )
+        else:
+            others.setdefault(owner[1], []).append(partition)
+    limit = asyncio.Semaphore(OWN_AT_ONCE)
+
+    async def one(partition: PartitionId) -> A:
+        async with limit:
+            try:
+                return await work(partition)
+            except PartqError as error:
+                return _failed(kind, error)
+
+    theirs = asyncio.gather(*(_ask(call, *other, fields, kind) for other in others.items()))
+    own, found = await asyncio.gather(asyncio.gather(*map(one, mine)), theirs)
+    answers |= dict(zip(mine, own, strict=True))
+    for each in found:
+        answers |= each
+    return {partition: answers[partition] for partition in partitions}
+
+
+async def _ask(
+    call: EnteredCall,
+    url: str,
+    partitions: Sequence[PartitionId],
+    body: Mapping[str, object],
+    kind: type[A],
+) -> dict[PartitionId, A]:
+    """Make the call at another broker, for its partitions."""
+    request = call.request
+    try:
+        answer = await request.app[PEERS].call(
+            request.method,
+            url + request.path,
+            ByPartition[kind],  # type: ignore[valid-type]
+            authorization=request.headers["Authorization"],
+            headers={FORWARDED: call.broker.id},
+            json={**body, "partitions": [str(partition) for partition in partitions]},
+            timeout_s=OWNER_TIMEOUT_S,
+            hold=request[HOLD],
+        )
+        parts = answer.partitions
+        return {partition: _part(kind, parts[str(partition)]) for partition in partitions}
+    except PartqError as error:
+        return dict.fromkeys(partitions, _failed(kind, error))
+    except (UnansweredError, KeyError) as error:
+        why = f"it lacks partition {error}" if isinstance(error, KeyError) else error
+        failed = UnavailableError(
+            f"{url}: no usable answer within {OWNER_TIMEOUT_S:g} s ({why}); ask again",
+            retry_after_s=1.0,
+        )
+        return dict.fromkeys(partitions, _failed(kind, failed))
+
+
+def _part(kind: type[A], answer: A) -> A:
+    """Return what another broker answers of one partition; its error is one that is known here."""
+    return answer if answer.error is UNSET else _failed(kind, to_error(answer.error))
+
+
+def by_name(answers: Mapping[PartitionId, A]) -> dict[str, A]:
+    """Return the answers by the names of their partitions, as a call gives them."""
+    return {str(partition): answer for partition, answer in answers.items()}
+
+
+def _failed(kind: type[A], error: PartqError) -> A:
+    answer = kind()
+    answer.error = error_detail(error)
+    return answer

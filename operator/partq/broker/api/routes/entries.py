@@ -1,0 +1,32 @@
+"""Stored batches over HTTP: token, parameters, call, bytes."""
+
+from aiohttp import web
+
+from partq.broker.api.app_keys import READS
+from partq.broker.api.endpoints import CONSUMERS, Binary, Calls, EnteredCall
+from partq.broker.api.owner_calls import named
+from partq.broker.operations.entries import read_entries
+from partq.errors import DataLossError, NotOwnerError, RolledBackError, UnknownPartitionError
+from partq.server.body import HOLD
+from partq.wire.calls.entries import EntriesQuery
+
+calls = Calls()
+
+
+@calls.add(
+    "GET",
+    "/v1/queues/{queue}/partitions/{partition}/entries",
+    roles=CONSUMERS,
+    query=EntriesQuery,
+    answers={200: Binary()},
+    errors=(UnknownPartitionError, NotOwnerError, DataLossError, RolledBackError),
+)
+async def read(call: EnteredCall, query: EntriesQuery) -> web.Response:
+    """Show stored batches as they are, from the one that holds an offset on.
+
+    Only the broker that owns the partition answers.
+    """
+    (partition,) = named(call.broker, [call.request.match_info["partition"]])
+    call.request[HOLD].take(2 * query.max_bytes)
+    body = await read_entries(call.broker, partition, query, call.request.app[READS])
+    return web.Response(body=body, content_type="application/octet-stream")

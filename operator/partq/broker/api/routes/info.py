@@ -1,0 +1,134 @@
+"""What a client and a person ask of a broker: layout, status, producers, health, metrics."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from aiohttp import web
+
+from partq.broker.api.app_keys import BROKER, DOCUMENT, GUARD, PEERS
+from partq.broker.api.endpoints import (
+    ADMINS,
+    ANYONE,
+    OPEN,
+    PRODUCERS,
+    Calls,
+    EnteredCall,
+    PlainText,
+)
+from partq.broker.api.errors import json_response
+from partq.broker.api.owner_calls import ask_states
+from partq.broker.operations.gauges import render_metrics
+from partq.broker.operations.picture import read_picture
+from partq.broker.operations.producer_batches import read_outlines
+from partq.broker.operations.status import read_layout, read_status
+from partq.core.model import PartitionId
+from partq.core.producer_series import series_name
+from partq.metrics import CONTENT_TYPE
+from partq.wire.calls.answers import (
+    Health,
+    LayoutAnswer,
+    ProducerDue,
+    Readiness,
+)
+from partq.wire.calls.bodies import ProducerQuery
+from partq.wire.calls.state import Picture
+from partq.wire.calls.status import StatusAnswer
+
+calls = Calls()
+
+
+@calls.add("GET", "/healthz", roles=OPEN, answers={200: Health, 503: Health})
+async def health(request: web.Request) -> web.Response:
+    """Answer 200, or 503 once a restart of the process is the only help: for liveness probes.
+
+    A Redis that is away is no reason: a restart would not bring it back.
+    """
+    broker = request.app[BROKER]
+    body = Health(broker.trouble or "ok", broker.id)
+    return json_response(body, status=503 if broker.trouble else 200)
+
+
+@calls.add("GET", "/readyz", roles=OPEN, answers={200: Readiness, 503: Readiness})
+async def ready(request: web.Request) -> web.Response:
+    """Answer 200 once the broker knows its queue and its lease is valid, else 503."""
+    broker = request.app[BROKER]
+    body = Readiness(
+        status="ready" if broker.is_ready else "not ready",
+        has_lease=broker.lease.is_valid,
+        partitions=len(broker.owned),
+    )
+    return json_response(body, status=200 if broker.is_ready else 503)
+
+
+@calls.add("GET", "/openapi.json", roles=OPEN, answers={200: dict[str, Any]})
+async def openapi(request: web.Request) -> web.Response:
+    """Show what is served, as OpenAPI 3.1."""
+    return web.Response(body=request.app[DOCUMENT], content_type="application/json")
+
+
+@calls.add("GET", "/metrics", roles=OPEN, answers={200: PlainText()})
+async def metrics(request: web.Request) -> web.Response:
+    """Show all metrics in Prometheus's text format."""
+    broker, tls = request.app[BROKER], request.app[PEERS].tls
+    if tls is not None:
+        broker.metrics.observe_certificate(is_refused=tls.is_refused)
+    guard = request.app[GUARD]
+    broker.metrics.observe_server(
+        known=guard.census.known_count,
+        unknown=guard.census.unknown_count,
+        request_bytes=guard.memory.used_bytes,
+    )
+    body = render_metrics(broker)
+    return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
+
+
+@calls.add("GET", "/v1/queues/{queue}/layout", roles=ANYONE, answers={200: LayoutAnswer})
+async def layout(call: EnteredCall) -> web.Response:
+    """Show partitions, brokers and owners."""
+    return json_response(read_layout(call.broker))
+
+
+@calls.add("GET", "/v1/queues/{queue}/status", roles=ANYONE, answers={200: StatusAnswer})
+async def status(call: EnteredCall) -> web.Response:
+    """Show every partition and group, read from the records."""
+    return json_response(await read_status(call.broker, lambda: ask_states(call)))
+
+
+@calls.add("GET", "/v1/queues/{queue}/groups/{group}/picture", roles=ADMINS, answers={200: Picture})
+async def picture(call: EnteredCall) -> web.Response:
+    """Show all that a plan for a group rests on: its records, and the state of every broker."""
+    body = await read_picture(call.broker, call.group, await ask_states(call))
+    return json_response(body)
+
+
+@calls.add(
+    "GET",
+    "/v1/queues/{queue}/producers/{producer}",
+    roles=PRODUCERS,
+    query=ProducerQuery,
+    answers={200: ProducerDue},
+)
+async def producer(call: EnteredCall, query: ProducerQuery) -> web.Response:
+    """Show the next message number of each partition that this broker owns.
+
+    With a key: the next `Partq-Sequence` of that key, in the key's partition alone. With outlines:
+    also what its last batch looks like, so that it can see whether it has the same messages again.
+    """
+    broker, name = call.broker, call.request.match_info["producer"]
+    asked: Iterable[PartitionId] = broker.config.layout.partitions()
+    key = query.key
+    if key is not None:
+        name = series_name(name, key)
+        asked = [broker.config.layout.partition_for(key)]
+    owned = sorted(partition for partition in asked if partition in broker.owned)
+    due = await asyncio.gather(*(broker.log.producer_due(p, name) for p in owned))
+    outlines = await read_outlines(broker, owned, name) if query.outlines == "true" else {}
+    lacking = [str(partition) for partition in asked if partition not in broker.owned]
+    return json_response(
+        ProducerDue(
+            due={str(p): number or 0 for p, number in zip(owned, due, strict=True)},
+            unavailable=lacking,
+            outlines=outlines,
+        )
+    )

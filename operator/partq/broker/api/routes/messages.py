@@ -1,0 +1,269 @@
+"""Publishing by plain HTTP: one message, or an array of them."""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from aiohttp import web
+
+from partq.broker.api.endpoints import PRODUCERS, Calls, EnteredCall
+from partq.broker.api.errors import error_response, json_response
+from partq.broker.api.message_writer import (
+    PRODUCER,
+    MessagePlace,
+    MessageWriter,
+    Outcome,
+    StorableMessage,
+)
+from partq.broker.broker import Broker
+from partq.broker.operations.partitioner import RequestPartitioner
+from partq.core.producer_series import check_producer_id
+from partq.errors import (
+    BadRequestError,
+    BatchTooLargeError,
+    KeyConflictError,
+    MessageTooLargeError,
+    NotOwnerError,
+    NotStoredError,
+    NumberReusedError,
+    OutcomeUnknownError,
+    OutOfSequenceError,
+    PartqError,
+    QuotaExceededError,
+    ResendFromError,
+    UnknownProducerError,
+)
+from partq.excerpts import excerpt
+from partq.server.body import read_body
+from partq.wire import batch
+from partq.wire.calls.answers import Placed, PublishResult, PublishResults
+from partq.wire.calls.bodies import (
+    KEY_NAMES,
+    PublishBody,
+    PublishHeaders,
+    decode,
+    read_texts,
+)
+from partq.wire.calls.replies import error_detail
+
+MAX_BODY_MESSAGES = 10_000
+MAX_NUMBERED_MESSAGES = 1_000
+"""Each key of them is an entry of the log for itself."""
+MAX_MESSAGES_BYTES = 2 * batch.MAX_BATCH_BYTES
+MAX_ENVELOPE_BYTES = 64 * 1024
+"""What the JSON of a message has beside its key, value and headers."""
+SEQUENCE = "Partq-Sequence"
+
+calls = Calls()
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Which numbers the messages of a request carry, so that it can be repeated safely."""
+
+    producer: str
+    """Empty: none."""
+    first: int | None
+    """What stands in the header; None: the number stands in the message."""
+
+    @classmethod
+    def read(cls, given: PublishHeaders, messages: Sequence[PublishBody]) -> Self:
+        """Judge the headers of a request.
+
+        Raises:
+            BadRequestError: one is missing, or the request has more than one message for
+                the number that stands there.
+            BatchTooLargeError: there are more numbered messages than a request may have.
+        """
+        if given.producer is None:
+            if given.sequence is not None:
+                raise BadRequestError(f"{SEQUENCE} without {PRODUCER}: send both, or neither")
+            return cls("", None)
+        check_producer_id(given.producer, PRODUCER)
+        if given.sequence is not None and len(messages) > 1:
+            raise BadRequestError(
+                f"{SEQUENCE} with {len(messages)} messages, expected one: give each of an array "
+                "its number in its field sequence"
+            )
+        if len(messages) > MAX_NUMBERED_MESSAGES:
+            raise BatchTooLargeError(
+                f"body: {len(messages)} numbered messages; expected at most "
+                f"{MAX_NUMBERED_MESSAGES} in a request"
+            )
+        return cls(given.producer, given.sequence)
+
+    def of(self, body: PublishBody, key: str | None) -> int:
+        """Return a message's number; -1: it has none.
+
+        Raises:
+            BadRequestError: it has none and needs one, or has one that counts for nothing.
+        """
+        found = {n for n in (self.first, body.sequence) if n is not None}
+        if not self.producer and not found:
+            return -1
+        if not self.producer:
+            raise BadRequestError(f"message: a sequence, and no header {PRODUCER}; send both")
+        if len(found) != 1:
+            raise BadRequestError(
+                f"message: {len(found)} sequences of {PRODUCER} {self.producer}; expected one, in "
+                f"the header {SEQUENCE} or the field sequence"
+            )
+        if key is None:
+            raise BadRequestError(
+                "message: a sequence, and no key: numbers count per key; give it one"
+            )
+        return found.pop()
+
+
+@calls.add(
+    "POST",
+    "/v1/queues/{queue}/messages",
+    roles=PRODUCERS,
+    body=PublishBody | list[PublishBody],
+    headers=PublishHeaders,
+    max_body_bytes=MAX_MESSAGES_BYTES,
+    answers={200: Placed, 201: (Placed, PublishResults), 207: PublishResults},
+    errors=(
+        KeyConflictError,
+        MessageTooLargeError,
+        NotOwnerError,
+        NotStoredError,
+        NumberReusedError,
+        OutcomeUnknownError,
+        OutOfSequenceError,
+        QuotaExceededError,
+        ResendFromError,
+        UnknownProducerError,
+    ),
+)
+async def publish(call: EnteredCall) -> web.Response:
+    """Store one message or an array; answer once they are stored."""
+
+    def bound(start: bytes) -> int:
+        return MAX_MESSAGES_BYTES if start[:1] == b"[" else _max_single(call.broker)
+
+    body = await read_body(
+        call.request, MAX_MESSAGES_BYTES, narrow=bound, too_large=MessageTooLargeError
+    )
+    is_array = body[:64].lstrip()[:1] == b"["
+    messages = decode(body, list[PublishBody]) if is_array else [decode(body, PublishBody)]
+    if not messages:
+        raise BadRequestError(
+            f"body: an array with no message; expected 1 to {MAX_BODY_MESSAGES} in a request"
+        )
+    if len(messages) > MAX_BODY_MESSAGES:
+        raise BatchTooLargeError(
+            f"body: {len(messages)} messages; expected 1 to {MAX_BODY_MESSAGES} in a request"
+        )
+    given = read_texts(call.request.headers, PublishHeaders, "headers", repeatable=KEY_NAMES)
+    numbers = Numbers.read(given, messages)
+    outcomes = await publish_all(
+        call.request,
+        call.broker,
+        messages,
+        numbers,
+        ttl_ms=given.ttl_ms or 0,
+        age_ms=given.age_ms or 0,
+    )
+    if not is_array:
+        first = outcomes[0]
+        if isinstance(first, PartqError):
+            return error_response(first)
+        return json_response(_place(first), status=200 if first.is_duplicate else 201)
+    has_failed = any(isinstance(outcome, PartqError) for outcome in outcomes)
+    results = [
+        PublishResult(error=error_detail(outcome))
+        if isinstance(outcome, PartqError)
+        else _result(outcome)
+        for outcome in outcomes
+    ]
+    return json_response(PublishResults(results), status=207 if has_failed else 201)
+
+
+async def publish_all(
+    request: web.Request,
+    broker: Broker,
+    messages: Sequence[PublishBody],
+    numbers: Numbers,
+    *,
+    ttl_ms: int,
+    age_ms: int = 0,
+) -> list[Outcome]:
+    """Store messages, each series in order; after a refused one its later ones fail too.
+
+    One without a key continues to another partition while the chosen one is unavailable.
+    """
+    placing = RequestPartitioner(broker, request)
+    storing = MessageWriter(
+        request, broker, numbers.producer, len(messages), ttl_ms=ttl_ms, age_ms=age_ms
+    )
+    for at, body in enumerate(messages):
+        try:
+            key = placing.key(body)
+            number = numbers.of(body, key)
+            fixed = placing.fixed_slot(body, key)
+        except PartqError as error:
+            storing.refuse(at, error)
+            continue
+        slot = placing.draw() if fixed is None else fixed
+        partition = broker.config.layout.partition_of(slot)
+        series = storing.series(partition, key)
+        if fixed is not None and storing.is_refused(at, series):
+            continue
+        try:
+            message = _message(body, key)
+            _check_size(message, at, broker)
+        except PartqError as error:
+            if fixed is None:
+                storing.refuse(at, error)
+            else:
+                storing.refuse_series(at, series, error)
+            continue
+        storing.add(StorableMessage(at, message, slot, number, may_move=fixed is None), partition)
+    return await storing.run(placing)
+
+
+def _message(body: PublishBody, key: str | None) -> batch.Message:
+    if (body.value is None) == (body.value_base64 is None):
+        raise BadRequestError("message: give either value (text) or value_base64 (bytes)")
+    if not 0 <= body.event_time_ms <= batch.MAX_EVENT_TIME_MS:
+        raise BadRequestError(
+            f"message: event_time_ms: got {body.event_time_ms}, expected 0 to "
+            f"{batch.MAX_EVENT_TIME_MS}; send milliseconds since 1970"
+        )
+    if body.value_base64 is None:
+        value = (body.value or "").encode()  # half of a character was refused with the body
+    else:
+        try:
+            value = base64.b64decode(body.value_base64, validate=True)
+        except ValueError as error:
+            raise BadRequestError(
+                f"message: value_base64: got {excerpt(body.value_base64)!r}, expected base64 with "
+                "its padding"
+            ) from error
+    return batch.Message(key, value, body.headers, body.event_time_ms)
+
+
+def _check_size(message: batch.Message, at: int, broker: Broker) -> None:
+    size = len(batch.encode_message(message))
+    if size > broker.config.max_message_bytes:
+        queue = f"queue {broker.settings.queue}"
+        most = broker.config.max_message_bytes
+        raise MessageTooLargeError.of(size, most, what=f"message {at}", queue=queue)
+
+
+def _max_single(broker: Broker) -> int:
+    """Return how long the JSON of one message may be: each of its bytes may take six there."""
+    return 6 * broker.config.max_message_bytes + MAX_ENVELOPE_BYTES
+
+
+def _place(place: MessagePlace) -> Placed:
+    return Placed(str(place.partition), place.offset, place.is_duplicate)
+
+
+def _result(place: MessagePlace) -> PublishResult:
+    result = PublishResult(str(place.partition), place.offset)
+    if place.is_duplicate:
+        result.is_duplicate = True
+    return result

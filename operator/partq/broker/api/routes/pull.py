@@ -1,0 +1,229 @@
+"""Consuming by plain HTTP: pull, ack, nack, leave."""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from itertools import groupby
+
+from aiohttp import web
+
+from partq.broker.api.access import resolve
+from partq.broker.api.app_keys import PULLS
+from partq.broker.api.endpoints import CONSUMERS, Calls, EnteredCall
+from partq.broker.api.errors import json_response
+from partq.broker.broker import Broker
+from partq.broker.delivery.flow import Flow
+from partq.broker.operations.pull import ack_outcome
+from partq.core.model import MemberId, PartitionId
+from partq.errors import (
+    BadRequestError,
+    BatchTooLargeError,
+    FencedError,
+    MemberInUseError,
+    MemberRefusedError,
+    NotListedError,
+    OutcomeUnknownError,
+    PartqError,
+    UnknownPartitionError,
+)
+from partq.wire import frames
+from partq.wire.calls.answers import UNSET, ItemResults, Left, NackResult, NackResults, PullAnswer
+from partq.wire.calls.bodies import (
+    AckBody,
+    AckItem,
+    LeaveQuery,
+    NackBody,
+    NackItem,
+    PullBody,
+)
+from partq.wire.calls.replies import error_detail
+
+MAX_ACKS = 10_000
+MAX_OFFSETS = 100_000
+ANSWER_TIMEOUT_S = 10.0
+
+calls = Calls()
+PREFIX = "/v1/queues/{queue}/groups/{group}"
+
+
+@calls.add(
+    "POST",
+    PREFIX + "/pull",
+    roles=CONSUMERS,
+    body=PullBody,
+    answers={200: PullAnswer},
+    errors=(FencedError, MemberInUseError, MemberRefusedError, NotListedError),
+)
+async def pull(call: EnteredCall, body: PullBody) -> web.Response:
+    """Bind the member, if it is not, and deliver to it."""
+    answer = await call.request.app[PULLS].pull(
+        group=call.group,
+        member=body.member,
+        incarnation=body.incarnation,
+        address=call.address,
+        max_messages=body.max_messages,
+        wait_ms=body.wait_ms,
+        last_answer=body.last_answer,
+    )
+    return json_response(answer)
+
+
+@calls.add(
+    "POST",
+    PREFIX + "/acks",
+    roles=CONSUMERS,
+    body=AckBody,
+    answers={200: ItemResults, 207: ItemResults},
+    errors=(FencedError, UnknownPartitionError),
+)
+async def ack(call: EnteredCall, body: AckBody) -> web.Response:
+    """Count acks; answer once they are stored."""
+    _check_size("acks", [len(item.offsets) for item in body.acks])
+    flow = _find_flow(call, body.member, body.flow, body.acks)
+    outcomes = await asyncio.gather(*(ack_one(call.broker, flow, item) for item in body.acks))
+    has_failed = any(outcome is not None for outcome in outcomes)
+    return json_response(
+        ItemResults([ack_outcome(outcome) for outcome in outcomes]),
+        status=207 if has_failed else 200,
+    )
+
+
+@calls.add(
+    "POST",
+    PREFIX + "/nacks",
+    roles=CONSUMERS,
+    body=NackBody,
+    answers={200: NackResults, 207: NackResults},
+    errors=(FencedError, UnknownPartitionError),
+)
+async def nack(call: EnteredCall, body: NackBody) -> web.Response:
+    """Take messages back that could not be processed; answer once their counts are stored."""
+    _check_size("nacks", [len(item.offsets) for item in body.nacks])
+    flow = _find_flow(call, body.member, body.flow, body.nacks)
+    outcomes = await asyncio.gather(*(_nack_one(call.broker, flow, item) for item in body.nacks))
+    has_failed = any(outcome.error is not UNSET for outcome in outcomes)
+    return json_response(NackResults(outcomes), status=207 if has_failed else 200)
+
+
+@calls.add(
+    "DELETE",
+    PREFIX + "/members/{member}",
+    roles=CONSUMERS,
+    query=LeaveQuery,
+    answers={200: Left},
+    errors=(FencedError,),
+)
+async def leave(call: EnteredCall, query: LeaveQuery) -> web.Response:
+    """Note that a member leaves: its partitions are handed over while it continues pulling."""
+    flow = call.request.app[PULLS].find(
+        call.group, MemberId(call.request.match_info["member"]), query.flow, call.address
+    )
+    call.broker.flow_registry.leave(flow)
+    return json_response(Left(sorted(str(each.partition) for each in flow.partitions)))
+
+
+def _find_flow(
+    call: EnteredCall, member: str, number: int, items: Sequence[AckItem | NackItem]
+) -> Flow:
+    """Return the flow that a call names.
+
+    Raises:
+        BadRequestError, UnknownPartitionError: it has ended, and a name is not that of a partition:
+            whatever flow the caller takes next, that stays so.
+        FencedError: it has ended.
+        ForbiddenError: it is bound from another address than the call comes from.
+    """
+    try:
+        return call.request.app[PULLS].find(call.group, member, number, call.address)
+    except FencedError:
+        for item in items:
+            call.broker.ack_handler.check_partition(_partition_of(item))
+        raise
+
+
+def _partition_of(item: AckItem | NackItem) -> PartitionId:
+    try:
+        return PartitionId.parse(item.partition)
+    except ValueError as error:
+        raise BadRequestError(str(error)) from error
+
+
+async def ack_one(broker: Broker, flow: Flow, item: AckItem) -> PartqError | None:
+    """Count the acks of one partition; return once they are stored, or why they do not count."""
+    try:
+        partition = _partition_of(item)
+    except BadRequestError as error:
+        return error
+    answered = _future()
+    broker.ack_handler.ack(
+        flow,
+        frames.Ack(
+            0,
+            *partition,
+            item.broker_epoch,
+            item.epoch,
+            item.delivery,
+            -1 if item.upto is None else item.upto,
+            _ranges(item.offsets),
+        ),
+        partial(resolve, answered),
+    )
+    return await _answer_to("ack", partition, answered)
+
+
+async def _nack_one(broker: Broker, flow: Flow, item: NackItem) -> NackResult:
+    try:
+        partition = _partition_of(item)
+    except BadRequestError as error:
+        return NackResult(error_detail(error))
+    answered = _future()
+    frame = frames.Nack(
+        0,
+        *partition,
+        item.broker_epoch,
+        item.epoch,
+        item.delivery,
+        _ranges(item.offsets),
+        -1 if item.delay_ms is None else item.delay_ms,
+        item.reason,
+    )
+    # What was found says from where on all is redelivered, so it is looked for before.
+    found = await broker.ack_handler.find_unreadable(flow, frame) if item.reason else None
+    rewound_from = broker.ack_handler.nack(flow, frame, partial(resolve, answered), found)
+    refusal = await _answer_to("nack", partition, answered)
+    result = NackResult() if refusal is None else NackResult(error_detail(refusal))
+    if rewound_from is not None:
+        result.rewound_from = rewound_from
+    return result
+
+
+def _future() -> asyncio.Future[PartqError | None]:
+    return asyncio.get_running_loop().create_future()
+
+
+async def _answer_to(
+    what: str, partition: PartitionId, answered: asyncio.Future[PartqError | None]
+) -> PartqError | None:
+    try:
+        async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            return await answered
+    except TimeoutError:
+        return OutcomeUnknownError(
+            f"partition {partition}: the {what} is counted but not stored yet; {what} again"
+        )
+
+
+def _check_size(what: str, sizes: list[int]) -> None:
+    if len(sizes) > MAX_ACKS or sum(sizes) > MAX_OFFSETS:
+        raise BatchTooLargeError(
+            f"{what}: expected at most {MAX_ACKS} entries and {MAX_OFFSETS} offsets in a call"
+        )
+
+
+def _ranges(offsets: list[int]) -> list[tuple[int, int]]:
+    """Join offsets to half-open ranges."""
+    ranges: list[tuple[int, int]] = []
+    for _, run in groupby(enumerate(sorted(set(offsets))), key=lambda pair: pair[1] - pair[0]):
+        members = [offset for _, offset in run]
+        ranges.append((members[0], members[-1] + 1))
+    return ranges

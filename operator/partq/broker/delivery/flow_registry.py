@@ -1,0 +1,400 @@
+"""Registry of bound flows: admission, binding and loss."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from math import inf
+
+from partq.aio import TaskSet, cancel_and_wait
+from partq.broker.delivery.cursor_writer import CursorWriter
+from partq.broker.delivery.flow import BatchFinder, ExpiryCheck, Flow
+from partq.broker.partition.consumed_partition import ConsumedPartition
+from partq.broker.partition.owned_partition import OwnedPartition
+from partq.core.cursor.horizon import MAX_PIECES
+from partq.core.group.records import RefusedJoin
+from partq.core.model import Cause, Epoch, MemberId, PartitionId
+from partq.errors import (
+    BadRequestError,
+    BrokerClosingError,
+    FencedError,
+    MemberInUseError,
+    MemberRefusedError,
+    NotListedError,
+    NotOwnerError,
+    PartqError,
+    StoreUnavailableError,
+    SupersededError,
+    UnknownGroupError,
+)
+from partq.excerpts import excerpt
+from partq.path_names import check_path_name
+from partq.store.records.events import Events
+from partq.store.records.members import Members
+from partq.store.records.partitions import Partitions
+from partq.wire.frames import MAX_CREDIT, MAX_CREDIT_BYTES
+
+PING_LOST_S = 3.0
+"""A flow without a frame for this long is lost."""
+PING_MISSED_S = 1.5
+"""A flow without a frame for this long has missed a ping: another incarnation may take over."""
+EXPIRE_GAP_S = 0.25
+"""How often silent flows are looked for."""
+PULL_LEASE_S = 30.0
+"""A pulling member is bound for this long after its last call."""
+STUCK_S = 10.0
+"""A flow at the limit of unacknowledged messages is reported after this long without an ack."""
+BIND_SILENCE_S = 1.0
+"""How long a flow waits for further partitions, once it has some."""
+BIND_RETRY_S = 1.0
+LISTING_WAIT_S = 1.0
+LISTING_POLL_S = 0.05
+_UNSAID = (
+    "and no coordinator has said why: a new member is admitted a moment after its first call, so "
+    "call again; if this stays, check whether a coordinator (on Kubernetes: the operator) runs"
+)
+MAX_NAME_CHARS = 253
+MAX_FLOWS = 20_000
+MAX_LOST_FLOWS = 1000
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LostFlow:
+    """A flow that ended, as the coordinator wants to know of it."""
+
+    group: str
+    member: MemberId
+    incarnation: str
+    lost_at: float
+    is_leaving: bool
+    """The member had said that it leaves: it does not come back."""
+
+
+class FlowRegistry:
+    """All flows of this broker, one per (group, member)."""
+
+    def __init__(
+        self,
+        *,
+        owned: dict[PartitionId, OwnedPartition],
+        partitions: Partitions,
+        members: Members,
+        events: Events,
+        cursor_writer: CursorWriter,
+        batch_finder: BatchFinder,
+        expiry_check: ExpiryCheck,
+        clock: Callable[[], float],
+        max_unacked: Callable[[], int],
+        on_lost: Callable[[ConsumedPartition, PartqError], None],
+    ) -> None:
+        self._owned = owned
+        self._partitions = partitions
+        self._members = members
+        self._events = events
+        self._cursor_writer = cursor_writer
+        self._batch_finder = batch_finder
+        self._expiry_check = expiry_check
+        self._clock = clock
+        self._max_unacked = max_unacked
+        self._on_lost = on_lost
+        self._flows: dict[tuple[str, MemberId], Flow] = {}
+        self._numbers = 0
+        self._looked_at = inf
+        """When `expire` last looked, by the event loop's clock."""
+        self._lost: dict[tuple[str, MemberId], LostFlow] = {}
+        self._tasks = TaskSet()
+        self._is_closed = False
+
+    # ---- looking --------------------------------------------------------------------------------
+
+    def find(self, group: str, member: MemberId) -> Flow | None:
+        """Return the member's flow."""
+        return self._flows.get((group, member))
+
+    @property
+    def flows(self) -> Iterable[Flow]:
+        """All bound flows."""
+        return self._flows.values()
+
+    @property
+    def lost(self) -> Iterable[LostFlow]:
+        """Flows that ended and did not come back, the newest last."""
+        return self._lost.values()
+
+    # ---- binding --------------------------------------------------------------------------------
+
+    async def bind(
+        self,
+        *,
+        group: str,
+        member: str,
+        incarnation: str,
+        address: str,
+        kind: str,
+        credit: int,
+        credit_bytes: int = 0,
+    ) -> Flow:
+        """Open the member's flow, without partitions: `take_up` binds those.
+
+        Raises:
+            NotListedError, MemberRefusedError, MemberInUseError: no flow.
+            BrokerClosingError, BadRequestError: no flow.
+        """
+        for name, value in (("member", member), ("incarnation", incarnation)):
+            if not 1 <= len(value) <= MAX_NAME_CHARS or not value.isprintable():
+                raise BadRequestError(
+                    f"bind: {name} {excerpt(value)!r}; expected 1 to {MAX_NAME_CHARS} printable "
+                    "characters"
+                )
+        check_path_name(member, "bind: member")
+        if not 1 <= credit <= MAX_CREDIT:
+            raise BadRequestError(f"bind: credit {credit}; expected 1 to {MAX_CREDIT} messages")
+        if not 0 <= credit_bytes <= MAX_CREDIT_BYTES:
+            raise BadRequestError(
+                f"bind: credit of {credit_bytes} bytes; expected 0 (no bound) to {MAX_CREDIT_BYTES}"
+            )
+        name = MemberId(member)
+        await self._admit(group, name, address)
+        if self._is_closed:
+            raise BrokerClosingError("the broker is shutting down; bind at another one")
+        if len(self._flows) >= MAX_FLOWS:
+            raise BrokerClosingError(f"{MAX_FLOWS} flows are bound here; bind later")
+        older = self._flows.get((group, name))
+        if older is not None:
+            silent_s = self._clock() - older.last_seen
+            if older.incarnation != incarnation and silent_s < PING_MISSED_S:
+                raise MemberInUseError(
+                    f"member {name} of {group}: incarnation {older.incarnation} holds a living "
+                    "flow; end that process, or choose another member id",
+                    retry_after_s=PING_MISSED_S,
+                )
+            self.lose(older)
+        self._numbers += 1
+        flow = Flow(
+            number=self._numbers,
+            group=group,
+            member=name,
+            incarnation=incarnation,
+            address=address,
+            kind=kind,
+            credit=credit,
+            credit_bytes=credit_bytes,
+            max_unacked=self._max_unacked,
+            batch_finder=self._batch_finder,
+            expiry_check=self._expiry_check,
+            now=self._clock(),
+        )
+        self._flows[group, name] = flow
+        self._lost.pop((group, name), None)
+        self._tasks.start(self._events.add("bound", group=group, member=name))
+        return flow
+
+    async def take_up(self, flow: Flow) -> None:
+        """Bind the flow to every partition here whose record names its member.
+
+        One on a node of a Redis Cluster that is silent is bound once the node answers, and holds
+        up no other.
+
+        Raises:
+            PartqError: no partition could be bound, or not for want of an answer.
+        """
+        binds = {
+            self._tasks.start(self.take_up_one(consumed, flow)): consumed
+            for owned in self._owned.values()
+            if (consumed := owned.groups.get(flow.group)) is not None
+        }
+        waiting, has_answer = set(binds), False
+        try:
+            while waiting:
+                done, waiting = await asyncio.wait(
+                    waiting,
+                    timeout=BIND_SILENCE_S if has_answer else None,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                if not done:
+                    break
+                has_answer = has_answer or any(bind.exception() is None for bind in done)
+            self._check_bound(flow, [bind.exception() for bind in binds.keys() - waiting])
+        except BaseException:
+            await cancel_and_wait(*waiting)
+            raise
+        for bind, consumed in binds.items():
+            if bind in waiting or bind.exception() is not None:
+                self._tasks.start(self._take_up_again(consumed, flow, bind))
+
+    def _check_bound(self, flow: Flow, errors: Iterable[BaseException | None]) -> None:
+        """Raise one of the errors of its binds, if the flow cannot go on without those."""
+        for error in errors:
+            if error is None:
+                continue
+            if not isinstance(error, StoreUnavailableError) or not list(flow.partitions):
+                raise error
+
+    async def take_up_one(self, consumed: ConsumedPartition, flow: Flow) -> None:
+        """Bind the flow to one partition, if that is its member's: raises the epoch."""
+        async with consumed.lock:
+            if not self._may_take(consumed, flow):
+                return
+            self.unbind(consumed, Cause.FLOW_LOST)
+            if consumed.audit_writer is not None:
+                # What happened under the older epoch is recorded before the newer one.
+                await self._cursor_writer.settle(consumed)
+                await consumed.settle_audit()
+                if not self._may_take(consumed, flow):
+                    return
+            try:
+                epoch = await self._bind(consumed, flow)
+            except (FencedError, NotOwnerError, UnknownGroupError) as error:
+                self._on_lost(consumed, error)
+                return
+            consumed.epoch = epoch
+            if self._may_take(consumed, flow):
+                flow.attach(consumed)
+
+    async def _bind(self, consumed: ConsumedPartition, flow: Flow) -> Epoch:
+        while True:
+            try:
+                return await self._partitions.bind(
+                    consumed.partition,
+                    consumed.group,
+                    member=flow.member,
+                    incarnation=flow.incarnation,
+                    **consumed.next_write(),
+                )
+            except SupersededError:
+                continue  # a flush was faster: nothing was written
+
+    def _may_take(self, consumed: ConsumedPartition, flow: Flow) -> bool:
+        return (
+            consumed.member == flow.member
+            and consumed.flow is not flow
+            and not consumed.is_dropped
+            and not flow.is_closed
+        )
+
+    def take_up_later(self, owned: OwnedPartition) -> None:
+        """Bind the flows that are here already to a partition that was just claimed."""
+        for consumed in owned.groups.values():
+            if consumed.member is None:
+                continue
+            flow = self.find(consumed.group, consumed.member)
+            if flow is not None:
+                bind = self.take_up_one(consumed, flow)
+                self._tasks.start(self._take_up_again(consumed, flow, bind))
+
+    async def _take_up_again(
+        self, consumed: ConsumedPartition, flow: Flow, bind: Awaitable[None]
+    ) -> None:
+        """Wait for a bind, and repeat it until its server answers or nobody wants it any more."""
+        while True:
+            try:
+                await bind
+                return
+            except StoreUnavailableError as error:
+                if not self._may_take(consumed, flow):
+                    return
+                _log.warning("bind of %s to %s: %s; again", consumed.partition, flow.member, error)
+            except PartqError as error:
+                # The client binds again, and finds its partitions then.
+                _log.warning("bind of %s to %s: %s", consumed.partition, flow.member, error)
+                self.lose(flow)
+                return
+            await asyncio.sleep(BIND_RETRY_S)
+            bind = self.take_up_one(consumed, flow)
+
+    def unbind(self, consumed: ConsumedPartition, cause: Cause) -> None:
+        """Take a partition from its flow, and have the redelivery counts stored."""
+        consumed.unbind(cause)
+        if consumed.must_flush_first:
+            self._cursor_writer.notice(consumed)
+
+    async def _admit(self, group: str, member: MemberId, address: str) -> None:
+        deadline = self._clock() + LISTING_WAIT_S
+        has_asked = False
+        while True:
+            read = await self._members.read(group)
+            listed, refused = read.members.get(member), read.refused.get(member)
+            if listed is not None and listed.address == address:
+                return
+            if not has_asked:
+                await self._events.add("ask", group=group, member=member, address=address)
+                has_asked = True
+            if self._clock() >= deadline:
+                if refused is None or refused.address != address:
+                    refused = RefusedJoin(address, f"it is not listed at {address}, {_UNSAID}")
+                kind = MemberRefusedError if refused.is_final else NotListedError
+                text = f"member {member} may not join {group} yet: {refused.reason}"
+                raise kind(text, retry_after_s=1.0)
+            await asyncio.sleep(LISTING_POLL_S)
+
+    # ---- losing ---------------------------------------------------------------------------------
+
+    def lose(self, flow: Flow) -> None:
+        """End a flow: its partitions are unbound, what was in flight goes out again."""
+        if flow.is_closed:
+            return
+        for consumed in list(flow.partitions):
+            self.unbind(consumed, Cause.FLOW_LOST)
+        flow.close()
+        key = (flow.group, flow.member)
+        if self._flows.get(key) is flow:
+            del self._flows[key]
+            self._lost[key] = LostFlow(
+                flow.group, flow.member, flow.incarnation, self._clock(), flow.is_leaving
+            )
+            if len(self._lost) > MAX_LOST_FLOWS:
+                del self._lost[next(iter(self._lost))]
+        self._tasks.start(self._events.add("unbound", group=flow.group, member=flow.member))
+
+    def expire(self) -> None:
+        """Lose the flows that have been silent for too long; report those that are stuck.
+
+        While this broker's event loop stood still, flows could not be heard: that is no silence.
+        """
+        now, looked_at = self._clock(), asyncio.get_running_loop().time()
+        still_s = max(0.0, looked_at - self._looked_at - EXPIRE_GAP_S)
+        self._looked_at = looked_at
+        for flow in list(self._flows.values()):
+            flow.last_seen = min(now, flow.last_seen + still_s)
+            limit = PULL_LEASE_S if flow.kind == "pull" else PING_LOST_S
+            if now - flow.last_seen > limit:
+                _log.info("flow of %s in %s: silent, lost", flow.member, flow.group)
+                self.lose(flow)
+            elif flow.is_known_stuck or now - flow.acked_at <= STUCK_S:
+                continue
+            elif (partition := flow.scattered) is not None:
+                flow.is_known_stuck = True
+                _log.warning(
+                    "flow of %s in %s: what is acknowledged of partition %s lies in more than %d "
+                    "pieces: nothing new of it is sent until what lies between them is done",
+                    *(flow.member, flow.group, partition, MAX_PIECES),
+                )
+            elif flow.credit.is_at_limit:
+                flow.is_known_stuck = True
+                _log.warning(
+                    "flow of %s in %s: %d messages are not acknowledged, which is the limit "
+                    "(limits.maxUnackedPerFlow): nothing more is sent until some are; "
+                    "acknowledge earlier, or raise it",
+                    flow.member,
+                    flow.group,
+                    flow.credit.unacked,
+                )
+
+    def leave(self, flow: Flow) -> None:
+        """Note that the member's process is ending."""
+        if not flow.is_leaving:
+            flow.is_leaving = True
+            self._tasks.start(self._events.add("leaving", group=flow.group, member=flow.member))
+
+    def lose_all(self) -> None:
+        """End all flows."""
+        for flow in list(self._flows.values()):
+            self.lose(flow)
+
+    async def close(self) -> None:
+        """End all flows, and bind nobody any more."""
+        self._is_closed = True
+        self.lose_all()
+        await self._tasks.close()

@@ -1,0 +1,127 @@
+"""Deliveries that wait for their audit record, and what must not overtake them."""
+
+from collections import deque
+from dataclasses import dataclass
+
+from partq.broker.partition.consumed_partition import ConsumedPartition
+from partq.core.model import PartitionId
+from partq.core.ranges import Ranges
+from partq.store.records.log import Entry
+from partq.wire import frames
+
+MAX_UNRECORDED_BYTES = 4 * 1024 * 1024
+"""Batches that wait in one flow; above it nothing more is taken."""
+
+
+@dataclass(eq=False, slots=True)
+class UnrecordedDelivery:
+    """A window that was taken, with its header."""
+
+    consumed: ConsumedPartition
+    header: frames.Deliver
+    entry: Entry
+    messages: int
+    new_from: int
+    """All below was sent before."""
+    is_recorded: bool = False
+
+
+class UnrecordedDeliveries:
+    """The deliveries of one flow that are not sent yet, in their order per partition."""
+
+    def __init__(self) -> None:
+        self._queues: dict[PartitionId, deque[UnrecordedDelivery | bytes]] = {}
+        self._ready: dict[PartitionId, None] = {}
+        """Partitions whose first one may be sent."""
+        self._size = 0
+        self.pulled: dict[PartitionId, Ranges] = {}
+        """Offsets that a pull has taken, and must not be answered with before they are recorded."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more is to be taken for now."""
+        return self._size >= MAX_UNRECORDED_BYTES
+
+    def add(self, delivery: UnrecordedDelivery) -> None:
+        """Keep a delivery until it is recorded, and its turn comes."""
+        self._queues.setdefault(delivery.consumed.partition, deque()).append(delivery)
+        self._size += len(delivery.entry.data)
+
+    def follow(self, partition: PartitionId, frame: bytes) -> bool:
+        """Keep a frame behind the deliveries of its partition; False: no delivery waits."""
+        queue = self._queues.get(partition)
+        if queue is None:
+            return False
+        queue.append(frame)
+        return True
+
+    def has(self, partition: PartitionId) -> bool:
+        """Tell whether deliveries of a partition wait here: no later one may overtake them."""
+        return partition in self._queues
+
+    def sent_upto(self, partition: PartitionId) -> int | None:
+        """Return up to where a partition's messages were sent; None: all that were taken."""
+        for each in self._queues.get(partition, ()):
+            if not isinstance(each, bytes) and each.new_from < each.header.stop:
+                return each.new_from
+        return None
+
+    def unsent(self, partition: PartitionId) -> Ranges:
+        """Return the offsets of a partition's deliveries: no member has got those."""
+        deliveries = [
+            each for each in self._queues.get(partition, ()) if not isinstance(each, bytes)
+        ]
+        unsent = Ranges((each.header.start, each.header.stop) for each in deliveries)
+        for part in self.pulled.get(partition, Ranges()).pairs():
+            unsent.add(*part)
+        return unsent
+
+    def recorded(self, delivery: UnrecordedDelivery) -> None:
+        """Note that a delivery is recorded."""
+        delivery.is_recorded = True
+        partition = delivery.consumed.partition
+        queue = self._queues.get(partition)
+        if queue and queue[0] is delivery:
+            self._ready[partition] = None
+
+    def forget(self, partition: PartitionId) -> tuple[int, int, list[bytes]]:
+        """Drop a partition's deliveries.
+
+        Returns how many messages and how many bytes of batches were never sent, and the frames
+        that had to wait for them.
+        """
+        messages, before, rest = 0, self._size, []
+        self.pulled.pop(partition, None)
+        for each in self._queues.pop(partition, ()):
+            if isinstance(each, bytes):
+                rest.append(each)
+            else:
+                messages += each.messages
+                self._size -= len(each.entry.data)
+        self._ready.pop(partition, None)
+        return messages, before - self._size, rest
+
+    def next(self) -> bytes | None:
+        """Return the next frame that may be sent; the partitions take turns.
+
+        No delivery of a partition whose commit is under way: that says who is given it next.
+        """
+        partition = next((each for each in self._ready if not self._is_committing(each)), None)
+        if partition is None:
+            return None
+        del self._ready[partition]
+        queue = self._queues[partition]
+        first = queue.popleft()
+        if not queue:
+            del self._queues[partition]
+        elif isinstance(queue[0], bytes) or queue[0].is_recorded:
+            self._ready[partition] = None
+        if isinstance(first, bytes):
+            return first
+        self._size -= len(first.entry.data)
+        data = b"" if first.header.kept_bytes else first.entry.data
+        return frames.encode(first.header, data)
+
+    def _is_committing(self, partition: PartitionId) -> bool:
+        first = self._queues[partition][0]
+        return not isinstance(first, bytes) and first.consumed.is_committing

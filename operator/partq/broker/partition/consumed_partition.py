@@ -1,0 +1,290 @@
+"""One consumer group on one partition, as its broker sees it: member, flow, pause, book."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import count
+from typing import Protocol
+
+from partq.aio import Signal
+from partq.broker.partition.audit_buffer import AuditBuffer
+from partq.broker.partition.audit_writer import AuditWriter
+from partq.broker.partition.consumer_ref import ConsumerRef
+from partq.broker.partition.outbox import Outbox
+from partq.core.cursor.cursor import GroupCursor
+from partq.core.cursor.windows import Window
+from partq.core.model import BrokerEpoch, Cause, Epoch, MemberId, PartitionId
+from partq.core.ranges import Ranges
+from partq.errors import FencedError, PartqError
+from partq.store.records.refusals import BookWrite
+
+Answer = Callable[[PartqError | None], None]
+"""Takes None once an ack is stored, else the reason why it does not count."""
+
+
+class PartitionState(StrEnum):
+    """State of a group's partition."""
+
+    UNASSIGNED = "Unassigned"
+    READY = "Ready"
+    PAUSED = "Paused"
+    UNBOUND = "Unbound"
+
+
+@dataclass(slots=True)
+class ActivePause:
+    """A pause in force: the broker's memory, on its own clock."""
+
+    attempt: int
+    epoch: Epoch
+    until: float
+    drain_until: float
+    timer: asyncio.TimerHandle | None = None
+    is_told: bool = False
+    """Whether the audit record says that its drain is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedHandoff:
+    """How the last handoff that this broker committed ended: a repeat gets the same answer."""
+
+    attempt: int
+    target: MemberId | None
+    epoch: Epoch
+    was_forced: bool
+
+
+class FlowPort(ConsumerRef, Protocol):
+    """Interface of a bound flow, for a consumed partition and the code that changes one."""
+
+    @property
+    def group(self) -> str:
+        """The group that the flow consumes for."""
+
+    def notice(self, consumed: "ConsumedPartition") -> None:
+        """Look at a partition again: it may have something to send."""
+
+    def end_in_flight(self, messages: int) -> None:
+        """Count messages that the client has acknowledged, given back or lost."""
+
+    def send_paused(self, consumed: "ConsumedPartition") -> None:
+        """Tell the client that nothing new comes."""
+
+    def send_resumed(self, consumed: "ConsumedPartition") -> None:
+        """Tell the client that a pause is over without a handoff."""
+
+    def send_rewound(self, consumed: "ConsumedPartition", start: int, cause: Cause) -> None:
+        """Tell the client that all from `start` on is redelivered."""
+
+    def watch(self, consumed: "ConsumedPartition") -> None:
+        """Look at a partition again: now, and when what waits in its book has waited enough."""
+
+    def unsent(self, partition: PartitionId) -> Ranges:
+        """Return the offsets of deliveries that wait for their audit record: no client has them."""
+
+    def forget(self, consumed: "ConsumedPartition", cause: Cause) -> None:
+        """Stop delivering a partition; the client is told why."""
+
+
+@dataclass(eq=False, slots=True)
+class ConsumedPartition:
+    """The record of one group on one partition, with what only memory knows."""
+
+    partition: PartitionId
+    broker_epoch: BrokerEpoch
+    group: str
+    member: MemberId | None
+    incarnation: str
+    epoch: Epoch
+    closed_attempt: int
+    """Attempts up to this one are over, by commit, cancel or lapse."""
+    book: GroupCursor
+    born: int = 0
+    """When the group began in the partition: a group that is created again is another one."""
+    verified: int = -1
+    """The generation of the queue's config under which the store was found to know this group."""
+    writes: Iterator[int] = field(default_factory=count)
+    """Numbers the writes of the stored book under the broker epoch: each try takes the next."""
+    outbox: Outbox = field(default_factory=Outbox)
+    audit: AuditWriter | None = None
+    """The partition's audit record."""
+    flush_records: AuditBuffer = field(default_factory=AuditBuffer)
+    """Audit records of the next flush."""
+    after_counts: Callable[["ConsumedPartition"], None] | None = None
+    """Called when redelivery counts have changed and are stored, before anything goes out."""
+    flow: FlowPort | None = None
+    kept: tuple[int, int] = (0, 0)
+    """From where to where the flow's client has the batches that are sent again."""
+    pause: ActivePause | None = None
+    last_commit: ClosedHandoff | None = None
+    is_committing: bool = False
+    is_awaited: bool = False
+    """A reset waits for the stored book before it unbinds the member."""
+    is_resetting: bool = False
+    """The stored book is being moved: nothing else is written, and nothing changes in memory."""
+    counts: int = 0
+    """Grows whenever redelivery counts do: they are stored before the redelivery is sent."""
+    counts_stored: int = 0
+    """`counts` of what is stored."""
+    flush_first: int = 0
+    """`counts` that must be stored before anything is sent."""
+    next_tick: float = 0.0
+    """When the time for acks is looked at again, on the broker's clock."""
+    missing: str = ""
+    """Which message the log should hold and does not: nothing is delivered; empty: none."""
+    is_dropped: bool = False
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by binds and handoffs, never by appends, deliveries or acks."""
+    is_dirty: bool = False
+    """The book differs from what is stored."""
+    is_flushing: bool = False
+    to_hurry: Signal = field(default_factory=Signal)
+    """Set when `is_urgent` may have become true."""
+    flushed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set after each flush, for callers that need the book stored."""
+    confirmations: list[Answer] = field(default_factory=list)
+    """To be called once what the book says now is stored, or never will be."""
+    held_acks: deque[Callable[[], object]] = field(default_factory=deque)
+    """Acks and nacks that came while a commit was under way."""
+
+    @property
+    def state(self) -> PartitionState:
+        """State of the partition for this group. A pause has no effect while no flow is bound."""
+        if self.member is None:
+            return PartitionState.UNASSIGNED
+        if self.flow is None:
+            return PartitionState.UNBOUND
+        return PartitionState.READY if self.pause is None else PartitionState.PAUSED
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a commit or a reset is under way, which writes the book as it was before."""
+        return self.is_committing or self.is_resetting
+
+    @property
+    def must_flush_first(self) -> bool:
+        """Whether nothing may be sent before the redelivery counts are stored."""
+        return self.counts_stored < self.flush_first
+
+    @property
+    def audit_writer(self) -> AuditWriter | None:
+        """The partition's audit record, if it has one."""
+        return self.audit if self.audit is not None and self.audit.is_on else None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether messages may be sent to the flow."""
+        return (
+            self.flow is not None
+            and self.pause is None
+            and not self.is_committing
+            and not self.must_flush_first
+            and not self.outbox.is_holding
+            and not self.missing
+            and not (self.audit is not None and self.audit.is_held)
+            and not self.is_dropped
+        )
+
+    @property
+    def blocked(self) -> str:
+        """Why the group's deliveries stop; empty: they do not."""
+        return self.missing or self.outbox.blocked
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether the book is to be stored at once: no further ack comes, and a call may wait.
+
+        Those are handoffs, resets, cursors of readers, and yields of the partition.
+        """
+        is_quiet = self.pause is not None and self.book.in_flight == 0
+        is_held_up = self.is_committing or self.is_awaited
+        return self.flow is None or is_quiet or is_held_up or self.is_dropped
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether nothing is in flight and all acks are stored."""
+        return self.book.in_flight == 0 and not self.is_dirty and not self.is_flushing
+
+    @property
+    def mark(self) -> int:
+        """The lowest offset that the group still needs in the log."""
+        return min([self.book.cursor, *(letter.offset for letter in self.outbox.letters)])
+
+    async def settle_audit(self) -> None:
+        """Wait until all audit records so far are stored; at once without an audit record."""
+        if self.audit is not None:
+            await self.audit.settle()
+
+    def next_write(self) -> BookWrite:
+        """Return what the next try to write the book carries."""
+        return BookWrite(broker_epoch=self.broker_epoch, number=next(self.writes), born=self.born)
+
+    def take_kept(self, window: Window) -> bool:
+        """Say whether the flow's client has the batch of a window that is sent now.
+
+        The client drops with a window what it has kept of it, also if its bytes came along. What is
+        sent out of turn it has begun before, and has dropped.
+        """
+        if not window.is_in_turn:
+            return False
+        start, stop = self.kept
+        self.kept = (max(start, window.stop), stop)
+        return start <= window.start < stop
+
+    def note_counts(self, counts: int) -> None:
+        """Note that the redelivery counts are stored as they were at `counts`."""
+        if counts > self.counts_stored:
+            self.counts_stored = counts
+            if self.after_counts is not None:
+                self.after_counts(self)
+
+    def unbind(self, cause: Cause) -> None:
+        """Take the partition from its flow; what is in flight goes out again, for `cause`.
+
+        Sets `must_flush_first` when redelivery counts have changed: the caller has them stored.
+        """
+        flow, self.flow = self.flow, None
+        if flow is None:
+            return
+        self.to_hurry.set()
+        # What waits for its audit record was never sent: it is not counted as delivered.
+        unsent = flow.unsent(self.partition)
+        flow.forget(self, cause)
+        self.kept = (0, 0)
+        if self.book.in_flight:
+            self.counts += 1
+            self.flush_first = self.counts
+        self.book.rewind(cause, unsent)
+
+    def drop(self, cause: Cause) -> None:
+        """Forget everything, for good: nothing of the partition counts here from now on.
+
+        An ack whose flush is under way may be stored after all; then its refusal costs nothing
+        but a message that is not sent again.
+        """
+        self.is_dropped = True
+        self.end_pause()
+        self.unbind(cause)
+        self.flushed.set()
+        waiting, self.confirmations = self.confirmations, []
+        self.refuse(waiting)
+
+    def refuse(self, answers: list[Answer]) -> None:
+        """Tell who waits for an ack that the partition is not served here any more."""
+        for answer in answers:
+            answer(
+                FencedError(
+                    f"partition {self.partition} of {self.group}: this broker no longer serves "
+                    "it; the messages that were not acknowledged are redelivered"
+                )
+            )
+
+    def end_pause(self) -> None:
+        """Forget the pause and close its attempt."""
+        if self.pause is not None:
+            if self.pause.timer is not None:
+                self.pause.timer.cancel()
+            self.closed_attempt = max(self.closed_attempt, self.pause.attempt)
+            self.pause = None

@@ -1,0 +1,160 @@
+"""A partition that this broker owns: its log's end in memory, its appender, its groups."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import NamedTuple
+
+from partq.broker.log.appender import LogAppender
+from partq.broker.log.buffers import Buffers
+from partq.broker.log.quota import StorageQuota
+from partq.broker.log.tail import Tail
+from partq.broker.partition.audit_writer import AuditWriter
+from partq.broker.partition.consumed_partition import ConsumedPartition
+from partq.core.cursor.cursor import GroupCursor
+from partq.core.model import BrokerEpoch, BrokerId, Cause, PartitionId
+from partq.errors import AppendGapError, PartqError, UnknownGroupError
+from partq.store.records.audit import Audits
+from partq.store.records.log import Entry, Log
+from partq.store.records.partition_records import Claim, CursorRecord, Mended
+
+
+class ReplayProgress(NamedTuple):
+    """How far a replay of the dead letters in a partition has come."""
+
+    done: int
+    """All below it was sent back or set aside, and may be freed."""
+    at: int
+    """What comes next. From `done` to here are dead letters that are no messages."""
+    end: int
+    """The end of the log when the replay began."""
+
+
+@dataclass(eq=False, slots=True)
+class OwnedPartition:
+    """Everything in memory of one partition; dropped as a whole when ownership is in doubt."""
+
+    id: PartitionId
+    broker_epoch: BrokerEpoch
+    claimed_at: float
+    tail: Tail
+    on_lost: Callable[["OwnedPartition", PartqError], None]
+    appender: LogAppender = field(init=False)
+    audit: AuditWriter = field(init=False)
+    groups: dict[str, ConsumedPartition] = field(default_factory=dict)
+    writes: Iterator[int] = field(default_factory=count)
+    """Numbers the writes of all books: one that is started again continues above its last."""
+    mended: tuple[Mended, ...] = ()
+    """Repairs that the claim made in the records of groups."""
+    is_yielding: bool = False
+    expired: int = 0
+    """All below has outlived the queue's time to live."""
+    expired_at: float = float("-inf")
+    """When that was found out, on the broker's clock."""
+    stored_at_ms: int = 0
+    """When its last message was stored, by Redis's clock as it was then."""
+    replay: ReplayProgress | None = None
+    """Of the dead letters in it; None: nobody has begun one here."""
+
+    @classmethod
+    def from_claim(
+        cls,
+        partition: PartitionId,
+        claim: Claim,
+        *,
+        clock: Callable[[], float],
+        cause: Cause,
+        log: Log,
+        buffers: Buffers,
+        quota: StorageQuota,
+        audits: Audits,
+        broker: BrokerId,
+        on_lost: Callable[["OwnedPartition", PartqError], None],
+    ) -> "OwnedPartition":
+        """Build what memory holds right after a claim; all up to the log's end carries `cause`."""
+        tail = Tail(claim.next, buffers.tails)
+        owned = cls(partition, claim.broker_epoch, clock(), tail, on_lost)
+        owned.appender = LogAppender(
+            log,
+            partition,
+            broker_epoch=claim.broker_epoch,
+            end=claim.next,
+            quota=quota,
+            budget=buffers.pending,
+            clock=clock,
+            on_stored=owned.accept,
+            on_lost=lambda error: on_lost(owned, error),
+        )
+        owned.audit = AuditWriter(
+            audits,
+            partition,
+            broker=broker,
+            broker_epoch=claim.broker_epoch,
+            is_on=claim.is_audited,
+            must_wait=lambda: quota.is_store_overfull,
+            on_lost=lambda error: on_lost(owned, error),
+        )
+        owned.mended = claim.mended
+        owned.add_groups(claim.groups)
+        for consumed in owned.groups.values():
+            consumed.book.mark(claim.next, cause)
+        return owned
+
+    def find(self, group: str) -> ConsumedPartition:
+        """Return what is in memory of a group.
+
+        Raises:
+            UnknownGroupError: it has no cursor here.
+        """
+        consumed = self.groups.get(group)
+        if consumed is None:
+            raise UnknownGroupError(
+                f"partition {self.id}: has no cursor of group {group} yet; ask again"
+            )
+        return consumed
+
+    def add_groups(self, cursors: Mapping[str, CursorRecord]) -> None:
+        """Start the books of groups that are not here yet."""
+        for group, record in cursors.items():
+            if group not in self.groups:
+                consumed = self.groups[group] = ConsumedPartition(
+                    partition=self.id,
+                    broker_epoch=self.broker_epoch,
+                    group=group,
+                    member=record.member,
+                    incarnation=record.incarnation,
+                    epoch=record.epoch,
+                    closed_attempt=record.attempt,
+                    book=GroupCursor(record.cursor, record.acked, record.redeliveries),
+                    audit=self.audit,
+                    born=record.born,
+                    writes=self.writes,
+                )
+                consumed.outbox.read(record.outbox)
+                # Also joins what was acknowledged above a cursor that was moved.
+                consumed.book.discard(
+                    sorted((letter.offset, letter.offset + 1) for letter in record.outbox)
+                )
+
+    def accept(self, entries: list[Entry]) -> None:
+        """Take what was just stored; delivery from memory starts here, where confirmation does."""
+        for entry in entries:
+            if not self.tail.accept(entry):
+                error = AppendGapError(
+                    f"partition {self.id}: stored at {entry.first}, not at the end"
+                )
+                self.on_lost(self, error)
+                return
+        self.stored_at_ms = entries[-1].at_ms
+        for consumed in self.groups.values():
+            if consumed.flow is not None:
+                consumed.flow.notice(consumed)
+
+    def drop(self, cause: Cause) -> None:
+        """Forget everything: no delivery, no ack and no append counts from here on."""
+        self.appender.drop()
+        self.audit.drop()
+        for consumed in self.groups.values():
+            consumed.drop(cause)
+        self.groups.clear()
+        self.tail.drop()

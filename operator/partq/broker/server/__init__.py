@@ -1,1 +1,0 @@
-"""HTTP around the routes: declarations of calls, tokens, errors, sockets, forwarding."""

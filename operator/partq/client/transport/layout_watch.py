@@ -1,0 +1,60 @@
+"""Keeping the layout fresh: every five seconds, and sooner when something has moved."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from partq.aio import Signal, cancel_and_wait
+from partq.client.transport import tasks
+from partq.client.transport.layout import QueueLayout
+from partq.client.transport.session import Session
+from partq.errors import PartqError, UnavailableError
+
+log = logging.getLogger("partq.client")
+
+REFRESH_S = 5.0
+HURRY_S = 0.1
+"""The least time between two refreshes, however many ask."""
+
+
+class LayoutWatch:
+    """Fetches the layout from any broker and hands each new one to its owner."""
+
+    def __init__(
+        self,
+        session: Session,
+        view: QueueLayout,
+        on_view: Callable[[QueueLayout], None],
+        on_error: Callable[[PartqError], None],
+    ) -> None:
+        self.view = view
+        self._session = session
+        self._on_view = on_view
+        self._on_error = on_error
+        self._hurry = Signal()
+        self._task = tasks.start(self._run(), "refreshing the layout", on_error)
+
+    def hurry(self) -> None:
+        """Ask for a refresh soon; repeats are joined."""
+        self._hurry.set()
+
+    async def close(self) -> None:
+        """Stop fetching."""
+        await cancel_and_wait(self._task)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(HURRY_S)
+            await self._hurry.wait_at_most(REFRESH_S - HURRY_S)
+            self._hurry.clear()
+            # The brokers of the last layout first: a seed may be gone for good.
+            urls = dict.fromkeys((*self.view.urls.values(), *self._session.seeds))
+            try:
+                self.view = await self._session.view(tuple(urls))
+            except UnavailableError as error:
+                log.info("layout not refreshed: %s", error)  # the connections warn
+            except PartqError as error:
+                self._on_error(error)
+                return
+            else:
+                self._on_view(self.view)

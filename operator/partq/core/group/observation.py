@@ -1,0 +1,99 @@
+"""What is known of one group at one time: flows, losses, owners, facts about members.
+
+Everything is derived from what the brokers, the store and the runtime say now; ages are lengths in
+milliseconds, measured by the observer. So a coordinator that has just started judges like
+the one before it, and no clock is compared with another.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final
+
+from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId
+
+NO_EPOCH: Final = Epoch(0)
+NO_BROKER_EPOCH: Final = BrokerEpoch(0)
+
+
+class MemberFact(Enum):
+    """What the runtime (Kubernetes, or a local supervisor) knows of a member."""
+
+    UNKNOWN = auto()
+    EXISTS = auto()
+    IS_TERMINATING = auto()
+    """It is shutting down and will not come back under this id."""
+    IS_GONE_FOR_GOOD = auto()
+    IS_REPLACEMENT = auto()
+    """It is there to take over from one that will leave; until then it stands by."""
+    IS_BEING_REPLACED = auto()
+    """It is shutting down, can go on for a while, and another comes to take over from it."""
+    IS_AVOIDED = auto()
+    """It works, and gets nothing more while others can: it is about to go, or not well."""
+    IS_HELD_BACK = auto()
+    """Its process ends again and again, and the next one is not started within the delay."""
+
+
+LEAVING_FACTS: Final = frozenset(
+    {MemberFact.IS_TERMINATING, MemberFact.IS_GONE_FOR_GOOD, MemberFact.IS_BEING_REPLACED}
+)
+"""What is known of those that will not come back under their id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowSeen:
+    """A member's flow at one broker."""
+
+    member: MemberId
+    broker: BrokerId
+    incarnation: str
+    age_ms: int
+    is_leaving: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossSeen:
+    """A flow that a broker has lost while it owned the partitions."""
+
+    member: MemberId
+    broker: BrokerId
+    age_ms: int
+    is_leaving: bool = False
+    """The member had said that it leaves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionOwnership:
+    """One partition of the group, as the broker that owns it reports it."""
+
+    partition: PartitionId
+    broker: BrokerId | None = None
+    """None: no living broker has reported it; `member` is then the last one known."""
+    broker_epoch: BrokerEpoch = NO_BROKER_EPOCH
+    held_ms: int = 0
+    """How long the broker has owned the partition."""
+    member: MemberId | None = None
+    epoch: Epoch = NO_EPOCH
+    is_bound: bool = False
+    closed_attempt: int = 0
+    """Attempts up to this one are over."""
+    pause_attempt: int | None = None
+    """The attempt whose pause is in force."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupObservation:
+    """All that is known of one group at one time."""
+
+    partitions: Mapping[PartitionId, PartitionOwnership]
+    flows: Collection[FlowSeen] = ()
+    losses: Collection[LossSeen] = ()
+    listed: Collection[MemberId] = ()
+    """Members that may bind."""
+    lost_ms: Mapping[MemberId, int] = field(default_factory=dict)
+    """How long ago the store was told that a member is lost."""
+    facts: Mapping[MemberId, MemberFact] = field(default_factory=dict)
+    replacements: Mapping[MemberId, MemberId] = field(default_factory=dict)
+    """The replacement that takes over the whole set of a member that leaves, as recorded."""
+    is_complete: bool = True
+    """Every living broker has answered: who is not here is not there."""

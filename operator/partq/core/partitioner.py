@@ -1,0 +1,99 @@
+"""Where a message goes: by its key, whichever of its names it has, or by the queue's policy."""
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import accumulate, cycle
+from typing import Protocol, TypeVar
+
+from partq.core.hashing import slot_range
+from partq.core.layout import Layout
+from partq.core.model import PartitionId
+from partq.errors import KeyConflictError
+
+T = TypeVar("T")
+
+
+def partition_key(given: Iterable[tuple[str, str]]) -> str | None:
+    """Return the key that was given under one or more names; None: under none.
+
+    `given`: names and values. The empty string is a key.
+
+    Raises:
+        KeyConflictError: two of the values differ.
+    """
+    key: tuple[str, str] | None = None
+    for name, value in given:
+        if key is None:
+            key = name, value
+        elif value != key[1]:
+            raise KeyConflictError(
+                f"message: {key[0]} is {key[1]:.100} and {name} is {value:.100}; expected one key: "
+                "leave one of them out, or give both the same value"
+            )
+    return None if key is None else key[1]
+
+
+class Chance(Protocol):
+    """Draws at random, as `random.Random` and the module `random` do."""
+
+    def randrange(self, stop: int, /) -> int:
+        """Return a number from 0 to below `stop`."""
+        ...
+
+    def choice(self, seq: Sequence[T], /) -> T:
+        """Return one of a sequence."""
+        ...
+
+    def sample(self, population: Sequence[T], /, k: int) -> list[T]:
+        """Return `k` of a sequence in random order."""
+        ...
+
+
+class KeylessPartitioner:
+    """Chooses slots of a queue's current generation for messages without a key.
+
+    Args:
+        layout: of the queue.
+        policy: `Random`: any slot; `RoundRobin`: the partitions in turn, of each any slot.
+        chance: draws.
+        unavailable: partitions that get no message, unless all are unavailable.
+        turns: numbers that rise, for partitioners that take turns with each other; None: this one
+            takes turns by itself in a random order, so that producers that start together do not
+            march in step.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        policy: str,
+        chance: Chance,
+        *,
+        unavailable: Collection[PartitionId] = (),
+        turns: Iterator[int] | None = None,
+    ) -> None:
+        generation, count = layout.generation, layout.partition_count
+        self._slots = {
+            PartitionId(generation, index): slot_range(index, count) for index in range(count)
+        }
+        self._is_random = policy == "Random"
+        self._chance = chance
+        self._turns = turns
+        self.avoid(unavailable)
+
+    def avoid(self, unavailable: Collection[PartitionId]) -> None:
+        """Choose no slot of these partitions, unless all are unavailable; any other may be used."""
+        usable = [slots for each, slots in self._slots.items() if each not in unavailable]
+        self._usable = usable = usable or list(self._slots.values())
+        self._ends = list(accumulate(map(len, usable)))
+        if self._turns is None:
+            self._next: Iterator[range] = cycle(self._chance.sample(usable, k=len(usable)))
+        else:
+            self._next = (usable[turn % len(usable)] for turn in self._turns)
+
+    def slot(self) -> int:
+        """Return the slot of the next message."""
+        if self._is_random:
+            at = self._chance.randrange(self._ends[-1])
+            index = bisect_right(self._ends, at)
+            return self._usable[index][at - self._ends[index]]  # counted from the range's end
+        return self._chance.choice(next(self._next))

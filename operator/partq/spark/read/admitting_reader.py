@@ -1,0 +1,47 @@
+"""Reads a stream where Spark itself says how much it takes: from 4.2 on."""
+
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from partq.core.model import PartitionId
+from partq.spark.errors import short_errors
+from partq.spark.read.offsets import ReadPosition, from_json, to_json
+from partq.spark.read.options import ReadOptions
+from partq.spark.read.stream_reader import StreamReader
+
+
+class AdmittingReader(StreamReader, SupportsTriggerAvailableNow):
+    """Ends each micro-batch where Spark's limit says, and all of them where `availableNow` does."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._target: dict[PartitionId, ReadPosition] | None = None
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return the limit that the options set."""
+        most = self._options.max_offsets_per_trigger
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
+        """Return where the micro-batch ends that begins at `start`; all before it is processed."""
+        with short_errors():
+            begin = from_json(start)
+            plan = self._plan()
+            self._finish(begin)
+            most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+            return to_json(plan.next_end(begin, limit=most, target=self._target))
+
+    def reportLatestOffset(self) -> dict[str, object]:  # noqa: N802
+        """Return the ends of all logs, for the query's progress."""
+        with short_errors():
+            return to_json(self._plan().latest())
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Note what is there now: the query ends with it."""
+        with short_errors():
+            self._target = self._plan().latest()

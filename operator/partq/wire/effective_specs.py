@@ -1,0 +1,89 @@
+"""The specs of a queue and its groups as Redis has them: the operator writes, brokers read them.
+
+Every default is filled in and what a queue says for its groups stands in theirs. Fields with a
+default here are those that earlier versions did not write.
+"""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
+
+from partq.errors import InternalError
+from partq.wire.calls.replies import convert
+
+T = TypeVar("T")
+
+EffectiveSpec = Mapping[str, object]
+"""As JSON has it; which fields it has is up to its reader."""
+
+
+class BackoffSpec(msgspec.Struct, rename="camel"):
+    """Waits that grow with each redelivery."""
+
+    min_seconds: float
+    max_seconds: float
+    multiplier: float
+
+
+class AckSpec(msgspec.Struct, rename="camel"):
+    """How long a consumer may have a message, and how often it is delivered again."""
+
+    timeout_seconds: float
+    tick_seconds: float
+    backoff: BackoffSpec | None
+    max_redeliveries: int | None = None
+
+
+class NackSpec(msgspec.Struct, rename="camel"):
+    """What becomes of messages that a consumer gives back."""
+
+    order: str
+    delay_seconds: float
+    backoff: BackoffSpec | None
+
+
+class DeadLetterSpec(msgspec.Struct):
+    """Where messages go that a group cannot process."""
+
+    queue: str
+    expired: bool
+
+
+class GroupSpec(msgspec.Struct, rename="camel"):
+    """What brokers read of a group's spec."""
+
+    ack: AckSpec | None = None
+    nack: NackSpec | None = None
+    dead_letter: DeadLetterSpec | None = None
+
+
+class LimitsSpec(msgspec.Struct, rename="camel"):
+    """What clients and logs must keep to."""
+
+    max_message_bytes: int
+    max_unacked_per_flow: int
+    max_spool_bytes: int | None = None
+
+
+class QueueSpec(msgspec.Struct, rename="camel"):
+    """What brokers read of a queue's spec."""
+
+    keyless_policy: str
+    limits: LimitsSpec
+    message_ttl_seconds: float | None = msgspec.field(name="messageTTLSeconds", default=None)
+    audit: bool = False
+
+
+def read_spec(what: str, spec: EffectiveSpec, kind: type[T]) -> T:
+    """Return a spec as the type that describes it; `what` names it in the error.
+
+    Raises:
+        InternalError: it is something else, such as that of another version.
+    """
+    try:
+        return convert(spec, kind)
+    except ValueError as error:
+        raise InternalError(
+            f"{what}: the stored spec is unusable: {error}; use brokers of the operator's version"
+        ) from error

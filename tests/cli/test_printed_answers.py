@@ -1,0 +1,300 @@
+"""What commands print of a broker's answers is what they printed: as JSON, and for people.
+
+What a change is meant to change is recorded again: `RECORD_ANSWERS=1 pytest` with this file.
+"""
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from click.testing import CliRunner
+
+from partq.cli.commands import cli
+
+GOLDEN = Path(__file__).parent / "printed_answers.txt"
+PATH = "/v1/queues/orders"
+ERROR = {"code": "unavailable", "message": "nobody serves it", "retry_after_ms": 1000}
+
+STATUS = {
+    "queue": "orders", "namespace": "default", "a_newer_field": 1.0,
+    "store": {"version": "7.0.15", "appendonly": True, "appendfsync": "always"},
+    "availability": "Unavailable", "unavailable": ["1.2"],
+    "totals": {"partitions": 3, "messages": 1105, "bytes": 19300, "audit_bytes": 77},
+    "partitions": {
+        "1.0": {"broker": "orders-0", "broker_epoch": 7, "first": 0, "end": 1000, "bytes": 11800,
+                "clock_ahead_ms": 0},
+        "1.1": {"broker": "orders-1", "broker_epoch": 8, "first": 2, "end": 107, "bytes": 7500,
+                "clock_ahead_ms": 90_000},
+        "1.2": {"broker": "", "broker_epoch": 9, "first": 0, "end": 0, "bytes": 0,
+                "clock_ahead_ms": 0},
+    },
+    "groups": {
+        "workers": {
+            "type": "Partitioned", "lag": 42, "lag_ms": 61_000,
+            "members": [{"member": "m", "partitions": 2, "state": "Active"},
+                        {"member": "ñ", "partitions": 0, "state": "Standby"}],
+            "partitions": {
+                "1.0": {"member": "m", "epoch": 5, "state": "Ready", "cursor": 960, "lag": 40,
+                        "lag_ms": 61_000, "dead_letters": 0, "blocked": "", "parked": ""},
+                "1.1": {"member": "m", "epoch": 6, "state": "Paused", "cursor": 105, "lag": 2,
+                        "lag_ms": 5, "dead_letters": 2, "blocked": "no queue of this name",
+                        "parked": ""},
+                "1.2": {"member": "", "epoch": 7, "state": "Unassigned", "cursor": 0, "lag": 0,
+                        "lag_ms": 0, "dead_letters": 1, "blocked": "", "parked": "no such queue"},
+            },
+            "handoffs": [{"partition": "1.1", "source": "m", "target": "ñ", "attempt": 3,
+                          "phase": "Draining"}],
+            "waiting_moves": [{"partition": "1.0", "target": "ñ", "limit": "max_paused"}],
+        },
+        "audit": {
+            "type": "Single", "lag": 0, "lag_ms": 0, "members": [], "partitions": {},
+            "handoffs": [], "waiting_moves": [],
+        },
+    },
+}  # fmt: skip
+OLDER_STATUS = {
+    **STATUS,
+    "unavailable": [],
+    "availability": "Available",
+    "totals": {"partitions": 1, "messages": 3, "bytes": 5},
+    "partitions": {"1.0": {"broker": "b", "broker_epoch": 7, "first": 0, "end": 3, "bytes": 5}},
+    "groups": {
+        "g": {
+            "type": "Partitioned", "lag": 3, "lag_ms": 1,
+            "members": [{"member": "m", "partitions": 1, "state": "Lost"}],
+            "partitions": {"1.0": {"member": "m", "epoch": 5, "state": "Unbound", "cursor": 0,
+                                   "lag": 3, "lag_ms": 1}},
+            "handoffs": [], "waiting_moves": [],
+        },
+    },
+}  # fmt: skip
+SOME_STATUS = {**STATUS, "availability": "Limited", "unavailable": ["1.2", "1.3"]}
+"""Redis does not answer for the last one of them."""
+LAYOUT = {
+    "queue": "orders", "namespace": "default", "uid": "u", "owners": {"1.0": "orders-0"},
+    "generations": [{"generation": 1, "partitions": 4}],
+    "brokers": [{"broker": "orders-0", "url": "http://127.0.0.1:1"}],
+    "limits": {"max_message_bytes": 4096, "max_unacked_per_flow": 1000},
+    "keyless_policy": "Random", "groups": ["workers"],
+}  # fmt: skip
+PLANNED = {
+    "1.0": {"member": "m", "is_bound": False, "cursor": 9, "to": 2, "wanted": 0, "first": 2,
+            "end": 12, "epoch": 4},
+    "1.1": {"member": "", "is_bound": False, "cursor": 3, "to": 3, "wanted": 3, "first": 0,
+            "end": 3, "epoch": 5},
+}  # fmt: skip
+BOUND = {"1.0": {**PLANNED["1.0"], "is_bound": True}}
+REFUSED = {**PLANNED, "1.2": {"error": ERROR}}
+OLDER_PLAN = {"1.0": {name: value for name, value in PLANNED["1.0"].items() if name != "epoch"}}
+LETTERS = {
+    "messages": [
+        {"partition": "1.0", "offset": 4, "publish_time_ms": 1, "append_broker_epoch": 7,
+         "key": "kü", "value": "v" * 70, "event_time_ms": 0,
+         "headers": {"partq-dead-letter-queue": "orders", "partq-dead-letter-group": "workers",
+                     "partq-dead-letter-partition": "1.3", "partq-dead-letter-offset": "4711",
+                     "partq-dead-letter-position": "1.7.4711", "partq-dead-letter-reason": "nacks",
+                     "partq-dead-letter-redeliveries": "3"}},
+        {"partition": "1.0", "offset": 5, "publish_time_ms": 2, "append_broker_epoch": 7,
+         "key": None, "value_base64": "/w==", "headers": {}, "event_time_ms": 3},
+        {"partition": "1.1", "offset": 0, "publish_time_ms": 2, "append_broker_epoch": 7,
+         "error": {"code": "undecodable", "message": "checksum"}},
+    ],
+    "next": {"1.0": 6, "1.1": 1}, "why": "end", "trimmed": {"1.0": 4}, "unavailable": {},
+    "missing": {"1.0": [[0, 1], [2, 4]]},
+}  # fmt: skip
+HOLES: Any = {
+    **LETTERS,
+    "trimmed": {"1.1": 7},
+    "missing": {"1.0": [[at, at + 1] for at in range(0, 24, 2)], "1.1": [[9, 90]]},
+}
+"""More of them than are told."""
+MAY_BROWSE: Any = {"error": {"code": "unknown_partition", "message": "there is none of that name"}}
+OLDER_LETTERS = {name: value for name, value in LETTERS.items() if name != "missing"}
+SOME_LETTERS = {**OLDER_LETTERS, "unavailable": {"1.2": ERROR}}
+STOPPED = {"code": "conflict", "message": "the oldest is no dead letter"}
+DROPS = {"1.0": {"start": 0, "stop": 3}, "1.1": {"start": 2, "stop": 2}}
+STOPPED_DROPS = {**DROPS, "1.2": {"start": 1, "stop": 3, "stopped": STOPPED}}
+REPLAYS = {
+    "1.0": {"next": 3, "end": 3, "replayed": 2, "repeated": 1, "skipped": 0},
+    "1.1": {"next": 1, "end": 5, "replayed": 1, "repeated": 0, "skipped": 0},
+}
+MORE = {"1.1": {"next": 5, "end": 5, "replayed": 2, "repeated": 0, "skipped": 2,
+                "skipped_because": STOPPED}}  # fmt: skip
+HALTED = {"1.0": {"next": 1, "end": 2, "replayed": 1, "repeated": 0, "skipped": 1,
+                  "stopped": STOPPED}, "1.1": {"error": ERROR}}  # fmt: skip
+REMOVAL = {"is_removed": False, "partitions": 4, "lag": 1234, "dead_letters": 2, "groups": []}
+GROUP_STATE = {
+    "member": "m", "incarnation": "i", "epoch": 5, "attempt": 1, "cursor": 3, "position": 4,
+    "in_flight": 1, "lag": 7, "state": "Ready", "is_bound": True, "pause_attempt": 0,
+    "dead_letters": 2, "blocked": "", "missing": "", "parked": "", "mended": "",
+}  # fmt: skip
+PICTURE: dict[str, Any] = {
+    "now_ms": 1_000_000,
+    "queue_spec": {"partitions": 1, "keylessPolicy": "Random", "brokers": {"replicas": 1}},
+    "group_spec": {"queue": "orders", "type": "Partitioned", "strategy": "sticky"},
+    "partitions": ["1.0"],
+    "members": {"m": {"address": "127.0.0.1", "lost_at_ms": None}}, "heirs": {},
+    "refused": {"x": {"address": "127.0.0.2", "reason": "another has its name"}},
+    "assignment": {"1.0": {"member": "m", "epoch": 5, "state": "Ready"}}, "handoffs": {},
+    "past": {"1.0": [{"at_ms": 5000, "source": None, "target": "m", "evidence": "no_member",
+                      "trigger": "join", "forced": "unassigned", "pause_ms": None, "attempt": 1}]},
+    "waiting": {},
+    "brokers": {
+        "orders-0": {"state": {
+            "broker": "orders-0", "incarnation": "i",
+            "partitions": {"1.0": {"broker_epoch": 7, "held_s": 5.0, "end": 10,
+                                   "groups": {"workers": GROUP_STATE}}},
+            "flows": [{"group": "workers", "member": "m", "incarnation": "i", "bound_s": 3.0,
+                       "address": "127.0.0.1", "flow": 4, "kind": "pull"}],
+            "lost_flows": [],
+        }},
+    },
+}  # fmt: skip
+SILENT = {**PICTURE, "brokers": {**PICTURE["brokers"], "orders-1": {"error": "timed out"}}}
+DROP = ("dead-letters", "drop", "--yes")
+
+Answers = Mapping[str, Sequence[Any]]
+"""By call, what is answered in turn; the last one again and again."""
+
+
+def partitions(rows: object) -> list[Any]:
+    return [{"partitions": rows}]
+
+
+CASES: Sequence[tuple[Any, Answers]] = [
+    (("status", "--json"), {"GET /status": [STATUS]}),
+    (("status",), {"GET /status": [STATUS]}),
+    (("status", "--json"), {"GET /status": [OLDER_STATUS]}),
+    (("status",), {"GET /status": [OLDER_STATUS]}),
+    (("status",), {"GET /status": [{**STATUS, "totals": {"partitions": "3"}}]}),
+    (("groups", "--json"), {"GET /status": [STATUS]}),
+    (("groups",), {"GET /status": [STATUS]}),
+    (("groups", "--json"), {"GET /status": [OLDER_STATUS]}),
+    *(
+        (command, {"GET /status": [SOME_STATUS]})
+        for command in (("status",), ("groups",), ("groups", "--json"))
+    ),
+    *(
+        (("reset", "--group", "workers", "--to", "earliest", *more), {f"POST {RESET}": answers})
+        for RESET in ("/groups/workers/reset",)
+        for more, answers in (
+            (("--dry-run", "--json"), partitions(PLANNED)),
+            (("--dry-run",), partitions(PLANNED)),
+            (("--dry-run", "--json"), partitions(BOUND)),
+            (("--dry-run", "--json"), partitions(REFUSED)),
+            (("--dry-run",), partitions(REFUSED)),
+            (("--yes", "--json"), partitions(PLANNED)),
+            (("--yes",), partitions(PLANNED)),
+            (("--yes",), partitions(BOUND)),
+            (("--yes", "--json"), partitions(OLDER_PLAN)),
+            (("--dry-run",), partitions({"1.0": {"member": "m", "is_bound": False}})),
+            (("--yes", "--json"), partitions(PLANNED) + partitions(REFUSED)),
+        )
+    ),
+    *(
+        (("dead-letters", "list", *more), {"POST /browse": [answer]})
+        for more in (("--json",), ())
+        for answer in (LETTERS, OLDER_LETTERS, SOME_LETTERS)
+    ),
+    *(
+        (
+            ("browse", *more),
+            {"GET /partitions/0.0/entries": [MAY_BROWSE], "POST /browse": [answer]},
+        )
+        for more in (("--json",), (), ("--partition", "1.0", "--offset", "0"))
+        for answer in (HOLES, OLDER_LETTERS)
+    ),
+    *(
+        (("dead-letters", "replay", "--yes", *more), {"POST /dead-letters/replay": answers})
+        for more in (("--json",), ())
+        for answers in (partitions(REPLAYS) + partitions(MORE), partitions(HALTED))
+    ),
+    *(
+        ((*DROP, *more), {"POST /dead-letters/drop": answers})
+        for more in (("--json",), ("--dry-run", "--json"), ())
+        for answers in (
+            partitions(DROPS),
+            partitions(STOPPED_DROPS),
+            partitions({**DROPS, "1.3": {"error": ERROR}}),
+            [*partitions({"1.0": DROPS["1.0"]}), {"error": ERROR}],
+        )
+    ),
+    *(
+        (("groups", "remove", "workers", *more), {"POST /groups/workers/remove": answers})
+        for more, answers in (
+            (("--dry-run", "--json"), [REMOVAL]),
+            (("--dry-run",), [{**REMOVAL, "is_removed": True, "dead_letters": 0}]),
+            (("--yes", "--json"), [REMOVAL, REMOVAL, {"error": {"code": "unknown_group",
+                                                                "message": "gone"}}]),
+            (("--yes", "--wait", "0"), [REMOVAL]),
+        )
+    ),
+    *(
+        (command, {"GET /layout": [LAYOUT], "GET /groups/workers/picture": [answer]})
+        for command in (
+            ("explain", "0", "--json"),
+            ("explain", "0"),
+            ("plan", "--from-live", "--members", "2", "--json"),
+            ("plan", "--from-live", "--rollout"),
+        )
+        for answer in (PICTURE, SILENT)
+    ),
+]  # fmt: skip
+
+
+class Broker:
+    """Answers calls by a table and keeps what it is asked."""
+
+    def __init__(self, answers: Answers) -> None:
+        self._left = {call: list(some) for call, some in answers.items()}
+        self.asked: list[str] = []
+
+    async def answer(self, request: web.Request) -> web.Response:
+        call = f"{request.method} {request.path.removeprefix(PATH)}"
+        body = await request.text()
+        self.asked.append(f"{call} {body}".strip())
+        left = self._left[call]
+        found = left[0] if len(left) == 1 else left.pop(0)
+        is_error = isinstance(found, dict) and "error" in found
+        return web.json_response(found, status=503 if is_error else 200)
+
+
+async def run(arguments: tuple[str, ...], answers: Answers) -> str:
+    """Return a command with what it asks, prints and complains of."""
+    broker = Broker(answers)
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", broker.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        where = ["--url", url, "--queue", "orders", "--token", "t"]
+        env = {"COLUMNS": "200"}
+        given = [*arguments, *where]
+        result = await asyncio.to_thread(CliRunner().invoke, cli, given, env=env)
+    finally:
+        await runner.cleanup()
+    asked = "".join(f"> {call}\n" for call in sorted(broker.asked))
+    assert isinstance(result.exception, SystemExit | None), f"{given}: {result.exception!r}"
+    told = (result.stdout + result.stderr).replace(url, "URL")
+    lines = "".join(f"{line.rstrip()}\n" for line in told.splitlines())
+    return f"$ partq {' '.join(arguments)}\n{asked}{lines}exit status {result.exit_code}\n\n"
+
+
+async def test_commands_print_what_they_printed() -> None:
+    printed = "".join([await run(arguments, answers) for arguments, answers in CASES])
+    if os.environ.get("RECORD_ANSWERS") == "1":
+        GOLDEN.write_text(printed, encoding="utf-8")
+    assert printed == GOLDEN.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("answer", [STATUS, OLDER_STATUS])
+async def test_a_status_in_json_is_the_broker_s_with_fields_that_nobody_knows(answer) -> None:
+    printed = await run(("status", "--json"), {"GET /status": [answer]})
+    assert json.dumps(answer) in printed.splitlines()

@@ -1,0 +1,62 @@
+"""Dead letters that come back by way of other queues are told in the conditions of their groups."""
+
+import pytest
+
+from partq.kube.names import ConditionReason, ConditionType, QueueKey
+from partq.kube.reconcile.dead_letter_circles import find_circle
+from partq.kube.status import event_diff, render
+from partq.kube.watch.object_cache import ObjectCache
+from tests.kube.bodies import group_body, queue_body
+from tests.kube.facts import group_facts
+
+ORDERS = QueueKey("shop", "orders")
+CIRCLE = ("orders", "letters", "orders")
+
+
+@pytest.fixture
+def cluster():
+    """The group of `orders` has its dead letters in `letters`, whose group has them in `orders`."""
+    cluster = ObjectCache(lambda _: None)
+    for name in ("orders", "letters", "third"):
+        cluster.put_queue(queue_body(name))
+    cluster.put_group(group_body("workers", "orders", deadLetter={"queue": "letters"}))
+    cluster.put_group(group_body("menders", "letters", deadLetter={"queue": "orders"}))
+    return cluster
+
+
+def test_a_circle_is_found_from_each_of_its_groups(cluster):
+    assert find_circle(cluster, ORDERS, "workers") == CIRCLE
+    found = find_circle(cluster, QueueKey("shop", "letters"), "menders")
+    assert found == ("letters", "orders", "letters")
+
+
+@pytest.mark.parametrize(
+    ("target", "circle"),
+    [("third", ()), ("gone", ()), (None, ()), ("letters", ()), ("orders", CIRCLE)],
+)
+def test_letters_that_rest_are_no_circle(cluster, target, circle):
+    """Nor is one of other queues that they come to: it is told where it is."""
+    cluster.drop_group(("shop", "menders"))
+    spec = {"deadLetter": {"queue": target}} if target else {}
+    cluster.put_group(group_body("others", "letters", **spec))
+    assert find_circle(cluster, ORDERS, "workers") == circle
+
+
+def test_a_longer_way_back_is_found(cluster):
+    cluster.drop_group(("shop", "menders"))
+    cluster.put_group(group_body("others", "letters", deadLetter={"queue": "third"}))
+    cluster.put_group(group_body("last", "third", deadLetter={"queue": "orders"}))
+    assert find_circle(cluster, ORDERS, "workers") == ("orders", "letters", "third", "orders")
+    assert find_circle(cluster, ORDERS, "nobody") == ()
+
+
+def test_it_is_a_condition_and_an_event_and_nobody_is_less_ready():
+    calm = render.group_findings(group_facts())
+    findings = render.group_findings(group_facts(circle=CIRCLE))
+    by_type = {each.type: each for each in findings}
+    stored = by_type[ConditionType.DEAD_LETTERS_STORED]
+    assert (stored.is_true, stored.reason) == (False, ConditionReason.DEAD_LETTERS_RETURN)
+    assert "orders to letters to orders" in stored.message
+    assert by_type[ConditionType.READY].is_true is True
+    (note,) = event_diff.of_conditions(calm, findings)
+    assert (note.reason, note.is_warning) == ("DeadLettersReturn", True)
