@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from partq.coordinator.coordinator import Coordinator
-from partq.coordinator.loopback import LoopbackRuntime
+from partq.coordinator.local_processes import LocalProcesses
 from partq.coordinator.ports import (
     StorePorts,
 )
@@ -217,7 +217,7 @@ class FakeStore:
         return "1", [await self.events.get()]
 
 
-class KnowingRuntime(LoopbackRuntime):
+class KnownProcesses(LocalProcesses):
     """Knows of the members what a test says."""
 
     def __init__(self):
@@ -237,7 +237,7 @@ class System:
         self.clock = Clock()
         self.journal = []
         self.store = FakeStore(self.journal, self.clock)
-        self.runtime = KnowingRuntime()
+        self.member_processes = KnownProcesses()
         self.brokers = FakeBrokers(self.journal)
         for broker in ("b-0", "b-1"):
             self.store.leases[BrokerId(broker)] = SimpleNamespace(
@@ -283,7 +283,7 @@ class System:
             queue="orders",
             store=self.store.ports(),
             brokers=self.brokers,
-            runtime=self.runtime,
+            member_processes=self.member_processes,
             resync_s=resync_s,
             clock=self.clock,
         )

@@ -1,7 +1,6 @@
 import pytest
 
 from partq.coordinator.group.rebalance_history import RebalanceHistory
-from partq.coordinator.loopback import LoopbackRuntime
 from partq.coordinator.rules import broker_rules, group_rules, group_start
 from partq.core.group.disruption_budget import DisruptionBudget
 from partq.core.group.moves import Trigger
@@ -73,14 +72,6 @@ def test_other_broken_specs_are_named():
         group_start({"start": "Middle"})
     with pytest.raises(SettingsError, match="replicas"):
         broker_rules({"brokers": {"replicas": 0}})
-
-
-@pytest.mark.parametrize(
-    ("address", "is_admitted"),
-    [("127.0.0.1", True), ("::1", True), ("127.9.9.9", True), ("10.0.0.1", False), ("", False)],
-)
-def test_loopback_is_admitted(address, is_admitted):
-    assert (LoopbackRuntime().refusal("g", "m", address) is None) is is_admitted
 
 
 def test_a_rebalance_is_over_when_nothing_of_it_ran_for_a_whole_look():

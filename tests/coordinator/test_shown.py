@@ -21,7 +21,7 @@ class Shown:
             queue="orders",
             store=system.store.ports(),
             brokers=system.brokers,
-            runtime=system.runtime,
+            member_processes=system.member_processes,
             clock=system.clock,
             on_view=self.views.append,
         )

@@ -1,7 +1,7 @@
 """A group whose pods, flows and time a test plays, under the operator's own facts and plans.
 
 What brokers and store would say is kept here; what it means is decided by the real parts: the
-cluster's view, the runtime's facts, the judgement, the plan.
+cluster's view, what is known of the members' pods, the judgement, the plan.
 """
 
 from collections import Counter
@@ -9,7 +9,7 @@ from collections import Counter
 from partq.core.group.membership import assess
 from partq.core.group.planner import GroupRules, plan
 from partq.core.model import MemberId, PartitionId
-from partq.kube.runtime import KubernetesRuntime
+from partq.kube.member_pods import MemberPods
 from partq.kube.watch import parse
 from partq.kube.watch.object_cache import ObjectCache
 from tests.core.group.test_planner import group
@@ -33,7 +33,7 @@ class PlayedGroup:
         self.cluster.complete("")
         self.cluster.put_queue(queue_body())
         self.cluster.put_group(group_body())
-        self.runtime = KubernetesRuntime(
+        self.member_pods = MemberPods(
             self.cluster,
             "shop",
             policy_of=lambda name: policy,
@@ -108,7 +108,7 @@ class PlayedGroup:
             list(self.owners.values()),
             bound=sorted(self._bound),
             lost={m: round((self.clock.now - at) * 1000) for m, at in self._lost_at.items()},
-            facts=self.runtime.facts("workers", members, self._leaving & self._bound),
+            facts=self.member_pods.facts("workers", members, self._leaving & self._bound),
             leaving=self._leaving,
             replacements=dict(self.replacements),
         )

@@ -99,13 +99,13 @@ def test_a_pod_that_ends_hands_over_at_once_and_gracefully(owner):
 def test_a_pod_that_ends_drains_no_longer_than_it_lives():
     group = begin()
     member = uid_of(1)
-    assert group.runtime.time_left_ms("workers", member) is None
+    assert group.member_pods.time_left_ms("workers", member) is None
     group.end(1)
-    assert group.runtime.time_left_ms("workers", member) == (GRACE_S - 1) * 1000
+    assert group.member_pods.time_left_ms("workers", member) == (GRACE_S - 1) * 1000
     group.pass_time(GRACE_S - 2)
-    assert group.runtime.time_left_ms("workers", member) == 1000
+    assert group.member_pods.time_left_ms("workers", member) == 1000
     group.pass_time(2)
-    assert group.runtime.time_left_ms("workers", member) == 0
+    assert group.member_pods.time_left_ms("workers", member) == 0
 
 
 @pytest.mark.req("MEM-05")
@@ -246,4 +246,4 @@ def test_a_timer_leaves_a_pod_that_ends_its_partitions_and_its_time():
     group = begin(policy="Timer")
     group.end(1)
     assert group.settle() == []
-    assert group.runtime.time_left_ms("workers", uid_of(1)) is None
+    assert group.member_pods.time_left_ms("workers", uid_of(1)) is None

@@ -13,8 +13,8 @@ from partq.coordinator.group.observation import QueueObservation, owners
 from partq.coordinator.ports import (
     AddressBook,
     BrokerAdmin,
+    MemberProcesses,
     RebalanceListener,
-    Runtime,
     StorePorts,
     ViewListener,
 )
@@ -80,7 +80,7 @@ class Coordinator:
         queue: str,
         store: StorePorts,
         brokers: BrokerAdmin,
-        runtime: Runtime,
+        member_processes: MemberProcesses,
         on_rebalance: RebalanceListener | None = None,
         on_view: ViewListener | None = None,
         address_of: AddressBook = leased_address,
@@ -92,7 +92,7 @@ class Coordinator:
         self._queue = queue
         self._store = store
         self._brokers = brokers
-        self._runtime = runtime
+        self._member_processes = member_processes
         self._on_rebalance = on_rebalance
         self._on_view = on_view
         self._planner = planner
@@ -280,7 +280,7 @@ class Coordinator:
                     name,
                     store=self._store,
                     brokers=self._brokers,
-                    runtime=self._runtime,
+                    member_processes=self._member_processes,
                     url_of=self._balancer.url_of,
                     clock=self._clock,
                     on_change=self._wake.set,

@@ -1,4 +1,4 @@
-"""Interfaces of the coordinator to the store, the brokers and the runtime of the consumers."""
+"""Interfaces of the coordinator to the store, the brokers and the processes of the members."""
 # ruff: noqa: D102 - what a method of the store does stands at the store; here is only its shape
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -252,7 +252,7 @@ class BrokerAdmin(Protocol):
         """Make the broker give partitions up."""
 
 
-# ---- the runtime of the consumers, and listeners -------------------------------------------------
+# ---- processes of the members, and listeners -----------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,8 +267,8 @@ class BindRefusal:
     """Time alone does not mend it: the member gives up in the end."""
 
 
-class Runtime(Protocol):
-    """Knowledge about the members' processes beside their flows."""
+class MemberProcesses(Protocol):
+    """Knows of the members' processes what flows do not show; on Kubernetes, from their pods."""
 
     def facts(
         self, group: str, members: Collection[MemberId], leaving: Collection[MemberId]

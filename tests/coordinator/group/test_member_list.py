@@ -23,8 +23,8 @@ class Members:
 async def test_the_list_has_a_bound_and_those_on_it_come_back(monkeypatch, caplog):
     monkeypatch.setattr(member_list, "MAX_LISTED", 2)
     caplog.set_level(logging.WARNING)
-    store, runtime = Members(), SimpleNamespace(refusal=lambda *_: None)
-    admitted = MemberList("workers", store, runtime, clock=lambda: 0.0)
+    store, member_processes = Members(), SimpleNamespace(refusal=lambda *_: None)
+    admitted = MemberList("workers", store, member_processes, clock=lambda: 0.0)
     for name in ("a", "b", "c"):
         await admitted.admit(name, "10.0.0.1")
     assert store.members.keys() == {"a", "b"}

@@ -17,7 +17,7 @@ def rollout(system):
     system.own("a", "a", "b", "b")
     for member in "abcd":
         system.brokers.bind(member)
-    system.runtime.known = {
+    system.member_processes.known = {
         "a": MemberFact.IS_BEING_REPLACED,
         "b": MemberFact.EXISTS,
         "c": MemberFact.IS_REPLACEMENT,
@@ -82,8 +82,8 @@ async def test_a_drain_ends_while_its_source_still_lives(system):
     system.clock.stop()
     system.store.groups[GROUP].spec["rebalance"] = {"maxHandoffSeconds": 600}
     system.begin("aabb", bound="ab", in_flight=1)
-    system.runtime.known = {"b": MemberFact.IS_TERMINATING}
-    system.runtime.left_ms = {"b": 2_000}
+    system.member_processes.known = {"b": MemberFact.IS_TERMINATING}
+    system.member_processes.left_ms = {"b": 2_000}
     async with system.running():
         await eventually(lambda: len({index for index, _ in system.said("drain")}) == 2)
         system.clock.skipped_s += 1.9

@@ -65,7 +65,7 @@ def observation(*partitions, **more):
                 ownership(bound=True), flows=[flow()], facts={A: MemberFact.IS_TERMINATING}
             ),
             OwnershipState.LEAVING,
-            id="the runtime says terminating: handed over at once",
+            id="its pod is terminating: handed over at once",
         ),
         pytest.param(
             observation(ownership(), losses=[loss(4_999)]), OwnershipState.WAITING, id="delay runs"

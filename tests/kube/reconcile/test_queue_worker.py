@@ -25,7 +25,7 @@ STATEFUL_SET = "/apis/apps/v1/namespaces/shop/statefulsets/orders-broker"
 class FakeHost:
     """Opens the store of the test, and notes whether a coordinator runs."""
 
-    def __init__(self, context, key, runtime, *, on_view, on_rebalance):
+    def __init__(self, context, key, member_pods, *, on_view, on_rebalance):
         self._context = context
         self._key = key
         self.show = on_view

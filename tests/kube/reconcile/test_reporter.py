@@ -40,8 +40,8 @@ def reporter(api, told, metrics):
         emit=lambda subject, reason, note, is_warning: told.append((subject.uid[:4], reason))
     )
     context = SimpleNamespace(api=api, events=events, metrics=metrics, now=lambda: NOW)
-    runtime = SimpleNamespace(pod_of=lambda member: None)
-    return Reporter(context, KEY, runtime)
+    member_pods = SimpleNamespace(pod_of=lambda member: None)
+    return Reporter(context, KEY, member_pods)
 
 
 async def test_nothing_is_written_twice(api, reporter):

@@ -3,7 +3,7 @@
 import pytest
 
 from partq.core.group.observation import MemberFact
-from partq.kube.runtime import KubernetesRuntime
+from partq.kube.member_pods import MemberPods
 from partq.kube.watch import parse
 from partq.kube.watch.object_cache import ObjectCache
 from partq.kube.watch.rollout import HOLD_S, MARGIN_S, NEWS_S, Ages, rollout_facts
@@ -103,7 +103,7 @@ def test_members_of_a_group_in_a_rollout():
     old, new = (f"{letter * 8}-bbbb-4ccc-8ddd-eeeeeeeeeeee" for letter in "ab")
     cluster.put_pod(pod(old, OLD))
     cluster.put_pod(pod(new, NEW, minute=1))
-    runtime = KubernetesRuntime(
+    member_pods = MemberPods(
         cluster,
         "shop",
         policy_of=lambda group: "KubernetesAware",
@@ -112,18 +112,18 @@ def test_members_of_a_group_in_a_rollout():
     )
     members = [f"{old}/main", f"{new}/main"]
 
-    assert list(runtime.facts("workers", members, ()).values()) == [AVOIDED, REPLACEMENT]
+    assert list(member_pods.facts("workers", members, ()).values()) == [AVOIDED, REPLACEMENT]
     clock.now += 60
     cluster.put_pod(pod(old, OLD, deletion_grace=30))
     clock.now += 30 - MARGIN_S - 1
-    assert list(runtime.facts("workers", members, ()).values()) == [REPLACED, REPLACEMENT]
+    assert list(member_pods.facts("workers", members, ()).values()) == [REPLACED, REPLACEMENT]
     clock.now += 1
-    assert list(runtime.facts("workers", members, ()).values()) == [
+    assert list(member_pods.facts("workers", members, ()).values()) == [
         MemberFact.IS_TERMINATING,
         REPLACEMENT,
     ]
     cluster.drop_pod(pod(old, OLD, deletion_grace=0))
-    assert list(runtime.facts("workers", members, ()).values()) == [
+    assert list(member_pods.facts("workers", members, ()).values()) == [
         MemberFact.IS_GONE_FOR_GOOD,
         MemberFact.EXISTS,
     ]

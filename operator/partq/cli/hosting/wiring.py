@@ -10,7 +10,7 @@ import aiohttp
 from partq.broker.api.app import open_store
 from partq.coordinator.broker_api import HttpBrokerAdmin
 from partq.coordinator.coordinator import Coordinator
-from partq.coordinator.loopback import LoopbackRuntime
+from partq.coordinator.local_processes import LocalProcesses
 from partq.embedded.store_ports import store_ports
 from partq.errors import SettingsError
 from partq.settings import CoordinatorSettings
@@ -60,7 +60,7 @@ async def _coordinate(
                 queue=settings.queue,
                 store=store_ports(store, keys),
                 brokers=HttpBrokerAdmin(session, queue=settings.queue, token=token, trust=trusted),
-                runtime=LoopbackRuntime(),
+                member_processes=LocalProcesses(),
             )
             log.info("coordinator of %s/%s begins", settings.namespace, settings.queue)
             await coordinator.run()

@@ -33,7 +33,7 @@ from partq.coordinator.group.observation import (
     parked,
 )
 from partq.coordinator.group.rebalance_history import RebalanceHistory
-from partq.coordinator.ports import BrokerAdmin, RebalanceListener, Runtime, StorePorts
+from partq.coordinator.ports import BrokerAdmin, MemberProcesses, RebalanceListener, StorePorts
 from partq.coordinator.rules import at_once
 from partq.coordinator.view import GroupView, as_assigned
 from partq.core.age_tracker import AgeTracker
@@ -78,7 +78,7 @@ class GroupWorker:
         *,
         store: StorePorts,
         brokers: BrokerAdmin,
-        runtime: Runtime,
+        member_processes: MemberProcesses,
         url_of: Callable[[BrokerId], str | None],
         clock: Callable[[], float],
         on_change: Callable[[], None],
@@ -88,8 +88,8 @@ class GroupWorker:
         self._group = group
         self._plan = planner
         self._store = store
-        self._runtime = runtime
-        self.member_list = MemberList(group, store.members, runtime, clock)
+        self._member_processes = member_processes
+        self.member_list = MemberList(group, store.members, member_processes, clock)
         """The stored members of the group."""
         self._clock = clock
         self._on_change = on_change
@@ -148,7 +148,7 @@ class GroupWorker:
             raise
 
     async def admit(self, member: MemberId, address: str) -> None:
-        """List a member that asks to bind, if the runtime knows it.
+        """List a member that asks to bind, or note why it may not.
 
         Raises:
             StoreUnavailableError: no answer; it asks again.
@@ -210,7 +210,7 @@ class GroupWorker:
         return stored
 
     def _observe(self, queue: QueueObservation, stored: _Stored) -> GroupObservation:
-        """Join what brokers, Redis and the runtime say of the group."""
+        """Join what brokers, Redis and the members' processes say of the group."""
         group, members = self._group, stored.members
         return observe_group(
             queue,
@@ -222,7 +222,7 @@ class GroupWorker:
             assignment=stored.assignment,
             outcomes=self._outcomes,
             # A member may be bound that a store which lost its last writes does not list.
-            facts=self._runtime.facts(
+            facts=self._member_processes.facts(
                 group, members.members.keys() | bound(queue, group), leaving(queue, group)
             ),
         )
@@ -428,7 +428,9 @@ class GroupWorker:
     def _drain_ms(self, move: Move, rules: GroupRules) -> int:
         """Return how long the source may finish what it has: no longer than it lives."""
         source = move.ownership.member
-        left_ms = None if source is None else self._runtime.time_left_ms(self._group, source)
+        if source is None:
+            return rules.drain_ms
+        left_ms = self._member_processes.time_left_ms(self._group, source)
         return rules.drain_ms if left_ms is None else min(rules.drain_ms, left_ms)
 
     def _ended(self, ended: Ended) -> None:

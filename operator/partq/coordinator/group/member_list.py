@@ -7,7 +7,7 @@ from functools import partial
 
 from partq.coordinator.group.observation import QueueObservation
 from partq.coordinator.group.refusals import Refusals
-from partq.coordinator.ports import MemberStore, Runtime
+from partq.coordinator.ports import MemberProcesses, MemberStore
 from partq.core.group.membership import GroupAssessment
 from partq.core.group.moves import Move
 from partq.core.group.observation import GroupObservation
@@ -25,11 +25,15 @@ class MemberList:
     """Keeps the list of one group's members."""
 
     def __init__(
-        self, group: str, members: MemberStore, runtime: Runtime, clock: Callable[[], float]
+        self,
+        group: str,
+        members: MemberStore,
+        member_processes: MemberProcesses,
+        clock: Callable[[], float],
     ) -> None:
         self._group = group
         self._members = members
-        self._runtime = runtime
+        self._member_processes = member_processes
         self._refusals = Refusals(clock)
 
     @property
@@ -71,14 +75,14 @@ class MemberList:
             *(
                 members.list_member(group, member, address)
                 for member, address in unlisted.items()
-                if self._runtime.refusal(group, member, address) is None
+                if self._member_processes.refusal(group, member, address) is None
             ),
             self._write_refusals(read),
         )
 
     async def _write_refusals(self, read: MemberSnapshot) -> None:
         """Let the brokers tell refused members why; also of those that are refused no more."""
-        judge = partial(self._runtime.refusal, self._group)
+        judge = partial(self._member_processes.refusal, self._group)
         refused = self._refusals.review(read.members.keys(), judge)
         new = {member: each for member, each in refused.items() if read.refused.get(member) != each}
         over = read.refused.keys() - refused.keys()
@@ -111,12 +115,12 @@ class MemberList:
         )
 
     async def admit(self, member: MemberId, address: str) -> None:
-        """List a member that asks to bind, if the runtime knows it.
+        """List a member that asks to bind, or note why it may not.
 
         Raises:
             StoreUnavailableError: no answer; it asks again.
         """
-        refusal = self._runtime.refusal(self._group, member, address)
+        refusal = self._member_processes.refusal(self._group, member, address)
         if refusal is not None:
             self._refusals.note(member, address, refusal)  # the next look writes it down
             return

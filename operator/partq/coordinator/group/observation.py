@@ -120,7 +120,7 @@ def observe_group(
         lost_ms: how long ago those of them that are lost were, see `lost_since`.
         assignment: who held what when it was last written: for partitions that nobody reports.
         outcomes: the last commit of each partition that this process knows of.
-        facts: what the runtime knows.
+        facts: what is known of the members' processes.
     """
     flows = [
         FlowSeen(

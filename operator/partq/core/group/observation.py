@@ -1,8 +1,8 @@
 """What is known of one group at one time: flows, losses, owners, facts about members.
 
-Everything is derived from what the brokers, the store and the runtime say now; ages are lengths in
-milliseconds, measured by the observer. So a coordinator that has just started judges like
-the one before it, and no clock is compared with another.
+Everything is derived from what the brokers, the store and the members' pods say now; ages are
+lengths in milliseconds, measured by the observer. So a coordinator that has just started judges
+like the one before it, and no clock is compared with another.
 """
 
 from collections.abc import Collection, Mapping
@@ -17,7 +17,7 @@ NO_BROKER_EPOCH: Final = BrokerEpoch(0)
 
 
 class MemberFact(Enum):
-    """What the runtime (Kubernetes, or a local supervisor) knows of a member."""
+    """What is known of a member's process beside its flows; on Kubernetes, from its pod."""
 
     UNKNOWN = auto()
     EXISTS = auto()

@@ -7,11 +7,11 @@ from dataclasses import replace
 from partq.aio import cancel_and_wait
 from partq.coordinator.coordinator import Coordinator
 from partq.coordinator.ports import RebalanceListener, ViewListener
+from partq.kube.member_pods import MemberPods
 from partq.kube.names import QueueKey
 from partq.kube.objects.broker_addresses import BrokerAddresses
 from partq.kube.ports import QueueStore
 from partq.kube.reconcile.context import Context, LeadersBrokerAdmin, LeadersTerms
-from partq.kube.runtime import KubernetesRuntime
 from partq.wire.tls import trust
 
 RESTART_S = 5.0
@@ -27,14 +27,14 @@ class CoordinatorHost:
         self,
         context: Context,
         key: QueueKey,
-        runtime: KubernetesRuntime,
+        member_pods: MemberPods,
         *,
         on_view: ViewListener,
         on_rebalance: RebalanceListener,
     ) -> None:
         self._context = context
         self._key = key
-        self._runtime = runtime
+        self._member_pods = member_pods
         self._on_view = on_view
         self._on_rebalance = on_rebalance
         self._store: QueueStore | None = None
@@ -106,7 +106,7 @@ class CoordinatorHost:
                 trust=trust(ca_pem=ca_pem) if ca_pem else None,
                 is_leading=context.is_leading,
             ),
-            runtime=self._runtime,
+            member_processes=self._member_pods,
             address_of=BrokerAddresses(context.cluster, self._key),
             on_rebalance=self._on_rebalance,
             on_view=self._on_view,

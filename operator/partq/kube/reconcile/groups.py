@@ -12,9 +12,9 @@ from partq.core.model import PartitionId
 from partq.errors import UnknownQueueError
 from partq.kube import names
 from partq.kube.bodies import Body
+from partq.kube.member_pods import MemberPods
 from partq.kube.names import ConditionReason, ConditionType, QueueKey
 from partq.kube.ports import QueueStore
-from partq.kube.runtime import KubernetesRuntime
 from partq.kube.status.conditions import Finding, bad
 from partq.kube.watch import parse
 from partq.kube.watch.object_cache import ObjectCache, group_models
@@ -160,7 +160,7 @@ class Groups:
         for name in list(self._specs):
             self.lag[name] = await store.lag(name, partitions)
 
-    def held_counts(self, view: QueueView, runtime: KubernetesRuntime) -> dict[str, int]:
+    def held_counts(self, view: QueueView, member_pods: MemberPods) -> dict[str, int]:
         """Return how many partitions each pod of the groups holds, by uid; 0: it stands by."""
         found: Counter[str] = Counter()
         for name, group in view.groups.items():
@@ -168,21 +168,21 @@ class Groups:
             found.update(dict.fromkeys((pod.uid for pod in pods), 0))
             held = Counter(each.member for each in group.partitions.values())
             for member, count in held.items():
-                pod = runtime.pod_of(member) if member is not None else None
+                pod = member_pods.pod_of(member) if member is not None else None
                 if pod is not None:
                     found[pod.uid] += count
         return dict(found)
 
-    def doubtful_pods(self, view: QueueView | None, runtime: KubernetesRuntime) -> list[Pod]:
+    def doubtful_pods(self, view: QueueView | None, member_pods: MemberPods) -> list[Pod]:
         """Return pods that should be there, of members that are not connected."""
-        found = {pod.uid: pod for pod in self._lost_pods(view, runtime)}
+        found = {pod.uid: pod for pod in self._lost_pods(view, member_pods)}
         return list(found.values())[:MAX_DOUBTFUL]
 
-    def _lost_pods(self, view: QueueView | None, runtime: KubernetesRuntime) -> Iterator[Pod]:
+    def _lost_pods(self, view: QueueView | None, member_pods: MemberPods) -> Iterator[Pod]:
         for group in view.groups.values() if view is not None else ():
             for member, state in group.members.items():
                 if state in (MemberState.WAITING, MemberState.GONE):
-                    pod = runtime.pod_of(member)
+                    pod = member_pods.pod_of(member)
                     if pod is not None and self._cluster.pod(pod.uid) is pod:
                         yield pod
 

@@ -18,6 +18,7 @@ from partq.errors import PartqError, StoreUnavailableError
 from partq.kube import names
 from partq.kube.api import pod_path, queues_path
 from partq.kube.bodies import Body
+from partq.kube.member_pods import MemberPods
 from partq.kube.names import ConditionReason, ConditionType, EventReason, QueueKey
 from partq.kube.objects import broker_tls, deletion, queue_place
 from partq.kube.objects.apply import Applier
@@ -30,7 +31,6 @@ from partq.kube.reconcile.groups import Groups
 from partq.kube.reconcile.reporter import Reporter
 from partq.kube.reconcile.status_loop import StatusLoop, bodies_of
 from partq.kube.reconcile.troubles import trouble
-from partq.kube.runtime import KubernetesRuntime
 from partq.kube.status.conditions import Finding, bad
 from partq.kube.status.event_diff import PendingEvent
 from partq.kube.status.render import Durability, QueueFacts
@@ -62,7 +62,7 @@ class QueueWorker:
         self._context = context
         self._wake = Signal()
         self._groups = Groups(context.cluster, key)
-        self._runtime = KubernetesRuntime(
+        self._member_pods = MemberPods(
             context.cluster,
             key.namespace,
             policy_of=self._groups.policy_of,
@@ -70,9 +70,9 @@ class QueueWorker:
             clock=context.clock,
         )
         self._host = CoordinatorHost(
-            context, key, self._runtime, on_view=self._apply_view, on_rebalance=self._count
+            context, key, self._member_pods, on_view=self._apply_view, on_rebalance=self._count
         )
-        self._reporter = Reporter(context, key, self._runtime)
+        self._reporter = Reporter(context, key, self._member_pods)
         self.statuses: Final = StatusLoop(
             context, key, reporter=self._reporter, groups=self._groups, facts_of=self._facts
         )
@@ -283,7 +283,7 @@ class QueueWorker:
 
     async def _verify_pods(self) -> None:
         """Look again at the pods of lost members: a watch that was broken misses deletions."""
-        for pod in self._groups.doubtful_pods(self._view, self._runtime):
+        for pod in self._groups.doubtful_pods(self._view, self._member_pods):
             found = await self._context.api.get(pod_path(pod.namespace, pod.name))
             if found is None or found["metadata"]["uid"] != pod.uid:
                 self._context.cluster.drop_pod(pod)
@@ -356,7 +356,7 @@ class QueueWorker:
             self._view = view
             self._patience.note(view)
             self.statuses.wake()
-            self._context.costs.note(self.key, self._groups.held_counts(view, self._runtime))
+            self._context.costs.note(self.key, self._groups.held_counts(view, self._member_pods))
 
     def _facts(self, body: Body, generation: int) -> QueueFacts:
         troubles = {each.type: each for each in self._troubles.values()}

@@ -9,9 +9,9 @@ from partq.core.model import MemberId
 from partq.kube.api import group_path, queue_path
 from partq.kube.bodies import Body, Fields, Manifest
 from partq.kube.events import Subject
+from partq.kube.member_pods import MemberPods
 from partq.kube.names import ConditionType, QueueKey
 from partq.kube.reconcile.context import Context
-from partq.kube.runtime import KubernetesRuntime
 from partq.kube.status import event_diff, render
 from partq.kube.status.conditions import Finding
 from partq.kube.status.event_diff import PendingEvent
@@ -23,10 +23,10 @@ from partq.kube.watch.object_cache import is_older
 class Reporter:
     """What one queue's worker tells the world. Nothing is written that is there already."""
 
-    def __init__(self, context: Context, key: QueueKey, runtime: KubernetesRuntime) -> None:
+    def __init__(self, context: Context, key: QueueKey, member_pods: MemberPods) -> None:
         self._context = context
         self._key = key
-        self._runtime = runtime
+        self._member_pods = member_pods
         self._findings: dict[str, Sequence[Finding]] = {}
         self._views: dict[str, GroupView] = {}
         self._written: dict[str, Body] = {}
@@ -81,7 +81,7 @@ class Reporter:
         """Say which connected pods of a group its selector does not mean any more."""
         members = view.members.items() if view is not None else ()
         bound = [member for member, state in members if state is MemberState.BOUND]
-        return self._runtime.unselected(group, bound)
+        return self._member_pods.unselected(group, bound)
 
     def tell(self, body: Body, kind: str, note: PendingEvent) -> None:
         """Write one Event about a queue or a group."""
@@ -89,7 +89,7 @@ class Reporter:
 
     def pod_name(self, member: MemberId) -> str:
         """Return how people know a member: its pod, and its container if it names one."""
-        pod, container = self._runtime.pod_of(member), parse.member_name(member).container
+        pod, container = self._member_pods.pod_of(member), parse.member_name(member).container
         if pod is None:
             return member
         return f"{pod.name}/{container}" if container else pod.name

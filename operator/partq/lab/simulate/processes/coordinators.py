@@ -96,7 +96,7 @@ class CoordinatorProcess:
             queue=KEYS.queue,
             store=store_ports(store, KEYS),
             brokers=SimBrokerAdmin(self._heard),
-            runtime=self._pods,
+            member_processes=self._pods,
             planner=self._planner,
             clock=self._clock,
         )

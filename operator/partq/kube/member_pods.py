@@ -1,4 +1,4 @@
-"""What pods say of the members of a queue's groups: who may bind, and who will not come back."""
+"""What the operator knows of a member's pod: may it bind, does it end, is it gone for good."""
 
 from collections.abc import Callable, Collection, Mapping
 
@@ -15,8 +15,8 @@ COMMIT_MARGIN_S = 1.0
 """What a pod's grace period leaves for the commit, after the drain."""
 
 
-class KubernetesRuntime:
-    """The coordinator's view of the pods of one namespace."""
+class MemberPods:
+    """The coordinator's view of the members' pods, in one namespace."""
 
     def __init__(
         self,

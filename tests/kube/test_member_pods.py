@@ -4,8 +4,8 @@ import pytest
 
 from partq.core.group.observation import MemberFact
 from partq.core.model import MemberId
+from partq.kube.member_pods import MemberPods
 from partq.kube.names import QueueKey
-from partq.kube.runtime import KubernetesRuntime
 from partq.kube.watch import parse
 from partq.kube.watch.object_cache import GroupKey, ObjectCache
 from partq.kube.watch.rollout import NEWS_S
@@ -32,8 +32,8 @@ def cluster(noticed, clock):
     return cluster
 
 
-def runtime(cluster, policy="KubernetesAware", clock=None):
-    return KubernetesRuntime(
+def member_pods(cluster, policy="KubernetesAware", clock=None):
+    return MemberPods(
         cluster,
         "shop",
         policy_of=lambda group: policy,
@@ -62,8 +62,8 @@ def runtime(cluster, policy="KubernetesAware", clock=None):
 )
 def test_admits(cluster, pod, member, address, is_admitted):
     cluster.put_pod(parse.pod(pod))
-    assert (runtime(cluster).refusal("workers", member, address) is None) is is_admitted
-    assert runtime(cluster).refusal("another", member, address) is not None
+    assert (member_pods(cluster).refusal("workers", member, address) is None) is is_admitted
+    assert member_pods(cluster).refusal("another", member, address) is not None
 
 
 def put(cluster, **body):
@@ -119,13 +119,13 @@ def test_facts(cluster, clock, life, fact):
     for step, body in life:
         step(cluster, **body)
     clock.now += NEWS_S
-    facts = runtime(cluster).facts("workers", [MEMBER], ())
+    facts = member_pods(cluster).facts("workers", [MEMBER], ())
     assert facts.get(MEMBER, MemberFact.UNKNOWN) is fact
 
 
 def test_a_timer_knows_nothing(cluster):
     put(cluster, deletion_grace=30)
-    assert runtime(cluster, "Timer").facts("workers", [MEMBER], [MEMBER]) == {}
+    assert member_pods(cluster, "Timer").facts("workers", [MEMBER], [MEMBER]) == {}
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_timer_knows_nothing(cluster):
 def test_who_leaves_may_know_of_its_pods_end_before_the_operator(cluster, clock, body, fact):
     """For a moment; then it leaves for reasons of its own. A new life begins anew."""
     put(cluster, **body)
-    known = runtime(cluster, clock=clock)
+    known = member_pods(cluster, clock=clock)
 
     def found(*leaving):
         return known.facts("workers", [MEMBER], leaving)[MEMBER]
@@ -164,7 +164,7 @@ def test_a_member_known_by_its_pods_name_comes_back_with_the_next_pod(cluster, l
     member = MemberId("workers-0/main")
     for step, body in life:
         step(cluster, name="workers-0", owner="StatefulSet", **body)
-    assert runtime(cluster).facts("workers", [member], ()).get(member) is fact
+    assert member_pods(cluster).facts("workers", [member], ()).get(member) is fact
 
 
 def test_pods_wake_the_queues_that_they_concern(cluster, noticed):
@@ -184,7 +184,7 @@ def test_a_broken_spec_keeps_the_selector_that_was_valid(cluster):
     broken = group_body(type="Shared")
     broken["metadata"]["resourceVersion"] = "8"
     cluster.put_group(broken)
-    assert runtime(cluster).refusal("workers", MEMBER, "10.0.0.7") is None
+    assert member_pods(cluster).refusal("workers", MEMBER, "10.0.0.7") is None
 
 
 def test_what_a_list_finds_is_not_older_than_what_a_watch_told(cluster, noticed):

@@ -1,4 +1,4 @@
-"""The runtime that knows nothing of its members but where they call from."""
+"""What is known of members that are local processes, without pods: the address of a caller."""
 
 import ipaddress
 from collections.abc import Collection, Mapping
@@ -8,8 +8,8 @@ from partq.core.group.observation import MemberFact
 from partq.core.model import MemberId
 
 
-class LoopbackRuntime:
-    """Local processes in the place of pods.
+class LocalProcesses:
+    """The coordinator's view of members on this machine, which have no pods.
 
     The broker has checked the token of the caller. A flow that says `Leave` is leaving; a flow
     that is lost may come back until the rebalance delay is over.
