@@ -89,7 +89,7 @@ check: ## formatting, lint, types, import rules
 	@scripts/setup.sh dev
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@MYPY_CACHE_DIR=$(MYPY_CACHE) $(BIN)/mypy operator/partq operator/pyspark_partq.py scripts tests e2e
+	@MYPY_CACHE_DIR=$(MYPY_CACHE) $(BIN)/mypy
 	@$(BIN)/lint-imports
 
 format: ## repair formatting and what lint can repair
