@@ -8,13 +8,15 @@ from partq.core.group.records import AssignmentEntry
 from partq.core.model import Epoch, PartitionId
 from partq.kube.names import ConditionType, QueueKey
 from partq.kube.status.conditions import good
-from partq.kube.status.render import Durability, GroupFacts, QueueFacts
+from partq.kube.status.facts import Durability, GroupFacts, QueueFacts
 
 NOW = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
 KEY = QueueKey("shop", "orders")
 PARTITIONS = [PartitionId(1, index) for index in range(4)]
 SYNCED = Durability(is_appending=True, sync="always", is_nearly_full=False)
 READY = good(ConditionType.READY)
+CALM = (False, "AsSpecified")
+"""Status and reason of Reconciling and Stalled where neither is true."""
 
 
 def queue_view(owned=4, brokers=None, *, is_quota_used_up=False):
@@ -76,3 +78,9 @@ def group_view(
 def group_facts(**changes):
     facts = {"generation": 2, "queue": "orders", "queue_ready": READY, "view": group_view()}
     return GroupFacts(**(facts | changes))
+
+
+def summary(findings):
+    """Return (status, reason) of the three that sum up."""
+    found = {each.type: (each.is_true, str(each.reason)) for each in findings}
+    return [found[name] for name in ("Ready", "Reconciling", "Stalled")]

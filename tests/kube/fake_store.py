@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from partq.core.layout import Layout
 from partq.core.records import LifeRecord
 from partq.errors import UnknownQueueError
-from partq.kube.status.render import Durability
+from partq.kube.status.facts import Durability
 
 
 class FakeStore:

@@ -7,7 +7,7 @@ from partq.coordinator.ports import StorePorts
 from partq.coordinator.provision import LayoutProvisioner
 from partq.core.model import PartitionId
 from partq.kube.names import QueueKey
-from partq.kube.status.render import Durability
+from partq.kube.status.facts import Durability
 
 
 class QueueStore(Protocol):

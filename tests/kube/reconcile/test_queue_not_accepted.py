@@ -5,6 +5,7 @@ import pytest
 from partq.kube.names import ConditionReason, ConditionType
 from partq.kube.status import event_diff, render
 from partq.kube.status.conditions import Finding, bad
+from partq.kube.status.queue_conditions import queue_findings
 from tests.kube.facts import NOW, group_facts, queue_facts
 
 PROBLEM = "spec.redis.url: got both or neither of url and secretRef, expected one"
@@ -12,7 +13,7 @@ INVALID = bad(ConditionType.SPEC_VALID, ConditionReason.INVALID_SPEC, PROBLEM)
 
 
 def ready_of(**queue):
-    findings = render.queue_findings(queue_facts(troubles={INVALID.type: INVALID}, **queue))
+    findings = queue_findings(queue_facts(troubles={INVALID.type: INVALID}, **queue))
     return next(each for each in findings if each.type is ConditionType.READY)
 
 

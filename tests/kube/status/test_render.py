@@ -15,12 +15,14 @@ from partq.kube.status.conditions import Finding, bad
 from partq.kube.status.group_conditions import ranges
 from partq.resources.status import ConsumerGroupStatus, PartitionedQueueStatus
 from tests.kube.facts import (
+    CALM,
     NOW,
     PARTITIONS,
     group_facts,
     group_view,
     queue_facts,
     queue_view,
+    summary,
 )
 
 
@@ -28,119 +30,6 @@ from tests.kube.facts import (
 def test_the_url_says_how_brokers_are_called(scheme):
     status, _ = render.queue_status(queue_facts(scheme=scheme), {}, NOW)
     assert status["url"] == f"{scheme}://orders-partq.shop.svc:7411"
-
-
-def summary(findings):
-    """Return (status, reason) of the three that sum up."""
-    found = {each.type: (each.is_true, str(each.reason)) for each in findings}
-    return [found[name] for name in ("Ready", "Reconciling", "Stalled")]
-
-
-CALM = (False, "AsSpecified")
-REFUSED = {
-    ConditionType.SPEC_VALID: bad(
-        ConditionType.SPEC_VALID, ConditionReason.PARTITIONS_IMMUTABLE, "fixed"
-    )
-}
-AWAY = {
-    ConditionType.STORE_REACHABLE: bad(
-        ConditionType.STORE_REACHABLE, ConditionReason.STORE_UNREACHABLE, "no answer"
-    )
-}
-
-
-@pytest.mark.parametrize(
-    ("facts", "ready", "reconciling", "stalled"),
-    [
-        pytest.param(queue_facts(), (True, "AsSpecified"), CALM, CALM, id="as specified"),
-        pytest.param(
-            queue_facts(view=None, is_provisioned=False, is_applied=False),
-            (None, "Pending"),
-            (True, "Pending"),
-            CALM,
-            id="just made",
-        ),
-        pytest.param(
-            queue_facts(view=queue_view(3)),
-            (False, "PartitionsUnserved"),
-            (True, "PartitionsUnserved"),
-            CALM,
-            id="a partition without a broker",
-        ),
-        pytest.param(
-            queue_facts(view=queue_view(2, {"b-0": True, "b-1": False})),
-            (False, "BrokerUnreachable"),
-            (True, "BrokerUnreachable"),
-            CALM,
-            id="a broker does not answer",
-        ),
-        pytest.param(
-            queue_facts(view=queue_view(0, {})),
-            (False, "BrokersMissing"),
-            (True, "BrokersMissing"),
-            CALM,
-            id="no broker",
-        ),
-        pytest.param(
-            queue_facts(view=queue_view(4, {"b-0": True})),
-            (True, "AsSpecified"),
-            (True, "AsSpecified"),
-            CALM,
-            id="all is served by fewer brokers than specified",
-        ),
-        pytest.param(
-            queue_facts(troubles=REFUSED),
-            (True, "PartitionsImmutable"),
-            (False, "PartitionsImmutable"),
-            (True, "PartitionsImmutable"),
-            id="an edit is refused, and the queue continues",
-        ),
-        pytest.param(
-            queue_facts(troubles=REFUSED, is_applied=False),
-            (True, "PartitionsImmutable"),
-            (False, "PartitionsImmutable"),
-            (True, "PartitionsImmutable"),
-            id="so it is to an operator that has just begun",
-        ),
-        pytest.param(
-            queue_facts(troubles=REFUSED, view=queue_view(3)),
-            (False, "PartitionsUnserved"),
-            (False, "PartitionsUnserved"),
-            (True, "PartitionsImmutable"),
-            id="an edit is refused, and there is other trouble",
-        ),
-        pytest.param(
-            queue_facts(troubles=REFUSED, is_provisioned=False, is_applied=False, view=None),
-            (False, "PartitionsImmutable"),
-            (False, "PartitionsImmutable"),
-            (True, "PartitionsImmutable"),
-            id="refused from the start",
-        ),
-        pytest.param(
-            queue_facts(view=queue_view(0, {}), ready_pods=0, is_starting=True, is_short=False),
-            (None, "BrokersStarting"),
-            (True, "BrokersStarting"),
-            CALM,
-            id="no broker yet",
-        ),
-        pytest.param(
-            queue_facts(view=queue_view(3), is_starting=True),
-            (None, "BrokersStarting"),
-            (True, "BrokersStarting"),
-            CALM,
-            id="not all is claimed yet",
-        ),
-        pytest.param(
-            queue_facts(troubles=AWAY),
-            (False, "StoreUnreachable"),
-            (True, "StoreUnreachable"),
-            CALM,
-            id="Redis is away",
-        ),
-    ],
-)
-def test_queue(facts, ready, reconciling, stalled):
-    assert summary(render.queue_findings(facts)) == [ready, reconciling, stalled]
 
 
 GONE = "queue shop/dead: not found in the Redis of orders"
@@ -271,11 +160,6 @@ def test_group(facts, phase, ready, reconciling, stalled):
     assert found[0] == ready
     assert found[1][0] is reconciling[0]
     assert found[2] == stalled
-
-
-def test_pauses_are_mirrored():
-    findings = render.queue_findings(queue_facts(is_paused=True, is_rebalance_paused=True))
-    assert {f.type: f.is_true for f in findings[-2:]} == {"Paused": True, "RebalancePaused": True}
 
 
 def test_time_of_change_stays_where_nothing_changes():

@@ -8,7 +8,7 @@ from partq.core.cursor.lag import lag_of
 from partq.core.model import PartitionId
 from partq.embedded.store_ports import store_ports
 from partq.kube.names import QueueKey
-from partq.kube.status.render import Durability
+from partq.kube.status.facts import Durability
 from partq.store.connection import Store
 from partq.store.erase import erase_queue
 from partq.store.keys import Keys

@@ -33,7 +33,7 @@ from partq.kube.reconcile.status_loop import StatusLoop, bodies_of
 from partq.kube.reconcile.troubles import trouble
 from partq.kube.status.conditions import Finding, bad
 from partq.kube.status.event_diff import PendingEvent
-from partq.kube.status.render import Durability, QueueFacts
+from partq.kube.status.facts import Durability, QueueFacts
 from partq.kube.status.shortage_watch import ShortageWatch
 from partq.kube.watch import parse
 from partq.resources import PartitionedQueue, dead_letters

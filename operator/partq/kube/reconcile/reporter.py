@@ -15,7 +15,7 @@ from partq.kube.reconcile.context import Context
 from partq.kube.status import event_diff, render
 from partq.kube.status.conditions import Finding
 from partq.kube.status.event_diff import PendingEvent
-from partq.kube.status.render import GroupFacts, QueueFacts
+from partq.kube.status.facts import GroupFacts, QueueFacts
 from partq.kube.watch import parse
 from partq.kube.watch.object_cache import is_older
 

@@ -19,7 +19,8 @@ from partq.kube.reconcile.dead_letter_circles import find_circle
 from partq.kube.reconcile.groups import Groups
 from partq.kube.reconcile.reporter import Reporter
 from partq.kube.status.conditions import Finding
-from partq.kube.status.render import GroupFacts, QueueFacts, queue_findings
+from partq.kube.status.facts import GroupFacts, QueueFacts
+from partq.kube.status.queue_conditions import queue_findings
 from partq.kube.watch import parse
 from partq.kube.watch.object_cache import ObjectCache
 

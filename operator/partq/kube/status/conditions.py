@@ -99,6 +99,17 @@ def _counts(finding: Finding, refused: Finding | None) -> bool:
     return refused is None or not waits_for_spec
 
 
+def pauses(is_paused: bool, is_rebalance_paused: bool) -> list[Finding]:
+    """Return the conditions that show the two annotations for pauses."""
+    return [
+        Finding(type_, is_on, ConditionReason.ANNOTATION if is_on else ConditionReason.NOT_PAUSED)
+        for type_, is_on in (
+            (ConditionType.PAUSED, is_paused),
+            (ConditionType.REBALANCE_PAUSED, is_rebalance_paused),
+        )
+    ]
+
+
 def render(
     findings: Iterable[Finding],
     previous: Sequence[Fields],

@@ -2,17 +2,17 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from partq.coordinator.view import GroupView, QueueView
+from partq.coordinator.view import GroupView
 from partq.core.group.membership import MemberState
 from partq.core.group.records import RebalanceRecord
 from partq.core.model import MemberId
 from partq.kube.bodies import Fields, Manifest
-from partq.kube.names import ConditionReason, ConditionType, QueueKey, client_url
+from partq.kube.names import ConditionReason, ConditionType, client_url
 from partq.kube.status import conditions
-from partq.kube.status.conditions import Finding, bad, good, summarize
+from partq.kube.status.conditions import Finding, bad, good, pauses, summarize
+from partq.kube.status.facts import GroupFacts, QueueFacts
 from partq.kube.status.group_conditions import (
     assigned_of,
     dead_letters_stored,
@@ -20,6 +20,7 @@ from partq.kube.status.group_conditions import (
     messages_present,
     ranges,
 )
+from partq.kube.status.queue_conditions import queue_findings
 from partq.resources.status import (
     MAX_MEMBER_CHARS,
     MAX_MESSAGE_CHARS,
@@ -36,79 +37,6 @@ MOVING = frozenset(
     },
 )
 """Reasons by which a group is on its way to its desired state."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Durability:
-    """How the queue's Redis keeps what it has confirmed."""
-
-    is_appending: bool
-    """It writes an append-only file."""
-    sync: str
-    """`always`, `everysec`, `no`; empty: it does not say."""
-    is_nearly_full: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueFacts:
-    """What a worker knows of its queue."""
-
-    key: QueueKey
-    generation: int
-    troubles: Mapping[ConditionType, Finding] = field(default_factory=dict)
-    """What went wrong last in each part of the work, and is not mended yet."""
-    is_applied: bool = False
-    """Its objects were applied, if not for the latest spec."""
-    is_provisioned: bool = False
-    """The queue's records are in the store."""
-    partition_count: int | None = None
-    desired_brokers: int = 0
-    ready_pods: int = 0
-    is_starting: bool = False
-    """It has never been served, and its brokers have not had the time to start."""
-    is_short: bool = True
-    """Brokers that are missing have been so for longer than one takes to start."""
-    is_store_ephemeral: bool = False
-    """Redis lives as long as its pod, as the chart says."""
-    durability: Durability | None = None
-    view: QueueView | None = None
-    group_count: int = 0
-    scheme: str = "http"
-    """How the brokers of the spec are called."""
-    is_paused: bool = False
-    is_rebalance_paused: bool = False
-    tokens_secret: str | None = None
-    store_uid: str | None = None
-    store: str | None = None
-    """Where its records are."""
-
-    @property
-    def ready_brokers(self) -> int:
-        """How many brokers hold a lease, answer, and have a pod that is Ready."""
-        answering = sum(self.view.brokers.values()) if self.view else 0
-        return min(answering, self.ready_pods)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupFacts:
-    """What a worker knows of one group."""
-
-    generation: int
-    queue: str
-    """Name of its queue."""
-    problem: Finding | None = None
-    """What is wrong with its spec."""
-    queue_ready: Finding | None = None
-    """Ready of its queue; None: there is no such queue."""
-    view: GroupView | None = None
-    unselected: Sequence[str] = ()
-    """Which connected pods the selector does not mean any more, in words."""
-    circle: Sequence[str] = ()
-    """The queues that its dead letters pass on their way back to its queue; empty: they do not."""
-    lag: int | None = None
-    is_paused: bool = False
-    is_rebalance_paused: bool = False
-    rebalance_now: str | None = None
 
 
 def queue_status(
@@ -139,21 +67,6 @@ def _observed(
     before = previous.get("conditions") or ()
     shown = conditions.render(findings, before, generation=generation, now=instant(now))
     return {"observedGeneration": generation, "conditions": shown}
-
-
-def queue_findings(facts: QueueFacts) -> list[Finding]:
-    """Return every condition of a queue."""
-    brokers = _brokers(facts)
-    needed = [
-        _part(facts, ConditionType.SPEC_VALID, is_done=True),
-        _part(facts, ConditionType.OBJECTS_APPLIED, is_done=facts.is_applied),
-        _part(facts, ConditionType.STORE_REACHABLE, is_done=facts.is_provisioned),
-        _served(facts),
-    ]
-    refused = needed[0] if facts.is_provisioned and needed[0].is_true is False else None
-    found = summarize(needed, is_moving=brokers.is_true is not True, refused=refused)
-    beside = [brokers, _durable(facts), _within_quota(facts.view)]
-    return [*found, *beside, *_pauses(facts)]
 
 
 def group_status(
@@ -224,7 +137,14 @@ def group_findings(facts: GroupFacts) -> list[Finding]:
     ready = Finding(ConditionType.READY, is_ready, shown.reason, shown.message)
     is_moving = assigned.reason in MOVING
     summary = summarize(needed, ready=ready, is_moving=is_moving, refused=refused)
-    return [*summary, assigned, stored, present, admitted, *_pauses(facts)]
+    return [
+        *summary,
+        assigned,
+        stored,
+        present,
+        admitted,
+        *pauses(facts.is_paused, facts.is_rebalance_paused),
+    ]
 
 
 def _trouble(queue: Finding) -> str:
@@ -234,103 +154,6 @@ def _trouble(queue: Finding) -> str:
 def instant(at: datetime) -> str:
     """Return an instant as Kubernetes writes it: UTC, whole seconds."""
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-# ---- queue --------------------------------------------------------------------------------------
-
-
-def _part(facts: QueueFacts, type_: ConditionType, *, is_done: bool) -> Finding:
-    if trouble := facts.troubles.get(type_):
-        return trouble
-    return good(type_) if is_done else Finding(type_, None, ConditionReason.PENDING, "not done yet")
-
-
-def _served(facts: QueueFacts) -> Finding:
-    """Say whether every partition has a broker."""
-    type_, view = ConditionType.PARTITIONS_SERVED, facts.view
-    if view is None or facts.partition_count is None:
-        text = "waiting for the first look at the brokers"
-        return Finding(type_, None, ConditionReason.PENDING, text)
-    missing = facts.partition_count - len(view.owners)
-    if not missing:
-        return good(type_)
-    if facts.is_starting:
-        text = f"{missing} of {facts.partition_count} partitions wait for brokers that start"
-        return Finding(type_, None, ConditionReason.BROKERS_STARTING, text)
-    unreachable = sorted(broker for broker, answers in view.brokers.items() if not answers)
-    if not view.brokers:
-        return bad(type_, ConditionReason.BROKERS_MISSING, "no broker is up")
-    if unreachable:
-        text = f"{missing} partitions are not served; no answer from {', '.join(unreachable)}"
-        return bad(type_, ConditionReason.BROKER_UNREACHABLE, text)
-    text = f"{missing} of {facts.partition_count} partitions have no broker yet"
-    return bad(type_, ConditionReason.PARTITIONS_UNSERVED, text)
-
-
-def _brokers(facts: QueueFacts) -> Finding:
-    type_ = ConditionType.BROKERS_READY
-    if facts.ready_brokers >= facts.desired_brokers:
-        return good(type_)
-    text = f"{facts.ready_brokers} of {facts.desired_brokers} brokers are ready"
-    if not facts.is_short:
-        return Finding(
-            type_, None, ConditionReason.BROKERS_STARTING, f"{text}; the others are starting"
-        )
-    return bad(type_, ConditionReason.BROKERS_MISSING, text)
-
-
-def _durable(facts: QueueFacts) -> Finding:
-    type_, durability = ConditionType.STORE_DURABLE, facts.durability
-    if ConditionType.STORE_REACHABLE in facts.troubles:
-        return Finding(type_, None, ConditionReason.PENDING, "Redis cannot be asked")
-    if durability is None:
-        return Finding(type_, None, ConditionReason.PENDING, "Redis has not been asked yet")
-    if durability.is_nearly_full:
-        return bad(
-            type_, ConditionReason.STORE_NEARLY_FULL, "above 80 % of maxmemory: publishing stops"
-        )
-    if not durability.is_appending:
-        text = "appendonly is off: messages are lost when Redis restarts"
-        return bad(type_, ConditionReason.NOT_SYNCED, text)
-    if facts.is_store_ephemeral:
-        text = "Redis has no volume: messages are lost with its pod; see redis.builtIn.persistence"
-        return bad(type_, ConditionReason.NOT_PERSISTENT, text)
-    match durability.sync:
-        case "always":
-            return good(type_, ConditionReason.SYNCED_ALWAYS)
-        case "everysec":
-            text = "appendfsync is everysec: up to 2 s can be lost when Redis dies"
-            return bad(type_, ConditionReason.SYNCED_EVERY_SECOND, text)
-        case "no":
-            return bad(
-                type_, ConditionReason.NOT_SYNCED, "appendfsync is no: the kernel decides when"
-            )
-    return Finding(
-        type_, None, ConditionReason.PENDING, "Redis does not let us ask for appendfsync"
-    )
-
-
-def _within_quota(view: QueueView | None) -> Finding:
-    type_ = ConditionType.WITHIN_QUOTA
-    if view is None or not any(view.brokers.values()):
-        return Finding(type_, None, ConditionReason.PENDING, "no broker says how much is stored")
-    if view.is_quota_used_up:
-        text = "limits.maxSpoolBytes is used up: publishes are refused until consumers make room"
-        return bad(type_, ConditionReason.QUOTA_USED_UP, text)
-    return good(type_)
-
-
-def _pauses(facts: QueueFacts | GroupFacts) -> list[Finding]:
-    return [
-        Finding(type_, is_on, ConditionReason.ANNOTATION if is_on else ConditionReason.NOT_PAUSED)
-        for type_, is_on in (
-            (ConditionType.PAUSED, facts.is_paused),
-            (ConditionType.REBALANCE_PAUSED, facts.is_rebalance_paused),
-        )
-    ]
-
-
-# ---- group --------------------------------------------------------------------------------------
 
 
 def _refused(view: GroupView, pod_name: Callable[[MemberId], str]) -> list[dict[str, str]]:

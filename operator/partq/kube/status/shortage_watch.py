@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from partq.coordinator.view import QueueView
-from partq.kube.status.render import QueueFacts
+from partq.kube.status.facts import QueueFacts
 
 START_S = 30.0
 

@@ -1,0 +1,180 @@
+"""The conditions of a queue: the three that sum up, and what is told beside Ready."""
+
+import pytest
+
+from partq.kube.names import ConditionReason, ConditionType
+from partq.kube.status.conditions import bad
+from partq.kube.status.facts import Durability
+from partq.kube.status.queue_conditions import queue_findings
+from tests.kube.facts import CALM, SYNCED, queue_facts, queue_view, summary
+
+REFUSED = {
+    ConditionType.SPEC_VALID: bad(
+        ConditionType.SPEC_VALID, ConditionReason.PARTITIONS_IMMUTABLE, "fixed"
+    )
+}
+AWAY = {
+    ConditionType.STORE_REACHABLE: bad(
+        ConditionType.STORE_REACHABLE, ConditionReason.STORE_UNREACHABLE, "no answer"
+    )
+}
+
+
+@pytest.mark.parametrize(
+    ("facts", "ready", "reconciling", "stalled"),
+    [
+        pytest.param(queue_facts(), (True, "AsSpecified"), CALM, CALM, id="as specified"),
+        pytest.param(
+            queue_facts(view=None, is_provisioned=False, is_applied=False),
+            (None, "Pending"),
+            (True, "Pending"),
+            CALM,
+            id="just made",
+        ),
+        pytest.param(
+            queue_facts(view=queue_view(3)),
+            (False, "PartitionsUnserved"),
+            (True, "PartitionsUnserved"),
+            CALM,
+            id="a partition without a broker",
+        ),
+        pytest.param(
+            queue_facts(view=queue_view(2, {"b-0": True, "b-1": False})),
+            (False, "BrokerUnreachable"),
+            (True, "BrokerUnreachable"),
+            CALM,
+            id="a broker does not answer",
+        ),
+        pytest.param(
+            queue_facts(view=queue_view(0, {})),
+            (False, "BrokersMissing"),
+            (True, "BrokersMissing"),
+            CALM,
+            id="no broker",
+        ),
+        pytest.param(
+            queue_facts(view=queue_view(4, {"b-0": True})),
+            (True, "AsSpecified"),
+            (True, "AsSpecified"),
+            CALM,
+            id="all is served by fewer brokers than specified",
+        ),
+        pytest.param(
+            queue_facts(troubles=REFUSED),
+            (True, "PartitionsImmutable"),
+            (False, "PartitionsImmutable"),
+            (True, "PartitionsImmutable"),
+            id="an edit is refused, and the queue continues",
+        ),
+        pytest.param(
+            queue_facts(troubles=REFUSED, is_applied=False),
+            (True, "PartitionsImmutable"),
+            (False, "PartitionsImmutable"),
+            (True, "PartitionsImmutable"),
+            id="so it is to an operator that has just begun",
+        ),
+        pytest.param(
+            queue_facts(troubles=REFUSED, view=queue_view(3)),
+            (False, "PartitionsUnserved"),
+            (False, "PartitionsUnserved"),
+            (True, "PartitionsImmutable"),
+            id="an edit is refused, and there is other trouble",
+        ),
+        pytest.param(
+            queue_facts(troubles=REFUSED, is_provisioned=False, is_applied=False, view=None),
+            (False, "PartitionsImmutable"),
+            (False, "PartitionsImmutable"),
+            (True, "PartitionsImmutable"),
+            id="refused from the start",
+        ),
+        pytest.param(
+            queue_facts(view=queue_view(0, {}), ready_pods=0, is_starting=True, is_short=False),
+            (None, "BrokersStarting"),
+            (True, "BrokersStarting"),
+            CALM,
+            id="no broker yet",
+        ),
+        pytest.param(
+            queue_facts(view=queue_view(3), is_starting=True),
+            (None, "BrokersStarting"),
+            (True, "BrokersStarting"),
+            CALM,
+            id="not all is claimed yet",
+        ),
+        pytest.param(
+            queue_facts(troubles=AWAY),
+            (False, "StoreUnreachable"),
+            (True, "StoreUnreachable"),
+            CALM,
+            id="Redis is away",
+        ),
+    ],
+)
+def test_queue(facts, ready, reconciling, stalled):
+    assert summary(queue_findings(facts)) == [ready, reconciling, stalled]
+
+
+@pytest.mark.parametrize(
+    ("durability", "status", "reason"),
+    [
+        (None, None, "Pending"),
+        (SYNCED, True, "SyncedAlways"),
+        (Durability(is_appending=True, sync="everysec", is_nearly_full=False), False, "SyncedEve"),
+        (Durability(is_appending=True, sync="no", is_nearly_full=False), False, "NotSynced"),
+        (Durability(is_appending=True, sync="", is_nearly_full=False), None, "Pending"),
+        (Durability(is_appending=False, sync="always", is_nearly_full=False), False, "NotSynced"),
+        (Durability(is_appending=True, sync="always", is_nearly_full=True), False, "StoreNearly"),
+    ],
+)
+def test_durability(durability, status, reason):
+    findings = {f.type: f for f in queue_findings(queue_facts(durability=durability))}
+    found = findings[ConditionType.STORE_DURABLE]
+    assert found.is_true is status
+    assert str(found.reason).startswith(reason)
+    assert findings[ConditionType.READY].is_true is True, "it is told, and stops nothing"
+
+
+def of_type(facts, type_):
+    """Return status and reason of one condition of a queue."""
+    (found,) = [each for each in queue_findings(facts) if each.type is type_]
+    return found.is_true, str(found.reason)
+
+
+def test_nobody_sees_how_a_redis_keeps_things_that_does_not_answer():
+    assert of_type(queue_facts(troubles=AWAY), ConditionType.STORE_DURABLE) == (None, "Pending")
+
+
+def test_what_lives_as_long_as_its_pod_is_not_durable():
+    facts = queue_facts(is_store_ephemeral=True)
+    assert of_type(facts, ConditionType.STORE_DURABLE) == (False, "NotPersistent")
+    assert of_type(facts, ConditionType.READY)[0] is True
+
+
+def test_brokers_that_are_away_for_a_moment_are_no_trouble():
+    for is_short, expected in ((False, None), (True, False)):
+        facts = queue_facts(ready_pods=1, is_short=is_short)
+        status, reason = of_type(facts, ConditionType.BROKERS_READY)
+        assert (status, reason) == (expected, "BrokersMissing" if is_short else "BrokersStarting")
+        assert of_type(facts, ConditionType.READY) == (True, "AsSpecified")
+
+
+@pytest.mark.parametrize(
+    ("view", "status", "reason"),
+    [
+        pytest.param(None, None, "Pending", id="nobody has looked"),
+        pytest.param(queue_view(0, {"b-0": False}), None, "Pending", id="no broker answers"),
+        pytest.param(queue_view(), True, "AsSpecified", id="there is room"),
+        pytest.param(queue_view(is_quota_used_up=True), False, "QuotaUsedUp", id="there is none"),
+    ],
+)
+def test_quota(view, status, reason):
+    findings = {f.type: f for f in queue_findings(queue_facts(view=view))}
+    found = findings[ConditionType.WITHIN_QUOTA]
+    assert (found.is_true, str(found.reason)) == (status, reason)
+    if view is not None and view.owners:
+        assert findings[ConditionType.READY].is_true is True, "it is told, and stops no consumer"
+
+
+def test_pauses_are_mirrored():
+    findings = queue_findings(queue_facts(is_paused=True, is_rebalance_paused=True))
+    assert {f.type: f.is_true for f in findings[-2:]} == {"Paused": True, "RebalancePaused": True}
