@@ -4,7 +4,8 @@ import pytest
 
 from partq.kube.names import ConditionReason, ConditionType, QueueKey
 from partq.kube.reconcile.dead_letter_circles import find_circle
-from partq.kube.status import event_diff, render
+from partq.kube.status import event_diff
+from partq.kube.status.group_conditions import group_findings
 from partq.kube.watch.object_cache import ObjectCache
 from tests.kube.bodies import group_body, queue_body
 from tests.kube.facts import group_facts
@@ -51,8 +52,8 @@ def test_a_longer_way_back_is_found(cluster):
 
 
 def test_it_is_a_condition_and_an_event_and_nobody_is_less_ready():
-    calm = render.group_findings(group_facts())
-    findings = render.group_findings(group_facts(circle=CIRCLE))
+    calm = group_findings(group_facts())
+    findings = group_findings(group_facts(circle=CIRCLE))
     by_type = {each.type: each for each in findings}
     stored = by_type[ConditionType.DEAD_LETTERS_STORED]
     assert (stored.is_true, stored.reason) == (False, ConditionReason.DEAD_LETTERS_RETURN)

@@ -12,7 +12,6 @@ from partq.core.model import Epoch, PartitionId
 from partq.kube.names import ConditionReason, ConditionType
 from partq.kube.status import render
 from partq.kube.status.conditions import Finding, bad
-from partq.kube.status.group_conditions import ranges
 from partq.resources.status import ConsumerGroupStatus, PartitionedQueueStatus
 from tests.kube.facts import (
     CALM,
@@ -30,43 +29,6 @@ from tests.kube.facts import (
 def test_the_url_says_how_brokers_are_called(scheme):
     status, _ = render.queue_status(queue_facts(scheme=scheme), {}, NOW)
     assert status["url"] == f"{scheme}://orders-partq.shop.svc:7411"
-
-
-GONE = "queue shop/dead: not found in the Redis of orders"
-BLOCKED = {PARTITIONS[0]: GONE, PARTITIONS[1]: "did not answer", PARTITIONS[3]: GONE}
-
-
-@pytest.mark.req("PUL-54")
-@pytest.mark.parametrize(
-    ("view", "status", "ready"),
-    [
-        pytest.param(None, None, (None, "Pending"), id="nobody has looked"),
-        pytest.param(group_view(), True, (True, "Stable"), id="nothing waits"),
-        pytest.param(
-            group_view(blocked=BLOCKED), False, (False, "DeadLettersBlocked"), id="deliveries stop"
-        ),
-        pytest.param(
-            group_view("----", members={}, blocked=BLOCKED),
-            False,
-            (False, "DeadLettersBlocked"),
-            id="and nobody is there",
-        ),
-        pytest.param(
-            group_view("RR--", blocked=BLOCKED),
-            False,
-            (False, "PartitionsUnassigned"),
-            id="what nobody has is the greater trouble",
-        ),
-    ],
-)
-def test_dead_letters(view, status, ready):
-    findings = render.group_findings(group_facts(view=view))
-    assert summary(findings)[0] == ready
-    assert summary(findings)[2] == CALM, "the target may be on its way"
-    (found,) = [each for each in findings if each.type is ConditionType.DEAD_LETTERS_STORED]
-    assert found.is_true is status
-    if status is False:
-        assert found.message == f"deliveries of the partitions 0-1,3 wait: {GONE}"
 
 
 @pytest.mark.req("SOL-U09")
@@ -173,20 +135,6 @@ def test_time_of_change_stays_where_nothing_changes():
     assert since["SpecValid"] == "2026-11-20T12:00:00Z"
     assert all(each["message"] for each in changed["conditions"])
     assert {each["observedGeneration"] for each in changed["conditions"]} == {3}
-
-
-@pytest.mark.parametrize(
-    ("indexes", "text"),
-    [
-        ([], ""),
-        ([0], "0"),
-        ([7, 0, 1, 2, 3], "0-3,7"),
-        ([1, 3, 5], "1,3,5"),
-        ([4, 5], "4-5"),
-    ],
-)
-def test_ranges(indexes, text):
-    assert ranges(indexes) == text
 
 
 def test_what_a_group_shows():

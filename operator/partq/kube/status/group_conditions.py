@@ -1,4 +1,4 @@
-"""The conditions of a group, each from what the last look has found. Pure."""
+"""The conditions of a group, each from what its worker knows. Pure."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -7,7 +7,68 @@ from partq.coordinator.view import GroupView
 from partq.core.group.membership import MemberState
 from partq.excerpts import counted
 from partq.kube.names import ConditionReason, ConditionType
-from partq.kube.status.conditions import Finding, bad, good
+from partq.kube.status.conditions import Finding, bad, good, pauses, summarize
+from partq.kube.status.facts import GroupFacts
+
+MOVING = frozenset(
+    {
+        ConditionReason.REBALANCING,
+        ConditionReason.WAITING_FOR_MEMBER,
+        ConditionReason.WAITING_FOR_BUDGET,
+    },
+)
+"""Reasons by which a group is on its way to its desired state."""
+
+
+def group_findings(facts: GroupFacts) -> list[Finding]:
+    """Return every condition of a group."""
+    valid, queue = ConditionType.SPEC_VALID, facts.queue_ready
+    problem = facts.problem
+    if queue is None:
+        text = f"there is no queue {facts.queue} in the namespace"
+        problem = problem or bad(valid, ConditionReason.QUEUE_NOT_FOUND, text)
+    # A change that is refused stops nothing of a group that has been served.
+    refused = problem if queue is not None and facts.view is not None else None
+    needed = [problem or good(valid)]
+    if queue is not None and queue.is_true is not True:
+        # A spec that is refused is the queue's error: its groups name it, and have none themselves.
+        is_refused = queue.reason is ConditionReason.INVALID_SPEC
+        why = f" is not accepted: {queue.message}" if is_refused else _trouble(queue)
+        text = f"queue {facts.queue}{why}"
+        needed.append(
+            Finding(ConditionType.QUEUE_READY, queue.is_true, ConditionReason.QUEUE_NOT_READY, text)
+        )
+    elif queue is not None and (facts.view is None or facts.view.unseen_count):
+        text = "not every broker serves the group yet"
+        needed.append(Finding(ConditionType.QUEUE_READY, None, ConditionReason.PENDING, text))
+    assigned, stored = assigned_of(facts.view), dead_letters_stored(facts.view, facts.circle)
+    present = messages_present(facts.view)
+    admitted = members_admitted(facts.view, facts.unselected)
+    # A group without consumers does what it should; its reason says so in the first columns.
+    is_ready = assigned.is_true is True or assigned.reason is ConditionReason.NO_MEMBER
+    stops = [
+        present,
+        *([stored] if stored.reason is ConditionReason.DEAD_LETTERS_BLOCKED else ()),
+    ]
+    needs = [*stops, *([admitted] if assigned.reason is ConditionReason.NO_MEMBER else ())]
+    trouble = next((each for each in needs if is_ready and each.is_true is False), None)
+    shown = trouble or assigned
+    is_ready = is_ready and trouble is None
+    ready = Finding(ConditionType.READY, is_ready, shown.reason, shown.message)
+    is_moving = assigned.reason in MOVING
+    summary = summarize(needed, ready=ready, is_moving=is_moving, refused=refused)
+    return [
+        *summary,
+        assigned,
+        stored,
+        present,
+        admitted,
+        *pauses(facts.is_paused, facts.is_rebalance_paused),
+    ]
+
+
+def _trouble(queue: Finding) -> str:
+    return f": {queue.reason}: {queue.message}"
 
 
 def ranges(indexes: Collection[int]) -> str:

@@ -5,6 +5,7 @@ import pytest
 from partq.kube.names import ConditionReason, ConditionType
 from partq.kube.status import event_diff, render
 from partq.kube.status.conditions import Finding, bad
+from partq.kube.status.group_conditions import group_findings
 from partq.kube.status.queue_conditions import queue_findings
 from tests.kube.facts import NOW, group_facts, queue_facts
 
@@ -19,7 +20,7 @@ def ready_of(**queue):
 
 def test_one_that_never_was_is_told_in_one_sentence():
     queue = ready_of(is_provisioned=False, is_applied=False, view=None, partition_count=None)
-    findings = render.group_findings(group_facts(queue="orders", queue_ready=queue, view=None))
+    findings = group_findings(group_facts(queue="orders", queue_ready=queue, view=None))
     told = f"queue orders is not accepted: {PROBLEM}"
     by_type = {each.type: each for each in findings}
     wanted = (False, ConditionReason.QUEUE_NOT_READY, told)
@@ -53,6 +54,6 @@ def test_one_that_was_served_changes_nothing():
     ],
 )
 def test_the_queue_is_named(queue, told):
-    findings = render.group_findings(group_facts(queue="orders", queue_ready=queue, view=None))
+    findings = group_findings(group_facts(queue="orders", queue_ready=queue, view=None))
     ready = next(each for each in findings if each.type is ConditionType.READY)
     assert ready.message == told

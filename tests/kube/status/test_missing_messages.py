@@ -3,7 +3,7 @@
 import pytest
 
 from partq.kube.names import ConditionReason, ConditionType
-from partq.kube.status import render
+from partq.kube.status.group_conditions import group_findings
 from tests.kube.facts import PARTITIONS, group_facts, group_view
 
 WHY = "partition 1.0, group workers: message 3 is not in the log, which continues at 9"
@@ -14,8 +14,7 @@ WHY = "partition 1.0, group workers: message 3 is not in the log, which continue
 )
 def test_messages_present(missing, is_true):
     found = {
-        each.type: each
-        for each in render.group_findings(group_facts(view=group_view(missing=missing)))
+        each.type: each for each in group_findings(group_facts(view=group_view(missing=missing)))
     }
     present, ready = found[ConditionType.MESSAGES_PRESENT], found[ConditionType.READY]
     assert (present.is_true, ready.is_true) == (is_true, is_true)
@@ -25,6 +24,6 @@ def test_messages_present(missing, is_true):
 
 
 def test_nobody_has_looked():
-    findings = render.group_findings(group_facts(view=None))
+    findings = group_findings(group_facts(view=None))
     (found,) = [each for each in findings if each.type is ConditionType.MESSAGES_PRESENT]
     assert found.is_true is None

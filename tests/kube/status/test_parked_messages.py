@@ -4,7 +4,8 @@ import pytest
 
 from partq.coordinator.view import Parked
 from partq.kube.names import ConditionReason, ConditionType
-from partq.kube.status import event_diff, render
+from partq.kube.status import event_diff
+from partq.kube.status.group_conditions import group_findings
 from tests.kube.facts import PARTITIONS, group_facts, group_view
 
 WHY = "queue shop/orders-workers-dlq: not found in the Redis of orders"
@@ -17,7 +18,7 @@ BLOCKED = {PARTITIONS[0]: "its share of the quota is used up"}
 
 
 def found(**view):
-    findings = render.group_findings(group_facts(view=group_view(**view)))
+    findings = group_findings(group_facts(view=group_view(**view)))
     return findings, {each.type: each for each in findings}
 
 
