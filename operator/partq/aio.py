@@ -1,4 +1,4 @@
-"""What asyncio leaves to its users, once each: sets of tasks, signals, growing waits, retries."""
+"""What asyncio leaves to its users: sets of tasks, futures, signals, growing waits, retries."""
 
 import asyncio
 import logging
@@ -70,6 +70,15 @@ class TaskSet:
             return
         if (error := task.exception()) is not None:
             self._on_failure(task, error)
+
+
+# ---- futures ------------------------------------------------------------------------------------
+
+
+def resolve(future: asyncio.Future[T], value: T) -> None:
+    """Give a future its result, unless its waiter has gone."""
+    if not future.done():
+        future.set_result(value)
 
 
 # ---- signals ------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from aiohttp import ClientSession, web
 
 from partq.broker.api.app import make_app, make_runner
 from partq.broker.api.app_keys import GUARD
-from partq.broker.api.auth import Tokens
+from partq.broker.api.tokens import Tokens
 from partq.broker.broker import Broker
 from partq.broker.peers.peer_client import PeerClient
 from partq.core.layout import Layout

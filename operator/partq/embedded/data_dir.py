@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Self
 
-from partq.broker.api.auth import read_grants
+from partq.broker.api.tokens import read_grants
 from partq.errors import SettingsError
 
 MAX_STATE_BYTES = 1024 * 1024

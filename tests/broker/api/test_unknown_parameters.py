@@ -3,7 +3,7 @@
 import pytest
 from msgspec import structs
 
-from partq.broker.api.auth import Role
+from partq.broker.api.tokens import Role
 from tests.broker.contract import TABLE
 
 PARTS = {"queue": "orders", "group": "workers", "partition": "1.0", "member": "m", "pin": "p"}

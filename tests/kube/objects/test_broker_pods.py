@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from partq.broker.api.auth import read_grants
+from partq.broker.api.tokens import read_grants
 from partq.errors import SettingsError
 from partq.kube import names
 from partq.kube.names import QueueKey

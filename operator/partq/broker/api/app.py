@@ -10,7 +10,6 @@ from typing import Any
 from aiohttp import web
 
 from partq.aio import UntilAnswered
-from partq.broker.api.access import routes
 from partq.broker.api.app_keys import (
     BROKER,
     CALLS,
@@ -22,7 +21,7 @@ from partq.broker.api.app_keys import (
     READS,
     TOKENS,
 )
-from partq.broker.api.auth import Tokens
+from partq.broker.api.call_entry import routes
 from partq.broker.api.endpoints import CallTable
 from partq.broker.api.errors import error_response, errors_as_json
 from partq.broker.api.frame_socket import SOCKETS, close_all
@@ -46,6 +45,7 @@ from partq.broker.api.routes import (
     replay,
     reset,
 )
+from partq.broker.api.tokens import Tokens
 from partq.broker.broker import Broker
 from partq.broker.dead_letters.remote_queue import RemoteQueues
 from partq.broker.operations.entries import READS_AT_ONCE

@@ -4,8 +4,8 @@ import asyncio
 
 from aiohttp import web
 
-from partq.broker.api.auth import Tokens
 from partq.broker.api.endpoints import CallTable
+from partq.broker.api.tokens import Tokens
 from partq.broker.broker import Broker
 from partq.broker.operations.pull import Pulls
 from partq.broker.peers.peer_client import PeerClient

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from aiohttp import web
 
-from partq.broker.api.auth import FILE_ROLES, Role, TokenGrant
+from partq.broker.api.tokens import FILE_ROLES, Role, TokenGrant
 from partq.broker.broker import Broker
 from partq.errors import PartqError
 from partq.wire.calls.answers import Struct

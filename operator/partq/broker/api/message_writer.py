@@ -14,7 +14,7 @@ from itertools import chain
 
 from aiohttp import web
 
-from partq.broker.api.access import resolve
+from partq.aio import resolve
 from partq.broker.api.app_keys import PEERS
 from partq.broker.broker import Broker
 from partq.broker.operations.partitioner import RequestPartitioner

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from aiohttp import web
 
 from partq.aio import cancel_and_wait
-from partq.broker.api.access import enter
 from partq.broker.api.app_keys import TOKENS
+from partq.broker.api.call_entry import enter
 from partq.broker.api.frame_socket import SOCKETS, FrameSocket
 from partq.errors import ForbiddenError, PartqError, UnauthorizedError
 

@@ -4,7 +4,7 @@ import json
 import secrets
 from collections.abc import Collection, Mapping
 
-from partq.broker.api.auth import MAX_TOKENS
+from partq.broker.api.tokens import MAX_TOKENS
 from partq.errors import SettingsError
 from partq.kube import names
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from aiohttp import web
 
-from partq.broker.api.access import resolve
+from partq.aio import resolve
 from partq.broker.api.endpoints import PEERS, Calls, EnteredCall
 from partq.broker.api.errors import json_response
 from partq.core.dead_letters import PRODUCER_PREFIX

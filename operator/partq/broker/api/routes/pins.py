@@ -4,10 +4,10 @@ import hashlib
 
 from aiohttp import web
 
-from partq.broker.api.auth import Role, TokenGrant
 from partq.broker.api.endpoints import CONSUMERS, Calls, EnteredCall
 from partq.broker.api.errors import json_response
 from partq.broker.api.owner_calls import ask_owners, by_name, named
+from partq.broker.api.tokens import Role, TokenGrant
 from partq.core.model import PartitionId
 from partq.errors import BadRequestError, QuotaExceededError, UnknownPartitionError
 from partq.excerpts import excerpt

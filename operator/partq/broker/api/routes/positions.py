@@ -2,7 +2,7 @@
 
 from aiohttp import web
 
-from partq.broker.api.access import unknown_group
+from partq.broker.api.call_entry import unknown_group
 from partq.broker.api.endpoints import CONSUMERS, Calls, EnteredCall
 from partq.broker.api.errors import json_response
 from partq.broker.api.owner_calls import ask_owners, by_name, named

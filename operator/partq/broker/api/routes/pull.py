@@ -7,7 +7,7 @@ from itertools import groupby
 
 from aiohttp import web
 
-from partq.broker.api.access import resolve
+from partq.aio import resolve
 from partq.broker.api.app_keys import PULLS
 from partq.broker.api.endpoints import CONSUMERS, Calls, EnteredCall
 from partq.broker.api.errors import json_response

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from partq.broker.api.auth import RELOAD_GAP_S, Role, Tokens, read_grants
+from partq.broker.api.tokens import RELOAD_GAP_S, Role, Tokens, read_grants
 from partq.errors import ForbiddenError, SettingsError, UnauthorizedError
 
 LONG = "0123456789abcdef"

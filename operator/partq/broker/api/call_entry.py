@@ -1,13 +1,13 @@
-"""First steps of every route: token, queue, group, query, body; its handler does the rest."""
+"""First steps of every call: token, queue, group, query, body; its handler does the rest.
 
-import asyncio
-from typing import TypeVar
+Roles and tokens are in `tokens.py`; `endpoints.py` has the roles that may make each kind of call.
+"""
 
 from aiohttp import web
 
 from partq.broker.api.app_keys import BROKER, CALLS, TOKENS
-from partq.broker.api.auth import TokenGrant
 from partq.broker.api.endpoints import Call, CallTable, EnteredCall, Handler
+from partq.broker.api.tokens import TokenGrant
 from partq.broker.broker import Broker
 from partq.errors import (
     BadRequestError,
@@ -22,7 +22,6 @@ from partq.server.connection import Connection
 from partq.wire.calls import bodies
 from partq.wire.calls.bodies import Texts
 
-T = TypeVar("T")
 GRANT = web.RequestKey("grant", TokenGrant)
 """Rights of a call's token."""
 
@@ -143,9 +142,3 @@ async def read_body(request: web.Request) -> bytes:
     Raises as `partq.server.body.read_body`.
     """
     return await body.read_body(request, request.app[CALLS].of(request).max_body_bytes)
-
-
-def resolve(future: asyncio.Future[T], value: T) -> None:
-    """Give a future its result, unless its waiter has gone."""
-    if not future.done():
-        future.set_result(value)

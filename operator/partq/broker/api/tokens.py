@@ -1,4 +1,4 @@
-"""Bearer tokens: who may call, and for what."""
+"""Bearer tokens and their roles: who may call, and for what."""
 
 import hmac
 import json
