@@ -1,4 +1,4 @@
-"""The stored settings of the group `workers`, which a test takes away and puts back."""
+"""The stored config of the group `workers`, which a test takes away and puts back."""
 
 from contextlib import asynccontextmanager
 
@@ -7,7 +7,7 @@ from partq.testing import eventually
 
 @asynccontextmanager
 async def without_rules(broker):
-    """Have the queue name a group whose settings are not stored."""
+    """Have the queue name a group whose config is not stored."""
     key = broker.keys.group_config("workers")
     await broker.store.read("RENAME", key, f"{key}:away")
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -16,9 +17,10 @@ from partq.coordinator.provision import provision
 from partq.core.group.records import RecordedMoves
 from partq.core.layout import Layout
 from partq.core.model import BrokerId, PartitionId
+from partq.embedded.store_ports import queue_records
 from partq.errors import StoreUnavailableError, UnknownQueueError
 from partq.store.keys import Keys
-from partq.store.records.layouts import Layouts
+from partq.store.records.configs import Configs
 from partq.store.records.partitions import Partitions
 from tests.coordinator.fake_brokers import GROUP, FakeBrokers, Record
 from tests.coordinator.timing import Clock
@@ -64,10 +66,10 @@ class FakeStore:
             return SimpleNamespace(**{name: getattr(self, f"_{name}") for name in names})
 
         return StorePorts(
-            layouts=SimpleNamespace(
-                read=self._read_layout,
-                read_config=self._read_config,
-                read_group_config=self._read_group_config,
+            layouts=SimpleNamespace(read=self._read_layout),
+            configs=SimpleNamespace(
+                read_queue=self._read_queue,
+                read_group=self._read_group,
                 read_reachable_groups=self._read_reachable_groups,
             ),
             partitions=port(
@@ -100,10 +102,10 @@ class FakeStore:
             raise UnknownQueueError("no such queue")
         return self.layout
 
-    async def _read_config(self):
+    async def _read_queue(self):
         return self.queue
 
-    async def _read_group_config(self, group):
+    async def _read_group(self, group):
         if group in self.silent:
             raise StoreUnavailableError("no answer")
         return self.groups.get(group)
@@ -303,8 +305,8 @@ def keys(key_prefix):
 
 
 @pytest.fixture
-def layouts(store, keys):
-    return Layouts(store, keys)
+def configs(store, keys):
+    return Configs(store, keys)
 
 
 @pytest.fixture
@@ -313,14 +315,18 @@ def partitions(store, keys):
 
 
 @pytest.fixture
-def make(layouts, partitions):
+def records(store, keys):
+    return queue_records(store, keys)
+
+
+@pytest.fixture
+def make(records, configs, partitions):
     """Bring the queue's records in line with these groups."""
 
-    async def make(*groups, cursors=partitions, repairs=False, store=layouts, spec=None, **uids):
+    async def make(*groups, cursors=partitions, repairs=False, configs=configs, spec=None, **uids):
         uids = {group: {"uid": uid} for group, uid in uids.items()}
         await provision(
-            store,
-            cursors,
+            replace(records, configs=configs, partitions=cursors),
             name="ns/orders",
             uid="0f3a9c1e",
             partition_count=4,

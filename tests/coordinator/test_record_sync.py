@@ -29,8 +29,8 @@ class SeenBy:
         await self._look()
 
 
-async def generation(layouts):
-    return (await layouts.read_config()).resource_generation
+async def generation(configs):
+    return (await configs.read_queue()).resource_generation
 
 
 async def having(partitions, group):
@@ -38,65 +38,65 @@ async def having(partitions, group):
     return [partition for partition, record in records.items() if group in record.groups]
 
 
-async def test_a_group_that_is_being_made_keeps_its_cursors(layouts, partitions, make):
+async def test_a_group_that_is_being_made_keeps_its_cursors(configs, partitions, make):
     """A coordinator that knows only the groups of before looks after each step."""
-    record_sync = RecordSync(partitions, layouts)
+    record_sync = RecordSync(partitions, configs)
     await make("first")
 
     async def look():
-        await record_sync.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
+        await record_sync.sync(PARTITIONS, {"first": "Earliest"}, await generation(configs))
         assert await having(partitions, "first") == list(PARTITIONS)
 
     await make("first", "second", cursors=SeenBy(partitions, look))
     assert await having(partitions, "second") == list(PARTITIONS)
 
 
-async def test_a_group_that_is_gone_loses_its_cursors(layouts, partitions, make):
-    record_sync = RecordSync(partitions, layouts)
+async def test_a_group_that_is_gone_loses_its_cursors(configs, partitions, make):
+    record_sync = RecordSync(partitions, configs)
     await make("first", "second")
     await record_sync.sync(
-        PARTITIONS, {"first": "Earliest", "second": "Earliest"}, await generation(layouts)
+        PARTITIONS, {"first": "Earliest", "second": "Earliest"}, await generation(configs)
     )
     await make("first")
-    await record_sync.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
+    await record_sync.sync(PARTITIONS, {"first": "Earliest"}, await generation(configs))
     assert await having(partitions, "second") == []
     assert await having(partitions, "first") == list(PARTITIONS)
 
 
-async def test_a_group_that_has_its_spec_still_is_looked_at_again(layouts, partitions, make):
+async def test_a_group_that_has_its_spec_still_is_looked_at_again(configs, partitions, make):
     """The queue does not name it any more; who removes it dies after the next step."""
     await make("first", "second", second="u1")
-    record_sync = RecordSync(partitions, layouts)
+    record_sync = RecordSync(partitions, configs)
 
     async def look():
-        await record_sync.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
+        await record_sync.sync(PARTITIONS, {"first": "Earliest"}, await generation(configs))
         return await having(partitions, "second")
 
     class ErasesLast:
         def __getattr__(self, name):
-            return getattr(layouts, name)
+            return getattr(configs, name)
 
         async def erase_group(self, group, **which):
             assert await look() == list(PARTITIONS)
-            await layouts.erase_group(group, **which)
+            await configs.erase_group(group, **which)
             raise CutShortError
 
     with pytest.raises(CutShortError):
-        await make("first", "second", second="u2", store=ErasesLast())
+        await make("first", "second", second="u2", configs=ErasesLast())
     assert await look() == []
 
 
-async def test_a_group_whose_making_was_cut_short_can_be_given_up(layouts, partitions, make):
+async def test_a_group_whose_making_was_cut_short_can_be_given_up(configs, partitions, make):
     """Its resource is deleted while nobody is there; the queue has never named it."""
     await make("first")
     with pytest.raises(CutShortError):
         await make("first", "second", cursors=SeenBy(partitions, die))
     assert await having(partitions, "second") != []
     await make("first", repairs=True)
-    record_sync = RecordSync(partitions, layouts)
-    await record_sync.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
+    record_sync = RecordSync(partitions, configs)
+    await record_sync.sync(PARTITIONS, {"first": "Earliest"}, await generation(configs))
     assert await having(partitions, "second") == []
-    assert await layouts.read_group_config("second") is None
+    assert await configs.read_group("second") is None
     assert await having(partitions, "first") == list(PARTITIONS)
 
 
@@ -128,22 +128,22 @@ async def test_a_group_made_again_begins_anew(partitions, make):
     assert (await partitions.read_cursor(first, "second")).redeliveries == {}
 
 
-async def test_a_group_that_was_made_again_unseen_is_looked_at_again(layouts, partitions, make):
+async def test_a_group_that_was_made_again_unseen_is_looked_at_again(configs, partitions, make):
     """The names are as they were; of what was removed late, a cursor is missing."""
-    record_sync = RecordSync(partitions, layouts)
+    record_sync = RecordSync(partitions, configs)
     await make("first", "second")
     starts = {"first": "Earliest", "second": "Earliest"}
-    await record_sync.sync(PARTITIONS, starts, await generation(layouts))
+    await record_sync.sync(PARTITIONS, starts, await generation(configs))
     await make("first")
     await make("first", "second")
     births = await births_of(partitions, "second")
     await partitions.remove_group(PARTITIONS[0], "second", born=births[PARTITIONS[0], "second"])
-    await record_sync.sync(PARTITIONS, starts, await generation(layouts))
+    await record_sync.sync(PARTITIONS, starts, await generation(configs))
     assert await having(partitions, "second") == list(PARTITIONS)
 
 
 async def test_a_removal_that_was_decided_before_a_group_was_made_again_takes_nothing(
-    layouts, partitions, make
+    configs, partitions, make
 ):
     """A coordinator stands still between its look at the specs and its calls."""
     await make("first", "second")
@@ -160,8 +160,8 @@ async def test_a_removal_that_was_decided_before_a_group_was_made_again_takes_no
                 await make("first", "second")
             await partitions.remove_group(partition, group, born=born)
 
-    record_sync = RecordSync(MadeAgainMeanwhile(), layouts)
-    await record_sync.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
+    record_sync = RecordSync(MadeAgainMeanwhile(), configs)
+    await record_sync.sync(PARTITIONS, {"first": "Earliest"}, await generation(configs))
     assert made == ["second"]
     assert await having(partitions, "second") == list(PARTITIONS)
 
@@ -189,7 +189,7 @@ class Recorded:
         return sum(isinstance(answer, ConflictError) for answer in answers)
 
 
-async def test_a_late_addition_does_not_bring_a_removed_group_back(layouts, partitions, make):
+async def test_a_late_addition_does_not_bring_a_removed_group_back(configs, partitions, make):
     """Nobody would remove its cursors, and they would hold the log for ever."""
     making, keeping = Recorded(partitions), Recorded(partitions)
     await make("first", "second", cursors=making)
@@ -199,30 +199,30 @@ async def test_a_late_addition_does_not_bring_a_removed_group_back(layouts, part
         born=(await births_of(partitions, "second"))[PARTITIONS[0], "second"],
     )
     starts = {"first": "Earliest", "second": "Earliest"}
-    await RecordSync(keeping, layouts).sync(PARTITIONS, starts, await generation(layouts))
+    await RecordSync(keeping, configs).sync(PARTITIONS, starts, await generation(configs))
     assert len(keeping.calls) == 1
     await make("first")
-    record_sync = RecordSync(partitions, layouts)
-    await record_sync.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
+    record_sync = RecordSync(partitions, configs)
+    await record_sync.sync(PARTITIONS, {"first": "Earliest"}, await generation(configs))
     assert await having(partitions, "second") == []
     refused = await making.again() + await keeping.again()
     assert await having(partitions, "second") == []
     assert refused == len(PARTITIONS) + 1, "of the group that stays they change nothing"
 
 
-async def test_a_coordinator_that_stood_still_adds_no_removed_group(layouts, partitions, make):
+async def test_a_coordinator_that_stood_still_adds_no_removed_group(configs, partitions, make):
     """It has read the groups of before, and looks after their cursors now."""
     await make("first", "second")
-    before, starts = await generation(layouts), {"first": "Earliest", "second": "Earliest"}
+    before, starts = await generation(configs), {"first": "Earliest", "second": "Earliest"}
     await make("first")
-    await RecordSync(partitions, layouts).sync(
-        PARTITIONS, {"first": "Earliest"}, await generation(layouts)
+    await RecordSync(partitions, configs).sync(
+        PARTITIONS, {"first": "Earliest"}, await generation(configs)
     )
-    await RecordSync(partitions, layouts).sync(PARTITIONS, starts, before)
+    await RecordSync(partitions, configs).sync(PARTITIONS, starts, before)
     assert await having(partitions, "second") == []
 
 
-async def test_groups_are_made_while_a_coordinator_fences(layouts, partitions, make):
+async def test_groups_are_made_while_a_coordinator_fences(configs, partitions, make):
     """It looks between two of the calls: what it fences off is added again."""
     await make("first")
     looks = []
@@ -235,8 +235,8 @@ async def test_groups_are_made_while_a_coordinator_fences(layouts, partitions, m
             await self._partitions.add_group(partition, group, **call)
 
     async def look():
-        await RecordSync(partitions, layouts).sync(
-            PARTITIONS, {"first": "Earliest"}, await generation(layouts)
+        await RecordSync(partitions, configs).sync(
+            PARTITIONS, {"first": "Earliest"}, await generation(configs)
         )
 
     await make("first", "second", cursors=Fencing(partitions, look))
@@ -245,43 +245,43 @@ async def test_groups_are_made_while_a_coordinator_fences(layouts, partitions, m
 
 
 async def test_a_group_that_was_never_named_is_given_up_under_a_new_generation(
-    layouts, partitions, make
+    configs, partitions, make
 ):
     """A coordinator that runs on looks again, and fences what may come late."""
     await make("first")
-    record_sync = RecordSync(partitions, layouts)
-    await record_sync.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
+    record_sync = RecordSync(partitions, configs)
+    await record_sync.sync(PARTITIONS, {"first": "Earliest"}, await generation(configs))
     making = Recorded(partitions)
     with pytest.raises(CutShortError):
         await make("first", "second", cursors=SeenBy(making, die))
     await make("first", repairs=True)
-    await record_sync.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
+    await record_sync.sync(PARTITIONS, {"first": "Earliest"}, await generation(configs))
     await making.again()
     assert await having(partitions, "second") == []
 
 
-async def test_another_resource_of_the_name_is_another_group(layouts, partitions, make):
+async def test_another_resource_of_the_name_is_another_group(configs, partitions, make):
     """Deleted and created again, seen as one change."""
     await make("first", "second", second="u1")
     before = await births_of(partitions, "second")
-    number = await generation(layouts)
+    number = await generation(configs)
     await make("first", "second", second="u1")
     assert await births_of(partitions, "second") == before
-    assert await generation(layouts) == number
+    assert await generation(configs) == number
     first = await births_of(partitions, "first")
     await make("first", "second", second="u2")
     after = await births_of(partitions, "second")
     assert all(after[each] > before[each] for each in before)
     assert await births_of(partitions, "first") == first
-    assert (await layouts.read_group_config("second")).spec["uid"] == "u2"
-    assert await generation(layouts) > number
+    assert (await configs.read_group("second")).spec["uid"] == "u2"
+    assert await generation(configs) > number
 
 
 async def test_a_group_that_an_earlier_version_made_gets_its_uid_and_stays(
-    layouts, partitions, make
+    configs, partitions, make
 ):
     await make("first")
     before = await births_of(partitions, "first")
     await make("first", first="u1")
     assert await births_of(partitions, "first") == before
-    assert (await layouts.read_group_config("first")).spec["uid"] == "u1"
+    assert (await configs.read_group("first")).spec["uid"] == "u1"

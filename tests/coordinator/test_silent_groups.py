@@ -66,7 +66,7 @@ async def test_a_silent_group_that_is_removed_holds_up_no_other(system):
     partitions = store.layout.layout.partitions()
     store.cursors = {partition: {GROUP, SILENT} for partition in partitions}
     store.silent.add(SILENT)
-    sync = RecordSync(ports.partitions, ports.layouts)
+    sync = RecordSync(ports.partitions, ports.configs)
     for _ in range(2):
         await sync.sync(partitions, {GROUP: "Earliest", "new": "Latest"}, 1)
         assert set(map(frozenset, store.cursors.values())) == {frozenset([GROUP, SILENT, "new"])}

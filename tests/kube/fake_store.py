@@ -18,7 +18,7 @@ class FakeStore:
         self.groups = {}
         self.writes = []
         """What was called that changes something."""
-        self.layouts = self
+        self.records = SimpleNamespace(lives=self, layouts=self, configs=self, partitions=self)
         self.ports = SimpleNamespace(layouts=self, partitions=self)
 
     async def register(self, uid):
@@ -36,21 +36,21 @@ class FakeStore:
             raise UnknownQueueError("the store has no layout of it")
         return SimpleNamespace(layout=self.layout, tombstone=False)
 
-    async def read_config(self):
+    async def read_queue(self):
         return self.config
 
-    async def write_config(self, spec, *, resource_generation):
-        self.writes.append("write_config")
+    async def write_queue(self, spec, *, resource_generation):
+        self.writes.append("write_queue")
         self.config = _config(spec, resource_generation)
         return True
 
-    async def read_group_config(self, group):
+    async def read_group(self, group):
         return self.groups.get(group)
 
     async def begin_group(self, group):
         return 1
 
-    async def write_group_config(self, group, spec, *, resource_generation, born):
+    async def write_group(self, group, spec, *, resource_generation, born):
         self.groups[group] = _config(spec, resource_generation)
         return True
 

@@ -13,8 +13,8 @@ from partq.errors import QuotaExceededError, SettingsError, StoreUnavailableErro
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.lua import FULL_MARK, load_scripts
+from partq.store.records.configs import Configs
 from partq.store.records.handoffs import Handoffs
-from partq.store.records.layouts import Layouts
 from partq.store.records.leases import Leases
 from partq.store.records.log import AppendBatch, Log
 from partq.store.records.members import Members
@@ -127,7 +127,7 @@ async def test_a_server_that_forbids_config_is_taken(own_server, own_store):
 
 async def handoffs_of(store, keys):
     """Return the handoffs of a queue whose group `g` is on record."""
-    await Layouts(store, keys).write_group_config("g", {}, resource_generation=1)
+    await Configs(store, keys).write_group("g", {}, resource_generation=1)
     return Handoffs(store, keys)
 
 
@@ -372,7 +372,7 @@ async def test_a_full_redis_refuses_messages_and_serves_the_rest(own_server, own
     await leases.record_owner(partition, BrokerId("b"))
     await leases.release("b", "i")
     await members.mark_lost("g", "m")
-    await Layouts(own_store, keys).write_config({"groups": ["g"]}, resource_generation=1)
+    await Configs(own_store, keys).write_queue({"groups": ["g"]}, resource_generation=1)
     await partitions.yield_(partition, broker_epoch=epoch, successor=None)
     expected = (await partitions.read(partition)).broker_epoch
     await partitions.claim(partition, BrokerId("b"), "i", expected=expected)

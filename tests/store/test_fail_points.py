@@ -32,11 +32,13 @@ from partq.store.keys import Keys
 from partq.store.lua import load_scripts
 from partq.store.records import groups
 from partq.store.records.audit import Audits, Numbered
+from partq.store.records.configs import Configs
 from partq.store.records.dead_letters import Outboxes
 from partq.store.records.events import Events
 from partq.store.records.handoffs import Handoffs
 from partq.store.records.layouts import Layouts
 from partq.store.records.leases import Leases
+from partq.store.records.lives import Lives
 from partq.store.records.log import AppendBatch, Log
 from partq.store.records.members import Members
 from partq.store.records.partitions import Partitions
@@ -71,7 +73,9 @@ class Stores:
         self.log = Log(store, keys)
         self.leases = Leases(store, keys)
         self.outboxes = Outboxes(store, keys)
+        self.lives = Lives(store, keys)
         self.layouts = Layouts(store, keys)
+        self.configs = Configs(store, keys)
         self.members = Members(store, keys)
         self.handoffs = Handoffs(store, keys)
         self.events = Events(store, keys)
@@ -80,7 +84,7 @@ class Stores:
 
     async def prepare(self):
         """A partition with ten messages, owned by b-0, whose group is with m-0."""
-        await self.layouts.write_group_config(GROUP, {}, resource_generation=1)
+        await self.configs.write_group(GROUP, {}, resource_generation=1)
         await self.partitions.create(P)
         await self.partitions.add_group(P, GROUP, start="Earliest")
         await self.store.run("write_fields", [self.keys.cursor(P, GROUP)], [1, "born", BORN])
@@ -188,12 +192,12 @@ class Stores:
 
     async def register_and_release(self):
         """What is given up is a life that was registered."""
-        await self.layouts.register("0f3a9c1e")
-        await self.layouts.release("0f3a9c1e", keeps_data=False)
+        await self.lives.register("0f3a9c1e")
+        await self.lives.release("0f3a9c1e", keeps_data=False)
 
     async def erase_group(self):
         """What is erased is the group whose spec was read."""
-        found = await self.layouts.read_group_config(GROUP)
+        found = await self.configs.read_group(GROUP)
         await groups.erase(self.store, self.keys, GROUP, born=found.born if found else 0)
 
     async def state(self):
@@ -261,7 +265,7 @@ CASES = {
     "create_partition": Case(lambda to: to.partitions.create(PartitionId(1, 1))),
     "create_queue": Case(lambda to: to.layouts.create_queue({1: 16})),
     "draw_attempt": Case(lambda to: to.handoffs.draw_attempt(GROUP), draws_again=True),
-    "begin_group": Case(lambda to: to.layouts.begin_group("another"), draws_again=True),
+    "begin_group": Case(lambda to: to.configs.begin_group("another"), draws_again=True),
     "begin_term": Case(lambda to: to.terms.begin(GROUP), draws_again=True),
     "find_bytes": Case(lambda to: to.log.read_within(P, 3, 9, max_bytes=9, max_entries=9)),
     "find_time": Case(lambda to: to.log.find_time(P, 0)),
@@ -270,9 +274,9 @@ CASES = {
     "mark_lost": Case(lambda to: to.members.mark_lost(GROUP, "m-0")),
     "read_positions": Case(lambda to: to.log.read_positions(P, [3], broker_epoch=EPOCH)),
     "read_times": Case(lambda to: to.log.read_times(P, [3])),
-    "register_life": Case(lambda to: to.layouts.register("0f3a9c1e")),
+    "register_life": Case(lambda to: to.lives.register("0f3a9c1e")),
     "release_life": Case(
-        lambda to: to.register_and_release(), first=lambda to: to.layouts.register("0f3a9c1e")
+        lambda to: to.register_and_release(), first=lambda to: to.lives.register("0f3a9c1e")
     ),
     "release_lease": Case(lambda to: to.renew_and_release(), first=lambda to: to.renew()),
     "remove_dead_letter": Case(
@@ -291,7 +295,7 @@ CASES = {
     "trim_log": Case(lambda to: to.log.trim(P, broker_epoch=EPOCH)),
     "unlink_keys": Case(lambda to: to.store.run("unlink_keys", to.keys.of_group(GROUP))),
     "write_usage": Case(lambda to: to.leases.write_usage(1, 5)),
-    "write_config": Case(lambda to: to.layouts.write_config({}, resource_generation=1)),
+    "write_config": Case(lambda to: to.configs.write_queue({}, resource_generation=1)),
     "write_fields": Case(
         lambda to: to.handoffs.record(
             GROUP, P, HandoffRecord(None, MemberId("m-1"), 1, "Draining", 0)

@@ -5,9 +5,9 @@ from itertools import count
 from partq.core.dead_letters import DeadLetterReason
 from partq.core.model import BrokerId, MemberId
 from partq.store.records.audit import Audits
+from partq.store.records.configs import Configs
 from partq.store.records.dead_letters import Outboxes
 from partq.store.records.groups import Terms
-from partq.store.records.layouts import Layouts
 from partq.store.records.leases import Leases
 from partq.store.records.log import AppendBatch
 from partq.store.records.members import Members
@@ -95,15 +95,15 @@ class Life:
 
 
 async def create_group(store, keys, partitions, partition, member):
-    layouts, terms = Layouts(store, keys), Terms(store, keys)
-    config = await layouts.read_config()
+    configs, terms = Configs(store, keys), Terms(store, keys)
+    config = await configs.read_queue()
     number = config.resource_generation if config else 0
-    born = await layouts.begin_group(GROUP)
-    await layouts.write_group_config(GROUP, {"m": member}, resource_generation=1, born=born)
+    born = await configs.begin_group(GROUP)
+    await configs.write_group(GROUP, {"m": member}, resource_generation=1, born=born)
     await partitions.fence_groups(partition)
     fence = (await partitions.read(partition)).groups_fence
     await partitions.add_group(partition, GROUP, start="Earliest", fence=fence)
-    await layouts.write_config({"groups": [GROUP]}, resource_generation=number + 1)
+    await configs.write_queue({"groups": [GROUP]}, resource_generation=number + 1)
     members = Members(store, keys, terms)
     for each in ("gone", member):
         await members.list_member(GROUP, MemberId(each), "10.0.0.1")
@@ -112,10 +112,10 @@ async def create_group(store, keys, partitions, partition, member):
 
 
 async def remove_group(store, keys, partitions, partition):
-    layouts = Layouts(store, keys)
-    spec = await layouts.read_group_config(GROUP)
-    await layouts.erase_group(GROUP, born=spec.born)
-    await layouts.write_config({"groups": []}, resource_generation=2)
+    configs = Configs(store, keys)
+    spec = await configs.read_group(GROUP)
+    await configs.erase_group(GROUP, born=spec.born)
+    await configs.write_queue({"groups": []}, resource_generation=2)
     await partitions.fence_groups(partition)
     born = (await partitions.read_cursor(partition, GROUP)).born
     await partitions.remove_group(partition, GROUP, born=born)

@@ -14,6 +14,7 @@ from partq.errors import AppendGapError, FencedError, SettingsError, StoreUnavai
 from partq.store.cluster_slots import slot_of
 from partq.store.connection import Store
 from partq.store.keys import Keys
+from partq.store.records.configs import Configs
 from partq.store.records.layouts import Layouts
 from partq.store.records.log import AppendBatch, Log
 from partq.store.records.partitions import Partitions
@@ -174,12 +175,13 @@ async def test_an_append_counts_once_a_replica_has_it(cluster, store):
 async def test_a_group_is_made_or_removed_once_a_replica_has_it(cluster, store):
     """Whoever was told so looks no more: of what a failover forgets nobody would ever hear."""
     owned = await Owned.make(store, 0)
-    layouts, other = Layouts(store, owned.keys), PartitionId(1, 1)
+    layouts, configs = Layouts(store, owned.keys), Configs(store, owned.keys)
+    other = PartitionId(1, 1)
     calls = (
         lambda: layouts.create_queue({1: 2}),
-        lambda: layouts.write_config({"groups": [GROUP]}, resource_generation=1),
-        lambda: layouts.write_group_config(GROUP, {}, resource_generation=1),
-        lambda: layouts.erase_group("another", born=0),
+        lambda: configs.write_queue({"groups": [GROUP]}, resource_generation=1),
+        lambda: configs.write_group(GROUP, {}, resource_generation=1),
+        lambda: configs.erase_group("another", born=0),
         lambda: owned.partitions.create(other),
         lambda: owned.partitions.add_group(P, "new", start="Earliest"),
         lambda: owned.partitions.remove_group(P, GROUP, born=BORN),

@@ -47,6 +47,7 @@ from partq.settings import BrokerSettings
 from partq.store.connection import IsLost, Store
 from partq.store.keys import Keys
 from partq.store.records.audit import Audits
+from partq.store.records.configs import Configs
 from partq.store.records.dead_letters import Outboxes
 from partq.store.records.events import Events
 from partq.store.records.layouts import Layouts
@@ -79,6 +80,7 @@ class Broker:
         self.clock = clock
         self.metrics = BrokerMetrics(settings.queue, settings.namespace)
         self.layouts = Layouts(store, keys)
+        self.configs = Configs(store, keys)
         self.log = Log(store, keys)
         self.partitions = Partitions(store, keys)
         self.leases = Leases(store, keys)
@@ -214,7 +216,7 @@ class Broker:
         )
 
     def _make_retention_and_handoffs(self) -> None:
-        """Make what trims logs, hands partitions over and reads the queue's settings again."""
+        """Make what trims logs, hands partitions over and reads the queue's config again."""
         self.audit_backlog = AuditBacklog(
             self.owned, self.partitions, quota=self.quota, metrics=self.metrics
         )
@@ -228,6 +230,7 @@ class Broker:
         )
         self._refresher = ConfigRefresher(
             self.layouts,
+            self.configs,
             self.leases,
             self.partitions,
             ownership=self.ownership,
@@ -266,7 +269,7 @@ class Broker:
 
     @property
     def config(self) -> QueueConfig:
-        """The queue's settings.
+        """The queue's config.
 
         Raises:
             UnavailableError: they were not read yet. That is no word about the queue: a broker
@@ -386,11 +389,11 @@ class Broker:
     # ---- recurring work -------------------------------------------------------------------------
 
     def _learn(self, config: QueueConfig, peer_token: str) -> None:
-        """Take the queue's settings as they are now."""
+        """Take the queue's config as it is now."""
         self._config, self.peer_token = config, peer_token
 
     async def refresh(self) -> None:
-        """Read the queue's settings now; start the books of new groups, or end it all."""
+        """Read the queue's config now; start the books of new groups, or end it all."""
         await self._refresher.refresh()
 
     def _work_periodically(self) -> Coroutine[Any, Any, None]:

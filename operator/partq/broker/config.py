@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from partq.core.cursor.redelivery_rules import RedeliveryBackoff, RedeliveryRules
 from partq.core.layout import Layout
 from partq.errors import UnknownQueueError
+from partq.store.records.configs import Configs
 from partq.store.records.layouts import Layouts
 from partq.wire.effective_specs import BackoffSpec, GroupSpec, QueueSpec, read_spec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterRules:
-    """A group's settings for messages that it cannot process."""
+    """What a group's config says of messages that it cannot process."""
 
     max_redeliveries: int | None
     """How often one is delivered again for a cause that counts, at most; None: no limit."""
@@ -23,12 +24,12 @@ class DeadLetterRules:
 
 
 NO_DEAD_LETTERS = DeadLetterRules(max_redeliveries=None, queue="", takes_expired=False)
-"""Of a group whose settings an earlier version wrote, or are not stored (any more)."""
+"""Of a group whose config an earlier version wrote, or is not stored (any more)."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueConfig:
-    """The effective settings of the queue, as the operator wrote them."""
+    """The layout and the configs of the queue and its groups, as the operator wrote them."""
 
     layout: Layout
     generation: int
@@ -37,7 +38,7 @@ class QueueConfig:
     redelivery: Mapping[str, RedeliveryRules]
     """The rules of each group."""
     dead_letters: Mapping[str, DeadLetterRules]
-    """Of each group whose settings are stored; what another one wants is unknown."""
+    """Of each group whose config is stored; what another one wants is unknown."""
     keyless_policy: str
     max_message_bytes: int
     max_spool_bytes: int | None
@@ -65,23 +66,23 @@ def dead_letters_of(config: QueueConfig | None, group: str) -> DeadLetterRules:
     return (config and config.dead_letters.get(group)) or NO_DEAD_LETTERS
 
 
-async def read_config(layouts: Layouts) -> QueueConfig:
-    """Read layout and settings.
+async def read_config(layouts: Layouts, configs: Configs) -> QueueConfig:
+    """Read layout and configs.
 
     Raises:
         UnknownQueueError: the queue is not there.
         InternalError: a spec that is stored is not one.
     """
     known = await layouts.read()
-    config = await layouts.read_config()
+    config = await configs.read_queue()
     if config is None:
         raise UnknownQueueError(
-            "the queue has no settings in the store: nobody has created it yet; create it"
+            "the queue has no config in the store: nobody has created it yet; create it"
         )
     spec = read_spec("queue", config.spec, QueueSpec)
-    configs = await layouts.read_group_configs(config)
+    groups = await configs.read_groups(config)
     specs = {
-        group: read_spec(f"group {group}", each.spec, GroupSpec) for group, each in configs.items()
+        group: read_spec(f"group {group}", each.spec, GroupSpec) for group, each in groups.items()
     }
     return QueueConfig(
         layout=known.layout,

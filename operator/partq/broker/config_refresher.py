@@ -1,4 +1,4 @@
-"""The settings of a broker's queue: read again, and followed by its parts."""
+"""The config of a broker's queue: read again, and followed by its parts."""
 
 import logging
 import secrets
@@ -12,6 +12,7 @@ from partq.broker.ownership.owned_partitions import OwnedPartitions
 from partq.broker.ownership.server_looks import ServerLooks, Spawn
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.errors import ConflictError, FencedError, UnknownGroupError
+from partq.store.records.configs import Configs
 from partq.store.records.layouts import Layouts
 from partq.store.records.leases import Leases
 from partq.store.records.log import Log
@@ -21,11 +22,12 @@ _log = logging.getLogger(__name__)
 
 
 class ConfigRefresher:
-    """Reads the queue's settings, and has the parts of a broker follow them."""
+    """Reads the queue's config, and has the parts of a broker follow it."""
 
     def __init__(
         self,
         layouts: Layouts,
+        configs: Configs,
         leases: Leases,
         partitions: Partitions,
         *,
@@ -37,6 +39,7 @@ class ConfigRefresher:
         spawn: Spawn,
     ) -> None:
         self._layouts = layouts
+        self._configs = configs
         self._leases = leases
         self._partitions = partitions
         self._ownership = ownership
@@ -45,19 +48,19 @@ class ConfigRefresher:
         self._flow_registry = flow_registry
         self._dead_letters = dead_letters
         self._learn = learn
-        """Takes the settings, and the token of the peers."""
+        """Takes the config, and the token of the peers."""
         self._drawn_token = secrets.token_urlsafe(24)
         """Becomes the peers' token if none is stored yet."""
 
     async def refresh(self) -> None:
-        """Read the queue's settings now; start the books of new groups, or end it all.
+        """Read the queue's config now; start the books of new groups, or end it all.
 
         Raises:
             UnknownQueueError: nobody has created the queue.
             StoreUnavailableError: no answer, or of a Redis Cluster a node is silent; what was known
                 stays, and the rest is done.
         """
-        config = await read_config(self._layouts)
+        config = await read_config(self._layouts, self._configs)
         self._learn(config, await self._leases.peer_token(self._drawn_token))
         if config.is_deleted:
             self._ownership.drop_all()
@@ -73,7 +76,7 @@ class ConfigRefresher:
         await self._looks.look(partial(self._follow, config))
 
     async def _follow(self, config: QueueConfig, partitions: Sequence[OwnedPartition]) -> None:
-        """Have partitions follow the settings.
+        """Have partitions follow the config.
 
         Raises:
             StoreUnavailableError: no answer.

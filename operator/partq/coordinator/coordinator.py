@@ -104,7 +104,7 @@ class Coordinator:
             brokers, clock=clock, on_change=self._wake.set, address_of=address_of
         )
         self._states = StateReader(brokers)
-        self._record_sync = RecordSync(store.partitions, store.layouts)
+        self._record_sync = RecordSync(store.partitions, store.configs)
         self._has_seen_all = False
         self._heard_at: dict[BrokerId, float] = {}
         """When each living broker answered last, or was first seen."""
@@ -226,14 +226,14 @@ class Coordinator:
 
     async def _load(self) -> _Loaded | None:
         """Read layout and specs; None: there is no queue, or it is being deleted."""
-        layouts = self._store.layouts
+        layouts, configs = self._store.layouts, self._store.configs
         try:
-            stored, config = await asyncio.gather(layouts.read(), layouts.read_config())
+            stored, config = await asyncio.gather(layouts.read(), configs.read_queue())
         except UnknownQueueError:
             return None
         if stored.tombstone or config is None:
             return None
-        read = await layouts.read_reachable_groups(config.groups)
+        read = await configs.read_reachable_groups(config.groups)
         found = {group: spec for group, spec in read.items() if spec is not None}
         return _Loaded(
             stored.layout,

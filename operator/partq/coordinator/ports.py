@@ -26,10 +26,15 @@ from partq.core.records import ConfigRecord, EventRecord, LayoutRecord, LeaseInd
 
 
 class LayoutStore(Protocol):
-    """The records of the whole queue."""
+    """The layout of the queue."""
 
     async def read(self) -> LayoutRecord: ...
-    async def read_config(self) -> ConfigRecord | None: ...
+
+
+class ConfigStore(Protocol):
+    """The configs of the queue and its groups."""
+
+    async def read_queue(self) -> ConfigRecord | None: ...
     async def read_reachable_groups(
         self, groups: Sequence[str]
     ) -> Mapping[str, ConfigRecord | None]: ...
@@ -135,6 +140,7 @@ class StorePorts:
     """One queue's store."""
 
     layouts: LayoutStore
+    configs: ConfigStore
     partitions: PartitionStore
     leases: LeaseStore
     members: MemberStore

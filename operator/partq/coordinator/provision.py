@@ -3,6 +3,7 @@
 import asyncio
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from partq.coordinator.chunks import in_chunks
@@ -18,34 +19,52 @@ MAX_ADD_TRIES = 5
 """How often cursors are added, when coordinators fence the partitions meanwhile."""
 
 
-class LayoutProvisioner(Protocol):
-    """The records of the whole queue, with the operations that write them."""
+class LifeRegistry(Protocol):
+    """The lives of the queue's name."""
 
     async def register(self, uid: str) -> LifeRecord:
         """Register a life of the queue's name, and return the current one."""
 
+
+class LayoutMaker(Protocol):
+    """The layout of the queue, with the operation that makes it."""
+
     async def create_queue(self, generations: Mapping[int, int]) -> LayoutRecord:
         """Make the layout, and return the stored one."""
 
-    async def read_config(self) -> ConfigRecord | None:
-        """Return the queue's effective spec."""
 
-    async def write_config(self, spec: EffectiveSpec, *, resource_generation: int) -> bool:
-        """Write the queue's effective spec; False: somebody else has written it meanwhile."""
+class ConfigWriter(Protocol):
+    """The configs of the queue and its groups, with the operations that write them."""
 
-    async def read_group_config(self, group: str) -> ConfigRecord | None:
-        """Return a group's effective spec."""
+    async def read_queue(self) -> ConfigRecord | None:
+        """Return the queue's config."""
+
+    async def write_queue(self, spec: EffectiveSpec, *, resource_generation: int) -> bool:
+        """Write the queue's config; False: somebody else has written it meanwhile."""
+
+    async def read_group(self, group: str) -> ConfigRecord | None:
+        """Return a group's config."""
 
     async def begin_group(self, group: str) -> int:
-        """Say when a group begins that has no spec, for its first one."""
+        """Say when a group begins that has no config, for its first one."""
 
-    async def write_group_config(
+    async def write_group(
         self, group: str, spec: EffectiveSpec, *, resource_generation: int, born: int
     ) -> bool:
-        """Write a group's effective spec; False: somebody else has written it meanwhile."""
+        """Write a group's config; False: somebody else has written it meanwhile."""
 
     async def erase_group(self, group: str, *, born: int) -> None:
         """Take a group off the record, unless it was created again meanwhile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRecords:
+    """The records of one queue that are made before its brokers serve it."""
+
+    lives: LifeRegistry
+    layouts: LayoutMaker
+    configs: ConfigWriter
+    partitions: PartitionStore
 
 
 class OtherLifeError(SettingsError):
@@ -63,8 +82,7 @@ class PartitionsFixedError(SettingsError):
 
 
 async def provision(
-    layouts: LayoutProvisioner,
-    partitions: PartitionStore,
+    records: QueueRecords,
     *,
     name: str,
     uid: str,
@@ -81,8 +99,7 @@ async def provision(
     One whose removal was cut short is not kept.
 
     Args:
-        layouts: of the queue.
-        partitions: of the queue.
+        records: of the queue.
         name: NAMESPACE/QUEUE, for messages.
         uid: of this life of the queue.
         partition_count: what the spec says.
@@ -100,7 +117,8 @@ async def provision(
         PartitionsFixedError: the stored layout has another number of partitions.
         StoreUnavailableError: half of it may be done; a repeat does the rest.
     """
-    life = await layouts.register(uid)
+    configs, partitions = records.configs, records.partitions
+    life = await records.lives.register(uid)
     if life.current is None:
         raise OtherLifeError(
             f"queue {name}: the resource with the uid {uid} was deleted, and has given up the "
@@ -112,53 +130,57 @@ async def provision(
             "holds; use another Redis or key prefix, or, if no cluster has that queue any more, "
             f"free its name: redis-cli HDEL {shlex.quote(life.key)} current"
         )
-    layout = (await layouts.create_queue({1: partition_count})).layout
+    layout = (await records.layouts.create_queue({1: partition_count})).layout
     if layout.partition_count != partition_count:
         raise PartitionsFixedError(name, got=partition_count, expected=layout.partition_count)
     ids = layout.partitions()
-    known = await layouts.read_config()
-    stored = await _read_specs(layouts, groups)
+    known = await configs.read_queue()
+    stored = await _read_specs(configs, groups)
     if known is None:
         await in_chunks(map(partitions.create, ids))
     # The stored group is removed first, as if each had been seen alone, and by the same steps.
     replaced = _find_replaced(groups, stored, known)
     if replaced and known is not None:
-        known = await _without(layouts, known, replaced)
+        known = await _without(configs, known, replaced)
     for group in replaced:
-        await layouts.erase_group(group, born=_born(stored[group]))
+        await configs.erase_group(group, born=_born(stored[group]))
         stored[group] = None
     new = [group for group in groups if known is None or group not in known.groups]
     # A group without a spec is new. Cursors that it has all the same are those of one that had its
     # name, whose removal was cut short.
     unspecified = {group for group in new if stored[group] is None}
     looks = repairs or replaced or (unspecified and known is not None)
-    records = await partitions.read_many(ids) if looks else {}
-    births = await read_births(partitions, records, unspecified)
-    await remove_cursors(partitions, records, unspecified, births)
-    found = {group for record in records.values() for group in record.groups} if repairs else set()
+    found_records = await partitions.read_many(ids) if looks else {}
+    births = await read_births(partitions, found_records, unspecified)
+    await remove_cursors(partitions, found_records, unspecified, births)
+    found = (
+        {group for record in found_records.values() for group in record.groups}
+        if repairs
+        else set()
+    )
     left_out = tuple(sorted((found | set(known.groups if known else ())) - groups.keys()))
     # Specs come first: by them a coordinator tells the cursors of a group that is being made from
     # those of one that is gone.
-    await _write_specs(layouts, groups, stored, known)
+    await _write_specs(configs, groups, stored, known)
     if new:
         starts = {group: group_start(groups[group]) for group in new}
-        await _add_groups(layouts, partitions, ids, starts, known)
+        await _add_groups(configs, partitions, ids, starts, known)
     # The groups become known last: brokers serve a group when all its cursors are there.
-    specs = await _read_specs(layouts, left_out)
+    specs = await _read_specs(configs, left_out)
     if keeps_others:
         # One without a spec is not kept: its removal was cut short.
         left_out = tuple(group for group, found_spec in specs.items() if found_spec is not None)
     else:
-        await _erase_groups(layouts, specs, known)
+        await _erase_groups(configs, specs, known)
     names = {*groups, *(left_out if keeps_others else ())}
     full = {**spec, "groups": sorted(names)}
     # Of a group that was never named, too: at a new generation coordinators fence late additions.
     if known is None or known.spec != full or (left_out and not keeps_others):
-        await _write_queue(layouts, spec, sorted(names), known)
+        await _write_queue(configs, spec, sorted(names), known)
     return left_out
 
 
-async def remove_group(layouts: LayoutProvisioner, group: str, *, is_dry_run: bool) -> None:
+async def remove_group(configs: ConfigWriter, group: str, *, is_dry_run: bool) -> None:
     """Take one group off the records of a queue, as `provision` does; its cursors go later.
 
     The coordinator drops them. May be repeated at any time: it does what an earlier call has left.
@@ -170,10 +192,10 @@ async def remove_group(layouts: LayoutProvisioner, group: str, *, is_dry_run: bo
         UnknownQueueError: nobody has created the queue.
         StoreUnavailableError: half of it may be done; a repeat does the rest.
     """
-    known = await layouts.read_config()
+    known = await configs.read_queue()
     if known is None:
-        raise UnknownQueueError(f"group {group}: its queue has no settings in the store; create it")
-    stored = await layouts.read_group_config(group)
+        raise UnknownQueueError(f"group {group}: its queue has no config in the store; create it")
+    stored = await configs.read_group(group)
     if stored is not None and stored.spec.get("uid") is not None:
         raise ConflictError(
             f"group {group}: it belongs to a ConsumerGroup on Kubernetes, and the operator would "
@@ -182,18 +204,18 @@ async def remove_group(layouts: LayoutProvisioner, group: str, *, is_dry_run: bo
         )
     if is_dry_run:
         return
-    await _erase_groups(layouts, {group: stored}, known)
+    await _erase_groups(configs, {group: stored}, known)
     others = [each for each in known.groups if each != group]
     # Of a group that is not named any more, too: at a new generation coordinators look again.
-    await _write_queue(layouts, known.spec, others, known)
+    await _write_queue(configs, known.spec, others, known)
 
 
 async def _read_specs(
-    layouts: LayoutProvisioner, groups: Iterable[str]
+    configs: ConfigWriter, groups: Iterable[str]
 ) -> dict[str, ConfigRecord | None]:
     """Return the stored spec of each group; None: it has none."""
     names = tuple(groups)
-    specs = await asyncio.gather(*map(layouts.read_group_config, names))
+    specs = await asyncio.gather(*map(configs.read_group, names))
     return dict(zip(names, specs, strict=True))
 
 
@@ -216,7 +238,7 @@ def _find_replaced(
 
 
 async def _write_specs(
-    layouts: LayoutProvisioner,
+    configs: ConfigWriter,
     groups: Mapping[str, EffectiveSpec],
     stored: Mapping[str, ConfigRecord | None],
     known: ConfigRecord | None,
@@ -228,9 +250,9 @@ async def _write_specs(
             another one than is `known`.
     """
     births = {group: before.born for group, before in stored.items() if before is not None}
-    begun = {group: await layouts.begin_group(group) for group in groups.keys() - births.keys()}
+    begun = {group: await configs.begin_group(group) for group in groups.keys() - births.keys()}
     # From here on a removal takes its begin back, too; before, the queue's config tells.
-    if begun and _generation(await layouts.read_config()) != _generation(known):
+    if begun and _generation(await configs.read_queue()) != _generation(known):
         raise _conflict(*begun)
     births |= begun
     for group, spec in groups.items():
@@ -238,12 +260,12 @@ async def _write_specs(
         if before is not None and before.spec == spec:
             continue
         number, born = _next_generation(before), births[group]
-        if not await layouts.write_group_config(group, spec, resource_generation=number, born=born):
+        if not await configs.write_group(group, spec, resource_generation=number, born=born):
             raise _conflict(group)
 
 
 async def _erase_groups(
-    layouts: LayoutProvisioner,
+    configs: ConfigWriter,
     specs: Mapping[str, ConfigRecord | None],
     known: ConfigRecord | None,
 ) -> None:
@@ -256,14 +278,14 @@ async def _erase_groups(
     """
     # Removing a group and creating it again changes the queue's config: then the specs may be
     # those of the later group.
-    if specs and _generation(await layouts.read_config()) != _generation(known):
+    if specs and _generation(await configs.read_queue()) != _generation(known):
         raise _conflict(*specs)
     for group, spec in specs.items():
-        await layouts.erase_group(group, born=_born(spec))
+        await configs.erase_group(group, born=_born(spec))
 
 
 async def _add_groups(
-    layouts: LayoutProvisioner,
+    configs: ConfigWriter,
     partitions: PartitionStore,
     ids: Sequence[PartitionId],
     starts: Mapping[str, Start],
@@ -276,7 +298,7 @@ async def _add_groups(
     """
     for _ in range(MAX_ADD_TRIES):
         records = await partitions.read_many(ids)
-        now = await layouts.read_config()
+        now = await configs.read_queue()
         if _generation(now) != _generation(known):
             break
         fences = {each: record.groups_fence for each, record in records.items()}
@@ -293,7 +315,7 @@ async def _add_groups(
 
 
 async def _write_queue(
-    layouts: LayoutProvisioner,
+    configs: ConfigWriter,
     spec: EffectiveSpec,
     groups: Sequence[str],
     known: ConfigRecord | None,
@@ -304,7 +326,7 @@ async def _write_queue(
         ConflictError: somebody else has done so meanwhile.
     """
     full = {**spec, "groups": list(groups)}
-    if not await layouts.write_config(full, resource_generation=_next_generation(known)):
+    if not await configs.write_queue(full, resource_generation=_next_generation(known)):
         raise _conflict(*groups)
 
 
@@ -331,7 +353,7 @@ def _is_another(stored: ConfigRecord | None, spec: EffectiveSpec) -> bool:
 
 
 async def _without(
-    layouts: LayoutProvisioner, known: ConfigRecord, groups: Collection[str]
+    configs: ConfigWriter, known: ConfigRecord, groups: Collection[str]
 ) -> ConfigRecord:
     """Take groups out of the queue's config, and return it as it is then.
 
@@ -340,8 +362,8 @@ async def _without(
     """
     named = [group for group in known.groups if group not in groups]
     if len(named) < len(known.groups):
-        await _write_queue(layouts, known.spec, named, known)
-        now = await layouts.read_config()
+        await _write_queue(configs, known.spec, named, known)
+        now = await configs.read_queue()
         if now is None or now.resource_generation != _next_generation(known):
             raise _conflict(*groups)
         return now

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from partq.coordinator.chunks import in_chunks
 from partq.coordinator.cursors import read_births, remove_cursors
-from partq.coordinator.ports import LayoutStore, PartitionStore
+from partq.coordinator.ports import ConfigStore, PartitionStore
 from partq.coordinator.rules import Start
 from partq.core.model import PartitionId
 
@@ -12,9 +12,9 @@ from partq.core.model import PartitionId
 class RecordSync:
     """Brings the partitions' records in line when layout or groups have changed."""
 
-    def __init__(self, partitions: PartitionStore, layouts: LayoutStore) -> None:
+    def __init__(self, partitions: PartitionStore, configs: ConfigStore) -> None:
         self._partitions = partitions
-        self._layouts = layouts
+        self._configs = configs
         self._done: tuple[Sequence[PartitionId], Mapping[str, str], int] | None = None
         self._fenced: tuple[Sequence[PartitionId], Mapping[str, str], int] | None = None
         """For what the partitions were fenced last."""
@@ -48,7 +48,7 @@ class RecordSync:
             self._fenced = wanted
         records = await store.read_many(partitions)
         # A process that removes a group from here on fences what is added below.
-        config = await self._layouts.read_config()
+        config = await self._configs.read_queue()
         if config is None or config.resource_generation != generation:
             return  # the next look knows more
         await in_chunks(
@@ -63,7 +63,7 @@ class RecordSync:
         # A group that is being made has its spec stored before its first cursor, and its name
         # after the last: `starts` may not know it yet. One that is gone has no spec any more.
         # Of a silent one that is not known: a repeat finds it.
-        specs = await self._layouts.read_reachable_groups(sorted(others))
+        specs = await self._configs.read_reachable_groups(sorted(others))
         gone = {group for group, spec in specs.items() if spec is None}
         await remove_cursors(store, records, gone, births)
         if gone == others:

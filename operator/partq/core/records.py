@@ -28,13 +28,13 @@ class LifeRecord:
 
 @dataclass(frozen=True, slots=True)
 class ConfigRecord:
-    """An effective spec, and the generation of the resource that it was made from."""
+    """A config: an effective spec, and a generation that grows with each change."""
 
     resource_generation: int
     spec: dict[str, object]
     versions: Mapping[str, bytes] = field(default_factory=dict)
-    """Of a queue: which spec each of its groups has. Says whether it is another one than before; a
-    group whose spec an earlier version of partq wrote last may lack, or have an old one."""
+    """Of a queue: which config each of its groups has. Says whether it is another one than before;
+    a group whose config an earlier version of partq wrote last may lack, or have an old one."""
     born: int = 0
     """When it was created, in µs of Redis's time: one that is erased and created again has another;
     0: an earlier version of partq created it."""

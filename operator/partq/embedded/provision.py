@@ -3,23 +3,24 @@
 import logging
 
 from partq.coordinator.provision import provision as make_records
+from partq.embedded.store_ports import queue_records
 from partq.errors import UnknownQueueError
 from partq.resources import PartitionedQueue, Resources, effective_group, effective_queue
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.layouts import Layouts
-from partq.store.records.partitions import Partitions
+from partq.store.records.lives import Lives
 
 log = logging.getLogger("partq.embedded")
 
 
 async def holds(store: Store, queue: PartitionedQueue, *, uid: str) -> bool:
     """Say whether the store has a queue's records, and they are of this life of its name."""
-    layouts = Layouts(store, Keys(store.prefix, *queue.key, uid))
-    if await layouts.current_uid() != uid:
+    keys = Keys(store.prefix, *queue.key, uid)
+    if await Lives(store, keys).current_uid() != uid:
         return False
     try:
-        await layouts.read()
+        await Layouts(store, keys).read()
     except UnknownQueueError:
         return False
     return True
@@ -42,8 +43,7 @@ async def provision(
     keys = Keys(store.prefix, namespace, name, uid)
     groups = resources.groups_of(queue)
     left_out = await make_records(
-        Layouts(store, keys),
-        Partitions(store, keys),
+        queue_records(store, keys),
         name=f"{namespace}/{name}",
         uid=uid,
         partition_count=queue.spec.partitions,

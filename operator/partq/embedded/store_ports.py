@@ -1,14 +1,17 @@
 """The store as the coordinator needs it, wherever one is hosted: neither knows the other."""
 
 from partq.coordinator.ports import StorePorts
+from partq.coordinator.provision import QueueRecords
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.assignments import Assignments
+from partq.store.records.configs import Configs
 from partq.store.records.events import Events
 from partq.store.records.groups import Terms
 from partq.store.records.handoffs import Handoffs
 from partq.store.records.layouts import Layouts
 from partq.store.records.leases import Leases
+from partq.store.records.lives import Lives
 from partq.store.records.members import Members
 from partq.store.records.partitions import Partitions
 from partq.store.records.rebalances import Rebalances
@@ -19,6 +22,7 @@ def store_ports(store: Store, keys: Keys) -> StorePorts:
     terms = Terms(store, keys)
     return StorePorts(
         layouts=Layouts(store, keys),
+        configs=Configs(store, keys),
         partitions=Partitions(store, keys),
         leases=Leases(store, keys),
         members=Members(store, keys, terms),
@@ -27,4 +31,14 @@ def store_ports(store: Store, keys: Keys) -> StorePorts:
         rebalances=Rebalances(store, keys, terms),
         terms=terms,
         events=Events(store, keys),
+    )
+
+
+def queue_records(store: Store, keys: Keys) -> QueueRecords:
+    """Return the records that a process makes of a queue before its brokers serve it."""
+    return QueueRecords(
+        lives=Lives(store, keys),
+        layouts=Layouts(store, keys),
+        configs=Configs(store, keys),
+        partitions=Partitions(store, keys),
     )

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from partq.coordinator.ports import StorePorts
-from partq.coordinator.provision import LayoutProvisioner
+from partq.coordinator.provision import QueueRecords
 from partq.core.model import PartitionId
 from partq.kube.names import QueueKey
 from partq.kube.status.facts import Durability
@@ -18,8 +18,8 @@ class QueueStore(Protocol):
         """What the coordinator needs."""
 
     @property
-    def layouts(self) -> LayoutProvisioner:
-        """The records of the whole queue."""
+    def records(self) -> QueueRecords:
+        """The records that are made before brokers serve the queue."""
 
     async def durability(self) -> Durability:
         """Return how Redis keeps what it confirms."""

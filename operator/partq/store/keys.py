@@ -31,7 +31,7 @@ class Keys:
         return f"{self._queue_tag}:layout"
 
     def config(self) -> str:
-        """Name the hash of the queue's effective spec."""
+        """Name the hash of the queue's config."""
         return f"{self._queue_tag}:config"
 
     def brokers(self) -> str:
@@ -39,7 +39,7 @@ class Keys:
         return f"{self._queue_tag}:brokers"
 
     def group_config(self, group: str) -> str:
-        """Name the hash of the group's effective spec."""
+        """Name the hash of the group's config."""
         return f"{self._group_tag(group)}:config"
 
     def assignment(self, group: str) -> str:

@@ -330,9 +330,9 @@ async def test_a_queue_with_a_group_is_neither_replayed_nor_dropped(running):
     await running.call("POST", reset, json={"to": "latest"})
     _, answer = await running.call("POST", path, json={"partitions": ["1.0"]})
     assert answer["partitions"]["1.0"]["error"]["code"] == "conflict"
-    layouts = running.broker.layouts
-    known = await layouts.read_config()
-    await layouts.write_config({**known.spec, "groups": []}, resource_generation=2)
+    configs = running.broker.configs
+    known = await configs.read_queue()
+    await configs.write_queue({**known.spec, "groups": []}, resource_generation=2)
     await running.broker.refresh()
     _, answer = await running.call("POST", path, json={"partitions": ["1.0"]})
     assert "error" not in answer["partitions"]["1.0"], "a group that is gone is in no way"

@@ -6,6 +6,7 @@ import pytest
 
 from partq.coordinator.provision import provision as make_records
 from partq.core.model import MemberId
+from partq.embedded.store_ports import queue_records
 from partq.store.records.members import Members
 from tests.broker.conftest import UID
 
@@ -18,17 +19,17 @@ def make_group(running, peers):
     broker = running.broker
 
     async def make_group(groups):
-        spec = (await broker.layouts.read_group_config("workers")).spec
+        spec = (await broker.configs.read_group("workers")).spec
         for name, start in groups.items():
-            await broker.layouts.write_group_config(name, spec, resource_generation=1)
+            await broker.configs.write_group(name, spec, resource_generation=1)
             for partition in broker.config.layout.partitions():
                 await broker.partitions.add_group(partition, name, start=start)
             members = Members(broker.store, broker.keys)
             await members.list_member(name, MemberId("m"), "127.0.0.1")
-        stored = await broker.layouts.read_config()
+        stored = await broker.configs.read_queue()
         spec = {**stored.spec, "groups": sorted({*stored.spec["groups"], *groups})}
         number = stored.resource_generation + 1
-        assert await broker.layouts.write_config(spec, resource_generation=number)
+        assert await broker.configs.write_queue(spec, resource_generation=number)
         await broker.refresh()
         for name in groups:
             await assign(name)
@@ -88,12 +89,11 @@ async def test_new_groups_begin_where_they_shall_while_messages_flow(running, pe
 
 async def make_again(running):
     """Remove the group and make it again, with nothing in between."""
-    layouts = running.broker.layouts
-    config, spec = await layouts.read_config(), (await layouts.read_group_config("workers")).spec
+    configs = running.broker.configs
+    config, spec = await configs.read_queue(), (await configs.read_group("workers")).spec
     for groups in ({}, {"workers": spec}):
         await make_records(
-            layouts,
-            running.broker.partitions,
+            queue_records(running.broker.store, running.broker.keys),
             name="default/orders",
             uid=UID,
             partition_count=4,
@@ -107,7 +107,7 @@ async def make_again(running):
 async def test_acks_of_a_group_do_not_count_for_one_that_was_made_again_unseen(
     running, scene, peers
 ):
-    """The broker looks at its settings before and after, and not in between."""
+    """The broker looks at its config before and after, and not in between."""
     partition = peers.partition_id(0)
     await nothing_is_trimmed(running, peers)
     assert await scene.source.ack(scene.held, 2) == ""

@@ -16,11 +16,11 @@ DAY_MS = 86_400_000
 
 async def follow(running, group, **changes):
     """Change fields of a group's spec, as an operator does, and have the broker follow."""
-    layouts = running.broker.layouts
-    stored = await layouts.read_group_config(group)
+    configs = running.broker.configs
+    stored = await configs.read_group(group)
     spec = {**stored.spec, **changes}
     number = stored.resource_generation + 1
-    assert await layouts.write_group_config(group, spec, resource_generation=number)
+    assert await configs.write_group(group, spec, resource_generation=number)
     await running.broker.refresh()
 
 

@@ -197,13 +197,13 @@ async def test_a_call_for_a_pin_that_arrives_late_changes_nothing(running, reade
 async def test_a_group_that_is_removed_frees_what_it_held(running, reader, peers):
     """Though nothing of the other group moves, and under the broker's own eyes only."""
     broker = running.broker
-    stored = await broker.layouts.read_config()
+    stored = await broker.configs.read_queue()
     layout = broker.config.layout.partitions()
 
     async def set_groups(generation, *names):
         spec = {**stored.spec, "groups": list(names)}
         number = stored.resource_generation + generation
-        assert await broker.layouts.write_config(spec, resource_generation=number)
+        assert await broker.configs.write_queue(spec, resource_generation=number)
 
     for partition in layout:
         await broker.partitions.add_group(partition, "slow", start="Earliest")

@@ -35,8 +35,8 @@ def coordinate(running):
 
     async def coordinate():
         broker = running.broker
-        config = await broker.layouts.read_config()
-        record_sync = RecordSync(broker.partitions, broker.layouts)
+        config = await broker.configs.read_queue()
+        record_sync = RecordSync(broker.partitions, broker.configs)
         starts = dict.fromkeys(config.groups, "Earliest")
         partitions = broker.config.layout.partitions()
         await record_sync.sync(partitions, starts, config.resource_generation)
@@ -95,11 +95,11 @@ async def test_another_broker_finishes_what_one_has_begun(
     async def lost(*args, **kwargs):
         raise StoreUnavailableError("no answer")
 
-    monkeypatch.setattr(other.broker.layouts, "write_config", lost)
+    monkeypatch.setattr(other.broker.configs, "write_queue", lost)
     await remove(503, at=other)
-    layouts = running.broker.layouts
-    assert "slow" in (await layouts.read_config()).groups
-    assert await layouts.read_group_config("slow") is None
+    configs = running.broker.configs
+    assert "slow" in (await configs.read_queue()).groups
+    assert await configs.read_group("slow") is None
     status, shown = await running.call("GET", "/v1/queues/orders/status")
     assert (status, sorted(shown["groups"])) == (200, ["slow", "workers"]), "the queue continues"
     assert (await remove(is_dry_run=True))["is_removed"] is False
@@ -124,8 +124,8 @@ async def test_it_is_refused_while_a_member_is_connected_to_any_broker(
         return "member n is connected; stop it" in await remove(409, path=path)
 
     await peers.eventually(sees_one, "the other is there still")
-    assert "workers" in (await running.broker.layouts.read_config()).groups
-    assert await running.broker.layouts.read_group_config("workers") is not None
+    assert "workers" in (await running.broker.configs.read_queue()).groups
+    assert await running.broker.configs.read_group("workers") is not None
     assert (await remove(path=REMOVE))["is_removed"], "members of another group are in no way"
 
 
@@ -134,16 +134,16 @@ async def test_a_broker_that_does_not_answer_may_have_members(running, start_bro
     other = await start_broker("orders-1")
     await other.runner.cleanup()
     assert "orders-1: " in await remove(503)
-    assert "slow" in (await running.broker.layouts.read_config()).groups
+    assert "slow" in (await running.broker.configs.read_queue()).groups
 
 
 async def test_the_group_of_a_resource_on_kubernetes_is_left_to_it(running, remove):
-    layouts = running.broker.layouts
-    stored = await layouts.read_group_config("slow")
-    await layouts.write_group_config("slow", {**stored.spec, "uid": "u1"}, resource_generation=2)
+    configs = running.broker.configs
+    stored = await configs.read_group("slow")
+    await configs.write_group("slow", {**stored.spec, "uid": "u1"}, resource_generation=2)
     for is_dry_run in (True, False):
         assert "kubectl delete consumergroup slow" in await remove(409, is_dry_run=is_dry_run)
-    assert "slow" in (await layouts.read_config()).groups
+    assert "slow" in (await configs.read_queue()).groups
 
 
 async def test_who_may_not_remove(running, peers, remove):
@@ -161,7 +161,7 @@ async def test_acks_that_come_late_bring_nothing_back(running, peers, remove, co
     path = REMOVE.replace("slow", "workers")
     await scene.source.close()
     await peers.eventually(lambda: not list(running.broker.flow_registry.flows), "the flow is gone")
-    look = peers.Gate(running.broker.layouts, "erase_group")
+    look = peers.Gate(running.broker.configs, "erase_group")
     removal = asyncio.create_task(remove(path=path))
     await look.reached.wait()
     flow = await peers.open_flow(running, "m", "other")

@@ -272,10 +272,10 @@ async def test_another_broker_goes_on_with_the_record(scene, peers, start_broker
 
 async def switch(running, *, is_on):
     """Change the queue's spec, as its operator does."""
-    layouts = running.broker.layouts
-    config = await layouts.read_config()
+    configs = running.broker.configs
+    config = await configs.read_queue()
     spec = {**config.spec, "audit": is_on}
-    await layouts.write_config(spec, resource_generation=config.resource_generation + 1)
+    await configs.write_queue(spec, resource_generation=config.resource_generation + 1)
     await running.broker.refresh()
 
 

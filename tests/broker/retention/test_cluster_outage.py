@@ -115,9 +115,9 @@ async def test_the_status_of_other_nodes_is_shown(running, outage):
 @pytest.mark.parametrize("outage", ["silent"], indirect=True)
 async def test_the_settings_of_partitions_on_other_nodes_are_followed(running, outage):
     broker, lost = running.broker, outage()
-    known = await broker.layouts.read_config()
+    known = await broker.configs.read_queue()
     spec = {**known.spec, "audit": True}
-    await broker.layouts.write_config(spec, resource_generation=known.resource_generation + 1)
+    await broker.configs.write_queue(spec, resource_generation=known.resource_generation + 1)
 
     def recorded():
         return {partition for partition, owned in broker.owned.items() if owned.audit.is_on}
@@ -131,12 +131,12 @@ async def test_groups_on_other_nodes_are_read(running, outage):
     there = broker.store.server_of(keys.meta(next(iter(outage.lost))))
     names = (f"g-{number}" for number in count())
     silent = next(x for x in names if broker.store.server_of(keys.group_config(x)) == there)
-    assert await broker.layouts.read_reachable_groups([silent]) == {silent: None}
+    assert await broker.configs.read_reachable_groups([silent]) == {silent: None}
     outage()
-    waiting = asyncio.create_task(broker.layouts.read_group_config(silent))
-    found = await broker.layouts.read_reachable_groups([silent, "workers"])
-    assert found == {"workers": await broker.layouts.read_group_config("workers")}
-    assert await broker.layouts.read_reachable_groups([silent]) == {}
+    waiting = asyncio.create_task(broker.configs.read_group(silent))
+    found = await broker.configs.read_reachable_groups([silent, "workers"])
+    assert found == {"workers": await broker.configs.read_group("workers")}
+    assert await broker.configs.read_reachable_groups([silent]) == {}
     assert not waiting.done()
     waiting.cancel()
 

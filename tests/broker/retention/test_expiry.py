@@ -75,7 +75,7 @@ async def test_an_expiry_is_stored_for_a_group_that_nobody_consumes(running, set
 
 @pytest.mark.parametrize("group_spec", [{"deadLetter": DEAD_LETTERS}])
 async def test_nothing_expires_for_a_group_whose_rules_are_not_known(running):
-    """The queue still names it: its settings are gone, or are not stored yet."""
+    """The queue still names it: its config is gone, or is not stored yet."""
     broker = running.broker
     consumed = broker.owned[P].groups["workers"]
     broker.expiry._config = lambda: replace(broker.config, message_ttl_s=0.001)

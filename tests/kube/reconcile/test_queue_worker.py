@@ -361,7 +361,7 @@ async def test_a_group_deleted_and_created_between_two_looks_is_another_group(st
     await worker.look()
     assert stage.store.groups["workers"].spec["start"] == "Earliest"
     assert stage.store.writes.count("add_group") == 4
-    assert stage.store.writes.count("write_config") == 2, "without it, and with it"
+    assert stage.store.writes.count("write_queue") == 2, "without it, and with it"
     stage.store.writes.clear()
     await worker.look()
     assert "add_group" not in stage.store.writes

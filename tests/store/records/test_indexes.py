@@ -1,4 +1,4 @@
-"""Leases, layouts, specs, assignments, members, handoffs, events: plans and indexes."""
+"""Leases, layouts, assignments, members, handoffs, events: plans and indexes."""
 
 import asyncio
 
@@ -20,6 +20,7 @@ from partq.core.model import PartitionId
 from partq.core.records import LeaseRecord
 from partq.errors import FencedError, UnknownGroupError, UnknownQueueError
 from partq.store.records.assignments import Assignments
+from partq.store.records.configs import Configs
 from partq.store.records.events import Events
 from partq.store.records.groups import Terms
 from partq.store.records.handoffs import Handoffs
@@ -35,7 +36,7 @@ P0, P1 = PartitionId(1, 0), PartitionId(1, 1)
 @pytest.fixture
 async def group(store, keys):
     """Return the name of a group that is on record."""
-    await Layouts(store, keys).write_group_config(GROUP, {}, resource_generation=1)
+    await Configs(store, keys).write_group(GROUP, {}, resource_generation=1)
     return GROUP
 
 
@@ -105,7 +106,7 @@ async def test_owners_are_an_index(store, keys):
     assert (await leases.read()).owners == {P1: "b-1"}
 
 
-# ---- layouts, specs -----------------------------------------------------------------------------
+# ---- layouts ------------------------------------------------------------------------------------
 
 
 async def test_a_queue_is_made_once(store, keys):
@@ -118,63 +119,6 @@ async def test_a_queue_is_made_once(store, keys):
     assert await layouts.create_queue({1: 99}) == made == await layouts.read()
     await layouts.bury()
     assert (await layouts.read()).tombstone
-
-
-async def test_the_first_life_is_the_current_one(store, keys):
-    layouts = Layouts(store, keys)
-    assert await layouts.current_uid() is None
-    assert (await layouts.register("aaaa")).current == "aaaa"
-    assert (await layouts.register("bbbb")).current == "aaaa"
-    assert await layouts.current_uid() == "aaaa"
-
-
-async def test_an_older_spec_does_not_replace_a_later_one(store, keys):
-    layouts = Layouts(store, keys)
-    assert await layouts.read_config() is None
-    assert await layouts.write_config({"groups": ["g", "h"]}, resource_generation=2)
-    assert not await layouts.write_config({"groups": []}, resource_generation=1)
-    found = await layouts.read_config()
-    assert (found.resource_generation, found.spec, found.groups) == (
-        2,
-        {"groups": ["g", "h"]},
-        ("g", "h"),
-    )
-    assert await layouts.read_group_config(GROUP) is None
-    await layouts.write_group_config(GROUP, {"type": "Exclusive"}, resource_generation=1)
-    assert (await layouts.read_group_config(GROUP)).spec == {"type": "Exclusive"}
-
-
-async def test_of_two_that_have_seen_the_same_spec_one_writes(store, keys):
-    """Whose call comes second changes nothing; the same call may come twice."""
-    layouts = Layouts(store, keys)
-    await layouts.write_config({"groups": []}, resource_generation=1)
-    for _ in range(2):
-        assert await layouts.write_config({"groups": ["g"]}, resource_generation=2)
-    assert not await layouts.write_config({"groups": ["h"]}, resource_generation=2)
-    assert (await layouts.read_config()).groups == ("g",)
-
-
-async def test_a_late_spec_does_not_replace_that_of_a_group_made_again(store, keys):
-    layouts, uid = Layouts(store, keys), iter("abc")
-
-    async def make():
-        spec, born = {"uid": next(uid)}, await layouts.begin_group(GROUP)
-        assert await layouts.write_group_config(GROUP, spec, resource_generation=1, born=born)
-        return await layouts.read_group_config(GROUP)
-
-    before = await make()
-    await layouts.erase_group(GROUP, born=before.born)
-    late = {"resource_generation": 2, "born": before.born}
-    assert not await layouts.write_group_config(GROUP, {"uid": "late"}, **late)
-    assert await layouts.read_group_config(GROUP) is None
-    after = await make()
-    assert after.born > before.born
-    assert not await layouts.write_group_config(GROUP, {"uid": "late"}, **late)
-    assert (await layouts.read_group_config(GROUP)).spec == {"uid": "b"}
-    late["born"] = after.born
-    assert await layouts.write_group_config(GROUP, {"uid": "b", "a": 1}, **late)
-    found = await layouts.read_group_config(GROUP)
-    assert (found.born, found.resource_generation) == (after.born, 2)
 
 
 # ---- assignments, members, handoffs, rebalances -------------------------------------------------
@@ -306,8 +250,8 @@ async def test_the_moves_of_each_partition_are_kept_and_those_that_wait(store, k
 async def test_nothing_of_a_group_comes_back_that_was_taken_off_the_record(store, keys, group):
     await Members(store, keys).list_member(group, "m", "10.0.0.1")
     await Assignments(store, keys).write(group, {P0: AssignmentEntry("m", 1, "Ready")})
-    layouts = Layouts(store, keys)
-    await layouts.erase_group(group, born=(await layouts.read_group_config(group)).born)
+    configs = Configs(store, keys)
+    await configs.erase_group(group, born=(await configs.read_group(group)).born)
     late = [
         Assignments(store, keys).write(group, {P0: AssignmentEntry("m", 1, "Ready")}),
         Members(store, keys).list_member(group, "m", "10.0.0.1"),
@@ -387,14 +331,14 @@ async def test_a_coordinator_has_a_term_before_it_writes_anything(store, keys, g
 @pytest.mark.parametrize("ahead_ms", [0, 3_600_000])
 async def test_a_term_ends_with_the_group_that_it_was_begun_for(store, keys, group, ahead_ms):
     """A late write names it once the group was created again, before and after its first term."""
-    config, layouts, old = keys.group_config(group), Layouts(store, keys), Terms(store, keys)
+    config, configs, old = keys.group_config(group), Configs(store, keys), Terms(store, keys)
     await old.begin(group)
     if ahead_ms:  # Redis's clock was ahead then: the terms of the next group are lower
         term = [1, "coordinator_term", await old.named(group) + ahead_ms]
         await store.run("write_fields", [config], term)
         await old.begin(group)
-    await layouts.erase_group(group, born=(await layouts.read_group_config(group)).born)
-    await layouts.write_group_config(group, {}, resource_generation=1)
+    await configs.erase_group(group, born=(await configs.read_group(group)).born)
+    await configs.write_group(group, {}, resource_generation=1)
     new = Terms(store, keys)
     for _ in range(2):
         late = [

@@ -22,6 +22,7 @@ from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.layouts import Layouts
 from partq.store.records.leases import Leases
+from partq.store.records.lives import Lives
 from partq.wire.calls import bodies
 from partq.wire.calls.answers import DeadLetterAnswer
 
@@ -102,7 +103,7 @@ class RemoteQueues:
     async def _find(self, queue: str) -> _Found:
         own = self._keys
         named = Keys(own.prefix, own.namespace, queue, "")
-        uid = await Layouts(self._store, named).current_uid()
+        uid = await Lives(self._store, named).current_uid()
         if uid is None:
             raise UnknownQueueError(
                 f"queue {own.namespace}/{queue}: not found in the Redis of {own.queue}; "

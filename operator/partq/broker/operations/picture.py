@@ -16,8 +16,8 @@ from partq.errors import PartqError, UnknownGroupError
 from partq.path_names import quoted
 from partq.server.memory import Hold
 from partq.store.records.assignments import Assignments
+from partq.store.records.configs import Configs
 from partq.store.records.handoffs import Handoffs
-from partq.store.records.layouts import Layouts
 from partq.store.records.members import Members
 from partq.store.records.rebalances import Rebalances
 from partq.wire.calls.answers import UNSET
@@ -43,10 +43,10 @@ async def read_picture(broker: Broker, group: str, brokers: dict[str, BrokerAnsw
         StoreUnavailableError: no answer from Redis.
     """
     store, keys = broker.store, broker.keys
-    layouts = Layouts(store, keys)
+    configs = Configs(store, keys)
     queue_spec, spec = await asyncio.gather(
-        layouts.read_config(),
-        layouts.read_group_config(group),
+        configs.read_queue(),
+        configs.read_group(group),
     )
     assigned, members, under_way, recorded = await asyncio.gather(
         Assignments(store, keys).read(group),

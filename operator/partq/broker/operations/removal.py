@@ -1,7 +1,7 @@
 """Removing a consumer group, as an administrator wants it: outside Kubernetes nobody else does.
 
 The queue stops naming it, by the steps of the operator. Then its coordinator drops the cursors, and
-each broker forgets it when it reads the queue's settings.
+each broker forgets it when it reads the queue's config.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ async def remove(
         StoreUnavailableError: half of it may be done; a repeat does the rest.
     """
     partitions = broker.config.layout.partitions()
-    config = await broker.layouts.read_config()
+    config = await broker.configs.read_queue()
     named = frozenset(config.groups if config is not None else ())
     records = await broker.partitions.read_many(partitions)
     _check_answers(broker, states, set(partitions) - records.keys())
@@ -59,7 +59,7 @@ async def remove(
     if group in named:
         _check_members(group, states)
     lag, letters = await _unfinished(broker, group, {each: records[each] for each in having})
-    await remove_group(broker.layouts, group, is_dry_run=body.is_dry_run)
+    await remove_group(broker.configs, group, is_dry_run=body.is_dry_run)
     if not body.is_dry_run:
         _log.info("group %s of %s removed", group, broker.settings.queue)
         await broker.refresh()

@@ -31,7 +31,7 @@ def read_layout(broker: Broker) -> LayoutAnswer:
     """Return partitions, brokers and owners, as far as this broker knows them now.
 
     Raises:
-        UnavailableError: it has not read its queue's settings yet.
+        UnavailableError: it has not read its queue's config yet.
         UnknownQueueError: the queue is being deleted.
     """
     config = broker.config
@@ -135,7 +135,7 @@ async def _group(
     handoffs = Handoffs(broker.store, broker.keys)
     rebalances = Rebalances(broker.store, broker.keys)
     spec, assigned, listed, under_way, waiting, cursors = await asyncio.gather(
-        broker.layouts.read_group_config(group),
+        broker.configs.read_group(group),
         assignments.read(group),
         members.read(group),
         handoffs.read(group),

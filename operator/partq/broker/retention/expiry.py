@@ -71,7 +71,7 @@ class Expiry:
         self._is_failing = False
         """Redis was asked for its time in vain; that was logged."""
         self._without_rules: dict[ConsumedPartition, None] = {}
-        """Told by the next look, which comes after the settings were read again."""
+        """Told by the next look, which comes after the config was read again."""
 
     async def expire(self) -> None:
         """Look at every partition whose turn it is.
@@ -152,7 +152,7 @@ class Expiry:
     def _has_rules(self, consumed: ConsumedPartition) -> bool:
         """Whether it is known if the group wants what expires as dead letters.
 
-        The queue names a group before its settings are stored, or after they are gone.
+        The queue names a group before its config is stored, or after it is gone.
         """
         return consumed.group in self._config().dead_letters
 

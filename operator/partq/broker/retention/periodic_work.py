@@ -1,4 +1,4 @@
-"""What a broker does each second: settings, expiry, quota, trimming, audit backlog."""
+"""What a broker does each second: config, expiry, quota, trimming, audit backlog."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ from partq.broker.retention.trimmer import Trimmer
 from partq.errors import PartqError
 
 LOOK_GAP_S = 1.0
-"""Between two looks at the queue's settings, expired messages, quota, trimming, audit backlog."""
+"""Between two looks at the queue's config, expired messages, quota, trimming, audit backlog."""
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ async def work_periodically(
     audit_backlog: AuditBacklog,
     is_ready: Callable[[], bool],
 ) -> None:
-    """Look each second, until cancelled; nothing before `refresh` has read the settings once.
+    """Look each second, until cancelled; nothing before `refresh` has read the config once.
 
     Raises:
         ExceptionGroup: a look has failed otherwise than by a PartqError; all looks have ended.

@@ -4,15 +4,17 @@ import asyncio
 from collections.abc import Sequence
 
 from partq.coordinator.ports import StorePorts
+from partq.coordinator.provision import QueueRecords
 from partq.core.cursor.lag import lag_of
 from partq.core.model import PartitionId
-from partq.embedded.store_ports import store_ports
+from partq.embedded.store_ports import queue_records, store_ports
 from partq.kube.names import QueueKey
 from partq.kube.status.facts import Durability
 from partq.store.connection import Store
 from partq.store.erase import erase_queue
 from partq.store.keys import Keys
 from partq.store.records.layouts import Layouts
+from partq.store.records.lives import Lives
 from partq.store.records.partitions import Partitions
 
 CHUNK = 500
@@ -26,7 +28,9 @@ class RedisQueueStore:
         self._store = store
         self._keys = keys
         self._partitions = Partitions(store, keys)
-        self.layouts = Layouts(store, keys)
+        self._lives = Lives(store, keys)
+        self._layouts = Layouts(store, keys)
+        self.records: QueueRecords = queue_records(store, keys)
         self.ports: StorePorts = store_ports(store, keys)
 
     @classmethod
@@ -60,7 +64,7 @@ class RedisQueueStore:
 
     async def bury(self) -> None:
         """Mark the queue as being deleted."""
-        await self.layouts.bury()
+        await self._layouts.bury()
 
     async def erase(self) -> int:
         """Remove the queue's keys, and return how many there were."""
@@ -68,7 +72,7 @@ class RedisQueueStore:
 
     async def release(self, *, keeps_data: bool) -> None:
         """Give up the queue's name."""
-        await self.layouts.release(self._keys.uid, keeps_data=keeps_data)
+        await self._lives.release(self._keys.uid, keeps_data=keeps_data)
 
     async def close(self) -> None:
         """Close the connections."""

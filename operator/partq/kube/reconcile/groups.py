@@ -102,8 +102,7 @@ class Groups:
         partition_count = await _partition_count(store, queue)
         was_whole, self._is_whole = self._is_whole, False
         await provision(
-            store.layouts,
-            store.ports.partitions,
+            store.records,
             name=str(self._key),
             uid=uid,
             partition_count=partition_count,
@@ -124,7 +123,7 @@ class Groups:
         model: ConsumerGroup | None,
     ) -> Spec | None:
         """Return the spec that holds for a group; None: it never had one."""
-        stored = await store.layouts.read_group_config(name)
+        stored = await store.records.configs.read_group(name)
         before = dict(stored.spec) if stored is not None else None
         if before is not None and before.get("uid", uid) != uid:
             before = None  # of a resource that had the name, and is gone

@@ -226,7 +226,7 @@ class QueueWorker:
         await queue_place.refuse_loss(store, self.key, body, access.redis_url)
         model = self._model
         if model is None:
-            recorded = await store.layouts.read_config()
+            recorded = await store.records.configs.read_queue()
             if recorded is None:
                 return
             model = self._recorded = parse.recorded_queue(body, recorded.spec)

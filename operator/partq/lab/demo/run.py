@@ -38,7 +38,7 @@ from partq.resources import Resources, group_document, queue_document, resources
 from partq.store.connection import Store
 from partq.store.erase import erase_queue
 from partq.store.keys import Keys
-from partq.store.records.layouts import Layouts
+from partq.store.records.lives import Lives
 from partq.store.records.rebalances import Rebalances
 from partq.wire.calls.status import StatusAnswer
 
@@ -141,7 +141,7 @@ async def _remove(redis_url: str, namespace: str, uid: str) -> None:
     try:
         keys = Keys(store.prefix, namespace, QUEUE, uid)
         await erase_queue(store, keys)
-        await Layouts(store, keys).release(uid, keeps_data=False)
+        await Lives(store, keys).release(uid, keeps_data=False)
     finally:
         await store.close()
 

@@ -9,14 +9,13 @@ from typing import Final
 
 from partq.coordinator.provision import provision
 from partq.core.layout import Layout
+from partq.embedded.store_ports import queue_records
 from partq.errors import PartqError
 from partq.lab.simulate.machine.stored import SimStore
 from partq.lab.simulate.oracle.facts import GROUP, SECOND
 from partq.lab.simulate.processes.brokers import LETTER_QUEUE, LETTER_UID, QUEUE, UID
 from partq.lab.simulate.processes.coordinators import KEYS, LETTER_KEYS
 from partq.lab.simulate.schedule import Setting
-from partq.store.records.layouts import Layouts
-from partq.store.records.partitions import Partitions
 
 RETRY_S: Final = 0.1
 NACK_S: Final = 0.05
@@ -82,8 +81,7 @@ class Administrator:
         store = await SimStore.wait_for()
         if self._has_letters:
             await provision(
-                Layouts(store, LETTER_KEYS),
-                Partitions(store, LETTER_KEYS),
+                queue_records(store, LETTER_KEYS),
                 name=LETTER_QUEUE,
                 uid=LETTER_UID,
                 partition_count=1,
@@ -92,7 +90,7 @@ class Administrator:
                 keeps_others=False,
                 repairs=False,
             )
-        layouts, partitions = Layouts(store, KEYS), Partitions(store, KEYS)
+        records = queue_records(store, KEYS)
         is_first = True
         while True:
             await self._wake.wait()
@@ -101,8 +99,7 @@ class Administrator:
                 spec, groups = self._wishes[0]
                 with suppress(PartqError):
                     await provision(
-                        layouts,
-                        partitions,
+                        records,
                         name=QUEUE,
                         uid=UID,
                         partition_count=self._layout.partition_count,
