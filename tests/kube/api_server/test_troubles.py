@@ -131,10 +131,7 @@ def test_messages_that_do_not_decode_and_have_nowhere_to_go(stage):
         parked = stage.wait_for(
             "ConsumerGroup", "readers", "DeadLettersStored", "False", "DeadLettersParked"
         )
-        told = (
-            f"3 messages that do not decode wait in the partitions {index}, "
-            "whose deliveries continue"
-        )
+        told = f"3 messages that do not decode wait in partition {index}, whose deliveries continue"
         assert told in parked["message"]
         assert "not found in the Redis of parcels" in parked["message"]
         stage.wait_for("ConsumerGroup", "readers", "Ready", "True")

@@ -40,7 +40,7 @@ def test_dead_letters(view, status, ready):
     (found,) = [each for each in findings if each.type is ConditionType.DEAD_LETTERS_STORED]
     assert found.is_true is status
     if status is False:
-        assert found.message == f"deliveries of the partitions 0-1,3 wait: {GONE}"
+        assert found.message == f"deliveries of partitions 0-1,3 wait: {GONE}"
 
 
 @pytest.mark.parametrize(

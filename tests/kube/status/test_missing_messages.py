@@ -19,7 +19,7 @@ def test_messages_present(missing, is_true):
     present, ready = found[ConditionType.MESSAGES_PRESENT], found[ConditionType.READY]
     assert (present.is_true, ready.is_true) == (is_true, is_true)
     if not is_true:
-        assert present.message == f"deliveries of the partitions 0-1 stopped: {WHY}"
+        assert present.message == f"deliveries of partitions 0-1 stopped: {WHY}"
         assert ready.reason is ConditionReason.MESSAGES_MISSING
 
 

@@ -11,7 +11,7 @@ from tests.kube.facts import PARTITIONS, group_facts, group_view
 WHY = "queue shop/orders-workers-dlq: not found in the Redis of orders"
 PARKED = {PARTITIONS[2]: Parked(2, WHY), PARTITIONS[1]: Parked(3, WHY)}
 TEXT = (
-    "5 messages that do not decode wait in the partitions 1-2, whose deliveries continue: "
+    "5 messages that do not decode wait in partitions 1-2, whose deliveries continue: "
     "queue shop/orders-workers-dlq: not found in the Redis of orders"
 )
 BLOCKED = {PARTITIONS[0]: "its share of the quota is used up"}
@@ -41,5 +41,5 @@ def test_what_stops_deliveries_comes_first(parked):
     stored = by_type[ConditionType.DEAD_LETTERS_STORED]
     assert stored.reason is ConditionReason.DEAD_LETTERS_BLOCKED
     assert by_type[ConditionType.READY].reason is ConditionReason.DEAD_LETTERS_BLOCKED
-    told = "deliveries of the partitions 0 wait: its share of the quota is used up"
+    told = "deliveries of partition 0 wait: its share of the quota is used up"
     assert stored.message == (f"{told}; besides, {TEXT}" if parked else told)

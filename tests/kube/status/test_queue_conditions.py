@@ -159,6 +159,35 @@ def test_brokers_that_are_away_for_a_moment_are_no_trouble():
 
 
 @pytest.mark.parametrize(
+    ("facts", "served", "brokers"),
+    [
+        pytest.param(
+            queue_facts(view=queue_view(1), ready_pods=1, is_starting=True, is_short=False),
+            "no broker yet for 3 of 4 partitions; brokers are starting",
+            "1 of 2 brokers ready; 1 is starting",
+            id="starting",
+        ),
+        pytest.param(
+            queue_facts(view=queue_view(0), partition_count=1, desired_brokers=1, ready_pods=0),
+            "no broker yet for 1 of 1 partition",
+            "0 of 1 broker ready",
+            id="one of one",
+        ),
+        pytest.param(
+            queue_facts(view=queue_view(3, {"b-0": True, "b-1": False})),
+            "1 partition is not served; no answer from b-1",
+            "1 of 2 brokers ready",
+            id="a broker does not answer",
+        ),
+    ],
+)
+def test_counts_have_their_nouns(facts, served, brokers):
+    messages = {each.type: each.message for each in queue_findings(facts)}
+    assert messages[ConditionType.PARTITIONS_SERVED] == served
+    assert messages[ConditionType.BROKERS_READY] == brokers
+
+
+@pytest.mark.parametrize(
     ("view", "status", "reason"),
     [
         pytest.param(None, None, "Pending", id="nobody has looked"),

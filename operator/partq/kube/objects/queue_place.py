@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from partq.core.redis_url import redis_urls
 from partq.errors import UnknownQueueError
+from partq.excerpts import counted
 from partq.kube import names
 from partq.kube.api import KubeApi, secret_path
 from partq.kube.bodies import Body
@@ -58,9 +59,9 @@ async def refuse_loss(store: QueueStore, key: QueueKey, body: Body, redis_url: s
         if is_new and _names(body, place):
             return
         raise StoreEmptyError(
-            f"queue {key}: got a Redis at {place} without records of it, expected its {count} "
-            "partitions: bring its data back, or the URL of the Redis that has them. If the "
-            "messages are given up, delete the queue and create it again"
+            f"queue {key}: got a Redis at {place} without records of it, expected its "
+            f"{counted(count, 'partition')}: bring its data back, or the URL of the Redis that has "
+            "them. If the messages are given up, delete the queue and create it again"
         ) from None
 
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 
 from partq.broker.api.tokens import MAX_TOKENS
 from partq.errors import SettingsError
+from partq.excerpts import counted
 from partq.kube import names
 
 
@@ -41,9 +42,9 @@ def with_groups(entries: Mapping[str, str], queue: str, groups: Collection[str])
     grants = _grants(entries.get(names.TOKENS_ENTRY, ""))
     if len(grants) + len(missing) > MAX_TOKENS:
         raise SettingsError(
-            f"{names.TOKENS_ENTRY}: got {len(grants)} tokens, expected at most "
-            f"{MAX_TOKENS - len(missing)}, as {len(missing)} groups need one; remove those of "
-            "groups that are gone"
+            f"{names.TOKENS_ENTRY}: got {counted(len(grants), 'token')}, expected at most "
+            f"{MAX_TOKENS - len(missing)}, as {counted(len(missing), 'group needs', 'groups need')}"
+            " one; remove those of groups that are gone"
         )
     made = {entry_of(group): draw() for group in missing}
     grants += [

@@ -85,6 +85,11 @@ def ranges(indexes: Collection[int]) -> str:
     return ",".join(parts)
 
 
+def _partitions(indexes: Collection[int]) -> str:
+    """Return `partition 3`, or `partitions 0-1,3`."""
+    return f"partition{'' if len(indexes) == 1 else 's'} {ranges(indexes)}"
+
+
 def assigned_of(view: GroupView | None) -> Finding:
     """Say whether every partition has a member that is connected."""
     type_ = ConditionType.PARTITIONS_ASSIGNED
@@ -129,7 +134,7 @@ def dead_letters_stored(view: GroupView | None, circle: Sequence[str]) -> Findin
         )
     # One answer stands for all: those of others differ by the partition that they name.
     indexes = {partition.index: why for partition, why in view.blocked.items()}
-    text = f"deliveries of the partitions {ranges(indexes)} wait: {indexes[min(indexes)]}"
+    text = f"deliveries of {_partitions(indexes)} wait: {indexes[min(indexes)]}"
     if view.parked:
         text = f"{text}; besides, {_parked(view)}"
     return bad(type_, ConditionReason.DEAD_LETTERS_BLOCKED, text)
@@ -148,8 +153,7 @@ def _parked(view: GroupView) -> str:
     count = sum(parked.messages for parked in indexes.values())
     what = counted(count, "message that does not decode waits", "messages that do not decode wait")
     return (
-        f"{what} in the partitions {ranges(indexes)}, whose "
-        f"deliveries continue: {indexes[min(indexes)].why}"
+        f"{what} in {_partitions(indexes)}, whose deliveries continue: {indexes[min(indexes)].why}"
     )
 
 
@@ -161,7 +165,7 @@ def messages_present(view: GroupView | None) -> Finding:
     if not view.missing:
         return good(type_)
     indexes = {partition.index: why for partition, why in view.missing.items()}
-    text = f"deliveries of the partitions {ranges(indexes)} stopped: {indexes[min(indexes)]}"
+    text = f"deliveries of {_partitions(indexes)} stopped: {indexes[min(indexes)]}"
     return bad(type_, ConditionReason.MESSAGES_MISSING, text)
 
 

@@ -1,6 +1,7 @@
 """The conditions of a queue, each from what its worker knows. Pure."""
 
 from partq.coordinator.view import QueueView
+from partq.excerpts import counted
 from partq.kube.names import ConditionReason, ConditionType
 from partq.kube.status.conditions import Finding, bad, good, pauses, summarize
 from partq.kube.status.facts import QueueFacts
@@ -36,28 +37,29 @@ def _served(facts: QueueFacts) -> Finding:
     missing = facts.partition_count - len(view.owners)
     if not missing:
         return good(type_)
+    unserved = f"no broker yet for {missing} of {counted(facts.partition_count, 'partition')}"
     if facts.is_starting:
-        text = f"{missing} of {facts.partition_count} partitions wait for brokers that start"
+        text = f"{unserved}; brokers are starting"
         return Finding(type_, None, ConditionReason.BROKERS_STARTING, text)
     unreachable = sorted(broker for broker, answers in view.brokers.items() if not answers)
     if not view.brokers:
         return bad(type_, ConditionReason.BROKERS_MISSING, "no broker is up")
     if unreachable:
-        text = f"{missing} partitions are not served; no answer from {', '.join(unreachable)}"
+        what = counted(missing, "partition is", "partitions are")
+        text = f"{what} not served; no answer from {', '.join(unreachable)}"
         return bad(type_, ConditionReason.BROKER_UNREACHABLE, text)
-    text = f"{missing} of {facts.partition_count} partitions have no broker yet"
-    return bad(type_, ConditionReason.PARTITIONS_UNSERVED, text)
+    return bad(type_, ConditionReason.PARTITIONS_UNSERVED, unserved)
 
 
 def _brokers(facts: QueueFacts) -> Finding:
     type_ = ConditionType.BROKERS_READY
-    if facts.ready_brokers >= facts.desired_brokers:
+    missing = facts.desired_brokers - facts.ready_brokers
+    if missing <= 0:
         return good(type_)
-    text = f"{facts.ready_brokers} of {facts.desired_brokers} brokers are ready"
+    text = f"{facts.ready_brokers} of {counted(facts.desired_brokers, 'broker')} ready"
     if not facts.is_short:
-        return Finding(
-            type_, None, ConditionReason.BROKERS_STARTING, f"{text}; the others are starting"
-        )
+        text = f"{text}; {counted(missing, 'is', 'are')} starting"
+        return Finding(type_, None, ConditionReason.BROKERS_STARTING, text)
     return bad(type_, ConditionReason.BROKERS_MISSING, text)
 
 
