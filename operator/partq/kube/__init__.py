@@ -1,1 +1,1 @@
-"""The operator: what Kubernetes tells, brought together with the coordinator."""
+"""The operator: it runs a coordinator per queue, from the objects that Kubernetes reports."""

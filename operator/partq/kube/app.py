@@ -147,7 +147,7 @@ class Operator:
             await cancel_and_wait(*reversed(tasks))
 
     async def _follow(self, leader: Leader, context: Context) -> None:
-        """Have workers while this replica leads, until told to stop."""
+        """Run workers while this replica leads, until the process ends."""
         following = asyncio.create_task(
             self._workers.follow(context, lambda: leader.is_leading, self._leads)
         )
@@ -160,7 +160,7 @@ class Operator:
             await cancel_and_wait(following)
 
     async def _until_listed(self, api: KubeApi, lister: Relister) -> tuple[int, int] | None:
-        """List everything once, however long it takes; None: told to stop meanwhile."""
+        """List everything once, however long it takes; None: the process ends meanwhile."""
         while not self._stop.is_set():
             try:
                 version = await api.version()

@@ -1,4 +1,4 @@
-"""What goes wrong between the operator and Kubernetes, each with the reason that people see."""
+"""Errors between the operator and Kubernetes, each with the reason that its condition shows."""
 
 from partq.coordinator.provision import OtherLifeError, PartitionsFixedError
 from partq.errors import PartqError, SettingsError, UnavailableError
@@ -17,7 +17,7 @@ class KubernetesError(UnavailableError):
 
 
 class NameTakenError(SettingsError):
-    """An object of a name that the operator needs belongs to somebody else."""
+    """An object of a name that the operator needs belongs to another owner."""
 
     code = "name_taken"
 
@@ -29,7 +29,7 @@ class SecretMissingError(SettingsError):
 
 
 class AddressRefusedError(SettingsError):
-    """A queue names a Redis at an address that none may name."""
+    """A queue names a Redis at an address that no queue may name."""
 
     code = "address_refused"
 
@@ -83,7 +83,7 @@ def reason_of(error: BaseException) -> tuple[ConditionType, ConditionReason]:
 
 
 def sentence(error: BaseException) -> str:
-    """Return what people read of an error."""
+    """Return the text of an error for a condition."""
     if isinstance(error, PartqError):
         return error.message
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

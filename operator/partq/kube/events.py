@@ -1,7 +1,7 @@
-"""Events: what a person would want to know, aggregated, never one per message.
+"""Events for administrators, aggregated: never one per message.
 
 A repeat of an Event within ten minutes counts up the one that is there, at most once a minute. An
-Event that cannot be written is dropped: the condition says the same.
+Event that cannot be written is dropped: the condition has the same text.
 """
 
 import asyncio

@@ -14,7 +14,7 @@ from partq.server.memory import RequestMemory
 from partq.server.runner import GuardedRunner
 
 STALE_S = 120.0
-"""After how long without a turn a loop counts as stuck."""
+"""After how long without a pass a loop counts as stuck."""
 
 LIMITS = ServerLimits(
     max_connections=256, max_connections_per_token=256, max_connections_per_address=64,
@@ -26,14 +26,14 @@ REQUEST_MEMORY_BYTES = 128 * 1024 * 1024
 
 @dataclass(slots=True)
 class ProcessHealth:
-    """When each loop of the process has turned last, and when it last heard from the API server."""
+    """When each loop of the process has last run, and when the API server has last answered."""
 
     clock: Callable[[], float]
     turned_at: dict[str, float] = field(default_factory=dict)
     listed_at: float | None = None
 
     def turn(self, loop: str) -> None:
-        """Note that a loop has turned, with or without success."""
+        """Note a pass of a loop, with or without success."""
         self.turned_at[loop] = self.clock()
 
     def listed(self) -> None:
@@ -41,7 +41,7 @@ class ProcessHealth:
         self.listed_at = self.clock()
 
     def stuck(self) -> list[str]:
-        """Return the loops that stand still: a restart may help, unlike at an API that is away."""
+        """Return the loops that are stuck: a restart may help, unlike with a lost API."""
         now = self.clock()
         return sorted(name for name, at in self.turned_at.items() if now - at > STALE_S)
 
@@ -100,7 +100,7 @@ class HealthServer:
         return web.Response(text=text + "\n", status=200 if is_ready else 503)
 
     async def _show_metrics(self, request: web.Request) -> web.Response:
-        # Two of them are no token: a proxy may have judged the other one.
+        # Two headers are refused: a proxy may have checked the other one.
         headers = request.headers.getall("Authorization", [])
         given = ", ".join(headers).encode(errors="surrogateescape")
         if self._token is not None and not hmac.compare_digest(

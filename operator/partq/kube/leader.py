@@ -1,7 +1,7 @@
 """Which replica of the operator acts: a Lease that one holds, renews and gives back.
 
 The client's own leader election is not used: it compares wall clocks of this machine over time,
-ends for good at an answer that is not JSON, has no time-out and never gives a Lease back.
+ends at an answer that is not JSON, has no time-out and never gives a Lease back.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from partq.kube.errors import KubernetesError
 from partq.kube.events import micro_time
 
 LEASE_S = 10.0
-"""How long a Lease that nobody renews keeps others from leading."""
+"""How long a Lease keeps other replicas from leading after its last renewal."""
 RENEW_S = 2.0
 DEADLINE_S = 7.0
 """How long a holder acts without a renewal; below `LEASE_S` by more than a call may take late."""

@@ -39,7 +39,7 @@ class MemberPods:
     def facts(
         self, group: str, members: Collection[MemberId], leaving: Collection[MemberId]
     ) -> Mapping[MemberId, MemberFact]:
-        """Return what is known of these members; under the policy Timer, nothing."""
+        """Return the facts about these members; under the policy Timer, none."""
         early = self._early(group, leaving)
         if self._policy_of(group) == "Timer":
             return {}
@@ -64,7 +64,7 @@ class MemberPods:
     def refusal(self, group: str, member: MemberId, address: str) -> BindRefusal | None:
         """Return why a member may not bind: it asks from its own pod, Ready and selected, or not.
 
-        Only who is not listed yet asks: a listed member comes back while its pod is not Ready.
+        Only members that are not listed yet ask: a listed one may bind while its pod is not Ready.
         """
         pod = self._pod(member)
         if pod is None:
@@ -72,7 +72,7 @@ class MemberPods:
         return admission.refusal(pod, self._cluster.selector(self._namespace, group), address)
 
     def unselected(self, group: str, members: Collection[MemberId]) -> list[str]:
-        """Say which of these members have pods that the selector of the group does not mean."""
+        """Say which of these members have pods that the selector of the group does not match."""
         selector = self._cluster.selector(self._namespace, group)
         pods = {pod.uid: pod for member in members if (pod := self._pod(member)) is not None}
         return [
@@ -95,10 +95,11 @@ class MemberPods:
         return pod if pod is not None and pod.keeps_name else None
 
     def _early(self, group: str, leaving: Collection[MemberId]) -> set[MemberId]:
-        """Return the leaving members that may have heard of their pod's end before the operator.
+        """Return the leaving members whose pods may be ending without the operator's knowledge yet.
 
-        The kubelet's word to the process and the API server's to the operator race each other.
-        Partitions that are spread before the rollout is seen move twice, so the news is waited for.
+        The kubelet's signal to the process may arrive before the API server's event at the
+        operator. Partitions that are spread before the rollout is seen move twice, so the operator
+        waits for the event.
         """
         now, before = self._clock(), self._leaving_at.pop(group, {})
         if leaving:
@@ -124,7 +125,7 @@ class MemberPods:
                 return MemberFact.IS_AVOIDED
             return in_rollout.get(pod.uid, MemberFact.EXISTS)
         if name.uid is None:
-            # The next pod of this name is this member again, whatever becomes of the one now.
+            # The next pod of this name is this member again, whatever happens to the current one.
             return MemberFact.UNKNOWN if pod is None else MemberFact.IS_AVOIDED
         if pod is not None and pod.is_terminating:
             return in_rollout.get(pod.uid, MemberFact.IS_TERMINATING)
@@ -136,7 +137,7 @@ class MemberPods:
 
 
 def _back_off_s(pod: Pod, container: str | None) -> float:
-    """Return how long a member's container is held back; 0: it is not, or nobody knows which."""
+    """Return the back-off of a member's container, in seconds; 0: none, or an unknown container."""
     if container is None or container not in pod.back_offs_s:
         waits_s = list(pod.back_offs_s.values())
         return waits_s[0] if len(waits_s) == 1 else 0.0

@@ -29,7 +29,7 @@ REDIS: Final = f"{API_GROUP}/redis"
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 """At pods: those with the lowest number go first when a ReplicaSet is scaled down."""
 OUR_DELETION_COST: Final = f"{API_GROUP}/pod-deletion-cost"
-"""At pods: the same number, as the operator wrote it; another one there is somebody else's."""
+"""At pods: the same number, as the operator wrote it; if they differ, another client wrote one."""
 CONFIG_HASH: Final = f"{API_GROUP}/config-hash"
 """At broker pods: what of their Secrets they read only at their start."""
 

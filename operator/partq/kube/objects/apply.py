@@ -1,7 +1,7 @@
 """Brings a queue's objects in line, by server-side apply: the server changes what differs.
 
 They are applied again when what they are made from has changed, and now and then against changes
-by others. An object that belongs to somebody else is never touched.
+by others. An object that belongs to another owner is never touched.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from partq.kube.objects.broker_pods import KubeObject
 from partq.kube.objects.credentials import is_owned
 
 REPAIR_S = 60.0
-"""How long somebody else's change of an object may last."""
+"""How long another client's change of an object may last."""
 _COUNTED = frozenset({"generation", "managedFields", "resourceVersion"})
 
 
@@ -29,7 +29,7 @@ class Applier:
         self._applied_at = float("-inf")
         self._ours: set[str] = set()
         self._has_changed = False
-        """Something was changed and not told yet: what came after it in the list failed."""
+        """Something was changed and not reported yet: a later object of the list failed."""
 
     async def apply(
         self, objects: Sequence[KubeObject], owner_uid: str, *, unwanted: Sequence[str] = ()
@@ -41,10 +41,10 @@ class Applier:
         Args:
             objects: in the order in which they are applied.
             owner_uid: of the queue.
-            unwanted: paths at which nothing of the queue's is to be; what is is removed.
+            unwanted: paths at which the queue must have no object; such objects are removed.
 
         Raises:
-            NameTakenError: an object of the name belongs to somebody else; those before it in the
+            NameTakenError: an object of the name belongs to another owner; those before it in the
                 list are applied.
             KubernetesError: some are applied; a repeat does the rest.
         """
@@ -76,11 +76,11 @@ class Applier:
             self._has_changed = True
 
     async def _found(self, path: str, kind: str, owner_uid: str) -> Body | None:
-        """Return an object as it is; None: it is not there."""
+        """Return the current object; None: it does not exist."""
         found = await self._api.get(path)
         if found is not None and not is_owned(found, owner_uid):
             name = f"{found['metadata']['namespace']}/{found['metadata']['name']}"
-            raise NameTakenError(f"{kind} {name}: it belongs to somebody else; rename or remove it")
+            raise NameTakenError(f"{kind} {name}: it belongs to another owner; rename or remove it")
         return found
 
 

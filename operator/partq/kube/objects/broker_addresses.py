@@ -16,7 +16,7 @@ from partq.kube.names import QueueKey
 from partq.kube.watch.object_cache import ObjectCache
 
 NOWHERE = "http://no-such-pod.invalid"
-"""Nobody answers there, as for a broker whose pod is not seen yet."""
+"""A URL without a server, for a broker whose pod is not known yet."""
 _HOST = re.compile(r"(?P<pod>[a-z0-9-]+)\.(?P<queue>[a-z0-9-]+)-brokers\.(?P<ns>[a-z0-9-]+)\.svc")
 
 
@@ -68,7 +68,7 @@ class PodResolver(AbstractResolver):
         return [_result(host, address, port) for address in pod.addresses]
 
     async def close(self) -> None:
-        """Do nothing: the view of the cluster is somebody else's."""
+        """Do nothing: the cache of objects has another owner, which closes it."""
 
 
 def _result(host: str, address: str, port: int) -> ResolveResult:

@@ -43,7 +43,7 @@ async def read_access(
 
     Raises:
         SecretMissingError: a Secret or an entry is not there, or holds something else.
-        NameTakenError: the Secret for the tokens belongs to somebody else.
+        NameTakenError: the Secret for the tokens belongs to another owner.
         AddressRefusedError: the queue names a host that it may not name.
         KubernetesError: no answer, or a refusal.
     """
@@ -57,7 +57,7 @@ async def read_access(
         secret = await api.get(secret_path(key.namespace, name))
     if secret is not None and is_ours and not is_owned(secret, owner_uid):
         raise NameTakenError(
-            f"Secret {key.namespace}/{name}: it belongs to somebody else; rename it, or name it "
+            f"Secret {key.namespace}/{name}: it belongs to another owner; rename it, or name it "
             "in spec.auth.secretName"
         )
     text = _entry(secret, key.namespace, name, names.TOKENS_ENTRY)

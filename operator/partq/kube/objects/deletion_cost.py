@@ -34,8 +34,8 @@ _log = logging.getLogger(__name__)
 def ranks(held_counts: HeldCounts, pods: Iterable[Pod]) -> dict[str, int]:
     """Rank pods among those of their ReplicaSet or Deployment: 0 holds least; equals are equal.
 
-    Rank, not number: what takes from all alike changes nothing. Left out are pods that end, that
-    nobody would choose among, and those that somebody else has given a cost.
+    Rank, not number: a change that is equal for all pods changes no rank. Left out are pods that
+    terminate, pods without a ReplicaSet, and those whose cost another client has set.
     """
     by_owner: dict[tuple[str, str], list[Pod]] = defaultdict(list)
     for pod in pods:

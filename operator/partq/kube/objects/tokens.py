@@ -30,8 +30,8 @@ def entry_of(group: str) -> str:
 def with_groups(entries: Mapping[str, str], queue: str, groups: Collection[str]) -> dict[str, str]:
     """Return the entries to add, so that each group has a token; empty: each has one.
 
-    A token is drawn once. Where its entry is there, nothing is changed: somebody may have rotated
-    it, or withdrawn it from `tokens.json`. The tokens of groups that are gone stay.
+    A token is drawn once. Where its entry exists, nothing is changed: an administrator may have
+    rotated it, or withdrawn it from `tokens.json`. The tokens of groups that are gone stay.
 
     Raises:
         SettingsError: `tokens.json` is not a list, or has no room for more.

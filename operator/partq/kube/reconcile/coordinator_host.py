@@ -15,13 +15,13 @@ from partq.kube.reconcile.context import Context, LeadersBrokerAdmin, LeadersTer
 from partq.wire.tls import trust
 
 RESTART_S = 5.0
-"""How long to wait after a coordinator has ended by a mistake of ours."""
+"""How long to wait after a coordinator has ended by a bug."""
 
 _log = logging.getLogger(__name__)
 
 
 class CoordinatorHost:
-    """The store and the coordinator of one queue, opened again when what they rest on changes."""
+    """The store and the coordinator of one queue, opened again when URL, token or CA change."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class CoordinatorHost:
         return self._store
 
     async def coordinate(self, token: str, ca_pem: str) -> None:
-        """Have a coordinator run over the open store, calling the brokers with this token.
+        """Run a coordinator over the open store, which calls the brokers with this token.
 
         `ca_pem`: who may sign their certificates; empty: the system's CAs.
         """
@@ -113,7 +113,7 @@ class CoordinatorHost:
         )
 
     async def _run(self, coordinator: Coordinator) -> None:
-        """Run a coordinator; one that ends by a mistake is logged, and the worker makes another."""
+        """Run a coordinator; one that ends by a bug is logged, and the worker starts another."""
         try:
             await coordinator.run()
         except Exception:  # noqa: BLE001 - one queue's mistake must not end the others'

@@ -1,6 +1,6 @@
 """Finds dead letters that come back to the queue that they left, by way of other queues.
 
-Each resource is valid alone, and which of them is wrong, nobody but its author can say.
+Each resource is valid alone; only their authors can say which of them is wrong.
 """
 
 from collections import deque

@@ -56,7 +56,7 @@ class Groups:
         return dead_letters.wanted(self._specs.values())
 
     def policy_of(self, group: str) -> RebalancePolicy:
-        """Return how much of Kubernetes a group's rebalances heed."""
+        """Return the rebalance policy of a group: whether pods count, or time alone."""
         policy = section(self._specs.get(group, {}), "rebalance").get("policy")
         return "Timer" if policy == "Timer" else "KubernetesAware"
 
@@ -173,7 +173,7 @@ class Groups:
         return dict(found)
 
     def doubtful_pods(self, view: QueueView | None, member_pods: MemberPods) -> list[Pod]:
-        """Return pods that should be there, of members that are not connected."""
+        """Return pods that the cache still has, of members that are not connected."""
         found = {pod.uid: pod for pod in self._lost_pods(view, member_pods)}
         return list(found.values())[:MAX_DOUBTFUL]
 

@@ -1,7 +1,7 @@
 """Reconciles one queue: makes the cluster match the resources, and reports status.
 
-Level-triggered: whatever it is told, it looks at everything again. Nothing that it keeps could not
-be read again by the next one.
+Level-triggered: on any event it looks at everything again. It holds no state that a successor
+could not read again.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ from partq.kube.watch import parse
 from partq.resources import PartitionedQueue, dead_letters
 
 RESYNC_S = 5.0
-"""How often everything is looked at, whatever is heard."""
+"""How often everything is looked at without any event."""
 LIMIT_S = 90.0
 """How long one look may take; each of its calls has its own time-out."""
 MIN_GAP_S = 0.2
@@ -86,7 +86,7 @@ class QueueWorker:
         self._is_provisioned = self._is_applied = False
         self._partition_count: int | None = None
         self._recorded: PartitionedQueue | None = None
-        """What continues, of a queue whose spec has not been valid since this operator began."""
+        """The spec in the store, in force until the resource has a valid one."""
         self._durability: Durability | None = None
         self._measured_at = float("-inf")
         self._view: QueueView | None = None
@@ -94,7 +94,7 @@ class QueueWorker:
 
     @property
     def troubles(self) -> Collection[Finding]:
-        """What went wrong last, and is not mended yet."""
+        """The last error of each part of the work that has not succeeded since."""
         return self._troubles.values()
 
     def notice(self) -> None:
@@ -144,7 +144,7 @@ class QueueWorker:
         return not self._troubles
 
     async def _reconcile(self) -> bool:
-        """Do what the resources ask for; False: it was not asked what they say."""
+        """Bring objects and records in line with the resources; False: it is paused or ends."""
         body = self._context.cluster.queue(self.key)
         if body is None:
             await self._forget()
@@ -184,7 +184,7 @@ class QueueWorker:
             await self._step("pods", self._verify_pods)
 
     async def _step(self, name: str, work: Callable[[], Awaitable[T]]) -> T | None:
-        """Do one part; what goes wrong is noted, and the other parts continue."""
+        """Do one part of the work; an error is noted, and the other parts continue."""
         try:
             result = await work()
         except (PartqError, TimeoutError) as error:

@@ -1,4 +1,4 @@
-"""Writes the status of a queue and its groups where it differs, and tells what is news."""
+"""Writes the status of a queue and its groups where it differs, and Events about changes."""
 
 from collections.abc import Mapping, Sequence
 from typing import cast
@@ -21,7 +21,7 @@ from partq.kube.watch.object_cache import is_older
 
 
 class Reporter:
-    """What one queue's worker tells the world. Nothing is written that is there already."""
+    """Reports of one queue's worker: status and Events. An unchanged status is not written."""
 
     def __init__(self, context: Context, key: QueueKey, member_pods: MemberPods) -> None:
         self._context = context
@@ -30,9 +30,9 @@ class Reporter:
         self._findings: dict[str, Sequence[Finding]] = {}
         self._views: dict[str, GroupView] = {}
         self._written: dict[str, Body] = {}
-        """Bodies as the last writing left them, by uid: a watch may not have shown them yet."""
+        """Bodies as the last write returned them, by uid: a watch may not have shown them yet."""
         self._groups: dict[str, str] = {}
-        """The names of groups that metrics are shown of, by uid."""
+        """The names of groups that have metrics, by uid."""
 
     async def queue(self, body: Body, facts: QueueFacts) -> None:
         """Write the queue's status.
@@ -78,7 +78,7 @@ class Reporter:
             )
 
     def unselected(self, group: str, view: GroupView | None) -> list[str]:
-        """Say which connected pods of a group its selector does not mean any more."""
+        """Say which connected pods of a group its selector does not match any more."""
         members = view.members.items() if view is not None else ()
         bound = [member for member, state in members if state is MemberState.BOUND]
         return self._member_pods.unselected(group, bound)
@@ -88,7 +88,7 @@ class Reporter:
         self._tell(Subject.of(body, kind), [note])
 
     def pod_name(self, member: MemberId) -> str:
-        """Return how people know a member: its pod, and its container if it names one."""
+        """Return the name of a member for people: its pod, and its container if it names one."""
         pod, container = self._member_pods.pod_of(member), parse.member_name(member).container
         if pod is None:
             return member

@@ -1,7 +1,7 @@
-"""Keeps the status of a queue and its groups true. The trouble with one object is not the others'.
+"""Keeps the status of a queue and its groups current; an error of one object delays no other.
 
-An object whose status is refused is left alone for a while that grows; without any answer all
-wait, for a few seconds at most: what is true must be there soon after the API server is.
+An object whose status is refused waits for a time that grows with each refusal. Without any answer
+all wait, for a few seconds at most: the status has to be current soon after the API server returns.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from partq.kube.watch import parse
 from partq.kube.watch.object_cache import ObjectCache
 
 GAP_S = 0.5
-"""How far two writings of status are apart, at least."""
+"""Least time between two writes of one status."""
 FIRST_PAUSE_S = 1.0
 MAX_SILENCE_S = 5.0
 """How long everything waits at most after a call without an answer."""
@@ -71,7 +71,7 @@ class StatusLoop:
         self._news.set()
 
     async def run(self) -> None:
-        """Write whenever there is news, and again what was refused."""
+        """Write after every change, and repeat writes that were refused."""
         silence = Backoff(FIRST_PAUSE_S, MAX_SILENCE_S)
         while True:
             await self._news.wait_at_most(self._retry_s())
@@ -91,7 +91,7 @@ class StatusLoop:
     async def write(self) -> bool:
         """Write every status that differs; False: the API server does not answer.
 
-        Nothing is written of what no look was about yet, except that its queue is paused.
+        Before the first look at an object only a pause of its queue is written.
         """
         cluster = self._context.cluster
         body, groups = cluster.queue(self._key), cluster.groups(self._key)

@@ -1,4 +1,4 @@
-"""What people read of what went wrong with a queue, and what only the operator's log has."""
+"""Which errors of a queue its status shows, and which only the operator's log has."""
 
 import logging
 

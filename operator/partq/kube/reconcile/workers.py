@@ -1,4 +1,4 @@
-"""Has a worker for each queue that is there or that a group names, while this replica leads."""
+"""Runs a worker for each queue that exists or that a group names, while this replica leads."""
 
 import asyncio
 import logging
@@ -10,7 +10,7 @@ from partq.kube.reconcile.context import Context
 from partq.kube.reconcile.queue_worker import QueueWorker
 
 RESTART_S = 5.0
-"""How long a queue is without a worker after one has ended by a mistake of ours."""
+"""How long a queue is without a worker after one has ended by a bug."""
 
 _log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class Workers:
     async def follow(
         self, context: Context, is_leading: Callable[[], bool], changed: asyncio.Event
     ) -> None:
-        """Have workers while this replica leads, until cancelled.
+        """Run workers while this replica leads, until cancelled.
 
         Args:
             context: of the process.
@@ -46,7 +46,7 @@ class Workers:
             await self._stop()
 
     def _start(self, context: Context) -> None:
-        """Begin to work for every queue that is known, and for those that come."""
+        """Start a worker for every known queue, and for each new one."""
         self._context = context
         for key in list(context.cluster.queue_keys):
             self.notice(key)
@@ -87,5 +87,5 @@ class Workers:
         _log.error("the worker of %s has ended", key, exc_info=task.exception())
         if self._workers.get(key, (None, None))[1] is task:
             del self._workers[key]
-            # Soon, not at once: what ended this one may end the next.
+            # Soon, not at once: the same error may end the next worker.
             asyncio.get_running_loop().call_later(RESTART_S, self.notice, key)

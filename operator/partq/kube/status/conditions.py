@@ -25,7 +25,7 @@ STALLING: frozenset[ConditionReason] = frozenset(
         ConditionReason.STORE_OWNED_BY_ANOTHER,
     }
 )
-"""Reasons that time alone does not mend: a person has to do something."""
+"""Reasons that do not end by themselves: an administrator has to act."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,8 @@ def summarize(
         ready: what Ready says when they are.
         is_moving: something is under way though everything is ready.
         refused: one of the findings: a change of the spec that is not taken, while what was
-            valid before continues. It is told, and nothing else is less ready by it; what waits for
-            the spec alone is no trouble either.
+            valid before continues. It is shown, and Ready does not depend on it, nor on findings
+            that wait for the spec alone.
     """
     failed = next((each for each in findings if _counts(each, refused)), None)
     stalled = next(

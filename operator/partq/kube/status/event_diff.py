@@ -1,4 +1,4 @@
-"""What of a change is worth an Event: from two looks at a queue or a group to notes. Pure."""
+"""Which changes between two looks at a queue or a group get an Event. Pure."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -22,11 +22,11 @@ _QUIET = frozenset(
         ConditionType.PARTITIONS_ASSIGNED,
     }
 )
-"""They sum up others, or change with each rebalance, of which `of_group` tells."""
+"""They sum up others, or change with each rebalance, for which `of_group` has Events."""
 
 
 class PendingEvent(NamedTuple):
-    """An Event to be."""
+    """An Event that is not written yet."""
 
     reason: str
     text: str
@@ -34,7 +34,7 @@ class PendingEvent(NamedTuple):
 
 
 def of_conditions(before: Sequence[Finding], after: Sequence[Finding]) -> list[PendingEvent]:
-    """Tell which conditions have turned bad, and which are good again."""
+    """Return Events for conditions that have turned bad, and for those that are good again."""
     known = {each.type: each for each in before}
     notes = []
     for finding in after:
@@ -55,10 +55,10 @@ def of_conditions(before: Sequence[Finding], after: Sequence[Finding]) -> list[P
 
 
 def with_members(before: GroupView | None, after: GroupView) -> GroupView:
-    """Return a view with those alone as its members who have come and not left.
+    """Return a view whose members are those that have joined and not left.
 
-    A member that lost its connection stays one while it is waited for. What a broker would have to
-    tell that does not answer is as it was.
+    A member that lost its connection stays one while the group waits for it. While a broker does
+    not answer, the members are those of the view before.
     """
     known = before.members if before is not None else {}
     if before is not None and not after.is_complete:
@@ -74,9 +74,9 @@ def with_members(before: GroupView | None, after: GroupView) -> GroupView:
 def of_group(
     before: GroupView | None, after: GroupView, pod_name: Callable[[MemberId], str]
 ) -> list[PendingEvent]:
-    """Tell who has come and gone, and what the rebalances do; of views by `with_members`."""
+    """Return Events about members and rebalances; both views are those of `with_members`."""
     if before is None:
-        return []  # what was there when the operator started is no news
+        return []  # a start of the operator is not a change
     notes = []
     came = after.members.keys() - before.members.keys()
     went = before.members.keys() - after.members.keys()
@@ -94,7 +94,7 @@ def of_group(
         notes.append(PendingEvent(EventReason.REBALANCE_CANCELLED, text))
     # One that began and ended between two looks has begun all the same.
     count = after.moving_count or sum(each.moved + each.assigned for each in done)
-    # What had to wait for the budget continues with what was told before.
+    # Moves that waited for the budget belong to the rebalance of an earlier Event.
     goes_on = after.waiting_count < before.waiting_count
     if count and not before.moving_count and not goes_on:
         text = f"{counted(count, 'partition is', 'partitions are')} handed over"
@@ -122,7 +122,7 @@ def _new(before: GroupView, after: GroupView) -> list[RebalanceRecord]:
 
 
 def _completed(rebalance: RebalanceRecord) -> PendingEvent:
-    """Say what is the same for rebalances that are alike: only those become one Event.
+    """Return an Event whose text is equal for equal rebalances: only such Events are aggregated.
 
     How long each took is in the group's status.
     """

@@ -26,7 +26,7 @@ class QueueFacts:
     key: QueueKey
     generation: int
     troubles: Mapping[ConditionType, Finding] = field(default_factory=dict)
-    """What went wrong last in each part of the work, and is not mended yet."""
+    """The last error of each part of the work that has not succeeded since."""
     is_applied: bool = False
     """Its objects were applied, if not for the latest spec."""
     is_provisioned: bool = False
@@ -72,7 +72,7 @@ class GroupFacts:
     """Ready of its queue; None: there is no such queue."""
     view: GroupView | None = None
     unselected: Sequence[str] = ()
-    """Which connected pods the selector does not mean any more, in words."""
+    """Which connected pods the selector does not match any more, in words."""
     circle: Sequence[str] = ()
     """The queues that its dead letters pass on their way back to its queue; empty: they do not."""
     lag: int | None = None

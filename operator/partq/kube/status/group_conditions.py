@@ -17,7 +17,7 @@ MOVING = frozenset(
         ConditionReason.WAITING_FOR_BUDGET,
     },
 )
-"""Reasons by which a group is on its way to its desired state."""
+"""Reasons that a group has while it changes to its desired state."""
 
 
 def group_findings(facts: GroupFacts) -> list[Finding]:
@@ -27,7 +27,7 @@ def group_findings(facts: GroupFacts) -> list[Finding]:
     if queue is None:
         text = f"there is no queue {facts.queue} in the namespace"
         problem = problem or bad(valid, ConditionReason.QUEUE_NOT_FOUND, text)
-    # A change that is refused stops nothing of a group that has been served.
+    # A refused change of the spec does not stop a group that has been served.
     refused = problem if queue is not None and facts.view is not None else None
     needed = [problem or good(valid)]
     if queue is not None and queue.is_true is not True:
@@ -44,7 +44,7 @@ def group_findings(facts: GroupFacts) -> list[Finding]:
     assigned, stored = assigned_of(facts.view), dead_letters_stored(facts.view, facts.circle)
     present = messages_present(facts.view)
     admitted = members_admitted(facts.view, facts.unselected)
-    # A group without consumers does what it should; its reason says so in the first columns.
+    # A group without consumers is Ready; kubectl shows the reason in its first columns.
     is_ready = assigned.is_true is True or assigned.reason is ConditionReason.NO_MEMBER
     stops = [
         present,
@@ -111,15 +111,15 @@ def assigned_of(view: GroupView | None) -> Finding:
         return bad(type_, ConditionReason.PARTITIONS_UNASSIGNED, text)
     if view.waiting_count:
         what = counted(view.waiting_count, "partition is", "partitions are")
-        text = f"{what} to move when the budget of spec.rebalance lets"
+        text = f"{what} to move when the budget of spec.rebalance allows it"
         return good(type_, ConditionReason.WAITING_FOR_BUDGET, text)
     return good(type_, ConditionReason.STABLE)
 
 
 def dead_letters_stored(view: GroupView | None, circle: Sequence[str]) -> Finding:
-    """Say whether dead letters wait to be stored: such as stop deliveries, or do not decode.
+    """Say whether dead letters wait to be stored, with or without a stop of deliveries.
 
-    Or whether they come back, by way of the queues of `circle`, and never rest.
+    Or whether they return to the queue that they left, through the queues of `circle`.
     """
     type_ = ConditionType.DEAD_LETTERS_STORED
     if view is None:
@@ -132,7 +132,7 @@ def dead_letters_stored(view: GroupView | None, circle: Sequence[str]) -> Findin
             if circle
             else good(type_)
         )
-    # One answer stands for all: those of others differ by the partition that they name.
+    # The first answer is shown: those of the others differ by the partition that they name.
     indexes = {partition.index: why for partition, why in view.blocked.items()}
     text = f"deliveries of {_partitions(indexes)} wait: {indexes[min(indexes)]}"
     if view.parked:

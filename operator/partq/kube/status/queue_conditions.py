@@ -90,7 +90,7 @@ def _durable(facts: QueueFacts) -> Finding:
                 type_, ConditionReason.NOT_SYNCED, "appendfsync is no: the kernel decides when"
             )
     return Finding(
-        type_, None, ConditionReason.PENDING, "Redis does not let us ask for appendfsync"
+        type_, None, ConditionReason.PENDING, "Redis does not answer CONFIG GET appendfsync"
     )
 
 

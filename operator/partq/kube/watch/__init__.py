@@ -1,1 +1,1 @@
-"""What Kubernetes tells: bodies read into values, kept as last heard, listed again."""
+"""Objects of Kubernetes: parsed into values, cached, listed again."""

@@ -12,7 +12,7 @@ from partq.resources import Selector
 UNKNOWN_S = 5.0
 """A pod that has just been made is seen by the operator within this time."""
 STARTING_S = 60.0
-"""A pod that is still not Ready after this time is worth a word."""
+"""A pod that is still not Ready after this time is reported."""
 MAX_SHOWN_CHARS = 300
 """How much of a pod's labels or of a selector is shown."""
 
@@ -48,7 +48,7 @@ def unknown(member: MemberId, namespace: str) -> BindRefusal:
 
 
 def mismatch(pod: Pod, selector: Selector) -> str:
-    """Say that a selector does not mean a pod."""
+    """Say that a selector does not match a pod."""
     labels = excerpt(", ".join(_labels(pod.labels)), MAX_SHOWN_CHARS)
     return f"{name_of(pod)} ({labels or 'no labels'}) does not match {_text(selector)}"
 

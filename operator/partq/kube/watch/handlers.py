@@ -1,4 +1,4 @@
-"""What kopf calls: each handler takes note of what was heard, and decides nothing."""
+"""What kopf calls: each handler passes an event to the cache, and decides nothing."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -13,7 +13,7 @@ from partq.resources import API_GROUP
 
 
 def register(registry: kopf.OperatorRegistry, cluster: ObjectCache) -> None:
-    """Let `cluster` hear of queues, groups and pods."""
+    """Pass events of queues, groups and pods to `cluster`."""
 
     @kopf.on.event(API_GROUP, names.VERSION, names.QUEUES, registry=registry)
     async def notice_queue(*, body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's
@@ -38,7 +38,7 @@ def register(registry: kopf.OperatorRegistry, cluster: ObjectCache) -> None:
 
 
 def register_nodes(registry: kopf.OperatorRegistry, cluster: ObjectCache) -> None:
-    """Let `cluster` hear of nodes."""
+    """Pass events of nodes to `cluster`."""
 
     @kopf.on.event("", "v1", "nodes", registry=registry)
     async def notice_node(*, body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's

@@ -1,4 +1,4 @@
-"""Which nodes their pods have to leave: cordoned ones, and those with a taint that evicts. Pure."""
+"""Which nodes evict their pods: cordoned ones, and those with a taint `NoExecute`. Pure."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ from partq.kube.bodies import Body
 
 
 class Taint(NamedTuple):
-    """Of a node: it evicts the pods that do not bear it."""
+    """Of a node: it evicts the pods that do not tolerate it."""
 
     key: str
     value: str
 
 
 class PodToleration(NamedTuple):
-    """Of a pod: it bears such taints for as long as it lives."""
+    """Of a pod: it tolerates such taints without a time limit."""
 
     key: str
     """Empty: any."""
@@ -56,7 +56,7 @@ def node(body: Body) -> KubeNode:
 
 
 def tolerations(pod: Body) -> tuple[PodToleration, ...]:
-    """Read what a pod bears of a node without end; what ends is a delay, no more."""
+    """Read the tolerations without a time limit; a limit only delays the eviction."""
     return tuple(
         PodToleration(
             each.get("key") or "",

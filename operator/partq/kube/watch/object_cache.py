@@ -1,4 +1,4 @@
-"""What the operator knows of the cluster: queues, groups and pods, as last heard.
+"""What the operator knows of the cluster: queues, groups and pods, as last reported.
 
 Watches fill it in. A watch that was broken misses deletions, so everything is listed now and then,
 and a worker looks again at the pods of lost members.
@@ -21,7 +21,7 @@ from partq.kube.watch.rollout import Ages
 from partq.resources import ConsumerGroup, Selector
 
 MAX_GONE = 20_000
-"""How many pods that are gone are remembered; of older ones nothing is known any more."""
+"""How many pods that are gone are remembered; older ones are forgotten."""
 
 
 class GroupKey(NamedTuple):
@@ -66,7 +66,7 @@ class ObjectCache:
     def complete(self, scope: str) -> None:
         """Take note that everything of a namespace was listed; "": of the whole cluster.
 
-        Before, none of its queues is worked for: who is gone cannot be told from half a picture.
+        Until then none of its queues has a worker: an incomplete list does not show what is gone.
         """
         if scope not in self._complete:
             self._complete.add(scope)
@@ -86,7 +86,7 @@ class ObjectCache:
 
     @property
     def queue_keys(self) -> Collection[QueueKey]:
-        """Every queue that is there or that a group names, where the picture is complete."""
+        """Every queue that exists or that a group names, where everything has been listed."""
         keys = self._queues.keys() | {key for key, groups in self._by_queue.items() if groups}
         return {key for key in keys if not self._complete.isdisjoint(("", key.namespace))}
 
@@ -131,7 +131,7 @@ class ObjectCache:
         try:
             selector = parse.group(body).spec.selector
         except SettingsError:
-            selector = None  # the worker says so; the selector that was valid last stays
+            selector = None  # the worker reports it; the last valid selector stays
         if selector is not None and self._selectors.get(key) != selector:
             self._selectors[key] = selector
             self._matching.pop(key, None)
@@ -150,7 +150,7 @@ class ObjectCache:
             self._on_change(queue)
 
     def selector(self, namespace: str, group: str) -> Selector | None:
-        """Return which pods a group means; None: its spec has never been valid."""
+        """Return the selector of a group; None: its spec has never been valid."""
         return self._selectors.get(GroupKey(namespace, group))
 
     def _queue_of(self, key: GroupKey) -> QueueKey | None:
@@ -177,7 +177,7 @@ class ObjectCache:
         return [pod for pod in pods if pod.labels.get(names.QUEUE_LABEL) == key.name]
 
     def members(self, namespace: str, group: str) -> list[Pod]:
-        """Return the pods that a group's selector means."""
+        """Return the pods that a group's selector matches."""
         key = GroupKey(namespace, group)
         selector = self._selectors.get(key)
         if selector is None:
@@ -217,7 +217,7 @@ class ObjectCache:
         """Take note of a pod that is new or has changed."""
         before = self._pods.get(pod.uid)
         if before is not None and before.is_terminating:
-            # At the very end its time to end is over, which does not make it one that lives.
+            # Its grace period is 0 at the very end, but the pod is terminating all the same.
             pod = replace(pod, is_terminating=True, grace_s=before.grace_s)
         if before == pod:
             return
@@ -236,7 +236,7 @@ class ObjectCache:
         self._seen_at.pop(pod.uid, None)
         self._ending_at.pop(pod.uid, None)
         told = self._gone.get(pod.uid)
-        # Told twice, by a watch and by a look at the pod: the later word may be the older one.
+        # A watch and a look at the pod both report the end; the later report may be the older one.
         if (before is not None and before.is_terminating) or (told is not None and told.has_ended):
             pod = replace(pod, has_ended=True)
         if self._by_name.get((pod.namespace, pod.name)) == pod.uid:
@@ -276,7 +276,8 @@ def group_models(bodies: Mapping[str, Body]) -> tuple[dict[str, ConsumerGroup], 
 def is_older(body: Body, known: Body | None) -> bool:
     """Say whether a body is not newer than another one that is known of the same object.
 
-    A list may end after a watch has told what came later. Versions that are no numbers say nothing.
+    A list may end after a watch has reported a later state. Versions that are not numbers are not
+    compared.
     """
     if known is None or known["metadata"].get("uid") != body["metadata"].get("uid"):
         return False
@@ -287,9 +288,9 @@ def is_older(body: Body, known: Body | None) -> bool:
 
 
 def _says_the_same(body: Body, known: Body | None) -> bool:
-    """Say whether nothing but the status differs: that is our own, and looking again says no more.
+    """Say whether nothing but the status differs, which the operator itself has written.
 
-    It would cost a look at all groups of a queue for every status that is written.
+    A look for every written status would look at all groups of the queue, and find nothing new.
     """
     return known is not None and _said(body) == _said(known)
 
@@ -300,6 +301,6 @@ def _said(body: Body) -> Manifest:
 
 
 def _slim(body: Body) -> Body:
-    """Return a body without what nobody here reads, and which is often most of it."""
+    """Return a body without the parts that the operator does not read, often most of it."""
     metadata = {k: v for k, v in body["metadata"].items() if k != "managedFields"}
     return {**body, "metadata": cast(BodyMetadata, metadata)}

@@ -18,7 +18,7 @@ NAME_KEEPERS = frozenset({"StatefulSet"})
 """Owners that give a new pod the name of the one before it."""
 _UID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 BACK_OFF_S = 10.0
-"""The kubelet's first wait before it starts a container again, where it does not say how long."""
+"""The kubelet's first back-off, for a message that does not name its length."""
 _BACK_OFF = re.compile(r"back-off (?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 _MEMBER = re.compile(rf"(?P<uid>{_UID})(?:[/.-](?P<container>[a-z0-9]([-a-z0-9]*[a-z0-9])?))?")
 
@@ -50,19 +50,19 @@ class Pod:
     addresses: tuple[str, ...]
     is_ready: bool
     is_terminating: bool
-    """It was given time to end; a pod that is removed by force is not."""
+    """It is being deleted with a grace period; a pod that is deleted by force has none."""
     grace_s: float
-    """How much time it was given; 0: none, or not yet."""
+    """Its grace period, in seconds; 0: none, or it is not terminating."""
     has_ended: bool
     """No process of it runs any more, as the kubelet says."""
     is_over: bool
-    """None of its containers will ever be started again: it was evicted, or is done."""
+    """None of its containers will be started again: its phase is Failed or Succeeded."""
     back_offs_s: Mapping[str, float]
     """Of each container, in seconds, how long the kubelet waits before it starts it again."""
     node: str
-    """Where it runs; empty: nowhere yet."""
+    """Name of its node; empty: not scheduled yet."""
     tolerations: tuple[PodToleration, ...]
-    """What it bears of a node without end."""
+    """The taints of nodes that it tolerates without a time limit."""
     broker_port: BrokerPort | None
     """Where a broker listens; None: it is no pod of a broker."""
     keeps_name: bool
@@ -77,7 +77,7 @@ class Pod:
     deployment: str
     """Name of the Deployment that it belongs to; empty: none."""
     deletion_cost: str
-    """What its removal costs beside others'; empty: nobody has said."""
+    """Its deletion cost, as annotated; empty: not annotated."""
     our_deletion_cost: str
     """The cost that the operator has written; empty: none."""
 

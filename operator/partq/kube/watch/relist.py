@@ -1,4 +1,4 @@
-"""Lists everything that is watched: at the start, and now and then against watches gone deaf."""
+"""Lists everything that is watched: at the start, and regularly, as a watch may miss events."""
 
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -98,7 +98,7 @@ class Relister:
                 )
             items = page.get("items")
             if not isinstance(items, list):
-                # Not the API server's words: taken for an empty list, it would end every group.
+                # Not an answer of the API server: taken as an empty list, it would end every group.
                 raise KubernetesError(f"{path}: the answer is not a list: {excerpt(page)}")
             for item in items:
                 yield item

@@ -12,8 +12,8 @@ HOLD_S = 600.0
 MARGIN_S = 10.0
 """How much of its time to end a pod keeps for handing over, when its replacement is late."""
 NEWS_S = 1.0
-"""How long a pod that ends may be the first word of a rollout: without surge, the pod of the new
-template is made a moment after the old one was told to end."""
+"""How long a terminating pod may be the first sign of a rollout: without surge, the pod of the new
+template is created a moment after the old one began to terminate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +22,14 @@ class Ages:
 
     pod_s: float
     ending_s: float
-    """Since it was given time to end; 0: it was not."""
+    """Since it began to terminate; 0: it is not terminating."""
 
 
 AgesOf = Callable[[Pod], Ages]
 
 
 def rollout_facts(pods: Collection[Pod], ages_of: AgesOf) -> dict[str, MemberFact]:
-    """Return what a rollout makes of the pods of one group, by uid; most pods are in none.
+    """Return the facts about the pods of one group that are in a rollout, by uid.
 
     A Deployment is being rolled out while it has living pods of its newest template and others.
     """

@@ -28,13 +28,13 @@ NODES_RETRY_S = 300.0
 Scope = tuple[str, ...]
 """One namespace; none: the whole cluster."""
 Handlers = Callable[[kopf.OperatorRegistry, ObjectCache], None]
-"""Registers what is to be heard of."""
+"""Registers the handlers of events."""
 
 _log = logging.getLogger(__name__)
 
 
 class Watches:
-    """Tells the cache of changes; begins again, later and later, when kopf gives up."""
+    """Passes changes to the cache; starts kopf again, after growing waits, when it has ended."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Watches:
         health: ProcessHealth,
         on_started: Callable[[], None],
     ) -> None:
-        """Take what is to be fed; `on_started` is called when kopf has taken SIGTERM and SIGINT."""
+        """Take the cache to fill; `on_started` is called when kopf has taken SIGTERM and SIGINT."""
         self._api = api
         self._cluster = cluster
         self._scopes: list[Scope] = [(namespace,) for namespace in namespaces] or [()]
@@ -52,7 +52,7 @@ class Watches:
         self._on_started = on_started
 
     async def run(self) -> None:
-        """Watch until cancelled; a namespace that refuses it ends the watches of no other."""
+        """Watch until cancelled; a refusal in one namespace does not end the watches of others."""
         async with asyncio.TaskGroup() as tasks:
             for scope in self._scopes:
                 tasks.create_task(self._keep_watching(scope, register))
@@ -61,7 +61,7 @@ class Watches:
     async def _watch_nodes(self) -> None:
         """Watch nodes where that is allowed; where it is not, say so once, and do without.
 
-        They are in no namespace: who serves some namespaces may have no right to them.
+        Nodes have no namespace: an operator of some namespaces may have no right to watch them.
         """
         has_told = False
         while True:
