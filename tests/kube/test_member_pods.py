@@ -97,6 +97,11 @@ LIFE = [
         id="gone without warning, its process too",
     ),
     pytest.param(
+        [(put, {}), (put, {"phase": "Failed"}), (drop, {"phase": "Failed", "deletion_grace": 0})],
+        MemberFact.IS_GONE_FOR_GOOD,
+        id="marked as failed, then removed by force with its node",
+    ),
+    pytest.param(
         [(put, {}), (put, {"deletion_grace": 0}), (drop, {"deletion_grace": 0})],
         MemberFact.UNKNOWN,
         id="removed by force: it may still run",
