@@ -3,68 +3,24 @@
 import asyncio
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
 
 from partq.coordinator.chunks import in_chunks
 from partq.coordinator.cursors import read_births, remove_cursors
 from partq.coordinator.ports import PartitionStore
+from partq.coordinator.queue_records import (
+    ConfigWriter,
+    LayoutMaker,
+    LifeRegistry,
+    QueueRecords,
+)
 from partq.coordinator.rules import Start, group_start
 from partq.core.model import PartitionId
-from partq.core.records import ConfigRecord, LayoutRecord, LifeRecord
+from partq.core.records import ConfigRecord
 from partq.errors import ConflictError, SettingsError, UnknownQueueError
 from partq.wire.effective_specs import EffectiveSpec
 
 MAX_ADD_TRIES = 5
 """How often cursors are added, when coordinators fence the partitions meanwhile."""
-
-
-class LifeRegistry(Protocol):
-    """The lives of the queue's name."""
-
-    async def register(self, uid: str) -> LifeRecord:
-        """Register a life of the queue's name, and return the current one."""
-
-
-class LayoutMaker(Protocol):
-    """The layout of the queue, with the operation that makes it."""
-
-    async def create_queue(self, generations: Mapping[int, int]) -> LayoutRecord:
-        """Make the layout, and return the stored one."""
-
-
-class ConfigWriter(Protocol):
-    """The configs of the queue and its groups, with the operations that write them."""
-
-    async def read_queue(self) -> ConfigRecord | None:
-        """Return the queue's config."""
-
-    async def write_queue(self, spec: EffectiveSpec, *, resource_generation: int) -> bool:
-        """Write the queue's config; False: somebody else has written it meanwhile."""
-
-    async def read_group(self, group: str) -> ConfigRecord | None:
-        """Return a group's config."""
-
-    async def begin_group(self, group: str) -> int:
-        """Say when a group begins that has no config, for its first one."""
-
-    async def write_group(
-        self, group: str, spec: EffectiveSpec, *, resource_generation: int, born: int
-    ) -> bool:
-        """Write a group's config; False: somebody else has written it meanwhile."""
-
-    async def erase_group(self, group: str, *, born: int) -> None:
-        """Take a group off the record, unless it was created again meanwhile."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueRecords:
-    """The records of one queue that are made before its brokers serve it."""
-
-    lives: LifeRegistry
-    layouts: LayoutMaker
-    configs: ConfigWriter
-    partitions: PartitionStore
 
 
 class OtherLifeError(SettingsError):
@@ -118,46 +74,24 @@ async def provision(
         StoreUnavailableError: half of it may be done; a repeat does the rest.
     """
     configs, partitions = records.configs, records.partitions
-    life = await records.lives.register(uid)
-    if life.current is None:
-        raise OtherLifeError(
-            f"queue {name}: the resource with the uid {uid} was deleted, and has given up the "
-            "name; create another one"
-        )
-    if life.current != uid:
-        raise OtherLifeError(
-            f"queue {name}: got the uid {uid}, expected {life.current}, whose keys the store "
-            "holds; use another Redis or key prefix, or, if no cluster has that queue any more, "
-            f"free its name: redis-cli HDEL {shlex.quote(life.key)} current"
-        )
-    layout = (await records.layouts.create_queue({1: partition_count})).layout
-    if layout.partition_count != partition_count:
-        raise PartitionsFixedError(name, got=partition_count, expected=layout.partition_count)
-    ids = layout.partitions()
+    await _register(records.lives, name, uid)
+    ids = await _make_layout(records.layouts, name, partition_count)
     known = await configs.read_queue()
     stored = await _read_specs(configs, groups)
     if known is None:
         await in_chunks(map(partitions.create, ids))
     # The stored group is removed first, as if each had been seen alone, and by the same steps.
     replaced = _find_replaced(groups, stored, known)
-    if replaced and known is not None:
-        known = await _without(configs, known, replaced)
-    for group in replaced:
-        await configs.erase_group(group, born=_born(stored[group]))
-        stored[group] = None
+    known = await _erase_replaced(configs, replaced, stored, known)
     new = [group for group in groups if known is None or group not in known.groups]
     # A group without a spec is new. Cursors that it has all the same are those of one that had its
     # name, whose removal was cut short.
     unspecified = {group for group in new if stored[group] is None}
     looks = repairs or replaced or (unspecified and known is not None)
-    found_records = await partitions.read_many(ids) if looks else {}
-    births = await read_births(partitions, found_records, unspecified)
-    await remove_cursors(partitions, found_records, unspecified, births)
-    found = (
-        {group for record in found_records.values() for group in record.groups}
-        if repairs
-        else set()
-    )
+    read = await partitions.read_many(ids) if looks else {}
+    births = await read_births(partitions, read, unspecified)
+    await remove_cursors(partitions, read, unspecified, births)
+    found = {group for each in read.values() for group in each.groups} if repairs else set()
     left_out = tuple(sorted((found | set(known.groups if known else ())) - groups.keys()))
     # Specs come first: by them a coordinator tells the cursors of a group that is being made from
     # those of one that is gone.
@@ -165,18 +99,16 @@ async def provision(
     if new:
         starts = {group: group_start(groups[group]) for group in new}
         await _add_groups(configs, partitions, ids, starts, known)
-    # The groups become known last: brokers serve a group when all its cursors are there.
-    specs = await _read_specs(configs, left_out)
     if keeps_others:
-        # One without a spec is not kept: its removal was cut short.
-        left_out = tuple(group for group, found_spec in specs.items() if found_spec is not None)
+        left_out = await _with_spec(configs, left_out)
     else:
-        await _erase_groups(configs, specs, known)
-    names = {*groups, *(left_out if keeps_others else ())}
-    full = {**spec, "groups": sorted(names)}
+        await _erase_groups(configs, await _read_specs(configs, left_out), known)
+    # The groups become known last: brokers serve a group when all its cursors are there.
+    names = sorted({*groups, *(left_out if keeps_others else ())})
     # Of a group that was never named, too: at a new generation coordinators fence late additions.
-    if known is None or known.spec != full or (left_out and not keeps_others):
-        await _write_queue(configs, spec, sorted(names), known)
+    is_erased = bool(left_out) and not keeps_others
+    if known is None or known.spec != {**spec, "groups": names} or is_erased:
+        await _write_queue(configs, spec, names, known)
     return left_out
 
 
@@ -208,6 +140,65 @@ async def remove_group(configs: ConfigWriter, group: str, *, is_dry_run: bool) -
     others = [each for each in known.groups if each != group]
     # Of a group that is not named any more, too: at a new generation coordinators look again.
     await _write_queue(configs, known.spec, others, known)
+
+
+async def _register(lives: LifeRegistry, name: str, uid: str) -> None:
+    """Make sure that the queue's name is that of this life.
+
+    Raises:
+        OtherLifeError: another life is the current one, or this one was given up.
+    """
+    life = await lives.register(uid)
+    if life.current is None:
+        raise OtherLifeError(
+            f"queue {name}: the resource with the uid {uid} was deleted, and has given up the "
+            "name; create another one"
+        )
+    if life.current != uid:
+        raise OtherLifeError(
+            f"queue {name}: got the uid {uid}, expected {life.current}, whose keys the store "
+            "holds; use another Redis or key prefix, or, if no cluster has that queue any more, "
+            f"free its name: redis-cli HDEL {shlex.quote(life.key)} current"
+        )
+
+
+async def _make_layout(
+    layouts: LayoutMaker, name: str, partition_count: int
+) -> Sequence[PartitionId]:
+    """Make the layout, unless it is there, and return its partitions.
+
+    Raises:
+        PartitionsFixedError: the stored one has another number of partitions.
+    """
+    layout = (await layouts.create_queue({1: partition_count})).layout
+    if layout.partition_count != partition_count:
+        raise PartitionsFixedError(name, got=partition_count, expected=layout.partition_count)
+    return layout.partitions()
+
+
+async def _erase_replaced(
+    configs: ConfigWriter,
+    replaced: Collection[str],
+    stored: dict[str, ConfigRecord | None],
+    known: ConfigRecord | None,
+) -> ConfigRecord | None:
+    """Erase what `_find_replaced` has found, from `stored` too; return the queue's config then.
+
+    Raises:
+        ConflictError: somebody else has changed the queue or one of them meanwhile.
+    """
+    if replaced and known is not None:
+        known = await _without(configs, known, replaced)
+    for group in replaced:
+        await configs.erase_group(group, born=_born(stored[group]))
+        stored[group] = None
+    return known
+
+
+async def _with_spec(configs: ConfigWriter, groups: Sequence[str]) -> tuple[str, ...]:
+    """Return the groups that have a spec: the removal of one without it was cut short."""
+    specs = await _read_specs(configs, groups)
+    return tuple(group for group, spec in specs.items() if spec is not None)
 
 
 async def _read_specs(

@@ -1,7 +1,7 @@
 """The store as the coordinator needs it, wherever one is hosted: neither knows the other."""
 
 from partq.coordinator.ports import StorePorts
-from partq.coordinator.provision import QueueRecords
+from partq.coordinator.queue_records import QueueRecords
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.assignments import Assignments

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from partq.coordinator.ports import StorePorts
-from partq.coordinator.provision import QueueRecords
+from partq.coordinator.queue_records import QueueRecords
 from partq.core.model import PartitionId
 from partq.kube.names import QueueKey
 from partq.kube.status.facts import Durability

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 from partq.broker.broker import Broker
 from partq.broker.operations.message_json import contents
@@ -15,7 +16,7 @@ from partq.store.records.log import Entry
 from partq.store.records.partition_records import StoredPartition
 from partq.wire import batch
 from partq.wire.calls import bodies
-from partq.wire.calls.answers import UNSET
+from partq.wire.calls.answers import UNSET, ErrorDetail
 from partq.wire.calls.browse import (
     BrowseAnswer,
     BrowseBody,
@@ -196,11 +197,7 @@ async def browse(
             f"browse: {len(partitions)} partitions; at most {MAX_MERGED} can be merged: name some, "
             "or set is_merged to false"
         )
-    records = await broker.partitions.read_many(partitions)
-    found = await asyncio.gather(
-        *(_start(broker, partition, body, record) for partition, record in records.items())
-    )
-    starts = dict(zip(records, found, strict=True))
+    starts = await _read_starts(broker, partitions, body)
     served = broker.claims.served()
     unavailable = {
         str(partition): error_detail(
@@ -216,37 +213,14 @@ async def browse(
         if start.at_ms is not None and partition in served
     )
     chosen = [partition for _, partition in by_time[:AT_ONCE]]
-    share = {
-        "offsets": {str(partition): starts[partition].offset for partition in chosen},
-        "max_bytes": max(MIN_SHARE_BYTES, body.max_bytes // max(1, len(chosen))),
-        "is_merged": False,
-    }
-    pages: dict[PartitionId, Page[BrowsedMessage]] = {}
-    holes: dict[PartitionId, list[tuple[int, int]]] = {}
-    for partition, answer in (await ask(chosen, narrowed(body, share))).items():
-        if answer.error is not UNSET:
-            unavailable[str(partition)] = answer.error
-            continue
-        try:
-            pages[partition] = _page(answer)
-            holes[partition] = answer.missing or []
-        except ValueError as error:
-            unusable = UnavailableError(
-                f"partition {partition}: its broker gave no usable page ({error!r}); ask again"
-            )
-            unavailable[str(partition)] = error_detail(unusable)
+    asked = _first_pages(body, {partition: starts[partition].offset for partition in chosen})
+    pages, holes, refused = _sort_answers(await ask(chosen, asked))
     merged = merge(
         pages,
         max_messages=body.max_messages,
         max_bytes=body.max_bytes,
         before_ms=by_time[AT_ONCE][0] if len(by_time) > AT_ONCE else None,
     )
-    # A hole that is not passed yet is named by the page that passes it.
-    missing = {
-        str(partition): passed
-        for partition, each in sorted(holes.items())
-        if (passed := [hole for hole in each if hole[1] <= merged.next[partition]])
-    }
     following = {partition: start.offset for partition, start in starts.items()} | merged.next
     return BrowseAnswer(
         messages=merged.contents,
@@ -257,9 +231,20 @@ async def browse(
             for partition, start in starts.items()
             if body.offsets.get(str(partition), start.first) < start.first
         },
-        unavailable=unavailable,
-        missing=missing,
+        unavailable=unavailable | refused,
+        missing=_passed(holes, merged.next),
     )
+
+
+async def _read_starts(
+    broker: Broker, partitions: Sequence[PartitionId], body: BrowseBody
+) -> dict[PartitionId, Start]:
+    """Return where each partition that has a record begins for this call."""
+    records = await broker.partitions.read_many(partitions)
+    found = await asyncio.gather(
+        *(_start(broker, partition, body, record) for partition, record in records.items())
+    )
+    return dict(zip(records, found, strict=True))
 
 
 async def _start(
@@ -286,3 +271,53 @@ def _page(answer: BrowsedPage) -> Page[BrowsedMessage]:
         for row in answer.rows
     ]
     return Page(rows, answer.next, PageEnd(answer.why))
+
+
+def _first_pages(body: BrowseBody, offsets: Mapping[PartitionId, int]) -> BrowseBody:
+    """Return the body that asks each partition for a page from its offset, of an equal share."""
+    share = {
+        "offsets": {str(partition): offset for partition, offset in offsets.items()},
+        "max_bytes": max(MIN_SHARE_BYTES, body.max_bytes // max(1, len(offsets))),
+        "is_merged": False,
+    }
+    return narrowed(body, share)
+
+
+class _Answers(NamedTuple):
+    """The answers for several partitions."""
+
+    pages: dict[PartitionId, Page[BrowsedMessage]]
+    holes: dict[PartitionId, Sequence[tuple[int, int]]]
+    """What the logs miss of the pages."""
+    refused: dict[str, ErrorDetail]
+    """Why a partition has no page."""
+
+
+def _sort_answers(found: Mapping[PartitionId, BrowsedPage]) -> _Answers:
+    """Tell the pages from the errors; an answer that is neither counts as an error."""
+    answers = _Answers({}, {}, {})
+    for partition, answer in found.items():
+        if answer.error is not UNSET:
+            answers.refused[str(partition)] = answer.error
+            continue
+        try:
+            answers.pages[partition] = _page(answer)
+        except ValueError as error:
+            unusable = UnavailableError(
+                f"partition {partition}: its broker gave no usable page ({error!r}); ask again"
+            )
+            answers.refused[str(partition)] = error_detail(unusable)
+        else:
+            answers.holes[partition] = answer.missing or []
+    return answers
+
+
+def _passed(
+    holes: Mapping[PartitionId, Sequence[tuple[int, int]]], reached: Mapping[PartitionId, int]
+) -> dict[str, list[tuple[int, int]]]:
+    """Return the holes below `reached`; one that is not passed yet is named by a later page."""
+    return {
+        str(partition): passed
+        for partition, each in sorted(holes.items())
+        if (passed := [hole for hole in each if hole[1] <= reached[partition]])
+    }

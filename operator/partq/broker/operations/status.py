@@ -1,17 +1,18 @@
 """Layout and status of a queue, from the records of all brokers."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from partq.broker.broker import Broker
+from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.core.clock_watch import ahead_ms
 from partq.core.cursor.lag import lag_of
-from partq.core.group.records import MemberRecord
+from partq.core.group.records import AssignmentEntry, MemberRecord
 from partq.core.model import MemberId, Offset, PartitionId
 from partq.store.records.assignments import Assignments
 from partq.store.records.handoffs import Handoffs
 from partq.store.records.members import Members
-from partq.store.records.partition_records import StoredPartition
+from partq.store.records.partition_records import CursorRecord, StoredPartition
 from partq.store.records.rebalances import Rebalances
 from partq.wire.calls.answers import UNSET, BrokerUrl, LayoutAnswer, LayoutGeneration, Limits
 from partq.wire.calls.state import BrokerAnswer
@@ -130,63 +131,37 @@ def _add_reasons(views: dict[str, GroupStatus], brokers: Mapping[str, BrokerAnsw
 async def _group(
     broker: Broker, group: str, records: Mapping[PartitionId, StoredPartition]
 ) -> GroupStatus:
-    assignments = Assignments(broker.store, broker.keys)
-    members = Members(broker.store, broker.keys)
-    handoffs = Handoffs(broker.store, broker.keys)
-    rebalances = Rebalances(broker.store, broker.keys)
+    having = {p: record for p, record in sorted(records.items()) if group in record.groups}
     spec, assigned, listed, under_way, waiting, cursors = await asyncio.gather(
         broker.configs.read_group(group),
-        assignments.read(group),
-        members.read(group),
-        handoffs.read(group),
-        rebalances.read_waiting(group),
-        asyncio.gather(
-            *(
-                broker.partitions.read_cursor(partition, group)
-                for partition, record in sorted(records.items())
-                if group in record.groups
-            )
-        ),
+        Assignments(broker.store, broker.keys).read(group),
+        Members(broker.store, broker.keys).read(group),
+        Handoffs(broker.store, broker.keys).read(group),
+        Rebalances(broker.store, broker.keys).read_waiting(group),
+        asyncio.gather(*(broker.partitions.read_cursor(p, group) for p in having)),
     )
-    having = [p for p, record in sorted(records.items()) if group in record.groups]
     ages = await asyncio.gather(
         *(
-            _age_ms(broker, partition, cursor.cursor, records[partition])
-            for partition, cursor in zip(having, cursors, strict=True)
+            _age_ms(broker, partition, cursor.cursor, record)
+            for (partition, record), cursor in zip(having.items(), cursors, strict=True)
         )
     )
-    partitions: dict[str, GroupPartition] = {}
-    held: dict[MemberId, int] = dict.fromkeys(listed.members, 0)
-    for partition, cursor, age_ms in zip(having, cursors, ages, strict=True):
-        known = assigned.get(partition)
-        owned = broker.owned.get(partition)
-        mine = owned.groups.get(group) if owned is not None else None
-        if mine is not None:
-            state = str(mine.state)
-        else:
-            state = known.state if known is not None else "Unassigned"
-        partitions[str(partition)] = GroupPartition(
-            member=cursor.member or "",
-            epoch=cursor.epoch,
-            state=state if cursor.member is not None else "Unassigned",
-            cursor=cursor.cursor,
-            lag=lag_of(records[partition].next, cursor.cursor, cursor.acked),
-            lag_ms=age_ms,
-            dead_letters=len(cursor.outbox),
-            blocked=mine.blocked if mine is not None else "",
-            parked=mine.outbox.parked if mine is not None else "",
+    partitions = {
+        str(partition): _row(
+            cursor,
+            record.next,
+            age_ms,
+            assigned.get(partition),
+            _owned_group(broker, partition, group),
         )
-        if cursor.member is not None:
-            held[cursor.member] = held.get(cursor.member, 0) + 1
+        for (partition, record), cursor, age_ms in zip(having.items(), cursors, ages, strict=True)
+    }
     rows = partitions.values()
     return GroupStatus(
         type=str(spec.spec.get("type", "")) if spec is not None else "",
         lag=sum(row.lag for row in rows),
         lag_ms=max((row.lag_ms for row in rows), default=0),
-        members=[
-            MemberStatus(member, count, _member_state(listed.members.get(member), count))
-            for member, count in sorted(held.items())
-        ],
+        members=_member_statuses(listed.members, cursors),
         partitions=partitions,
         handoffs=[
             HandoffStatus(
@@ -203,6 +178,61 @@ async def _group(
             for partition, move in sorted(waiting.items())
         ],
     )
+
+
+def _owned_group(broker: Broker, partition: PartitionId, group: str) -> ConsumedPartition | None:
+    """Return the group in a partition that this broker owns; None: another one does."""
+    owned = broker.owned.get(partition)
+    return owned.groups.get(group) if owned is not None else None
+
+
+def _row(
+    cursor: CursorRecord,
+    end: Offset,
+    age_ms: int,
+    known: AssignmentEntry | None,
+    mine: ConsumedPartition | None,
+) -> GroupPartition:
+    """Return one partition of a group.
+
+    Args:
+        cursor: the group's record in the partition.
+        end: of the partition's log.
+        age_ms: how long the oldest message has waited that is not acknowledged.
+        known: what the coordinator has written of it.
+        mine: what this broker knows of it, where it owns the partition.
+    """
+    if cursor.member is None:
+        state = "Unassigned"
+    elif mine is not None:
+        state = str(mine.state)
+    else:
+        state = known.state if known is not None else "Unassigned"
+    return GroupPartition(
+        member=cursor.member or "",
+        epoch=cursor.epoch,
+        state=state,
+        cursor=cursor.cursor,
+        lag=lag_of(end, cursor.cursor, cursor.acked),
+        lag_ms=age_ms,
+        dead_letters=len(cursor.outbox),
+        blocked=mine.blocked if mine is not None else "",
+        parked=mine.outbox.parked if mine is not None else "",
+    )
+
+
+def _member_statuses(
+    listed: Mapping[MemberId, MemberRecord], cursors: Iterable[CursorRecord]
+) -> list[MemberStatus]:
+    """Return the listed members, and those that hold a partition."""
+    held = dict.fromkeys(listed, 0)
+    for cursor in cursors:
+        if cursor.member is not None:
+            held[cursor.member] = held.get(cursor.member, 0) + 1
+    return [
+        MemberStatus(member, count, _member_state(listed.get(member), count))
+        for member, count in sorted(held.items())
+    ]
 
 
 async def _age_ms(

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from partq.coordinator.ports import StorePorts
-from partq.coordinator.provision import QueueRecords
+from partq.coordinator.queue_records import QueueRecords
 from partq.core.cursor.lag import lag_of
 from partq.core.model import PartitionId
 from partq.embedded.store_ports import queue_records, store_ports

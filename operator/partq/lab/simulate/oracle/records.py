@@ -63,19 +63,7 @@ class Records:
         self.done: dict[str, set[int]] = {group: set() for group in limits}
         """What each group needs no more; see `GroupPartitionFacts`."""
         for partition in partitions:
-            log = LogFacts(
-                str(partition), keys.meta(partition).encode(), keys.log(partition).encode()
-            )
-            self.logs[log.name] = log
-            for group in limits:
-                name, key = (
-                    facts_name(partition, group),
-                    keys.cursor(partition, group).encode(),
-                )
-                facts = self.group_partitions[name] = GroupPartitionFacts(
-                    name, log, group, key, self.done[group]
-                )
-                log.groups.append(facts)
+            self._add_facts(partition, limits, keys)
         self.append_counts: dict[int, int] = {}
         """How often each message was stored."""
         self.was_rolled_back = False
@@ -120,6 +108,16 @@ class Records:
             "add_dead_letters": self._letters_added,
             "remove_dead_letter": self._letter_removed,
         }
+
+    def _add_facts(self, partition: PartitionId, groups: Iterable[str], keys: Keys) -> None:
+        """Begin the facts of a partition's log, and of each group in it."""
+        log = LogFacts(str(partition), keys.meta(partition).encode(), keys.log(partition).encode())
+        self.logs[log.name] = log
+        for group in groups:
+            name, key = facts_name(partition, group), keys.cursor(partition, group).encode()
+            facts = GroupPartitionFacts(name, log, group, key, self.done[group])
+            self.group_partitions[name] = facts
+            log.groups.append(facts)
 
     def follow(
         self,
