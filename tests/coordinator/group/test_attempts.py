@@ -4,7 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from partq.coordinator.group.attempts import idle_ms, why_undrained
+from partq.coordinator.group.attempts import (
+    FIRST_BACKOFF_S,
+    FailedAttempts,
+    idle_ms,
+    why_undrained,
+)
 from partq.core.group.moves import Forced
 
 
@@ -33,3 +38,16 @@ def test_how_long_a_partition_has_had_no_consumer(held_ms, losses, expected):
     move = SimpleNamespace(forced=Forced.SOURCE_LOST, ownership=ownership)
     observation, rules = SimpleNamespace(losses=losses), SimpleNamespace(delay_ms=2_000)
     assert idle_ms(observation, move, rules) == expected
+
+
+def test_a_partition_is_left_alone_for_longer_with_each_attempt_that_fails():
+    failed = FailedAttempts()
+    moves = [SimpleNamespace(partition="1.0"), SimpleNamespace(partition="1.1")]
+    ended = SimpleNamespace(partition="1.0", is_committed=False)
+    failed.note(ended, 10.0)
+    assert failed.may_start(moves, 10.0 + FIRST_BACKOFF_S / 2) == moves[1:]
+    assert failed.may_start(moves, 10.0 + FIRST_BACKOFF_S) == moves
+    failed.note(ended, 20.0)
+    assert failed.may_start(moves, 20.0 + FIRST_BACKOFF_S) == moves[1:]
+    failed.note(SimpleNamespace(partition="1.0", is_committed=True), 20.0)
+    assert failed.may_start(moves, 20.0) == moves

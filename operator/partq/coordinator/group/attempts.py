@@ -1,7 +1,11 @@
-"""From a move to an attempt, and from an attempt to what is written down of it. Pure."""
+"""From a move to an attempt, and from an attempt to its record, or to the next one after a failure.
 
-from collections.abc import Collection
+Without clock and I/O.
+"""
 
+from collections.abc import Collection, Iterable
+
+from partq.aio import Backoffs
 from partq.coordinator.group.handoff_runner import Ended
 from partq.core.group import handoff
 from partq.core.group.handoff import Attempt
@@ -11,6 +15,32 @@ from partq.core.group.observation import GroupObservation, PartitionOwnership
 from partq.core.group.rebalance_delay import MembershipRules
 from partq.core.group.records import HandoffRecord, PastMove
 from partq.core.model import BrokerId, MemberId, PartitionId
+
+FIRST_BACKOFF_S = 0.1
+"""How long a partition is left alone after its first attempt that failed; each further one doubles
+that."""
+MAX_BACKOFF_S = 5.0
+
+
+class FailedAttempts:
+    """Leaves partitions alone for a while after attempts that failed.
+
+    `now` is always the caller's steady clock, in seconds.
+    """
+
+    def __init__(self) -> None:
+        self._backoffs = Backoffs[PartitionId](FIRST_BACKOFF_S, MAX_BACKOFF_S)
+
+    def note(self, ended: Ended, now: float) -> None:
+        """Note how an attempt ended; a commit ends the waits of its partition."""
+        if ended.is_committed:
+            self._backoffs.succeeded(ended.partition)
+        else:
+            self._backoffs.failed(ended.partition, now)
+
+    def may_start(self, moves: Iterable[Move], now: float) -> list[Move]:
+        """Return the moves whose partitions may be tried now."""
+        return [move for move in moves if self._backoffs.may_try(move.partition, now)]
 
 
 def attempt_at(

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from partq.aio import Backoffs
 from partq.coordinator.group.attempts import (
+    FailedAttempts,
     as_recorded,
     attempt_at,
     ended_handoffs,
@@ -49,10 +49,6 @@ from partq.errors import FencedError
 
 PAUSE_ANSWER_MS = 2_000
 """How long the first pause may go unanswered before its drain is over all the same."""
-FIRST_BACKOFF_S = 0.1
-"""How long a partition is left alone after its first attempt that failed; each further one doubles
-that."""
-MAX_BACKOFF_S = 5.0
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -98,7 +94,7 @@ class GroupWorker:
         """Redis's time minus this process's clock, at the last look."""
         self._lost = AgeTracker[MemberId]()
         self._outcomes: dict[PartitionId, CommitOutcome] = {}
-        self._backoffs = Backoffs[PartitionId](FIRST_BACKOFF_S, MAX_BACKOFF_S)
+        self._failed_attempts = FailedAttempts()
         self._history = RebalanceHistory()
         self._move_log = MoveLog(RecordedMoves(), 0, 0)
         self._is_loaded = False
@@ -297,7 +293,7 @@ class GroupWorker:
         is_judged = rules.is_paused or may_be_balanced(observation, assessment, rules)
         self._move_log.promise(planned, running.keys(), is_judged=is_judged)
         return self._move_log.admit(
-            [move for move in planned if self._backoffs.may_try(move.partition, self._clock())],
+            self._failed_attempts.may_start(planned, self._clock()),
             rules.budget,
             paused=paused,
             is_judged=is_judged,
@@ -434,10 +430,8 @@ class GroupWorker:
         return rules.drain_ms if left_ms is None else min(rules.drain_ms, left_ms)
 
     def _ended(self, ended: Ended) -> None:
-        if not ended.is_committed:
-            self._backoffs.failed(ended.partition, self._clock())
-        else:
-            self._backoffs.succeeded(ended.partition)
+        self._failed_attempts.note(ended, self._clock())
+        if ended.is_committed:
             self._outcomes[ended.partition] = CommitOutcome(
                 ended.attempt.target, ended.epoch, ended.attempt.broker_epoch
             )
