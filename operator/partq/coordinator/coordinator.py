@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from partq.aio import Signal, cancel_and_wait
 from partq.coordinator.balancer import Balancer, leased_address
-from partq.coordinator.group.group import GroupWorker
+from partq.coordinator.group.group_worker import GroupWorker
 from partq.coordinator.group.observation import QueueObservation, owners
 from partq.coordinator.ports import (
     AddressBook,
@@ -169,16 +169,16 @@ class Coordinator:
         # No plan before every living broker was seen once: a failed list is not an empty list.
         self._has_seen_all = self._has_seen_all or is_complete
         if self._has_seen_all:
-            await self._step_groups(queue, rules, loaded.silent)
+            await self._look_at_groups(queue, rules, loaded.silent)
         workers = [group.worker for group in self._groups.values()]
         is_quiet = self._has_seen_all and all(worker.is_quiet for worker in workers)
         self._balancer.step(queue, index, broker_rules(loaded.queue), is_quiet=is_quiet)
         self._show(queue, living)
         # What they wait for is counted from when the brokers told its age, not from now.
-        stepped = [
+        looked_at = [
             group.worker for name, group in self._groups.items() if name not in loaded.silent
         ]
-        waits_ms = [worker.next_ms for worker in stepped if worker.next_ms is not None]
+        waits_ms = [worker.next_ms for worker in looked_at if worker.next_ms is not None]
         spent_s = self._clock() - seen_at
         return min([self._resync_s, *(max(0.0, ms / 1000 - spent_s) for ms in waits_ms)])
 
@@ -290,13 +290,13 @@ class Coordinator:
                 task = asyncio.create_task(worker.run(), name=f"handoffs {name}")
                 self._groups[name] = _Group(born, worker, task)
 
-    async def _step_groups(
+    async def _look_at_groups(
         self, queue: QueueObservation, rules: Mapping[str, GroupRules], silent: Collection[str]
     ) -> None:
-        """Step all groups but the silent ones; the trouble of one is not the others'."""
+        """Look at all groups but the silent ones; the trouble of one is not the others'."""
         names = [name for name in self._groups if name not in silent]
         results = await asyncio.gather(
-            *(self._groups[name].worker.step(queue, rules[name]) for name in names),
+            *(self._groups[name].worker.look(queue, rules[name]) for name in names),
             return_exceptions=True,
         )
         for name, result in zip(names, results, strict=True):

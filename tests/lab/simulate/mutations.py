@@ -11,7 +11,7 @@ from partq.broker.operations import pull
 from partq.broker.ownership import lease
 from partq.broker.partition import consumed_partition
 from partq.coordinator import coordinator
-from partq.coordinator.group import group
+from partq.coordinator.group import group_worker
 from partq.coordinator.group.observation import QueueObservation
 from partq.core.cursor.cursor import GroupCursor
 from partq.core.group import membership, planner
@@ -334,7 +334,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a drain is waited for by Redis's clock",
-        code(group.GroupWorker, "_now_ms", _redis_time_ms),
+        code(group_worker.GroupWorker, "_now_ms", _redis_time_ms),
         frozenset({"G7"}),
         _redis_clock_is_set_back_as_a_pod_that_pulls_has_vanished,
         ONE_POD | {"max_handoff_s": 2.0, "pull_share": 1.0, "is_aware": True, "pod_count": 2},

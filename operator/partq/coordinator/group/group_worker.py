@@ -129,16 +129,16 @@ class GroupWorker:
         """Carry the handoffs out, until cancelled."""
         await self._runner.run()
 
-    async def step(self, queue: QueueObservation, rules: GroupRules) -> None:
-        """Look at the group once, and start what is to be done.
+    async def look(self, queue: QueueObservation, rules: GroupRules) -> None:
+        """Read the group once, decide, and start what is to be done.
 
         Raises:
             StoreUnavailableError: nothing was started that is not recorded.
             FencedError: another coordinator has begun. A coordinator that still leads begins with
-                the next step, as its successor would.
+                the next look, as its successor would.
         """
         try:
-            await self._step(queue, rules)
+            await self._look(queue, rules)
         except FencedError:
             self._is_loaded = False
             raise
@@ -148,7 +148,7 @@ class GroupWorker:
 
         Raises:
             StoreUnavailableError: no answer; it asks again.
-            FencedError: another coordinator has begun; as for `step`. A step that has nothing to
+            FencedError: another coordinator has begun; as for `look`. A look that has nothing to
                 write would not notice it, and nobody could ever bind.
         """
         try:
@@ -158,7 +158,7 @@ class GroupWorker:
             self._on_change()
             raise
 
-    async def _step(self, queue: QueueObservation, rules: GroupRules) -> None:
+    async def _look(self, queue: QueueObservation, rules: GroupRules) -> None:
         stored = await self._read()
         hurries = self._hurries_asked
         if hurries > self._hurries_done:
@@ -185,7 +185,7 @@ class GroupWorker:
         self.view = self._make_view(queue, observation, assessment, assigned)
 
     async def _read(self) -> _Stored:
-        """Read what Redis holds for the group; with the first step also what came before it."""
+        """Read what Redis holds for the group; with the first look also what came before it."""
         group, store = self._group, self._store
         if not self._is_loaded:
             # Before anything is read: what is read then, no coordinator before this one changes.
