@@ -20,7 +20,8 @@ from partq.coordinator.group.attempts import (
 )
 from partq.coordinator.group.handoff_runner import Ended, HandoffRunner
 from partq.coordinator.group.member_list import MemberList
-from partq.coordinator.group.move_log import MoveLog
+from partq.coordinator.group.move_admission import MoveAdmission
+from partq.coordinator.group.move_history import MoveHistory
 from partq.coordinator.group.observation import (
     CommitOutcome,
     QueueObservation,
@@ -43,7 +44,7 @@ from partq.core.group.move_reason import evidence
 from partq.core.group.moves import Forced, Move
 from partq.core.group.observation import GroupObservation
 from partq.core.group.planner import GroupRules, Planner, may_be_balanced, plan
-from partq.core.group.records import AssignmentEntry, HandoffRecord, MemberSnapshot, RecordedMoves
+from partq.core.group.records import AssignmentEntry, HandoffRecord, MemberSnapshot
 from partq.core.model import BrokerId, MemberId, PartitionId
 from partq.errors import FencedError
 
@@ -95,8 +96,9 @@ class GroupWorker:
         self._lost = AgeTracker[MemberId]()
         self._outcomes: dict[PartitionId, CommitOutcome] = {}
         self._failed_attempts = FailedAttempts()
-        self._history = RebalanceHistory()
-        self._move_log = MoveLog(RecordedMoves(), 0, 0)
+        self._rebalances = RebalanceHistory()
+        self._moves = MoveHistory({}, 0, 0)
+        self._admission = MoveAdmission({}, 0, 0)
         self._is_loaded = False
         self._inherited: dict[PartitionId, HandoffRecord] = {}
         """Handoffs of an earlier coordinator, until the broker of the partition is seen."""
@@ -167,7 +169,7 @@ class GroupWorker:
         observation = self._observe(queue, stored)
         assessment = self._assess(observation, rules)
         under_way = {p: each.attempt.target for p, each in self._runner.running.items()}
-        planned = self._plan(observation, assessment, rules, under_way, self._move_log.promised)
+        planned = self._plan(observation, assessment, rules, under_way, self._admission.promised)
         moves = self._admit(planned, observation, assessment, rules)
         over = ended_handoffs(stored.handoffs.keys() - under_way, moves, assessment)
         self._schedule(under_way, moves, assessment)
@@ -196,10 +198,11 @@ class GroupWorker:
         stored = _Stored(members, assignment, handoffs, self._now_ms())
         self._store_ahead_ms = members.now_ms - stored.read_at_ms
         if not self._is_loaded:
-            self._history = RebalanceHistory(await store.rebalances.read(group))
-            self._move_log = MoveLog(
-                await store.rebalances.read_moves(group), self._store_ms(), self._now_ms()
-            )
+            self._rebalances = RebalanceHistory(await store.rebalances.read(group))
+            recorded = await store.rebalances.read_moves(group)
+            store_ms, now_ms = self._store_ms(), self._now_ms()
+            self._moves = MoveHistory(recorded.past, store_ms, now_ms)
+            self._admission = MoveAdmission(recorded.waiting, store_ms, now_ms)
             running = self._runner.running
             self._inherited = {p: each for p, each in handoffs.items() if p not in running}
             self._is_loaded = True
@@ -239,8 +242,8 @@ class GroupWorker:
     ) -> None:
         """Note the rebalances that begin, when to look again, and whether all is quiet."""
         for move in moves:
-            self._history.begin(move.trigger, self._store_ms())
-        waits_ms = [assessment.next_ms, self._move_log.next_ms(self._now_ms())]
+            self._rebalances.begin(move.trigger, self._store_ms())
+        waits_ms = [assessment.next_ms, self._admission.next_ms(self._now_ms())]
         self.next_ms = min((wait for wait in waits_ms if wait is not None), default=None)
         self.is_quiet = not under_way and not moves and assessment.is_quiet
 
@@ -259,8 +262,8 @@ class GroupWorker:
             ),
             moving_count=len(self._runner.running),
             is_waiting=OwnershipState.WAITING in assessment.partitions.values(),
-            rebalances=self._history.last,
-            waiting_count=len(self._move_log.waiting),
+            rebalances=self._rebalances.last,
+            waiting_count=len(self._admission.waiting),
             blocked=blocked(queue, self._group),
             missing=missing(queue, self._group),
             parked=parked(queue, self._group),
@@ -291,13 +294,16 @@ class GroupWorker:
         }
         paused |= {p for p, each in running.items() if each.attempt.source is not None}
         is_judged = rules.is_paused or may_be_balanced(observation, assessment, rules)
-        self._move_log.promise(planned, running.keys(), is_judged=is_judged)
-        return self._move_log.admit(
+        now_ms = self._now_ms()
+        return self._admission.admit(
+            planned,
             self._failed_attempts.may_start(planned, self._clock()),
             rules.budget,
+            self._moves.budget_use(len(paused), now_ms),
+            under_way=running.keys(),
             paused=paused,
             is_judged=is_judged,
-            now_ms=self._now_ms(),
+            now_ms=now_ms,
             store_ms=self._store_ms(),
         )
 
@@ -332,9 +338,7 @@ class GroupWorker:
                 continue
             del self._inherited[partition]
             if ownership is not None and is_committed(record, ownership):
-                self._move_log.note(
-                    partition, unseen_move(record, self._store_ms()), self._now_ms()
-                )
+                self._moves.note(partition, unseen_move(record, self._store_ms()), self._now_ms())
             if (
                 ownership is None
                 or ownership.broker is None
@@ -435,14 +439,14 @@ class GroupWorker:
             self._outcomes[ended.partition] = CommitOutcome(
                 ended.attempt.target, ended.epoch, ended.attempt.broker_epoch
             )
-            self._history.commit(
+            self._rebalances.commit(
                 ended.trigger,
                 self._store_ms(),
                 had_source=ended.attempt.source is not None,
                 pause_ms=ended.pause_ms,
                 is_timed_out=ended.forced is Forced.DRAIN_TIMEOUT,
             )
-            self._move_log.note(ended.partition, past_move(ended, self._store_ms()), self._now_ms())
+            self._moves.note(ended.partition, past_move(ended, self._store_ms()), self._now_ms())
         self._on_change()
 
     # ---- writing down ---------------------------------------------------------------------------
@@ -460,19 +464,21 @@ class GroupWorker:
         return assigned
 
     async def _write_moves(self) -> None:
-        past, waiting = self._move_log.unwritten_past, self._move_log.unwritten_waiting
+        past, waiting = self._moves.unwritten, self._admission.unwritten
         if past or waiting is not None:
             await self._store.rebalances.write_moves(self._group, past, waiting)
-            self._move_log.note_written(past, waiting)
+            self._moves.note_written(past)
+            if waiting is not None:
+                self._admission.note_written(waiting)
 
     async def _write_rebalances(self) -> None:
         running = {each.trigger for each in self._runner.running.values()}
-        closed = self._history.close_ended({*running, *self._move_log.waiting_triggers})
+        closed = self._rebalances.close_ended({*running, *self._admission.waiting_triggers})
         if not closed:
             return
         for rebalance in closed:
             _log.info("group %s: rebalance over: %s", self._group, rebalance)
-        await self._store.rebalances.write(self._group, self._history.last)
+        await self._store.rebalances.write(self._group, self._rebalances.last)
         if self._on_rebalance is not None:
             for rebalance in closed:
                 await self._on_rebalance(self._group, rebalance)

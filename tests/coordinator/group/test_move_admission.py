@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partq.coordinator.group.move_log import MoveLog
+from partq.coordinator.group.move_admission import MoveAdmission
+from partq.coordinator.group.move_history import MoveHistory
 from partq.core.group.disruption_budget import MINUTE_MS, DisruptionBudget
 from partq.core.group.membership import assess
 from partq.core.group.observation import FlowSeen, GroupObservation, LossSeen, PartitionOwnership
 from partq.core.group.planner import GroupRules, may_be_balanced, plan
-from partq.core.group.records import MAX_PAST_MOVES, PastMove, RecordedMoves
+from partq.core.group.records import MAX_PAST_MOVES, PastMove
 from partq.core.model import BrokerId, Epoch, MemberId, PartitionId
 
 B0 = BrokerId("b-0")
@@ -32,7 +33,8 @@ class Play:
     is_complete: bool = True
     lost: set = field(default_factory=set)
     leaving: set = field(default_factory=set)
-    move_log: MoveLog = field(default_factory=lambda: MoveLog(RecordedMoves(), 0, 0))
+    moves: MoveHistory = field(default_factory=lambda: MoveHistory({}, 0, 0))
+    admission: MoveAdmission = field(default_factory=lambda: MoveAdmission({}, 0, 0))
     now_ms: int = 10_000_000
     """The coordinator's own clock."""
     ahead_ms: int = 1_800_000_000_000
@@ -89,31 +91,36 @@ class Play:
                     forced=move.forced,
                     pause_ms=1,
                 )
-                self.move_log.note(partition, past, self.now_ms)
+                self.moves.note(partition, past, self.now_ms)
         observation = self.observation()
         assessment = assess(observation, self.rules.membership)
         under_way = {p: move.target for p, (move, _) in self.running.items()}
-        planned = plan(observation, assessment, self.rules, under_way, self.move_log.promised)
+        planned = plan(observation, assessment, self.rules, under_way, self.admission.promised)
         is_judged = may_be_balanced(observation, assessment, self.rules)
-        self.move_log.promise(planned, under_way, is_judged=is_judged)
-        moves = self.move_log.admit(
+        paused = {p for p, (m, _) in self.running.items() if m.ownership.member is not None}
+        moves = self.admission.admit(
+            planned,
             planned,
             self.rules.budget,
-            paused={p for p, (m, _) in self.running.items() if m.ownership.member is not None},
+            self.moves.budget_use(len(paused), self.now_ms),
+            under_way=under_way,
+            paused=paused,
             is_judged=is_judged,
             now_ms=self.now_ms,
             store_ms=self.now_ms + self.ahead_ms,
         )
         for move in moves:
             self.running[move.partition] = move, self.now_ms + takes_ms
-        paused = sum(m.ownership.member is not None for m, _ in self.running.values())
-        self.started += [(self.now_ms, paused, move) for move in moves]
-        self.waits.append({p: each.target for p, each in self.move_log.waiting.items()})
-        past, waiting = self.move_log.unwritten_past, self.move_log.unwritten_waiting
+        paused_count = sum(m.ownership.member is not None for m, _ in self.running.values())
+        self.started += [(self.now_ms, paused_count, move) for move in moves]
+        self.waits.append({p: each.target for p, each in self.admission.waiting.items()})
+        past, waiting = self.moves.unwritten, self.admission.unwritten
         self.journal |= past
-        self.move_log.note_written(past, waiting)
-        assert not self.move_log.unwritten_past
-        assert self.move_log.unwritten_waiting is None
+        self.moves.note_written(past)
+        if waiting is not None:
+            self.admission.note_written(waiting)
+        assert not self.moves.unwritten
+        assert self.admission.unwritten is None
         self.now_ms += LOOK_MS
 
     def after(self, ages_ms):
@@ -121,22 +128,23 @@ class Play:
         for number, (partition, age_ms) in enumerate(zip(self.owned, ages_ms, strict=False)):
             if age_ms is not None:
                 past = moved_lately(self.now_ms + self.ahead_ms, age_ms, number)
-                self.move_log.note(partition, past, self.now_ms - age_ms)
+                self.moves.note(partition, past, self.now_ms - age_ms)
         return self
 
     def restart(self):
         """Another coordinator takes over; what runs is resumed from its own records."""
-        journal = RecordedMoves(past=self.journal, waiting=self.move_log.waiting)
-        self.move_log = MoveLog(journal, self.now_ms + self.ahead_ms, self.now_ms)
+        store_ms = self.now_ms + self.ahead_ms
+        self.moves = MoveHistory(self.journal, store_ms, self.now_ms)
+        self.admission = MoveAdmission(self.admission.waiting, store_ms, self.now_ms)
 
     def finish(self, takes_ms=0, *, restarts=False):
         for _ in range(4_000):
             self.look(takes_ms)
-            if not self.running and not self.move_log.waiting:
+            if not self.running and not self.admission.waiting:
                 return
             if restarts:
                 self.restart()
-        raise AssertionError(f"still waiting: {self.move_log.waiting}")
+        raise AssertionError(f"still waiting: {self.admission.waiting}")
 
 
 def owned(*members):
@@ -248,7 +256,7 @@ def test_a_promise_to_who_has_gone_is_none(budget):
     play.look(0)
     (first,) = play.running.values()
     target = first[0].target
-    assert Counter(play.move_log.promised.values()) == {c: 2, d: 2}
+    assert Counter(play.admission.promised.values()) == {c: 2, d: 2}
     play.bound = {a, b, target}
     play.finish()
     assert sorted(Counter(play.owned.values()).values()) == [2, 3, 3]
@@ -261,7 +269,7 @@ def test_a_promise_makes_way_where_what_nobody_has_serves_as_well():
     budget = DisruptionBudget(min_interval_ms=60_000)
     play = Play(owned(*[a, b] * 4), {a, b, c}, GroupRules(budget=budget)).after([1] * 8)
     play.look(0)
-    assert Counter(play.move_log.promised.values()) == {c: 2}
+    assert Counter(play.admission.promised.values()) == {c: 2}
     assert not play.running
     play.bound.discard(b)
     play.lost.add(b)
@@ -276,10 +284,10 @@ def test_a_promise_ends_with_the_need_for_it():
     budget = DisruptionBudget(min_interval_ms=60_000)
     play = Play(owned(a, a, a, a, b, b, b), {a, b, c}, GroupRules(budget=budget)).after([1] * 7)
     play.look(0)
-    assert Counter(play.move_log.promised.values()) == {c: 2}
+    assert Counter(play.admission.promised.values()) == {c: 2}
     play.is_complete = False
     play.look(0)
-    assert Counter(play.move_log.promised.values()) == {c: 2}, "it holds while nothing is known"
+    assert Counter(play.admission.promised.values()) == {c: 2}, "it holds while nothing is known"
     play.bound.discard(b)
     play.lost.add(b)
     for _ in range(3):
@@ -332,7 +340,7 @@ def test_what_waits_for_time_waits_as_long_when_the_store_s_clock_jumps(budget, 
     later = [at for at, _ in play.done if at > lost_at_ms + 10_000]
     assert later
     assert min(later) >= lost_at_ms + least_ms - LOOK_MS
-    assert play.move_log.next_ms(play.now_ms) is None
+    assert play.admission.next_ms(play.now_ms) is None
 
 
 def test_a_past_that_lies_ahead_counts_no_more():
@@ -353,14 +361,14 @@ def test_the_instant_that_a_move_waits_for_is_not_written_again_at_each_look():
     rules = GroupRules(budget=DisruptionBudget(min_interval_ms=60_000))
     play = Play(owned(a, a), {a, b}, rules).after([1, 1])
     play.look(0)
-    (waiting,) = {each.until_ms for each in play.move_log.waiting.values()}
+    (waiting,) = {each.until_ms for each in play.admission.waiting.values()}
     for jitter_ms in (3, -7, 20):
         play.ahead_ms += jitter_ms
         play.look(0)
-        assert {each.until_ms for each in play.move_log.waiting.values()} == {waiting}
+        assert {each.until_ms for each in play.admission.waiting.values()} == {waiting}
     play.ahead_ms += 30_000
     play.look(0)
-    (moved,) = {each.until_ms for each in play.move_log.waiting.values()}
+    (moved,) = {each.until_ms for each in play.admission.waiting.values()}
     assert abs(moved - waiting - 30_000) < 100
 
 
@@ -376,13 +384,13 @@ def test_the_first_owner_of_a_partition_starts_no_interval():
 
 
 def test_moves_are_kept_and_kept_few():
-    move_log = MoveLog(RecordedMoves(), 0, 0)
+    history = MoveHistory({}, 0, 0)
     partition = PartitionId(1, 0)
     moves = [moved_lately(0, 0, number) for number in range(MAX_PAST_MOVES + 3)]
     for move in [*moves, moves[-1]]:
-        move_log.note(partition, move, 0)
-    past = move_log.unwritten_past
+        history.note(partition, move, 0)
+    past = history.unwritten
     assert past == {partition: tuple(moves[-MAX_PAST_MOVES:])}
-    move_log.note(partition, replace(moves[-1], attempt=99), 0)
-    move_log.note_written(past, None)
-    assert move_log.unwritten_past.keys() == {partition}, "one came while the others were written"
+    history.note(partition, replace(moves[-1], attempt=99), 0)
+    history.note_written(past)
+    assert history.unwritten.keys() == {partition}, "one came while the others were written"
