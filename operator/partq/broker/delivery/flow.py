@@ -139,7 +139,7 @@ class Flow:
         """Return the offsets of deliveries that wait for their audit record: no client has them."""
         return self.unrecorded.unsent(partition)
 
-    def forget(self, consumed: ConsumedPartition, cause: Cause) -> None:
+    def detach(self, consumed: ConsumedPartition, cause: Cause) -> None:
         """Stop delivering a partition; the client is told why."""
         self.partitions.pop(consumed, None)
         self._ready.pop(consumed, None)

@@ -33,9 +33,9 @@ FIRST_ANSWER_BITS = 48
 class PullState:
     """The last answer of a pulling member."""
 
-    answer: int = field(default_factory=lambda: random.getrandbits(FIRST_ANSWER_BITS))
-    """Its number. The first one is drawn: a member that names an answer of a flow that has ended,
-    here or in an earlier life of the broker, must not name one of this flow by chance."""
+    answer_number: int = field(default_factory=lambda: random.getrandbits(FIRST_ANSWER_BITS))
+    """The first one is drawn: a member that names an answer of a flow that has ended, here or in an
+    earlier life of the broker, must not name one of this flow by chance."""
     messages: list[answers.PulledMessage] | None = None
     has_messages: bool = False
     """Whether that has messages."""
@@ -100,22 +100,22 @@ class Pulls:
         flow, state = await self._flow(group, member, incarnation, address)
         flow.last_seen = self._broker.clock()
         async with state.lock:
-            if last_answer == state.answer or not state.is_wanted(flow.credit.unacked):
+            if last_answer == state.answer_number or not state.is_wanted(flow.credit.unacked):
                 state.release()
-                answer = PullReply(Hold(self._memory))
-                flow.credit.messages, flow.count_fitting = max_messages, answer.encode_fitting
+                reply = PullReply(Hold(self._memory))
+                flow.credit.messages, flow.count_fitting = max_messages, reply.encode_fitting
                 try:
-                    await self._take(flow, answer, wait_ms)
-                    await self._recorded(flow, answer.taken)
+                    await self._take(flow, reply, wait_ms)
+                    await self._recorded(flow, reply.taken)
                 except BaseException:
-                    answer.hold.release()
+                    reply.hold.release()
                     raise
                 finally:
                     flow.count_fitting = None
-                state.answer += 1
-                state.unanswered = [_begun(each) for each in answer.taken]
-                self._count(flow, answer)
-                state.keep(answer.messages(), answer.hold, has_messages=bool(answer.taken))
+                state.answer_number += 1
+                state.unanswered = [_begun(each) for each in reply.taken]
+                self._count(flow, reply)
+                state.keep(reply.messages(), reply.hold, has_messages=bool(reply.taken))
             # A broker whose lease is over must not answer: somebody else may own the partitions.
             await self._broker.lease.renewed(self._broker.settings.lease_ttl_s * 2)
             flow.last_seen = self._broker.clock()
@@ -127,7 +127,7 @@ class Pulls:
             state.unanswered = []
             # The messages are under tokens that may have ended; whose partitions these are now
             # is told fresh each time.
-            return self._render(flow, state.answer, state.messages)
+            return self._render(flow, state.answer_number, state.messages)
 
     def find(self, group: str, member: str, number: int, address: str) -> Flow:
         """Return the member's flow, if it is the one named.
@@ -176,7 +176,7 @@ class Pulls:
             return flow, state
         return flow, self._states[flow]
 
-    async def _take(self, flow: Flow, answer: PullReply, wait_ms: int) -> None:
+    async def _take(self, flow: Flow, reply: PullReply, wait_ms: int) -> None:
         """Take windows until there are some, or a partition is paused, or the wait is over.
 
         Raises:
@@ -191,19 +191,19 @@ class Pulls:
             found = flow.next_delivery(clock())
             if isinstance(found, tuple):
                 consumed, entry, window = found
-                answer.add(flow.deliver_header(consumed, entry, window), window)
-                if answer.is_full or flow.credit.messages <= 0:
+                reply.add(flow.deliver_header(consumed, entry, window), window)
+                if reply.is_full or flow.credit.messages <= 0:
                     break
                 continue
-            if answer.lacks_bytes and not answer.taken:
-                raise answer.hold.refusal(answer.lacks_bytes)
+            if reply.lacks_bytes and not reply.taken:
+                raise reply.hold.refusal(reply.lacks_bytes)
             is_paused = any(each.pause is not None for each in flow.partitions)
             left = until - clock()
-            if answer.taken or is_paused or left <= 0:
+            if reply.taken or is_paused or left <= 0:
                 break
             await flow.wake.wait_at_most(left if found is None else min(left, found - clock()))
         flow.credit.messages = 0
-        answer.forget_looks()
+        reply.forget_looks()
 
     async def _recorded(self, flow: Flow, taken: list[TakenWindow]) -> None:
         """Record the windows before they are answered.
@@ -247,18 +247,18 @@ class Pulls:
             del flow.unrecorded.pulled[partition]
         taken[:] = [each for each in taken if _partition_of(each) in kept]
 
-    def _count(self, flow: Flow, answer: PullReply) -> None:
-        for each in answer.taken:
+    def _count(self, flow: Flow, reply: PullReply) -> None:
+        for each in reply.taken:
             cause = Cause(each.window.cause).name.lower()
             self._broker.metrics.delivered(flow.group, cause, each.window.messages)
 
     def _render(
-        self, flow: Flow, number: int, messages: list[answers.PulledMessage]
+        self, flow: Flow, answer_number: int, messages: list[answers.PulledMessage]
     ) -> answers.PullAnswer:
         living = self._broker.claims.observer.living(self._broker.clock())
         leases = self._broker.claims.observer.leases
         return answers.PullAnswer(
-            answer=number,
+            answer=answer_number,
             flow=flow.number,
             lease_ms=round(PULL_LEASE_S * 1000),
             messages=messages,

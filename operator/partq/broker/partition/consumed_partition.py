@@ -84,7 +84,7 @@ class FlowPort(ConsumerRef, Protocol):
     def unsent(self, partition: PartitionId) -> Ranges:
         """Return the offsets of deliveries that wait for their audit record: no client has them."""
 
-    def forget(self, consumed: "ConsumedPartition", cause: Cause) -> None:
+    def detach(self, consumed: "ConsumedPartition", cause: Cause) -> None:
         """Stop delivering a partition; the client is told why."""
 
 
@@ -251,7 +251,7 @@ class ConsumedPartition:
         self.to_hurry.set()
         # What waits for its audit record was never sent: it is not counted as delivered.
         unsent = flow.unsent(self.partition)
-        flow.forget(self, cause)
+        flow.detach(self, cause)
         self.kept = (0, 0)
         if self.book.in_flight:
             self.counts += 1
