@@ -6,7 +6,7 @@ Without clock and I/O.
 from collections.abc import Collection, Iterable
 
 from partq.aio import Backoffs
-from partq.coordinator.group.handoff_runner import Ended
+from partq.coordinator.group.handoff_runner import Ended, Running
 from partq.core.group import handoff
 from partq.core.group.handoff import Attempt
 from partq.core.group.membership import GroupAssessment, OwnershipState
@@ -41,6 +41,14 @@ class FailedAttempts:
     def may_start(self, moves: Iterable[Move], now: float) -> list[Move]:
         """Return the moves whose partitions may be tried now."""
         return [move for move in moves if self._backoffs.may_try(move.partition, now)]
+
+
+def paused_partitions(
+    observation: GroupObservation, under_way: Iterable[Running]
+) -> set[PartitionId]:
+    """Return the partitions that a broker has paused for a handoff, or is about to pause."""
+    paused = {p for p, each in observation.partitions.items() if each.pause_attempt is not None}
+    return paused | {each.partition for each in under_way if each.attempt.source is not None}
 
 
 def attempt_at(

@@ -2,23 +2,22 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
 from partq.coordinator.group.attempts import (
     FailedAttempts,
-    as_recorded,
     attempt_at,
     ended_handoffs,
-    idle_ms,
     is_committed,
     past_move,
+    paused_partitions,
     trigger_of,
     unseen_move,
     why_undrained,
 )
 from partq.coordinator.group.handoff_runner import Ended, HandoffRunner
+from partq.coordinator.group.handoff_starter import HandoffStarter
 from partq.coordinator.group.member_list import MemberList
 from partq.coordinator.group.move_admission import MoveAdmission
 from partq.coordinator.group.move_history import MoveHistory
@@ -40,7 +39,6 @@ from partq.coordinator.view import GroupView, as_assigned
 from partq.core.age_tracker import AgeTracker
 from partq.core.group import handoff
 from partq.core.group.membership import GroupAssessment, OwnershipState, assess
-from partq.core.group.move_reason import evidence
 from partq.core.group.moves import Forced, Move
 from partq.core.group.observation import GroupObservation
 from partq.core.group.planner import GroupRules, Planner, may_be_balanced, plan
@@ -48,10 +46,6 @@ from partq.core.group.records import AssignmentEntry, HandoffRecord, MemberSnaps
 from partq.core.model import BrokerId, MemberId, PartitionId
 from partq.errors import FencedError
 
-PAUSE_ANSWER_MS = 2_000
-"""How long the first pause may go unanswered before its drain is over all the same."""
-
-T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
@@ -109,6 +103,14 @@ class GroupWorker:
             clock=clock,
             now_ms=self._now_ms,
             on_ended=self._ended,
+        )
+        self._starter = HandoffStarter(
+            group,
+            store.handoffs,
+            member_processes,
+            self._runner,
+            now_ms=self._now_ms,
+            store_ahead_ms=lambda: self._store_ahead_ms,
         )
         self.next_ms: int | None = None
         """When to look again at the latest; None: nothing waits for time."""
@@ -170,17 +172,17 @@ class GroupWorker:
         assessment = self._assess(observation, rules)
         under_way = {p: each.attempt.target for p, each in self._runner.running.items()}
         planned = self._plan(observation, assessment, rules, under_way, self._admission.promised)
-        moves = self._admit(planned, observation, assessment, rules)
+        moves = self._startable(planned, observation, assessment, rules)
         over = ended_handoffs(stored.handoffs.keys() - under_way, moves, assessment)
         self._schedule(under_way, moves, assessment)
 
         # Before the records of handoffs that are over: a next coordinator finds one of the two.
         await self._write_moves()
         await self.member_list.pair(moves, stored.members.replacements)
-        await self._start(moves, observation, assessment, rules)
+        await self._starter.start(moves, observation, assessment, rules)
         await self.member_list.write(observation, assessment, stored.members, queue)
         assigned = await self._write_assignment(observation, stored.assignment)
-        await _gather(self._store.handoffs.remove(self._group, partition) for partition in over)
+        await asyncio.gather(*(self._store.handoffs.remove(self._group, each) for each in over))
         await self._write_rebalances()
         if queue.is_complete:
             self._hurries_done = hurries
@@ -278,7 +280,7 @@ class GroupWorker:
 
     # ---- handoffs -------------------------------------------------------------------------------
 
-    def _admit(
+    def _startable(
         self,
         planned: list[Move],
         observation: GroupObservation,
@@ -287,12 +289,7 @@ class GroupWorker:
     ) -> list[Move]:
         """Return the moves of a plan that may start now."""
         running = self._runner.running
-        paused = {
-            p
-            for p, ownership in observation.partitions.items()
-            if ownership.pause_attempt is not None
-        }
-        paused |= {p for p, each in running.items() if each.attempt.source is not None}
+        paused = paused_partitions(observation, running.values())
         is_judged = rules.is_paused or may_be_balanced(observation, assessment, rules)
         now_ms = self._now_ms()
         return self._admission.admit(
@@ -375,64 +372,6 @@ class GroupWorker:
             elif target is not None and not assessment.is_free(target, ownership.broker):
                 self._runner.apply(partition, handoff.TargetLost())
 
-    async def _start(
-        self,
-        moves: list[Move],
-        observation: GroupObservation,
-        assessment: GroupAssessment,
-        rules: GroupRules,
-    ) -> None:
-        if not moves:
-            return
-        draw, record = self._store.handoffs.draw_attempt, self._store.handoffs.record
-        numbers = await _gather(draw(self._group) for _ in moves)
-        started = []
-        for move, number in zip(moves, numbers, strict=True):
-            if (broker := move.ownership.broker) is None:
-                continue
-            attempt = attempt_at(move.ownership, broker, move.target, number)
-            drain_ms = self._drain_ms(move, rules)
-            drain_by_ms = self._now_ms() + drain_ms + PAUSE_ANSWER_MS
-            targeted = handoff.Targeted(attempt, drain_ms, drain_by_ms, move.forced)
-            state, _ = handoff.step(as_recorded(move.ownership), targeted, self._now_ms())
-            started.append(
-                (move, attempt, state, drain_by_ms, evidence(move, observation, assessment))
-            )
-        await _gather(
-            record(
-                self._group,
-                move.partition,
-                HandoffRecord(
-                    attempt.source,
-                    attempt.target,
-                    attempt.number,
-                    type(state).__name__,
-                    drain_by_ms + self._store_ahead_ms,
-                    move.trigger,
-                    seen_by,
-                    move.forced,
-                ),
-            )
-            for move, attempt, state, drain_by_ms, seen_by in started
-        )
-        for move, attempt, state, _, seen_by in started:
-            self._runner.start(
-                move.partition,
-                state,
-                attempt,
-                move.trigger,
-                idle_ms=idle_ms(observation, move, rules.membership),
-                evidence=seen_by,
-            )
-
-    def _drain_ms(self, move: Move, rules: GroupRules) -> int:
-        """Return how long the source may finish what it has: no longer than it lives."""
-        source = move.ownership.member
-        if source is None:
-            return rules.drain_ms
-        left_ms = self._member_processes.time_left_ms(self._group, source)
-        return rules.drain_ms if left_ms is None else min(rules.drain_ms, left_ms)
-
     def _ended(self, ended: Ended) -> None:
         self._failed_attempts.note(ended, self._clock())
         if ended.is_committed:
@@ -482,7 +421,3 @@ class GroupWorker:
         if self._on_rebalance is not None:
             for rebalance in closed:
                 await self._on_rebalance(self._group, rebalance)
-
-
-async def _gather(calls: Iterable[Awaitable[T]]) -> list[T]:
-    return list(await asyncio.gather(*calls))
