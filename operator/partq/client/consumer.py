@@ -111,7 +111,7 @@ class Consumer(Acknowledger):
         max_processing_s: float = 300.0,
         clock: Clock = boot_time,
     ) -> None:
-        credit, credit_bytes = checked_credit(credit, credit_bytes)
+        room = checked_credit(credit, credit_bytes)
         arguments.check_range("leave_timeout_s", leave_timeout_s, 0, arguments.MAX_TIME_S)
         arguments.check_range("connect_timeout_s", connect_timeout_s, 0, arguments.MAX_TIME_S)
         arguments.check_range("max_processing_s", max_processing_s, 0, arguments.MAX_TIME_S)
@@ -137,8 +137,7 @@ class Consumer(Acknowledger):
             wake=self._wake.set,
         )
         self._auto_ack = auto_ack
-        self._credit = credit
-        self._credit_bytes = credit_bytes
+        self._credit = room
         self._handle_signals = handle_signals
         self._leave_timeout_s = leave_timeout_s
         self._connect_timeout_s = connect_timeout_s
@@ -187,7 +186,7 @@ class Consumer(Acknowledger):
                 await self._end()
         if view is None:
             return self
-        self._credit = min(self._credit, max(1, view.max_unacked_per_flow))
+        self._credit = self._credit.at_most(max(1, view.max_unacked_per_flow))
         self._watch = LayoutWatch(self._session, view, self._apply_view, self._membership.stop)
         if self._max_processing_s:
             self._heartbeat = Heartbeat(
@@ -383,7 +382,6 @@ class Consumer(Acknowledger):
             url=url,
             group=self._group,
             credit=self._credit,
-            credit_bytes=self._credit_bytes,
             clock=self._clock,
             look_around=self._watch.hurry,
             name_timeout_s=self._connect_timeout_s,

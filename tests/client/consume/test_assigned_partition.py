@@ -52,7 +52,7 @@ def test_a_batch_after_single_messages_is_the_rest(assigned, stored_batch):
 
 def released(assigned):
     release, freed = assigned.release()
-    return release, freed.messages
+    return release, freed.message_count
 
 
 def test_the_bytes_of_a_delivery_come_back_once_when_nothing_of_it_is_left(assigned, stored_batch):
@@ -76,7 +76,7 @@ def test_a_release_starts_at_the_first_message_that_has_not_begun(assigned, stor
     second = assigned.accept(deliver(3, 5), stored_batch(b"d", b"e"))
     first.take_one()
     release, freed = assigned.release()
-    assert (release.start, release.delivery, freed.messages) == (1, 0, 4)
+    assert (release.start, release.delivery, freed.message_count) == (1, 0, 4)
     assert first.is_done
     assert second.is_done
 
@@ -110,7 +110,7 @@ def test_what_was_released_comes_again_under_a_higher_number(assigned, stored_ba
 def test_a_rewind_drops_what_is_buffered_from_there_on(assigned, stored_batch):
     before = assigned.accept(deliver(0, 4), stored_batch(b"a", b"b", b"c", b"d"))
     before.take_one()
-    assert assigned.rewind(rewound(2, delivery=1)).messages == 2
+    assert assigned.rewind(rewound(2, delivery=1)).message_count == 2
     assert assigned.accept(deliver(4, 5), stored_batch(b"e")) is None, "it was on its way"
     window = assigned.accept(deliver(2, 3, delivery=1), stored_batch(b"c"))
     assert [m.value for m in before.take_all()] == [b"b"]
@@ -163,7 +163,7 @@ def test_what_comes_out_of_turn_is_handed_out_beside_the_rest(assigned, stored_b
     assert assigned.begun() == [(0, 2)]
     again = assigned.accept(deliver(1, 2, first=0, cause=6), batch)
     release, freed = assigned.release()
-    assert (release.start, freed.messages) == (2, 1), "what has not begun in turn"
+    assert (release.start, freed.message_count) == (2, 1), "what has not begun in turn"
     assert not again.is_done
     late = assigned.accept(deliver(0, 1, first=0, cause=6), batch)
     assert late is not None, "below what was given back: the broker counts it as delivered"

@@ -20,8 +20,8 @@ from partq.wire.frames import Ack, Deliver, Nack, Range, Release, Rewound
 class FreedCredit(NamedTuple):
     """What a client has room for again."""
 
-    messages: int
-    size_bytes: int
+    message_count: int
+    batch_bytes: int
     """Of deliveries that have nothing left to take."""
 
 

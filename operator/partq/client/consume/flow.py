@@ -3,10 +3,17 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
 
 from partq.client.arguments import whole
 from partq.client.consume.acks import AckBook
-from partq.client.consume.assigned_partition import AssignedPartition, DeliveredWindow, window_size
+from partq.client.consume.assigned_partition import (
+    AssignedPartition,
+    DeliveredWindow,
+    FreedCredit,
+    window_size,
+)
 from partq.client.consume.deliveries import cause_of
 from partq.client.consume.membership import Membership
 from partq.client.transport.broker_connection import BrokerConnection
@@ -37,6 +44,19 @@ def member_path(group: str, member: str) -> str:
     return f"/groups/{quoted(group, 'group')}/members/{quoted(member, 'member')}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerCredit:
+    """What a consumer has room for at each broker."""
+
+    message_count: int
+    batch_bytes: int
+    """Of batches as they are stored."""
+
+    def at_most(self, message_count: int) -> Self:
+        """Return this credit with no more messages than that."""
+        return replace(self, message_count=min(self.message_count, message_count))
+
+
 class ConsumerFlow:
     """Holds partitions of one broker and hands out their messages in the order of arrival."""
 
@@ -47,8 +67,7 @@ class ConsumerFlow:
         *,
         url: str,
         group: str,
-        credit: int,
-        credit_bytes: int,
+        credit: ConsumerCredit,
         clock: Clock,
         look_around: Callable[[], None],
         name_timeout_s: float,
@@ -56,7 +75,8 @@ class ConsumerFlow:
         self.url = url
         self._membership = membership
         self._credit = credit
-        self._credit_bytes = credit_bytes
+        self._share_count = max(1, credit.message_count // 4)
+        """Messages of room that are given back at once."""
         self._look_around = look_around
         self._name_timeout_s = name_timeout_s
         self._room = self._room_bytes = 0
@@ -96,17 +116,20 @@ class ConsumerFlow:
         if size_bytes:
             self._held_bytes -= size_bytes
             self._room_bytes += size_bytes
-        if self._room >= max(1, self._credit // 4) or (size_bytes and self._must_give_bytes()):
+        if self._room >= self._share_count or (size_bytes and self._must_give_bytes()):
             self.connection.send(frames.Credit(self._room, self._room_bytes))
             self._room = self._room_bytes = 0
+
+    def _free(self, freed: FreedCredit) -> None:
+        self.taken(freed.message_count, freed.batch_bytes)
 
     def _must_give_bytes(self) -> bool:
         if not self._counts_bytes:
             return False
-        if self._room_bytes * 4 >= self._credit_bytes:
+        if self._room_bytes * 4 >= self._credit.batch_bytes:
             return True
         # What is larger than the rest of the credit comes only to a client that holds nothing.
-        is_short = self._credit_bytes - self._room_bytes < MAX_STORED_BYTES
+        is_short = self._credit.batch_bytes - self._room_bytes < MAX_STORED_BYTES
         return is_short and not self._held_bytes
 
     def reject(self, window: DeliveredWindow, error: UndecodableError) -> None:
@@ -180,9 +203,9 @@ class ConsumerFlow:
         return frames.Bind(
             member.member,
             member.incarnation,
-            self._credit,
+            self._credit.message_count,
             member.held,
-            credit_bytes=self._credit_bytes,
+            credit_bytes=self._credit.batch_bytes,
         )
 
     def welcomed(self, frame: frames.AnyFrame) -> float:
@@ -210,7 +233,7 @@ class ConsumerFlow:
                 assigned = self._current(PartitionId(generation, index), (broker_epoch, epoch))
                 if assigned is not None:
                     kept_bytes = sum(each.kept_bytes for each in self._assigned.values())
-                    self.taken(*assigned.rewind(frame, self._credit_bytes - kept_bytes))
+                    self._free(assigned.rewind(frame, self._credit.batch_bytes - kept_bytes))
             case frames.Assigned(generation, index, broker_epoch, epoch, cursor):
                 partition = PartitionId(generation, index)
                 token = (broker_epoch, epoch)
@@ -284,7 +307,7 @@ class ConsumerFlow:
         release, freed = assigned.release()
         if release is not None:
             self.connection.send(release)
-        self.taken(*freed)
+        self._free(freed)
 
     def _revoke(self, partition: PartitionId, token: tuple[int, int], cause: Cause) -> None:
         assigned = self._assigned.get(partition)
@@ -318,7 +341,7 @@ class ConsumerFlow:
     def give_up(self, assigned: AssignedPartition, cause: Cause) -> None:
         """End an assignment: nothing more of it is handed out, acks are refused from now on."""
         self._assigned.pop(assigned.partition, None)
-        self.taken(*assigned.drop())
+        self._free(assigned.drop())
         self._membership.end(assigned, cause)
 
     def _end_all(self) -> None:
@@ -328,13 +351,13 @@ class ConsumerFlow:
         self._acks.lost(self.url)
 
 
-def checked_credit(messages: int, size_bytes: int) -> tuple[int, int]:
+def checked_credit(credit: int, credit_bytes: int) -> ConsumerCredit:
     """Return, as whole numbers, what a consumer says that it has room for.
 
     Raises:
         SettingsError: one of them is no whole number, or out of range.
     """
-    return (
-        whole("credit", messages, 1, frames.MAX_CREDIT),
-        whole("credit_bytes", size_bytes, 1, frames.MAX_CREDIT_BYTES),
+    return ConsumerCredit(
+        message_count=whole("credit", credit, 1, frames.MAX_CREDIT),
+        batch_bytes=whole("credit_bytes", credit_bytes, 1, frames.MAX_CREDIT_BYTES),
     )
