@@ -7,7 +7,7 @@ import pytest
 
 from partq.broker.api.routes import flow, publish
 from partq.core.hashing import slot_of
-from partq.core.quota import StorageGrant
+from partq.core.quota_share import StorageGrant
 from partq.core.time_to_live import MAX_TTL_MS
 from partq.testing.redis_server import RedisServer
 from partq.wire import batch, frames

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from partq.broker.config import QueueConfig
 from partq.broker.log.holders import Holders
 from partq.core.model import BrokerId, PartitionId
-from partq.core.quota import Allowance, StorageGrant
+from partq.core.quota_share import QuotaShare, StorageGrant
 from partq.errors import QuotaExceededError, StoreFullError
 from partq.metrics import BrokerMetrics
 from partq.store.connection import Store
@@ -44,7 +44,7 @@ class StorageQuota:
         self._living = living
         self._holders = holders
         self._metrics = metrics
-        self._allowance = Allowance()
+        self._share = QuotaShare()
         self._seen: int | None = None
         """Number of the last sum that was taken."""
         self._sizes: dict[PartitionId, int] = {}
@@ -80,7 +80,7 @@ class StorageQuota:
         """Whether publishes find no room in the queue's quota, as of its last sum."""
         config = self._config()
         has_quota = config is not None and config.max_spool_bytes is not None
-        return has_quota and self._allowance.is_used_up
+        return has_quota and self._share.is_used_up
 
     def take(self, sizes: Sequence[int]) -> StorageGrant:
         """Return how much an append of batches of these sizes may store; to be settled."""
@@ -89,11 +89,11 @@ class StorageQuota:
         config = self._config()
         if config is None or config.max_spool_bytes is None:
             return ANYTHING
-        return self._allowance.take(size_bytes=sum(sizes), first_bytes=sizes[0])
+        return self._share.take(size_bytes=sum(sizes), first_bytes=sizes[0])
 
     def account(self, grant: StorageGrant, stored_bytes: int) -> None:
         """Take what an append has stored, all of it where the outcome is unknown."""
-        self._allowance.account(grant, stored_bytes)
+        self._share.account(grant, stored_bytes)
 
     def refusal(self, partition: PartitionId) -> QuotaExceededError:
         """Return why a batch was refused that found no room."""
@@ -130,7 +130,7 @@ class StorageQuota:
         if used is None or used[0] == self._seen:
             return  # what was granted stands until there is news
         self._seen = used[0]
-        self._allowance.observe(max_bytes=limit, used_bytes=used[1], brokers=len(brokers))
+        self._share.observe(max_bytes=limit, used_bytes=used[1], brokers=len(brokers))
         self._metrics.observe_quota(limit, used[1])
 
     async def _add_up(self, partitions: Sequence[PartitionId]) -> int:

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from partq.broker.log.buffers import Buffers
+from partq.broker.log.holders import Unacknowledged
 from partq.broker.log.quota import StorageQuota
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.model import BrokerId, Cause, PartitionId
-from partq.core.quota import Unacknowledged
 from partq.errors import (
     BrokerClosingError,
     ConflictError,
