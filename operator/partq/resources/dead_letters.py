@@ -1,49 +1,15 @@
-"""The dead-letter queues that resources ask for without declaring them."""
+"""What a resource says of messages that a group cannot process."""
 
-from collections.abc import Iterable, Mapping
-
-from partq.resources.models import API_GROUP, API_VERSION, MAX_MESSAGE_BYTES, PartitionedQueue
-
-ORIGIN_LABEL = f"{API_GROUP}/dead-letters-of"
-"""At a dead-letter queue that was made: the queue for whose groups it was made first."""
-HEADERS_BYTES = 1024
-"""How much larger a message may become by the headers that tell how it died."""
+from partq.resources.base import Model, QueueName
 
 
-def wanted(groups: Iterable[Mapping[str, object]]) -> list[str]:
-    """Return the names of the dead-letter queues that are to be made where they are missing.
+class DeadLetterPolicy(Model):
+    """Where a group's messages go that it cannot process."""
 
-    `groups`: their effective specs. Any group may get undecodable messages, which become dead
-    letters whatever its limits are.
-    """
-    # What an older version has stored may lack any of it.
-    letters = [spec.get("deadLetter") for spec in groups]
-    return sorted(
-        {str(each["queue"]) for each in letters if isinstance(each, Mapping) and each.get("create")}
-    )
-
-
-def body_of(name: str, origin: PartitionedQueue) -> dict[str, object]:
-    """Return the PartitionedQueue `name` for what the groups of `origin` do not get done.
-
-    It is run and stored as `origin` is, with as many partitions, and takes its largest message with
-    the headers of a dead letter. It keeps what it gets: it has no quota, no time to live and no
-    dead letters. Nobody owns it: it outlives the queue and the groups that it was made for.
-    """
-    as_there = {"partitions", "brokers", "redis", "tls", "deletion_policy"}
-    spec = origin.spec.model_dump(by_alias=True, exclude_none=True, include=as_there)
-    largest = min(origin.spec.limits.max_message_bytes + HEADERS_BYTES, MAX_MESSAGE_BYTES)
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "PartitionedQueue",
-        "metadata": {
-            "name": name,
-            "namespace": origin.metadata.namespace,
-            "labels": {
-                "app.kubernetes.io/name": "partq",
-                "app.kubernetes.io/component": "dead-letters",
-                ORIGIN_LABEL: origin.metadata.name,
-            },
-        },
-        "spec": {**spec, "limits": {"maxMessageBytes": largest}},
-    }
+    queue: QueueName | None = None
+    """A PartitionedQueue of the same namespace and the same Redis; left out: `QUEUE-GROUP-dlq`."""
+    expired: bool = False
+    """Whether messages that outlive their time to live go there, too; else they are dropped."""
+    create: bool = False
+    """Whether that queue is created if it does not exist and a message may have to go to it. A
+    queue that exists is left as it is."""

@@ -13,7 +13,8 @@ from pydantic import ConfigDict, Field, WithJsonSchema, model_validator
 from partq.core.time_to_live import MAX_TTL_S
 from partq.resources.base import Model, Name, ObjectName, QueueName, rule
 from partq.resources.broker_limits import BrokerLimits
-from partq.resources.redelivery import AckPolicy, DeadLetterPolicy, NackPolicy
+from partq.resources.dead_letters import DeadLetterPolicy
+from partq.resources.redelivery import AckPolicy, NackPolicy
 from partq.resources.redis_place import Redis
 
 API_GROUP = "partq.dev"

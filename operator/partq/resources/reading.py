@@ -14,10 +14,10 @@ from pydantic import BaseModel, ValidationError
 
 from partq.core.dead_letters import default_target
 from partq.errors import SettingsError
-from partq.resources import dead_letters
+from partq.resources import dead_letter_queues
 from partq.resources.base import DNS_LABEL
+from partq.resources.dead_letters import DeadLetterPolicy
 from partq.resources.models import ConsumerGroup, PartitionedQueue
-from partq.resources.redelivery import DeadLetterPolicy
 
 MAX_FILE_CHARS = 1024 * 1024
 """The most characters of a file of resources; etcd takes no larger object either."""
@@ -51,8 +51,8 @@ class Resources:
         queues = {queue.key: queue for queue in self.queues}
         for queue in self.queues:
             groups = [effective_group(group, queue) for group in self.groups_of(queue)]
-            for name in dead_letters.wanted(groups):
-                made = parse_resource(dead_letters.body_of(name, queue))
+            for name in dead_letter_queues.wanted(groups):
+                made = parse_resource(dead_letter_queues.body_of(name, queue))
                 if isinstance(made, PartitionedQueue):
                     queues.setdefault(made.key, made)
         return Resources(tuple(queues.values()), self.groups)

@@ -1,10 +1,10 @@
-"""What a resource says of messages that a group cannot process."""
+"""What a resource says of messages that a group does not acknowledge, or gives back."""
 
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from partq.resources.base import Model, QueueName
+from partq.resources.base import Model
 
 _Wait = Annotated[float, Field(ge=0, le=86_400)]
 
@@ -46,15 +46,3 @@ class NackPolicy(Model):
     """How long the message waits before it is delivered again, unless the application says so."""
     backoff: BackoffPolicy | None = None
     """Waits that replace `delaySeconds`; left out: every wait is `delaySeconds` long."""
-
-
-class DeadLetterPolicy(Model):
-    """Where a group's messages go that it cannot process."""
-
-    queue: QueueName | None = None
-    """A PartitionedQueue of the same namespace and the same Redis; left out: `QUEUE-GROUP-dlq`."""
-    expired: bool = False
-    """Whether messages that outlive their time to live go there, too; else they are dropped."""
-    create: bool = False
-    """Whether that queue is created if it does not exist and a message may have to go to it. A
-    queue that exists is left as it is."""

@@ -22,7 +22,7 @@ from partq.kube.watch.parse import Pod
 from partq.resources import (
     ConsumerGroup,
     PartitionedQueue,
-    dead_letters,
+    dead_letter_queues,
     effective_group,
     effective_queue,
 )
@@ -53,7 +53,7 @@ class Groups:
     @property
     def dead_letter_queues(self) -> list[str]:
         """The names of the dead-letter queues that are to be made where they are missing."""
-        return dead_letters.wanted(self._specs.values())
+        return dead_letter_queues.wanted(self._specs.values())
 
     def policy_of(self, group: str) -> RebalancePolicy:
         """Return the rebalance policy of a group: whether pods count, or time alone."""

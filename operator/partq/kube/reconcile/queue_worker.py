@@ -36,7 +36,7 @@ from partq.kube.status.event_diff import PendingEvent
 from partq.kube.status.facts import Durability, QueueFacts
 from partq.kube.status.shortage_watch import ShortageWatch
 from partq.kube.watch import parse
-from partq.resources import PartitionedQueue, dead_letters
+from partq.resources import PartitionedQueue, dead_letter_queues
 
 RESYNC_S = 5.0
 """How often everything is looked at without any event."""
@@ -267,7 +267,7 @@ class QueueWorker:
         for name in self._groups.dead_letter_queues:
             if self._context.cluster.queue(QueueKey(namespace, name)) is not None:
                 continue
-            made = dead_letters.body_of(name, model)
+            made = dead_letter_queues.body_of(name, model)
             if await self._context.api.create(queues_path(namespace), made) is not None:
                 text = f"PartitionedQueue {name} is made for dead letters"
                 note = PendingEvent(EventReason.DEAD_LETTER_QUEUE_CREATED, text)
