@@ -19,12 +19,12 @@ from partq.coordinator.ports import (
     ViewListener,
 )
 from partq.coordinator.record_sync import RecordSync
-from partq.coordinator.rules import Start, broker_rules, group_rules, group_start
+from partq.coordinator.rules import broker_rules, group_rules, group_start
 from partq.coordinator.state_reader import StateReader
 from partq.coordinator.view import QueueView
 from partq.core.group.planner import GroupRules, Planner, plan
 from partq.core.layout import Layout
-from partq.core.model import BrokerId, MemberId
+from partq.core.model import BrokerId, MemberId, Start
 from partq.core.records import EventRecord
 from partq.errors import PartqError, SettingsError, UnknownQueueError
 from partq.wire.effective_specs import EffectiveSpec

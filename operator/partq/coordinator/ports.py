@@ -3,7 +3,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 from partq.coordinator.view import QueueView
 from partq.core.group.handoff import AwaitDrain, Cancel, Commit, Pause
@@ -18,7 +18,7 @@ from partq.core.group.records import (
     RefusedJoin,
     WaitingMove,
 )
-from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId
+from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId, Start
 from partq.core.records import ConfigRecord, EventRecord, LayoutRecord, LeaseIndex, LeaseRecord
 
 # ---- the store ----------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ class PartitionStore(Protocol):
         partition: PartitionId,
         group: str,
         *,
-        start: Literal["Earliest", "Latest"],
+        start: Start,
         fence: int | None,
     ) -> None: ...
     async def births(

@@ -13,8 +13,8 @@ from partq.coordinator.queue_records import (
     LifeRegistry,
     QueueRecords,
 )
-from partq.coordinator.rules import Start, group_start
-from partq.core.model import PartitionId
+from partq.coordinator.rules import group_start
+from partq.core.model import PartitionId, Start
 from partq.core.records import ConfigRecord
 from partq.errors import ConflictError, SettingsError, UnknownQueueError
 from partq.wire.effective_specs import EffectiveSpec

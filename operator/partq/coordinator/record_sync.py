@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from partq.coordinator.chunks import in_chunks
 from partq.coordinator.cursors import read_births, remove_cursors
 from partq.coordinator.ports import ConfigStore, PartitionStore
-from partq.coordinator.rules import Start
-from partq.core.model import PartitionId
+from partq.core.model import PartitionId, Start
 
 
 class RecordSync:

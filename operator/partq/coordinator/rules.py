@@ -2,19 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
 
 from partq.core.brokers import BrokerRules
 from partq.core.group.assignors import assignor
 from partq.core.group.disruption_budget import BudgetLimit, DisruptionBudget
 from partq.core.group.planner import GroupRules, GroupType
 from partq.core.group.rebalance_delay import MembershipRules
+from partq.core.model import Start
 from partq.errors import SettingsError
 from partq.excerpts import excerpt
 from partq.wire.effective_specs import EffectiveSpec
-
-Start = Literal["Earliest", "Latest"]
-"""Where a new group begins: the oldest message stored, or what is published from then on."""
 
 MAX_SECONDS = 3600
 MAX_INTERVAL_SECONDS = 86_400

@@ -2,7 +2,7 @@
 
 import re
 from enum import IntEnum
-from typing import NamedTuple, NewType, Self
+from typing import Literal, NamedTuple, NewType, Self
 
 from partq.excerpts import excerpt
 
@@ -14,6 +14,8 @@ Epoch = NewType("Epoch", int)
 BrokerEpoch = NewType("BrokerEpoch", int)
 """Per partition: grows with every broker that claims it."""
 Offset = NewType("Offset", int)
+Start = Literal["Earliest", "Latest"]
+"""Where a new group begins: the oldest message stored, or what is published from then on."""
 
 DNS_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 """A name of a namespace, queue, group or broker. Kubernetes narrows some of them further."""

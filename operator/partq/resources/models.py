@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, WithJsonSchema, model_validator
 
+from partq.core.model import Start
 from partq.core.time_to_live import MAX_TTL_S
 from partq.resources.base import Model, Name, ObjectName, QueueName, rule
 from partq.resources.broker_limits import BrokerLimits
@@ -319,7 +320,7 @@ class ConsumerGroupSpec(Model):
     """What becomes of messages that the application gives back."""
     dead_letter: DeadLetterPolicy | None = None
     """Where messages go that the group cannot process; left out: as the queue says."""
-    start: Literal["Earliest", "Latest"] = Field(
+    start: Start = Field(
         default="Earliest",
         json_schema_extra=rule("self == oldSelf", "start counts when the group is made, not later"),
     )

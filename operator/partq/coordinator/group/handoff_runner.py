@@ -30,7 +30,7 @@ from partq.core.model import BrokerId, Epoch, PartitionId
 from partq.errors import PartqError
 
 PAUSE_LEASE_MS = 3_000
-RENEW_S = PAUSE_LEASE_MS / 3000
+RENEW_S = PAUSE_LEASE_MS / 1000 / 3
 """How often a pause is renewed while it drains."""
 DRAIN_WAIT_MS = 500
 RETRY_S = 0.1

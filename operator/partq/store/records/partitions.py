@@ -1,9 +1,9 @@
 """The records of partitions: who owns one, and per group who consumes it and how far it is."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, Unpack
+from typing import Unpack
 
-from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, Offset, PartitionId
+from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, Offset, PartitionId, Start
 from partq.errors import (
     AttemptRefusedError,
     ConflictError,
@@ -32,8 +32,6 @@ from partq.store.records.refusals import (
     unknown_partition,
 )
 from partq.store.server import Channel
-
-Start = Literal["Earliest", "Latest"]
 
 _MAX_CLAIM_TRIES = 5
 
