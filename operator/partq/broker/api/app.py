@@ -28,9 +28,9 @@ from partq.broker.api.frame_socket import SOCKETS, close_all
 from partq.broker.api.openapi import describe
 from partq.broker.api.revocation import watch_tokens
 from partq.broker.api.routes import (
-    admin,
     audit,
     browse,
+    coordinator_calls,
     dead_letters,
     entries,
     flow,
@@ -77,7 +77,7 @@ _PARTS = (
     pins,
     members,
     info,
-    admin,
+    coordinator_calls,
     replay,
     reset,
     removal,

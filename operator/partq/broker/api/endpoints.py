@@ -76,6 +76,8 @@ class EnteredCall:
 class Call:
     """One route with all that a caller must know of it."""
 
+    part: str
+    """The name of the part of the API that it belongs to."""
     method: str
     path: str
     handler: Handler
@@ -114,9 +116,13 @@ class Call:
 
 
 class Calls:
-    """The calls of one module of routes."""
+    """The calls of one module of routes.
 
-    def __init__(self) -> None:
+    `part` names them in `/openapi.json`, where callers rely on it: it outlives the module's name.
+    """
+
+    def __init__(self, part: str) -> None:
+        self._part = part
         self._calls: list[Call] = []
 
     def __iter__(self) -> Iterator[Call]:
@@ -143,6 +149,7 @@ class Calls:
         def declare(handler: H) -> H:
             self._calls.append(
                 Call(
+                    self._part,
                     method,
                     path,
                     handler,

@@ -97,13 +97,12 @@ def _alternatives(answer: object) -> tuple[object, ...]:
 
 
 def _operation(call: Call, schema_of: dict[int, Schema]) -> Schema:
-    module = call.handler.__module__.rpartition(".")[2]
     name = call.handler.__name__.rstrip("_")
     text = inspect.getdoc(call.handler) or ""
     summary, _, rest = text.partition("\n\n")
     operation: Schema = {
-        "operationId": f"{module}.{name}",
-        "tags": [module],
+        "operationId": f"{call.part}.{name}",
+        "tags": [call.part],
         "summary": " ".join(summary.split()),
         "parameters": _parameters(call),
         "responses": _responses(call, schema_of),

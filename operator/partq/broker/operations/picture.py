@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from partq.broker.broker import Broker
-from partq.broker.operations import state as admin
+from partq.broker.operations import coordinator_calls
 from partq.broker.peers.peer_client import PeerClient, UnansweredError
 from partq.core.model import PartitionId
 from partq.errors import PartqError, UnknownGroupError
@@ -101,7 +101,7 @@ async def ask_all(
         )
     )
     found: dict[str, BrokerAnswer] = dict(zip(others, states, strict=True))
-    return found | {broker.id: BrokerAnswer(admin.state(broker))}
+    return found | {broker.id: BrokerAnswer(coordinator_calls.state(broker))}
 
 
 def _of_group(brokers: dict[str, BrokerAnswer], group: str) -> dict[str, BrokerAnswer]:

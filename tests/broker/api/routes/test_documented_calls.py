@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from partq.broker.api.routes.admin import PREFIX, calls
+from partq.broker.api.routes.coordinator_calls import PREFIX, calls
 
 PAGE = Path(__file__).parents[4] / "docs" / "protocol.md"
 

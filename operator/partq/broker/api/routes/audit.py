@@ -19,7 +19,7 @@ from partq.store.records.partition_records import AuditState
 from partq.wire import audit
 from partq.wire.calls.audit_calls import AuditBounds, AuditCursors, AuditQuery, AuditStates
 
-calls = Calls()
+calls = Calls("audit")
 
 
 @calls.add(

@@ -14,7 +14,7 @@ from partq.errors import UnknownPartitionError
 from partq.server.body import HOLD
 from partq.wire.calls.browse import BrowseAnswer, BrowseBody, BrowsedPage, BrowsedPages, narrowed
 
-calls = Calls()
+calls = Calls("browse")
 
 
 @calls.add(

@@ -34,7 +34,7 @@ from partq.wire.calls.bodies import DeadLetterBody
 
 ANSWER_TIMEOUT_S = 5.0
 
-calls = Calls()
+calls = Calls("dead_letters")
 
 
 @calls.add(

@@ -10,7 +10,7 @@ from partq.errors import DataLossError, NotOwnerError, RolledBackError, UnknownP
 from partq.server.body import HOLD
 from partq.wire.calls.entries import EntriesQuery
 
-calls = Calls()
+calls = Calls("entries")
 
 
 @calls.add(

@@ -27,7 +27,7 @@ MAX_CONTROLS = 10_000
 """Frames that the client has not read; above it the client waits."""
 MAX_SLEEP_S = 1.0
 
-calls = Calls()
+calls = Calls("flow")
 
 
 @calls.add(

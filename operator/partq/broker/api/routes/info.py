@@ -35,7 +35,7 @@ from partq.wire.calls.bodies import ProducerQuery
 from partq.wire.calls.state import Picture
 from partq.wire.calls.status import StatusAnswer
 
-calls = Calls()
+calls = Calls("info")
 
 
 @calls.add("GET", "/healthz", roles=OPEN, answers={200: Health, 503: Health})

@@ -13,7 +13,7 @@ from partq.store.records.members import Members
 from partq.wire.calls.answers import Alive, HeldPartition, MemberAnswer
 from partq.wire.calls.bodies import AliveBody
 
-calls = Calls()
+calls = Calls("members")
 
 
 @calls.add("GET", PREFIX + "/members/{member}", roles=CONSUMERS, answers={200: MemberAnswer})

@@ -55,7 +55,7 @@ MAX_ENVELOPE_BYTES = 64 * 1024
 """What the JSON of a message has beside its key, value and headers."""
 SEQUENCE = "Partq-Sequence"
 
-calls = Calls()
+calls = Calls("messages")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from partq.wire.calls.browse import MAX_PIN_MS, PinBody, PinResult, PinResults
 MAX_NAME_CHARS = 63
 OWNER_DIGITS = 16
 
-calls = Calls()
+calls = Calls("pins")
 
 
 @calls.add(

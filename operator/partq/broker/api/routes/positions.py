@@ -18,7 +18,7 @@ from partq.wire.calls.positions import (
     PositionsBody,
 )
 
-calls = Calls()
+calls = Calls("positions")
 
 
 @calls.add(

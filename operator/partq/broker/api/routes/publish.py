@@ -32,7 +32,7 @@ MAX_ANSWERS = 1000
 SILENT_S = 30.0
 """A producer pings each second; one that is silent for this long is gone."""
 
-calls = Calls()
+calls = Calls("publish")
 
 
 @calls.add("GET", "/v1/queues/{queue}/publish", roles=PRODUCERS, answers={101: WebSocket()})

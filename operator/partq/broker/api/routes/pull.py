@@ -42,7 +42,7 @@ MAX_ACKS = 10_000
 MAX_OFFSETS = 100_000
 ANSWER_TIMEOUT_S = 10.0
 
-calls = Calls()
+calls = Calls("pull")
 PREFIX = "/v1/queues/{queue}/groups/{group}"
 
 

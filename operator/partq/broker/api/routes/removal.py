@@ -9,7 +9,7 @@ from partq.broker.operations.removal import remove
 from partq.errors import ConflictError
 from partq.wire.calls.group_removal import RemoveAnswer, RemoveBody
 
-calls = Calls()
+calls = Calls("removal")
 
 
 @calls.add(

@@ -18,7 +18,7 @@ from partq.wire.calls.dead_letters import (
     ReplayResults,
 )
 
-calls = Calls()
+calls = Calls("replay")
 PREFIX = "/v1/queues/{queue}/dead-letters"
 
 

@@ -12,7 +12,7 @@ from partq.errors import UnknownPartitionError
 from partq.wire.calls.answers import ResetResult, ResetResults
 from partq.wire.calls.bodies import ResetBody
 
-calls = Calls()
+calls = Calls("reset")
 
 
 @calls.add(

@@ -12,7 +12,7 @@ from partq.broker.api.routes.flow import ConsumerConnection
 from partq.broker.api.routes.publish import ProducerConnection
 from partq.broker.api.routes.pull import ack_one
 from partq.broker.broker import Broker
-from partq.broker.operations import state
+from partq.broker.operations import coordinator_calls
 from partq.broker.operations.pull import Pulls, ack_outcome
 from partq.broker.operations.reset import reset
 from partq.broker.operations.status import read_layout
@@ -48,10 +48,10 @@ LEASE_S: Final = 1.0
 POST_WAIT_S: Final = 5.0
 
 _BODIES: Final[dict[str, tuple[Callable[[Broker, str, Plain], Awaitable[object]], type[Plain]]]] = {
-    "pause": (state.pause, bodies.Pauses),
-    "drain": (state.drain, bodies.Drains),
-    "commit": (state.commit, bodies.Commits),
-    "cancel": (state.cancel, bodies.Cancels),
+    "pause": (coordinator_calls.pause, bodies.Pauses),
+    "drain": (coordinator_calls.drain, bodies.Drains),
+    "commit": (coordinator_calls.commit, bodies.Commits),
+    "cancel": (coordinator_calls.cancel, bodies.Cancels),
 }
 
 
@@ -207,13 +207,15 @@ class BrokerProcess:
             case "/layout":
                 return read_layout(broker)
             case "/state":
-                return state.state(broker)
+                return coordinator_calls.state(broker)
             case "/claim":
-                return await state.claim(broker, bodies.decode(body, bodies.PartitionNames))
+                return await coordinator_calls.claim(
+                    broker, bodies.decode(body, bodies.PartitionNames)
+                )
             case "/yield":
                 asked = bodies.decode(body, bodies.PartitionNames)
                 self._watcher.handoffs.asked_to_yield(asked.partitions)
-                return await state.yield_(broker, asked)
+                return await coordinator_calls.yield_(broker, asked)
             case "/pull":
                 return await self._pull(body)
             case "/acks":

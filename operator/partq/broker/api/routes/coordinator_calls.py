@@ -1,10 +1,13 @@
-"""The admin API of a broker over HTTP, for its coordinator: token, body, call, answer."""
+"""Calls of the coordinator at one broker, and the confirmation of Redis's clock by a person.
+
+All of them are below `/admin`, with a token of the role `admin`.
+"""
 
 from aiohttp import web
 
 from partq.broker.api.endpoints import ADMINS, Calls, EnteredCall
 from partq.broker.api.errors import json_response
-from partq.broker.operations import state as admin
+from partq.broker.operations import coordinator_calls as operations
 from partq.wire.calls.answers import (
     ClaimResults,
     CommitResults,
@@ -15,14 +18,14 @@ from partq.wire.calls.answers import (
 from partq.wire.calls.bodies import Cancels, Commits, Drains, PartitionNames, Pauses
 from partq.wire.calls.state import BrokerState
 
-calls = Calls()
+calls = Calls("admin")
 PREFIX = "/admin/v1/queues/{queue}"
 
 
 @calls.add("GET", PREFIX + "/state", roles=ADMINS, answers={200: BrokerState})
 async def state(call: EnteredCall) -> web.Response:
     """Show which partitions this broker owns and which members are bound."""
-    return json_response(admin.state(call.broker))
+    return json_response(operations.state(call.broker))
 
 
 @calls.add("POST", PREFIX + "/expiry/confirm", roles=ADMINS, answers={200: ExpiryAnswer})
@@ -41,7 +44,7 @@ async def confirm_expiry(call: EnteredCall) -> web.Response:
 )
 async def pause(call: EnteredCall, body: Pauses) -> web.Response:
     """Pause partitions, or renew their pauses."""
-    return json_response(await admin.pause(call.broker, call.group, body))
+    return json_response(await operations.pause(call.broker, call.group, body))
 
 
 @calls.add(
@@ -53,7 +56,7 @@ async def pause(call: EnteredCall, body: Pauses) -> web.Response:
 )
 async def drain(call: EnteredCall, body: Drains) -> web.Response:
     """Wait until one of the pauses is drained or over."""
-    return json_response(await admin.drain(call.broker, call.group, body))
+    return json_response(await operations.drain(call.broker, call.group, body))
 
 
 @calls.add(
@@ -65,7 +68,7 @@ async def drain(call: EnteredCall, body: Drains) -> web.Response:
 )
 async def commit(call: EnteredCall, body: Commits) -> web.Response:
     """Give partitions to their targets."""
-    return json_response(await admin.commit(call.broker, call.group, body))
+    return json_response(await operations.commit(call.broker, call.group, body))
 
 
 @calls.add(
@@ -77,7 +80,7 @@ async def commit(call: EnteredCall, body: Commits) -> web.Response:
 )
 async def cancel(call: EnteredCall, body: Cancels) -> web.Response:
     """Let the sources of handoffs continue."""
-    return json_response(await admin.cancel(call.broker, call.group, body))
+    return json_response(await operations.cancel(call.broker, call.group, body))
 
 
 @calls.add(
@@ -85,7 +88,7 @@ async def cancel(call: EnteredCall, body: Cancels) -> web.Response:
 )
 async def claim(call: EnteredCall, body: PartitionNames) -> web.Response:
     """Own partitions that nobody owns."""
-    return json_response(await admin.claim(call.broker, body))
+    return json_response(await operations.claim(call.broker, body))
 
 
 @calls.add(
@@ -93,4 +96,4 @@ async def claim(call: EnteredCall, body: PartitionNames) -> web.Response:
 )
 async def yield_(call: EnteredCall, body: PartitionNames) -> web.Response:
     """Give partitions up."""
-    return json_response(await admin.yield_(call.broker, body))
+    return json_response(await operations.yield_(call.broker, body))
