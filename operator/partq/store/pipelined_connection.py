@@ -33,6 +33,7 @@ from partq.aio import cancel_and_wait
 from partq.errors import PartqError, SettingsError, StoreFullError, StoreUnavailableError
 from partq.store.fail_point import FailPoint
 from partq.store.lua import Script
+from partq.store.retries import RETRY_AFTER_S
 
 Reply = Any
 """What Redis answers: int, bytes, None or a list of them; who asks knows which."""
@@ -46,7 +47,6 @@ MAX_PIPELINE_BYTES = 32 * 1024 * 1024
 WAIT_MS = 1000
 """How long a replica may take to have what was written; then the outcome is unknown."""
 
-RETRY_AFTER_S = 0.1
 # With these the server has refused the command before it did anything.
 _REFUSALS = (AskError, ClusterDownError, MasterDownError, MovedError, TryAgainError)
 _NOT_SERVED = (ClusterDownError, MasterDownError, MovedError)

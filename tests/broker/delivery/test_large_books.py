@@ -72,7 +72,7 @@ async def test_large_books_wait_for_each_other_and_small_ones_for_none(monkeypat
 
 async def test_a_call_that_stores_nothing_takes_no_turn_of_other_large_books(monkeypatch):
     monkeypatch.setattr(cursor_writer, "BYTES_PER_S", 1)
-    monkeypatch.setattr(cursor_writer, "RETRY_GAP_S", 0.0)
+    monkeypatch.setattr(cursor_writer, "WRITE_RETRY_S", 0.0)
     store = CountedPartitions(failing=5)
     keeper = CursorWriter(store, on_lost=lambda *_: None, progress=Signal())
     running = asyncio.create_task(keeper.run())

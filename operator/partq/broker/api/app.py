@@ -60,9 +60,9 @@ from partq.server.runner import GuardedRunner
 from partq.settings import BrokerSettings, QueueSettings
 from partq.store.connection import Store
 from partq.store.fail_point import FailPoint
+from partq.store.retries import OPEN_RETRY_S
 from partq.wire.calls import bodies
 
-OPEN_GAP_S = 0.5
 SHUTDOWN_TIMEOUT_S = 5.0
 _PARTS = (
     audit,
@@ -152,7 +152,7 @@ async def open_store(settings: QueueSettings, *, fail_point: FailPoint | None = 
     Raises:
         SettingsError: Redis answers, and is not one that can be trusted with messages.
     """
-    until_answered = UntilAnswered(_log, OPEN_GAP_S)
+    until_answered = UntilAnswered(_log, OPEN_RETRY_S)
     while True:
         try:
             return await Store.open(

@@ -10,6 +10,7 @@ from partq.core.cursor.cursor import GroupCursor
 from partq.core.model import Offset
 from partq.errors import FencedError, PartqError, SupersededError, UnknownGroupError
 from partq.store.records.partitions import Partitions
+from partq.store.retries import WRITE_RETRY_S
 
 FLUSH_GAP_S = 0.005
 """How long acks are gathered before they are written."""
@@ -19,7 +20,6 @@ BYTES_PER_S = 500_000
 """Bytes per second of large books: each costs time here, and a sync that others wait for."""
 MAX_WAITING = 1000
 """Acks that end the gathering early."""
-RETRY_GAP_S = 0.05
 
 _log = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ class CursorWriter:
 
     async def _flush(self, consumed: ConsumedPartition) -> None:
         answers: list[Answer] = []
-        until_answered = UntilAnswered(_log, RETRY_GAP_S)
+        until_answered = UntilAnswered(_log, WRITE_RETRY_S)
         turn_s = 0.0
         try:
             while consumed.is_dirty:

@@ -32,6 +32,7 @@ from partq.path_names import check_path_name
 from partq.store.records.events import Events
 from partq.store.records.members import Members
 from partq.store.records.partitions import Partitions
+from partq.store.retries import BIND_RETRY_S
 from partq.wire.frames import MAX_CREDIT, MAX_CREDIT_BYTES
 
 PING_LOST_S = 3.0
@@ -46,7 +47,6 @@ STUCK_S = 10.0
 """A flow at the limit of unacknowledged messages is reported after this long without an ack."""
 BIND_SILENCE_S = 1.0
 """How long a flow waits for further partitions, once it has some."""
-BIND_RETRY_S = 1.0
 LISTING_WAIT_S = 1.0
 LISTING_POLL_S = 0.05
 _UNSAID = (

@@ -22,10 +22,10 @@ from partq.errors import (
 )
 from partq.excerpts import counted, excerpt
 from partq.store.records.partitions import Partitions
+from partq.store.retries import WRITE_RETRY_S
 
 MAX_PAUSE_LEASE_S = 60.0
 MAX_DRAIN_S = 3600.0
-RETRY_GAP_S = 0.05
 
 _log = logging.getLogger(__name__)
 
@@ -263,7 +263,7 @@ class HandoffExecutor:
         why: str,
     ) -> Epoch:
         book = consumed.book
-        until_answered = UntilAnswered(_log, RETRY_GAP_S)
+        until_answered = UntilAnswered(_log, WRITE_RETRY_S)
         while True:
             # What a flow that is lost meanwhile leaves behind may be stored before, by a flush.
             redeliveries = book.redeliveries

@@ -11,9 +11,9 @@ from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.model import Offset, PartitionId
 from partq.errors import DataLossError, PartqError
 from partq.store.records.log import Entry, Log
+from partq.store.retries import READ_RETRY_S
 
 READ_ENTRIES = 256
-RETRY_GAP_S = 0.1
 
 _log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class LogFetcher:
                 self.ahead.keep(consumed, entries)
         except PartqError as error:
             _log.warning("read of %s: %s", consumed.partition, error)
-            await asyncio.sleep(RETRY_GAP_S)
+            await asyncio.sleep(READ_RETRY_S)
         finally:
             self._reading.discard(consumed)
             if consumed.flow is not None:

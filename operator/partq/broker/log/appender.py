@@ -22,11 +22,11 @@ from partq.errors import (
     StoreUnavailableError,
 )
 from partq.store.records.log import AppendBatch, Appended, AppendResult, Entry, Log
+from partq.store.retries import WRITE_RETRY_S
 
 MAX_CALL_BYTES = 4 * 1024 * 1024
 """Batches of one call, in bytes; one larger batch makes a separate call."""
 MAX_CALL_BATCHES = 128
-RETRY_GAP_S = 0.05
 MAX_PASSED_MS = 10_000
 """The most that the time between two calls counts for: in a longer one this process may have
 stood still, or its machine slept, and repeats that wait to be read have not aged meanwhile."""
@@ -217,7 +217,7 @@ class LogAppender:
     async def _append_until_answered(
         self, batches: list[AppendBatch], room_bytes: int | None, passed_ms: int
     ) -> Appended:
-        is_in_doubt, until_answered = False, UntilAnswered(_log, RETRY_GAP_S)
+        is_in_doubt, until_answered = False, UntilAnswered(_log, WRITE_RETRY_S)
         while True:
             try:
                 return await self._store.append(

@@ -15,10 +15,10 @@ from partq.aio import UntilAnswered
 from partq.core.model import BrokerEpoch, BrokerId, PartitionId
 from partq.errors import ConflictError, InternalError, PartqError
 from partq.store.records.audit import Audits, Numbered
+from partq.store.retries import WRITE_RETRY_S
 
 MAX_WRITE_COUNT = 1000
 """Records of one write."""
-RETRY_GAP_S = 0.05
 
 Told = Callable[[], None]
 """Called once a record is stored, or nobody keeps one; never when ownership is lost before."""
@@ -118,7 +118,7 @@ class AuditWriter:
         self._changed.set()
 
     async def _run(self) -> None:
-        until_answered = UntilAnswered(_log, RETRY_GAP_S)
+        until_answered = UntilAnswered(_log, WRITE_RETRY_S)
         while self._waiting:
             batch = [self._waiting[at] for at in range(min(len(self._waiting), MAX_WRITE_COUNT))]
             try:

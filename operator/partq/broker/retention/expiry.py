@@ -19,11 +19,11 @@ from partq.errors import PartqError
 from partq.metrics import BrokerMetrics
 from partq.store.connection import Store
 from partq.store.records.log import Entry, Log
+from partq.store.retries import READ_RETRY_S
 
 SHARE = 100
 """A partition is looked at so many times within a time to live."""
 LONGEST_GAP_S = 60.0
-RETRY_GAP_S = 0.1
 
 _log = logging.getLogger(__name__)
 
@@ -147,7 +147,7 @@ class Expiry:
                     self._waiting[consumed] = None
             _notice(waiting.keys() - self._waiting.keys())
             if self._waiting:
-                await asyncio.sleep(RETRY_GAP_S)
+                await asyncio.sleep(READ_RETRY_S)
 
     def _has_rules(self, consumed: ConsumedPartition) -> bool:
         """Whether it is known if the group wants what expires as dead letters.

@@ -20,6 +20,7 @@ from partq.lab.simulate.machine.network import Network
 from partq.store import lua
 from partq.store.connection import Store
 from partq.store.pipelined_connection import Reply
+from partq.store.retries import OPEN_RETRY_S
 
 NAME: Final = "redis"
 EPOCH_S: Final = 1_800_000_000.0
@@ -27,7 +28,6 @@ EPOCH_S: Final = 1_800_000_000.0
 TIMEOUT_S: Final = 1.0
 MAX_BYTES: Final = 1_000_000
 VERSION: Final = "7.2.0"
-OPEN_GAP_S: Final = 0.5
 
 BLOCKED: Final = object()
 
@@ -331,4 +331,4 @@ class SimStore(Store):
         while True:
             with suppress(StoreUnavailableError):
                 return await cls.open("redis://simulated")
-            await asyncio.sleep(OPEN_GAP_S)
+            await asyncio.sleep(OPEN_RETRY_S)
