@@ -15,7 +15,7 @@ import pytest
 
 import partq
 from partq import Producer
-from partq.broker.api.routes import messages, pull
+from partq.broker.api.routes import publish_http, pull
 from partq.cli.commands import cli
 from partq.testing.local_broker import LocalBroker
 from partq.wire.calls.bodies import PublishBody, PublishHeaders, PullBody
@@ -45,7 +45,7 @@ def test_names_of_python_are_there(name):
 @pytest.mark.req("SOL-09", "SOL-16")
 @pytest.mark.parametrize("name", column(2))
 def test_names_of_plain_http_are_there(name):
-    routes = {f"{each.method} {each.path}" for each in (*messages.calls, *pull.calls)}
+    routes = {f"{each.method} {each.path}" for each in (*publish_http.calls, *pull.calls)}
     headers = {field.encode_name for field in msgspec.structs.fields(PublishHeaders)}
     bodies = {body.__name__: body.__struct_fields__ for body in (PublishBody, PullBody)}
     fields = {f"{body}.{field}" for body, names in bodies.items() for field in names}

@@ -5,7 +5,7 @@ from io import BytesIO
 
 import pytest
 
-from partq.broker.api.routes import flow, publish
+from partq.broker.api.routes import flow, publish_socket
 from partq.core.hashing import slot_of
 from partq.core.quota_share import StorageGrant
 from partq.core.time_to_live import MAX_TTL_MS
@@ -303,7 +303,7 @@ async def test_frames_of_flows_out_of_bounds(good, peers, frame, code):
 @pytest.mark.parametrize(
     ("path", "token", "limit", "expected"),
     [
-        ("publish", "PRODUCE", (publish, "HELLO_TIMEOUT_S"), "ProducerHello"),
+        ("publish", "PRODUCE", (publish_socket, "HELLO_TIMEOUT_S"), "ProducerHello"),
         ("groups/workers/flow", "CONSUME", (flow, "BIND_TIMEOUT_S"), "Bind"),
     ],
 )
@@ -319,7 +319,7 @@ async def test_a_connection_that_says_nothing_is_told_why_it_ends(
 
 
 async def test_a_producer_that_falls_silent_is_told_why_it_ends(good, peers, monkeypatch):
-    monkeypatch.setattr(publish, "SILENT_S", 0.2)
+    monkeypatch.setattr(publish_socket, "SILENT_S", 0.2)
     bad = await peers.open_producer(good.running, "bad")
     failed, _ = await bad.expect(frames.Failed)
     assert failed.code == "unavailable"

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from partq.broker.api.routes import messages
+from partq.broker.api.routes import publish_http
 from partq.core.layout import Layout
 from partq.errors import QuotaExceededError
 from partq.testing.frame_peers import make_batch
@@ -227,7 +227,7 @@ async def test_numbers_that_are_none_are_refused(running, peers, headers, extra,
 async def test_an_array_has_its_numbers_in_its_messages_and_not_too_many(
     running, peers, monkeypatch
 ):
-    monkeypatch.setattr(messages, "MAX_NUMBERED_MESSAGES", 2)
+    monkeypatch.setattr(publish_http, "MAX_NUMBERED_MESSAGES", 2)
     row = {"key": "k", "value": "a"}
     status, answer = await post(running, peers, [row, row], 0)
     assert (status, answer["error"]["code"]) == (400, "bad_request")

@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 from partq.broker.api.frame_socket import FrameSocket
 from partq.broker.api.routes.flow import ConsumerConnection
-from partq.broker.api.routes.publish import ProducerConnection
+from partq.broker.api.routes.publish_socket import ProducerConnection
 from partq.broker.api.routes.pull import ack_one
 from partq.broker.broker import Broker
 from partq.broker.operations import coordinator_calls

@@ -7,17 +7,20 @@ from typing import Self
 
 from aiohttp import web
 
+from partq.broker.api.app_keys import PEERS
 from partq.broker.api.endpoints import PRODUCERS, Calls, EnteredCall
 from partq.broker.api.errors import error_response, json_response
-from partq.broker.api.message_writer import (
+from partq.broker.broker import Broker
+from partq.broker.operations.partitioner import RequestPartitioner
+from partq.broker.operations.publish import (
     PRODUCER,
+    Forwarding,
     MessagePlace,
     MessageWriter,
     Outcome,
     StorableMessage,
 )
-from partq.broker.broker import Broker
-from partq.broker.operations.partitioner import RequestPartitioner
+from partq.broker.peers.peer_client import FORWARDED
 from partq.core.producer_series import check_producer_id
 from partq.errors import (
     BadRequestError,
@@ -35,7 +38,7 @@ from partq.errors import (
     UnknownProducerError,
 )
 from partq.excerpts import excerpt
-from partq.server.body import read_body
+from partq.server.body import HOLD, read_body
 from partq.wire import batch
 from partq.wire.calls.answers import Placed, PublishResult, PublishResults
 from partq.wire.calls.bodies import (
@@ -195,8 +198,14 @@ async def publish_all(
     One without a key continues to another partition while the chosen one is unavailable.
     """
     placing = RequestPartitioner(broker, request)
+    forwarding = Forwarding(
+        request.app[PEERS],
+        request.headers["Authorization"],
+        request[HOLD],
+        is_forwarded=FORWARDED in request.headers,
+    )
     storing = MessageWriter(
-        request, broker, numbers.producer, len(messages), ttl_ms=ttl_ms, age_ms=age_ms
+        broker, forwarding, numbers.producer, len(messages), ttl_ms=ttl_ms, age_ms=age_ms
     )
     for at, body in enumerate(messages):
         try:

@@ -1,4 +1,4 @@
-"""Stores the messages of one plain HTTP request, here or at the brokers that own their partitions.
+"""Stores the messages of one plain request, here or at the brokers that own their partitions.
 
 Messages without numbers: after a refused one all later ones of its partition are refused, but for
 those without a key, which go to another partition while theirs is unavailable. With numbers,
@@ -12,13 +12,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 
-from aiohttp import web
-
 from partq.aio import resolve
-from partq.broker.api.app_keys import PEERS
 from partq.broker.broker import Broker
 from partq.broker.operations.partitioner import RequestPartitioner
-from partq.broker.peers.peer_client import FORWARDED, UnansweredError, UnreadAnswerError, max_bytes
+from partq.broker.peers.peer_client import (
+    FORWARDED,
+    PeerClient,
+    UnansweredError,
+    UnreadAnswerError,
+    max_bytes,
+)
 from partq.core.model import PartitionId
 from partq.core.producer_series import runs, series_name
 from partq.errors import (
@@ -33,7 +36,7 @@ from partq.errors import (
 )
 from partq.excerpts import excerpt
 from partq.path_names import quoted
-from partq.server.body import HOLD
+from partq.server.memory import Hold
 from partq.store.records.log import AppendResult
 from partq.wire import batch
 from partq.wire.calls.answers import UNSET, PublishResult, PublishResults
@@ -70,6 +73,18 @@ class StorableMessage:
     """It has no key: when its partition is unavailable, another one will do."""
 
 
+@dataclass(frozen=True, slots=True)
+class Forwarding:
+    """How messages reach the brokers that own their partitions: with the token of the call."""
+
+    peers: PeerClient
+    authorization: str
+    hold: Hold
+    """The memory of the call, which pays for the answers."""
+    is_forwarded: bool
+    """Whether another broker has forwarded the call: it goes no further."""
+
+
 Outcome = MessagePlace | PartqError
 Series = tuple[PartitionId, str | None]
 """The unit that is refused behind a refused message: a key, or all messages without numbers."""
@@ -79,8 +94,8 @@ class MessageWriter:
     """The messages of one request, and what became of them.
 
     Args:
-        request: that they came with.
-        broker: that got it.
+        broker: that got them.
+        forwarding: to other brokers.
         producer: whose numbers they carry; empty: they have none.
         count: how many there are.
         ttl_ms: how long they may wait to be delivered; 0: no limit.
@@ -89,16 +104,16 @@ class MessageWriter:
 
     def __init__(
         self,
-        request: web.Request,
         broker: Broker,
+        forwarding: Forwarding,
         producer: str,
         count: int,
         *,
         ttl_ms: int,
         age_ms: int,
     ) -> None:
-        self._request = request
         self._broker = broker
+        self._forwarding = forwarding
         self._producer = producer
         self._ttl_ms = ttl_ms
         self._age_ms = age_ms
@@ -285,9 +300,9 @@ class MessageWriter:
         self, partition: PartitionId, rows: list[StorableMessage]
     ) -> Sequence[Outcome]:
         """Let the owner store the rows; once only, a second hop is refused."""
-        broker, request = self._broker, self._request
+        broker, forwarding = self._broker, self._forwarding
         owner = broker.claims.owner_url(partition)
-        if FORWARDED in request.headers:
+        if forwarding.is_forwarded:
             raise NotOwnerError(
                 f"partition {partition}: forwarded to {broker.id}, which does not own it; "
                 "publish again"
@@ -306,16 +321,16 @@ class MessageWriter:
         if self._age_ms:
             headers[AGE] = str(self._age_ms)
         try:
-            answer = await request.app[PEERS].call(
+            answer = await forwarding.peers.call(
                 "POST",
                 url,
                 PublishResults,
-                authorization=request.headers["Authorization"],
+                authorization=forwarding.authorization,
                 headers=headers,
                 json=[_body(row) for row in rows],
                 timeout_s=FORWARD_TIMEOUT_S,
                 limit_bytes=max_bytes(len(rows)),
-                hold=request[HOLD],
+                hold=forwarding.hold,
             )
             return _outcomes(answer, len(rows))
         except (UnansweredError, ValueError, UnreadAnswerError) as error:
