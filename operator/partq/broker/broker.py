@@ -14,7 +14,7 @@ from partq.broker.dead_letters.forwarder import DeadLetterForwarder
 from partq.broker.delivery.acks import AckHandler
 from partq.broker.delivery.cursor_writer import CursorWriter
 from partq.broker.delivery.decode_check import DecodeCheck
-from partq.broker.delivery.flow_registry import EXPIRE_GAP_S, FlowRegistry
+from partq.broker.delivery.flow_registry import FLOW_LOOK_GAP_S, FlowRegistry
 from partq.broker.delivery.handoff_executor import HandoffExecutor
 from partq.broker.delivery.log_fetcher import LogFetcher
 from partq.broker.log.appender import Reply
@@ -212,7 +212,7 @@ class Broker:
             expiry_check=self.expiry,
             clock=self.clock,
             max_unacked=lambda: self.config.max_unacked_per_flow,
-            on_lost=self.ownership.lose_group,
+            on_partition_lost=self.ownership.lose_group,
         )
 
     def _make_retention_and_handoffs(self) -> None:
@@ -369,7 +369,7 @@ class Broker:
     def _claimed(self, owned: OwnedPartition) -> None:
         mended.tell(owned, self.metrics)
         self.dead_letters.watch(owned)
-        self.flow_registry.take_up_later(owned)
+        self.flow_registry.bind_later(owned)
         self.claims.owners[owned.id] = self.id
         self._spawn(self._record_owner(owned.id), f"record {owned.id}")
 
@@ -409,9 +409,9 @@ class Broker:
 
     async def _expire_forever(self) -> None:
         while True:
-            self.flow_registry.expire()
+            self.flow_registry.look()
             self.ack_handler.time_out()
-            await asyncio.sleep(EXPIRE_GAP_S)
+            await asyncio.sleep(FLOW_LOOK_GAP_S)
 
     def _wake_flows(self) -> None:
         for flow in self.flow_registry.flows:

@@ -88,7 +88,7 @@ async def test_a_flow_that_the_limit_holds_up_is_reported(running, peers, monkey
     deliver, _ = await stuck.deliver()
     for times in (1, 2):
         await peers.eventually(lambda: len(told("m")) == times, "it is told")  # noqa: B023
-        running.broker.flow_registry.expire()
+        running.broker.flow_registry.look()
         assert len(told("m")) == times
         assert await stuck.ack(deliver, times) == ""
         await stuck.deliver()
@@ -105,7 +105,7 @@ async def test_a_flow_with_nothing_to_acknowledge_is_not_held_up(running, peers,
     producer = await peers.open_producer(running)
     await producer.publish(*map(str, range(1500)), partition=0)
     assert len((await member.deliver())[1]) == 1000
-    running.broker.flow_registry.expire()
+    running.broker.flow_registry.look()
     assert flow.credit.is_at_limit
     assert not [text for text in caplog.messages if text.startswith("flow of m in workers")]
 
@@ -116,12 +116,12 @@ async def test_the_time_in_which_a_broker_stood_still_is_no_silence_of_its_flows
     member = await peers.open_flow(running, "m")
     await member.expect(frames.Assigned)
     (flow,) = running.broker.flow_registry.flows
-    time.sleep(flow_registry.PING_LOST_S + flow_registry.EXPIRE_GAP_S)  # noqa: ASYNC251 - the block itself
+    time.sleep(flow_registry.PING_LOST_S + flow_registry.FLOW_LOOK_GAP_S)  # noqa: ASYNC251 - the block itself
     for _ in range(2):
-        running.broker.flow_registry.expire()
+        running.broker.flow_registry.look()
         assert not flow.is_closed
     flow.last_seen -= flow_registry.PING_LOST_S
-    running.broker.flow_registry.expire()
+    running.broker.flow_registry.look()
     assert flow.is_closed, "what is silent while the broker looks is lost"
 
 

@@ -96,11 +96,11 @@ async def test_a_late_bind_does_not_end_the_token_of_a_newer_one(running, scene,
     await scene.source.close()
     await eventually(lambda: consumed(running).flow is None, "the flow is gone")
     late = Late(running.store, "bind_member")
-    flow = await running.broker.flow_registry.bind(
+    flow = await running.broker.flow_registry.open(
         group="workers", member="m", incarnation="j", address="127.0.0.1", kind="flow", credit=1
     )
     with pytest.raises(StoreUnavailableError):
-        await running.broker.flow_registry.take_up(flow)
+        await running.broker.flow_registry.bind_all(flow)
     running.broker.flow_registry.lose(flow)
     await peers.open_flow(running, "m", "k")
     await eventually(lambda: consumed(running).flow is not None, "bound")

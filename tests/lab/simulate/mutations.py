@@ -80,14 +80,14 @@ def _deliver_nothing_beside_a_pause(self, now):
 _REAL_NEXT_DELIVERY = flow.Flow.next_delivery
 
 
-async def _bind_alone(self, **fields):
+async def _open_alone(self, **fields):
     for other in list(self.flows):
         if other.member != fields["member"]:
             self.lose(other)
-    return await _REAL_BIND(self, **fields)
+    return await _REAL_OPEN(self, **fields)
 
 
-_REAL_BIND = flow_registry.FlowRegistry.bind
+_REAL_OPEN = flow_registry.FlowRegistry.open
 
 
 def _give_all_to_the_last(partitions, members, previous):
@@ -355,7 +355,7 @@ MUTATIONS = (
     ),
     Mutation(
         "who binds ends the flows of others",
-        code(flow_registry.FlowRegistry, "bind", _bind_alone),
+        code(flow_registry.FlowRegistry, "open", _open_alone),
         frozenset({"G6"}),
         frozenset({"pod_start"}),
         {},

@@ -39,8 +39,8 @@ PING_LOST_S = 3.0
 """A flow without a frame for this long is lost."""
 PING_MISSED_S = 1.5
 """A flow without a frame for this long has missed a ping: another incarnation may take over."""
-EXPIRE_GAP_S = 0.25
-"""How often silent flows are looked for."""
+FLOW_LOOK_GAP_S = 0.25
+"""How often silent and stuck flows are looked for."""
 PULL_LEASE_S = 30.0
 """A pulling member is bound for this long after its last call."""
 STUCK_S = 10.0
@@ -87,7 +87,7 @@ class FlowRegistry:
         expiry_check: ExpiryCheck,
         clock: Callable[[], float],
         max_unacked: Callable[[], int],
-        on_lost: Callable[[ConsumedPartition, PartqError], None],
+        on_partition_lost: Callable[[ConsumedPartition, PartqError], None],
     ) -> None:
         self._owned = owned
         self._partitions = partitions
@@ -98,11 +98,11 @@ class FlowRegistry:
         self._expiry_check = expiry_check
         self._clock = clock
         self._max_unacked = max_unacked
-        self._on_lost = on_lost
+        self._on_partition_lost = on_partition_lost
         self._flows: dict[tuple[str, MemberId], Flow] = {}
         self._numbers = 0
         self._looked_at = inf
-        """When `expire` last looked, by the event loop's clock."""
+        """When `look` was called last, by the event loop's clock."""
         self._lost: dict[tuple[str, MemberId], LostFlow] = {}
         self._tasks = TaskSet()
         self._is_closed = False
@@ -125,7 +125,7 @@ class FlowRegistry:
 
     # ---- binding --------------------------------------------------------------------------------
 
-    async def bind(
+    async def open(
         self,
         *,
         group: str,
@@ -136,7 +136,7 @@ class FlowRegistry:
         credit: int,
         credit_bytes: int = 0,
     ) -> Flow:
-        """Open the member's flow, without partitions: `take_up` binds those.
+        """Open the member's flow, without partitions: `bind_all` binds those.
 
         Raises:
             NotListedError, MemberRefusedError, MemberInUseError: no flow.
@@ -191,7 +191,7 @@ class FlowRegistry:
         self._tasks.start(self._events.add("bound", group=group, member=name))
         return flow
 
-    async def take_up(self, flow: Flow) -> None:
+    async def bind_all(self, flow: Flow) -> None:
         """Bind the flow to every partition here whose record names its member.
 
         One on a node of a Redis Cluster that is silent is bound once the node answers, and holds
@@ -201,7 +201,7 @@ class FlowRegistry:
             PartqError: no partition could be bound, or not for want of an answer.
         """
         binds = {
-            self._tasks.start(self.take_up_one(consumed, flow)): consumed
+            self._tasks.start(self.bind_one(consumed, flow)): consumed
             for owned in self._owned.values()
             if (consumed := owned.groups.get(flow.group)) is not None
         }
@@ -222,7 +222,7 @@ class FlowRegistry:
             raise
         for bind, consumed in binds.items():
             if bind in waiting or bind.exception() is not None:
-                self._tasks.start(self._take_up_again(consumed, flow, bind))
+                self._tasks.start(self._bind_until_answered(consumed, flow, bind))
 
     def _check_bound(self, flow: Flow, errors: Iterable[BaseException | None]) -> None:
         """Raise one of the errors of its binds, if the flow cannot go on without those."""
@@ -232,7 +232,7 @@ class FlowRegistry:
             if not isinstance(error, StoreUnavailableError) or not list(flow.partitions):
                 raise error
 
-    async def take_up_one(self, consumed: ConsumedPartition, flow: Flow) -> None:
+    async def bind_one(self, consumed: ConsumedPartition, flow: Flow) -> None:
         """Bind the flow to one partition, if that is its member's: raises the epoch."""
         async with consumed.lock:
             if not self._may_take(consumed, flow):
@@ -245,15 +245,15 @@ class FlowRegistry:
                 if not self._may_take(consumed, flow):
                     return
             try:
-                epoch = await self._bind(consumed, flow)
+                epoch = await self._store_bind(consumed, flow)
             except (FencedError, NotOwnerError, UnknownGroupError) as error:
-                self._on_lost(consumed, error)
+                self._on_partition_lost(consumed, error)
                 return
             consumed.epoch = epoch
             if self._may_take(consumed, flow):
                 flow.attach(consumed)
 
-    async def _bind(self, consumed: ConsumedPartition, flow: Flow) -> Epoch:
+    async def _store_bind(self, consumed: ConsumedPartition, flow: Flow) -> Epoch:
         while True:
             try:
                 return await self._partitions.bind(
@@ -274,20 +274,20 @@ class FlowRegistry:
             and not flow.is_closed
         )
 
-    def take_up_later(self, owned: OwnedPartition) -> None:
+    def bind_later(self, owned: OwnedPartition) -> None:
         """Bind the flows that are here already to a partition that was just claimed."""
         for consumed in owned.groups.values():
             if consumed.member is None:
                 continue
             flow = self.find(consumed.group, consumed.member)
             if flow is not None:
-                bind = self.take_up_one(consumed, flow)
-                self._tasks.start(self._take_up_again(consumed, flow, bind))
+                bind = self.bind_one(consumed, flow)
+                self._tasks.start(self._bind_until_answered(consumed, flow, bind))
 
-    async def _take_up_again(
+    async def _bind_until_answered(
         self, consumed: ConsumedPartition, flow: Flow, bind: Awaitable[None]
     ) -> None:
-        """Wait for a bind, and repeat it until its server answers or nobody wants it any more."""
+        """Wait for a bind; repeat it until its server answers or nobody wants it any more."""
         while True:
             try:
                 await bind
@@ -302,7 +302,7 @@ class FlowRegistry:
                 self.lose(flow)
                 return
             await asyncio.sleep(BIND_RETRY_S)
-            bind = self.take_up_one(consumed, flow)
+            bind = self.bind_one(consumed, flow)
 
     def unbind(self, consumed: ConsumedPartition, cause: Cause) -> None:
         """Take a partition from its flow, and have the redelivery counts stored."""
@@ -348,13 +348,13 @@ class FlowRegistry:
                 del self._lost[next(iter(self._lost))]
         self._tasks.start(self._events.add("unbound", group=flow.group, member=flow.member))
 
-    def expire(self) -> None:
+    def look(self) -> None:
         """Lose the flows that have been silent for too long; report those that are stuck.
 
         While this broker's event loop stood still, flows could not be heard: that is no silence.
         """
         now, looked_at = self._clock(), asyncio.get_running_loop().time()
-        still_s = max(0.0, looked_at - self._looked_at - EXPIRE_GAP_S)
+        still_s = max(0.0, looked_at - self._looked_at - FLOW_LOOK_GAP_S)
         self._looked_at = looked_at
         for flow in list(self._flows.values()):
             flow.last_seen = min(now, flow.last_seen + still_s)

@@ -154,7 +154,7 @@ class Pulls:
         if flow is not None and flow.incarnation == incarnation:
             flow.check_address(address)
         if flow is None or flow.incarnation != incarnation or flow.kind != "pull":
-            flow = await self._broker.flow_registry.bind(
+            flow = await self._broker.flow_registry.open(
                 group=group,
                 member=member,
                 incarnation=incarnation,
@@ -167,7 +167,7 @@ class Pulls:
             state = self._states[flow] = PullState()
             flow.on_closed = state.release
             try:
-                await self._broker.flow_registry.take_up(flow)
+                await self._broker.flow_registry.bind_all(flow)
             except PartqError:
                 self._broker.flow_registry.lose(
                     flow

@@ -108,7 +108,7 @@ async def _carry_out(
     finally:
         owned = broker.owned.get(consumed.partition)
         if owned is not None:
-            broker.flow_registry.take_up_later(owned)
+            broker.flow_registry.bind_later(owned)
     _log.info(
         "%s of %s reset from %d to %d",
         consumed.partition,

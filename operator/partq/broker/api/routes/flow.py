@@ -69,7 +69,7 @@ class ConsumerConnection:
                 flow = await self._bind()
             flow.on_closed = self._end
             sender = asyncio.create_task(self._send_forever(flow))
-            await self._broker.flow_registry.take_up(flow)
+            await self._broker.flow_registry.bind_all(flow)
             while not flow.is_closed:
                 frame, _ = await self._socket.receive()
                 self._handle(flow, frame)
@@ -97,7 +97,7 @@ class ConsumerConnection:
     async def _bind(self) -> Flow:
         received, _ = await self._socket.receive()
         frame = first_of(frames.Bind, received)
-        flow = await self._broker.flow_registry.bind(
+        flow = await self._broker.flow_registry.open(
             group=self._group,
             member=frame.member,
             incarnation=frame.incarnation,
