@@ -105,7 +105,7 @@ _REAL_OWNERSHIP_STATE = membership._Assessor._ownership_state
 
 async def _pull_on(self, **fields):
     state = self._states.get(self._broker.flow_registry.find(fields["group"], fields["member"]))
-    named = {"last_answer": state.answer} if state is not None else {}
+    named = {"last_answer": state.answer_number} if state is not None else {}
     return await _REAL_PULL(self, **{**fields, **named})
 
 
