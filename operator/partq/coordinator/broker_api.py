@@ -122,7 +122,7 @@ class HttpBrokerAdmin:
                 *_fence(partition, commit.attempt),
                 source=commit.attempt.source or "",
                 target=commit.attempt.target or "",
-                cause=commit.forced or "",
+                forced=commit.forced or "",
             )
             for partition, commit in commits.items()
         ]

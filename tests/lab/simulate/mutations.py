@@ -112,7 +112,7 @@ async def _pull_on(self, **fields):
 _REAL_PULL = pull.Pulls.pull
 
 
-def _judge_without_deadline(self, found, attempt, cause):
+def _judge_without_deadline(self, found, attempt, forced):
     if found.flow is None:
         return False
     self._pause_in_force(found, attempt)

@@ -100,8 +100,8 @@ async def test_what_scripts_change_is_told(
 ):
     """Bind, commit, reset, dead letters, trim, groups and yield; one repeat of what may repeat."""
     await append(log, partition, audited)
-    first = await commit(partitions, partition, audited, why="unassigned")
-    assert await commit(partitions, partition, audited, why="unassigned") == first
+    first = await commit(partitions, partition, audited, forced="unassigned")
+    assert await commit(partitions, partition, audited, forced="unassigned") == first
     bound = await partitions.bind(
         partition, GROUP, **write(), member="m-0", incarnation="x%", broker_epoch=audited
     )

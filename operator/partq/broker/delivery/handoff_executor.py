@@ -119,9 +119,9 @@ class HandoffExecutor:
             return
         pause.is_told = True
         book = consumed.book
-        cause = Forced.DRAIN_TIMEOUT.value if book.in_flight else ""
+        forced = Forced.DRAIN_TIMEOUT.value if book.in_flight else ""
         first, stop = book.cursor, book.position
-        _record(consumed, "drained", attempt, first=first, stop=stop, cause=cause)
+        _record(consumed, "drained", attempt, first=first, stop=stop, cause=forced)
 
     def cancel(
         self,
@@ -155,16 +155,18 @@ class HandoffExecutor:
         attempt: int,
         source: MemberId | None,
         target: MemberId | None,
-        cause: str,
+        forced: str,
     ) -> ClosedHandoff:
         """Give the partition to `target`, in one script, and deliver to it.
+
+        `forced`: why it is committed by force, a word of `Forced`; empty: it is not.
 
         Raises:
             FencedError, AttemptRefusedError: nothing was changed; plan again.
         """
-        if cause and cause not in tuple(Forced):
+        if forced and forced not in tuple(Forced):
             raise BadRequestError(
-                f"commit: cause {excerpt(cause)!r}; expected one of {', '.join(Forced)}"
+                f"commit: cause {excerpt(forced)!r}; expected one of {', '.join(Forced)}"
             )
         async with consumed.lock:
             done = consumed.last_commit
@@ -173,22 +175,22 @@ class HandoffExecutor:
             self._check(consumed, broker_epoch, attempt, epoch)
             if consumed.member != source:
                 raise _refused(consumed, f"the recorded member is {consumed.member}")
-            is_forced = self._judge(consumed, attempt, cause)
+            cuts_off = self._judge(consumed, attempt, forced)
             return await self._carry_out(
-                consumed, attempt=attempt, target=target, why=cause, is_forced=is_forced
+                consumed, attempt=attempt, target=target, forced=forced, cuts_off=cuts_off
             )
 
-    def _judge(self, consumed: ConsumedPartition, attempt: int, cause: str) -> bool:
+    def _judge(self, consumed: ConsumedPartition, attempt: int, forced: str) -> bool:
         """Return whether the commit cuts a living source off; refuse what must not pass."""
         if consumed.flow is None:
-            if not cause and consumed.member is not None:
+            if not forced and consumed.member is not None:
                 # Its flow may have ended after all was drained: the pause stands for the cause.
                 self._pause_in_force(consumed, attempt)
             return False
         pause = self._pause_in_force(consumed, attempt)
         if consumed.book.in_flight == 0:
             return False
-        if cause != Forced.DRAIN_TIMEOUT:
+        if forced != Forced.DRAIN_TIMEOUT:
             raise _refused(
                 consumed,
                 f"{counted(consumed.book.in_flight, 'message is', 'messages are')} in flight at "
@@ -204,8 +206,8 @@ class HandoffExecutor:
         *,
         attempt: int,
         target: MemberId | None,
-        why: str,
-        is_forced: bool,
+        forced: str,
+        cuts_off: bool,
     ) -> ClosedHandoff:
         # From here to the script's answer: no lapse, no delivery; acks wait for the outcome.
         consumed.is_committing = True
@@ -214,9 +216,9 @@ class HandoffExecutor:
             await consumed.settle_audit()
             if consumed.is_dropped:
                 raise _fenced(consumed, consumed.broker_epoch)
-            cause = Cause.FORCED_COMMIT if is_forced else Cause.NONE
+            cause = Cause.FORCED_COMMIT if cuts_off else Cause.NONE
             epoch = await self._commit_until_answered(
-                consumed, attempt=attempt, target=target, cause=cause, why=why
+                consumed, attempt=attempt, target=target, cause=cause, forced=forced
             )
             consumed.end_pause()
             consumed.unbind(cause)
@@ -225,7 +227,7 @@ class HandoffExecutor:
             consumed.incarnation = ""
             consumed.epoch = epoch
             consumed.closed_attempt = max(consumed.closed_attempt, attempt)
-            closed = ClosedHandoff(attempt, target, epoch, is_forced)
+            closed = ClosedHandoff(attempt, target, epoch, was_forced=cuts_off)
             consumed.last_commit = closed
             _log.info(
                 "%s of %s committed to %s, epoch %d, attempt %d%s",
@@ -234,7 +236,7 @@ class HandoffExecutor:
                 target,
                 epoch,
                 attempt,
-                ", forced" if is_forced else "",
+                ", forced" if cuts_off else "",
             )
         except (AttemptRefusedError, FencedError, UnknownGroupError) as error:
             # The record differs from memory, as after a bind whose answer was lost: it wins.
@@ -260,7 +262,7 @@ class HandoffExecutor:
         attempt: int,
         target: MemberId | None,
         cause: Cause,
-        why: str,
+        forced: str,
     ) -> Epoch:
         book = consumed.book
         until_answered = UntilAnswered(_log, WRITE_RETRY_S)
@@ -284,7 +286,7 @@ class HandoffExecutor:
                     cursor=Offset(book.cursor),
                     acked=book.acked.pairs(),
                     redeliveries=redeliveries,
-                    why=why,
+                    forced=forced,
                 )
             except SupersededError:
                 pass  # the book as it is now, under the next number

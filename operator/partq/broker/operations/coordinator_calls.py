@@ -181,7 +181,7 @@ async def commit(broker: Broker, group: str, body: Commits) -> CommitResults:
             attempt=item.attempt,
             source=MemberId(item.source) if item.source else None,
             target=MemberId(item.target) if item.target else None,
-            cause=item.cause,
+            forced=item.forced,
         )
         return CommitResult(item.partition, epoch=closed.epoch, was_forced=closed.was_forced)
 

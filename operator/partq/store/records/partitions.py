@@ -349,12 +349,12 @@ class Partitions:
         cursor: Offset,
         acked: Sequence[Range],
         redeliveries: Mapping[int, int],
-        why: str = "",
+        forced: str = "",
         **write: Unpack[BookWrite],
     ) -> Epoch:
         """Hand the partition from `source` to `target`, with the acks accepted so far.
 
-        `epoch` is the stored one of `source`; `why` it was forced is for the audit record
+        `epoch` is the stored one of `source`; why it was `forced` is for the audit record
         alone. Returns the new epoch; a repeat of the last attempt that went through, with the same
         target, returns the same and writes nothing.
 
@@ -372,7 +372,7 @@ class Partitions:
             self._keys.of_cursor(partition, group),
             [
                 *(write["broker_epoch"], group, source or "", epoch, attempt, target or ""),
-                *(int(cause), cursor, encode_ranges(acked), encode_counts(redeliveries), why),
+                *(int(cause), cursor, encode_ranges(acked), encode_counts(redeliveries), forced),
                 *(write["number"], write["born"]),
             ],
         )

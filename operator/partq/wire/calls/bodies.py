@@ -366,7 +366,8 @@ class CommitItem(DrainItem):
 
     source: MemberName
     target: MemberName
-    cause: str = ""
+    forced: str = msgspec.field(name="cause", default="")
+    """Why it is forced, a word of `Forced`; empty: it is not."""
 
 
 class Pauses(msgspec.Struct):

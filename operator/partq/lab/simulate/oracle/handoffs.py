@@ -141,10 +141,10 @@ class HandoffCalls:
         self.moves[name] += bool(item.source)
         self._note(
             f"committed {name} from {item.source or 'nobody'} to "
-            f"{item.target or 'nobody'}, attempt {item.attempt} {item.cause}"
+            f"{item.target or 'nobody'}, attempt {item.attempt} {item.forced}"
         )
         pause = self._pauses.get((name, item.broker_epoch, item.attempt))
-        needs_pause = item.source and (not item.cause or (name, item.attempt) in self._cut)
+        needs_pause = item.source and (not item.forced or (name, item.attempt) in self._cut)
         if needs_pause and (pause is None or pause.until <= began):
             self._fail("E4", f"{name}: committed without a pause in force")
         if result["was_forced"] and (pause is None or self._now() < pause.drain_until):
