@@ -191,7 +191,7 @@ class AckHandler:
         consumed.kept = (0, 0)  # the client keeps nothing that it releases
         if audit_writer is not None and released:
             first = max(frame.start, consumed.book.cursor)
-            audit_writer.note(_told("release", consumed, flow, (first, position)))
+            audit_writer.note(_record_of("release", consumed, flow, (first, position)))
         flow.end_in_flight(released)
         consumed.to_hurry.set()  # nothing may be in flight any more
         if flow.is_leaving and consumed.pause is None:
@@ -246,7 +246,7 @@ class AckHandler:
             flow.send_rewound(consumed, taken.rewound_from, cause)
         if taken.counted:
             if consumed.audit_writer is not None:
-                consumed.flush_records.told(
+                consumed.flush_records.note(
                     "nack",
                     consumed,
                     flow,
@@ -350,16 +350,18 @@ def _record_the_rest(
     audit_writer = consumed.audit_writer
     if audit_writer is None or taken.rewound_from is None:
         return
-    told = Ranges((offset, offset + 1) for offset in sorted(taken.offsets))
+    recorded = Ranges((offset, offset + 1) for offset in sorted(taken.offsets))
     for part in consumed.book.acked.within(taken.rewound_from, taken.begun_upto):
-        told.add(*part)
-    for part in told.outside(taken.rewound_from, taken.begun_upto):
-        audit_writer.note(_told("nack", consumed, flow, part, cause=cause))
+        recorded.add(*part)
+    for part in recorded.outside(taken.rewound_from, taken.begun_upto):
+        audit_writer.note(_record_of("nack", consumed, flow, part, cause=cause))
     if taken.begun_upto < taken.sent_upto:
-        audit_writer.note(_told("release", consumed, flow, (taken.begun_upto, taken.sent_upto)))
+        audit_writer.note(
+            _record_of("release", consumed, flow, (taken.begun_upto, taken.sent_upto))
+        )
 
 
-def _told(
+def _record_of(
     kind: str,
     consumed: ConsumedPartition,
     flow: FlowPort,

@@ -327,11 +327,11 @@ class Flow:
         delivery = UnrecordedDelivery(consumed, header, entry, window.messages, window.new_from)
         self.unrecorded.add(delivery)
 
-        def told() -> None:
+        def recorded() -> None:
             self.unrecorded.recorded(delivery)
             self.wake.set()
 
-        audit.note(self.record_of(header, window), told)
+        audit.note(self.record_of(header, window), recorded)
         return True
 
     def record_of(self, header: frames.Deliver, window: Window) -> bytes:

@@ -115,9 +115,9 @@ class HandoffExecutor:
         After `is_drain_over` has said so, and before it is answered.
         """
         pause = consumed.pause
-        if pause is None or pause.attempt != attempt or pause.is_told:
+        if pause is None or pause.attempt != attempt or pause.is_drain_recorded:
             return
-        pause.is_told = True
+        pause.is_drain_recorded = True
         book = consumed.book
         forced = Forced.DRAIN_TIMEOUT.value if book.in_flight else ""
         first, stop = book.cursor, book.position

@@ -321,7 +321,7 @@ def _detail(owned: OwnedPartition, consumed: ConsumedPartition) -> GroupDetail:
         blocked=consumed.blocked,
         missing=consumed.missing,
         parked=consumed.outbox.parked,
-        mended=mended.told_of(owned, consumed.group),
+        mended=mended.describe(owned, consumed.group),
     )
 
 

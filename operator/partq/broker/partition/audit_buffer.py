@@ -22,7 +22,7 @@ def delivered(
     delivery: int,
     append_broker_epoch: int,
 ) -> bytes:
-    """Tell of a window: one record for each range of offsets that it holds."""
+    """Encode the records of a window: one for each range of offsets that it holds."""
     cause = "" if window.cause is Cause.NONE else window.cause.name.lower()
     return b"".join(
         encode_record(
@@ -53,7 +53,7 @@ def _parts(window: Window) -> Iterable[Range]:
 
 
 def handoff_step(kind: str, held: GroupRef, attempt: int, **fields: Any) -> bytes:
-    """Tell of a pause, or of how it ended."""
+    """Encode the record of a pause, or of how it ended."""
     return encode_record(
         kind,
         group=held.group,
@@ -96,7 +96,7 @@ class AuditBuffer:
         for start, stop in ranges:
             self._acked.add(start, stop)
 
-    def told(
+    def note(
         self,
         kind: str,
         held: GroupRef,
@@ -123,7 +123,7 @@ class AuditBuffer:
         self._first += len(taken.records)
 
     def _seal(self) -> None:
-        """Make records of the acks so far: what comes is told after them."""
+        """Make records of the acks so far: what comes is recorded after them."""
         if self._acked and self._token is not None:
             token = self._token._asdict()
             self._records += [

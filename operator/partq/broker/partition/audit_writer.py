@@ -20,7 +20,7 @@ from partq.store.retries import WRITE_RETRY_S
 MAX_WRITE_COUNT = 1000
 """Records of one write."""
 
-Told = Callable[[], None]
+Recorded = Callable[[], None]
 """Called once a record is stored, or nobody keeps one; never when ownership is lost before."""
 
 _log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class _QueuedRecords:
     record: bytes
-    told: Told | None
+    on_recorded: Recorded | None
 
 
 class AuditWriter:
@@ -47,7 +47,7 @@ class AuditWriter:
         on_lost: Callable[[PartqError], None],
     ) -> None:
         self.is_on = is_on
-        """Whether what happens is to be told. Then nothing is sent before it is recorded."""
+        """Whether what happens is recorded. Then nothing is sent before its record is stored."""
         self._is_recorded: bool | None = is_on
         """Whether the store keeps a record; None: a switch has no answer yet."""
         self._switch_count = 0
@@ -67,14 +67,14 @@ class AuditWriter:
 
     @property
     def is_held(self) -> bool:
-        """Whether deliveries have to wait, as Redis has no room for what they would tell."""
+        """Whether deliveries have to wait, as Redis has no room for their records."""
         return self.is_on and self._must_wait()
 
-    def note(self, record: bytes, told: Told | None = None) -> None:
-        """Have a record written; `told` is called when it is."""
+    def note(self, record: bytes, on_recorded: Recorded | None = None) -> None:
+        """Have a record written; `on_recorded` is called when it is."""
         if self._is_dropped:
             return
-        self._waiting.append(_QueuedRecords(record, told))
+        self._waiting.append(_QueuedRecords(record, on_recorded))
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name=f"audit {self._partition}")
             self._task.add_done_callback(self._ended)
@@ -95,7 +95,7 @@ class AuditWriter:
         """
         if self._is_recorded is is_on:
             return
-        # Told before the record begins and until it has ended: so nothing is missing in between.
+        # Noted before the record begins and until it has ended: so nothing is missing in between.
         self.is_on = True
         self._is_recorded = None
         self._switch_count += 1
@@ -138,8 +138,8 @@ class AuditWriter:
             for each in batch:
                 self._waiting.popleft()
                 self._first += 1
-                if each.told is not None:
-                    each.told()
+                if each.on_recorded is not None:
+                    each.on_recorded()
             self._changed.set()
 
     def _ended(self, task: asyncio.Task[None]) -> None:

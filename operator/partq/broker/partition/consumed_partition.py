@@ -42,7 +42,7 @@ class ActivePause:
     until: float
     drain_until: float
     timer: asyncio.TimerHandle | None = None
-    is_told: bool = False
+    is_drain_recorded: bool = False
     """Whether the audit record says that its drain is over."""
 
 

@@ -13,16 +13,16 @@ _log = logging.getLogger(__name__)
 def tell(owned: OwnedPartition, metrics: BrokerMetrics) -> None:
     """Log and count what the claim of a partition has mended in the records of its groups."""
     for each in owned.mended:
-        _log.error("partition %s, group %s: %s", owned.id, each.group, _text(each))
+        _log.error("partition %s, group %s: %s", owned.id, each.group, _sentence(each))
         metrics.skipped(each.group, max(0, each.cursor - each.before) + len(each.letters))
 
 
-def told_of(owned: OwnedPartition, group: str) -> str:
-    """Say what the claim of a partition has mended in the record of a group; empty: nothing."""
-    return next((_text(each) for each in owned.mended if each.group == group), "")
+def describe(owned: OwnedPartition, group: str) -> str:
+    """Return what the claim of a partition has mended in the record of a group; empty: nothing."""
+    return next((_sentence(each) for each in owned.mended if each.group == group), "")
 
 
-def _text(mended: Mended) -> str:
+def _sentence(mended: Mended) -> str:
     parts = []
     if mended.cursor != mended.before:
         parts.append(f"its cursor was moved from {mended.before} to {mended.cursor}")

@@ -174,7 +174,7 @@ class Expiry:
         ranges = book.acked.outside(start, stop)
         expired = sum(high - low for low, high in ranges)
         if expired and consumed.audit_writer is not None:
-            consumed.flush_records.told("expired", consumed, None, ranges)
+            consumed.flush_records.note("expired", consumed, None, ranges)
         book.discard([(start, stop)])
         if expired:
             consumed.missing = ""  # what was may have expired; else it is missed again
