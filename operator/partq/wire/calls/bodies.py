@@ -28,8 +28,10 @@ MAX_PULL_WAIT_MS = 20_000
 MAX_DRAIN_WAIT_MS = 10_000
 
 
-def _told(low: int, high: int) -> msgspec.Meta:
-    """Return bounds that are described here and checked where the message can say more."""
+def _described_range(low: int, high: int) -> msgspec.Meta:
+    """Describe bounds in `/openapi.json`; decoding does not check them."""
+    # The call checks them, as its error can say more: `publish_http.py` and `partitioner.py`,
+    # `operations/pull.py`, and `drain` in `operations/coordinator_calls.py`.
     return msgspec.Meta(extra_json_schema={"minimum": low, "maximum": high})
 
 
@@ -188,8 +190,8 @@ class PublishBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
     value: str | None = None
     value_base64: str | None = None
     headers: dict[str, str] | None = None
-    event_time_ms: Annotated[int, _told(0, MAX_EVENT_TIME_MS)] = 0
-    slot: Annotated[int, _told(0, SLOT_COUNT - 1)] | None = None
+    event_time_ms: Annotated[int, _described_range(0, MAX_EVENT_TIME_MS)] = 0
+    slot: Annotated[int, _described_range(0, SLOT_COUNT - 1)] | None = None
     """Set by a broker that forwards a keyless message, whose slot it has drawn."""
     sequence: Sequence | None = None
     """The message's number among those of its key, with the header Partq-Producer."""
@@ -274,8 +276,8 @@ class PullBody(msgspec.Struct, forbid_unknown_fields=True):
 
     member: str
     incarnation: str
-    max_messages: Annotated[int, _told(1, MAX_PULL_MESSAGES)] = 100
-    wait_ms: Annotated[int, _told(0, MAX_PULL_WAIT_MS)] = 1000
+    max_messages: Annotated[int, _described_range(1, MAX_PULL_MESSAGES)] = 100
+    wait_ms: Annotated[int, _described_range(0, MAX_PULL_WAIT_MS)] = 1000
     last_answer: int | None = None
 
 
@@ -380,7 +382,7 @@ class Drains(msgspec.Struct):
     """Drains to wait for."""
 
     drains: list[DrainItem]
-    wait_ms: Annotated[int, _told(0, MAX_DRAIN_WAIT_MS)] = 0
+    wait_ms: Annotated[int, _described_range(0, MAX_DRAIN_WAIT_MS)] = 0
 
 
 class Commits(msgspec.Struct):
