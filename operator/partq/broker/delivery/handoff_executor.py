@@ -60,6 +60,8 @@ class HandoffExecutor:
     ) -> None:
         """Stop delivering for `lease_s` from now; a repeat renews that, not the drain.
 
+        Where nothing is in flight, the end of the drain is recorded as by `look_at_drain`.
+
         Raises:
             FencedError: the broker epoch is over.
             AttemptRefusedError: the epoch is not the stored one, or the attempt is over or older.
@@ -91,8 +93,10 @@ class HandoffExecutor:
         if pause.timer is not None:
             pause.timer.cancel()
         pause.timer = asyncio.get_running_loop().call_later(lease_s, self._lapse, consumed, pause)
+        if consumed.is_drained:
+            _record_drained(consumed, pause)
 
-    def is_drain_over(
+    def look_at_drain(
         self,
         consumed: ConsumedPartition,
         *,
@@ -102,26 +106,17 @@ class HandoffExecutor:
     ) -> bool:
         """Return whether the drain of a pause in force is over, by acks or by time.
 
+        Its end is recorded once per pause: `settle_audit` waits for that, before it is answered.
+
         Raises:
             FencedError, AttemptRefusedError: as `pause`; also when the pause has lapsed.
         """
         self._check(consumed, broker_epoch, attempt, epoch)
         pause = self._pause_in_force(consumed, attempt)
-        return consumed.is_drained or self._clock() >= pause.drain_until
-
-    def record_drained(self, consumed: ConsumedPartition, attempt: int) -> None:
-        """Record the end of a drain, once per pause; `settle_audit` waits for that.
-
-        After `is_drain_over` has said so, and before it is answered.
-        """
-        pause = consumed.pause
-        if pause is None or pause.attempt != attempt or pause.is_drain_recorded:
-            return
-        pause.is_drain_recorded = True
-        book = consumed.book
-        forced = Forced.DRAIN_TIMEOUT.value if book.in_flight else ""
-        first, stop = book.cursor, book.position
-        _record(consumed, "drained", attempt, first=first, stop=stop, cause=forced)
+        is_over = consumed.is_drained or self._clock() >= pause.drain_until
+        if is_over:
+            _record_drained(consumed, pause)
+        return is_over
 
     def cancel(
         self,
@@ -329,6 +324,16 @@ class HandoffExecutor:
         if consumed.flow is not None:
             consumed.flow.send_resumed(consumed)
             consumed.flow.notice(consumed)
+
+
+def _record_drained(consumed: ConsumedPartition, pause: ActivePause) -> None:
+    if pause.is_drain_recorded:
+        return
+    pause.is_drain_recorded = True
+    book = consumed.book
+    forced = Forced.DRAIN_TIMEOUT.value if book.in_flight else ""
+    first, stop = book.cursor, book.position
+    _record(consumed, "drained", pause.attempt, first=first, stop=stop, cause=forced)
 
 
 def _record(consumed: ConsumedPartition, kind: str, attempt: int, **fields: str | int) -> None:

@@ -120,8 +120,6 @@ async def pause(broker: Broker, group: str, body: Pauses) -> DrainResults:
             drain_s=item.drain_ms / 1000,
         )
         view = _drain_result(item, consumed)
-        if view.is_drained:
-            broker.handoffs.record_drained(consumed, item.attempt)
         await _await_record(consumed)
         return view
 
@@ -138,14 +136,17 @@ async def drain(broker: Broker, group: str, body: Drains) -> DrainResults:
         raise BadRequestError(f"wait_ms {excerpt(body.wait_ms)}; expected 0 to {MAX_DRAIN_WAIT_MS}")
     until = broker.clock() + body.wait_ms / 1000
 
+    def look_at_drain(item: DrainItem, consumed: ConsumedPartition) -> bool:
+        return broker.handoffs.look_at_drain(
+            consumed,
+            broker_epoch=BrokerEpoch(item.broker_epoch),
+            epoch=Epoch(item.epoch),
+            attempt=item.attempt,
+        )
+
     def is_over(item: DrainItem) -> bool:
         try:
-            return broker.handoffs.is_drain_over(
-                _find(broker, item.partition, group),
-                broker_epoch=BrokerEpoch(item.broker_epoch),
-                epoch=Epoch(item.epoch),
-                attempt=item.attempt,
-            )
+            return look_at_drain(item, _find(broker, item.partition, group))
         except PartqError:
             return True
 
@@ -155,15 +156,8 @@ async def drain(broker: Broker, group: str, body: Drains) -> DrainResults:
 
     async def look(item: DrainItem) -> DrainResult:
         consumed = _find(broker, item.partition, group)
-        has_ended = broker.handoffs.is_drain_over(
-            consumed,
-            broker_epoch=BrokerEpoch(item.broker_epoch),
-            epoch=Epoch(item.epoch),
-            attempt=item.attempt,
-        )
+        look_at_drain(item, consumed)
         view = _drain_result(item, consumed)
-        if has_ended:
-            broker.handoffs.record_drained(consumed, item.attempt)
         await _await_record(consumed)
         return view
 
