@@ -140,3 +140,24 @@ async def test_a_broker_is_cut_off_from_redis(bare_stage, end):
     at = await stage.state()
     assert at["broker"] == "orders-0"
     await stage.traffic.verdict(causes=[Cause.BROKER_CHANGE])
+
+
+@pytest.mark.req("FAIL-01")
+async def test_a_broker_cut_off_from_redis_does_not_hide_the_others(bare_stage):
+    """It would tell a layout without them to clients that lose the connection to one that lives."""
+    stage = await bare_stage.open(redis_road=True)
+    before = await stage.state()
+    stage.redis_road.stall()
+    await stage.until_claimed(before, "orders-0")
+    stage.proxies["orders-0"].stall()
+
+    async def has_no_layout():
+        log = (stage.directory / "a.log").read_text()
+        return "layout not refreshed: no broker answers" in log
+
+    await eventually(has_no_layout, "nobody tells a the layout")
+    stage.proxies["orders-0"].heal()
+    stage.traffic.publish()
+    await stage.traffic.until_processed("a")
+    stage.redis_road.heal()
+    await stage.traffic.verdict(causes=[Cause.BROKER_CHANGE, Cause.FLOW_LOST])

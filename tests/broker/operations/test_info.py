@@ -57,6 +57,25 @@ async def test_the_layout_tells_clients_where_everything_is(running, peers, star
     }
 
 
+async def test_a_broker_that_cannot_read_who_lives_tells_no_layout(running, peers, clock):
+    """It would name itself alone, and clients would leave brokers that serve."""
+    reads = peers.Gate(running.broker.claims, "refresh")
+    await reads.reached.wait()
+    path = f"{QUEUE}/layout"
+    clock.ahead_s += peers.LEASE_S
+    assert (await running.call("GET", path, token=peers.CONSUME))[0] == 200
+    clock.ahead_s += peers.LEASE_S
+    status, answer = await running.call("GET", path, token=peers.CONSUME)
+    assert (status, answer["error"]["code"]) == (503, "unavailable")
+    assert "orders-0: it could not read for" in answer["error"]["message"]
+    reads.opened.set()
+
+    async def is_told():
+        return (await running.call("GET", path, token=peers.CONSUME))[0] == 200
+
+    await peers.eventually(is_told, "the layout is told again")
+
+
 async def test_the_lag_is_one_number_everywhere_and_never_below_0(scene, monkeypatch):
     """What is acknowledged above the cursor does not count, neither here nor there."""
     running = scene.running

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 
@@ -30,6 +31,7 @@ class LeaseObserver:
 
     seen: dict[BrokerId, tuple[str, int, float]] = field(default_factory=dict)
     leases: dict[BrokerId, LeaseRecord] = field(default_factory=dict)
+    _observed_at: float = -math.inf
 
     def observe(self, leases: dict[BrokerId, LeaseRecord], now: float) -> None:
         """Take note of all leases as they are now."""
@@ -39,6 +41,11 @@ class LeaseObserver:
                 self.seen[broker] = (lease.incarnation, lease.counter, now)
         self.seen = {broker: seen for broker, seen in self.seen.items() if broker in leases}
         self.leases = leases
+        self._observed_at = now
+
+    def age_s(self, now: float) -> float:
+        """Return for how many seconds no leases were seen: those of others look over, then."""
+        return now - self._observed_at
 
     def living(self, now: float) -> set[BrokerId]:
         """Return the brokers whose lease is not over."""
