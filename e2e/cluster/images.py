@@ -16,6 +16,8 @@ _BASE = "localhost/base:bookworm"
 _BASE_PACKAGES = "python3,python3-venv,ca-certificates"
 _PACKAGES = ("buildah", "debootstrap")
 _TIMEOUT_S = 900.0
+_BASE_TIMEOUT_S = 3600.0
+"""Of the base image, which is made once, maybe while tests keep the machine busy."""
 _MAX_LAYERS = 100  # about 3 GB
 _SCRATCH = "scratch-"
 _KEPT = 3
@@ -136,7 +138,7 @@ class Builder:
                 ],
                 log=self._folder / "debootstrap.log",
                 what="making the base image, once: about a minute",
-                timeout_s=_TIMEOUT_S,
+                timeout_s=_BASE_TIMEOUT_S,
             )
             for useless in _USELESS:
                 shutil.rmtree(root / useless)
@@ -212,5 +214,8 @@ class Builder:
     @contextmanager
     def _scratch(self) -> Iterator[Path]:
         """Return a folder for the time being, beside the images: a file system that fits them."""
-        with tempfile.TemporaryDirectory(dir=self._folder, prefix=_SCRATCH) as folder:
-            yield Path(folder)
+        folder = Path(tempfile.mkdtemp(dir=self._folder, prefix=_SCRATCH))
+        try:
+            yield folder
+        finally:
+            remove_tree(folder)  # debootstrap that was stopped leaves mounts

@@ -35,8 +35,8 @@ def read_layout(broker: Broker) -> LayoutAnswer:
     """Return partitions, brokers and owners, as far as this broker knows them now.
 
     Raises:
-        UnavailableError: it has not read its queue's config yet; or it could not read which other
-            brokers live for so long that it would name none of them, and clients would leave them.
+        UnavailableError: it has not read its queue's config yet; or it has read no leases for one
+            and a half: it would name no other broker, and clients would leave those.
         UnknownQueueError: the queue is being deleted.
     """
     config, now = broker.config, broker.clock()
