@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from partq.broker.partition import mended
-from partq.store.records.partition_records import Mended
+from partq.store.records.stored_partition import Mended
 
 HEAD = "partition 1.0, group g: its record spoke of messages that the log does not hold; "
 

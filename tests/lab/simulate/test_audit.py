@@ -11,7 +11,7 @@ from partq.lab.simulate.oracle.facts import GROUP
 from partq.lab.simulate.processes.coordinators import KEYS
 from partq.lab.simulate.schedule import Event, draw_schedule
 from partq.lab.simulate.trial import run_schedule
-from partq.store.records.partition_records import cursor_record, record_of
+from partq.store.records.stored_partition import cursor_record, record_of
 from partq.wire.audit import AuditGroup, decode_group
 from tests.audit_record import check_chain, check_record
 

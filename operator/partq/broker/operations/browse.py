@@ -13,7 +13,7 @@ from partq.core.browse import Page, PageEnd, PageRow, merge
 from partq.core.model import Offset, PartitionId
 from partq.errors import BadRequestError, UnavailableError
 from partq.store.records.log import Entry
-from partq.store.records.partition_records import StoredPartition
+from partq.store.records.stored_partition import StoredPartition
 from partq.wire import batch
 from partq.wire.calls import bodies
 from partq.wire.calls.answers import UNSET, ErrorDetail

@@ -14,7 +14,7 @@ from partq.core.cursor.lag import lag_of
 from partq.core.model import PartitionId
 from partq.errors import ConflictError, UnavailableError, UnknownGroupError
 from partq.excerpts import excerpt, some_of
-from partq.store.records.partition_records import StoredPartition
+from partq.store.records.stored_partition import StoredPartition
 from partq.wire.calls.answers import UNSET
 from partq.wire.calls.group_removal import RemoveAnswer, RemoveBody
 from partq.wire.calls.state import BrokerAnswer

@@ -14,7 +14,7 @@ from partq.errors import (
     SupersededError,
     UnavailableError,
 )
-from partq.store.records.partition_records import ResetOutcome
+from partq.store.records.stored_partition import ResetOutcome
 from partq.wire.calls.answers import ResetResult
 from partq.wire.calls.bodies import MAX_NATURAL, ResetBody
 

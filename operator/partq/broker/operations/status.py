@@ -15,8 +15,8 @@ from partq.errors import UnavailableError
 from partq.store.records.assignments import Assignments
 from partq.store.records.handoffs import Handoffs
 from partq.store.records.members import Members
-from partq.store.records.partition_records import CursorRecord, StoredPartition
 from partq.store.records.rebalances import Rebalances
+from partq.store.records.stored_partition import CursorRecord, StoredPartition
 from partq.wire.calls.answers import UNSET, BrokerUrl, LayoutAnswer, LayoutGeneration, Limits
 from partq.wire.calls.state import BrokerAnswer
 from partq.wire.calls.status import (

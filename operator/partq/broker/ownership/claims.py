@@ -12,8 +12,8 @@ from partq.core.model import BrokerId, PartitionId
 from partq.core.records import LeaseRecord
 from partq.errors import PartqError
 from partq.store.records.leases import Leases
-from partq.store.records.partition_records import StoredPartition
 from partq.store.records.partitions import Partitions
+from partq.store.records.stored_partition import StoredPartition
 
 WATCH_GAP_S = 0.5
 """How often the leases are read."""

@@ -21,8 +21,8 @@ from partq.errors import (
 )
 from partq.store.records.audit import Audits
 from partq.store.records.log import Log
-from partq.store.records.partition_records import Claim, StoredPartition
 from partq.store.records.partitions import Partitions
+from partq.store.records.stored_partition import Claim, StoredPartition
 
 SETTLE_TIMEOUT_S = 5.0
 """How long giving up a partition waits for the store."""

@@ -5,7 +5,7 @@ import logging
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.excerpts import counted
 from partq.metrics import BrokerMetrics
-from partq.store.records.partition_records import Mended
+from partq.store.records.stored_partition import Mended
 
 _log = logging.getLogger(__name__)
 

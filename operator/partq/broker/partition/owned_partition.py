@@ -16,7 +16,7 @@ from partq.core.model import BrokerEpoch, BrokerId, Cause, PartitionId
 from partq.errors import AppendGapError, PartqError, UnknownGroupError
 from partq.store.records.audit import Audits
 from partq.store.records.log import Entry, Log
-from partq.store.records.partition_records import Claim, CursorRecord, Mended
+from partq.store.records.stored_partition import Claim, CursorRecord, Mended
 
 
 class ReplayProgress(NamedTuple):

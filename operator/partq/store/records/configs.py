@@ -8,7 +8,7 @@ from partq.core.records import ConfigRecord
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records import groups
-from partq.store.records.partition_records import pairs
+from partq.store.records.stored_partition import pairs
 from partq.wire.effective_specs import EffectiveSpec
 
 FULL_READ_EVERY = 30

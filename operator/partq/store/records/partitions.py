@@ -14,7 +14,14 @@ from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.audit import NO_RECORDS, Numbered
 from partq.store.records.dead_letters import decode_outbox
-from partq.store.records.partition_records import (
+from partq.store.records.refusals import (
+    BookWrite,
+    check_book_write,
+    fenced,
+    unknown_group,
+    unknown_partition,
+)
+from partq.store.records.stored_partition import (
     Claim,
     CursorRecord,
     ResetOutcome,
@@ -23,13 +30,6 @@ from partq.store.records.partition_records import (
     mended_of,
     pairs,
     record_of,
-)
-from partq.store.records.refusals import (
-    BookWrite,
-    check_book_write,
-    fenced,
-    unknown_group,
-    unknown_partition,
 )
 from partq.store.server import Channel
 

@@ -15,7 +15,7 @@ from partq.errors import (
     UnknownPartitionError,
 )
 from partq.server.body import HOLD
-from partq.store.records.partition_records import AuditState
+from partq.store.records.stored_partition import AuditState
 from partq.wire import audit
 from partq.wire.calls.audit_calls import AuditBounds, AuditCursors, AuditQuery, AuditStates
 
