@@ -8,7 +8,8 @@
 -- it; none: an earlier version made it, which counts as 0
 
 -- Return the broker epoch of a partition, a group's mark in it, and the fields that are named.
--- Or false, and what the script returns: 0: the caller's broker epoch is over; -2: no such group.
+-- Or false, and what the script returns: 0 FENCED: the caller's broker epoch is over;
+-- -2 UNKNOWN: no such group.
 local function read_owned(meta_key, broker_epoch, group, ...)
   local meta = redis.call("HMGET", meta_key, "broker_epoch", "mark:" .. group, ...)
   if meta[1] ~= broker_epoch then
@@ -27,8 +28,8 @@ local function write_mark(meta_key, group, cursor, outbox_lowest)
     string.format("%.0f", math.min(tonumber(cursor), lowest)))
 end
 
--- Return 1: the write is new; 0: it is the last one again; -2: it speaks of another group that had
--- the name; -3: a later one is stored.
+-- Return 1: the write is new; 0: it is the last one again; -2 UNKNOWN: it speaks of another group
+-- that had the name; -3 SUPERSEDED: a later one is stored.
 local function judge_write(flushed, stored_born, broker_epoch, number, born)
   if (stored_born or "0") ~= born then
     return -2

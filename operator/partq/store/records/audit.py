@@ -8,7 +8,7 @@ from partq.errors import ConflictError
 from partq.store.codec import groups_of
 from partq.store.connection import Store
 from partq.store.keys import Keys
-from partq.store.records.refusals import fenced, unknown_partition
+from partq.store.records.refusals import FENCED, SUPERSEDED, fenced, unknown_partition
 from partq.store.records.stored_partition import AuditState
 from partq.store.server import Channel
 from partq.wire.audit import AuditGroup
@@ -57,7 +57,7 @@ class Audits:
             (broker_epoch, audit.first, *audit.records),
             channel=Channel.APPEND,  # shares its fsyncs, as acks do
         )
-        if answer == 0:
+        if answer == FENCED:
             raise fenced(partition, broker_epoch)
 
     async def switch(
@@ -94,11 +94,11 @@ class Audits:
                 [meta, self._keys.audit(partition), *cursors],
                 [broker_epoch, int(is_on), broker, number, *groups],
             )
-            if answer == 0:
+            if answer == FENCED:
                 raise fenced(partition, broker_epoch)
             if answer == 1:
                 return
-            if answer == -3:
+            if answer == SUPERSEDED:
                 raise ConflictError(
                     f"partition {partition}: its audit was switched again meanwhile; "
                     "that later switch holds"
@@ -159,7 +159,7 @@ class Audits:
                 [broker_epoch, keep_from],
                 channel=Channel.BULK,
             )
-            if answer == 0:
+            if answer == FENCED:
                 raise fenced(partition, broker_epoch)
             first, following = map(int, answer)
             if first == following:

@@ -10,7 +10,7 @@ from partq.core.producer_series import is_series
 from partq.errors import AppendGapError, QuotaExceededError
 from partq.store.connection import Store
 from partq.store.keys import Keys
-from partq.store.records.refusals import fenced
+from partq.store.records.refusals import FENCED, fenced
 from partq.store.server import Channel
 from partq.wire.calls.browse import MAX_PIN_MS
 
@@ -36,6 +36,14 @@ _STATUS: dict[str, Status] = {
 MAX_PINS = 16
 """The most pins of a partition."""
 _NO_LIMIT = -1
+
+# What answers of scripts mean; `refusals.py` has those that more modules share.
+END_DIFFERS = -1
+"""Of `append_batches`: the log ends elsewhere, or the number is old."""
+PIN_FENCED = -1
+"""Of `set_pin`: the caller's broker epoch is over."""
+TOO_MANY_PINS = -2
+"""Of `set_pin`: other pins are as many as there may be."""
 _MAX_READ_BYTES = 64 * 1024 * 1024
 
 
@@ -188,9 +196,9 @@ class Log:
             channel=Channel.APPEND,
             needs_replica=True,
         )
-        if answer == 0:
+        if answer == FENCED:
             raise fenced(partition, broker_epoch)
-        if answer == -1:
+        if answer == END_DIFFERS:
             raise AppendGapError(
                 f"partition {partition}: append {number} expects the log to end at {expected}, "
                 "and it does not; forget it and claim the partition again"
@@ -282,7 +290,7 @@ class Log:
             [broker_epoch, *offsets],
             channel=Channel.BULK,
         )
-        if answer == 0:
+        if answer == FENCED:
             raise fenced(partition, broker_epoch)
         first, end, *epochs = map(int, answer)
         return LogBounds(Offset(first), Offset(end), list(map(BrokerEpoch, epochs)))
@@ -311,7 +319,7 @@ class Log:
             [broker_epoch, MAX_PIN_MS, expired, "1" if is_dry_run else ""],
             channel=Channel.BULK,
         )
-        if answer == 0:
+        if answer == FENCED:
             raise fenced(partition, broker_epoch)
         first, held = answer
         return Trim(Offset(int(first)), Offset(int(held)))
@@ -345,9 +353,9 @@ class Log:
                 "" if number is None else number,
             ],
         )
-        if answer == -1:
+        if answer == PIN_FENCED:
             raise fenced(partition, broker_epoch)
-        if answer == -2:
+        if answer == TOO_MANY_PINS:
             raise QuotaExceededError(
                 f"partition {partition}: {MAX_PINS} pins hold its log, which is the limit; remove "
                 f"one, or wait until one ends, {MAX_PIN_MS // 60_000} min after its last renewal"
@@ -374,7 +382,7 @@ class Log:
         keys = [self._keys.meta(partition)]
         args = (broker_epoch, name, "" if number is None else number, MAX_PIN_MS)
         answer = await self._store.run("remove_pin", keys, args)
-        if answer == 0:
+        if answer == FENCED:
             raise fenced(partition, broker_epoch)
         return None if answer == 1 else int(answer[0])
 

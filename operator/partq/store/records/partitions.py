@@ -15,6 +15,8 @@ from partq.store.keys import Keys
 from partq.store.records.audit import NO_RECORDS, Numbered
 from partq.store.records.dead_letters import decode_outbox
 from partq.store.records.refusals import (
+    FENCED,
+    UNKNOWN,
     BookWrite,
     check_book_write,
     fenced,
@@ -34,6 +36,18 @@ from partq.store.records.stored_partition import (
 from partq.store.server import Channel
 
 _MAX_CLAIM_TRIES = 5
+
+# What -1 means as the answer of a script; `refusals.py` has the answers that they share.
+GROUPS_DIFFER = -1
+"""Of `claim_partition`: the partition has other groups than the call names."""
+FENCE_DIFFERS = -1
+"""Of `add_group`: another fence stands, as groups may have been removed."""
+MEMBER_DIFFERS = -1
+"""Of `bind_member`: the record has another member, or none."""
+EPOCH_DIFFERS = -1
+"""Of `reset_cursor`: another epoch is recorded."""
+HANDOFF_DIFFERS = -1
+"""Of `commit_handoff`: another member or epoch is recorded, or the attempt is closed."""
 
 
 class Partitions:
@@ -124,11 +138,11 @@ class Partitions:
                 ],
                 [broker, incarnation, expected, affirmed, int(wants_audit), *groups],
             )
-            if answer == 0:
+            if answer == FENCED:
                 raise fenced(partition, expected)
-            if answer == -2:
+            if answer == UNKNOWN:
                 raise unknown_partition(partition)
-            if answer != -1:
+            if answer != GROUPS_DIFFER:
                 broker_epoch, end, trimmed, cursors, is_audited, mended = answer
                 return Claim(
                     BrokerEpoch(int(broker_epoch)),
@@ -174,7 +188,7 @@ class Partitions:
             [self._keys.meta(partition), self._keys.audit(partition)],
             [broker_epoch, successor or ""],
         )
-        if answer == 0:
+        if answer == FENCED:
             raise fenced(partition, broker_epoch)
 
     async def fence_groups(self, partition: PartitionId) -> None:
@@ -183,7 +197,7 @@ class Partitions:
         Raises:
             UnknownPartitionError: it was never created, or is deleted.
         """
-        if await self._store.run("fence_groups", [self._keys.meta(partition)]) == -2:
+        if await self._store.run("fence_groups", [self._keys.meta(partition)]) == UNKNOWN:
             raise unknown_partition(partition)
 
     async def add_group(
@@ -201,12 +215,12 @@ class Partitions:
         keys = self._keys.of_cursor(partition, group)
         seen = "" if fence is None else fence
         answer = await self._store.run("add_group", keys, [group, start, seen], needs_replica=True)
-        if answer == -1:
+        if answer == FENCE_DIFFERS:
             raise ConflictError(
                 f"partition {partition}: groups may have been removed since fence {seen} was read; "
                 f"check whether group {group} is still wanted, and add it again"
             )
-        if answer == -2:
+        if answer == UNKNOWN:
             raise unknown_partition(partition)
 
     async def births(
@@ -253,7 +267,7 @@ class Partitions:
             self._keys.of_cursor(partition, group),
             [write["broker_epoch"], group, member, incarnation, write["number"], write["born"]],
         )
-        if answer == -1:
+        if answer == MEMBER_DIFFERS:
             raise NotOwnerError(
                 f"partition {partition}, group {group}: another member is recorded, not {member}; "
                 "wait until it is assigned"
@@ -327,7 +341,7 @@ class Partitions:
             [write["broker_epoch"], group, epoch, offset, write["number"], write["born"]],
             channel=Channel.APPEND,  # behind the flushes
         )
-        if answer == -1:
+        if answer == EPOCH_DIFFERS:
             raise ConflictError(
                 f"partition {partition}, group {group}: epoch {epoch} is not the recorded one; "
                 "look again, and repeat the reset"
@@ -376,7 +390,7 @@ class Partitions:
                 *(write["number"], write["born"]),
             ],
         )
-        if answer == -1:
+        if answer == HANDOFF_DIFFERS:
             raise AttemptRefusedError(
                 f"partition {partition}, group {group}: attempt {attempt} from {source} at epoch "
                 f"{epoch} does not fit the record; read it and draw a new attempt"

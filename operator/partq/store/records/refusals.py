@@ -11,6 +11,15 @@ from partq.errors import (
 )
 from partq.excerpts import excerpt
 
+# The answers of scripts that most of them share; their headers name them. What -1 means, the
+# module of the call says.
+FENCED = 0
+"""The broker epoch of the call is over, or the log does not hold what the call speaks of."""
+UNKNOWN = -2
+"""There is no such partition, or it has no such group."""
+SUPERSEDED = -3
+"""A later write is stored."""
+
 
 class BookWrite(TypedDict):
     """By what the store tells a write of a group's book from those of others, and from later ones.
@@ -64,9 +73,9 @@ def check_book_write(answer: object, partition: PartitionId, group: str, write: 
     Raises:
         FencedError, SupersededError, UnknownGroupError: it refused; nothing is written.
     """
-    if answer == 0:
+    if answer == FENCED:
         raise fenced(partition, write["broker_epoch"])
-    if answer == -2:
+    if answer == UNKNOWN:
         raise unknown_group(partition, group)
-    if answer == -3:
+    if answer == SUPERSEDED:
         raise superseded(partition, group)

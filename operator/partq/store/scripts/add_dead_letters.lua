@@ -13,8 +13,8 @@
 -- returns  the outbox afterwards, "<number>:<offset>:<reason>:<count>,..." by rising numbers; an
 --          offset that was in it already keeps its number, and one that the stored book has done
 --          with is left out, so a repeat changes nothing
---          0: the caller's broker epoch is over, or the log does not hold what the caller
---          speaks of; -2: no such group; -3: a later write is stored
+--          0 FENCED: the caller's broker epoch is over, or the log does not hold what the caller
+--          speaks of; -2 UNKNOWN: no such group; -3 SUPERSEDED: a later write is stored
 local REASONS = {["1"] = "maxRedeliveries", ["2"] = "expired", ["3"] = "undecodable"}
 
 local meta, refusal = read_owned(KEYS[1], ARGV[1], ARGV[2], "next", "audit", "trimmed")

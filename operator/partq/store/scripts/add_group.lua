@@ -11,8 +11,8 @@
 -- ARGV[1]  group     ARGV[2]  Earliest: from the first message in the log; Latest: from its end
 -- ARGV[3]  the fence that stood before the caller learned that the group is wanted; empty: whatever
 --          it is
--- returns  1: added; 0: it was there; -1: another fence stands, as groups may have been removed
---          since; -2: no such partition
+-- returns  1: added; 0: it was there; -1 FENCE_DIFFERS: another fence stands, as groups may have
+--          been removed since; -2 UNKNOWN: no such partition
 local record = redis.call("HMGET", KEYS[1], "next", "trimmed", "mark:" .. ARGV[1], "audit",
   "broker_epoch", "born", "groups_fence")
 if not record[1] then

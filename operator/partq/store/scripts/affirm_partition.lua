@@ -5,7 +5,7 @@
 --
 -- KEYS[1]  meta
 -- ARGV[1]  broker epoch that the caller holds
--- returns  1; 0: the caller's broker epoch is over
+-- returns  1; 0 FENCED: the caller's broker epoch is over
 local record = redis.call("HMGET", KEYS[1], "broker_epoch", "affirmed")
 if record[1] ~= ARGV[1] then
   return 0

@@ -20,7 +20,8 @@
 -- returns  text "<next> <at_ms> <verdict> ...", one verdict per batch, "<letter>:<offset>:<due>":
 --          S stored, D duplicate, R resend_from, O out_of_sequence, U unknown_producer,
 --          N number_reused, Q quota_exceeded; -1 where there is no such number. The same again for a repeat.
---          0: the caller's broker epoch is over; -1: the log ends elsewhere, or the number is old
+--          0 FENCED: the caller's broker epoch is over
+--          -1 END_DIFFERS: the log ends elsewhere, or the number is old
 local IDLE_MS = 24 * 3600 * 1000
 local MAX_PRODUCERS = 10000
 local MAX_SERIES = 20000

@@ -12,8 +12,9 @@
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  group
 -- ARGV[3]  member that binds                     ARGV[4]  its incarnation
 -- ARGV[5]  number of this write under this epoch    ARGV[6]  when the group began
--- returns  the new epoch; 0: the caller's broker epoch is over; -1: the record has another member,
---          or none; -2: no such group; -3: a later write is stored
+-- returns  the new epoch; 0 FENCED: the caller's broker epoch is over; -1 MEMBER_DIFFERS: the
+--          record has another member, or none; -2 UNKNOWN: no such group; -3 SUPERSEDED: a later
+--          write is stored
 local meta, refusal = read_owned(KEYS[1], ARGV[1], ARGV[2], "audit")
 if not meta then
   return refusal

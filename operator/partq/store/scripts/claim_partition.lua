@@ -12,8 +12,8 @@
 -- ARGV[6...]         names of all groups of the partition
 -- returns  {new broker epoch, next, trimmed, {field, value, ...} of each cursor, whether a record is
 --          kept: 1 or 0, of each cursor that was mended what `mend_cursor` says}
---          0: another broker epoch is recorded, or the owner has affirmed it since;
---          -1: other groups are recorded; -2: no such partition
+--          0 FENCED: another broker epoch is recorded, or the owner has affirmed it since;
+--          -1 GROUPS_DIFFER: other groups are recorded; -2 UNKNOWN: no such partition
 local meta = KEYS[1]
 local seen = redis.call("HMGET", meta, "broker_epoch", "affirmed")
 local epoch = seen[1]

@@ -14,9 +14,9 @@
 -- ARGV[11]  why it was forced, for the audit record; empty: it was not
 -- ARGV[12]  number of this write under this epoch    ARGV[13]  when the group began
 -- returns  the new epoch, and the same again for a repeat of a commit that went through
---          0: the caller's broker epoch is over, or the log does not hold what the caller
---          speaks of; -1: another member or epoch is recorded, or the attempt is closed;
---          -2: no such group; -3: a later write is stored
+--          0 FENCED: the caller's broker epoch is over, or the log does not hold what the caller
+--          speaks of; -1 HANDOFF_DIFFERS: another member or epoch is recorded, or the attempt is
+--          closed; -2 UNKNOWN: no such group; -3 SUPERSEDED: a later write is stored
 
 -- The highest offset that the caller speaks of: the cursor, or the end of the last range.
 local last_end = string.match(string.sub(ARGV[9], -20), "(%d+)$")

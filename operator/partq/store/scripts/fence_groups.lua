@@ -4,7 +4,7 @@
 -- with: draw
 --
 -- KEYS[1]  meta
--- returns  the new fence, which `add_group` names; -2: no such partition
+-- returns  the new fence, which `add_group` names; -2 UNKNOWN: no such partition
 local before = redis.call("HMGET", KEYS[1], "next", "groups_fence")
 if not before[1] then
   return -2

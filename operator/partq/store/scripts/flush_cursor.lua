@@ -9,8 +9,8 @@
 -- ARGV[4]  acknowledged ranges above it          ARGV[5]  redelivery counts
 -- ARGV[6]  number of this write under this epoch    ARGV[7]  when the group began
 -- ARGV[8]  number of the first audit record under this epoch    ARGV[9...]  audit records
--- returns  1; 0: the caller's broker epoch is over, or the log does not hold what the caller
---          speaks of; -2: no such group; -3: a later write is stored
+-- returns  1; 0 FENCED: the caller's broker epoch is over, or the log does not hold what the
+--          caller speaks of; -2 UNKNOWN: no such group; -3 SUPERSEDED: a later write is stored
 
 -- The highest offset that the caller speaks of: the cursor, or the end of the last range.
 local last_end = string.match(string.sub(ARGV[4], -20), "(%d+)$")

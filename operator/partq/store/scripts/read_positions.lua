@@ -5,7 +5,7 @@
 -- returns  {first offset that is in the log, its end, epoch, ...}, as text: for each offset the
 --          broker epoch under which the message just below it was appended, "0" when that is not
 --          known: the log does not have it, and it is not the one that was trimmed last.
---          0: the caller's broker epoch is over
+--          0 FENCED: the caller's broker epoch is over
 local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "trimmed", "next", "trimmed_epoch")
 if meta[1] ~= ARGV[1] then
   return 0

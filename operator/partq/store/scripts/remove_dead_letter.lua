@@ -10,7 +10,8 @@
 -- ARGV[3]  number of the message. What is stored of the group's acknowledgements covers it.
 -- ARGV[4]  number of this write under this epoch    ARGV[5]  when the group began
 -- ARGV[6]  1: the log does not hold the message, and nobody can send it; 0: its target has stored it
--- returns  1; 0: the caller's broker epoch is over; -2: no such group; -3: a later write is stored
+-- returns  1; 0 FENCED: the caller's broker epoch is over; -2 UNKNOWN: no such group;
+--          -3 SUPERSEDED: a later write is stored
 local meta, refusal = read_owned(KEYS[1], ARGV[1], ARGV[2], "audit")
 if not meta then
   return refusal

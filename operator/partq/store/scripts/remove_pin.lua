@@ -10,8 +10,8 @@
 --          return a number above those of all calls before
 -- ARGV[4]  how far "pins_removed" goes above Redis's time, at most, in ms: numbers are drawn by that
 --          time, and no caller can use them up
--- returns  1: there is no such pin any more; 0: the caller's broker epoch is over; {number}: of a
---          later call that has set it, so nothing is removed
+-- returns  1: there is no such pin any more; 0 FENCED: the caller's broker epoch is over;
+--          {number}: of a later call that has set it, so nothing is removed
 local name = "pin:" .. ARGV[2]
 local meta = redis.call("HMGET", KEYS[1], "broker_epoch", name, "pins_removed")
 if meta[1] ~= ARGV[1] then

@@ -11,8 +11,8 @@
 -- ARGV[5]  number of this write under this epoch    ARGV[6]  when the group began
 -- returns  {new epoch, cursor, outbox}: the offset, or the nearest one that the log has, and the
 --          dead letters that wait, which stay
---          0: the caller's broker epoch is over; -1: another epoch is recorded; -2: no such group
---          -3: a later write is stored
+--          0 FENCED: the caller's broker epoch is over; -1 EPOCH_DIFFERS: another epoch is
+--          recorded; -2 UNKNOWN: no such group; -3 SUPERSEDED: a later write is stored
 local meta, refusal = read_owned(KEYS[1], ARGV[1], ARGV[2], "next", "audit", "trimmed")
 if not meta then
   return refusal

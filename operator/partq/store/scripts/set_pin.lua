@@ -16,7 +16,8 @@
 --          the nearest one that the log has; a higher number than the caller's is that of a later
 --          call, or where there is no such pin the highest of calls that removed any, and nothing is
 --          written
---          -1: the caller's broker epoch is over; -2: other pins are too many
+--          -1 PIN_FENCED: the caller's broker epoch is over; -2 TOO_MANY_PINS: other pins are
+--          too many
 if redis.call("HGET", KEYS[1], "broker_epoch") ~= ARGV[1] then
   return -1
 end

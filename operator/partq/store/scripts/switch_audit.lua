@@ -11,8 +11,8 @@
 -- audit_written stays, as the broker's records are numbered over an end: a late repeat of some that
 -- were written before it is not written again.
 -- meta, field "audit_switched": "<broker epoch>:<number>" of the last call that was carried out
--- returns  1; 0: the caller's broker epoch is over; -1: other groups are recorded;
---          -3: a later call was carried out
+-- returns  1; 0 FENCED: the caller's broker epoch is over; -1: other groups are recorded;
+--          -3 SUPERSEDED: a later call was carried out
 local fields, record, mark_count = redis.call("HGETALL", KEYS[1]), {}, 0
 for i = 1, #fields, 2 do
   record[fields[i]] = fields[i + 1]

@@ -5,7 +5,7 @@
 -- KEYS[1]  meta      KEYS[2]  audit
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  the first sequence that is kept
 -- returns  {the first sequence that is stored, the next one}, as text: call again while there is
---          more below ARGV[2]; 0: the caller's broker epoch is over
+--          more below ARGV[2]; 0 FENCED: the caller's broker epoch is over
 local LIMIT = 10000
 
 local meta = redis.call("HMGET", KEYS[1],

@@ -9,7 +9,7 @@
 -- ARGV[3]  below this offset all has outlived its time to live: the mark where there is no group
 -- ARGV[4]  "1": trim nothing, and say what would be left; else empty
 -- returns  {the first offset that is still in the log, the lowest that a group or a pin holds}, as
---          text; 0: the caller's broker epoch is over
+--          text; 0 FENCED: the caller's broker epoch is over
 local LIMIT = 10000
 
 local meta = redis.call("HGETALL", KEYS[1])

@@ -8,7 +8,7 @@
 -- ARGV[2]  number of the first record under this epoch    ARGV[3...]  records
 -- returns  1: recorded, now or by an earlier try, or passed over as the partition keeps no record: a
 --          repeat does not write it either, if a record has begun by then;
---          0: the caller's broker epoch is over
+--          0 FENCED: the caller's broker epoch is over
 local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "audit", "audit_written")
 if meta[1] ~= ARGV[1] then
   return 0

@@ -6,7 +6,7 @@
 --
 -- KEYS[1]  meta      KEYS[2]  audit
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  broker that is to claim next, or empty
--- returns  1; 0: the caller's broker epoch is over
+-- returns  1; 0 FENCED: the caller's broker epoch is over
 local epoch, audit = unpack(redis.call("HMGET", KEYS[1], "broker_epoch", "audit"))
 if epoch ~= ARGV[1] then
   return 0
