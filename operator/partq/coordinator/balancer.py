@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from partq.aio import cancel_and_wait
-from partq.coordinator.group.observation import QueueObservation
+from partq.coordinator.group.queue_observation import QueueObservation
 from partq.coordinator.ports import AddressBook, BrokerAdmin
 from partq.core.brokers import (
     BrokerMove,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from partq.aio import Signal, cancel_and_wait
 from partq.coordinator.balancer import Balancer, leased_address
 from partq.coordinator.group.group_worker import GroupWorker
-from partq.coordinator.group.observation import QueueObservation, owners
+from partq.coordinator.group.queue_observation import QueueObservation, owners
 from partq.coordinator.ports import (
     AddressBook,
     BrokerAdmin,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from partq.coordinator.broker_api import UNREADABLE, report_of
-from partq.coordinator.group.observation import QueueObservation, lost_since, observe_group
+from partq.coordinator.group.queue_observation import QueueObservation, lost_since, observe_group
 from partq.coordinator.rules import group_rules, section
 from partq.core.age_tracker import AgeTracker
 from partq.core.group.observation import GroupObservation

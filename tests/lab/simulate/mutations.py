@@ -12,7 +12,7 @@ from partq.broker.ownership import lease
 from partq.broker.partition import consumed_partition
 from partq.coordinator import coordinator
 from partq.coordinator.group import group_worker
-from partq.coordinator.group.observation import QueueObservation
+from partq.coordinator.group.queue_observation import QueueObservation
 from partq.core.cursor.cursor import GroupCursor
 from partq.core.group import membership, planner
 from partq.core.group.assignors import ASSIGNORS, modulo

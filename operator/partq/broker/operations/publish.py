@@ -14,7 +14,7 @@ from itertools import chain
 
 from partq.aio import resolve
 from partq.broker.broker import Broker
-from partq.broker.operations.partitioner import RequestPartitioner
+from partq.broker.operations.request_partitioner import RequestPartitioner
 from partq.broker.peers.peer_client import (
     FORWARDED,
     PeerClient,

@@ -8,9 +8,9 @@ from operator import attrgetter
 from typing import Final, TypeVar
 
 from partq.core.hashing import slot_of, slot_range
+from partq.core.keyless_partitioner import KeylessPartitioner
 from partq.core.layout import Layout
 from partq.core.model import SLOT_COUNT, PartitionId
-from partq.core.partitioner import KeylessPartitioner
 from partq.errors import BadRequestError
 from partq.wire.batch import Message
 

@@ -21,7 +21,7 @@ from partq.coordinator.group.handoff_starter import HandoffStarter
 from partq.coordinator.group.member_list import MemberList
 from partq.coordinator.group.move_admission import MoveAdmission
 from partq.coordinator.group.move_history import MoveHistory
-from partq.coordinator.group.observation import (
+from partq.coordinator.group.queue_observation import (
     CommitOutcome,
     QueueObservation,
     blocked,

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
-from partq.coordinator.group.observation import QueueObservation
+from partq.coordinator.group.queue_observation import QueueObservation
 from partq.coordinator.group.refusals import Refusals
 from partq.coordinator.ports import MemberProcesses, MemberStore
 from partq.core.group.membership import GroupAssessment

@@ -11,7 +11,6 @@ from partq.broker.api.app_keys import PEERS
 from partq.broker.api.endpoints import PRODUCERS, Calls, EnteredCall
 from partq.broker.api.errors import error_response, json_response
 from partq.broker.broker import Broker
-from partq.broker.operations.partitioner import RequestPartitioner
 from partq.broker.operations.publish import (
     PRODUCER,
     Forwarding,
@@ -20,6 +19,7 @@ from partq.broker.operations.publish import (
     Outcome,
     StorableMessage,
 )
+from partq.broker.operations.request_partitioner import RequestPartitioner
 from partq.broker.peers.peer_client import FORWARDED
 from partq.core.producer_series import check_producer_id
 from partq.errors import (

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from partq.coordinator.group.observation import QueueObservation, blocked, lost_since
+from partq.coordinator.group.queue_observation import QueueObservation, blocked, lost_since
 from partq.core.model import MemberId, PartitionId
 
 P, Q = PartitionId(1, 0), PartitionId(1, 1)

@@ -1,15 +1,15 @@
 """Where a message of a plain HTTP publish goes: by its key, or by the queue's policy."""
 
 import random
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from aiohttp import web
 
 from partq.broker.broker import Broker
 from partq.core.hashing import slot_of
+from partq.core.keyless_partitioner import KeylessPartitioner
 from partq.core.model import SLOT_COUNT, PartitionId
-from partq.core.partitioner import KeylessPartitioner, partition_key
-from partq.errors import BadRequestError
+from partq.errors import BadRequestError, KeyConflictError
 from partq.excerpts import excerpt
 from partq.wire.calls.bodies import KEY_NAMES, PublishBody
 
@@ -80,3 +80,23 @@ class RequestPartitioner:
     def _unavailable(self) -> set[PartitionId]:
         broker = self._broker
         return set(broker.config.layout.partitions()) - (broker.claims.served() - self._avoided)
+
+
+def partition_key(given: Iterable[tuple[str, str]]) -> str | None:
+    """Return the key that was given under one or more names; None: under none.
+
+    `given`: names and values. The empty string is a key.
+
+    Raises:
+        KeyConflictError: two of the values differ.
+    """
+    key: tuple[str, str] | None = None
+    for name, value in given:
+        if key is None:
+            key = name, value
+        elif value != key[1]:
+            raise KeyConflictError(
+                f"message: {key[0]} is {key[1]:.100} and {name} is {value:.100}; expected one key: "
+                "leave one of them out, or give both the same value"
+            )
+    return None if key is None else key[1]

@@ -6,9 +6,9 @@ from itertools import count
 
 import pytest
 
+from partq.core.keyless_partitioner import KeylessPartitioner
 from partq.core.layout import Generation, Layout
 from partq.core.model import PartitionId
-from partq.core.partitioner import KeylessPartitioner
 
 LAYOUT = Layout.first(4)
 ALL = LAYOUT.partitions()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from partq.core.partitioner import partition_key
+from partq.broker.operations.request_partitioner import partition_key
 from partq.errors import KeyConflictError
 
 

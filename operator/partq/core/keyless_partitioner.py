@@ -1,36 +1,15 @@
-"""Where a message goes: by its key, whichever of its names it has, or by the queue's policy."""
+"""Where a message without a key goes: by the queue's policy."""
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate, cycle
 from typing import Protocol, TypeVar
 
 from partq.core.hashing import slot_range
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
-from partq.errors import KeyConflictError
 
 T = TypeVar("T")
-
-
-def partition_key(given: Iterable[tuple[str, str]]) -> str | None:
-    """Return the key that was given under one or more names; None: under none.
-
-    `given`: names and values. The empty string is a key.
-
-    Raises:
-        KeyConflictError: two of the values differ.
-    """
-    key: tuple[str, str] | None = None
-    for name, value in given:
-        if key is None:
-            key = name, value
-        elif value != key[1]:
-            raise KeyConflictError(
-                f"message: {key[0]} is {key[1]:.100} and {name} is {value:.100}; expected one key: "
-                "leave one of them out, or give both the same value"
-            )
-    return None if key is None else key[1]
 
 
 class Chance(Protocol):
