@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from partq.cli.queues.groups import row
-from partq.core.group.explain import WaitsFor
+from partq.core.group.partition_wait import WaitsFor
 from partq.wire.calls.status import GroupStatus
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")

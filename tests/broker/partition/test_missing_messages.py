@@ -7,7 +7,7 @@ import pytest
 from partq.broker.operations.gauges import render_metrics
 from partq.cli.queues import explain
 from partq.coordinator.group_snapshot import read_snapshot
-from partq.core.group.explain import PartitionWait, WaitsFor
+from partq.core.group.partition_wait import PartitionWait, WaitsFor
 from partq.embedded.provision import provision
 from partq.testing import eventually
 from partq.wire import audit

@@ -8,7 +8,7 @@ from partq.cli.hosting.block_watch import BlockWatch, missing_targets
 from partq.cli.queues.explain import lines as explained
 from partq.cli.queues.groups import row
 from partq.cli.queues.status import render
-from partq.core.group.explain import PartitionWait, WaitsFor
+from partq.core.group.partition_wait import PartitionWait, WaitsFor
 from partq.core.model import PartitionId
 from partq.resources import group_document, queue_document, resources_of
 from partq.wire.calls.replies import convert

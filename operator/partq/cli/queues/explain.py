@@ -13,10 +13,9 @@ from partq.cli.queues.broker_session import ask_for_group
 from partq.cli.queues.connection import Connect, connection_options
 from partq.cli.queues.status import letters_waiting, undecodable_waiting
 from partq.coordinator.group_snapshot import GroupSnapshot, read_snapshot
-from partq.core.group.explain import PartitionWait, WaitsFor
-from partq.core.group.explain import explain as explain_partition
 from partq.core.group.move_reason import MoveReason
 from partq.core.group.moves import Forced
+from partq.core.group.partition_wait import PartitionWait, WaitsFor, wait_of
 from partq.core.group.records import PastMove
 from partq.core.model import MemberId, PartitionId
 from partq.errors import SettingsError
@@ -32,7 +31,7 @@ coordinator (on Kubernetes: the operator) runs or not; nothing is changed.
   partq explain 1.3 --group workers --json
 """
 
-_EVIDENCE: Mapping[str, str] = {
+_REASONS: Mapping[str, str] = {
     MoveReason.NO_MEMBER: "nobody had it",
     MoveReason.NEWCOMER: "for balance: {target} was new and had nothing",
     MoveReason.UNEVEN: "for balance: the members' shares were uneven",
@@ -91,7 +90,7 @@ def explain(
     name, body = asyncio.run(ask_for_group(connection, group))
     snapshot = read_snapshot(name, body)
     found = _find(wanted, snapshot)
-    waiting = explain_partition(
+    waiting = wait_of(
         found,
         observation=snapshot.observation,
         rules=snapshot.rules,
@@ -218,7 +217,7 @@ def _left(left_ms: int | None) -> str:
 def _move(move: PastMove) -> str:
     at = datetime.fromtimestamp(move.at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
     names = {"source": _name(move.source), "target": _name(move.target)}
-    why = _EVIDENCE.get(move.evidence, "for a reason that is not recorded").format(**names)
+    why = _REASONS.get(move.evidence, "for a reason that is not recorded").format(**names)
     forced = _FORCED.get(move.forced or "", "").format(**names)
     paused = (
         "the time without a consumer was not measured"

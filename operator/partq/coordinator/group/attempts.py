@@ -143,7 +143,7 @@ def past_move(ended: Ended, now_ms: int) -> PastMove:
         target=ended.attempt.target,
         attempt=ended.attempt.number,
         trigger=ended.trigger,
-        evidence=ended.evidence,
+        evidence=ended.reason,
         forced=ended.forced,
         pause_ms=ended.pause_ms,
     )

@@ -357,7 +357,7 @@ class GroupWorker:
                 record.attempt,
                 partition,
             )
-            self._runner.start(partition, state, attempt, trigger, evidence=record.evidence)
+            self._runner.start(partition, state, attempt, trigger, reason=record.evidence)
 
     def _follow_members(self, observation: GroupObservation, assessment: GroupAssessment) -> None:
         """Tell drains that their source is lost, or that their target cannot take over."""

@@ -56,8 +56,8 @@ class Running:
     state: Handoff
     idle_since: float
     """Since when the partition has had no consumer, on the runner's clock."""
-    evidence: str = ""
-    """What the move was decided by; a `MoveReason`."""
+    reason: str = ""
+    """Why the move was decided, a `MoveReason`."""
     forced: Forced | None = None
     """Why the commit that was asked for does without the source's drain, or its end."""
     busy: set[type[Effect]] = field(default_factory=set)
@@ -78,7 +78,7 @@ class Ended:
     """The target is recorded; otherwise the partition is planned again."""
     pause_ms: int
     """How long it had no consumer."""
-    evidence: str
+    reason: str
     forced: Forced | None
     """Why the source was not drained, or not to its end; None: it was."""
 
@@ -119,13 +119,13 @@ class HandoffRunner:
         trigger: Trigger,
         *,
         idle_ms: int = 0,
-        evidence: str = "",
+        reason: str = "",
     ) -> None:
         """Run a recorded handoff; `idle_ms`: how long there has been no consumer."""
         idle_since = self._clock() - idle_ms / 1000
         forced = state.forced if isinstance(state, handoff.Committing) else None
         self._running[partition] = Running(
-            partition, attempt, trigger, state, idle_since, evidence, forced
+            partition, attempt, trigger, state, idle_since, reason, forced
         )
         self._wake.set()
 
@@ -182,7 +182,7 @@ class HandoffRunner:
                 epoch,
                 is_committed,
                 max(0, pause_ms),
-                running.evidence,
+                running.reason,
                 running.forced,
             )
         )

@@ -10,7 +10,7 @@ from partq.coordinator.ports import HandoffStore, MemberProcesses
 from partq.core.group import handoff
 from partq.core.group.handoff import Attempt, Handoff
 from partq.core.group.membership import GroupAssessment
-from partq.core.group.move_reason import evidence
+from partq.core.group.move_reason import reason_of
 from partq.core.group.moves import Move
 from partq.core.group.observation import GroupObservation
 from partq.core.group.planner import GroupRules
@@ -30,7 +30,7 @@ class _Drawn:
     state: Handoff
     drain_by_ms: int
     """On this process's clock."""
-    evidence: str
+    reason: str
 
 
 class HandoffStarter:
@@ -71,7 +71,7 @@ class HandoffStarter:
             return
         numbers = await asyncio.gather(*(self._handoffs.draw_attempt(self._group) for _ in moves))
         drawn = [
-            self._begin(move, broker, number, evidence(move, observation, assessment), rules)
+            self._begin(move, broker, number, reason_of(move, observation, assessment), rules)
             for move, number in zip(moves, numbers, strict=True)
             if (broker := move.ownership.broker) is not None
         ]
@@ -83,18 +83,18 @@ class HandoffStarter:
                 each.attempt,
                 each.move.trigger,
                 idle_ms=idle_ms(observation, each.move, rules.membership),
-                evidence=each.evidence,
+                reason=each.reason,
             )
 
     def _begin(
-        self, move: Move, broker: BrokerId, number: int, seen_by: str, rules: GroupRules
+        self, move: Move, broker: BrokerId, number: int, reason: str, rules: GroupRules
     ) -> _Drawn:
         attempt = attempt_at(move.ownership, broker, move.target, number)
         drain_ms = self._drain_ms(move, rules)
         drain_by_ms = self._now_ms() + drain_ms + PAUSE_ANSWER_MS
         targeted = handoff.Targeted(attempt, drain_ms, drain_by_ms, move.forced)
         state, _ = handoff.step(as_recorded(move.ownership), targeted, self._now_ms())
-        return _Drawn(move, attempt, state, drain_by_ms, seen_by)
+        return _Drawn(move, attempt, state, drain_by_ms, reason)
 
     async def _record(self, drawn: _Drawn) -> None:
         move, attempt = drawn.move, drawn.attempt
@@ -105,7 +105,7 @@ class HandoffStarter:
             type(drawn.state).__name__,
             drawn.drain_by_ms + self._store_ahead_ms(),
             move.trigger,
-            drawn.evidence,
+            drawn.reason,
             move.forced,
         )
         await self._handoffs.record(self._group, move.partition, record)

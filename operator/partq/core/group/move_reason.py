@@ -1,4 +1,4 @@
-"""By what a move was decided: the one fact that a person on call asks for first."""
+"""Why a move was decided: the one fact that a person on call asks for first."""
 
 from enum import StrEnum
 
@@ -34,8 +34,8 @@ _BY_FACT = {
 }
 
 
-def evidence(move: Move, observation: GroupObservation, assessment: GroupAssessment) -> MoveReason:
-    """Return what a move of this plan was decided by."""
+def reason_of(move: Move, observation: GroupObservation, assessment: GroupAssessment) -> MoveReason:
+    """Return why a move of this plan was decided."""
     source = move.ownership.member
     if source is None:
         return MoveReason.NO_MEMBER

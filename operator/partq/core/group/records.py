@@ -41,7 +41,7 @@ class HandoffRecord:
     trigger: str = ""
     """What the move is due to; empty, as the next two: written by an earlier version."""
     evidence: str = ""
-    """What that was seen by."""
+    """Why the move was decided, a `MoveReason`; stored under this name."""
     forced: str | None = None
     """Why the commit does without a drain, as far as that was known at the start."""
 
@@ -87,6 +87,7 @@ class PastMove:
     attempt: int
     trigger: str
     evidence: str
+    """Why it was decided, a `MoveReason`; stored under this name."""
     forced: str | None
     """Why the source was not drained, or not to its end; None: it was."""
     pause_ms: int | None

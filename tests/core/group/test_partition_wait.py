@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from partq.core.group.disruption_budget import DisruptionBudget
-from partq.core.group.explain import PartitionWait, WaitsFor, explain
 from partq.core.group.forecast import MemberChange, duration_ms, forecast, paused_at_once, rollout
 from partq.core.group.observation import MemberFact
+from partq.core.group.partition_wait import PartitionWait, WaitsFor, wait_of
 from partq.core.group.planner import GroupRules
 from partq.core.group.records import HandoffRecord, WaitingMove
 from partq.core.model import MemberId, PartitionId
@@ -39,7 +39,7 @@ def unserved():
 
 
 def waits(seen, rules=None, *, handoffs=None, held=None, blocked=""):
-    return explain(
+    return wait_of(
         P0,
         observation=seen,
         rules=rules or GroupRules(),
@@ -126,7 +126,7 @@ def waits(seen, rules=None, *, handoffs=None, held=None, blocked=""):
         ),
     ],
 )
-def test_explain(found, expected):
+def test_what_a_partition_waits_for(found, expected):
     assert found == expected
 
 
@@ -134,7 +134,7 @@ def test_what_an_annotation_holds_up_is_told():
     """The sticky strategy takes the last ones of who has too many: not the first partition."""
     seen = group([A] * 4, bound=[A, C])
     last = PartitionId(1, 3)
-    told = explain(last, observation=seen, rules=PAUSED, handoffs={}, held={}, now_ms=NOW)
+    told = wait_of(last, observation=seen, rules=PAUSED, handoffs={}, held={}, now_ms=NOW)
     assert told == PartitionWait(what=WaitsFor.REBALANCE_PAUSED, target=C)
     assert waits(seen, PAUSED) == PartitionWait(what=WaitsFor.NOTHING)
 
@@ -194,7 +194,7 @@ def test_the_budget_makes_moves_take_turns(budget, paused, takes_ms):
 
 def test_a_message_that_is_missing_goes_before_dead_letters():
     at_rest = group([A, B], bound=[A, B])
-    told = explain(
+    told = wait_of(
         P0, observation=at_rest, rules=GroupRules(), handoffs={}, held={}, now_ms=NOW,
         blocked="why", missing="why",
     )  # fmt: skip

@@ -59,7 +59,7 @@ class PartitionWait:
     """The field of the budget that has no room."""
 
 
-def explain(
+def wait_of(
     partition: PartitionId,
     *,
     observation: GroupObservation,
