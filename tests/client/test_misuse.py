@@ -91,7 +91,7 @@ async def send_a_batch(**settings):
 
 
 async def look_at_the_queue(**settings):
-    return batches_of(**settings).view
+    return batches_of(**settings).queue_layout
 
 
 @pytest.mark.parametrize("call", [browse, read, read_audit_record, send_a_batch, look_at_the_queue])

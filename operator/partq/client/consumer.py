@@ -168,26 +168,28 @@ class Consumer(Acknowledger):
         await self._session.__aenter__()
         if self._handle_signals:
             self.leave_on_signals()
-        first_view = self._session.first_view(self._connect_timeout_s, self._group)
-        self._entering = asyncio.create_task(first_view)
+        first_layout = self._session.first_layout(self._connect_timeout_s, self._group)
+        self._entering = asyncio.create_task(first_layout)
         if self._membership.is_leaving:  # told before
             self._entering.cancel()
-        view = None
+        queue_layout = None
         try:
             await asyncio.wait([self._entering])
             if not self._entering.cancelled():
                 found = self._entering.result()
                 url = next(iter(found.urls.values()), self._session.seeds[0])
                 await self._session.check_rights(url, member_path(self._group, self.member))
-                view = found
+                queue_layout = found
         finally:
-            if view is None:
+            if queue_layout is None:
                 await cancel_and_wait(self._entering)
                 await self._end()
-        if view is None:
+        if queue_layout is None:
             return self
-        self._credit = self._credit.at_most(max(1, view.max_unacked_per_flow))
-        self._watch = LayoutWatch(self._session, view, self._apply_view, self._membership.stop)
+        self._credit = self._credit.at_most(max(1, queue_layout.max_unacked_per_flow))
+        self._watch = LayoutWatch(
+            self._session, queue_layout, self._apply_layout, self._membership.stop
+        )
         if self._max_processing_s:
             self._heartbeat = Heartbeat(
                 self._session,
@@ -195,7 +197,7 @@ class Consumer(Acknowledger):
                 incarnation=self._membership.incarnation,
                 max_processing_s=self._max_processing_s,
             )
-        self._apply_view(view)
+        self._apply_layout(queue_layout)
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
@@ -370,9 +372,9 @@ class Consumer(Acknowledger):
         self._wake.clear()
         await self._wake.wait()
 
-    def _apply_view(self, view: QueueLayout) -> None:
+    def _apply_layout(self, queue_layout: QueueLayout) -> None:
         if self._watch is not None and not self._membership.is_leaving:
-            self._flows.follow(set(view.urls.values()))
+            self._flows.follow(set(queue_layout.urls.values()))
 
     def _open_flow(self, url: str) -> ConsumerFlow:
         assert self._watch is not None  # noqa: S101  flows are opened by its layouts

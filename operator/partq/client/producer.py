@@ -123,7 +123,7 @@ class Producer:
         self._producer = producer_id or uuid.uuid4().hex
         self._loop = EnteredLoop("the producer")
         self._sender: Sender | None = None
-        self._view: QueueLayout | None = None
+        self._queue_layout: QueueLayout | None = None
         self._slots: Partitioner | None = None
         self._unavailable: frozenset[PartitionId] = frozenset()
         self._due: Mapping[PartitionId, int] = {}
@@ -141,7 +141,7 @@ class Producer:
         self._loop.enter()
         async with self._session.opening():
             if self._has_given_id:
-                self._view, progress = await producer_state(
+                self._queue_layout, progress = await producer_state(
                     self._session,
                     self._producer,
                     timeout_s=self._connect_timeout_s,
@@ -149,24 +149,24 @@ class Producer:
                 )
                 self._due = {partition: each.due for partition, each in progress.items()}
             else:
-                self._view = await self._session.first_view(self._connect_timeout_s)
-                url = next(iter(self._view.urls.values()), self._session.seeds[0])
+                self._queue_layout = await self._session.first_layout(self._connect_timeout_s)
+                url = next(iter(self._queue_layout.urls.values()), self._session.seeds[0])
                 await self._session.check_rights(
                     url, f"/producers/{quoted(self._producer, 'producer')}"
                 )
         self._slots = Partitioner(
-            self._view.layout,
-            self._view.keyless_policy,
+            self._queue_layout.layout,
+            self._queue_layout.keyless_policy,
             self._unavailable,
             random.Random(),  # noqa: S311  spreads load, keeps no secret
         )
         self._sender = Sender(
             self._session,
-            self._view,
+            self._queue_layout,
             limits=self._limits,
             budget=self._budget,
             next_producer=self._next_producer,
-            on_view=self._apply_view,
+            on_layout=self._apply_layout,
             linger_s=self._linger_s,
             delivery_timeout_s=self._delivery_timeout_s,
             clock=self._clock,
@@ -359,8 +359,8 @@ class Producer:
 
     @property
     def _max_message_bytes(self) -> int:
-        assert self._view is not None  # noqa: S101  set before the first message can come
-        return min(self._view.max_message_bytes, MAX_BATCH_BYTES)
+        assert self._queue_layout is not None  # noqa: S101  set before the first message can come
+        return min(self._queue_layout.max_message_bytes, MAX_BATCH_BYTES)
 
     def _open(self) -> tuple[Sender, Partitioner]:
         self._loop.check()
@@ -387,8 +387,8 @@ class Producer:
             self._producer = uuid.uuid4().hex
         return self._producer
 
-    def _apply_view(self, view: QueueLayout) -> None:
-        self._view = view
+    def _apply_layout(self, queue_layout: QueueLayout) -> None:
+        self._queue_layout = queue_layout
         if self._sender is None or self._slots is None:
             return
         unavailable = self._sender.unavailable()

@@ -70,13 +70,13 @@ async def producer_state(
     """
     patience = RetryWindow(timeout_s, clock)
     while True:
-        view = await session.first_view(timeout_s)
+        queue_layout = await session.first_layout(timeout_s)
         found: dict[PartitionId, ProducerProgress] = {}
-        for url in dict.fromkeys(view.urls.values()):
+        for url in dict.fromkeys(queue_layout.urls.values()):
             found.update(await session.progress(url, producer, with_outlines=with_outlines))
-        missing = [str(p) for p in view.layout.partitions() if p not in found]
+        missing = [str(p) for p in queue_layout.layout.partitions() if p not in found]
         if not missing:
-            return view, found
+            return queue_layout, found
         await patience.wait(
             UnavailableError(
                 f"producer {producer!r}: no broker knows the next number of partition "

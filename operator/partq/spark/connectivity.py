@@ -26,7 +26,7 @@ async def _find(connection: ClientOptions) -> None:
     async with Session(connection.options()) as session:
         while True:
             try:
-                await session.view(session.seeds)
+                await session.layout(session.seeds)
             except UntrustedError as error:
                 raise UnavailableError(error.message) from error
             except UnreachedError as error:

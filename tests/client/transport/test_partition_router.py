@@ -25,7 +25,7 @@ from partq.wire.calls.positions import PositionResult
 P0, P1, P2 = (PartitionId(1, index) for index in range(3))
 
 
-def view_of(*, owner="http://b0", generations=((1, 3),)):
+def layout_of(*, owner="http://b0", generations=((1, 3),)):
     partitions = [f"{number}.{index}" for number, count in generations for index in range(count)]
     return QueueLayout.of(
         LayoutAnswer(
@@ -42,16 +42,19 @@ def view_of(*, owner="http://b0", generations=((1, 3),)):
     )
 
 
-def script(monkeypatch, session, *, views=(), asks=(), fetches=()):
-    """Have a session answer what a test says, in turn; the last view stays. Errors are raised."""
-    said = {"view": list(views or [view_of()]), "ask": list(asks), "fetch": list(fetches)}
+def script(monkeypatch, session, *, layouts=(), asks=(), fetches=()):
+    """Have a session answer what a test says, in turn; the last layout stays.
+
+    Errors are raised.
+    """
+    said = {"layout": list(layouts or [layout_of()]), "ask": list(asks), "fetch": list(fetches)}
     calls = []
 
     def answer(name):
         async def answered(*args, **_):
             calls.append((name, *args))
             left = said[name]
-            found = left[0] if name == "view" and len(left) == 1 else left.pop(0)
+            found = left[0] if name == "layout" and len(left) == 1 else left.pop(0)
             if isinstance(found, Exception):
                 raise found
             if name == "ask":
@@ -127,7 +130,7 @@ async def test_an_answer_that_is_none_is_not_asked_for_again(owners, monkeypatch
 async def test_a_moved_partition_is_looked_for(owners, monkeypatch):
     """By a new layout after each failure, whatever kind it is."""
     places = ["http://b0", "http://b1", "http://b2", "http://b3"]
-    script(monkeypatch, owners.session, views=[view_of(owner=url) for url in places])
+    script(monkeypatch, owners.session, layouts=[layout_of(owner=url) for url in places])
     failures = [NotOwnerError("moved"), OSError("reset"), FencedError("lost meanwhile")]
     tried = []
 
@@ -150,18 +153,18 @@ async def test_what_nobody_repeats_is_told_at_once(owners, monkeypatch):
     with pytest.raises(ConflictError):
         await owners.at_owner(P0, refuse)
     for error in (UntrustedError("another CA"), UnauthorizedError("who?")):
-        owners._view = None
-        script(monkeypatch, owners.session, views=[error, view_of()])
+        owners._queue_layout = None
+        script(monkeypatch, owners.session, layouts=[error, layout_of()])
         with pytest.raises(type(error)):
-            await owners.view()
+            await owners.queue_layout()
 
 
 async def test_the_last_failure_is_told_when_the_time_is_over(monkeypatch):
     session = Session(ConnectionOptions("http://seed", "orders"))
     owners = PartitionRouter(session, timeout_s=0.0)
-    script(monkeypatch, session, views=[UnavailableError("no broker answers: seed")])
+    script(monkeypatch, session, layouts=[UnavailableError("no broker answers: seed")])
     with pytest.raises(UnavailableError, match="seed"):
-        await owners.view()
+        await owners.queue_layout()
     script(monkeypatch, session, asks=[done(P0, **{"1.1": "unavailable"})])
     with pytest.raises(UnavailableError, match="m"):
         await ask(owners, P0, P1)
@@ -174,15 +177,15 @@ async def test_the_last_failure_is_told_when_the_time_is_over(monkeypatch):
 
 
 async def test_all_partitions_are_those_of_now(owners, monkeypatch):
-    script(monkeypatch, owners.session, views=[view_of(generations=((1, 1),)),
-                                               view_of(generations=((1, 1), (2, 1)))])  # fmt: skip
+    layouts = [layout_of(generations=((1, 1),)), layout_of(generations=((1, 1), (2, 1)))]
+    script(monkeypatch, owners.session, layouts=layouts)
     assert await owners.checked(None) == [P0]
     assert await owners.checked(None) == [P0, PartitionId(2, 0)]
 
 
 async def test_a_generation_that_has_come_since_is_found(owners, monkeypatch):
-    grown = view_of(generations=((1, 2), (2, 3)))
-    script(monkeypatch, owners.session, views=[view_of(generations=((1, 2),)), grown])
+    grown = layout_of(generations=((1, 2), (2, 3)))
+    script(monkeypatch, owners.session, layouts=[layout_of(generations=((1, 2),)), grown])
     assert await owners.checked([P0]) == [P0]
     assert await owners.checked([PartitionId(2, 2)]) == [PartitionId(2, 2)]
     with pytest.raises(UnknownPartitionError, match=r"partition 3\.0: not in the queue's layout"):
@@ -205,7 +208,7 @@ def shown(*spans, end=9):
 
 
 async def test_every_generation_is_read_the_oldest_first(reader, monkeypatch):
-    script(monkeypatch, reader._owners.session, views=[view_of(generations=((1, 2), (3, 1)))])
+    script(monkeypatch, reader._owners.session, layouts=[layout_of(generations=((1, 2), (3, 1)))])
     assert list(map(str, await reader.partitions())) == ["1.0", "1.1", "3.0"]
 
 

@@ -77,7 +77,7 @@ async def test_a_frozen_broker_is_asked_last_once_it_is_known(peer, serve, monke
     frozen = await serve(hang)
     async with session_to(f"{frozen},{peer.url}") as session:
         for _ in range(3):
-            assert (await session.view(session.seeds)).layout.partition_count == 2
+            assert (await session.layout(session.seeds)).layout.partition_count == 2
     assert asked == 1
 
 
@@ -141,7 +141,7 @@ async def test_an_unusable_layout_counts_as_no_answer(serve, body):
 
     async with session_to(await serve(nonsense)) as session:
         with pytest.raises(UnavailableError, match="layout"):
-            await session.view(session.seeds)
+            await session.layout(session.seeds)
 
 
 async def test_a_session_is_used_inside_its_block():

@@ -73,7 +73,7 @@ async def test_a_broker_that_does_not_answer_may_still_come(start, ca_file):
     session = Session(ConnectionOptions(f"{url},http://127.0.0.1:9", "orders", token="t"))
     async with session:
         with pytest.raises(UnavailableError) as caught:
-            await session.view(session.seeds)
+            await session.layout(session.seeds)
     assert type(caught.value) is UnavailableError
 
 

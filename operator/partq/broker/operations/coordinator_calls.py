@@ -119,9 +119,9 @@ async def pause(broker: Broker, group: str, body: Pauses) -> DrainResults:
             lease_s=item.lease_ms / 1000,
             drain_s=item.drain_ms / 1000,
         )
-        view = _drain_result(item, consumed)
+        result = _drain_result(item, consumed)
         await _await_record(consumed)
-        return view
+        return result
 
     return DrainResults(await _each(body.pauses, pause_one, DrainResult))
 
@@ -157,9 +157,9 @@ async def drain(broker: Broker, group: str, body: Drains) -> DrainResults:
     async def look(item: DrainItem) -> DrainResult:
         consumed = _find(broker, item.partition, group)
         look_at_drain(item, consumed)
-        view = _drain_result(item, consumed)
+        result = _drain_result(item, consumed)
         await _await_record(consumed)
-        return view
+        return result
 
     return DrainResults(await _each(body.drains, look, DrainResult))
 

@@ -82,13 +82,13 @@ async def read_status(
         UnknownGroupError: the queue does not have the group.
         PartqError: a broker refuses the call for good, such as `unauthorized`.
     """
-    view = await session.view(session.seeds)
-    if group not in view.groups:
+    queue_layout = await session.layout(session.seeds)
+    if group not in queue_layout.groups:
         raise UnknownGroupError(
             f"consumer group {excerpt(group)!r}: not found, expected one of the queue's: "
-            f"{some_of(view.groups)}"
+            f"{some_of(queue_layout.groups)}"
         )
-    urls = sorted(set(view.urls.values()))
+    urls = sorted(set(queue_layout.urls.values()))
     calls = [(url, member) for url in urls for member in members]
     answers = await asyncio.gather(
         *(_ask(session, url, group, member, leaves=leaves) for url, member in calls)
@@ -104,7 +104,7 @@ async def read_status(
             by_member[member].append(answer)
     return DrainStatus(
         members={member: _joined(some) for member, some in by_member.items()},
-        unknown=[str(p) for p in view.layout.partitions() if str(p) not in owned],
+        unknown=[str(p) for p in queue_layout.layout.partitions() if str(p) not in owned],
         troubles=sorted(set(troubles)),
     )
 

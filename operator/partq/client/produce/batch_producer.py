@@ -78,7 +78,7 @@ class BatchProducer:
         self._connect_timeout_s = connect_timeout_s
         self._clock = clock
         self._sender: Sender | None = None
-        self._view: QueueLayout | None = None
+        self._queue_layout: QueueLayout | None = None
         self.progress: Mapping[PartitionId, ProducerProgress] = {}
         """What was stored per partition before entering, and what the last batch looked like."""
         self._error: PartqError | None = None
@@ -92,7 +92,7 @@ class BatchProducer:
             UnavailableError, UnknownQueueError: nothing better came within `connect_timeout_s`.
         """
         async with self._session.opening():
-            self._view, self.progress = await producer_state(
+            self._queue_layout, self.progress = await producer_state(
                 self._session,
                 self._producer,
                 timeout_s=self._connect_timeout_s,
@@ -101,14 +101,14 @@ class BatchProducer:
             )
         self._sender = Sender(
             self._session,
-            self._view,
+            self._queue_layout,
             # Nothing is gathered here; batches come complete.
             limits=BatchLimits(
                 max_count=MAX_BATCH_COUNT, max_bytes=MAX_BATCH_BYTES, codec=Codec.NONE
             ),
             budget=self._budget,
             next_producer=lambda _: None,
-            on_view=lambda _: None,
+            on_layout=lambda _: None,
             linger_s=0,
             delivery_timeout_s=self._delivery_timeout_s,
             clock=self._clock,
@@ -129,11 +129,11 @@ class BatchProducer:
             await self._session.__aexit__()
 
     @property
-    def view(self) -> QueueLayout:
+    def queue_layout(self) -> QueueLayout:
         """The queue as it was on entering: its layout and limits."""
-        if self._view is None:
+        if self._queue_layout is None:
             raise RuntimeError("the producer is not open; use it inside `async with`")
-        return self._view
+        return self._queue_layout
 
     async def send(self, partition: PartitionId, ready: ReadyBatch) -> None:
         """Take a batch, once there is room for it.

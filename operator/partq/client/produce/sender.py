@@ -110,12 +110,12 @@ class Sender:
     def __init__(
         self,
         session: Session,
-        view: QueueLayout,
+        queue_layout: QueueLayout,
         *,
         limits: BatchLimits,
         budget: BufferPool,
         next_producer: Callable[[str], str | None],
-        on_view: Callable[[QueueLayout], None],
+        on_layout: Callable[[QueueLayout], None],
         linger_s: float,
         delivery_timeout_s: float,
         clock: Clock,
@@ -127,7 +127,7 @@ class Sender:
         self._limits = limits
         self._budget = budget
         self._next_producer = next_producer
-        self._on_view = on_view
+        self._on_layout = on_layout
         self._linger_s = linger_s
         self._delivery_timeout_s = delivery_timeout_s
         self._clock = clock
@@ -141,12 +141,12 @@ class Sender:
         self._gathering: dict[PartitionSender, None] = {}
         self._holds: dict[PartitionId, asyncio.TimerHandle] = {}
         self._closing = TaskSet()
-        self._watch = LayoutWatch(session, view, self._apply_view, self.fail)
+        self._watch = LayoutWatch(session, queue_layout, self._apply_layout, self.fail)
         self._sweeper = tasks.start(self._sweep(), "watching deadlines", self.fail)
 
     def start(self, producer: str, due: Mapping[PartitionId, int]) -> None:
         """Make a sender per partition, and connect; `due` are the first numbers, 0 if none."""
-        for partition in self._watch.view.layout.partitions():
+        for partition in self._watch.queue_layout.layout.partitions():
             self._partition_senders[partition] = PartitionSender(
                 partition,
                 producer=producer,
@@ -156,7 +156,7 @@ class Sender:
                 give_back=self._budget.give_back,
                 are_numbers_fixed=self._are_numbers_fixed,
             )
-        self._apply_view(self._watch.view)
+        self._apply_layout(self._watch.queue_layout)
 
     def add(
         self,
@@ -258,7 +258,7 @@ class Sender:
     def connection_lost(self) -> None:
         """Look for other owners at once: the broker may be gone."""
         self._watch.hurry()
-        self._on_view(self._watch.view)
+        self._on_layout(self._watch.queue_layout)
 
     def unavailable(self) -> frozenset[PartitionId]:
         """Return the partitions that have no broker, or one that does not answer."""
@@ -326,7 +326,7 @@ class Sender:
             connection.partition_senders[partition_sender] = None
             self._connection_of[partition_sender.partition] = connection
 
-    def _apply_view(self, view: QueueLayout) -> None:
+    def _apply_layout(self, queue_layout: QueueLayout) -> None:
         """Follow a new layout where the current route does not work; close what is left over."""
         for partition_sender in self._partition_senders.values():
             attached = self._connection_of.get(partition_sender.partition)
@@ -334,7 +334,7 @@ class Sender:
             # broker that is back may have no route any more: it was missing meanwhile.
             is_lost = attached is None or not attached.broker.is_up
             if is_lost or self._routes.get(partition_sender.partition) is None:
-                self._routes[partition_sender.partition] = view.owners.get(
+                self._routes[partition_sender.partition] = queue_layout.owners.get(
                     partition_sender.partition
                 )
             self._connection_for(partition_sender)
@@ -343,7 +343,7 @@ class Sender:
             if not connection.partition_senders:
                 del self._connections[key]
                 self._closing.start(connection.broker.close())
-        self._on_view(view)
+        self._on_layout(queue_layout)
 
     async def _sweep(self) -> None:
         """Fail what is too late, and keep looking for owners that are missing."""
@@ -353,4 +353,5 @@ class Sender:
             for partition_sender in self._partition_senders.values():
                 partition_sender.expire(now)
                 self.pump(partition_sender)
-            self._on_view(self._watch.view)  # a broker may have gone or come back meanwhile
+            # A broker may have gone or come back meanwhile.
+            self._on_layout(self._watch.queue_layout)

@@ -44,7 +44,7 @@ class QueueLayout:
                 for partition, broker in answer.owners.items()
                 if broker in urls
             }
-            view = cls(
+            queue_layout = cls(
                 layout=Layout(generations),
                 urls=urls,
                 owners=owners,
@@ -55,10 +55,10 @@ class QueueLayout:
             )
         except (ValueError, PartqError) as error:
             raise unusable("layout", error) from error
-        if view.keyless_policy not in KEYLESS_POLICIES:
+        if queue_layout.keyless_policy not in KEYLESS_POLICIES:
             expected = " or ".join(sorted(KEYLESS_POLICIES))
             raise InternalError(
-                f"layout: keyless policy {view.keyless_policy!r}; expected {expected}; "
+                f"layout: keyless policy {queue_layout.keyless_policy!r}; expected {expected}; "
                 "use a client of the broker's version"
             )
-        return view
+        return queue_layout

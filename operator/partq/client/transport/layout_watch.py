@@ -23,13 +23,13 @@ class LayoutWatch:
     def __init__(
         self,
         session: Session,
-        view: QueueLayout,
-        on_view: Callable[[QueueLayout], None],
+        queue_layout: QueueLayout,
+        on_layout: Callable[[QueueLayout], None],
         on_error: Callable[[PartqError], None],
     ) -> None:
-        self.view = view
+        self.queue_layout = queue_layout
         self._session = session
-        self._on_view = on_view
+        self._on_layout = on_layout
         self._on_error = on_error
         self._hurry = Signal()
         self._task = tasks.start(self._run(), "refreshing the layout", on_error)
@@ -48,13 +48,13 @@ class LayoutWatch:
             await self._hurry.wait_at_most(REFRESH_S - HURRY_S)
             self._hurry.clear()
             # The brokers of the last layout first: a seed may be gone for good.
-            urls = dict.fromkeys((*self.view.urls.values(), *self._session.seeds))
+            urls = dict.fromkeys((*self.queue_layout.urls.values(), *self._session.seeds))
             try:
-                self.view = await self._session.view(tuple(urls))
+                self.queue_layout = await self._session.layout(tuple(urls))
             except UnavailableError as error:
                 log.info("layout not refreshed: %s", error)  # the connections warn
             except PartqError as error:
                 self._on_error(error)
                 return
             else:
-                self._on_view(self.view)
+                self._on_layout(self.queue_layout)

@@ -35,10 +35,10 @@ class PartitionRouter:
     def __init__(self, session: Session, *, timeout_s: float) -> None:
         self.session = session
         self._timeout_s = timeout_s
-        self._view: QueueLayout | None = None
+        self._queue_layout: QueueLayout | None = None
         self._urls: tuple[str, ...] = session.seeds
 
-    async def view(self) -> QueueLayout:
+    async def queue_layout(self) -> QueueLayout:
         """Return the layout as it was asked for last; the first time it is asked for.
 
         Raises:
@@ -46,16 +46,18 @@ class PartitionRouter:
             PartqError: a broker refuses the call for good, such as `unauthorized`.
         """
         patience = RetryWindow(self._timeout_s)
-        while self._view is None:
+        while self._queue_layout is None:
             try:
-                self._view = await self.session.view(self._urls)
+                self._queue_layout = await self.session.layout(self._urls)
             except UnavailableError as error:
                 if not _may_repeat(error):
                     raise
                 await patience.wait(error)
             else:
-                self._urls = tuple(dict.fromkeys((*self._view.urls.values(), *self.session.seeds)))
-        return self._view
+                self._urls = tuple(
+                    dict.fromkeys((*self._queue_layout.urls.values(), *self.session.seeds))
+                )
+        return self._queue_layout
 
     async def checked(self, partitions: Iterable[PartitionId] | None) -> list[PartitionId]:
         """Return partitions that the queue has; None: all, the oldest generation first.
@@ -64,13 +66,13 @@ class PartitionRouter:
             UnknownPartitionError: the layout, as it is now, does not have one.
         """
         if partitions is None:
-            self._view = None  # a reader may live for long, and generations come
-            return list((await self.view()).layout.partitions())
-        layout = (await self.view()).layout
+            self._queue_layout = None  # a reader may live for long, and generations come
+            return list((await self.queue_layout()).layout.partitions())
+        layout = (await self.queue_layout()).layout
         wanted = check_partitions("partitions", partitions)
         if any(partition not in layout for partition in wanted):
-            self._view = None  # generations may have come since
-            layout = (await self.view()).layout
+            self._queue_layout = None  # generations may have come since
+            layout = (await self.queue_layout()).layout
         for partition in wanted:
             layout.slots(partition)  # raises for one that is not there
         return wanted
@@ -85,7 +87,7 @@ class PartitionRouter:
         """
         patience = RetryWindow(self._timeout_s)
         while True:
-            url = (await self.view()).owners.get(partition)
+            url = (await self.queue_layout()).owners.get(partition)
             try:
                 if url is None:
                     raise UnavailableError(
@@ -99,7 +101,7 @@ class PartitionRouter:
                     raise
                 failure = error
             await patience.wait(failure)
-            self._view = None
+            self._queue_layout = None
 
     async def ask_each(
         self,
@@ -123,7 +125,7 @@ class PartitionRouter:
         refusal: PartqError | None = None
         patience = RetryWindow(self._timeout_s)
         while left:
-            await self.view()
+            await self.queue_layout()
             again: PartqError | None = None
             asked, left = left, []
             try:

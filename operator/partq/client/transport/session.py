@@ -267,7 +267,7 @@ class Session:
                     if await self.check_rights(url, path):
                         return
 
-    async def view(self, urls: Sequence[str]) -> QueueLayout:
+    async def layout(self, urls: Sequence[str]) -> QueueLayout:
         """Return the layout from the first of `urls` that answers.
 
         Raises:
@@ -282,9 +282,9 @@ class Session:
         for url in sorted(urls, key=self._silent.__contains__):
             try:
                 async with asyncio.timeout(VIEW_TIMEOUT_S):
-                    view = QueueLayout.of(await self.get(url, "/layout", LayoutAnswer))
+                    queue_layout = QueueLayout.of(await self.get(url, "/layout", LayoutAnswer))
                 self._silent.discard(url)
-                return view
+                return queue_layout
             except NOT_REACHED as error:
                 self._silent.add(url)
                 reasons.append(f"{url}: {why(url, error)}")
@@ -298,7 +298,7 @@ class Session:
         kind = kinds.pop() if len(kinds) == 1 else UnavailableError
         raise kind("no broker answers: " + "; ".join(reasons))
 
-    async def first_view(self, timeout_s: float, group: str | None = None) -> QueueLayout:
+    async def first_layout(self, timeout_s: float, group: str | None = None) -> QueueLayout:
         """Return the layout, once a broker serves the queue and has the group, if one is named.
 
         A client may well be started before its queue: what is not there is looked for again, for
@@ -314,12 +314,12 @@ class Session:
         end, told, tell_at = clock() + timeout_s, "", 0.0
         while True:
             try:
-                view = await self.view(self.seeds)
-                if group is None or group in view.groups:
-                    return view
+                queue_layout = await self.layout(self.seeds)
+                if group is None or group in queue_layout.groups:
+                    return queue_layout
                 raise UnknownGroupError(
                     f"queue {self._queue!r} has no consumer group {excerpt(group)!r}; it has "
-                    f"{some_of(view.groups)}"
+                    f"{some_of(queue_layout.groups)}"
                 )
             except UntrustedError:
                 raise

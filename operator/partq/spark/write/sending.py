@@ -64,9 +64,9 @@ class TaskSender:
             self._thread.end()
 
     @property
-    def view(self) -> QueueLayout:
+    def queue_layout(self) -> QueueLayout:
         """The queue as it was on entering."""
-        return self._open().view
+        return self._open().queue_layout
 
     @property
     def progress(self) -> Mapping[PartitionId, ProducerProgress]:

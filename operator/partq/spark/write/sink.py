@@ -74,9 +74,11 @@ class Sink:
         with TaskSender(self.options.connection, task.producer) as sender:
             encoder = RowEncoder(
                 self.columns,
-                sender.view.layout,
-                KeylessSlots(task.producer, sender.view.layout, sender.view.keyless_policy),
-                max_message_bytes=sender.view.max_message_bytes,
+                sender.queue_layout.layout,
+                KeylessSlots(
+                    task.producer, sender.queue_layout.layout, sender.queue_layout.keyless_policy
+                ),
+                max_message_bytes=sender.queue_layout.max_message_bytes,
                 ttl_ms=self.options.ttl_ms,
             )
             numbering = Numbering(task, sender.progress)
