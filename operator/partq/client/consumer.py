@@ -145,9 +145,11 @@ class Consumer(Acknowledger):
         self._clock = clock
         self._flows = FlowSet(self._open_flow, self._membership.raise_error)
         self._entering: asyncio.Task[QueueLayout] | None = None
-        self._watch: LayoutWatch | None = None
+        self._layout_watch: LayoutWatch | None = None
+        """None until the consumer is open; it stays when the consumer closes."""
         self._heartbeat: Heartbeat | None = None
-        self._is_closed = False
+        self._is_finished = False
+        """Nothing is handed out or waited for any more: it closes, or leaving has timed out."""
         self._leave_timer: asyncio.TimerHandle | None = None
         self._turn_ends_at = 0.0
 
@@ -164,7 +166,7 @@ class Consumer(Acknowledger):
                 `connect_timeout_s`.
             RuntimeError: it was entered before.
         """
-        self._loop.enter()
+        self._entered_loop.enter()
         await self._session.__aenter__()
         if self._handle_signals:
             self.leave_on_signals()
@@ -187,7 +189,7 @@ class Consumer(Acknowledger):
         if queue_layout is None:
             return self
         self._credit = self._credit.at_most(max(1, queue_layout.max_unacked_per_flow))
-        self._watch = LayoutWatch(
+        self._layout_watch = LayoutWatch(
             self._session, queue_layout, self._apply_layout, self._membership.stop
         )
         if self._max_processing_s:
@@ -224,8 +226,8 @@ class Consumer(Acknowledger):
         self._acks.raise_error()
 
     async def _close(self) -> None:
-        self._loop.check()
-        if self._watch is None:
+        self._entered_loop.check()
+        if self._layout_watch is None:
             return
         try:
             self.leave()
@@ -236,9 +238,9 @@ class Consumer(Acknowledger):
             while not self._has_ended and not stop_signals.is_interrupted():
                 await self._changed()
         finally:
-            self._is_closed = True
+            self._is_finished = True
             self._wake.set()
-            await self._watch.close()
+            await self._layout_watch.close()
             if self._heartbeat is not None:
                 await self._heartbeat.close()
             await self._flows.close()
@@ -256,12 +258,12 @@ class Consumer(Acknowledger):
         Raises:
             RuntimeError: from another event loop or thread; nothing has begun.
         """
-        self._loop.check()
+        self._entered_loop.check()
         if self._membership.is_leaving:
             return
         self._membership.is_leaving = True
         log.info("member %s leaves group %s", self.member, self._group)
-        if not self._loop.is_entered:
+        if not self._entered_loop.is_entered:
             return
         if self._entering is not None:
             self._entering.cancel()
@@ -343,14 +345,14 @@ class Consumer(Acknowledger):
     def _has_ended(self) -> bool:
         membership = self._membership
         return (
-            self._is_closed
+            self._is_finished
             or membership.fatal is not None
             or (membership.is_leaving and not membership.partitions)
         )
 
     async def _next(self, take: Callable[[DeliveredWindow], T]) -> T | None:
         """Return the next message or batch; None when the consumer has left."""
-        self._loop.check()
+        self._entered_loop.check()
         time = asyncio.get_running_loop().time
         if time() >= self._turn_ends_at:
             # Without it an application that waits for nothing would send no ack and no ping.
@@ -363,7 +365,7 @@ class Consumer(Acknowledger):
                 return taken
             if self._has_ended:
                 return None
-            if self._watch is None:
+            if self._layout_watch is None:
                 raise RuntimeError("the consumer is not open; use it inside `async with`")
             await self._changed()
 
@@ -373,11 +375,11 @@ class Consumer(Acknowledger):
         await self._wake.wait()
 
     def _apply_layout(self, queue_layout: QueueLayout) -> None:
-        if self._watch is not None and not self._membership.is_leaving:
+        if self._layout_watch is not None and not self._membership.is_leaving:
             self._flows.follow(set(queue_layout.urls.values()))
 
     def _open_flow(self, url: str) -> ConsumerFlow:
-        assert self._watch is not None  # noqa: S101  flows are opened by its layouts
+        assert self._layout_watch is not None  # noqa: S101  flows are opened by its layouts
         return ConsumerFlow(
             self._membership,
             self._session,
@@ -385,7 +387,7 @@ class Consumer(Acknowledger):
             group=self._group,
             credit=self._credit,
             clock=self._clock,
-            look_around=self._watch.hurry,
+            look_around=self._layout_watch.hurry,
             name_timeout_s=self._connect_timeout_s,
         )
 
@@ -396,5 +398,5 @@ class Consumer(Acknowledger):
                 self.member,
                 counted(len(self._membership.partitions), "partition"),
             )
-        self._is_closed = True
+        self._is_finished = True
         self._wake.set()

@@ -121,7 +121,7 @@ class Producer:
         self._clock = clock
         self._has_given_id = producer_id is not None
         self._producer = producer_id or uuid.uuid4().hex
-        self._loop = EnteredLoop("the producer")
+        self._entered_loop = EnteredLoop("the producer")
         self._sender: Sender | None = None
         self._queue_layout: QueueLayout | None = None
         self._slots: Partitioner | None = None
@@ -138,7 +138,7 @@ class Producer:
             UnavailableError, UnknownQueueError: nothing better came within `connect_timeout_s`.
             RuntimeError: it was entered before.
         """
-        self._loop.enter()
+        self._entered_loop.enter()
         async with self._session.opening():
             if self._has_given_id:
                 self._queue_layout, progress = await producer_state(
@@ -200,7 +200,7 @@ class Producer:
             raise unseen
 
     async def _close(self) -> PartqError | None:
-        self._loop.check()
+        self._entered_loop.check()
         sender, self._sender = self._sender, None
         if sender is None:
             return None
@@ -363,9 +363,9 @@ class Producer:
         return min(self._queue_layout.max_message_bytes, MAX_BATCH_BYTES)
 
     def _open(self) -> tuple[Sender, Partitioner]:
-        self._loop.check()
+        self._entered_loop.check()
         if self._sender is None or self._slots is None:
-            state = "was closed" if self._loop.is_entered else "is not open"
+            state = "was closed" if self._entered_loop.is_entered else "is not open"
             raise RuntimeError(f"the producer {state}; use it inside `async with`")
         if self._sender.error is not None:
             raise self._sender.error

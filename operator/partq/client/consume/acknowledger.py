@@ -18,7 +18,7 @@ class Acknowledger:
     """Sends acks and nacks, and keeps the refusals until they are told: a part of `Consumer`."""
 
     def __init__(self) -> None:
-        self._loop = EnteredLoop("the consumer")
+        self._entered_loop = EnteredLoop("the consumer")
         self._current: Delivery | None = None
         """What was handed out last, for `auto_ack`."""
         self._acks = Confirmations()
@@ -106,7 +106,7 @@ class Acknowledger:
         await asyncio.shield(batch.give_back(offsets, delay_ms))
 
     def _check(self, call: str, done: object) -> None:
-        self._loop.check()
+        self._entered_loop.check()
         _check_taken(call, done)
 
     async def _answered(self, timeout_s: float | None = None) -> None:
