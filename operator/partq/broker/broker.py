@@ -150,6 +150,7 @@ class Broker:
             all_partitions=self._served,
             claim=self.ownership.claim,
             is_valid=lambda: self.lease.is_valid and not self._is_closing,
+            ttl_s=settings.lease_ttl_s,
         )
 
     def _make_delivery(self, wall_clock: Callable[[], float]) -> None:

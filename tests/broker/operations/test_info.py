@@ -67,7 +67,10 @@ async def test_a_broker_that_cannot_read_who_lives_tells_no_layout(running, peer
     clock.ahead_s += peers.LEASE_S
     status, answer = await running.call("GET", path, token=peers.CONSUME)
     assert (status, answer["error"]["code"]) == (503, "unavailable")
-    assert "orders-0: it could not read for" in answer["error"]["message"]
+    assert "orders-0: it has not read for" in answer["error"]["message"]
+    # What others know of a group would be missing, too.
+    status, answer = await running.call("GET", f"{QUEUE}/groups/workers/picture")
+    assert (status, answer["error"]["code"]) == (503, "unavailable")
     reads.opened.set()
 
     async def is_told():

@@ -90,15 +90,15 @@ async def ask_all(
         peers: for calls to the others.
         authorization: the caller's header, which says what it may see.
         hold: of the call, for what the others answer.
+
+    Raises:
+        UnavailableError: the broker does not know which others live.
     """
-    observer = broker.claims.observer
-    others = sorted(observer.living(broker.clock()) - {broker.id})
+    leases = broker.claims.living()
+    others = sorted(leases.keys() - {broker.id})
     path = f"/admin/v1/queues/{quoted(broker.settings.queue, 'queue')}/state"
     states = await asyncio.gather(
-        *(
-            _ask(f"{observer.leases[other].url}{path}", peers, authorization, hold)
-            for other in others
-        )
+        *(_ask(f"{leases[other].url}{path}", peers, authorization, hold) for other in others)
     )
     found: dict[str, BrokerAnswer] = dict(zip(others, states, strict=True))
     return found | {broker.id: BrokerAnswer(coordinator_calls.state(broker))}

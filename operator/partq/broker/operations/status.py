@@ -1,17 +1,14 @@
 """Layout and status of a queue, from the records of all brokers."""
 
 import asyncio
-import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from partq.broker.broker import Broker
 from partq.broker.partition.consumed_partition import ConsumedPartition
-from partq.core.brokers import LEASE_FACTOR
 from partq.core.clock_watch import ahead_ms
 from partq.core.cursor.lag import lag_of
 from partq.core.group.records import AssignmentEntry, MemberRecord
 from partq.core.model import MemberId, Offset, PartitionId
-from partq.errors import UnavailableError
 from partq.store.records.assignments import Assignments
 from partq.store.records.handoffs import Handoffs
 from partq.store.records.members import Members
@@ -35,23 +32,15 @@ def read_layout(broker: Broker) -> LayoutAnswer:
     """Return partitions, brokers and owners, as far as this broker knows them now.
 
     Raises:
-        UnavailableError: it has not read its queue's config yet; or it has read no leases for one
-            and a half: it would name no other broker, and clients would leave those.
+        UnavailableError: it has not read its queue's config yet, or not for a while which brokers
+            live: it would name itself alone, and clients would leave the others.
         UnknownQueueError: the queue is being deleted.
     """
-    config, now = broker.config, broker.clock()
-    age_s = broker.claims.observer.age_s(now)
-    if age_s > LEASE_FACTOR * broker.settings.lease_ttl_s:
-        raise UnavailableError(
-            f"broker {broker.id}: it could not read for {age_s:.0f} s which brokers live; ask "
-            "another one, or try again"
-            if math.isfinite(age_s)
-            else f"broker {broker.id}: it has not read yet which brokers live; try again"
-        )
-    living = broker.claims.observer.living(now)
+    config = broker.config
+    living = broker.claims.living()
     owners = {p: b for p, b in broker.claims.owners.items() if b in living and b != broker.id}
     owners |= dict.fromkeys(broker.owned, broker.id)
-    urls = {b: lease.url for b, lease in broker.claims.observer.leases.items() if b in living}
+    urls = {b: lease.url for b, lease in living.items()}
     urls[broker.id] = broker.url
     return LayoutAnswer(
         queue=broker.settings.queue,

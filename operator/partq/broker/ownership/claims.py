@@ -10,7 +10,7 @@ from partq.core.brokers import LEASE_FACTOR
 from partq.core.hashing import rendezvous
 from partq.core.model import BrokerId, PartitionId
 from partq.core.records import LeaseRecord
-from partq.errors import PartqError
+from partq.errors import PartqError, UnavailableError
 from partq.store.records.leases import Leases
 from partq.store.records.partitions import Partitions
 from partq.store.records.stored_partition import StoredPartition
@@ -70,7 +70,9 @@ class Claims:
         all_partitions: Callable[[], Collection[PartitionId]],
         claim: Callable[[PartitionId, StoredPartition], Awaitable[None]],
         is_valid: Callable[[], bool],
+        ttl_s: float,
     ) -> None:
+        """`ttl_s`: of this broker's lease, as of those of the others."""
         self._leases = leases
         self._partitions = partitions
         self._broker = broker
@@ -79,6 +81,7 @@ class Claims:
         self._all = all_partitions
         self._claim = claim
         self._is_valid = is_valid
+        self._ttl_s = ttl_s
         self._free_since: dict[PartitionId, float] = {}
         self.observer = LeaseObserver()
         self.owners: dict[PartitionId, BrokerId] = {}
@@ -95,6 +98,24 @@ class Claims:
         """Return the partitions that a living broker owns, as far as this broker knows."""
         others = self._others()
         return {p for p, owner in self.owners.items() if owner in others} | set(self._owned())
+
+    def living(self) -> dict[BrokerId, LeaseRecord]:
+        """Return the leases of the brokers that live.
+
+        Raises:
+            UnavailableError: leases were not read for longer than one lasts. Those of all others
+                look over then, whether they are or not.
+        """
+        now = self._clock()
+        age_s = self.observer.age_s(now)
+        if age_s > LEASE_FACTOR * self._ttl_s:
+            since = f"for {age_s:.0f} s" if math.isfinite(age_s) else "yet"
+            raise UnavailableError(
+                f"broker {self._broker}: it has not read {since} which brokers live; ask another "
+                "broker, or try again"
+            )
+        living = self.observer.living(now)
+        return {b: lease for b, lease in self.observer.leases.items() if b in living}
 
     async def refresh(self) -> None:
         """Read leases and owners now."""
