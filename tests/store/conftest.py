@@ -17,6 +17,7 @@ from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.log import AppendBatch, Log
 from partq.store.records.partitions import Partitions
+from partq.store.records.pins import Pins
 from partq.testing import eventually
 from partq.testing.redis_cluster import RedisCluster
 from partq.testing.redis_server import RedisServer
@@ -72,6 +73,11 @@ def partitions(store: Store, keys: Keys) -> Partitions:
 @pytest.fixture
 def log(store: Store, keys: Keys) -> Log:
     return Log(store, keys)
+
+
+@pytest.fixture
+def pins(store: Store, keys: Keys) -> Pins:
+    return Pins(store, keys)
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from partq.store.records.leases import Leases
 from partq.store.records.log import AppendBatch, Log
 from partq.store.records.members import Members
 from partq.store.records.partitions import Partitions
+from partq.store.records.pins import Pins
 from partq.store.server import Channel
 from partq.testing import eventually
 from partq.testing.redis_server import RedisServer
@@ -330,6 +331,7 @@ def test_every_script_says_whether_it_passes_when_redis_is_full():
 async def test_a_full_redis_refuses_messages_and_serves_the_rest(own_server, own_store):
     keys = Keys(own_store.prefix, "ns", "q", "uid")
     partitions, log = Partitions(own_store, keys), Log(own_store, keys)
+    pins = Pins(own_store, keys)
     partition = PartitionId(1, 0)
     await partitions.create(partition)
     await partitions.add_group(partition, "g", start="Earliest")
@@ -360,12 +362,12 @@ async def test_a_full_redis_refuses_messages_and_serves_the_rest(own_server, own
     )
     held = (await partitions.read_cursor(partition, "g")).epoch
     await partitions.reset(partition, "g", **write(began), broker_epoch=epoch, epoch=held, offset=5)
-    assert await log.set_pin(partition, "reader", 7, broker_epoch=epoch) == (7, 0)
+    assert await pins.set(partition, "reader", 7, broker_epoch=epoch) == (7, 0)
     assert (await log.find_time(partition, 0), (await log.read_times(partition, [10]))[1]) == (
         0,
         [None],
     )
-    await log.remove_pin(partition, "reader", broker_epoch=epoch)
+    await pins.remove(partition, "reader", broker_epoch=epoch)
     await partitions.flush(partition, "g", **write(began), broker_epoch=epoch, cursor=10, **state)
     assert (await log.trim(partition, broker_epoch=epoch)).first == 10
     await leases.renew("b", "i", 3.0, "u")

@@ -42,6 +42,7 @@ from partq.store.records.lives import Lives
 from partq.store.records.log import AppendBatch, Log
 from partq.store.records.members import Members
 from partq.store.records.partitions import Partitions
+from partq.store.records.pins import Pins
 from partq.wire.audit import encode_record
 
 P = PartitionId(1, 0)
@@ -71,6 +72,7 @@ class Stores:
         self.keys = keys
         self.partitions = Partitions(store, keys)
         self.log = Log(store, keys)
+        self.pins = Pins(store, keys)
         self.leases = Leases(store, keys)
         self.outboxes = Outboxes(store, keys)
         self.lives = Lives(store, keys)
@@ -153,8 +155,8 @@ class Stores:
 
     async def pin_and_remove(self):
         """What is removed is a pin that was set."""
-        await self.log.set_pin(P, "reader", 3, broker_epoch=EPOCH)
-        await self.log.remove_pin(P, "reader", broker_epoch=EPOCH)
+        await self.pins.set(P, "reader", 3, broker_epoch=EPOCH)
+        await self.pins.remove(P, "reader", broker_epoch=EPOCH)
 
     async def claim(self):
         """What a broker does whose claim has no answer: it reads, and claims what it sees."""
@@ -284,12 +286,12 @@ CASES = {
     ),
     "remove_pin": Case(
         lambda to: to.pin_and_remove(),
-        first=lambda to: to.log.set_pin(P, "reader", 3, broker_epoch=EPOCH),
+        first=lambda to: to.pins.set(P, "reader", 3, broker_epoch=EPOCH),
     ),
     "remove_group": Case(lambda to: to.partitions.remove_group(P, GROUP, born=BORN)),
     "renew_lease": Case(lambda to: to.renew()),
     "reset_cursor": Case(lambda to: to.reset(), draws_again=True),
-    "set_pin": Case(lambda to: to.log.set_pin(P, "reader", 3, broker_epoch=EPOCH)),
+    "set_pin": Case(lambda to: to.pins.set(P, "reader", 3, broker_epoch=EPOCH)),
     "switch_audit": Case(lambda to: to.switch_audit(is_on=False)),
     "trim_audit": Case(lambda to: to.audits.trim(P, 3, broker_epoch=EPOCH)),
     "trim_log": Case(lambda to: to.log.trim(P, broker_epoch=EPOCH)),

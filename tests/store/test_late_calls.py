@@ -11,6 +11,7 @@ from partq.store.records.groups import Terms
 from partq.store.records.leases import Leases
 from partq.store.records.log import AppendBatch
 from partq.store.records.members import Members
+from partq.store.records.pins import Pins
 from tests.store.record import GROUP
 
 MEANT = {
@@ -29,7 +30,7 @@ class Life:
     def __init__(self, store, keys, partitions, log, partition):
         self.store, self.keys, self.log, self.partition = store, keys, log, partition
         self.partitions, self.outboxes = partitions, Outboxes(store, keys)
-        self.audits = Audits(store, keys)
+        self.audits, self.pins = Audits(store, keys), Pins(store, keys)
 
     async def book(self, call, **arguments):
         cursor = await self.partitions.read_cursor(self.partition, GROUP)
@@ -81,7 +82,7 @@ class Life:
         await self.book(self.outboxes.remove, letter=letter.number)
         for number in range(2):
             options = {"broker_epoch": self.epoch, "number": 10 * attempt + number}
-            await self.log.set_pin(partition, "reader", at + 9 + number, **options)
+            await self.pins.set(partition, "reader", at + 9 + number, **options)
         options = {"broker_epoch": self.epoch}
         for number, is_on in enumerate((False, True)):
             await self.audits.switch(

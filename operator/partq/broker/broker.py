@@ -55,6 +55,7 @@ from partq.store.records.leases import Leases
 from partq.store.records.log import AppendBatch, Log
 from partq.store.records.members import Members
 from partq.store.records.partitions import Partitions
+from partq.store.records.pins import Pins
 from partq.wire import batch
 
 _log = logging.getLogger(__name__)
@@ -82,6 +83,7 @@ class Broker:
         self.layouts = Layouts(store, keys)
         self.configs = Configs(store, keys)
         self.log = Log(store, keys)
+        self.pins = Pins(store, keys)
         self.partitions = Partitions(store, keys)
         self.leases = Leases(store, keys)
         self.audits = Audits(store, keys)

@@ -3,21 +3,21 @@
 import pytest
 
 from partq.errors import FencedError, QuotaExceededError
-from partq.store.records.log import MAX_PINS
+from partq.store.records.pins import MAX_PINS
 from partq.wire.calls.browse import MAX_PIN_MS
 from tests.store.record import flush
 
 
 @pytest.fixture
-def pin(log, partition, broker_epoch):
+def pin(pins, partition, broker_epoch):
     async def pin(name, offset):
-        return (await log.set_pin(partition, name, offset, broker_epoch=broker_epoch)).offset
+        return (await pins.set(partition, name, offset, broker_epoch=broker_epoch)).offset
 
     return pin
 
 
 async def test_a_pin_holds_the_log_until_it_is_moved_or_removed(
-    partitions, log, partition, broker_epoch, fill, pin
+    partitions, log, pins, partition, broker_epoch, fill, pin
 ):
     await fill(3, 2, 4)
     assert await pin("reader", 4) == 4
@@ -28,7 +28,7 @@ async def test_a_pin_holds_the_log_until_it_is_moved_or_removed(
     assert await pin("other", 5) == 5
     assert await log.trim(partition, broker_epoch=broker_epoch) == (5, 5)
     for _ in range(2):
-        await log.remove_pin(partition, "other", broker_epoch=broker_epoch)
+        await pins.remove(partition, "other", broker_epoch=broker_epoch)
     assert await log.trim(partition, broker_epoch=broker_epoch) == (9, 9)
     record = await partitions.read(partition)
     assert record.groups == {"workers"}, "a pin is not a group"
@@ -54,18 +54,18 @@ async def test_a_pin_that_is_over_holds_nothing(
 
 
 async def test_a_late_call_does_not_move_or_remove_a_newer_pin(
-    log, partition, broker_epoch, fill, store, keys
+    log, pins, partition, broker_epoch, fill, store, keys
 ):
     """Each call names a number above those before it; one without a number is not compared."""
     await fill(3, 2, 4)
 
     async def pin(offset, number):
         options = {"broker_epoch": broker_epoch, "number": number}
-        return await log.set_pin(partition, "reader", offset, **options)
+        return await pins.set(partition, "reader", offset, **options)
 
     async def unpin(number):
         options = {"broker_epoch": broker_epoch, "number": number}
-        return await log.remove_pin(partition, "reader", **options)
+        return await pins.remove(partition, "reader", **options)
 
     assert await pin(5, 20) == (5, 20)
     assert await pin(3, 10) == (5, 20), "late"
@@ -90,7 +90,7 @@ async def test_a_late_call_does_not_move_or_remove_a_newer_pin(
 
 
 async def test_a_late_call_does_not_bring_back_a_pin_that_was_removed(
-    log, partition, broker_epoch, fill, store, keys
+    log, pins, partition, broker_epoch, fill, store, keys
 ):
     """One number per partition says so, and no caller can move it beyond what Redis draws."""
     await fill(3, 2, 4)
@@ -98,11 +98,11 @@ async def test_a_late_call_does_not_bring_back_a_pin_that_was_removed(
 
     async def pin(name, number):
         options = {"broker_epoch": broker_epoch, "number": number}
-        return await log.set_pin(partition, name, 3, **options)
+        return await pins.set(partition, name, 3, **options)
 
     async def unpin(name, number):
         options = {"broker_epoch": broker_epoch, "number": number}
-        return await log.remove_pin(partition, name, **options)
+        return await pins.remove(partition, name, **options)
 
     assert await pin("reader", 20) == (3, 20)
     assert await unpin("reader", 22) is None
@@ -126,7 +126,7 @@ async def test_a_late_call_does_not_bring_back_a_pin_that_was_removed(
 
 
 async def test_pins_are_few_and_fenced(
-    store, keys, log, partition, broker_epoch, ten_messages, pin
+    store, keys, pins, partition, broker_epoch, ten_messages, pin
 ):
     for number in range(MAX_PINS):
         await pin(f"reader-{number}", 0)
@@ -137,8 +137,8 @@ async def test_pins_are_few_and_fenced(
     assert await pin("one-more", 0) == 0, "one has ended"
     before = await store.read("HGETALL", keys.meta(partition))
     for call in (
-        log.set_pin(partition, "x", 0, broker_epoch=broker_epoch - 1),
-        log.remove_pin(partition, "one-more", broker_epoch=broker_epoch - 1),
+        pins.set(partition, "x", 0, broker_epoch=broker_epoch - 1),
+        pins.remove(partition, "one-more", broker_epoch=broker_epoch - 1),
     ):
         with pytest.raises(FencedError):
             await call

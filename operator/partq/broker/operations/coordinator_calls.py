@@ -23,7 +23,7 @@ from partq.errors import (
     PartqError,
 )
 from partq.excerpts import excerpt
-from partq.store.records.refusals import unknown_partition
+from partq.store.refusals import unknown_partition
 from partq.wire.calls.answers import (
     ClaimResult,
     ClaimResults,

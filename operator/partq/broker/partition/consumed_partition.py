@@ -18,7 +18,7 @@ from partq.core.cursor.windows import Window
 from partq.core.model import BrokerEpoch, Cause, Epoch, MemberId, PartitionId
 from partq.core.ranges import Ranges
 from partq.errors import FencedError, PartqError
-from partq.store.records.refusals import BookWrite
+from partq.store.refusals import BookWrite
 
 Answer = Callable[[PartqError | None], None]
 """Takes None once an ack is stored, else the reason why it does not count."""

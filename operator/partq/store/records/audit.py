@@ -8,8 +8,8 @@ from partq.errors import ConflictError
 from partq.store.codec import groups_of
 from partq.store.connection import Store
 from partq.store.keys import Keys
-from partq.store.records.refusals import FENCED, SUPERSEDED, fenced, unknown_partition
 from partq.store.records.stored_partition import AuditState
+from partq.store.refusals import FENCED, SUPERSEDED, fenced, unknown_partition
 from partq.store.server import Channel
 from partq.wire.audit import AuditGroup
 

@@ -9,7 +9,7 @@ from partq.errors import InternalError
 from partq.excerpts import excerpt
 from partq.store.connection import Store
 from partq.store.keys import Keys
-from partq.store.records.refusals import BookWrite, check_book_write
+from partq.store.refusals import BookWrite, check_book_write
 from partq.store.server import Channel
 
 

@@ -7,10 +7,10 @@ from typing import Literal, NamedTuple
 
 from partq.core.model import BrokerEpoch, Offset, PartitionId
 from partq.core.producer_series import is_series
-from partq.errors import AppendGapError, QuotaExceededError
+from partq.errors import AppendGapError
 from partq.store.connection import Store
 from partq.store.keys import Keys
-from partq.store.records.refusals import FENCED, fenced
+from partq.store.refusals import FENCED, fenced
 from partq.store.server import Channel
 from partq.wire.calls.browse import MAX_PIN_MS
 
@@ -33,17 +33,11 @@ _STATUS: dict[str, Status] = {
     "N": "number_reused",
     "Q": "quota_exceeded",
 }
-MAX_PINS = 16
-"""The most pins of a partition."""
 _NO_LIMIT = -1
 
-# What answers of scripts mean; `refusals.py` has those that more modules share.
+# What answers of scripts mean; `store/refusals.py` has those that more modules share.
 END_DIFFERS = -1
 """Of `append_batches`: the log ends elsewhere, or the number is old."""
-PIN_FENCED = -1
-"""Of `set_pin`: the caller's broker epoch is over."""
-TOO_MANY_PINS = -2
-"""Of `set_pin`: other pins are as many as there may be."""
 _MAX_READ_BYTES = 64 * 1024 * 1024
 
 
@@ -106,15 +100,6 @@ class LogBounds(NamedTuple):
     """The offset of the next message."""
     epochs: list[BrokerEpoch]
     """Per offset: of the message just below it; 0: the log does not have it."""
-
-
-class Pin(NamedTuple):
-    """A pin after a call."""
-
-    offset: Offset
-    """From where on the log is kept."""
-    number: int
-    """Of the last call that has set it; 0: that had none."""
 
 
 class Extent(NamedTuple):
@@ -323,68 +308,6 @@ class Log:
             raise fenced(partition, broker_epoch)
         first, held = answer
         return Trim(Offset(int(first)), Offset(int(held)))
-
-    async def set_pin(
-        self,
-        partition: PartitionId,
-        name: str,
-        offset: int,
-        *,
-        broker_epoch: BrokerEpoch,
-        number: int | None = None,
-    ) -> Pin:
-        """Keep what is stored from `offset` on for `MAX_PIN_MS`, and return the pin as it is then.
-
-        What is trimmed already does not come back. A repeat renews the pin, or moves it. `number`
-        grows with the calls of a reader: where a later one has set or removed the pin, nothing is
-        changed, and a number that is not below that one's is returned. 0 changes nothing, and
-        returns a number above those of all calls before, by Redis's time. None: the call is not
-        compared.
-
-        Raises:
-            FencedError: another broker has claimed the partition; nothing is written.
-            QuotaExceededError: the partition has `MAX_PINS` others.
-        """
-        answer = await self._store.run(
-            "set_pin",
-            [self._keys.meta(partition)],
-            [
-                *(broker_epoch, name, offset, MAX_PIN_MS, MAX_PINS),
-                "" if number is None else number,
-            ],
-        )
-        if answer == PIN_FENCED:
-            raise fenced(partition, broker_epoch)
-        if answer == TOO_MANY_PINS:
-            raise QuotaExceededError(
-                f"partition {partition}: {MAX_PINS} pins hold its log, which is the limit; remove "
-                f"one, or wait until one ends, {MAX_PIN_MS // 60_000} min after its last renewal"
-            )
-        held, last = answer
-        return Pin(Offset(held), last)
-
-    async def remove_pin(
-        self,
-        partition: PartitionId,
-        name: str,
-        *,
-        broker_epoch: BrokerEpoch,
-        number: int | None = None,
-    ) -> int | None:
-        """Let go of what a pin holds; one that is not there is no error.
-
-        `number` as of `set_pin`. Returns the number of a later call that has set the pin, which
-        stays then.
-
-        Raises:
-            FencedError: another broker has claimed the partition; nothing is written.
-        """
-        keys = [self._keys.meta(partition)]
-        args = (broker_epoch, name, "" if number is None else number, MAX_PIN_MS)
-        answer = await self._store.run("remove_pin", keys, args)
-        if answer == FENCED:
-            raise fenced(partition, broker_epoch)
-        return None if answer == 1 else int(answer[0])
 
     async def find_time(self, partition: PartitionId, at_ms: int) -> Offset:
         """Return the first offset that was appended at `at_ms` (Redis's clock) or later.

@@ -14,15 +14,6 @@ from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.audit import NO_RECORDS, Numbered
 from partq.store.records.dead_letters import decode_outbox
-from partq.store.records.refusals import (
-    FENCED,
-    UNKNOWN,
-    BookWrite,
-    check_book_write,
-    fenced,
-    unknown_group,
-    unknown_partition,
-)
 from partq.store.records.stored_partition import (
     Claim,
     CursorRecord,
@@ -33,11 +24,20 @@ from partq.store.records.stored_partition import (
     pairs,
     record_of,
 )
+from partq.store.refusals import (
+    FENCED,
+    UNKNOWN,
+    BookWrite,
+    check_book_write,
+    fenced,
+    unknown_group,
+    unknown_partition,
+)
 from partq.store.server import Channel
 
 _MAX_CLAIM_TRIES = 5
 
-# What -1 means as the answer of a script; `refusals.py` has the answers that they share.
+# What -1 means as the answer of a script; `store/refusals.py` has the answers that they share.
 GROUPS_DIFFER = -1
 """Of `claim_partition`: the partition has other groups than the call names."""
 FENCE_DIFFERS = -1

@@ -38,7 +38,7 @@ async def set_pin(call: EnteredCall, body: PinBody) -> web.Response:
     partitions = named(call.broker, body.partitions or list(body.offsets))
 
     async def work(partition: PartitionId) -> PinResult:
-        pin = await call.broker.log.set_pin(
+        pin = await call.broker.pins.set(
             partition,
             name,
             body.offsets.get(str(partition), 0),
@@ -66,7 +66,7 @@ async def remove_pin(call: EnteredCall, body: PinBody) -> web.Response:
 
     async def work(partition: PartitionId) -> PinResult:
         epoch = call.broker.find(partition).broker_epoch
-        later = await call.broker.log.remove_pin(
+        later = await call.broker.pins.remove(
             partition, name, broker_epoch=epoch, number=_number(body)
         )
         return PinResult() if later is None else PinResult(number=later)
