@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from partq.client.consume.stall import StallCause, StallWatch
+from partq.client.consume.stall import StallCause, StallWatch, warning_of
 
 GAP_S = 0.25
 LEAST_S = 3.0
@@ -55,6 +55,26 @@ def test_a_loop_that_runs_again_starts_afresh():
         now = 13.75 + step * GAP_S
         assert watch.stands(now, 5.0, now - 13.75, least_s=LEAST_S) is None
     assert watch.stands(16.75, 5.0, 3.0, least_s=LEAST_S) is BLOCKED
+
+
+@pytest.mark.parametrize(
+    ("cause", "state", "advice"),
+    [
+        pytest.param(
+            BLOCKED, "in save() at app.py:7", "run(callback, in_thread=True)", id="blocked"
+        ),
+        pytest.param(HELD, "in save() at app.py:7", "let a separate process do it", id="held"),
+        pytest.param(STARVED, "it got hardly any CPU", "No handler is to blame", id="starved"),
+    ],
+)
+def test_the_warning_says_cause_and_advice(cause, state, advice):
+    text = warning_of(
+        cause, loop="the loop", stalled_s=3.04, where="in save() at app.py:7", kept_s=300.0
+    )
+    assert text.startswith("the loop has stood still for 3.0 s, ")
+    assert state in text.split(": no message is handed out")[0]
+    assert "kept for 300 s (max_processing_s)" in text
+    assert advice in text.split("(max_processing_s). ")[1]
 
 
 PROGRAM = """

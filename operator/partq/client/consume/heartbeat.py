@@ -16,7 +16,7 @@ from contextlib import suppress
 
 from partq.aio import Signal
 from partq.client.consume.flow import ConsumerFlow
-from partq.client.consume.stall import StallCause, StallWatch
+from partq.client.consume.stall import WARN_S, StallCause, StallWatch, warning_of
 from partq.client.transport.session import NOT_REACHED, Session, why
 from partq.errors import PartqError
 
@@ -31,21 +31,8 @@ KEEP_S = 1.0
 """How often it does so. Brokers take a flow for lost after 3 s, however long their leases are."""
 ANSWER_S = 2.0
 """How long a call may take before the next: its arrival is what counts, and that comes early."""
-WARN_S = 3.0
-"""A loop that stands still for this long is warned: without the thread, its flow would be lost."""
 STOP_S = 5.0
 """How long the end of the thread is waited for."""
-_NO_CPU = "as has the whole process: it got hardly any CPU"
-_ADVICE = {
-    StallCause.BLOCKED: ("Let run(callback, in_thread=True) or asyncio.to_thread do what blocks"),
-    StallCause.INTERPRETER_HELD: (
-        "It computes and lets no thread run: let a separate process do it"
-    ),
-    StallCause.STARVED: (
-        "No handler is to blame: the machine is busy, the CPU limit is low, or the process was "
-        "suspended"
-    ),
-}
 
 
 class Heartbeat:
@@ -139,15 +126,14 @@ class Heartbeat:
                     )
                 if cause is not None and cause not in told:
                     told.add(cause)
-                    log.warning(
-                        "%s has stood still for %.1f s, %s: no message is handed out and no ack "
-                        "leaves meanwhile; its partitions are kept for %g s (max_processing_s). %s",
-                        self._name,
-                        stalled_s,
-                        _NO_CPU if cause is StallCause.STARVED else self._where(),
-                        self._max_processing_s,
-                        _ADVICE[cause],
+                    text = warning_of(
+                        cause,
+                        loop=self._name,
+                        stalled_s=stalled_s,
+                        where=self._where(),
+                        kept_s=self._max_processing_s,
                     )
+                    log.warning("%s", text)
             for call in self._calls.values():
                 call.cancel()
 

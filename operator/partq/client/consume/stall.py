@@ -1,7 +1,10 @@
-"""Why an event loop stands still: its own code, or a process that gets no CPU."""
+"""Why an event loop stands still, its own code or a lack of CPU, and what its user can do."""
 
 from enum import Enum, auto
 
+WARN_S = 3.0
+"""A loop that stands still for this long is warned of: without `heartbeat.py`, its flow would be
+lost."""
 MIN_SHARE = 0.5
 """For which part of the time the process must have stood still, or had CPU, to be the cause."""
 
@@ -15,6 +18,32 @@ class StallCause(Enum):
     """Its own code, which computes and lets no other thread run."""
     STARVED = auto()
     """The whole process does not run."""
+
+
+_NO_CPU = "as has the whole process: it got hardly any CPU"
+_ADVICE = {
+    StallCause.BLOCKED: "Let run(callback, in_thread=True) or asyncio.to_thread do what blocks",
+    StallCause.INTERPRETER_HELD: (
+        "It computes and lets no thread run: let a separate process do it"
+    ),
+    StallCause.STARVED: (
+        "No handler is to blame: the machine is busy, the CPU limit is low, or the process was "
+        "suspended"
+    ),
+}
+
+
+def warning_of(cause: StallCause, *, loop: str, stalled_s: float, where: str, kept_s: float) -> str:
+    """Return what the log says of a loop that stands still, and what its user can do.
+
+    `where`: what the loop's thread is doing. `kept_s`: for how long its partitions are kept.
+    """
+    state = _NO_CPU if cause is StallCause.STARVED else where
+    return (
+        f"{loop} has stood still for {stalled_s:.1f} s, {state}: no message is handed out and no "
+        f"ack leaves meanwhile; its partitions are kept for {kept_s:g} s (max_processing_s). "
+        f"{_ADVICE[cause]}"
+    )
 
 
 class StallWatch:
