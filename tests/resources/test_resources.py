@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from partq.core.dead_letters import default_target
 from partq.errors import SettingsError
 from partq.resources import (
     MAX_FILE_CHARS,
     ConsumerGroupSpec,
     PartitionedQueueSpec,
+    dead_letter_queues,
     effective_group,
     effective_queue,
     parse_resources,
@@ -436,8 +436,10 @@ def test_dead_letters_that_would_come_back_by_default_are_refused():
 def test_a_default_dead_letter_queue_is_never_the_queue_itself():
     """A name that is cut in the middle may be the one that the queue has already."""
     group_name = "g" * 60
-    queue_name = default_target("orders-of-all-the-shops-of-this-country", group_name)
-    target = default_target(queue_name, group_name)
+    queue_name = dead_letter_queues.default_name(
+        "orders-of-all-the-shops-of-this-country", group_name
+    )
+    target = dead_letter_queues.default_name(queue_name, group_name)
     assert target != queue_name
     assert len(target) <= 45
     parse_resources(

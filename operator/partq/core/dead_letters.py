@@ -20,7 +20,6 @@ BATCH_HEADER = HEADER_PREFIX + "batch"
 """The position of the dead letter whose value is that batch."""
 OMITTED_HEADER = HEADER_PREFIX + "omitted"
 """How many bytes that batch had: more than the dead-letter queue takes."""
-_MAX_NAME_CHARS = 45
 
 
 class DeadLetterReason(IntEnum):
@@ -66,21 +65,6 @@ class Origin(NamedTuple):
     offset: Offset
     broker_epoch: BrokerEpoch
     """That it was appended under: part of its position."""
-
-
-def default_target(queue: str, group: str) -> str:
-    """Return the name of a group's dead-letter queue where none is given.
-
-    A name that would be too long for a queue loses what is too much in the middle. It is never
-    the queue's own, which a dead-letter queue has that a group of the same name consumes.
-    """
-    name = f"{queue}-{group}-dlq"
-    if len(name) <= _MAX_NAME_CHARS:
-        return name
-    half = (_MAX_NAME_CHARS - len("--dlq")) // 2
-    head, tail = queue[:half].strip("-"), group[-half:].strip("-")
-    name = f"{head}-{tail}-dlq"
-    return name if name != queue else f"{head[:-1].strip('-')}-{tail}-dlq"
 
 
 def producer_of(uid: str, partition: PartitionId, group: str) -> str:

@@ -1,4 +1,4 @@
-"""The dead-letter queues that resources ask for without declaring them."""
+"""The dead-letter queues that resources ask for without declaring, or without naming, them."""
 
 from collections.abc import Iterable, Mapping
 
@@ -8,6 +8,23 @@ ORIGIN_LABEL = f"{API_GROUP}/dead-letters-of"
 """At a dead-letter queue that was made: the queue for whose groups it was made first."""
 HEADERS_BYTES = 1024
 """How much larger a message may become by the headers that tell how it died."""
+_MAX_NAME_CHARS = 45
+"""As of `base.QueueName`."""
+
+
+def default_name(queue: str, group: str) -> str:
+    """Return the name of a group's dead-letter queue where none is given.
+
+    A name that would be too long for a queue loses what is too much in the middle. It is never
+    the queue's own, which a dead-letter queue has that a group of the same name consumes.
+    """
+    name = f"{queue}-{group}-dlq"
+    if len(name) <= _MAX_NAME_CHARS:
+        return name
+    half = (_MAX_NAME_CHARS - len("--dlq")) // 2
+    head, tail = queue[:half].strip("-"), group[-half:].strip("-")
+    name = f"{head}-{tail}-dlq"
+    return name if name != queue else f"{head[:-1].strip('-')}-{tail}-dlq"
 
 
 def wanted(groups: Iterable[Mapping[str, object]]) -> list[str]:

@@ -12,7 +12,6 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from partq.core.dead_letters import default_target
 from partq.errors import SettingsError
 from partq.resources import dead_letter_queues
 from partq.resources.base import DNS_LABEL
@@ -90,7 +89,7 @@ def dead_letter_of(group: ConsumerGroup, queue: PartitionedQueue) -> DeadLetterP
 def dead_letter_queue(group: ConsumerGroup, queue: PartitionedQueue) -> str:
     """Return the name of a group's dead-letter queue."""
     named = dead_letter_of(group, queue).queue
-    return named or default_target(queue.metadata.name, group.metadata.name)
+    return named or dead_letter_queues.default_name(queue.metadata.name, group.metadata.name)
 
 
 def parse_resource(

@@ -17,7 +17,6 @@ from partq.core.dead_letters import (
     DeadLetter,
     DeadLetterReason,
     Origin,
-    default_target,
     headers_of,
     producer_of,
     without_death,
@@ -477,10 +476,6 @@ async def test_no_client_may_number_as_dead_letters_do(running):
 
 
 def test_names_and_headers():
-    assert default_target("orders", "workers") == TARGET
-    long = default_target("q" * 45, "g" * 63)
-    assert len(long) <= 45
-    assert long.endswith("g-dlq")
     origin = Origin("orders", "workers", P, Offset(4), 9)
     first = headers_of({"own": "1"}, origin, DeadLetter(1, 4, DeadLetterReason.EXPIRED, 0))
     again = headers_of(first, origin, DeadLetter(1, 4, DeadLetterReason.MAX_REDELIVERIES, 3))
