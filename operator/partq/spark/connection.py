@@ -1,9 +1,8 @@
 """Which queue the options name, and how it is reached."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
 from urllib.parse import urlsplit
 
 from partq.client.transport.options import ConnectionOptions
@@ -15,8 +14,6 @@ DEFAULT_TIMEOUT_S = 30.0
 MAX_TIMEOUT_S = 3600.0
 ANSWER_S = 5.0
 """How long a query waits, when it begins, for anybody to answer at the URL."""
-FIRST_TIMEOUT_S = 10.0
-"""How long a query waits for brokers when it begins: somewhat longer than a failover takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +30,6 @@ class ClientOptions:
     """For how long a partition that nobody serves is waited for, in seconds."""
     answer_s: float
     """For how long nobody may answer at the URL when something begins, in seconds."""
-
-    def at_first(self) -> Self:
-        """Return it for the first call: a wrong address is told soon, a failover waited for."""
-        return replace(self, timeout_s=min(self.timeout_s, FIRST_TIMEOUT_S))
 
     def options(self) -> ConnectionOptions:
         """Return what a client of the queue is made with; raises as `token`."""

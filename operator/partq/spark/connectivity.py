@@ -1,11 +1,20 @@
 """Sees at the beginning of a query that there are brokers: a wrong address is told soon."""
 
 import asyncio
+from dataclasses import replace
 
 from partq.client.transport.retries import RetryWindow
 from partq.client.transport.session import Session, UnreachedError, UntrustedError
 from partq.errors import UnavailableError
 from partq.spark.connection import ClientOptions
+
+FIRST_TIMEOUT_S = 10.0
+"""How long a query waits for brokers when it begins: somewhat longer than a failover takes."""
+
+
+def at_first(connection: ClientOptions) -> ClientOptions:
+    """Return it for the first call: a wrong address is told soon, a failover waited for."""
+    return replace(connection, timeout_s=min(connection.timeout_s, FIRST_TIMEOUT_S))
 
 
 def find_brokers(connection: ClientOptions) -> None:

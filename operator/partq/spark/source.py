@@ -14,7 +14,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from partq.errors import PartqError
-from partq.spark.connectivity import find_brokers
+from partq.spark.connectivity import at_first, find_brokers
 from partq.spark.errors import short_errors
 from partq.spark.read.batch_reader import BatchReader
 from partq.spark.read.log_thread import LogThread
@@ -41,7 +41,7 @@ class PartqDataSource(DataSource):
             self._pin = _pin_name()
             options = read_options(self.options, is_stream=None)
             find_brokers(options.connection)
-            with LogThread(options.connection.at_first()) as log:
+            with LogThread(at_first(options.connection)) as log:
                 ReadPlanner(log, options).check()
             return source_schema(with_headers=options.with_headers, names=options.columns)
 

@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, StructType, TimestampType
 
 from partq.errors import BadRequestError
-from partq.spark.connectivity import find_brokers
+from partq.spark.connectivity import at_first, find_brokers
 from partq.spark.errors import short_errors
 from partq.spark.write.batcher import Batcher
 from partq.spark.write.encoding import RowEncoder
@@ -169,7 +169,7 @@ def batch_writer(given: Mapping[str, str], schema: StructType, *, overwrite: boo
         raise BadRequestError("mode overwrite: a queue is only appended to; use mode('append')")
     sink = Sink(write_options(given, is_stream=False), write_columns(schema))
     find_brokers(sink.options.connection)
-    check_queue(sink.options.connection.at_first())
+    check_queue(at_first(sink.options.connection))
     return PartqWriter(sink)
 
 

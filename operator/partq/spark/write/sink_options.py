@@ -10,10 +10,10 @@ from partq.errors import BadRequestError
 from partq.excerpts import excerpt
 from partq.spark.connection import (
     CONNECTION_OPTIONS,
-    FIRST_TIMEOUT_S,
     ClientOptions,
     connection_of,
 )
+from partq.spark.connectivity import FIRST_TIMEOUT_S
 from partq.wire.batch import Codec
 
 DEFAULT_TIMEOUT_S = 120.0
