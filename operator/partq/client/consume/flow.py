@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from partq.client.arguments import whole
-from partq.client.consume.acks import AckBook
 from partq.client.consume.assigned_partition import (
     AssignedPartition,
     DeliveredWindow,
@@ -15,6 +14,7 @@ from partq.client.consume.assigned_partition import (
     window_size,
 )
 from partq.client.consume.deliveries import cause_of
+from partq.client.consume.flow_acks import AckBook
 from partq.client.consume.membership import Membership
 from partq.client.transport.broker_connection import BrokerConnection
 from partq.client.transport.liveness import Clock

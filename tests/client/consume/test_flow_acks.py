@@ -6,8 +6,8 @@ import pytest
 
 from partq import Consumer, FencedError, Message, NotDeliveredError, Producer
 from partq.client.consume import confirmations
-from partq.client.consume.acks import AckBook
 from partq.client.consume.assigned_partition import AssignedPartition
+from partq.client.consume.flow_acks import AckBook
 from partq.testing.local_broker import LocalBroker
 from partq.wire import frames
 from tests.client.member import WAIT_S, Member, bound
