@@ -475,7 +475,7 @@ async def test_no_client_may_number_as_dead_letters_do(running):
     await peer.close()
 
 
-def test_names_and_headers():
+def test_headers():
     origin = Origin("orders", "workers", P, Offset(4), 9)
     first = headers_of({"own": "1"}, origin, DeadLetter(1, 4, DeadLetterReason.EXPIRED, 0))
     again = headers_of(first, origin, DeadLetter(1, 4, DeadLetterReason.MAX_REDELIVERIES, 3))
