@@ -82,9 +82,18 @@ class Group:
         return partitions, {each["member"]: each["state"] for each in group["members"]}
 
     async def shared(self, names):
-        """Wait until these members share the partitions, all Ready; return who holds which."""
+        """Wait until these members share the partitions, all Ready; return who holds which.
+
+        It is seen twice: an answer may show one partition before a move and another one after it.
+        """
+        last = None
 
         async def holders():
+            nonlocal last
+            before, last = last, await even_holders()
+            return last if last == before else None
+
+        async def even_holders():
             partitions, _ = await self.status()
             sizes = Counter(member for member, state in partitions.values() if state == "Ready")
             is_even = not sizes or max(sizes.values()) - min(sizes.values()) <= 1
