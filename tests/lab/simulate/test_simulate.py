@@ -46,6 +46,12 @@ def test_what_was_sent_in_a_storm_arrives_after_it():
     assert outcome.violation is None, "\n".join(outcome.lines())
 
 
+def test_what_was_over_stays_over_when_the_clock_is_set_back():
+    """A broker may judge a time to live before, and its dead letter arrive after."""
+    outcome = run_seed(6009, 20)
+    assert outcome.violation is None, "\n".join(outcome.lines())
+
+
 def test_things_do_happen():
     outcomes = []
     for seed in range(1012, 1012 + MAX_SEEDS):

@@ -323,8 +323,12 @@ class Records:
         """Say whether a group may continue beyond the message at an offset."""
         return facts.is_done(offset) or self._is_expired(facts, offset)
 
-    def _is_expired(self, facts: GroupPartitionFacts, offset: int) -> bool:
+    def see_clock(self) -> None:
+        """Remember Redis's time: what is over by it stays over when the clock is set back."""
         self._latest_ms = max(self._latest_ms, round(self._clock() * 1000))
+
+    def _is_expired(self, facts: GroupPartitionFacts, offset: int) -> bool:
+        self.see_clock()
         return (
             self._ttl_ms is not None
             and offset < len(facts.log.ids)
