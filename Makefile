@@ -34,7 +34,7 @@ export PYTHON
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kubernetes test test-light e2e manifests conformance check format lock chaos simulate
+.PHONY: help setup demo demo-kubernetes test test-light e2e manifests conformance conformance-mutants check format lock chaos simulate
 .PHONY: simulate-nightly bench spark-versions clean
 
 help: ## what there is
@@ -48,8 +48,10 @@ demo: ## the main job on real input: live view, then the verdict
 	@$(if $(WITH_SPARK),scripts/java_for_spark.sh)
 	@$(BIN)/partq demo $(ARGS)
 
+# Meanwhile the tests are compiled, once: in a new checkout each of the workers would do it.
 test: test-tools ## make check, then every test
-	@$(MAKE) --no-print-directory check
+	@$(BIN)/python -m pytest --collect-only -qq &>/dev/null & \
+	    $(MAKE) --no-print-directory check; checked=$$?; wait; exit $$checked
 	@$(if $(MEMORY),TMPDIR=$(MEMORY)) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
 
 test-tools: ## what the tests need, installed or in the cache
@@ -57,6 +59,7 @@ test-tools: ## what the tests need, installed or in the cache
 	@scripts/redis_for_tests.sh
 	@scripts/java_for_spark.sh
 	@scripts/apiserver_for_tests.sh
+	@scripts/chromium_for_tests.sh
 
 test-light: ## the tests that need neither Java nor Kubernetes, as for PYTHON=python3.13
 	@scripts/setup.sh dev
@@ -84,6 +87,11 @@ manifests: ## dist/*.yaml, for `kubectl apply -f` without helm
 conformance: ## docs/conformance.md, from the rows and the marks of the tests
 	@scripts/setup.sh dev
 	@$(BIN)/python -m tests.conformance
+
+conformance-mutants: ## mistakes in the product, each found by the tests of one row alone; ARGS="--row SOL-13"
+	@scripts/setup.sh dev
+	@scripts/redis_for_tests.sh
+	@$(if $(MEMORY),TMPDIR=$(MEMORY)) $(BIN)/python -m tests.conformance.mutants $(ARGS)
 
 check: ## formatting, lint, types, import rules
 	@scripts/setup.sh dev

@@ -8,8 +8,7 @@ from typing import Any, Self
 from e2e import manifests
 from e2e.cluster import Cluster
 from partq.lab.verdict.journal import in_order
-from partq.lab.verdict.judge import Verdict, judge
-from partq.lab.verdict.records import (
+from partq.lab.verdict.journal_rows import (
     ASSIGNED,
     DeliveredRow,
     HeldRow,
@@ -17,6 +16,7 @@ from partq.lab.verdict.records import (
     Row,
     parse_lines,
 )
+from partq.lab.verdict.judge import Verdict, judge
 from partq.testing import eventually_blocking
 
 READY_S = 120.0

@@ -6,7 +6,7 @@ import pytest
 
 from e2e.figures import Figures
 from e2e.stage import Stage
-from partq.lab.verdict.records import ASSIGNED, HeldRow
+from partq.lab.verdict.journal_rows import ASSIGNED, HeldRow
 
 pytestmark = pytest.mark.timeout(600)
 

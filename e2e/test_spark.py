@@ -12,7 +12,7 @@ import yaml
 from e2e import manifests
 from e2e.figures import Figures
 from e2e.stage import Stage, StageError
-from partq.lab.verdict.records import PublishedRow
+from partq.lab.verdict.journal_rows import PublishedRow
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -62,7 +62,8 @@ def test_a_job_archives_a_queue_under_load(
     # The second run continues where the first has ended: the cursors are where the archive is.
     both = archived(stage)
     assert sorted(both) == sorted((place, row.key) for place, row in places(stage).items())
-    assert done["rows"] == {"messages": len(both) - len(first)}
+    # There are no rows if the first run was so slow that it read all of them.
+    assert done["rows"].get("messages", 0) == len(both) - len(first)
     assert lag_of_archive(stage) == 0
 
 

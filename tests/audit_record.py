@@ -1,7 +1,26 @@
 """What must hold of the whole audit record of a partition, whatever has happened to its brokers."""
 
+import re
+
 from partq.core.ranges import Ranges
 from partq.wire import audit
+
+
+def encode_group(previous, records, *, sequence, at_ms, broker, broker_epoch):
+    """Return the group that `store/parts/audit.lua` makes of records: its reference."""
+    name = re.sub(r"[\x00-\x1f%\x7f]", lambda found: f"%{ord(found[0]):02X}", broker)
+    head = f"{audit.VERSION} {sequence} {at_ms} {broker_epoch} {name}\n"
+    data = b"".join((head.encode(), *records))
+    return audit.AuditGroup(previous, audit.chain_of(previous, data), data)
+
+
+def decode_group(partition, group):
+    """Return the records of one group, as objects."""
+    columns = audit.decode_columns(partition, [group])
+    return [
+        audit.AuditRecord(**dict(zip(audit.COLUMNS, row, strict=True)))
+        for row in zip(*(columns[name] for name in audit.COLUMNS), strict=True)
+    ]
 
 
 def check_chain(groups, start=0):
@@ -15,7 +34,7 @@ def check_chain(groups, start=0):
 
 def written_again(group):
     """Return the group that follows from what is read of one."""
-    read = audit.decode_group("1.0", group)
+    read = decode_group("1.0", group)
     names = [name for name, _ in audit.FIELDS if name != "kind"]
     records = [
         audit.encode_record(
@@ -24,7 +43,7 @@ def written_again(group):
         for each in read
     ]
     places = ("sequence", "at_ms", "broker", "broker_epoch")
-    return audit.encode_group(
+    return encode_group(
         group.previous, records, **{name: getattr(read[0], name) for name in places}
     )
 
@@ -36,7 +55,7 @@ def check_record(partition, groups, *, group, end, cursor, acked):
     what is on record of the group.
     """
     check_chain(groups)
-    records = [record for each in groups for record in audit.decode_group(partition, each)]
+    records = [record for each in groups for record in decode_group(partition, each)]
     mine = [record for record in records if record.group == group]
     assert _once(record for record in records if record.kind == "publish") == (
         [(0, end)] if end else []

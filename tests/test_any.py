@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
 
+from tests.syntax_trees import tree_of
+
 SOURCE = Path(__file__).parent.parent / "operator" / "partq"
 
 MOST = 89
@@ -88,7 +90,7 @@ def places(tree: ast.Module, names: Collection[str] = ("Any",)) -> list[int]:
 def test_any_at_borders_only_shrinks():
     counts: Counter[str] = Counter()
     for path in SOURCE.rglob("*.py"):
-        found = places(ast.parse(path.read_text(encoding="utf-8")))
+        found = places(tree_of(path))
         counts[path.relative_to(SOURCE).parts[0]] += len(found)
     count, by_package = counts.total(), dict(counts.most_common())
     assert count <= MOST, f"got {count} places {by_package}, expected {MOST} at most: {ADVICE}"
@@ -96,7 +98,7 @@ def test_any_at_borders_only_shrinks():
 
 
 def test_any_by_an_alias_only_shrinks():
-    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in SOURCE.rglob("*.py")}
+    trees = {path: tree_of(path) for path in SOURCE.rglob("*.py")}
     known = {path: aliases(tree) for path, tree in trees.items()}
     every = set().union(*known.values())
     counts: Counter[str] = Counter()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from partq.cli.commands import COMMANDS
+from tests.syntax_trees import tree_of
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "operator" / "partq"
@@ -90,12 +91,18 @@ def test_a_decision_is_short(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 40, "say it on one screen"
 
 
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_a_decision_says_why_and_what_it_costs(path):
+    parts = re.findall(r"^\*\*(Why|Cost)\b", path.read_text(encoding="utf-8"), re.MULTILINE)
+    assert parts == ["Why", "Cost"]
+
+
 def imported():
     """Return the libraries that the product imports, each with the packages that do."""
     users = {}
     for path in SOURCE.rglob("*.py"):
         package = path.relative_to(SOURCE).parts[0] + "/" * (path.parent != SOURCE)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree_of(path)):
             names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom):
                 names = [str(node.module)]

@@ -64,7 +64,7 @@ def test_with_namespaces_little_is_allowed_elsewhere(tmp_path):
     assert rendered(tmp_path, values, "ClusterRoleBinding") == []
 
 
-@pytest.mark.req("PUL-54")
+@pytest.mark.req("PUL-59")
 def test_queues_are_made_where_they_are_served_and_never_deleted(tmp_path):
     values = {"operator": {"namespaces": ["team-a"]}}
     roles = [*rendered(tmp_path, values, "Role"), *rendered(tmp_path, values, "ClusterRole")]

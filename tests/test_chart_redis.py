@@ -12,7 +12,7 @@ import yaml
 from partq.embedded.redis_process import find_redis_server
 from partq.kube import names
 from partq.kube.objects.broker_policies import DNS_PORTS
-from partq.testing.ports import free_port
+from partq.testing.tcp_ports import free_port
 from tests.kube.api_server.processes import eventually
 from tests.rendering import render
 

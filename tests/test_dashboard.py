@@ -4,7 +4,8 @@ import json
 import re
 from pathlib import Path
 
-from partq.metrics import BrokerMetrics, OperatorMetrics
+from partq.metrics import BrokerMetrics
+from partq.operator_metrics import OperatorMetrics
 
 ROOT = Path(__file__).parents[1]
 DASHBOARD = ROOT / "charts" / "partq" / "files" / "dashboard.json"

@@ -18,6 +18,7 @@ from partq.errors import (
     StoreUnavailableError,
     from_code,
 )
+from tests.syntax_trees import tree_of
 
 PROTOCOL = Path(__file__).parent.parent / "docs" / "protocol.md"
 INSIDE_ONE_PROCESS = {"bad_settings", "append_gap", "superseded"}
@@ -120,7 +121,7 @@ def messages():
     """Each message that is written where an error is raised, with its place."""
     root = Path(errors.__file__).parent
     for path in sorted(path for name in PACKAGES for path in (root / name).rglob("*.py")):
-        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for call in ast.walk(tree_of(path)):
             if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.args):
                 continue
             kind = getattr(errors, call.func.id, None)

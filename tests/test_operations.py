@@ -7,7 +7,8 @@ import pytest
 
 from partq.errors import PartqError
 from partq.kube import names
-from partq.metrics import BrokerMetrics, OperatorMetrics
+from partq.metrics import BrokerMetrics
+from partq.operator_metrics import OperatorMetrics
 
 TEXT = (Path(__file__).parent.parent / "docs" / "operations.md").read_text(encoding="utf-8")
 METRICS = {

@@ -37,7 +37,7 @@ class ExistingCluster(Cluster):
         """Do nothing: the cluster is not ours."""
 
     def build_image(self, context: Path, name: str, stage: str | None = None) -> None:
-        """Do nothing: who runs the cluster has built the images."""
+        """Do nothing: the owner of the cluster has built the images."""
 
     def project_image(self, context: Path, name: str) -> str:
         """Return the image of E2E_IMAGE, which somebody has put where the cluster finds it.

@@ -28,7 +28,7 @@ mkdir -p /run/netns "$1/lib" "$1/logs"
 mount --bind "$1/lib" /var/lib
 mount --bind "$1/logs" /var/log
 echo "nameserver $2" >"$1/resolv.conf"
-# The host's name server is out of reach: who asked it would wait. It may be a link to /run.
+# The host's name server is out of reach: a query would wait. The file may be a link to /run.
 [ ! -e /etc/resolv.conf ] || mount --bind "$1/resolv.conf" /etc/resolv.conf
 # Beside version 1 of control groups runc would use this too, where the kubelet never cleans up.
 ! mountpoint --quiet /sys/fs/cgroup/unified || umount /sys/fs/cgroup/unified

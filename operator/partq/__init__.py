@@ -9,13 +9,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from partq.client.audit_reader import AuditReader
     from partq.client.browser import Browsed, Browser
+    from partq.client.client_assigned_consumer import ClientAssignedConsumer
     from partq.client.consume.deliveries import Batch, Delivery
     from partq.client.consume.fence import SqlFence
     from partq.client.consumer import Consumer
+    from partq.client.consumer_stats import ConsumerStats
     from partq.client.log_reader import LogPosition, LogReader
+    from partq.client.partition_key import PartitionKey
     from partq.client.produce.receipts import Position, Positions
     from partq.client.producer import Producer
     from partq.client.producer_state import producer_due
+    from partq.client.queue_directory import queues_in_directory
+    from partq.client.queues_consumer import QueuesConsumer
+    from partq.client.reader import Reader
+    from partq.client.registration.registration_calls import ConfiguredPartitionInfo, Registration
+    from partq.client.transport.options import ConnectionOptions
     from partq.client.transport.session import UnreachedError, UntrustedError
     from partq.core.model import Cause, PartitionId, Token
     from partq.errors import (
@@ -36,22 +44,27 @@ if TYPE_CHECKING:
         MemberRefusedError,
         MessageTooLargeError,
         MethodNotAllowedError,
+        NodeInUseError,
         NotDeliveredError,
         NotFoundError,
         NotListedError,
         NotOwnerError,
         NotStoredError,
+        NotSubscribableError,
         NumberReusedError,
         OutcomeUnknownError,
         OutOfSequenceError,
         OverloadedError,
+        PartitionInUseError,
         PartqError,
         QuotaExceededError,
         RequestTimeoutError,
         ResendFromError,
         RewoundError,
         RolledBackError,
+        ServerAssignedError,
         SettingsError,
+        SourceCountError,
         StoreFullError,
         StoreUnavailableError,
         TooManyConnectionsError,
@@ -81,8 +94,12 @@ __all__ = [
     "Browsed",
     "Browser",
     "Cause",
+    "ClientAssignedConsumer",
+    "ConfiguredPartitionInfo",
     "ConflictError",
+    "ConnectionOptions",
     "Consumer",
+    "ConsumerStats",
     "DataLossError",
     "Delivery",
     "FencedError",
@@ -96,26 +113,35 @@ __all__ = [
     "Message",
     "MessageTooLargeError",
     "MethodNotAllowedError",
+    "NodeInUseError",
     "NotDeliveredError",
     "NotFoundError",
     "NotListedError",
     "NotOwnerError",
     "NotStoredError",
+    "NotSubscribableError",
     "NumberReusedError",
     "OutOfSequenceError",
     "OutcomeUnknownError",
     "OverloadedError",
     "PartitionId",
+    "PartitionInUseError",
+    "PartitionKey",
     "PartqError",
     "Position",
     "Positions",
     "Producer",
+    "QueuesConsumer",
     "QuotaExceededError",
+    "Reader",
+    "Registration",
     "RequestTimeoutError",
     "ResendFromError",
     "RewoundError",
     "RolledBackError",
+    "ServerAssignedError",
     "SettingsError",
+    "SourceCountError",
     "SqlFence",
     "StoreFullError",
     "StoreUnavailableError",
@@ -134,6 +160,7 @@ __all__ = [
     "UntrustedError",
     "WrongPartitionError",
     "producer_due",
+    "queues_in_directory",
 ]
 
 _HOMES = (
@@ -143,18 +170,26 @@ _HOMES = (
     "partq.wire.calls.entries",
     "partq.client.audit_reader",
     "partq.client.browser",
+    "partq.client.client_assigned_consumer",
     "partq.client.consumer",
+    "partq.client.consumer_stats",
     "partq.client.consume.deliveries",
     "partq.client.consume.fence",
     "partq.client.log_reader",
+    "partq.client.partition_key",
     "partq.client.producer",
     "partq.client.producer_state",
+    "partq.client.queue_directory",
+    "partq.client.queues_consumer",
+    "partq.client.reader",
+    "partq.client.registration.registration_calls",
     "partq.client.produce.receipts",
+    "partq.client.transport.options",
     "partq.client.transport.session",
 )
 """Where the public names are; the first module that has one counts."""
-_PACKAGES = ("client", "core", "errors", "wire")
-"""What `import partq` has always made readable as attributes."""
+_PACKAGES = ("client", "core", "errors", "sync", "wire")
+"""What `import partq` makes readable as attributes, each imported when it is asked for."""
 
 
 def __getattr__(name: str) -> Any:

@@ -191,6 +191,11 @@ class UntilAnswered:
         self._is_failing = True
         await asyncio.sleep(self._gap_s)
 
-    def answered(self) -> None:
-        """Note an answer: the next failure is logged again."""
+    def answered(self, message: str = "") -> None:
+        """Note an answer: the next failure is logged again; `message` is, if failures came before.
+
+        Empty: nothing is.
+        """
+        if self._is_failing and message:
+            self._log.info(message)
         self._is_failing = False

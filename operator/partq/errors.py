@@ -229,6 +229,38 @@ class AttemptRefusedError(ConflictError):
     code = "attempt_refused"
 
 
+class PartitionInUseError(ConflictError):
+    """Another member holds the partition in a client-assigned group; nothing was changed."""
+
+    code = "partition_in_use"
+
+
+class ServerAssignedError(ConflictError):
+    """The group's partitions are assigned by the coordinator; its members register none."""
+
+    code = "server_assigned"
+
+
+class NotSubscribableError(ConflictError):
+    """An administrator has marked the partition, or its broker: nobody may register it now."""
+
+    code = "not_subscribable"
+    is_retryable = True
+
+
+class SourceCountError(ConflictError):
+    """The other nodes of the group say that there is another number of nodes."""
+
+    code = "source_count_differs"
+
+
+class NodeInUseError(ConflictError):
+    """Another listed member of the group has the number of the node."""
+
+    code = "node_in_use"
+    is_retryable = True
+
+
 class OutOfSequenceError(ConflictError):
     """A producer's message number is above the next one that is due."""
 

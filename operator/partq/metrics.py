@@ -1,11 +1,14 @@
-"""Every metric of brokers and operator, by name.
+"""Declares every metric of a broker, with a method for each change of one.
 
-Labels are bounded: queue, group, partition, code, state.
+Broker code raises counters where the thing happens. `broker/operations/gauges.py` and
+`broker/api/routes/info.py` set gauges when somebody scrapes; quota, expiry, clocks and the audit
+record set theirs at their own looks. The values of labels are names of resources and of partitions,
+and words that the code has: no name that a client chooses.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -79,6 +82,9 @@ class BrokerMetrics:
         self._end = self._gauge("partq_partition_end", "Offset of the next message.", by_partition)
         self._lag = self._gauge("partq_lag", "Messages not yet acknowledged.", by_group)
         self._in_flight = self._gauge("partq_in_flight", "Messages sent, not acked.", by_group)
+        self._ack_ranges = self._gauge(
+            "partq_ack_ranges", "Ranges of messages acked above the cursor, in memory.", by_group
+        )
         self._waiting = self._gauge(
             "partq_dead_letters_waiting", "Dead letters on their way to their queue.", by_group
         )
@@ -87,7 +93,7 @@ class BrokerMetrics:
         )
         self._parked = self._gauge(
             "partq_dead_letters_parked",
-            "1: undecodable messages wait for their queue, and deliveries continue.",
+            "1: dead letters wait for their queue, and deliveries continue.",
             by_group,
         )
         self._missing = self._gauge(
@@ -160,6 +166,17 @@ class BrokerMetrics:
     def render(self) -> bytes:
         """Return all metrics in Prometheus's text format."""
         return generate_latest(self.registry)
+
+    def accepted_count(self) -> int:
+        """Return how many messages have passed the checks of a publish since the start."""
+        return sum(count for _, count in _totals(self._accepted))
+
+    def delivered_counts(self) -> dict[str, int]:
+        """Return how many messages were sent to each group since the start, for every cause."""
+        counts: dict[str, int] = {}
+        for labels, count in _totals(self._delivered):
+            counts[labels["group"]] = counts.get(labels["group"], 0) + count
+        return counts
 
     def connection_cut(self, reason: str) -> None:
         """Count a connection that was cut or refused because of a bound."""
@@ -263,27 +280,28 @@ class BrokerMetrics:
         self,
         *,
         ends: dict[str, int],
-        lags: dict[tuple[str, str], tuple[int, int]],
+        lags: dict[tuple[str, str], tuple[int, int, int]],
         outboxes: dict[tuple[str, str], tuple[int, bool, bool]],
         missing: dict[tuple[str, str], bool],
         flows: dict[str, int],
     ) -> None:
         """Set the gauges.
 
-        End by partition; (lag, in flight), (dead letters waiting, whether they stop deliveries,
-        whether they wait while deliveries continue) and whether deliveries stopped at a missing
-        message by (partition, group); flows by group.
+        End by partition; (lag, in flight, ranges acked above the cursor), (dead letters waiting,
+        whether they stop deliveries, whether they wait while deliveries continue) and whether
+        deliveries stopped at a missing message by (partition, group); flows by group.
         """
         outbox = (self._waiting, self._blocked, self._parked)
-        for gauge in (self._end, self._lag, self._in_flight, *outbox, self._missing):
+        by_group = (self._lag, self._in_flight, self._ack_ranges)
+        for gauge in (self._end, *by_group, *outbox, self._missing):
             gauge.clear()
         self._flows.clear()
         self._owned.labels(*self._names).set(len(ends))
         for partition, end in ends.items():
             self._end.labels(*self._names, partition).set(end)
-        for (partition, group), (lag, in_flight) in lags.items():
-            self._lag.labels(*self._names, partition, group).set(lag)
-            self._in_flight.labels(*self._names, partition, group).set(in_flight)
+        for (partition, group), values in lags.items():
+            for gauge, value in zip(by_group, values, strict=True):
+                gauge.labels(*self._names, partition, group).set(value)
         for (partition, group), (waiting, is_blocked, is_parked) in outboxes.items():
             self._waiting.labels(*self._names, partition, group).set(waiting)
             self._blocked.labels(*self._names, partition, group).set(int(is_blocked))
@@ -300,109 +318,9 @@ class BrokerMetrics:
         return Gauge(name, text, labels, registry=self.registry)
 
 
-class OperatorMetrics:
-    """The metrics of the operator process."""
-
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        queue, group = ("namespace", "queue"), ("namespace", "queue", "group")
-        self._leader = self._gauge("partq_leader", "1: this replica acts.", ())
-        self._queues = self._gauge("partq_queues", "Queues that are there.", ())
-        self._api_calls = self._gauge("partq_kubernetes_calls", "Calls made since the start.", ())
-        self._api_errors = self._gauge(
-            "partq_kubernetes_errors", "Calls without an answer, or refused.", ()
-        )
-        self._reconciles = Counter(
-            "partq_reconcile",
-            "Reconciliations of queues.",
-            ("result",),
-            registry=self.registry,
-        )
-        self._reconcile_s = Histogram(
-            "partq_reconcile_duration_seconds",
-            "How long a reconciliation took.",
-            buckets=(0.01, 0.05, 0.1, 0.5, 1, 5, 30),
-            registry=self.registry,
-        )
-        self._rebalances = Counter(
-            "partq_rebalances",
-            "Rebalances that are over.",
-            (*group, "trigger"),
-            registry=self.registry,
-        )
-        self._moves = Counter(
-            "partq_rebalance_moves", "Partitions that moved.", group, registry=self.registry
-        )
-        self._pause_s = Histogram(
-            "partq_rebalance_longest_pause_seconds",
-            "The longest time that a partition of a rebalance had no consumer.",
-            group,
-            buckets=(0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60),
-            registry=self.registry,
-        )
-        self._ready = self._gauge("partq_queue_ready", "1: the queue is Ready.", queue)
-        self._members = self._gauge("partq_group_members", "Members.", (*group, "state"))
-        self._partitions = self._gauge("partq_partitions", "Partitions.", (*group, "state"))
-        self._waiting = self._gauge(
-            "partq_group_moves_waiting", "Moves for balance that wait for the budget.", group
-        )
-        self._lag = self._gauge("partq_group_lag", "Messages not yet acknowledged.", group)
-
-    def render(self) -> bytes:
-        """Return all metrics in Prometheus's text format."""
-        return generate_latest(self.registry)
-
-    def observe_process(self, *, is_leading: bool, queues: int, calls: int, errors: int) -> None:
-        """Set what is true of the process as a whole."""
-        self._leader.set(int(is_leading))
-        self._queues.set(queues)
-        self._api_calls.set(calls)
-        self._api_errors.set(errors)
-
-    def reconciled(self, duration_s: float, *, is_done: bool) -> None:
-        """Count a reconciliation."""
-        self._reconciles.labels("done" if is_done else "failed").inc()
-        self._reconcile_s.observe(duration_s)
-
-    def rebalanced(
-        self, group: tuple[str, str, str], trigger: str, *, moved: int, pause_ms: int
-    ) -> None:
-        """Count a rebalance that is over; `group`: namespace, queue, group."""
-        self._rebalances.labels(*group, trigger).inc()
-        self._moves.labels(*group).inc(moved)
-        self._pause_s.labels(*group).observe(pause_ms / 1000)
-
-    def observe_queue(self, namespace: str, queue: str, *, is_ready: bool) -> None:
-        """Set what is true of a queue."""
-        self._ready.labels(namespace, queue).set(int(is_ready))
-
-    def observe_group(
-        self,
-        group: tuple[str, str, str],
-        *,
-        members: Mapping[str, int],
-        partitions: Mapping[str, int],
-        waiting_moves: int,
-        lag: int | None,
-    ) -> None:
-        """Set what is true of a group; counts by state."""
-        for state, count in members.items():
-            self._members.labels(*group, state).set(count)
-        for state, count in partitions.items():
-            self._partitions.labels(*group, state).set(count)
-        self._waiting.labels(*group).set(waiting_moves)
-        if lag is not None:
-            self._lag.labels(*group).set(lag)
-
-    def forget(self, namespace: str, queue: str, group: str | None = None) -> None:
-        """Drop what is shown of a queue that is gone and of its groups, or of one of these."""
-        labels = {"namespace": namespace, "queue": queue}
-        if group is None:
-            self._ready.remove_by_labels(labels)
-        else:
-            labels["group"] = group
-        for gauge in (self._members, self._partitions, self._waiting, self._lag):
-            gauge.remove_by_labels(labels)
-
-    def _gauge(self, name: str, text: str, labels: tuple[str, ...]) -> Gauge:
-        return Gauge(name, text, labels, registry=self.registry)
+def _totals(counter: Counter) -> Iterator[tuple[dict[str, str], int]]:
+    """Yield the labels and the value of a counter, or of each of its children."""
+    for metric in counter.collect():
+        for sample in metric.samples:
+            if sample.name.endswith("_total"):
+                yield sample.labels, int(sample.value)

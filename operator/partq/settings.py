@@ -19,6 +19,8 @@ from partq.errors import SettingsError
 PREFIX = "PARTQ_"
 MAX_VALUE_CHARS = 4096
 """The most characters of one variable; paths and URLs are shorter."""
+LEASE_TTL_S = 3.0
+"""How long the lease of a broker lasts after its last renewal, where nothing else is set."""
 
 
 class ValueReader(Protocol):
@@ -221,7 +223,7 @@ class BrokerSettings(QueueSettings):
     tokens_file: Annotated[Path, File()]
     """JSON list of `{"token", "queue", "role", "groups"?}`: who may call, and for what."""
 
-    lease_ttl_s: Annotated[float, Number(1, 60)] = 3.0
+    lease_ttl_s: Annotated[float, Number(1, 60)] = LEASE_TTL_S
     """How long the broker's lease lasts after its last renewal, in seconds, from 1 to 60.
 
     Too short: a slow disk or a busy node costs a takeover. Too long: the partitions of a dead

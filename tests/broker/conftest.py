@@ -62,7 +62,7 @@ class RunningBroker:
         self.broker = Broker(self.settings, self.store, url=self.url, clock=self.clock)
         clock = asyncio.get_running_loop().time
         tokens = Tokens(self.settings.tokens_file, clock=clock, reload_gap_s=TOKENS_GAP_S)
-        app = make_app(self.broker, tokens, self.peers)
+        app = self.app = make_app(self.broker, tokens, self.peers)
         self.runner = make_runner(app)
         self.guard = app[GUARD]
         await self.runner.setup()

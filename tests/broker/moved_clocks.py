@@ -19,6 +19,17 @@ class MovableClock:
         return boot_time() + self.ahead_s
 
 
+class StoodClock(MovableClock):
+    """A clock that stands still but where a test moves it, by halves of seconds without error."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun_at = float(int(boot_time()))
+
+    def __call__(self) -> float:
+        return self.begun_at + self.ahead_s
+
+
 class AheadWatch(ClockWatch):
     """Redis's clock as a broker knows it, moved ahead at will for times to live of messages."""
 

@@ -2,6 +2,7 @@
 
 import importlib
 import logging
+import os
 import subprocess
 import sys
 
@@ -9,11 +10,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from partq.cli import interrupts
 from partq.cli.commands import COMMANDS, cli
 from partq.cli.main import LABORATORY
 from partq.core.model import NAME_RULE
-from partq.errors import BadRequestError, SettingsError, UnavailableError
 
 URL = ["--url", "http://127.0.0.1:1"]
 CONSUME = ("consume", *URL, "--token", "t")
@@ -44,6 +43,56 @@ def test_every_command_is_there(name):
 
     assert isinstance(command, click.Command)
     assert run(name, "--help").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "suggested"),
+    [(["statu"], "status"), (["pipeline", "archiv"], "archive"), (["dev", "upp"], "up")],
+)
+def test_an_unknown_command_gets_a_suggestion(arguments, suggested):
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert f"Did you mean '{suggested}'?" in result.stderr
+
+
+def completed(words):
+    """Return what a shell is offered for the last of these words."""
+    program = "import sys; from partq.cli.main import main; main()"
+    asked = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "_PARTQ_COMPLETE": "bash_complete", **asked},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return {line.partition(",")[2] for line in done.stdout.splitlines()}
+
+
+def test_a_shell_completes_commands_and_options():
+    assert completed(["partq", "st"]) == {"status"}
+    assert completed(["partq", "pipeline", "ar"]) == {"archive"}
+    assert {"--offset"} == completed(["partq", "browse", "--of"])
+
+
+def test_the_script_for_a_shell_is_one_of_that_shell():
+    script = run("completion", "bash").stdout
+    told = subprocess.run(
+        ["bash", "-c", script + "\ncomplete -p partq"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "-F _partq_completion partq" in told.stdout
+    assert "_PARTQ_COMPLETE" in run("completion", "fish").stdout
+    assert run("completion", "tcsh").exit_code == 2
+
+
+def test_help_lists_what_finds_the_queue_behind_the_options_of_the_command():
+    text = run("browse", "--help").stdout
+    assert text.index("--count") < text.index("--queue") < text.index("--data-dir")
 
 
 def ranges_of(command, *path):
@@ -137,40 +186,6 @@ def test_missing_package_names_the_extra(package, command, extra):
 def test_the_commands_of_the_laboratory_are_those_that_need_its_extra():
     room = {name for name, entry in COMMANDS.items() if entry.module.startswith("partq.cli.lab.")}
     assert room == LABORATORY
-
-
-@pytest.mark.parametrize(
-    ("error", "status"),
-    [
-        (SettingsError("wrong file"), 2),
-        (BadRequestError("wrong line"), 2),
-        (UnavailableError("no broker"), 1),
-        (KeyboardInterrupt(), 130),
-    ],
-)
-def test_errors_are_sentences(monkeypatch, error, status):
-    @click.command()
-    def failing():
-        raise error
-
-    monkeypatch.setattr("partq.cli.queues.status.status", failing)
-    try:
-        result = run("status")
-    finally:
-        interrupts.raise_again()
-
-    assert result.exit_code == status
-    assert result.stderr == (f"partq: {error}\n" if str(error) else "")
-
-
-def test_surprises_keep_their_trace(monkeypatch):
-    @click.command()
-    def failing():
-        raise ZeroDivisionError
-
-    monkeypatch.setattr("partq.cli.queues.status.status", failing)
-
-    assert isinstance(run("status").exception, ZeroDivisionError)
 
 
 def test_unknown_command():

@@ -239,6 +239,8 @@ CASES: Sequence[tuple[Any, Answers]] = [
         for command in (
             ("explain", "0", "--json"),
             ("explain", "0"),
+            ("members", "--json"),
+            ("members",),
             ("plan", "--from-live", "--members", "2", "--json"),
             ("plan", "--from-live", "--rollout"),
         )

@@ -1,5 +1,7 @@
 """A reader without a group asks until it has enough, or there is no more."""
 
+from copy import copy
+
 import pytest
 
 from partq import BadRequestError, Browser, PartitionId, UnavailableError
@@ -37,9 +39,9 @@ def browser(monkeypatch):
         browser.asked = []
 
         async def ask(method, path, kind, body=None):
-            if path != "/browse" and body["number"] == 0:  # asks for a number, and changes nothing
+            if path != "/browse" and body.number == 0:  # asks for a number, and changes nothing
                 return read(path, {"partitions": {"1.0": {"number": 100}}}, kind)
-            browser.asked.append((method, path, body))
+            browser.asked.append((method, path, copy(body)))
             return read(path, left.pop(0) if path == "/browse" else {"partitions": {}}, kind)
 
         monkeypatch.setattr(browser._session, "ask", ask)
@@ -59,8 +61,8 @@ async def test_it_asks_until_there_is_enough(browser):
     async with reader:
         assert await shown(reader, 6) == [0, 1, 2, 3, 4, 5]
     bodies = [body for _, _, body in reader.asked]
-    assert [body["max_messages"] for body in bodies] == [6, 4, 4, 1]
-    assert [body["offsets"].get("1.0") for body in bodies] == [None, 2, 0, 5]
+    assert [body.max_messages for body in bodies] == [6, 4, 4, 1]
+    assert [body.offsets.get("1.0") for body in bodies] == [None, 2, 0, 5]
     assert reader.next == {P0: 6, P1: 0}
 
 
@@ -68,10 +70,17 @@ async def test_it_asks_until_there_is_enough(browser):
 async def test_it_asks_until_there_is_no_more(browser):
     reader = browser(page(3, trimmed={"1.0": 3}), page(4, why="enough"), page(why="end"))
     async with reader:
-        assert await shown(reader, partitions=[P0], offsets={P0: 1}, at_ms=9) == [3, 4]
+        assert await shown(reader, partitions=[P0], offsets={P0: 1}, at_ms=10**12) == [3, 4]
     first = reader.asked[0][2]
-    assert (first["partitions"], first["offsets"], first["at_ms"]) == (["1.0"], {"1.0": 1}, 9)
+    assert (first.partitions, first.offsets, first.at_ms) == (["1.0"], {"1.0": 1}, 10**12)
     assert reader.trimmed == {P0: 3}
+
+
+@pytest.mark.parametrize("wrong", [1_700_000_000, 1_700_000_000_000_000, -1])
+async def test_a_time_in_another_unit_is_refused(browser, wrong):
+    reader = browser()
+    with pytest.raises(BadRequestError, match=r"browse: at_ms: got .* expected milliseconds since"):
+        await shown(reader, at_ms=wrong)
 
 
 async def test_a_partition_that_nobody_serves_is_waited_for(browser):
@@ -95,16 +104,16 @@ async def test_a_pin_keeps_what_lies_ahead_and_goes_with_its_reader(browser):
     reader = browser(page(0), page(1, why="end"), pin="me")
     async with reader:
         assert await shown(reader) == [0, 1]
-    calls = [(method, path, (body or {}).get("offsets")) for method, path, body in reader.asked]
+    calls = [(method, path, body.offsets) for method, path, body in reader.asked]
     assert calls == [
         ("POST", "/browse", {}),
         ("PUT", "/pins/me", {"1.0": 0, "1.1": 0}),
         ("POST", "/browse", {"1.0": 1, "1.1": 0}),
         ("PUT", "/pins/me", {"1.0": 1, "1.1": 0}),
         ("PUT", "/pins/me", {"1.0": 2, "1.1": 0}),
-        ("DELETE", "/pins/me", None),
+        ("DELETE", "/pins/me", {}),
     ]
-    numbers = [body["number"] for _, path, body in reader.asked if path == "/pins/me"]
+    numbers = [body.number for _, path, body in reader.asked if path == "/pins/me"]
     assert numbers == sorted(set(numbers)), "one that arrives late is below the others"
 
 
@@ -118,10 +127,10 @@ async def test_a_loop_that_is_left_continues_behind_the_last_message_it_was_give
             assert (each.partition, each.offset) == (P0, 4)
             break
         assert reader.next == {P0: 5, P1: 1}
-        pins = [body["offsets"] for method, _, body in reader.asked if method == "PUT"]
+        pins = [body.offsets for method, _, body in reader.asked if method == "PUT"]
         assert pins == [{"1.0": 4, "1.1": 1}], "one call for a page"
         assert await shown(reader, offsets=reader.next) == [5]
-    asked = [body["offsets"] for _, path, body in reader.asked if path == "/browse"]
+    asked = [body.offsets for _, path, body in reader.asked if path == "/browse"]
     assert asked[1] == {"1.0": 5, "1.1": 1}
 
 
@@ -134,7 +143,7 @@ async def test_a_pin_is_renewed_behind_the_last_message_that_was_given(browser, 
         await anext(messages)
 
         def renewed():
-            return {"1.0": 2, "1.1": 0} in [body["offsets"] for *_, body in reader.asked]
+            return {"1.0": 2, "1.1": 0} in [body.offsets for *_, body in reader.asked]
 
         await eventually(renewed, "a renewal of what lies ahead")
 

@@ -16,7 +16,7 @@ from partq.wire import frames
 from tests.client.member import P0, WAIT_S, Member, assigned, bound, deliver
 
 
-@pytest.mark.req("SOL-18", "SOL-19", "HND-26")
+@pytest.mark.req("SOL-18", "SOL-19", "HND-26", "PUL-09", "PUL-12", "PUL-13")
 async def test_a_message_carries_its_token_and_its_times(peer, member, stored_batch):
     flow = await peer.flow()
     assert (flow.first.member, flow.first.credit, flow.first.held) == ("m", 10_000, [])
@@ -112,6 +112,7 @@ async def test_auto_ack_acknowledges_when_the_next_is_asked_for(peer, stored_bat
         assert (await flow.next(frames.Ack)).ranges == [(0, 1)]
 
 
+@pytest.mark.req("AZR-55")
 async def test_room_is_given_back_as_messages_are_taken(peer, stored_batch):
     member = Member(peer, credit=4)
     async with member.consumer:

@@ -3,6 +3,7 @@
 import inspect
 import math
 import re
+from dataclasses import fields
 from datetime import timedelta
 
 import numpy as np
@@ -13,6 +14,7 @@ from partq.client.audit_reader import AuditReader
 from partq.client.produce.batch_producer import BatchProducer
 from partq.client.producer_state import producer_due
 from partq.client.transport.options import ConnectionOptions
+from partq.settings import BrokerSettings, Number
 
 GOOD = {
     Producer: {"url": "http://h:1", "queue": "orders"},
@@ -28,8 +30,9 @@ SHARED = "url queue token namespace ca_file"
 OWN = {
     Producer: "producer_id linger_ms max_batch_bytes max_batch_count compression "
     "max_pending_messages max_pending_bytes delivery_timeout_s connect_timeout_s clock",
-    Consumer: "group member on_assigned on_revoked on_error auto_ack credit credit_bytes "
-    "handle_signals leave_timeout_s connect_timeout_s max_processing_s clock",
+    Consumer: "group member on_assigned on_revoked on_error on_active on_inactive priority "
+    "auto_ack credit credit_bytes handle_signals leave_timeout_s connect_timeout_s "
+    "max_processing_s clock",
     BatchProducer: "producer max_pending_bytes delivery_timeout_s connect_timeout_s clock",
     Browser: "pin timeout_s",
     LogReader: "timeout_s fetch_bytes",
@@ -140,6 +143,9 @@ def test_whole_numbers_of_numpy_are_numbers(number):
         (BatchProducer, "producer", None, "producer: got NoneType, expected text"),
         (Browser, "pin", "", "pin: got '', expected"),
         (Consumer, "group", "", "group: got '', expected a name"),
+        (Consumer, "priority", 10, "priority: got 10, expected 0 to 9"),
+        (Consumer, "priority", -1, "priority: got -1, expected 0 to 9"),
+        (Consumer, "priority", True, "priority: got bool, expected a whole number"),
         (LogReader, "queue", "", "queue: got '', expected a name"),
         (Consumer, "group", "..", "group: got '..', expected a DNS label"),
         (Consumer, "member", "", "member: got '', expected a name"),
@@ -189,3 +195,12 @@ def test_an_empty_token_is_refused(kind, token):
 async def test_the_options_of_a_function_too():
     with pytest.raises(SettingsError, match="timeout_s: got str, expected a number"):
         await producer_due("http://h:1", "p", queue="orders", timeout_s="5")
+
+
+@pytest.mark.req("AZR-35")
+def test_a_message_is_tried_for_longer_than_a_partition_needs_another_broker():
+    """By default, and with brokers of the longest lease."""
+    lease = next(field for field in fields(BrokerSettings) if field.name == "lease_ttl_s")
+    longest = next(each.high for each in lease.type.__metadata__ if isinstance(each, Number))
+    tried = inspect.signature(Producer).parameters["delivery_timeout_s"].default
+    assert (tried, longest) == (120, 60)

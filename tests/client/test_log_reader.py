@@ -39,7 +39,7 @@ class Queue:
     async def owner(self, partition):
         """Return the process that owns a partition."""
         async with self.reader() as reader:
-            url = (await reader._owners.queue_layout()).owners[partition]
+            url = (await reader._router.queue_layout()).owners[partition]
         return next(broker for broker in self.local.runtime.brokers if broker.url == url)
 
     async def roll_back(self, *, to):

@@ -27,6 +27,7 @@ from partq.client.audit_reader import AuditReader
 from partq.client.produce.batch_producer import BatchProducer
 from partq.client.produce.batching import ReadyBatch
 from partq.core.model import NAME_RULE
+from partq.testing import eventually
 from partq.testing.local_broker import LocalBroker
 from partq.wire import frames
 from tests.client.member import WAIT_S, Member, bound
@@ -125,7 +126,7 @@ async def test_leaving_from_a_thread_is_refused_and_begins_nothing(peer, member,
     await member.consumer.flush()
 
 
-def test_leaving_before_the_block_is_entered_needs_no_event_loop():
+def test_leaving_before_the_block_is_entered_needs_no_event_loop(caplog):
     """As from a handler of signals that is there before the loop: the block ends at once."""
     consumer = consumer_of(NOBODY, connect_timeout_s=3600)
     consumer.leave()
@@ -135,6 +136,23 @@ def test_leaving_before_the_block_is_entered_needs_no_event_loop():
             return [message async for message in consumer]
 
     assert asyncio.run(consume()) == []
+    assert "group workers is told to leave before it was entered" in caplog.text
+
+
+async def test_a_closed_consumer_waits_for_nothing_and_says_so(peer, member, stored_batch):
+    """An empty list again and again would keep a loop busy for ever."""
+    await bound(peer, stored_batch, b"a")
+    consumer = member.consumer
+    waiting = asyncio.create_task(consumer.getmany(2, timeout_s=WAIT_S))
+    await eventually(lambda: consumer._uses.getmany.count, "it waits")
+    await consumer.close()
+    await waiting
+    for call in (consumer.getmany, lambda: consumer.run(print)):
+        with pytest.raises(RuntimeError, match="the consumer was closed: make another one"):
+            await call()
+    with pytest.raises(RuntimeError, match="the consumer was closed: make another one"):
+        await consumer.seek("earliest")
+    assert [message async for message in consumer] == []
 
 
 @pytest.mark.parametrize("in_thread", [False, True])
@@ -210,6 +228,10 @@ def test_a_setting_that_cannot_be_used_is_refused_by_its_name(client_of, setting
         ({"credit": "10"}, "credit: got str, expected a whole number"),
         ({"leave_timeout_s": -1}, "leave_timeout_s: got -1, expected 0 to"),
         ({"on_assigned": 5}, "on_assigned: got int, expected a function"),
+        (
+            {"on_revoked": lambda partition: None},
+            r"on_revoked: got a function that does not take .* as on_revoked\(partition, cause\)",
+        ),
     ],
 )
 def test_a_setting_of_a_consumer_is_refused_by_its_name(settings, words):

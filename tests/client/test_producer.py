@@ -47,6 +47,7 @@ async def send(producer, *contents, key=KEYS[0]):
     return [await producer.send(content, key=key) for content in contents]
 
 
+@pytest.mark.req("AZR-17")
 async def test_a_message_is_stored_where_the_broker_says(peer, producer, values):
     (future,) = await send(producer, b"a")
     broker = await peer.producer()
@@ -230,7 +231,7 @@ async def test_send_waits_when_too_much_is_pending(peer):
         assert (await future).offset == 1
 
 
-@pytest.mark.req("PUL-67", "PUL-68", "PUL-70")
+@pytest.mark.req("PUL-67", "PUL-68", "PUL-78")
 @pytest.mark.parametrize(
     ("linger_ms", "max_batch_count", "sizes"),
     [

@@ -1,7 +1,8 @@
 """docs/conformance.md: what is asked of partitioned queues, row by row, and which test shows it.
 
-The rows are in rows.toml, the tests carry `@pytest.mark.req("SOL-07")`. Both are read as text, so
-that the page can be made, and checked, without importing a test.
+The rows are in rows.toml, what they may not leave out is in asked.toml, the tests carry
+`@pytest.mark.req("SOL-07")`. All are read as text, so that the page can be made, and checked,
+without importing a test.
 """
 
 import ast
@@ -16,34 +17,47 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "conformance.md"
 ROWS: Final = Path(__file__).with_name("rows.toml")
+ASKED: Final = Path(__file__).with_name("asked.toml")
 FOLDERS: Final = ("tests", "e2e")
 SECTIONS: Final = {
     "SOL": "Partitioned queues",
     "HND": "The handoff of a partition",
     "SOL-U": "What reference pages add",
+    "PUL": "Messages, subscriptions and acknowledgements",
+    "PUL-U": "Keys that are split within a partition",
+    "AZR": "Keys by other names, peeking, and partitions that are away",
+    "TUB": "Clients that choose their partitions",
+    "TUB-U": "The interface of such clients",
     "MEM": "Membership",
     "FAIL": "What has gone wrong elsewhere",
-    "CRASH": "The crash table: who dies, and when",
-    "PUL": "The ways of a message beside the direct one",
-    "AZR": "Keys by other names, peeking, and partitions that are away",
+    "CRASH": "The crash table: which part dies, and when",
 }
-"""The families of rows that the page lists, in its order. Marks may name others, too."""
+"""The families of rows, in the order of the page. No mark may name another one."""
+SYSTEMS: Final = {
+    "Solace PubSub+": ("SOL", "HND", "SOL-U"),
+    "Apache Pulsar": ("PUL", "PUL-U"),
+    "Azure Service Bus": ("AZR",),
+    "Apache InLong TubeMQ": ("TUB", "TUB-U"),
+}
+"""Whose promises the rows of a family are; those of the other families are partq's."""
 KINDS: Final = frozenset("FBSRLEDG")
 SHOWN: Final = ("met", "differently", "in part")
 """Results that a test shows; the others have none."""
-RESULTS: Final = (*SHOWN, "not built", "not met")
+RESULTS: Final = (*SHOWN, "not built", "refused")
 
 _ROW_ID = re.compile(r"(?P<family>[A-Z]{3,5}(?:-U)?)(?:(?<=-U)|-)\d{2,3}")
 _HEAD = """\
 # Conformance
 
-What is asked of partitioned queues, row by row, what partq does, and the tests that show it.
-`make conformance` writes this page from `tests/conformance/rows.toml` and from the marks of the
-tests (`@pytest.mark.req("SOL-07")`); a test fails when it is not up to date. `pytest -m req` runs
-what is listed here.
+What four systems promise of partitioned queues, and what partq promises, row by row: what partq
+does, and the tests that show it. `make conformance` writes this page from
+`tests/conformance/rows.toml` and from the marks of the tests (`@pytest.mark.req("SOL-07")`). A test
+fails when it is not up to date, when a row leaves out a part of what is asked, or when a mark names
+an unknown row. `pytest -m req` runs what is listed here.
 
 *met*: as asked. *differently*: by another way, on purpose. *in part*: what is missing is named.
-*not built*: not yet. *not met*: not at all. Kinds: F feature, B behaviour, S state, R rule,
+*not built*: not yet; what there is instead is named. *refused*: it will not be built, and the row
+says why a user is better off without it. Kinds: F feature, B behaviour, S state, R rule,
 L limit, E error, D default, G guidance.
 """
 
@@ -66,6 +80,15 @@ class Row:
     def family(self) -> str:
         """The section it belongs to."""
         return family_of(self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class AskedRow:
+    """What a row consists of, so that it cannot become easier than its source has it."""
+
+    kind: str
+    terms: tuple[str, ...]
+    """Terms, numbers and names, each of which `asks` or `reason` has."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -122,6 +145,43 @@ def read_rows(text: str) -> list[Row]:
     return rows
 
 
+def read_asked(text: str) -> Mapping[str, AskedRow]:
+    """Read asked.toml.
+
+    Raises:
+        ConformanceError: a row has other fields, or no terms.
+    """
+    asked, problems = {}, []
+    for row_id, fields in tomllib.loads(text).items():
+        if fields.keys() != {"kind", "terms"} or not fields["terms"]:
+            problems.append(f"{row_id}: expected kind and terms, got {sorted(fields)}")
+        else:
+            asked[row_id] = AskedRow(fields["kind"], tuple(fields["terms"]))
+    _raise(problems)
+    return asked
+
+
+def compare(rows: Iterable[Row], asked: Mapping[str, AskedRow]) -> None:
+    """See that the rows of the systems are all there, and say no less than is asked.
+
+    Raises:
+        ConformanceError: a row is missing or unknown, is of another kind, or leaves out a term;
+            all of them are named.
+    """
+    of_systems = {family for families in SYSTEMS.values() for family in families}
+    told = {row.id: row for row in rows if row.family in of_systems}
+    problems = [f"{row_id}: not in {ROWS.name}" for row_id in asked.keys() - told.keys()]
+    problems += [f"{row_id}: not in {ASKED.name}" for row_id in told.keys() - asked.keys()]
+    for row_id in told.keys() & asked.keys():
+        row, expected = told[row_id], asked[row_id]
+        if row.kind != expected.kind:
+            problems.append(f"{row_id}: of kind {row.kind}, expected {expected.kind}")
+        text = f"{row.asks} {row.reason}".lower()
+        if missing := [term for term in expected.terms if term.lower() not in text]:
+            problems.append(f"{row_id}: neither asks nor reason says {missing}")
+    _raise(sorted(problems))
+
+
 def read_marks(root: Path) -> Marks:
     """Find the marks of all tests below the root.
 
@@ -175,9 +235,9 @@ def check(rows: Iterable[Row], marks: Marks) -> None:
     ]
     for row_id, tests in marks.items():
         names = ", ".join(f"{test.path} {test.name}" for test in tests)
-        if family_of(row_id) in SECTIONS and row_id not in results:
+        if family_of(row_id) not in SECTIONS or row_id not in results:
             problems.append(f"{row_id}: not in {ROWS.name}; marked: {names}")
-        elif results.get(row_id, "met") not in SHOWN:
+        elif results[row_id] not in SHOWN:
             problems.append(f"{row_id}: {results[row_id]}, and yet marked: {names}")
     _raise(problems)
 
@@ -197,12 +257,22 @@ def render(rows: list[Row], marks: Marks) -> str:
 
 
 def _summary(rows: list[Row]) -> str:
-    """Return how many rows of each section have which result."""
+    """Return how many rows of each system and family have which result."""
     counts = Counter((row.family, row.result) for row in rows)
-    lines = [f"| | {' | '.join(RESULTS)} |", f"| --- |{' --- |' * len(RESULTS)}"]
-    for family in SECTIONS:
-        numbers = " | ".join(str(counts[family, result] or "") for result in RESULTS)
-        lines.append(f"| {family} | {numbers} |")
+    lines = [f"| | rows | {' | '.join(RESULTS)} |", f"| --- | --- |{' --- |' * len(RESULTS)}"]
+
+    def line(name: str, families: Iterable[str]) -> str:
+        numbers = [sum(counts[family, result] for family in families) for result in RESULTS]
+        return f"| {name} | {' | '.join(str(each or '') for each in [sum(numbers), *numbers])} |"
+
+    of_systems = tuple(family for families in SYSTEMS.values() for family in families)
+    for system, families in SYSTEMS.items():
+        lines.append(line(f"**{system}**", families))
+        lines += [line(family, [family]) for family in families if len(families) > 1]
+    lines.append(line("**all four**", of_systems))
+    own = [family for family in SECTIONS if family not in of_systems]
+    lines.append(line("**partq**", own))
+    lines += [line(family, [family]) for family in own]
     return "\n".join(lines)
 
 
@@ -216,7 +286,8 @@ def _raise(problems: list[str]) -> None:
 
 
 def page() -> str:
-    """Return what docs/conformance.md should say. Raises: as `read_rows` and `check`."""
+    """Return what docs/conformance.md should say. Raises: as `read_rows`, `compare` and `check`."""
     rows, marks = read_rows(ROWS.read_text(encoding="utf-8")), read_marks(ROOT)
+    compare(rows, read_asked(ASKED.read_text(encoding="utf-8")))
     check(rows, marks)
     return render(rows, marks)

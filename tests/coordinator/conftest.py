@@ -14,7 +14,7 @@ from partq.coordinator.ports import (
     StorePorts,
 )
 from partq.coordinator.provision import provision
-from partq.core.group.records import RecordedMoves
+from partq.core.group.records import MemberSnapshot, RecordedMoves
 from partq.core.layout import Layout
 from partq.core.model import BrokerId, PartitionId
 from partq.embedded.store_ports import queue_records
@@ -140,12 +140,8 @@ class FakeStore:
         return SimpleNamespace(leases=dict(self.leases), owners=dict(self.owners))
 
     async def _read_members(self, group):
-        now_ms = self.now_ms()
-        return SimpleNamespace(
-            members=dict(self.members),
-            replacements=dict(self.replacements),
-            refused=dict(self.refused),
-            now_ms=now_ms,
+        return MemberSnapshot(
+            dict(self.members), dict(self.replacements), dict(self.refused), self.now_ms()
         )
 
     async def _list_member(self, group, member, address):
@@ -224,6 +220,9 @@ class KnownProcesses(LocalProcesses):
 
     def __init__(self):
         self.known, self.left_ms = {}, {}
+
+    def priorities(self, group, members):
+        return {}
 
     def time_left_ms(self, group, member):
         return self.left_ms.get(member)

@@ -23,6 +23,7 @@ async def test_what_is_vacant_is_shared_out_without_a_pause(system):
     assert {forced for _, forced in system.said("committed")} == {"unassigned"}
 
 
+@pytest.mark.req("TUB-02")
 @pytest.mark.parametrize(
     ("lost_s", "look_s", "next_s"),
     [

@@ -35,7 +35,7 @@ async def until_moved(history, trigger, *counts):
     await eventually(have_moved, f"{trigger}: {counts} partitions moved")
 
 
-@pytest.mark.req("SOL-22", "SOL-23", "SOL-24")
+@pytest.mark.req("SOL-22", "SOL-23", "SOL-24", "TUB-01", "TUB-02")
 async def test_members_come_and_go_and_the_coordinator_with_them():
     def sizes():
         return sorted(len(each.partitions) for each in members)

@@ -132,7 +132,10 @@ async def runtime(tmp_path_factory):
     resources = resources_of(
         queue_document("orders", partitions=4, rebalance={"delaySeconds": 600}),
         group_document("patient", "orders"),
-        group_document("hasty", "orders", rebalance={"delaySeconds": DELAY_S}),
+        group_document(
+            "hasty", "orders", rebalance={"delaySeconds": DELAY_S, "standby": "AfterDelay"}
+        ),
+        group_document("covered", "orders"),
         group_document("crowded", "orders"),
     )
     async with EmbeddedRuntime(resources, data_dir, broker_count=1, lease_ttl_s=10.0) as started:
@@ -156,7 +159,7 @@ async def groups(runtime):
             await process.wait()
 
 
-@pytest.mark.req("SOL-37", "SOL-33", "SOL-43", "SOL-U03")
+@pytest.mark.req("SOL-37", "SOL-33", "SOL-43", "SOL-U03", "SOL-42")
 async def test_a_member_that_is_back_in_time_gets_the_same_and_nobody_notices(groups):
     group = groups("patient")
     async with group.member("a"):
@@ -170,7 +173,7 @@ async def test_a_member_that_is_back_in_time_gets_the_same_and_nobody_notices(gr
         assert group.told["a"] == told
 
 
-@pytest.mark.req("SOL-26", "SOL-38", "SOL-39", "SOL-41")
+@pytest.mark.req("SOL-26", "SOL-38", "SOL-39", "SOL-41", "SOL-42")
 async def test_a_member_that_is_back_too_late_joins_again(groups):
     """Somebody new comes meanwhile, and waits, too: nothing moves before the delay is over."""
     group = groups("hasty")
@@ -185,6 +188,38 @@ async def test_a_member_that_is_back_too_late_joins_again(groups):
             assert min(instants) >= killed_at + DELAY_S
             await group.start("b")
             await group.shared("abc")
+
+
+@pytest.mark.req("SOL-29", "SOL-U07", "SOL-U03")
+async def test_a_standby_takes_over_at_once_and_a_newcomer_restores_the_count(groups):
+    """The delay is ten minutes: what moves does not wait for it. Nobody else's partitions move."""
+    group = groups("covered")
+    async with group.member("a"), AsyncExitStack() as stack:
+        process = await group.start("b")
+        held = await group.shared("ab")
+        told = list(group.told["a"])
+        await group.kill(process)
+        await stack.enter_async_context(group.member("c"))  # it comes after the loss
+        taken = await group.shared("ac")
+        assert taken == {p: "c" if member == "b" else member for p, member in held.items()}
+        assert group.told["a"] == told
+
+        async with AsyncExitStack() as others:
+            for name in "ef":
+                await others.enter_async_context(group.member(name))
+            before = await group.shared("acef")
+            process = await group.start("s")
+            await group.reaches("s", "Standby")
+            await group.kill(process)  # it held nothing
+            spare = await group.start("t")
+            await group.reaches("t", "Standby")
+            told = {name: list(group.told[name]) for name in "acef"}
+            victim = await group.start("u")
+            await group.reaches("u", "Standby")
+            await group.kill(victim)
+            assert await group.shared("acef") == before
+            assert {name: group.told[name] for name in "acef"} == told
+            await group.kill(spare)
 
 
 @pytest.mark.req("SOL-06", "SOL-25", "SOL-28", "SOL-29")

@@ -6,7 +6,7 @@ from partq.core.group.disruption_budget import DisruptionBudget
 from partq.core.group.moves import Trigger
 from partq.core.group.planner import GroupType
 from partq.errors import SettingsError
-from partq.resources.models import RebalanceSpec
+from partq.resources.rebalance import RebalanceSpec
 
 QUEUE = {
     "brokers": {"replicas": 3},
@@ -41,6 +41,7 @@ def test_defaults_are_those_of_the_resources():
     assert broker_rules(QUEUE).expected_count == 3
     assert group_start({}) == "Earliest"
     assert group_start({"start": "Latest"}) == "Latest"
+    assert group_start({"start": "Earliest", "startAtMs": 7}) == 7
 
 
 @pytest.mark.parametrize(
@@ -51,6 +52,7 @@ def test_defaults_are_those_of_the_resources():
         ({"rebalance": {"delaySeconds": -1}}, "delaySeconds"),
         ({"rebalance": {"maxHandoffSeconds": "3"}}, "maxHandoffSeconds"),
         ({"rebalance": {"delaySeconds": 3_601}}, "delaySeconds"),
+        ({"rebalance": {"standby": "Never"}}, "expected AtOnce or AfterDelay"),
         ({"rebalance": {"maxPausedPartitions": 1.5}}, "maxPausedPartitions"),
         ({"rebalance": {"maxMovesPerMinute": True}}, "maxMovesPerMinute"),
         ({"rebalance": {"maxMovesPerMinute": -1}}, "maxMovesPerMinute"),
@@ -70,6 +72,9 @@ def test_a_broken_spec_is_named(group, named):
 def test_other_broken_specs_are_named():
     with pytest.raises(SettingsError, match="start"):
         group_start({"start": "Middle"})
+    for broken in (-1, True, "now"):
+        with pytest.raises(SettingsError, match="startAtMs"):
+            group_start({"startAtMs": broken})
     with pytest.raises(SettingsError, match="replicas"):
         broker_rules({"brokers": {"replicas": 0}})
 

@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -93,6 +94,7 @@ def test_no_balance_while_anything_is_in_doubt():
     assert balance(ALL, living(B0, B1), {B0: ALL[4:], B1: ALL[:4]}, RULES, NOW) == [], "even"
 
 
+@pytest.mark.req("AZR-02")
 @given(st.lists(st.sampled_from([B0, B1, B2]), min_size=8, max_size=8))
 def test_steps_of_balance_end_in_an_even_spread(owners):
     held = {b: [p for p, o in zip(ALL, owners, strict=True) if o == b] for b in (B0, B1, B2)}

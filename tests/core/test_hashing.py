@@ -45,7 +45,7 @@ def murmur3(data: bytes) -> int:
     return state ^ state >> 16
 
 
-@pytest.mark.req("PUL-U03", "SOL-01", "SOL-U01")
+@pytest.mark.req("PUL-U03", "SOL-01", "SOL-U01", "PUL-129")
 @pytest.mark.parametrize(("key", "hashed", "slot"), [
     pytest.param("Order-3459134", 3112179635, 6067, id="PUL-U03, first"),
     pytest.param("orders-aggregator-pod-2345-consumer1", 1003084738, 56258, id="PUL-U03, second"),

@@ -36,3 +36,13 @@ def blocks(*languages: str) -> list[Block]:
 def programs(page: str) -> list[str]:
     """Return the Python blocks of a page."""
     return [block.text for block in blocks("python") if block.page == page]
+
+
+def program(page: str, heading: str) -> str:
+    """Return the only Python block of a page below a heading, up to the next heading."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    (part,) = re.findall(
+        rf"^#+ {re.escape(heading)}\n(.*?)(?=^#+ |\Z)", text, re.DOTALL | re.MULTILINE
+    )
+    (found,) = re.findall(r"^```python\n(.*?)^```$", part, re.DOTALL | re.MULTILINE)
+    return str(found)

@@ -29,7 +29,7 @@ async def consume(broker, *more):
     return await start("consume.py", "--url", broker.url, "--token", broker.tokens.consume, *more)
 
 
-@pytest.mark.req("SOL-03", "SOL-16")
+@pytest.mark.req("SOL-03", "SOL-16", "PUL-125")
 async def test_orders_are_published_and_each_customer_s_processed_in_order(broker):
     first, others = await produce(broker, COUNT)
     assert first.startswith("order 0 is at offset 0 of partition 1.")

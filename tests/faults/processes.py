@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from partq.broker.api.app import serve
+from partq.cli.hosting.coordinate import coordinate
 from partq.cli.hosting.processes import run_on_uvloop
-from partq.cli.hosting.wiring import coordinate
 from partq.logs import configure_logging
 from partq.settings import BrokerSettings, CoordinatorSettings
 from partq.store.fail_point import FailPoint

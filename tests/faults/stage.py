@@ -16,6 +16,7 @@ from partq.core.model import MemberId
 from partq.embedded.provision import provision
 from partq.errors import StoreUnavailableError
 from partq.resources import group_document, queue_document, resources_of
+from partq.settings import LEASE_TTL_S
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.assignments import Assignments
@@ -24,15 +25,15 @@ from partq.store.records.handoffs import Handoffs
 from partq.store.records.members import Members
 from partq.store.records.partitions import Partitions
 from partq.testing import eventually
-from partq.testing.ports import free_port
+from partq.testing.tcp_ports import free_port
 from tests.faults.member import begun
 from tests.faults.proxy import AdminProxy, Tunnel
 from tests.faults.standstill import MARK, StandstillWatch
 from tests.faults.traffic import MOVES, STAYS, WAIT_S, Traffic
 
 GROUP = "workers"
-LEASE_S = 3.0
-"""The default: long enough for a machine that is busy, short enough to wait for its end."""
+LEASE_S = LEASE_TTL_S
+"""Long enough for a machine that is busy, short enough to wait for its end."""
 DELAY_S = 5
 """The rebalance delay: within it a flow is back that was lost as its process stood still."""
 RENEWAL_S = 0.5

@@ -8,8 +8,7 @@ from partq.core.model import Cause
 from partq.core.ranges import Ranges
 from partq.errors import StoreUnavailableError
 from partq.testing import eventually
-from partq.wire import audit
-from tests.audit_record import check_chain, check_record
+from tests.audit_record import check_chain, check_record, decode_group
 from tests.faults.processes import DieAt
 from tests.faults.stage import GROUP
 from tests.faults.traffic import MOVES, STAYS
@@ -133,7 +132,7 @@ async def test_a_store_that_was_rolled_back_shows_a_fork(bare_stage):
     now = await groups_of(stage, MOVES)
     assert now[: len(kept)] == kept
     assert now[len(kept)].chain != lost[0].chain
-    claim, *_ = audit.decode_group(MOVES, now[len(kept)])
+    claim, *_ = decode_group(MOVES, now[len(kept)])
     assert claim.kind == "claim"
-    last, *_ = audit.decode_group(MOVES, lost[-1])
+    last, *_ = decode_group(MOVES, lost[-1])
     assert claim.broker_epoch > last.broker_epoch

@@ -52,7 +52,7 @@ async def test_a_commit_of_before_a_claim_is_refused(stage, strike):
 
 @pytest.mark.req("CRASH-08", "CRASH-20")
 @pytest.mark.parametrize("strike", STRIKES)
-async def test_who_claims_after_the_commit_serves_the_target(stage, strike):
+async def test_a_broker_that_claims_after_the_commit_serves_the_target(stage, strike):
     point = await points.committed(stage)
     broker = await strike(stage)
     stage.lose(point)

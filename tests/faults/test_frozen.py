@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from partq.core.model import Cause
-from partq.lab.verdict.records import REVOKED
+from partq.lab.verdict.journal_rows import REVOKED
 from partq.testing import eventually
 from tests.faults import points
 from tests.faults.traffic import MOVES
@@ -33,7 +33,7 @@ async def revoked(stage, member):
 # ---- frozen -------------------------------------------------------------------------------------
 
 
-@pytest.mark.req("FAIL-01")
+@pytest.mark.req("FAIL-01", "PUL-110")
 async def test_a_frozen_member_wakes_up_after_another_has_taken_over(stage):
     """It ends what it has in hand, under a token that is over, and begins nothing else."""
     stage.start_coordinator()
@@ -153,7 +153,7 @@ async def test_a_broker_cut_off_from_redis_does_not_hide_the_others(bare_stage):
 
     async def has_no_layout():
         log = (stage.directory / "a.log").read_text()
-        return "layout not refreshed: no broker answers" in log
+        return "the layout could not be read: no broker answers" in log
 
     await eventually(has_no_layout, "nobody tells a the layout")
     stage.proxies["orders-0"].heal()

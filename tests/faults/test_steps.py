@@ -7,11 +7,12 @@ death can make a difference.
 import pytest
 from aiohttp import ClientError
 
+from partq import Consumer, UnavailableError
 from partq.core.model import Cause
 from partq.testing import eventually
 from tests.faults import points
 from tests.faults.processes import DieAt
-from tests.faults.stage import ADMIN, GROUP
+from tests.faults.stage import ADMIN, CONSUME, GROUP
 from tests.faults.traffic import MOVES
 
 
@@ -121,3 +122,35 @@ async def test_the_broker_dies_in_a_forced_reset(bare_stage, phase, operation):
     assert (await stage.partitions.read_cursor(MOVES, GROUP)).cursor == 0
     stage.let_go("a")
     await stage.until_state(cursor=before["end"], member="a")
+
+
+@pytest.mark.parametrize("phase", ["before", "after"])
+async def test_the_broker_dies_in_a_seek(bare_stage, phase):
+    """The consumer is told that the cursor may have moved; a repeat moves it."""
+    stage = bare_stage
+    armed = stage.directory / "armed"
+    await stage.open(die_at=DieAt(phase, "reset_cursor", str(armed)))
+    await keep_log(stage)
+    await stage.processes["a"].kill()
+    async with Consumer(
+        stage.url, queue="orders", group=GROUP, token=CONSUME, member="a", handle_signals=False,
+        leave_timeout_s=0,
+    ) as consumer:  # fmt: skip
+        await eventually(lambda: MOVES in consumer.partitions, "it has the partition")
+        end = (await stage.state())["end"]
+        assert await consumer.seek({MOVES: end}) == {MOVES: end}
+        armed.touch()  # from now on the next one dies
+        with pytest.raises(UnavailableError, match="the cursor may have moved, or not"):
+            await consumer.seek({MOVES: 0})
+        await stage.processes["orders-1"].ended()
+        stored = await stage.partitions.read_cursor(MOVES, GROUP)
+        assert stored.cursor == (0 if phase == "after" else end)
+        assert MOVES not in consumer.partitions
+        stage.start_broker("orders-1")
+        await eventually(lambda: MOVES in consumer.partitions, "it has the partition again")
+        assert await consumer.seek({MOVES: 0}) == {MOVES: 0}
+        message = await anext(consumer)
+        while message.partition != MOVES:
+            message = await anext(consumer)
+        assert message.offset == 0
+        assert (await stage.partitions.read_cursor(MOVES, GROUP)).cursor == 0

@@ -8,9 +8,9 @@ from itertools import count
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
 from partq.lab.verdict.journal import JournalReader, in_order
+from partq.lab.verdict.journal_rows import MESSAGE_NUMBER_HEADER, PublishedRow
 from partq.lab.verdict.judge import judge
 from partq.lab.verdict.progress import RunProgress
-from partq.lab.verdict.records import MESSAGE_NUMBER_HEADER, PublishedRow
 from partq.testing import eventually
 
 WAIT_S = 60.0

@@ -46,6 +46,7 @@ def pod_body(
     waiting=None,
     node="",
     tolerations=(),
+    annotations=None,
 ):
     owners = [{"kind": owner, "name": "workers-5d7f9c", "controller": True}] if owner else []
     metadata = {
@@ -54,6 +55,7 @@ def pod_body(
         "namespace": namespace,
         "labels": {"app": "workers", "pod-template-hash": "5d7f9c", **(labels or {})},
         "ownerReferences": owners,
+        "annotations": annotations or {},
         "creationTimestamp": "2026-11-20T10:00:00Z",
     }
     if deletion_grace is not None:

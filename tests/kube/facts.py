@@ -56,6 +56,7 @@ def group_view(
     blocked=None,
     missing=None,
     parked=None,
+    is_client_assigned=False,
 ):
     names = {"R": "Ready", "P": "Paused", "U": "Unbound", "-": "Unassigned"}
     return GroupView(
@@ -69,6 +70,7 @@ def group_view(
         is_waiting=waiting,
         rebalances=rebalances,
         waiting_count=held,
+        is_client_assigned=is_client_assigned,
         blocked=blocked or {},
         missing=missing or {},
         parked=parked or {},

@@ -8,6 +8,7 @@ from collections import Counter
 
 from partq.core.group.membership import assess
 from partq.core.group.planner import GroupRules, plan
+from partq.core.group.standby import StandbyPolicy
 from partq.core.model import MemberId, PartitionId
 from partq.kube.member_pods import MemberPods
 from partq.kube.watch import parse
@@ -27,14 +28,15 @@ def uid_of(number):
 class PlayedGroup:
     """Pods by number; each has one member, which is its pod's uid."""
 
-    def __init__(self, *, partitions=12, policy="KubernetesAware"):
+    def __init__(self, *, partitions=12, policy="KubernetesAware", standby=StandbyPolicy.AT_ONCE):
+        self.standby = standby
         self.clock = Clock()
-        self.cluster = ObjectCache(lambda key: None, self.clock)
-        self.cluster.complete("")
-        self.cluster.put_queue(queue_body())
-        self.cluster.put_group(group_body())
+        self.cache = ObjectCache(lambda key: None, self.clock)
+        self.cache.complete("")
+        self.cache.put_queue(queue_body())
+        self.cache.put_group(group_body())
         self.member_pods = MemberPods(
-            self.cluster,
+            self.cache,
             "shop",
             policy_of=lambda name: policy,
             delay_s_of=lambda name: DELAY_S,
@@ -69,7 +71,7 @@ class PlayedGroup:
         found["metadata"]["creationTimestamp"] = made
         if known.get("owner", "ReplicaSet") == "ReplicaSet":
             found["metadata"]["ownerReferences"][0]["name"] = f"workers-{template}"
-        self.cluster.put_pod(parse.pod(found))
+        self.cache.put_pod(parse.pod(found))
         return MemberId(uid)
 
     def end(self, number, *, grace_s=GRACE_S):
@@ -78,9 +80,9 @@ class PlayedGroup:
 
     def remove(self, number):
         """Take a pod's object away."""
-        pod = self.cluster.pod(uid_of(number))
+        pod = self.cache.pod(uid_of(number))
         self.lose(number)
-        self.cluster.drop_pod(pod)
+        self.cache.drop_pod(pod)
 
     def finish(self, number):
         """Let a pod that ends come to its end."""
@@ -112,7 +114,7 @@ class PlayedGroup:
             leaving=self._leaving,
             replacements=dict(self.replacements),
         )
-        rules = GroupRules()
+        rules = GroupRules(standby=self.standby)
         self.last = plan(observation, assess(observation, rules.membership), rules, {})
         self.replacements |= {m.ownership.member: m.target for m in self.last if m.is_inherited}
         for move in self.last[:at_most]:

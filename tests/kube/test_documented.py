@@ -11,7 +11,8 @@ import yaml
 from partq.broker.peers.tls import BrokerTls
 from partq.kube import names
 from partq.kube.watch import parse
-from partq.metrics import BrokerMetrics, OperatorMetrics
+from partq.metrics import BrokerMetrics
+from partq.operator_metrics import OperatorMetrics
 from partq.wire.tls import trust
 from tests.authority import Authority, Connection, mount
 

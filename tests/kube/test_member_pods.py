@@ -23,18 +23,18 @@ def noticed():
 
 
 @pytest.fixture
-def cluster(noticed, clock):
-    cluster = ObjectCache(noticed.append, clock)
-    cluster.complete("")
-    cluster.put_queue(queue_body())
-    cluster.put_group(group_body())
+def cache(noticed, clock):
+    cache = ObjectCache(noticed.append, clock)
+    cache.complete("")
+    cache.put_queue(queue_body())
+    cache.put_group(group_body())
     noticed.clear()
-    return cluster
+    return cache
 
 
-def member_pods(cluster, policy="KubernetesAware", clock=None):
+def member_pods(cache, policy="KubernetesAware", clock=None):
     return MemberPods(
-        cluster,
+        cache,
         "shop",
         policy_of=lambda group: policy,
         delay_s_of=lambda group: DELAY_S,
@@ -60,18 +60,18 @@ def member_pods(cluster, policy="KubernetesAware", clock=None):
         ),
     ],
 )
-def test_admits(cluster, pod, member, address, is_admitted):
-    cluster.put_pod(parse.pod(pod))
-    assert (member_pods(cluster).refusal("workers", member, address) is None) is is_admitted
-    assert member_pods(cluster).refusal("another", member, address) is not None
+def test_admits(cache, pod, member, address, is_admitted):
+    cache.put_pod(parse.pod(pod))
+    assert (member_pods(cache).refusal("workers", member, address) is None) is is_admitted
+    assert member_pods(cache).refusal("another", member, address) is not None
 
 
-def put(cluster, **body):
-    cluster.put_pod(parse.pod(pod_body(**body)))
+def put(cache, **body):
+    cache.put_pod(parse.pod(pod_body(**body)))
 
 
-def drop(cluster, **body):
-    cluster.drop_pod(parse.pod(pod_body(**body)))
+def drop(cache, **body):
+    cache.drop_pod(parse.pod(pod_body(**body)))
 
 
 LIFE = [
@@ -120,27 +120,27 @@ LIFE = [
 
 
 @pytest.mark.parametrize(("life", "fact"), LIFE)
-def test_facts(cluster, clock, life, fact):
+def test_facts(cache, clock, life, fact):
     for step, body in life:
-        step(cluster, **body)
+        step(cache, **body)
     clock.now += NEWS_S
-    facts = member_pods(cluster).facts("workers", [MEMBER], ())
+    facts = member_pods(cache).facts("workers", [MEMBER], ())
     assert facts.get(MEMBER, MemberFact.UNKNOWN) is fact
 
 
-def test_a_timer_knows_nothing(cluster):
-    put(cluster, deletion_grace=30)
-    assert member_pods(cluster, "Timer").facts("workers", [MEMBER], [MEMBER]) == {}
+def test_a_timer_knows_nothing(cache):
+    put(cache, deletion_grace=30)
+    assert member_pods(cache, "Timer").facts("workers", [MEMBER], [MEMBER]) == {}
 
 
 @pytest.mark.parametrize(
     ("body", "fact"),
     [({}, MemberFact.IS_BEING_REPLACED), ({"owner": "StatefulSet"}, MemberFact.EXISTS)],
 )
-def test_who_leaves_may_know_of_its_pods_end_before_the_operator(cluster, clock, body, fact):
+def test_who_leaves_may_know_of_its_pods_end_before_the_operator(cache, clock, body, fact):
     """For a moment; then it leaves for reasons of its own. A new life begins anew."""
-    put(cluster, **body)
-    known = member_pods(cluster, clock=clock)
+    put(cache, **body)
+    known = member_pods(cache, clock=clock)
 
     def found(*leaving):
         return known.facts("workers", [MEMBER], leaving)[MEMBER]
@@ -165,52 +165,52 @@ def test_who_leaves_may_know_of_its_pods_end_before_the_operator(cluster, clock,
         ([(drop, {"ended": True}), (put, {"uid": POD_UID.replace("a", "f")})], MemberFact.EXISTS),
     ],
 )
-def test_a_member_known_by_its_pods_name_comes_back_with_the_next_pod(cluster, life, fact):
+def test_a_member_known_by_its_pods_name_comes_back_with_the_next_pod(cache, life, fact):
     member = MemberId("workers-0/main")
     for step, body in life:
-        step(cluster, name="workers-0", owner="StatefulSet", **body)
-    assert member_pods(cluster).facts("workers", [member], ()).get(member) is fact
+        step(cache, name="workers-0", owner="StatefulSet", **body)
+    assert member_pods(cache).facts("workers", [member], ()).get(member) is fact
 
 
-def test_pods_wake_the_queues_that_they_concern(cluster, noticed):
-    put(cluster)
+def test_pods_wake_the_queues_that_they_concern(cache, noticed):
+    put(cache)
     assert noticed == [KEY]
-    put(cluster)
+    put(cache)
     assert noticed == [KEY], "nothing has changed"
-    put(cluster, labels={"app": "stranger"}, uid="other")
+    put(cache, labels={"app": "stranger"}, uid="other")
     assert noticed == [KEY]
-    put(cluster, labels={"app": "x", "partq.dev/queue": "orders"}, uid="broker", name="b")
+    put(cache, labels={"app": "x", "partq.dev/queue": "orders"}, uid="broker", name="b")
     assert noticed == [KEY, KEY]
-    assert [pod.uid for pod in cluster.brokers(KEY)] == ["broker"]
+    assert [pod.uid for pod in cache.brokers(KEY)] == ["broker"]
 
 
-def test_a_broken_spec_keeps_the_selector_that_was_valid(cluster):
-    put(cluster)
+def test_a_broken_spec_keeps_the_selector_that_was_valid(cache):
+    put(cache)
     broken = group_body(type="Shared")
     broken["metadata"]["resourceVersion"] = "8"
-    cluster.put_group(broken)
-    assert member_pods(cluster).refusal("workers", MEMBER, "10.0.0.7") is None
+    cache.put_group(broken)
+    assert member_pods(cache).refusal("workers", MEMBER, "10.0.0.7") is None
 
 
-def test_what_a_list_finds_is_not_older_than_what_a_watch_told(cluster, noticed):
+def test_what_a_list_finds_is_not_older_than_what_a_watch_told(cache, noticed):
     newer = queue_body(partitions=8)
     newer["metadata"]["resourceVersion"] = "10"
-    cluster.put_queue(newer)
+    cache.put_queue(newer)
     older = queue_body(partitions=4)
     older["metadata"]["resourceVersion"] = "9"
-    cluster.put_queue(older)
-    assert cluster.queue(KEY)["spec"] == {"partitions": 8}
+    cache.put_queue(older)
+    assert cache.queue(KEY)["spec"] == {"partitions": 8}
     assert noticed == [KEY]
 
     again = queue_body(partitions=2)
     again["metadata"] |= {"resourceVersion": "1", "uid": "another life"}
-    cluster.put_queue(again)
-    assert cluster.queue(KEY)["spec"] == {"partitions": 2}
+    cache.put_queue(again)
+    assert cache.queue(KEY)["spec"] == {"partitions": 2}
 
 
-def test_groups_without_a_queue_are_known(cluster):
-    cluster.put_group(group_body("lonely", "nowhere"))
-    assert cluster.queue_keys == {KEY, QueueKey("shop", "nowhere")}
-    cluster.drop_group(GroupKey("shop", "lonely"))
-    assert cluster.queue_keys == {KEY}
-    assert "managedFields" not in cluster.queue(KEY)["metadata"]
+def test_groups_without_a_queue_are_known(cache):
+    cache.put_group(group_body("lonely", "nowhere"))
+    assert cache.queue_keys == {KEY, QueueKey("shop", "nowhere")}
+    cache.drop_group(GroupKey("shop", "lonely"))
+    assert cache.queue_keys == {KEY}
+    assert "managedFields" not in cache.queue(KEY)["metadata"]

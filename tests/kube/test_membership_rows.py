@@ -3,6 +3,7 @@
 import pytest
 
 from partq.core.group.moves import Forced, Trigger
+from partq.core.group.standby import StandbyPolicy
 from partq.kube.watch.nodes import KubeNode, Taint
 from partq.kube.watch.rollout import NEWS_S
 from tests.kube.played_group import DELAY_S, GRACE_S, PlayedGroup, uid_of
@@ -12,9 +13,9 @@ BACK_OFF = {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting fa
 EVICTED = {"phase": "Failed", "ended": True}
 
 
-def begin(*, policy="KubernetesAware", size=2, **body):
+def begin(*, policy="KubernetesAware", standby=StandbyPolicy.AT_ONCE, size=2, **body):
     """Return a group whose pods 0, 1 and so on share all; of the last one `body` is said."""
-    group = PlayedGroup(partitions=PARTITIONS, policy=policy)
+    group = PlayedGroup(partitions=PARTITIONS, policy=policy, standby=standby)
     for number in range(size):
         group.pod(number, **(body if number == size - 1 else {}))
     group.settle()
@@ -165,19 +166,40 @@ def test_past_the_delay_it_joins_as_new():
 
 
 @pytest.mark.req("MEM-11")
-@pytest.mark.parametrize("how", ["lost", "gone"])
-def test_a_standby_takes_over_one_for_one(how):
-    group = begin(size=PARTITIONS)
+@pytest.mark.parametrize(
+    ("standby", "how"),
+    [
+        (StandbyPolicy.AT_ONCE, "lost"),
+        (StandbyPolicy.AT_ONCE, "gone"),
+        (StandbyPolicy.AFTER_DELAY, "lost"),
+        (StandbyPolicy.AFTER_DELAY, "gone"),
+    ],
+)
+def test_a_standby_takes_over_one_for_one(standby, how):
+    group = begin(size=PARTITIONS, standby=standby)
     group.pod(PARTITIONS)
     assert group.settle() == [], "one more than there are partitions: it stands by"
     if how == "gone":
         group.finish(1)
     else:
         group.lose(1)
-        assert group.look() == []
-        group.pass_time(DELAY_S)
+        if standby is StandbyPolicy.AFTER_DELAY:
+            assert group.look() == []
+            group.pass_time(DELAY_S)
     (move,) = group.settle()
     assert (move.ownership.member, move.target) == (uid_of(1), uid_of(PARTITIONS))
+
+
+@pytest.mark.req("MEM-07")
+def test_a_crash_in_a_rollout_is_no_matter_of_standbys():
+    """The pod of the new template stands by for one that ends: a crash waits, as without it."""
+    group = begin()
+    group.pod(2, "new")
+    assert group.settle() == []
+    group.lose(1)
+    assert group.look() == []
+    group.connect(1)
+    assert group.settle() == []
 
 
 CORDONED, TAINTED = KubeNode(True, ()), KubeNode(False, (Taint("maintenance", ""),))
@@ -193,7 +215,7 @@ def test_a_pod_that_is_about_to_go_gets_nothing(doomed):
     elif doomed == "unready":
         group.pod(2, ready=False)
     else:
-        group.cluster.put_node("a-node", CORDONED if doomed == "cordoned" else TAINTED)
+        group.cache.put_node("a-node", CORDONED if doomed == "cordoned" else TAINTED)
     before = group.held()[2]
     group.finish(1)
     moved = group.settle()
@@ -205,17 +227,17 @@ def test_a_pod_that_is_about_to_go_gets_nothing(doomed):
 def test_a_pod_that_bears_the_taint_or_whose_node_is_well_again_gets_its_share():
     lasting = [{"key": "maintenance", "operator": "Exists", "effect": "NoExecute"}]
     group = begin(size=3, node="a-node", tolerations=lasting)
-    group.cluster.put_node("a-node", TAINTED)
+    group.cache.put_node("a-node", TAINTED)
     group.finish(1)
     group.settle()
     assert group.held() == {0: 3, 2: 3}
 
     group = begin(size=3, node="a-node")
-    group.cluster.put_node("a-node", CORDONED)
+    group.cache.put_node("a-node", CORDONED)
     group.finish(1)
     group.settle()
     assert group.held() == {0: 4, 2: 2}
-    group.cluster.put_node("a-node", None)
+    group.cache.put_node("a-node", None)
     group.settle()
     assert group.held() == {0: 3, 2: 3}
 
@@ -235,7 +257,7 @@ TIMER_ROWS = {
 @pytest.mark.req("MEM-12")
 @pytest.mark.parametrize("row", TIMER_ROWS)
 def test_a_timer_knows_nothing_and_waits(row):
-    group = begin(policy="Timer")
+    group = begin(policy="Timer", standby=StandbyPolicy.AFTER_DELAY)
     TIMER_ROWS[row](group)
     group.lose(1)
     assert waits(group)
@@ -247,3 +269,21 @@ def test_a_timer_leaves_a_pod_that_ends_its_partitions_and_its_time():
     group.end(1)
     assert group.settle() == []
     assert group.member_pods.time_left_ms("workers", uid_of(1)) is None
+
+
+@pytest.mark.parametrize("policy", ["KubernetesAware", "Timer"])
+def test_an_annotation_of_the_pod_says_the_priority(policy, caplog):
+    """Under each policy: it is what a person wants, and no guess from what pods do."""
+    group = PlayedGroup(policy=policy)
+    said = {0: "3", 1: "0", 2: "12", 3: "high", 4: "-1", 5: None}
+    members = [
+        group.pod(number, annotations={"partq.dev/priority": text} if text else {})
+        for number, text in said.items()
+    ]
+    for _ in range(2):
+        assert group.member_pods.priorities("workers", members) == {uid_of(0): 3, uid_of(1): 0}
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 3
+    assert "got '12', expected 0 to 9; it is ignored" in told[0]
+    group.pod(0, annotations={})
+    assert group.member_pods.priorities("workers", members) == {uid_of(1): 0}

@@ -48,7 +48,21 @@ def test_example_is_what_its_comments_say():
     assert (group.key, group.queue_key) == (("default", "workers"), queue.key)
 
 
-@pytest.mark.req("SOL-42", "SOL-U03", "SOL-U04", "SOL-U05", "SOL-U13")
+@pytest.mark.req(
+    "SOL-42",
+    "SOL-U03",
+    "SOL-U04",
+    "SOL-U05",
+    "SOL-U13",
+    "PUL-15",
+    "PUL-107",
+    "PUL-134",
+    "AZR-05",
+    "AZR-08",
+    "AZR-09",
+    "AZR-64",
+    "TUB-04",
+)
 def test_defaults():
     resources = parse_resources(QUEUE + "---" + GROUP + "spec: {queue: orders}")
 
@@ -61,6 +75,7 @@ def test_defaults():
             "delaySeconds": 5,
             "maxHandoffSeconds": 3,
             "policy": "KubernetesAware",
+            "standby": "AtOnce",
             "maxPausedPartitions": 0,
             "maxMovesPerMinute": 0,
             "minMoveIntervalSeconds": 0,
@@ -79,11 +94,12 @@ def test_defaults():
     assert effective["ack"]["maxRedeliveries"] is None
     letters = {"queue": "orders-workers-dlq", "expired": False, "create": False}
     assert effective["deadLetter"] == letters
-    assert (group.spec.type, group.spec.effective_strategy, group.spec.start) == (
+    assert (group.spec.type, group.spec.effective_strategy, effective["start"]) == (
         "Partitioned",
         "sticky",
         "Earliest",
     )
+    assert "startAtMs" not in effective
 
 
 @pytest.mark.req("PUL-57")
@@ -135,6 +151,7 @@ def test_strategy(type_, strategy, effective):
     assert group.spec.effective_strategy == effective
 
 
+@pytest.mark.req("PUL-94", "PUL-97")
 def test_same_names_in_two_namespaces():
     other = QUEUE.replace("name: orders", "name: orders, namespace: shop")
     resources = parse_resources(
@@ -142,7 +159,15 @@ def test_same_names_in_two_namespaces():
     )
 
     first, second = resources.queues
+    assert (first.key, second.key) == (("default", "orders"), ("shop", "orders"))
     assert (len(resources.groups_of(first)), len(resources.groups_of(second))) == (1, 0)
+
+
+@pytest.mark.req("PUL-95")
+def test_a_namespace_has_any_number_of_queues():
+    names = [f"orders-{number}" for number in range(1000)]
+    text = "---".join(QUEUE.replace("name: orders", f"name: {name}") for name in names)
+    assert [queue.key for queue in parse_resources(text).queues] == [("default", n) for n in names]
 
 
 def queue(spec):
@@ -217,7 +242,13 @@ WRONG = [
         group("{queue: orders, type: Failover, strategy: sticky}"),
         SECOND + "spec.strategy: got 'sticky', expected 'failover' for the type 'Failover'",
     ),
+    (
+        group("{queue: orders, assignment: Client, rebalance: {maxMovesPerMinute: 6}}"),
+        SECOND + "spec.assignment: got 'Client' with rebalance.maxMovesPerMinute, expected it to",
+    ),
     (group("{queue: orders, start: Now}"), "got 'Now', expected one of Earliest, Latest"),
+    (queue("{partitions: }"), "partitions: got nothing, expected a whole number from 1 to 4096"),
+    (queue("{rebalance: }"), FIRST + "spec.rebalance: got nothing, expected an object"),
     (GROUP + "spec: {queue: orders}", "document 1 (ConsumerGroup workers): spec.queue: got"),
     (
         queue("{deadLetter: {queue: orders}}"),
@@ -319,7 +350,7 @@ def queues_with(of_queue="{}", of_group="type: Partitioned"):
     return parse_resources(text).with_dead_letter_queues().queues
 
 
-@pytest.mark.req("PUL-54")
+@pytest.mark.req("PUL-58", "PUL-59")
 @pytest.mark.parametrize(("of_queue", "of_group", "made"), [
     pytest.param("{}", "ack: {maxRedeliveries: 0}", [], id="nobody asks for it"),
     pytest.param(
@@ -352,7 +383,7 @@ def test_a_dead_letter_queue_that_is_there_is_not_made():
     assert [queue.metadata.name for queue in queues] == ["orders", "letters"]
 
 
-@pytest.mark.req("PUL-54")
+@pytest.mark.req("PUL-58", "PUL-59")
 def test_a_dead_letter_queue_that_is_made_is_run_as_its_origin_and_keeps_what_it_gets():
     origin, made = queues_with("{create: true}", "ack: {maxRedeliveries: 5}")
     assert made.key == ("shop", "orders-workers-dlq")

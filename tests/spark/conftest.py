@@ -10,16 +10,19 @@ from pyspark.sql import SparkSession
 from partq.spark.session import open_session
 
 JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
+NO_CODEGEN = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Compiling a plan takes longer than running it on a few hundred rows. Drivers that tests start as
+programs compile theirs, but for one that is killed soon after its start."""
 SETTINGS = {
     "spark.default.parallelism": "2",
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "1g",
     # Small jobs, each run once: what a better compiler would gain costs more than it brings.
     JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    # Compiling a plan takes longer than running it on a few hundred rows. The drivers that tests
-    # start as programs compile theirs.
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    **NO_CODEGEN,
     "spark.sql.streaming.numRecentProgressUpdates": "20",
 }
 

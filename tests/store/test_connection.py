@@ -300,6 +300,7 @@ async def test_a_lost_connection_to_the_same_run_is_no_restart(own_server, own_s
     await other.close()
 
 
+@pytest.mark.req("PUL-18", "PUL-91")
 async def test_what_was_confirmed_survives_kill_9(own_server, own_store, tmp_path):
     partitions = Partitions(own_store, Keys(own_store.prefix, "ns", "q", "uid"))
     partition = PartitionId(1, 0)

@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from partq.core.dead_letters import DeadLetterReason
-from partq.core.group.records import HandoffRecord
+from partq.core.group.records import HandoffRecord, NodeRecord
 from partq.core.model import BrokerId, MemberId, PartitionId
 from partq.errors import FencedError
 from partq.store.connection import Store
@@ -145,6 +145,43 @@ class Stores:
             acked=[(8, 9)],
             redeliveries={},
         )
+
+    async def vacate(self):
+        await self.partitions.commit(
+            P,
+            GROUP,
+            number=next_number(),
+            born=BORN,
+            broker_epoch=EPOCH,
+            source="m-0",
+            epoch=EPOCH,
+            attempt=EPOCH + 1,
+            target=None,
+            cause=0,
+            cursor=7,
+            acked=[],
+            redeliveries={},
+        )
+
+    async def vacate_and_register(self):
+        """What is registered is at nobody before."""
+        await self.vacate()
+        await self.partitions.register(
+            P,
+            GROUP,
+            number=next_number(),
+            born=BORN,
+            broker_epoch=EPOCH,
+            member=MemberId("m-1"),
+            incarnation="x",
+            epoch=EPOCH + 1,
+            offset=3,
+        )
+
+    async def list_and_number(self):
+        """What has a number is listed."""
+        await self.members.list_member(GROUP, MemberId("m-9"), "10.0.0.9")
+        await self.members.set_node(GROUP, MemberId("m-9"), "x", NodeRecord(3, 1))
 
     async def reset(self):
         """What a broker does whose reset has no answer: it reads the record, and moves it again."""
@@ -276,6 +313,11 @@ CASES = {
     "mark_lost": Case(lambda to: to.members.mark_lost(GROUP, "m-0")),
     "read_positions": Case(lambda to: to.log.read_positions(P, [3], broker_epoch=EPOCH)),
     "read_times": Case(lambda to: to.log.read_times(P, [3])),
+    "register_member": Case(lambda to: to.vacate_and_register(), first=lambda to: to.vacate()),
+    "register_node": Case(
+        lambda to: to.list_and_number(),
+        first=lambda to: to.members.list_member(GROUP, MemberId("m-9"), "10.0.0.9"),
+    ),
     "register_life": Case(lambda to: to.lives.register("0f3a9c1e")),
     "release_life": Case(
         lambda to: to.register_and_release(), first=lambda to: to.lives.register("0f3a9c1e")

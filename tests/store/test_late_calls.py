@@ -3,6 +3,7 @@
 from itertools import count
 
 from partq.core.dead_letters import DeadLetterReason
+from partq.core.group.records import NodeRecord
 from partq.core.model import BrokerId, MemberId
 from partq.store.records.audit import Audits
 from partq.store.records.configs import Configs
@@ -64,7 +65,7 @@ class Life:
             partitions.commit,
             source=cursor.member,
             epoch=cursor.epoch,
-            attempt=attempt,
+            attempt=10 * attempt,
             target=MemberId("m"),
             cause=0,
             cursor=cursor.cursor,
@@ -80,6 +81,7 @@ class Life:
         await self.book(partitions.reset, epoch=cursor.epoch, offset=at + 9)
         (letter,) = cursor.outbox
         await self.book(self.outboxes.remove, letter=letter.number)
+        await self.vacate_and_register(10 * attempt + 1)
         for number in range(2):
             options = {"broker_epoch": self.epoch, "number": 10 * attempt + number}
             await self.pins.set(partition, "reader", at + 9 + number, **options)
@@ -93,6 +95,30 @@ class Life:
             await self.audits.trim(partition, keep_from, **options)
         await partitions.affirm({partition: self.epoch})
         await self.log.trim(partition, broker_epoch=self.epoch)
+
+    async def vacate_and_register(self, attempt):
+        """Take the partition from its member, which registers it itself, at another offset."""
+        partitions = self.partitions
+        cursor = await partitions.read_cursor(self.partition, GROUP)
+        cursor = await self.book(
+            partitions.commit,
+            source=cursor.member,
+            epoch=cursor.epoch,
+            attempt=attempt,
+            target=None,
+            cause=0,
+            cursor=cursor.cursor,
+            acked=[],
+            redeliveries={},
+        )
+        for offset in (cursor.cursor - 1, None):  # the second call finds it as it wants it
+            cursor = await self.book(
+                partitions.register,
+                member=MemberId("m"),
+                incarnation="i",
+                epoch=cursor.epoch,
+                offset=offset,
+            )
 
 
 async def create_group(store, keys, partitions, partition, member):
@@ -108,6 +134,9 @@ async def create_group(store, keys, partitions, partition, member):
     members = Members(store, keys, terms)
     for each in ("gone", member):
         await members.list_member(GROUP, MemberId(each), "10.0.0.1")
+    await members.set_node(GROUP, MemberId("gone"), "i", NodeRecord(2, 0))
+    await members.clear_node(GROUP, MemberId("gone"), "i")
+    await members.set_node(GROUP, MemberId(member), "i", NodeRecord(2, 0))
     await members.mark_lost(GROUP, MemberId("gone"))
     await members.unlist(GROUP, MemberId("gone"))
 

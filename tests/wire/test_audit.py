@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from partq.core.model import PartitionId
 from partq.errors import UndecodableError
 from partq.wire import audit
-from tests.audit_record import written_again
+from tests.audit_record import decode_group, encode_group, written_again
 
 PARTITION = PartitionId(1, 3)
 NAMES = st.text(max_size=20)
@@ -21,7 +21,7 @@ FIELDS = {
 
 def group_of(*records, previous=audit.GENESIS, sequence=0):
     place = {"sequence": sequence, "at_ms": 17, "broker": "orders-0", "broker_epoch": 5}
-    return audit.encode_group(previous, records, **place)
+    return encode_group(previous, records, **place)
 
 
 def publish(first, slots, **fields):
@@ -40,7 +40,7 @@ def publish(first, slots, **fields):
 def test_what_is_written_is_read(records):
     """Whatever is in the names; what was not said is "" or -1, and that is written as nothing."""
     group = group_of(*(audit.encode_record(kind, **fields) for kind, fields in records))
-    read = audit.decode_group(PARTITION, group)
+    read = decode_group(PARTITION, group)
     assert [record.kind for record in read] == [kind for kind, _ in records]
     for place, (record, (_, fields)) in enumerate(zip(read, records, strict=True)):
         assert (record.partition, record.sequence, record.place) == ("1.3", 0, place)
@@ -54,7 +54,7 @@ def test_slots_are_bytes_of_any_kind():
     """Also those that look like the end of a line."""
     slots = b"\n\n\t%\n\x00"
     group = group_of(publish(7, slots, producer="p"), audit.encode_record("trim", first=0, stop=7))
-    first, second = audit.decode_group(PARTITION, group)
+    first, second = decode_group(PARTITION, group)
     assert (first.first, first.stop, first.slots, first.producer) == (7, 10, slots, "p")
     assert (second.kind, second.slots) == ("trim", b"")
 

@@ -122,6 +122,7 @@ def test_round_trip(messages, codec, data):
     assert batch.decode(stored, start, stop) == messages[start:stop]
 
 
+@pytest.mark.req("AZR-65", "PUL-17")
 @pytest.mark.parametrize("codec", list(Codec))
 def test_a_batch_may_be_as_large_as_the_format_allows(codec):
     small = batch.encode_message(Message(None, b"x" * 250))

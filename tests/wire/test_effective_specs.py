@@ -53,7 +53,7 @@ def test_what_an_earlier_version_wrote_is_read():
     assert (found.limits.max_spool_bytes, found.message_ttl_seconds, found.audit) == (
         (None, None, False)
     )
-    assert read_spec("group", {"type": "Partitioned"}, GroupSpec) == GroupSpec()
+    assert read_spec("group", {"type": "Partitioned"}, GroupSpec) == GroupSpec(type="Partitioned")
 
 
 @pytest.mark.parametrize(

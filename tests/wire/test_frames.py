@@ -36,6 +36,11 @@ from partq.wire.frames import (
     Resumed,
     Revoked,
     Rewound,
+    Seek,
+    SeekRefused,
+    Sought,
+    Standing,
+    Withhold,
 )
 
 # Epochs are milliseconds of Redis's time: they do not fit into 32 bits.
@@ -56,18 +61,18 @@ GOLDEN = [
     (Published(1, 70_000, True), "09000000 94 0d 01 ce00011170 c3"),
     (PublishRefused(2, "out_of_sequence", "127 is due", 0, 127),
      "20000000 96 0e 02 af6f75745f6f665f73657175656e6365 aa31323720697320647565 00 7f"),
-    (Bind("m", "x1", 1000, [(1, 0), (1, 15)], credit_bytes=4096),
-     "15000000 97 14 a16d a27831 cd03e8 92920100 92010f 01 cd1000"),
-    (Bound("b-0", 12, 3000), "0c000000 96 15 a3622d30 0c cd0bb8 c2 c2"),
+    (Bind("m", "x1", 1000, [(1, 0), (1, 15)], credit_bytes=4096, priority=3, wants_standing=True),
+     "17000000 99 14 a16d a27831 cd03e8 92920100 92010f 01 cd1000 03 c3"),
+    (Bound("b-0", 12, 3000), "0f000000 99 15 a3622d30 0c cd0bb8 c2 c2 c2 c2 c2"),
     (Assigned(1, 3, EPOCH, EPOCH + 1, 17),
      f"17000000 96 16 01 03 {EPOCH_HEX} {NEXT_HEX} 11"),
     (Paused(1, 3, EPOCH, EPOCH + 1), f"16000000 95 17 01 03 {EPOCH_HEX} {NEXT_HEX}"),
     (Resumed(1, 3, EPOCH, EPOCH + 1), f"16000000 95 18 01 03 {EPOCH_HEX} {NEXT_HEX}"),
     (Revoked(1, 3, EPOCH, EPOCH + 1, 2), f"17000000 96 19 01 03 {EPOCH_HEX} {NEXT_HEX} 02"),
     (Deliver(1, 3, EPOCH, EPOCH + 1, 2, EPOCH - 1, EPOCH + 2, 100, 101, 109, 1,
-             [(102, 104), (106, 107)], [(101, 2)]),
-     f"39000000 9f 1a 01 03 {EPOCH_HEX} {NEXT_HEX} 02 cf0000019b76daa7ff cf0000019b76daa802"
-     " 64 65 6d 01 92926668 926a6b 91926502 00"),
+             [(102, 104), (106, 107)], [(101, 2)], 0, "p", 70),
+     f"3e000000 dc0011 1a 01 03 {EPOCH_HEX} {NEXT_HEX} 02 cf0000019b76daa7ff cf0000019b76daa802"
+     " 64 65 6d 01 92926668 926a6b 91926502 00 a170 46"),
     (Credit(250, 4096), "07000000 93 1b ccfa cd1000"),
     (Ack(9, 1, 3, EPOCH, EPOCH + 1, 2, 101, [(104, 106)]),
      f"1d000000 99 1c 09 01 03 {EPOCH_HEX} {NEXT_HEX} 02 65 9192686a"),
@@ -77,10 +82,18 @@ GOLDEN = [
      f"18000000 97 1f 01 03 {EPOCH_HEX} {NEXT_HEX} 02 6b"),
     (Leave(), "02000000 91 20"),
     (Nack(9, 1, 3, EPOCH, EPOCH + 1, 2, [(104, 106)], 1500, "undecodable", 107),
-     f"2d000000 9c 21 09 01 03 {EPOCH_HEX} {NEXT_HEX} 02 9192686a cd05dc"
-     " ab756e6465636f6461626c65 6b c2"),
+     f"2f000000 9e 21 09 01 03 {EPOCH_HEX} {NEXT_HEX} 02 9192686a cd05dc"
+     " ab756e6465636f6461626c65 6b c2 c2 a0"),
     (Rewound(1, 3, EPOCH, EPOCH + 1, 3, 104, 6),
      f"19000000 98 22 01 03 {EPOCH_HEX} {NEXT_HEX} 03 68 06"),
+    (Standing(1, 3, True), "05000000 94 24 01 03 c3"),
+    (Seek(9, 1, 3, EPOCH, EPOCH + 1, offset=17, append_broker_epoch=EPOCH - 1),
+     f"23000000 9a 25 09 01 03 {EPOCH_HEX} {NEXT_HEX} a0 ff 11 cf0000019b76daa7ff"),
+    (Sought(9, 17), "04000000 93 26 09 11"),
+    (SeekRefused(9, "fenced", "gone", 1000),
+     "12000000 95 27 09 a666656e636564 a4676f6e65 cd03e8"),
+    (Withhold(1, 3, EPOCH, EPOCH + 1, True),
+     f"17000000 96 28 01 03 {EPOCH_HEX} {NEXT_HEX} c3"),
     (Begun(1, 3, EPOCH, EPOCH + 1, 2, [(101, 107)]),
      f"1b000000 97 23 01 03 {EPOCH_HEX} {NEXT_HEX} 02 9192656b"),
 ]  # fmt: skip
@@ -130,7 +143,9 @@ def test_what_follows_the_header_is_the_payload(frame, text):
 def test_elements_that_a_later_version_adds_are_ignored(frame, text):
     header = header_of(text)
     more = b"\xc0\x2a\x81\xa1a\x91\xc3\xcb\x3f\xf0\x00\x00\x00\x00\x00\x00"  # null, 42, map, 1.0
-    longer = b"\xdc" + ((header[0] & 0x0F) + 4).to_bytes(2, "big") + header[1:] + more
+    count = len(msgspec.msgpack.decode(header))
+    elements = header[1 if count < 16 else 3 :]
+    longer = b"\xdc" + (count + 4).to_bytes(2, "big") + elements + more
     assert frames.decode(wrap(longer)) == (frame, b"")
 
 
@@ -142,7 +157,12 @@ def test_elements_that_a_later_version_adds_are_ignored(frame, text):
     ("93 0d 01 05", Published(1, 5, False)),
     ("94 0e 01 a165 a16d", PublishRefused(1, "e", "m", 0, -1)),
     ("94 14 a16d a178 01", Bind("m", "x", 1, [], 1)),
+    ("97 14 a16d a178 01 90 01 05", Bind("m", "x", 1, [], 1, 5, 0, False)),
     ("9b 1a 01 03 05 06 00 05 07 00 01 02", Deliver(1, 3, 5, 6, 0, 5, 7, 0, 1, 2, 0, [], [])),
+    ("9f 1a 01 03 05 06 00 05 07 00 01 02 01 90 90 09",
+     Deliver(1, 3, 5, 6, 0, 5, 7, 0, 1, 2, 1, [], [], 9, "", -1)),
+    ("97 15 a3622d30 0c cd0bb8 c3 c3 c3", Bound("b-0", 12, 3000, True, True, True, False, False)),
+    ("9c 21 01 01 03 05 06 00 90 ff a0 ff c2", Nack(1, 1, 3, 5, 6, 0, [], -1, "", -1, False)),
     ("97 1c 01 01 03 05 06 00", Ack(1, 1, 3, 5, 6, 0, -1, [])),
 ])  # fmt: skip
 def test_elements_with_a_default_may_be_missing(text, frame):

@@ -11,10 +11,13 @@ from partq.aio import Signal, TaskSet
 from partq.broker.config import QueueConfig, dead_letters_of, redelivery_of
 from partq.broker.config_refresher import ConfigRefresher
 from partq.broker.dead_letters.forwarder import DeadLetterForwarder
+from partq.broker.delivery import flow_liveness
 from partq.broker.delivery.acks import AckHandler
 from partq.broker.delivery.cursor_writer import CursorWriter
 from partq.broker.delivery.decode_check import DecodeCheck
-from partq.broker.delivery.flow_registry import FLOW_LOOK_GAP_S, FlowRegistry
+from partq.broker.delivery.delivery_waits import DeliveryWaits
+from partq.broker.delivery.expected_returns import return_s
+from partq.broker.delivery.flow_registry import FlowRegistry
 from partq.broker.delivery.handoff_executor import HandoffExecutor
 from partq.broker.delivery.log_fetcher import LogFetcher
 from partq.broker.log.appender import Reply
@@ -33,6 +36,7 @@ from partq.broker.retention.expiry import Expiry
 from partq.broker.retention.periodic_work import LOOK_GAP_S, work_periodically
 from partq.broker.retention.trimmer import Trimmer
 from partq.core.model import BrokerId, Cause, PartitionId
+from partq.core.samples.waits import WaitCounts
 from partq.core.time_to_live import check_ttl_ms
 from partq.errors import (
     BatchTooLargeError,
@@ -79,6 +83,7 @@ class Broker:
         self.incarnation = secrets.token_hex(8)
         self.url = url
         self.clock = clock
+        self.wall_clock = wall_clock
         self.metrics = BrokerMetrics(settings.queue, settings.namespace)
         self.layouts = Layouts(store, keys)
         self.configs = Configs(store, keys)
@@ -98,9 +103,10 @@ class Broker:
         """By which brokers of other queues of this Redis know themselves here; empty: not read."""
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Ends with the error that the process cannot continue with."""
-        self.progress = Signal()
+        self.drain_signal = Signal()
+        """Wakes calls that wait for a drain: a member released messages, or a book was stored."""
         self._make_ownership()
-        self._make_delivery(wall_clock)
+        self._make_delivery()
         self._make_retention_and_handoffs()
 
     def _make_ownership(self) -> None:
@@ -117,6 +123,8 @@ class Broker:
             metrics=self.metrics,
         )
         self.buffers = Buffers(pending_bytes=settings.pending_bytes, tail_bytes=settings.tail_bytes)
+        self.append_waits = WaitCounts()
+        """From the arrival of a batch to the answer of its append; each as its oldest one."""
         self.ownership = OwnedPartitions(
             self.partitions,
             self.log,
@@ -126,12 +134,14 @@ class Broker:
             buffers=self.buffers,
             quota=self.quota,
             audits=self.audits,
+            append_waits=self.append_waits,
             wants_audit=lambda: self.config.audit,
             on_claimed=self._claimed,
             settle_acks=self._empty,
             spawn=self._spawn,
         )
         self.owned = self.ownership.owned
+        self.delivery_waits = DeliveryWaits(self.owned, self.clock)
         self.lease = LeaseKeeper(
             self.leases,
             broker=self.id,
@@ -155,7 +165,7 @@ class Broker:
             ttl_s=settings.lease_ttl_s,
         )
 
-    def _make_delivery(self, wall_clock: Callable[[], float]) -> None:
+    def _make_delivery(self) -> None:
         """Make what brings messages to members, and takes their acks, or ends them otherwise."""
         store, keys = self.store, self.keys
         self.log_fetcher = LogFetcher(
@@ -166,7 +176,7 @@ class Broker:
             on_lost=self.ownership.lose_group,
         )
         self.cursor_writer = CursorWriter(
-            self.partitions, on_lost=self.ownership.lose_group, progress=self.progress
+            self.partitions, on_lost=self.ownership.lose_group, drain_signal=self.drain_signal
         )
         check = DecodeCheck(self.log)
         self.ack_handler = AckHandler(
@@ -177,9 +187,10 @@ class Broker:
             rules=lambda group: redelivery_of(self._config, group),
             check=check,
             park=lambda consumed, ranges: self.dead_letters.park(consumed, ranges),
+            make_letters=lambda *letters: self.dead_letters.make(*letters),
             spawn=self._spawn,
             metrics=self.metrics,
-            progress=self.progress,
+            drain_signal=self.drain_signal,
         )
         self.dead_letters = DeadLetterForwarder(
             Outboxes(store, keys),
@@ -199,7 +210,7 @@ class Broker:
             self.log,
             config=lambda: self.config,
             clock=self.clock,
-            wall_clock=wall_clock,
+            wall_clock=self.wall_clock,
             letter_forwarder=self.dead_letters,
             cursor_writer=self.cursor_writer,
             spawn=self._spawn,
@@ -215,8 +226,16 @@ class Broker:
             expiry_check=self.expiry,
             clock=self.clock,
             max_unacked=lambda: self.config.max_unacked_per_flow,
+            type_of=lambda group: self.config.types.get(group, ""),
+            return_s_of=self._return_s_of,
             on_partition_lost=self.ownership.lose_group,
         )
+
+    def _return_s_of(self, group: str) -> float:
+        """Return how long a process of a member is expected again; 0: it is not, in this group."""
+        if group not in self.config.client_assigned:
+            return 0.0
+        return return_s(self.config.rebalance_delays.get(group))
 
     def _make_retention_and_handoffs(self) -> None:
         """Make what trims logs, hands partitions over and reads the queue's config again."""
@@ -268,7 +287,7 @@ class Broker:
         try:
             await self.leases.release(self.id, self.incarnation)
         except PartqError as error:
-            _log.warning("lease not released: %s", error)
+            _log.warning("the lease could not be released: %s", error)
 
     @property
     def config(self) -> QueueConfig:
@@ -381,7 +400,7 @@ class Broker:
             await self.leases.record_owner(partition, self.id)
         except PartqError as error:
             # The index is for finding; a caller that looks again reads the record.
-            _log.warning("owner of %s not recorded: %s", partition, error)
+            _log.warning("the owner of %s could not be recorded: %s", partition, error)
 
     async def _empty(self, consumed: ConsumedPartition) -> None:
         """Take a partition from its flow, and wait until the group's book is stored."""
@@ -414,7 +433,7 @@ class Broker:
         while True:
             self.flow_registry.look()
             self.ack_handler.time_out()
-            await asyncio.sleep(FLOW_LOOK_GAP_S)
+            await asyncio.sleep(flow_liveness.LOOK_GAP_S)
 
     def _wake_flows(self) -> None:
         for flow in self.flow_registry.flows:

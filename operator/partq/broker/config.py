@@ -35,10 +35,16 @@ class QueueConfig:
     generation: int
     """Grows with each change, so when a group is removed and created again."""
     groups: frozenset[str]
+    types: Mapping[str, str]
+    """The type of each group; empty: an earlier version has stored its config."""
     redelivery: Mapping[str, RedeliveryRules]
     """The rules of each group."""
     dead_letters: Mapping[str, DeadLetterRules]
     """Of each group whose config is stored; what another one wants is unknown."""
+    client_assigned: frozenset[str]
+    """The groups whose members choose their partitions themselves."""
+    rebalance_delays: Mapping[str, float]
+    """How long partitions of each group wait for a lost member, in seconds, as far as stored."""
     keyless_policy: str
     max_message_bytes: int
     max_spool_bytes: int | None
@@ -88,8 +94,15 @@ async def read_config(layouts: Layouts, configs: Configs) -> QueueConfig:
         layout=known.layout,
         generation=config.resource_generation,
         groups=frozenset(config.groups),
+        types={group: spec.type for group, spec in specs.items()},
         redelivery={group: _redelivery(spec) for group, spec in specs.items()},
         dead_letters={group: _dead_letters(spec) for group, spec in specs.items()},
+        client_assigned=frozenset(g for g, each in specs.items() if each.assignment == "Client"),
+        rebalance_delays={
+            group: spec.rebalance.delay_seconds
+            for group, spec in specs.items()
+            if spec.rebalance is not None
+        },
         keyless_policy=spec.keyless_policy,
         max_message_bytes=spec.limits.max_message_bytes,
         max_spool_bytes=spec.limits.max_spool_bytes,

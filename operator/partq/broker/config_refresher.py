@@ -66,6 +66,7 @@ class ConfigRefresher:
             self._ownership.drop_all()
             self._flow_registry.lose_all()
             return
+        self._flow_registry.follow_types()
         # Before anything is awaited: a group that comes meanwhile is in a later answer.
         for owned in list(self._owned.values()):
             for group in owned.groups.keys() - config.groups:

@@ -1,14 +1,15 @@
-"""The table of commands, each imported when it runs, and how their errors look."""
+"""The table of commands, each imported when it runs."""
 
 import importlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import click
+from click.exceptions import NoSuchCommand
+from click.shell_completion import CompletionItem
 
 from partq.cli import interrupts
-from partq.cli.interrupts import INTERRUPTED
-from partq.errors import BadRequestError, PartqError, SettingsError
+from partq.cli.errors import command_errors
 
 
 class CommandEntry(NamedTuple):
@@ -31,7 +32,7 @@ COMMANDS: Mapping[str, CommandEntry] = {
         "partq.cli.queues.consume", "consume", "Print the messages of a consumer group."
     ),
     "drained": CommandEntry(
-        "partq.cli.queues.drained",
+        "partq.cli.members.drained",
         "drained",
         "Hand a member's partitions over, and wait: for preStop.",
     ),
@@ -43,6 +44,14 @@ COMMANDS: Mapping[str, CommandEntry] = {
     ),
     "groups": CommandEntry(
         "partq.cli.queues.groups", "groups", "List the consumer groups and their lag; remove one."
+    ),
+    "members": CommandEntry(
+        "partq.cli.members.members", "members", "List the members of a group and what each holds."
+    ),
+    "partitions": CommandEntry(
+        "partq.cli.members.partitions",
+        "partitions",
+        "Show who holds which partition; mark those that nobody may register.",
     ),
     "reset": CommandEntry(
         "partq.cli.queues.reset", "reset", "Move a group's cursors, back or forward."
@@ -66,6 +75,9 @@ COMMANDS: Mapping[str, CommandEntry] = {
     "pipeline": CommandEntry(
         "partq.cli.pipeline.group", "pipeline", "Archive, replay and check queues, with Spark."
     ),
+    "completion": CommandEntry(
+        "partq.cli.completion", "completion", "Print what completes commands in a shell."
+    ),
     "crds": CommandEntry("partq.cli.crds", "crds", "Write the CustomResourceDefinitions."),
     "broker": CommandEntry(
         "partq.cli.hosting.processes", "broker", "Run one broker; settings: environment."
@@ -77,24 +89,6 @@ COMMANDS: Mapping[str, CommandEntry] = {
         "partq.cli.hosting.processes", "operator", "Run the operator; settings: environment."
     ),
 }
-
-
-class ExpectedError(click.ClickException):
-    """An error that partq raises on purpose: its sentence, without a trace."""
-
-    def __init__(self, error: PartqError) -> None:
-        super().__init__(error.message)
-
-    def show(self, file: Any = None) -> None:
-        """Write each line of the message to standard error."""
-        for line in self.message.splitlines():
-            click.echo(f"partq: {line}", err=True)
-
-
-class WrongInputError(ExpectedError):
-    """What the command was given can never work."""
-
-    exit_code = 2
 
 
 class LazyGroup(click.Group):
@@ -117,6 +111,24 @@ class LazyGroup(click.Group):
         interrupts.raise_again()  # from now on there may be something to be left in order
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that was named; for an unknown name, suggest similar ones."""
+        try:
+            return super().resolve_command(ctx, args)
+        except NoSuchCommand as error:
+            raise NoSuchCommand(error.command_name, possibilities=self._table, ctx=ctx) from error
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return what a shell may complete, without importing the commands."""
+        named = [
+            CompletionItem(name, help=entry.summary)
+            for name, entry in self._table.items()
+            if name.startswith(incomplete)
+        ]
+        return named if incomplete[:1] != "-" else super().shell_complete(ctx, incomplete)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands with their summaries."""
         with formatter.section("Commands"):
@@ -124,15 +136,8 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command; what is expected to go wrong ends in a sentence."""
-        try:
+        with command_errors():
             return super().invoke(ctx)
-        except (SettingsError, BadRequestError) as error:
-            raise WrongInputError(error) from error
-        except PartqError as error:
-            raise ExpectedError(error) from error
-        except KeyboardInterrupt:
-            interrupts.end_at_once()  # there is nothing left to be left in order
-            raise click.exceptions.Exit(INTERRUPTED) from None
 
 
 _HELP = """Partitioned queues: every key in order, handed over without a gap.

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 from partq.errors import SettingsError
+from partq.excerpts import excerpt
 
 
 def spell_ms(length_ms: int) -> str:
@@ -29,7 +30,10 @@ def milliseconds(text: str, option: str) -> int:
     try:
         at = datetime.fromisoformat(text)
     except ValueError as error:
-        raise SettingsError(f"{option}: {error}; expected 2026-11-20T08:00:00+00:00") from error
+        raise SettingsError(
+            f"{option}: got {excerpt(repr(text))}, expected a time with a time zone, such as "
+            "2026-11-20T08:00:00+00:00"
+        ) from error
     if at.tzinfo is None:
         raise SettingsError(
             f"{option}: got {text} without a time zone; expected one, such as "

@@ -1,8 +1,10 @@
 """What a client is made with: settings that cannot be used are refused by their names."""
 
+import inspect
 import re
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -68,15 +70,42 @@ def check_flag(name: str, flag: object) -> None:
         raise TypeError(f"{name}: got {got}, expected True or False")
 
 
+CALLED_WITH: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "on_assigned": ("partition",),
+        "on_revoked": ("partition", "cause"),
+        "on_active": ("partition",),
+        "on_inactive": ("partition",),
+        "on_error": ("error",),
+        "find": (),
+    }
+)
+"""What the functions of an application are called with, by the argument that names them."""
+
+
 def check_functions(functions: Mapping[str, object]) -> None:
     """Check what is to be called, by names; None is one that is left out.
 
     Raises:
-        SettingsError: one cannot be called.
+        SettingsError: one cannot be called with what it is called with, `CALLED_WITH`.
     """
     for name, function in functions.items():
-        if function is not None and not callable(function):
+        if function is None:
+            continue
+        if not callable(function):
             raise SettingsError(f"{name}: got {type(function).__name__}, expected a function")
+        try:
+            signature = inspect.signature(function)
+        except (ValueError, TypeError):
+            continue  # some functions that are written in C do not say what they take
+        try:
+            signature.bind(*CALLED_WITH[name])
+        except TypeError as error:
+            expected = ", ".join(CALLED_WITH[name])
+            raise SettingsError(
+                f"{name}: got a function that does not take what it is called with ({error}); "
+                f"expected one that can be called as {name}({expected})"
+            ) from None
 
 
 def check_clock(clock: object) -> None:

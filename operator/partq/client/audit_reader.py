@@ -10,7 +10,7 @@ from partq.core.model import PartitionId
 from partq.errors import RolledBackError
 from partq.wire.audit import AuditGroup, split_answer
 from partq.wire.calls.answers import UNSET
-from partq.wire.calls.audit_calls import AuditBounds, AuditStates
+from partq.wire.calls.audit_calls import AuditBounds, AuditCursors, AuditStates
 
 __all__ = ["AuditExtent", "AuditGroup", "AuditReader"]
 
@@ -45,10 +45,10 @@ class AuditReader(QueueReader):
             UnknownPartitionError: the queue does not have one of them.
             UnavailableError: no broker answers in time.
         """
-        wanted = await self._owners.checked(partitions)
+        wanted = await self._router.checked(partitions)
         found: dict[PartitionId, AuditExtent] = {}
         for partition in wanted[:1]:
-            answer = await self._owners.at_owner(partition, self._ask)
+            answer = await self._router.at_owner(partition, self._ask)
             names = answer.partitions
             found = {each: _extent(each, names.get(str(each))) for each in wanted}
         return found
@@ -117,25 +117,25 @@ class AuditReader(QueueReader):
         """
         check_by_partition("cursors", cursors)
         places = {each: whole("cursors", at, 0, MAX_INTEGER) for each, at in cursors.items()}
-        wanted = await self._owners.checked(places)
+        wanted = await self._router.checked(places)
 
-        def body(partitions: list[PartitionId]) -> dict[str, object]:
-            return {"cursors": {str(partition): places[partition] for partition in partitions}}
+        def body(partitions: list[PartitionId]) -> AuditCursors:
+            return AuditCursors({str(partition): places[partition] for partition in partitions})
 
-        found = await self._owners.ask_each("POST", "/audit/cursor", wanted, body, AuditBounds)
+        found = await self._router.ask_each("POST", "/audit/cursor", wanted, body, AuditBounds)
         return {partition: _extent(partition, found[partition]) for partition in wanted}
 
     async def _ask(self, url: str) -> AuditStates:
-        return await self._owners.session.get(url, "/audit", AuditStates)
+        return await self._router.session.get(url, "/audit", AuditStates)
 
     async def _fetch(self, partition: PartitionId, at: int) -> list[AuditGroup]:
         query = {"from": at, "max_bytes": self._fetch_bytes}
         path = f"/partitions/{partition}/audit"
 
         async def fetch(url: str) -> bytes:
-            return await self._owners.session.fetch(url, path, query)
+            return await self._router.session.fetch(url, path, query)
 
-        return split_answer(await self._owners.at_owner(partition, fetch))
+        return split_answer(await self._router.at_owner(partition, fetch))
 
 
 def _extent(partition: PartitionId, answer: AuditBounds | None) -> AuditExtent:

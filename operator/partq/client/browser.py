@@ -19,6 +19,7 @@ from partq.client.arguments import (
 from partq.client.transport import tasks
 from partq.client.transport.answers import unusable
 from partq.client.transport.options import ConnectionOptions
+from partq.client.transport.positions import check_unit
 from partq.client.transport.reader import QueueClient
 from partq.client.transport.retries import RetryWindow
 from partq.client.transport.session import log
@@ -28,7 +29,15 @@ from partq.excerpts import counted
 from partq.path_names import quoted
 from partq.wire.batch import Message
 from partq.wire.calls.answers import UNSET
-from partq.wire.calls.browse import PIN_RENEW_S, BrowseAnswer, BrowsedMessage, PinResult, PinResults
+from partq.wire.calls.browse import (
+    PIN_RENEW_S,
+    BrowseAnswer,
+    BrowseBody,
+    BrowsedMessage,
+    PinBody,
+    PinResult,
+    PinResults,
+)
 
 PAGE_MESSAGES = 1000
 """The most messages that are asked for at once."""
@@ -51,6 +60,10 @@ class Browsed:
     """Its content; None: the message is undecodable, and `error` says why."""
     error: str = ""
     """Why it is undecodable; empty: it is not."""
+    producer: str | None = None
+    """The id of its producer; None: published without numbers, or by an earlier version."""
+    sequence: int | None = None
+    """Its producer's number for it, from 0, as `Delivery.sequence`; None where `producer` is."""
 
 
 class Browser(QueueClient):
@@ -106,7 +119,7 @@ class Browser(QueueClient):
             if self._renewing is not None:
                 await cancel_and_wait(self._renewing)
                 async with asyncio.timeout(REMOVE_TIMEOUT_S):
-                    await self._call_pin("DELETE", {})
+                    await self._call_pin("DELETE", PinBody())
         except (TimeoutError, PartqError) as failure:
             log.warning("pin %s is not removed, and ends by itself: %s", self._pin, failure)
         finally:
@@ -128,9 +141,11 @@ class Browser(QueueClient):
             count: end after this many messages; None: at the end of what is stored.
             partitions: only these; none: all.
             offsets: where to begin in a partition.
-            at_ms: where to begin in the others: at the first message stored then or later.
+            at_ms: where to begin in the others: at the first message stored then or later, in unix
+                milliseconds from 1973 on; 0: at the oldest one.
 
         Raises:
+            BadRequestError: `at_ms` is in another unit, or `count` is below 1.
             UnavailableError: no broker answers, or a partition had none for `timeout_s`. What was
                 yielded until then is all that there is before it in the other partitions.
             PartqError: the brokers refuse.
@@ -139,18 +154,19 @@ class Browser(QueueClient):
             count = whole("count", count, -MAX_INTEGER, MAX_INTEGER)
         if at_ms is not None:
             at_ms = whole("at_ms", at_ms, -MAX_INTEGER, MAX_INTEGER)
+            check_unit("browse", at_ms)
         check_partitions("partitions", partitions)
         if offsets is not None:
             check_by_partition("offsets", offsets)
             offsets = {each: whole("offsets", at, 0, MAX_INTEGER) for each, at in offsets.items()}
         if count is not None and count < 1:
             raise BadRequestError(f"count {count}; expected 1 or more")
-        body: dict[str, object] = {"partitions": [str(each) for each in partitions], "at_ms": at_ms}
+        names = [str(each) for each in partitions]
         at = {str(partition): offset for partition, offset in (offsets or {}).items()}
         left = count
         while left is None or left > 0:
             wanted = PAGE_MESSAGES if left is None else min(left, PAGE_MESSAGES)
-            page = await self._page({**body, "offsets": at, "max_messages": wanted})
+            page = await self._page(BrowseBody(names, at, at_ms, wanted))
             shown = [_browsed(each) for each in page.messages]
             self._note(page, shown)
             if self._pin is not None:
@@ -178,7 +194,7 @@ class Browser(QueueClient):
             known = self.missing.setdefault(_parse(name), [])
             known += [hole for hole in holes if hole not in known]
 
-    async def _page(self, body: Mapping[str, object]) -> BrowseAnswer:
+    async def _page(self, body: BrowseBody) -> BrowseAnswer:
         """Return a page of all partitions, once all are served."""
         patience = RetryWindow(self._timeout_s)
         while True:
@@ -204,8 +220,8 @@ class Browser(QueueClient):
                 raise UnavailableError(f"partition {name} is not kept: {held.error.message}")
         self._renewing = tasks.start(self._renew(), f"renewing pin {self._pin}", self._fail)
 
-    def _ahead(self) -> dict[str, object]:
-        return {"offsets": {str(partition): offset for partition, offset in self.next.items()}}
+    def _ahead(self) -> PinBody:
+        return PinBody(offsets={str(partition): offset for partition, offset in self.next.items()})
 
     async def _renew(self) -> None:
         while True:
@@ -216,10 +232,10 @@ class Browser(QueueClient):
                 # Four more tries fit into the time that it lasts.
                 log.warning("pin %s is not renewed: %s", self._pin, error)
 
-    async def _call_pin(self, method: str, body: Mapping[str, object]) -> Mapping[str, PinResult]:
+    async def _call_pin(self, method: str, body: PinBody) -> Mapping[str, PinResult]:
         async def call(number: int) -> Mapping[str, PinResult]:
-            numbered = {**body, "number": number}
-            return (await self._session.ask(method, path, PinResults, numbered)).partitions
+            body.number = number
+            return (await self._session.ask(method, path, PinResults, body)).partitions
 
         pin = self._pin or ""
         path = f"/pins/{quoted(pin, 'pin')}"
@@ -242,12 +258,15 @@ def _offsets(named: Mapping[str, int]) -> dict[PartitionId, int]:
 
 def _browsed(each: BrowsedMessage) -> Browsed:
     place = _parse(each.partition), each.offset, each.publish_time_ms, each.append_broker_epoch
+    producer = None if each.producer is UNSET else each.producer
+    sequence = None if each.sequence is UNSET else each.sequence
     if each.error is not UNSET:
-        return Browsed(*place, None, each.error.message)
+        return Browsed(*place, None, each.error.message, producer, sequence)
     if each.key is UNSET or each.headers is UNSET or each.event_time_ms is UNSET:
         raise unusable("browse", f"message {each.offset} has neither its content nor an error")
     value = _value(each)
-    return Browsed(*place, Message(each.key, value, each.headers or None, each.event_time_ms))
+    message = Message(each.key, value, each.headers or None, each.event_time_ms)
+    return Browsed(*place, message, "", producer, sequence)
 
 
 def _value(each: BrowsedMessage) -> bytes:

@@ -3,41 +3,47 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self, TypeVar
 
 from partq.aio import cancel_and_wait
 from partq.client import arguments
 from partq.client.consume import stop_signals
-from partq.client.consume.acknowledger import Acknowledger
 from partq.client.consume.assigned_partition import DeliveredWindow
-from partq.client.consume.caller import Caller
-from partq.client.consume.deliveries import Batch, Delivery
 from partq.client.consume.flow import CREDIT_BYTES, ConsumerFlow, checked_credit, member_path
 from partq.client.consume.flow_set import FlowSet
 from partq.client.consume.heartbeat import Heartbeat
-from partq.client.consume.membership import Membership, OnAssigned, OnError, OnRevoked
+from partq.client.consume.membership import (
+    Membership,
+    OnAssigned,
+    OnError,
+    OnRevoked,
+    OnStanding,
+)
 from partq.client.consume.naming import member_name
+from partq.client.consume.seeks import ConsumerSeeks
+from partq.client.consumer_stats import ConsumerStats, Tally
+from partq.client.group_removal import GroupRemoval
+from partq.client.message_iterator import LEFT_BEFORE_ENTERING
+from partq.client.partition_calls import PartitionCalls
 from partq.client.transport.layout import QueueLayout
 from partq.client.transport.layout_watch import LayoutWatch
 from partq.client.transport.liveness import Clock, boot_time
 from partq.client.transport.options import ConnectionOptions
 from partq.client.transport.session import Session
-from partq.core.model import PartitionId
+from partq.core.model import MAX_PRIORITY, PartitionId
 from partq.excerpts import counted
 
 log = logging.getLogger("partq.client")
 
 LAST_ACKS_S = 1.0
 """How long closing waits for the answers to acks that are under way."""
-MAX_TURN_S = 0.01
-"""How long messages are handed out before the event loop gets a turn, for acks and pings."""
 
 T = TypeVar("T")
 
 
-class Consumer(Acknowledger):
+class Consumer(PartitionCalls):
     """One member of a consumer group; its partitions come and go as the group changes.
 
     ```python
@@ -64,6 +70,14 @@ class Consumer(Acknowledger):
             elsewhere from now on, and their acks are refused.
         on_error: called with an error that stops only a part, such as `UndecodableError`; the
             others continue. None: iterating raises it, once, and can be started again.
+        on_active: called with a partition that this member has, in groups of the types Failover and
+            Exclusive: when the member binds, and at each change. Messages may come before a
+            coroutine has ended.
+        on_inactive: called with a partition that this member stands by for, in the same groups and
+            at the same times, also by members that have no partition.
+        priority: in groups of the types Failover and Exclusive, 0 (the highest) to 9: partitions go
+            to members of the highest priority that is there. Groups of another type refuse all but
+            0 when the member binds. An annotation at its pod comes before it.
         auto_ack: acknowledge what was handed out when the next is asked for.
         credit: messages to hold ready per broker, 1 to 1,000,000; the queue's limit of
             unacknowledged messages per flow bounds it.
@@ -89,6 +103,9 @@ class Consumer(Acknowledger):
         SettingsError: an argument is of a wrong type or out of range; names it.
     """
 
+    _registers = False
+    """Whether it registers partitions in groups whose members choose theirs."""
+
     def __init__(
         self,
         url: str,
@@ -102,6 +119,9 @@ class Consumer(Acknowledger):
         on_assigned: OnAssigned | None = None,
         on_revoked: OnRevoked | None = None,
         on_error: OnError | None = None,
+        on_active: OnStanding | None = None,
+        on_inactive: OnStanding | None = None,
+        priority: int = 0,
         auto_ack: bool = False,
         credit: int = 10_000,
         credit_bytes: int = CREDIT_BYTES,
@@ -119,31 +139,40 @@ class Consumer(Acknowledger):
         arguments.check_flags({"auto_ack": auto_ack, "handle_signals": handle_signals})
         arguments.check_clock(clock)
         arguments.check_functions(
-            {"on_assigned": on_assigned, "on_revoked": on_revoked, "on_error": on_error}
+            {
+                "on_assigned": on_assigned,
+                "on_revoked": on_revoked,
+                "on_error": on_error,
+                "on_active": on_active,
+                "on_inactive": on_inactive,
+            }
         )
-        super().__init__()
+        super().__init__(auto_ack=auto_ack)
         self.member = member = member_name(member)
         self._queue = queue
         self._group = group
         options = ConnectionOptions(url, queue, token=token, namespace=namespace, ca_file=ca_file)
         self._session = Session(options)
-        self._wake = asyncio.Event()
         self._membership = Membership(
             member,
             secrets.token_hex(8),
             on_assigned=on_assigned,
             on_revoked=on_revoked,
             on_error=on_error,
-            wake=self._wake.set,
+            on_active=on_active,
+            on_inactive=on_inactive,
+            priority=arguments.whole("priority", priority, 0, MAX_PRIORITY),
+            wake=lambda: self._wake.set(),
         )
-        self._auto_ack = auto_ack
         self._credit = room
         self._handle_signals = handle_signals
         self._leave_timeout_s = leave_timeout_s
         self._connect_timeout_s = connect_timeout_s
         self._max_processing_s = max_processing_s
         self._clock = clock
+        self._tally = Tally(clock)
         self._flows = FlowSet(self._open_flow, self._membership.raise_error)
+        self._seeks = ConsumerSeeks(self._membership, self._flows)
         self._entering: asyncio.Task[QueueLayout] | None = None
         self._layout_watch: LayoutWatch | None = None
         """None until the consumer is open; it stays when the consumer closes."""
@@ -151,7 +180,7 @@ class Consumer(Acknowledger):
         self._is_finished = False
         """Nothing is handed out or waited for any more: it closes, or leaving has timed out."""
         self._leave_timer: asyncio.TimerHandle | None = None
-        self._turn_ends_at = 0.0
+        self._set_up()
 
     # ---- open and close ----
 
@@ -228,6 +257,7 @@ class Consumer(Acknowledger):
     async def _close(self) -> None:
         self._entered_loop.check()
         if self._layout_watch is None:
+            self._entered_loop.close()
             return
         try:
             self.leave()
@@ -239,6 +269,7 @@ class Consumer(Acknowledger):
                 await self._changed()
         finally:
             self._is_finished = True
+            self._entered_loop.close()
             self._wake.set()
             await self._layout_watch.close()
             if self._heartbeat is not None:
@@ -253,7 +284,7 @@ class Consumer(Acknowledger):
 
         Begun messages can be acknowledged, and what comes before each handover is handed out;
         iterating ends when every partition is taken over, after `leave_timeout_s` at the latest.
-        Before the block is entered: entering waits for nothing, and iterating ends at once.
+        Before the block is entered the log warns: entering opens nothing, iterating ends at once.
 
         Raises:
             RuntimeError: from another event loop or thread; nothing has begun.
@@ -262,78 +293,91 @@ class Consumer(Acknowledger):
         if self._membership.is_leaving:
             return
         self._membership.is_leaving = True
-        log.info("member %s leaves group %s", self.member, self._group)
         if not self._entered_loop.is_entered:
+            log.warning("member %s of group %s %s", self.member, self._group, LEFT_BEFORE_ENTERING)
             return
+        log.info("member %s leaves group %s", self.member, self._group)
         if self._entering is not None:
             self._entering.cancel()
-        for flow in self._flows:
-            flow.leave()
+        self._say_leave()
         self._leave_timer = asyncio.get_running_loop().call_later(
             self._leave_timeout_s, self._leave_timed_out
         )
         self._wake.set()
 
+    def _say_leave(self) -> None:
+        """Tell each broker that the process is ending."""
+        for flow in self._flows:
+            flow.leave()
+
+    async def unsubscribe(self, *, token: str | None = None) -> None:
+        """Close, and remove the group for good: its place in every partition is forgotten.
+
+        Only the last consumer of a group can, and only where the group is no ConsumerGroup on
+        Kubernetes. Messages that only this group had not acknowledged are freed. What is refused
+        leaves the consumer as it is.
+
+        Args:
+            token: of the role `admin`; None: the consumer's is one.
+
+        Raises:
+            ForbiddenError, UnauthorizedError: the token has not that role; nothing has happened.
+            ConflictError: other members are connected, or the group belongs to a ConsumerGroup;
+                nothing has happened. Where another member came meanwhile: the consumer is closed.
+            UnavailableError, StoreUnavailableError: no answer, at first or within
+                `leave_timeout_s` of closing; then `partq groups remove` does the rest.
+            RuntimeError: the consumer is not open.
+        """
+        self._check_open()
+        arguments.check_token(token)
+        async with self._session.twin(token) as session:
+            removal = GroupRemoval(session, self._group, self.member)
+            await removal.check()
+            await self._close()
+            await removal.remove(max(1.0, self._leave_timeout_s))
+        log.info("group %s is removed: member %s has unsubscribed", self._group, self.member)
+        self._raise_untold()
+
     def leave_on_signals(self) -> bool:
         """Let SIGTERM and Ctrl-C mean `leave`; False when the application handles both itself."""
         return stop_signals.add(self.leave)
 
-    @property
-    def partitions(self) -> frozenset[PartitionId]:
-        """The partitions that this member holds now."""
-        return self._membership.partitions
+    def stats(self) -> ConsumerStats:
+        """Return what the consumer has received and acknowledged so far, and its rates.
 
-    # ---- take messages ----
-
-    def __aiter__(self) -> Self:
-        """Iterate over messages, until the consumer has left; a closed one returns no message."""
-        return self
-
-    async def __anext__(self) -> Delivery:
-        """Return the next message. Raises what has stopped the consumer, or a partition."""
-        if self._auto_ack and self._current is not None:
-            self.ack_nowait(self._current)
-        self._current = None
-        delivery = await self._next(DeliveredWindow.take_one)
-        if delivery is None:
-            raise StopAsyncIteration
-        self._current = delivery
-        return delivery
-
-    async def batches(self) -> AsyncIterator[Batch]:
-        """Iterate over batches: faster, as no Python object is made for each message."""
-        while (batch := await self._next(DeliveredWindow.take_all)) is not None:
-            yield batch
-            if self._auto_ack:
-                self.ack_nowait(batch)
-
-    async def run(
-        self, callback: Callable[[Delivery], Awaitable[None] | None], *, in_thread: bool = False
-    ) -> None:
-        """Call `callback` with one message after another until the consumer has left.
-
-        With `auto_ack` a message is acknowledged when the callback returns; without, by the
-        callback. What it raises ends the run, and the message is not acknowledged.
-
-        Args:
-            callback: a function or a coroutine function.
-            in_thread: call it in a separate thread, always the same one, so that it may block:
-                for a function that is no coroutine. With it use `auto_ack`, or
-                `asyncio.run_coroutine_threadsafe(consumer.ack(message), loop)`. When the run is
-                cancelled, the call under way is waited for.
-
-        Raises:
-            TypeError: no function, no bool, or a coroutine function in a thread; nothing was taken.
+        It costs about a microsecond per batch that is held ready: ask as often as once a second.
         """
-        with Caller(callback, in_thread=in_thread) as call:
-            async for delivery in self:
-                try:
-                    await call(delivery)
-                except BaseException:
-                    self._current = None
-                    raise
+        held = self._membership.assigned
+        return self._tally.snapshot(
+            buffered=sum(each.buffered_count for each in held),
+            in_hand=sum(each.in_hand_count for each in held),
+        )
 
     # ---- inside ----
+
+    def _check_open(self) -> None:
+        self._entered_loop.check_not_closed()
+        if self._layout_watch is None or self._is_finished:
+            raise RuntimeError("the consumer is not open; use it inside `async with`")
+
+    def share_wake(self, wake: asyncio.Event) -> None:
+        """Have another event set with each change: one that several consumers share."""
+        self._wake = wake
+
+    def take_ready(
+        self, take: Callable[[DeliveredWindow], T], partition: PartitionId | None = None
+    ) -> T | None:
+        """Return the next message or batch that is here, of one partition or of any.
+
+        None: there is nothing. Raises as iterating.
+        """
+        self._membership.raise_error()
+        return self._flows.take(take, partition)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has left, or stopped with an error: nothing more is handed out."""
+        return self._has_ended
 
     async def _end(self) -> None:
         if self._leave_timer is not None:
@@ -350,24 +394,33 @@ class Consumer(Acknowledger):
             or (membership.is_leaving and not membership.partitions)
         )
 
-    async def _next(self, take: Callable[[DeliveredWindow], T]) -> T | None:
-        """Return the next message or batch; None when the consumer has left."""
+    def _take(self, take: Callable[[DeliveredWindow], T]) -> T | None:
+        return self.take_ready(take)
+
+    async def _until(self, attempt: Callable[[], T | None]) -> T | None:
         self._entered_loop.check()
-        time = asyncio.get_running_loop().time
-        if time() >= self._turn_ends_at:
-            # Without it an application that waits for nothing would send no ack and no ping.
-            await asyncio.sleep(0)
-            self._turn_ends_at = time() + MAX_TURN_S
+        await self._yield_turn()
         while True:
-            self._membership.raise_error()
-            taken = self._flows.take(take)
-            if taken is not None:
-                return taken
+            result = attempt()
+            if result is not None:
+                return result
             if self._has_ended:
                 return None
-            if self._layout_watch is None:
-                raise RuntimeError("the consumer is not open; use it inside `async with`")
+            self._check_open()
             await self._changed()
+
+    async def _changes_until(self, is_so: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until something is so; False: it is not within the time."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not is_so():
+                    await self._changed()
+        except TimeoutError:
+            return is_so()
+        return True
+
+    def _set_up(self) -> None:
+        """Make what a subclass keeps."""
 
     async def _changed(self) -> None:
         """Wait for a change. Each caller looks at everything again, so one event serves all."""
@@ -375,6 +428,8 @@ class Consumer(Acknowledger):
         await self._wake.wait()
 
     def _apply_layout(self, queue_layout: QueueLayout) -> None:
+        if self._group in queue_layout.client_assigned and not self._registers:
+            self._membership.warn_that_it_registers_nothing(self._group)
         if self._layout_watch is not None and not self._membership.is_leaving:
             self._flows.follow(set(queue_layout.urls.values()))
 
@@ -384,9 +439,11 @@ class Consumer(Acknowledger):
             self._membership,
             self._session,
             url=url,
+            queue=self._queue,
             group=self._group,
             credit=self._credit,
             clock=self._clock,
+            tally=self._tally,
             look_around=self._layout_watch.hurry,
             name_timeout_s=self._connect_timeout_s,
         )
@@ -394,7 +451,7 @@ class Consumer(Acknowledger):
     def _leave_timed_out(self) -> None:
         if self._membership.partitions:
             log.warning(
-                "member %s: %s not taken over in time; that happens when the flow ends",
+                "member %s: %s could not be handed over in time; that happens when the flow ends",
                 self.member,
                 counted(len(self._membership.partitions), "partition"),
             )

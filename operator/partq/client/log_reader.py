@@ -1,11 +1,11 @@
 """Reads the logs of a queue as they are stored, for readers that keep their progress."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from partq.aio import cancel_and_wait
+from partq.aio import Backoff, cancel_and_wait
 from partq.client.arguments import (
     MAX_INTEGER,
     check_by_partition,
@@ -14,17 +14,27 @@ from partq.client.arguments import (
     whole,
 )
 from partq.client.transport.answers import given
+from partq.client.transport.positions import LogPosition, offset_and_epoch
 from partq.client.transport.reader import QueueReader
 from partq.core.model import PartitionId
 from partq.errors import BadRequestError, InternalError, RolledBackError, SettingsError
 from partq.excerpts import excerpt
 from partq.path_names import quoted
 from partq.wire.calls import entries as wire
-from partq.wire.calls.browse import PinResult
-from partq.wire.calls.entries import Entries, StoredBatch
-from partq.wire.calls.positions import CursorResult, PositionResult
+from partq.wire.calls.browse import PinBody, PinResult
+from partq.wire.calls.entries import MAX_ENTRIES_WAIT_MS, Entries, StoredBatch
+from partq.wire.calls.positions import (
+    CursorPosition,
+    CursorResult,
+    CursorsBody,
+    PositionResult,
+    PositionsBody,
+)
 
 __all__ = ["Bounds", "LogPosition", "LogReader", "StoredBatch", "Where"]
+
+EARLY_FIRST_S, EARLY_MOST_S = 0.05, 1.0
+"""Waits before the end of a log is asked for again, where the owner has not waited."""
 
 Where = Literal["earliest", "latest"] | Mapping[str, object]
 """`earliest`, `latest`, or one of {"at_ms": int}, {"group": name}, {"offsets": {partition: int}}"""
@@ -38,22 +48,6 @@ class Bounds:
     end: int
     end_epoch: int
     """The broker epoch under which the last message was appended; 0: none is stored."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogPosition:
-    """A place between two messages of a partition, and what the log held at that time."""
-
-    partition: PartitionId
-    """The partition that it is in."""
-    append_broker_epoch: int
-    """Of the message at `offset` - 1; 0: none is stored there, so it cannot be checked."""
-    offset: int
-    """Of the next message."""
-    first: int = 0
-    """The first offset that the log held."""
-    end: int = 0
-    """The offset of the next message that would be stored."""
 
 
 class LogReader(QueueReader):
@@ -94,22 +88,20 @@ class LogReader(QueueReader):
             UnknownPartitionError, UnknownGroupError: the queue has no such partition or group.
             UnavailableError: a partition had no broker in time.
         """
-        name, place = _where(where)
-        asked: object = place
-        if isinstance(place, dict):
-            wanted = await self._owners.checked(place if partitions is None else partitions)
-            if missing := [each for each in wanted if each not in place]:
-                raise BadRequestError(
-                    f"positions: no offset for partition {missing[0]}; give it one"
-                )
-            asked = {str(partition): at for partition, at in place.items()}
-        else:
-            wanted = await self._owners.checked(partitions)
+        asked = positions_body(where)
+        if asked.offsets is not None and partitions is None:
+            partitions = [PartitionId.parse(name) for name in asked.offsets]
+        wanted = await self._router.checked(partitions)
+        if asked.offsets is not None and (
+            missing := [each for each in wanted if str(each) not in asked.offsets]
+        ):
+            raise BadRequestError(f"positions: no offset for partition {missing[0]}; give it one")
 
-        def body(names: list[PartitionId]) -> dict[str, object]:
-            return {name: asked, "partitions": [str(each) for each in names]}
+        def body(names: list[PartitionId]) -> PositionsBody:
+            asked.partitions = [str(each) for each in names]
+            return asked
 
-        found = await self._owners.ask_each("POST", "/positions", wanted, body, PositionResult)
+        found = await self._router.ask_each("POST", "/positions", wanted, body, PositionResult)
         return {partition: _position(partition, found[partition]) for partition in wanted}
 
     # ---- messages -------------------------------------------------------------------------------
@@ -138,20 +130,22 @@ class LogReader(QueueReader):
                 `stop`, or has others by now in the place of those of the position, or of those
                 that were yielded.
             BadRequestError: `stop` is below `start`.
+            SettingsError: one is neither an offset nor a `LogPosition` of this partition.
             UnknownPartitionError: the queue does not have it.
             UnavailableError: the partition had no broker in time.
             RuntimeError: the reader was closed meanwhile.
         """
-        at, epoch = _place(start)
+        at, epoch = offset_and_epoch("start", partition, start)
         if stop is None:
-            stop = (await self.positions("latest", [partition]))[partition].offset
-        elif _place(stop)[0] < at:
-            raise BadRequestError(
-                f"partition {partition}: asked to read from {at} to {_place(stop)[0]}; expected "
-                "an end that is not below the start"
-            )
-        end, end_epoch = _place(stop)
-        await self._owners.checked([partition])
+            end, end_epoch = (await self.positions("latest", [partition]))[partition].offset, 0
+        else:
+            end, end_epoch = offset_and_epoch("stop", partition, stop)
+            if end < at:
+                raise BadRequestError(
+                    f"partition {partition}: asked to read from {at} to {end}; expected an end "
+                    "that is not below the start"
+                )
+        await self._router.checked([partition])
         if at == end and not epoch:
             return
         fetching = self._fetch(partition, at, epoch, end)
@@ -175,18 +169,48 @@ class LogReader(QueueReader):
         finally:
             await cancel_and_wait(fetching)
 
+    async def follow(
+        self, partition: PartitionId, start: int | LogPosition
+    ) -> AsyncGenerator[StoredBatch, None]:
+        """Yield the stored batches from `start` on, without end: also those that come later.
+
+        At the end of the log it waits at the owner, which answers once a message is stored. It
+        follows the partition from broker to broker, as `entries`, and raises what that raises.
+        """
+        at, epoch = offset_and_epoch("start", partition, start)
+        await self._router.checked([partition])
+        early = Backoff(EARLY_FIRST_S, EARLY_MOST_S)
+        clock = asyncio.get_running_loop().time
+        asked_at, fetching = clock(), self._fetch(partition, at, epoch, None)
+        try:
+            while True:
+                found = await self._fetched(fetching)
+                if found.batches:
+                    early.reset()
+                    at = _following(partition, at, found.end, found)
+                    epoch = found.batches[-1].append_broker_epoch
+                elif clock() - asked_at < MAX_ENTRIES_WAIT_MS / 2000:
+                    # The broker ends, or too many wait there, or it is of an earlier version.
+                    await asyncio.sleep(early.next_s())
+                asked_at, fetching = clock(), self._fetch(partition, at, epoch, None)
+                for batch in found.batches:
+                    yield batch
+        finally:
+            await cancel_and_wait(fetching)
+
     def _fetch(
-        self, partition: PartitionId, at: int, epoch: int, end: int
+        self, partition: PartitionId, at: int, epoch: int, end: int | None
     ) -> asyncio.Task[Entries]:
-        query = {"from": at, "to": end, "max_bytes": self._fetch_bytes}
-        query["append_broker_epoch"] = epoch
+        """Fetch up to `end`; None: to the end of the log, and wait there for the next message."""
+        query = {"from": at, "max_bytes": self._fetch_bytes, "append_broker_epoch": epoch}
+        query |= {"wait_ms": MAX_ENTRIES_WAIT_MS} if end is None else {"to": end}
         path = f"/partitions/{partition}/entries"
 
         async def fetch(url: str) -> Entries:
-            return wire.decode(await self._owners.session.fetch(url, path, query))
+            return wire.decode(await self._router.session.fetch(url, path, query))
 
         async def run() -> Entries:
-            return await self._owners.at_owner(partition, fetch)
+            return await self._router.at_owner(partition, fetch)
 
         return self._fetching.start(run(), f"fetching {partition} from {at}")
 
@@ -220,25 +244,18 @@ class LogReader(QueueReader):
         check_names({"group": group}, needed=("group",))
         check_by_partition("positions", positions)
         values: Iterable[object] = positions.values()  # callers may have no types
-        for each in values:
-            if not isinstance(each, LogPosition):
-                got = type(each).__name__
+        for value in values:
+            if not isinstance(value, LogPosition):
+                got = type(value).__name__
                 raise SettingsError(f"positions: got {got}, expected a LogPosition")
-        wanted = await self._owners.checked(positions)
+        places = {each: offset_and_epoch("positions", each, positions[each]) for each in positions}
+        wanted = await self._router.checked(positions)
         path = f"/groups/{quoted(group, 'group')}/cursors"
 
-        def body(names: list[PartitionId]) -> dict[str, object]:
-            return {
-                "positions": {
-                    str(name): {
-                        "offset": positions[name].offset,
-                        "append_broker_epoch": positions[name].append_broker_epoch,
-                    }
-                    for name in names
-                }
-            }
+        def body(names: list[PartitionId]) -> CursorsBody:
+            return CursorsBody({str(each): CursorPosition(*places[each]) for each in names})
 
-        found = await self._owners.ask_each("POST", path, wanted, body, CursorResult)
+        found = await self._router.ask_each("POST", path, wanted, body, CursorResult)
         return {each: given("log", "cursor", found[each].cursor) for each in wanted}
 
     async def pin(
@@ -257,11 +274,11 @@ class LogReader(QueueReader):
         """
         check_path_argument("name", name)
         check_by_partition("offsets", offsets)
-        places = {partition: _place(each)[0] for partition, each in offsets.items()}
-        wanted = await self._owners.checked(places)
+        places = {each: offset_and_epoch("offsets", each, at)[0] for each, at in offsets.items()}
+        wanted = await self._router.checked(places)
 
-        def body(names: list[PartitionId]) -> dict[str, object]:
-            return {"offsets": {str(each): places[each] for each in names}}
+        def body(names: list[PartitionId]) -> PinBody:
+            return PinBody(offsets={str(each): places[each] for each in names})
 
         found = await self._call_pin("PUT", name, wanted, body)
         return {each: given("log", "offset", found[each].offset) for each in wanted}
@@ -269,10 +286,10 @@ class LogReader(QueueReader):
     async def unpin(self, name: str) -> None:
         """Let go of what a pin holds, in every partition; one that is not there is no error."""
         check_path_argument("name", name)
-        wanted = await self._owners.checked(None)
+        wanted = await self._router.checked(None)
 
-        def body(names: list[PartitionId]) -> dict[str, object]:
-            return {"partitions": [str(each) for each in names]}
+        def body(names: list[PartitionId]) -> PinBody:
+            return PinBody([str(each) for each in names])
 
         await self._call_pin("DELETE", name, wanted, body)
 
@@ -281,53 +298,48 @@ class LogReader(QueueReader):
         method: str,
         name: str,
         partitions: list[PartitionId],
-        body: Callable[[list[PartitionId]], dict[str, object]],
+        body: Callable[[list[PartitionId]], PinBody],
     ) -> Mapping[PartitionId, PinResult]:
+        path = f"/pins/{quoted(name, 'pin')}"
+
         async def call(number: int) -> dict[PartitionId, PinResult]:
-            return await self._owners.ask_each(
-                method,
-                f"/pins/{quoted(name, 'pin')}",
-                partitions,
-                lambda names: {**body(names), "number": number},
-                PinResult,
-            )
+            def numbered(names: list[PartitionId]) -> PinBody:
+                found = body(names)
+                found.number = number
+                return found
+
+            return await self._router.ask_each(method, path, partitions, numbered, PinResult)
 
         return await self._pin_calls.make(name, call)
 
 
-def _where(where: object) -> tuple[str, str | int | dict[PartitionId, int]]:
-    """Return what the call asks for, as the name of its field and its value."""
-    if isinstance(where, str):
-        if where in ("earliest", "latest"):
-            return "to", where
-    elif (
-        isinstance(where, Mapping)
-        and len(where) == 1
-        and where.keys() <= {"at_ms", "group", "offsets"}
-    ):
-        name, place = next(iter(where.items()))
-        return name, _checked_place(name, place)
+def positions_body(where: object) -> PositionsBody:
+    """Return what the call `positions` asks for, of all partitions.
+
+    Raises:
+        BadRequestError, SettingsError: `where` is not a `Where`.
+    """
+    match where:
+        case "earliest" | "latest":
+            return PositionsBody(to="earliest" if where == "earliest" else "latest")
+        case Mapping() if len(where) == 1:
+            ((name, place),) = where.items()
+            if name == "offsets":
+                offsets = check_by_partition(name, place)
+                return PositionsBody(
+                    offsets={
+                        str(each): whole(name, at, 0, MAX_INTEGER) for each, at in offsets.items()
+                    }
+                )
+            if name == "at_ms":
+                return PositionsBody(at_ms=whole(name, place, -MAX_INTEGER, MAX_INTEGER))
+            if name == "group":
+                check_names({name: place}, needed=(name,))
+                return PositionsBody(group=str(place))
     raise BadRequestError(
         f"positions: got {excerpt(repr(where))}; expected earliest, latest, or one of at_ms, "
         "group and offsets"
     )
-
-
-def _checked_place(name: str, place: object) -> str | int | dict[PartitionId, int]:
-    if name == "offsets":
-        offsets = check_by_partition(name, place)
-        return {each: whole(name, at, 0, MAX_INTEGER) for each, at in offsets.items()}
-    if name == "at_ms":
-        return whole(name, place, -MAX_INTEGER, MAX_INTEGER)
-    check_names({name: place}, needed=(name,))
-    return str(place)
-
-
-def _place(place: int | LogPosition) -> tuple[int, int]:
-    """Return the offset, and the append broker epoch below it; 0: not known."""
-    if isinstance(place, LogPosition):
-        return place.offset, place.append_broker_epoch
-    return whole("offset", place, 0, MAX_INTEGER), 0
 
 
 def _position(partition: PartitionId, answer: PositionResult) -> LogPosition:

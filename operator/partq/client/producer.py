@@ -18,7 +18,7 @@ from partq.client.arguments import (
 from partq.client.produce.batching import BatchLimits
 from partq.client.produce.buffer_pool import BufferPool
 from partq.client.produce.failures import Failures
-from partq.client.produce.outgoing import encode_checked, first_wrong, listed
+from partq.client.produce.message_encoding import encode_checked, first_wrong, listed
 from partq.client.produce.partitioner import Partitioner
 from partq.client.produce.receipts import ListReceipt, Position, Positions, SingleReceipt
 from partq.client.produce.sender import Sender
@@ -34,6 +34,7 @@ from partq.errors import BadRequestError, NotStoredError, PartqError, SettingsEr
 from partq.excerpts import excerpt
 from partq.path_names import quoted
 from partq.wire.batch import MAX_BATCH_BYTES, MAX_BATCH_COUNT, Codec, Message
+from partq.wire.partition_key import key_of_arguments
 
 CODECS = {codec.name.lower(): codec for codec in Codec}
 """What `compression` may be."""
@@ -114,7 +115,7 @@ class Producer:
         self._limits = BatchLimits(
             max_count=max_batch_count, max_bytes=max_batch_bytes, codec=CODECS[compression]
         )
-        self._budget = BufferPool(max_count=max_messages, max_bytes=max_bytes)
+        self._buffer_pool = BufferPool(max_count=max_messages, max_bytes=max_bytes)
         self._linger_s = linger_ms / 1000
         self._delivery_timeout_s = delivery_timeout_s
         self._connect_timeout_s = connect_timeout_s
@@ -124,7 +125,7 @@ class Producer:
         self._entered_loop = EnteredLoop("the producer")
         self._sender: Sender | None = None
         self._queue_layout: QueueLayout | None = None
-        self._slots: Partitioner | None = None
+        self._partitioner: Partitioner | None = None
         self._unavailable: frozenset[PartitionId] = frozenset()
         self._due: Mapping[PartitionId, int] = {}
 
@@ -154,7 +155,7 @@ class Producer:
                 await self._session.check_rights(
                     url, f"/producers/{quoted(self._producer, 'producer')}"
                 )
-        self._slots = Partitioner(
+        self._partitioner = Partitioner(
             self._queue_layout.layout,
             self._queue_layout.keyless_policy,
             self._unavailable,
@@ -164,7 +165,7 @@ class Producer:
             self._session,
             self._queue_layout,
             limits=self._limits,
-            budget=self._budget,
+            buffer_pool=self._buffer_pool,
             next_producer=self._next_producer,
             on_layout=self._apply_layout,
             linger_s=self._linger_s,
@@ -207,7 +208,7 @@ class Producer:
         try:
             sender.make_due()
             async with asyncio.timeout(self._delivery_timeout_s + 1):
-                await self._budget.empty()
+                await self._buffer_pool.empty()
         except TimeoutError:
             pass  # a deadline was missed by a little: fail_all tells the truth about the rest
         finally:
@@ -227,12 +228,19 @@ class Producer:
         value: bytes,
         *,
         key: str | None = None,
+        session_id: str | None = None,
+        partition_key: str | None = None,
         headers: dict[str, str] | None = None,
         event_time_ms: int = 0,
         ttl_s: float | None = None,
     ) -> asyncio.Future[Position]:
         """Take one message, once there is room for it; return the future of its position.
 
+        `key`: its partition key. `session_id` and `partition_key` are other names for it; where
+        more than one of them is given, all have the same value. A message keeps the key alone.
+        `headers`: texts by name, for the application. A header sets no key: one that is called
+        `SessionId`, `PartitionKey`, `QUEUE_PARTITION_KEY` or `JMSXGroupID`, in any case of its
+        letters, is refused unless it has the value of the key.
         `ttl_s`: how long it may wait to be delivered, in seconds from when it is stored, 0.001 to
         315,360,000; None, and where it is longer: as long as the queue says. A batch has one time
         to live: each change of it begins a new batch.
@@ -242,16 +250,19 @@ class Producer:
         awaits its future is raised by `flush`, by `close` and on leaving the block.
 
         Raises:
+            KeyConflictError: two different keys were given; names both.
             BadRequestError, MessageTooLargeError: the message can never be stored.
             UnauthorizedError and others: why the producer has stopped.
         """
         sender, slots = self._open()
         ttl_ms = to_ttl_ms(ttl_s)
+        if session_id is not None or partition_key is not None:
+            key = key_of_arguments(key, session_id, partition_key)
         message = Message(key, value, headers, event_time_ms)
         encoded = encode_checked((message,), self._max_message_bytes)
         slot = slots.keyless() if key is None else slots.of_key(key)
-        if not self._budget.try_take(1, len(encoded[0])):
-            await self._take_budget(sender, encoded)
+        if not self._buffer_pool.try_take(1, len(encoded[0])):
+            await self._reserve(sender, encoded)
         self._failures.taken(1)
         receipt = SingleReceipt(self._failures)
         sender.add(slots.layout.partition_of(slot), encoded, (slot,), receipt, ttl_ms)
@@ -262,6 +273,8 @@ class Producer:
         value: bytes,
         *,
         key: str | None = None,
+        session_id: str | None = None,
+        partition_key: str | None = None,
         headers: dict[str, str] | None = None,
         event_time_ms: int = 0,
         ttl_s: float | None = None,
@@ -276,7 +289,13 @@ class Producer:
             PartqError: as `send`.
         """
         stored = await self.send(
-            value, key=key, headers=headers, event_time_ms=event_time_ms, ttl_s=ttl_s
+            value,
+            key=key,
+            session_id=session_id,
+            partition_key=partition_key,
+            headers=headers,
+            event_time_ms=event_time_ms,
+            ttl_s=ttl_s,
         )
         return await stored
 
@@ -288,7 +307,7 @@ class Producer:
         The fastest way to publish: no Python object per message beyond its bytes. `messages` may be
         any iterable, such as a generator; all of it is read before anything is sent. The positions
         are in its order. The future fails when any message does, and says how many are stored.
-        `ttl_s` is as in `send`, for each of them.
+        `ttl_s` and headers are as in `send`; a session's id is the message's `key`.
 
         Raises:
             TypeError: it is no iterable of `partq.Message`.
@@ -308,7 +327,7 @@ class Producer:
             raise first_wrong(
                 error, messages, lambda each: (slots.of([each]), encode_checked([each], size))
             ) from error
-        await self._take_budget(sender, *(encoded for _, encoded, _ in parts))
+        await self._reserve(sender, *(encoded for _, encoded, _ in parts))
         self._failures.taken(len(messages))
         receipt = ListReceipt(slots.layout, slots_of_messages, self._failures)
         for partition, encoded, part_slots in parts:
@@ -327,7 +346,7 @@ class Producer:
         """
         sender, _ = self._open()
         sender.make_due()
-        await self._budget.empty()
+        await self._buffer_pool.empty()
         await asyncio.sleep(0)  # those who are told by a callback look at their futures now
         unseen = self._failures.take_error()
         if unseen is not None:
@@ -364,19 +383,19 @@ class Producer:
 
     def _open(self) -> tuple[Sender, Partitioner]:
         self._entered_loop.check()
-        if self._sender is None or self._slots is None:
+        if self._sender is None or self._partitioner is None:
             state = "was closed" if self._entered_loop.is_entered else "is not open"
             raise RuntimeError(f"the producer {state}; use it inside `async with`")
         if self._sender.error is not None:
             raise self._sender.error
-        return self._sender, self._slots
+        return self._sender, self._partitioner
 
-    async def _take_budget(self, sender: Sender, *encoded: Sequence[bytes]) -> None:
+    async def _reserve(self, sender: Sender, *encoded: Sequence[bytes]) -> None:
         count = sum(map(len, encoded))
         size_bytes = sum(sum(map(len, part)) for part in encoded)
-        await self._budget.take(count, size_bytes)
+        await self._buffer_pool.take(count, size_bytes)
         if sender.error is not None:  # it has ended while the caller was waiting
-            self._budget.give_back(count, size_bytes)
+            self._buffer_pool.give_back(count, size_bytes)
             raise sender.error
 
     def _next_producer(self, before: str) -> str | None:
@@ -389,9 +408,9 @@ class Producer:
 
     def _apply_layout(self, queue_layout: QueueLayout) -> None:
         self._queue_layout = queue_layout
-        if self._sender is None or self._slots is None:
+        if self._sender is None or self._partitioner is None:
             return
         unavailable = self._sender.unavailable()
         if unavailable != self._unavailable:
             self._unavailable = unavailable
-            self._slots.avoid(unavailable)
+            self._partitioner.avoid(unavailable)

@@ -116,11 +116,11 @@ class Balancer:
         try:
             answers = await self._brokers.claim(self._urls.get(broker, ""), partitions)
         except PartqError as error:
-            _log.warning("claim at broker %s: %s", broker, error)
+            _log.warning("broker %s did not answer a claim: %s", broker, error)
             return
         for answer in answers:
             if answer.code:
-                _log.info("partition %s not claimed: %s", answer.partition, answer.message)
+                _log.info("partition %s was not claimed: %s", answer.partition, answer.message)
 
     async def _move(self, moves: Sequence[BrokerMove]) -> None:
         by_source: dict[BrokerId, list[BrokerMove]] = defaultdict(list)
@@ -133,12 +133,12 @@ class Balancer:
         try:
             answers = await self._brokers.yield_(self._urls.get(source, ""), list(targets))
         except PartqError as error:
-            _log.warning("yield at broker %s: %s", source, error)
+            _log.warning("broker %s did not answer a yield: %s", source, error)
             return
         claims: dict[BrokerId, list[PartitionId]] = defaultdict(list)
         for answer in answers:
             if answer.code:
-                _log.info("partition %s not yielded: %s", answer.partition, answer.message)
+                _log.info("partition %s was not yielded: %s", answer.partition, answer.message)
             elif answer.partition in targets:
                 claims[targets[answer.partition]].append(answer.partition)
         await self._claim(claims)

@@ -282,6 +282,7 @@ def _group(detail: GroupDetail) -> GroupReport:
         missing=missing,
         parked=detail.parked[:MAX_BLOCKED_CHARS],
         dead_letters=detail.dead_letters,
+        registered_ms=None if detail.registered_s is UNSET else _ms(detail.registered_s),
     )
 
 
@@ -293,6 +294,7 @@ def _flow(flow: FlowDetail | LostFlowDetail, address: str, age_s: float) -> Flow
         address=address,
         age_ms=_ms(age_s),
         is_leaving=flow.is_leaving,
+        priority=flow.priority,
     )
 
 

@@ -41,7 +41,7 @@ class GroupSnapshot:
     past: Mapping[PartitionId, list[PastMove]]
     waiting: Mapping[PartitionId, WaitingMove]
     heeds_pods: bool
-    """Whether the group's policy lets a coordinator heed what it knows of pods."""
+    """Whether the group's policy lets a coordinator use what it knows of pods."""
     silent: Mapping[BrokerId, str]
     """The living brokers that did not answer, and why."""
     refused: Mapping[MemberId, RefusedJoin] = field(default_factory=dict)
@@ -105,6 +105,7 @@ def _snapshot(group: str, body: Picture) -> GroupSnapshot:
         assignment=_by_partition(body.assignment),
         outcomes={},
         facts={},
+        priorities={},
     )
     served = {
         partition: states[ownership.broker].partitions[str(partition)]

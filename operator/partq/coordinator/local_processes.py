@@ -21,6 +21,10 @@ class LocalProcesses:
         """Return nothing: processes are not watched."""
         return {}
 
+    def priorities(self, group: str, members: Collection[MemberId]) -> Mapping[str, int]:
+        """Return nothing: the members' words count."""
+        return {}
+
     def time_left_ms(self, group: str, member: MemberId) -> None:
         """Return nothing: nobody ends a process from outside and says until when."""
 

@@ -100,7 +100,7 @@ class AssignmentStore(Protocol):
 
 
 class TermStore(Protocol):
-    """Which of several coordinators writes what Redis holds for a group: who began last."""
+    """Which of several coordinators writes a group's records in Redis: the last one that began."""
 
     async def begin(self, group: str) -> None:
         """End every older term. What is written under one of them raises FencedError."""
@@ -168,9 +168,11 @@ class GroupReport:
     missing: str = ""
     """Which message the log should hold and does not, so that nothing is delivered."""
     parked: str = ""
-    """Why undecodable messages wait for their dead-letter queue while deliveries continue."""
+    """Why dead letters wait for their queue while deliveries continue."""
     dead_letters: int = 0
     """How many dead letters wait to be stored."""
+    registered_ms: int | None = None
+    """How long ago the member registered it; None: it got it otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +194,8 @@ class FlowReport:
     address: str
     age_ms: int
     is_leaving: bool
+    priority: int = 0
+    """As the member says; 0 is the highest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,10 +283,13 @@ class MemberProcesses(Protocol):
     def facts(
         self, group: str, members: Collection[MemberId], leaving: Collection[MemberId]
     ) -> Mapping[MemberId, MemberFact]:
-        """Return what is known of these members of a group; who is missing is unknown.
+        """Return what is known of these members of a group; a missing member is unknown.
 
         `leaving`: those that have said so themselves.
         """
+
+    def priorities(self, group: str, members: Collection[MemberId]) -> Mapping[str, int]:
+        """Return the priorities that are set for members from outside; they come before theirs."""
 
     def time_left_ms(self, group: str, member: MemberId) -> int | None:
         """Return how long a member that ends may still hand over; None: nothing ends it."""

@@ -16,7 +16,7 @@ from partq.coordinator.queue_records import (
 from partq.coordinator.rules import group_start
 from partq.core.model import PartitionId, Start
 from partq.core.records import ConfigRecord
-from partq.errors import ConflictError, SettingsError, UnknownQueueError
+from partq.errors import ConflictError, SettingsError, UnknownGroupError, UnknownQueueError
 from partq.wire.effective_specs import EffectiveSpec
 
 MAX_ADD_TRIES = 5
@@ -112,13 +112,17 @@ async def provision(
     return left_out
 
 
-async def remove_group(configs: ConfigWriter, group: str, *, is_dry_run: bool) -> None:
+async def remove_group(
+    configs: ConfigWriter, group: str, *, is_dry_run: bool, born: int | None = None
+) -> None:
     """Take one group off the records of a queue, as `provision` does; its cursors go later.
 
     The coordinator drops them. May be repeated at any time: it does what an earlier call has left.
-    With `is_dry_run` nothing is written, and what is refused is refused all the same.
+    With `is_dry_run` nothing is written, and what is refused is refused all the same. `born` is
+    that of the group that is meant; None: whichever has the name.
 
     Raises:
+        UnknownGroupError: another group has the name by now; nothing is written.
         ConflictError: the group is that of a ConsumerGroup on Kubernetes; or the queue or the group
             was changed meanwhile, and a repeat does the rest.
         UnknownQueueError: nobody has created the queue.
@@ -128,6 +132,7 @@ async def remove_group(configs: ConfigWriter, group: str, *, is_dry_run: bool) -
     if known is None:
         raise UnknownQueueError(f"group {group}: its queue has no config in the store; create it")
     stored = await configs.read_group(group)
+    check_born(group, stored, born)
     if stored is not None and stored.spec.get("uid") is not None:
         raise ConflictError(
             f"group {group}: it belongs to a ConsumerGroup on Kubernetes, and the operator would "
@@ -140,6 +145,20 @@ async def remove_group(configs: ConfigWriter, group: str, *, is_dry_run: bool) -
     others = [each for each in known.groups if each != group]
     # Of a group that is not named any more, too: at a new generation coordinators look again.
     await _write_queue(configs, known.spec, others, known)
+
+
+def check_born(group: str, stored: ConfigRecord | None, born: int | None) -> None:
+    """Refuse to remove another group than the one that is meant, by the `born` of its config.
+
+    Raises:
+        UnknownGroupError: another group has the name by now.
+    """
+    if stored is not None and born is not None and stored.born != born:
+        raise UnknownGroupError(
+            f"group {group}: got the removal of the group that was made at {born}, but the one of "
+            f"this name was made at {stored.born}; nothing was removed: to remove it, ask again "
+            "what would go"
+        )
 
 
 async def _register(lives: LifeRegistry, name: str, uid: str) -> None:
@@ -262,7 +281,7 @@ async def _erase_groups(
 ) -> None:
     """Erase groups whose specs were read after the queue's config, which still names them.
 
-    Or their cursors tell that they were there: who dies here begins again.
+    Or their cursors tell that they were there: after a crash the next process begins again.
 
     Raises:
         ConflictError: the config is another one than is `known`, or a group was created again.

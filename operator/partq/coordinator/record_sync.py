@@ -14,8 +14,8 @@ class RecordSync:
     def __init__(self, partitions: PartitionStore, configs: ConfigStore) -> None:
         self._partitions = partitions
         self._configs = configs
-        self._done: tuple[Sequence[PartitionId], Mapping[str, str], int] | None = None
-        self._fenced: tuple[Sequence[PartitionId], Mapping[str, str], int] | None = None
+        self._done: tuple[Sequence[PartitionId], Mapping[str, Start], int] | None = None
+        self._fenced: tuple[Sequence[PartitionId], Mapping[str, Start], int] | None = None
         """For what the partitions were fenced last."""
 
     async def sync(

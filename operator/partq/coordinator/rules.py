@@ -8,6 +8,7 @@ from partq.core.group.assignors import assignor
 from partq.core.group.disruption_budget import BudgetLimit, DisruptionBudget
 from partq.core.group.planner import GroupRules, GroupType
 from partq.core.group.rebalance_delay import MembershipRules
+from partq.core.group.standby import StandbyPolicy
 from partq.core.model import Start
 from partq.errors import SettingsError
 from partq.excerpts import excerpt
@@ -16,7 +17,7 @@ from partq.wire.effective_specs import EffectiveSpec
 MAX_SECONDS = 3600
 MAX_INTERVAL_SECONDS = 86_400
 MAX_MOVES = 100_000
-"""Moves that a disruption budget may admit, at once or per minute."""
+"""Moves that a disruption budget may let start, at once or per minute."""
 MAX_BROKERS = 1000
 
 
@@ -53,11 +54,26 @@ def group_rules(queue: EffectiveSpec, group: EffectiveSpec) -> GroupRules:
         raise SettingsError(
             f"type: got {excerpt(repr(type_name))}, expected one of {expected}"
         ) from None
+    assignment = group.get("assignment", "Server")
+    if assignment not in ("Server", "Client"):
+        raise SettingsError(
+            f"assignment: got {excerpt(repr(assignment))}, expected Server or Client"
+        )
+    standby_name = rebalance.get("standby", defaults.standby.value)
+    try:
+        standby = StandbyPolicy(str(standby_name))
+    except ValueError:
+        expected = " or ".join(StandbyPolicy)
+        raise SettingsError(
+            f"rebalance.standby: got {excerpt(repr(standby_name))}, expected {expected}"
+        ) from None
     strategy = str(group.get("strategy") or defaults.strategy)
     assignor(strategy)
     return GroupRules(
         type=group_type,
         strategy=strategy,
+        is_client_assigned=assignment == "Client",
+        standby=standby,
         drain_ms=_ms(rebalance, "maxHandoffSeconds", defaults.drain_ms),
         membership=MembershipRules(delay_ms=delay_ms),
         is_paused=rebalance.get("paused") is True,
@@ -77,6 +93,13 @@ def group_start(group: EffectiveSpec) -> Start:
     Raises:
         SettingsError: the spec is broken.
     """
+    at_ms = group.get("startAtMs")
+    if at_ms is not None:
+        if isinstance(at_ms, bool) or not isinstance(at_ms, int) or at_ms < 0:
+            raise SettingsError(
+                f"startAtMs: got {excerpt(repr(at_ms))}, expected unix milliseconds, 0 or more"
+            )
+        return at_ms
     match group.get("start", "Earliest"):
         case "Earliest":
             return "Earliest"

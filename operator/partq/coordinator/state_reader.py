@@ -55,7 +55,7 @@ class StateReader:
             state = call.result()
         except PartqError as error:
             if broker not in self._failing:
-                _log.warning("state of broker %s: %s", broker, error)
+                _log.warning("the state of broker %s could not be read: %s", broker, error)
             self._failing.add(broker)
             return None
         self._failing.discard(broker)

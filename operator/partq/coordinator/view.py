@@ -40,11 +40,13 @@ class GroupView:
     missing: Mapping[PartitionId, str] = field(default_factory=dict)
     """The partitions whose deliveries stopped at a message that the log does not hold."""
     parked: Mapping[PartitionId, Parked] = field(default_factory=dict)
-    """The partitions where undecodable messages wait for their dead-letter queue."""
+    """The partitions where dead letters wait for their queue while deliveries continue."""
     is_complete: bool = True
     """Every living broker has answered: a member that is not in `members` has left."""
     refused: Mapping[MemberId, str] = field(default_factory=dict)
     """Refused members, each with the reason; if there are very many, the last."""
+    is_client_assigned: bool = False
+    """The members choose: a partition that nobody has waits for a member to register it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

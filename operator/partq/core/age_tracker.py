@@ -1,7 +1,7 @@
 """How long ago stored instants were, whatever the store's clock does meanwhile.
 
-Instants that must survive a restart are the store's time; who continues counts on its own steady
-clock. So a store's clock that jumps neither lengthens nor shortens what somebody waits for already.
+Instants that must survive a restart are the store's time. A process that continues counts on its
+steady clock, so a jump of the store's clock neither lengthens nor shortens a wait that has begun.
 """
 
 from collections.abc import Hashable, Mapping
@@ -10,7 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 Key = TypeVar("Key", bound=Hashable)
 
 
-class _Seen(NamedTuple):
+class _SeenInstant(NamedTuple):
     stored_ms: int
     began_ms: int
     """The same instant on one's own clock."""
@@ -25,7 +25,7 @@ class AgeTracker(Generic[Key]):
     __slots__ = ("_looked_ms", "_seen")
 
     def __init__(self) -> None:
-        self._seen: dict[Key, _Seen] = {}
+        self._seen: dict[Key, _SeenInstant] = {}
         self._looked_ms: int | None = None
 
     def observe(self, instants: Mapping[Key, int], *, store_ms: int, now_ms: int) -> dict[Key, int]:
@@ -49,6 +49,6 @@ class AgeTracker(Generic[Key]):
                 if self._looked_ms is not None:
                     # It was not there at the last look: it cannot be older than that.
                     began_ms = max(began_ms, self._looked_ms)
-                seen[key] = _Seen(stored_ms, began_ms)
+                seen[key] = _SeenInstant(stored_ms, began_ms)
         self._seen, self._looked_ms = seen, now_ms
         return {key: now_ms - each.began_ms for key, each in seen.items()}

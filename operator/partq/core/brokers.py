@@ -185,7 +185,7 @@ def _awaits_brokers(
     rules: BrokerRules,
     now_ms: int,
 ) -> bool:
-    """Whether a new queue's brokers are still starting: who comes first must not get it all."""
+    """Whether a new queue's brokers are still starting: the first one must not get everything."""
     first_ms = min(watched[broker].since_ms for broker in living)
     return len(living) < rules.expected_count and now_ms - first_ms < rules.settle_ms
 

@@ -8,9 +8,15 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from partq.core.model import BrokerEpoch, Offset, PartitionId
+from partq.errors import BadRequestError
+from partq.excerpts import excerpt
 
 MAX_WAITING = 1000
 """Messages in the outbox of one group in one partition; more of them stop its deliveries."""
+MAX_NOTE_REASON_CHARS = 64
+"""The longest reason that an application gives."""
+MAX_DESCRIPTION_CHARS = 1024
+"""The longest description that an application gives."""
 PRODUCER_PREFIX = "dlq:"
 """Producers of this name number with gaps; no client may call itself so."""
 HEADER_PREFIX = "partq-dead-letter-"
@@ -20,6 +26,8 @@ BATCH_HEADER = HEADER_PREFIX + "batch"
 """The position of the dead letter whose value is that batch."""
 OMITTED_HEADER = HEADER_PREFIX + "omitted"
 """How many bytes that batch had: more than the dead-letter queue takes."""
+REASON_HEADER = HEADER_PREFIX + "application-reason"
+DESCRIPTION_HEADER = HEADER_PREFIX + "application-description"
 
 
 class DeadLetterReason(IntEnum):
@@ -31,6 +39,8 @@ class DeadLetterReason(IntEnum):
     """It outlived its time to live."""
     UNDECODABLE = 3
     """It does not decode. The stored outbox has it as `MAX_REDELIVERIES`, for older brokers."""
+    APPLICATION = 4
+    """The application asked for it. The stored outbox has it as `MAX_REDELIVERIES`, and a note."""
 
     @property
     def word(self) -> str:
@@ -42,6 +52,7 @@ _WORDS = {
     DeadLetterReason.MAX_REDELIVERIES: "maxRedeliveries",
     DeadLetterReason.EXPIRED: "expired",
     DeadLetterReason.UNDECODABLE: "undecodable",
+    DeadLetterReason.APPLICATION: "application",
 }
 
 
@@ -54,6 +65,46 @@ class DeadLetter(NamedTuple):
     reason: int
     redeliveries: int
     """How often a delivery of it failed for a cause that counts; the last one led here."""
+
+
+class LetterNote(NamedTuple):
+    """What the application said of a message that it could not process."""
+
+    reason: str = ""
+    """A short code, for programs; empty: none was given."""
+    description: str = ""
+    """A text, for people; empty: none was given."""
+    is_asked_for: bool = False
+    """The application asked for the dead letter; else it gave the message back."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that tell it."""
+        told = {REASON_HEADER: self.reason, DESCRIPTION_HEADER: self.description}
+        return {name: text for name, text in told.items() if text}
+
+
+def check_note(call: str, reason: str, description: str) -> None:
+    """Refuse what the headers of no dead letter can say.
+
+    Raises:
+        BadRequestError: the reason or the description is out of range; names the call.
+    """
+    if len(reason) > MAX_NOTE_REASON_CHARS or not reason.isprintable():
+        raise BadRequestError(
+            f"{call}: reason {excerpt(reason)!r} of {len(reason)} characters; expected at most "
+            f"{MAX_NOTE_REASON_CHARS} printable ones: put the rest into the description"
+        )
+    if len(description) > MAX_DESCRIPTION_CHARS:
+        raise BadRequestError(
+            f"{call}: description of {len(description)} characters; expected at most "
+            f"{MAX_DESCRIPTION_CHARS}: shorten it, or log the rest"
+        )
+    if any("\ud800" <= char <= "\udfff" for char in description):
+        raise BadRequestError(
+            f"{call}: description {excerpt(description)!r} has half a surrogate pair; expected "
+            "Unicode characters: encode it with errors='replace' first"
+        )
 
 
 class Origin(NamedTuple):

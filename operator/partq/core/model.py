@@ -14,8 +14,11 @@ Epoch = NewType("Epoch", int)
 BrokerEpoch = NewType("BrokerEpoch", int)
 """Per partition: grows with every broker that claims it."""
 Offset = NewType("Offset", int)
-Start = Literal["Earliest", "Latest"]
-"""Where a new group begins: the oldest message stored, or what is published from then on."""
+MAX_PRIORITY = 9
+"""Of a member; 0 is the highest."""
+Start = Literal["Earliest", "Latest"] | int
+"""Where a new group begins: the oldest message stored, what is published from then on, or the first
+message that was stored at a time or later, in unix milliseconds of Redis's clock."""
 
 DNS_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 """A name of a namespace, queue, group or broker. Kubernetes narrows some of them further."""
@@ -84,7 +87,7 @@ class Cause(IntEnum):
     ACK_TIMEOUT = 7
     """The application did not acknowledge it within the group's `ack.timeoutSeconds`."""
     RESET = 8
-    """The group's cursor was moved back by an administrator."""
+    """The group's cursor was moved back, by an administrator or a seek of the member."""
 
     def __str__(self) -> str:
         return self.name.lower()

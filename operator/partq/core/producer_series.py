@@ -46,6 +46,11 @@ def series_name(producer: str, key: str) -> str:
     return f"{producer}{_SEPARATOR}{digest}"
 
 
+def producer_of(name: str) -> str:
+    """Return the producer's id of the name under which the store counts its messages."""
+    return name.partition(_SEPARATOR)[0]
+
+
 def is_series(name: str) -> bool:
     """Tell whether a name is that of a series, and not of a producer that numbers by partition."""
     return _SEPARATOR in name

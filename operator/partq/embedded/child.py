@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from partq.aio import Backoff, cancel_and_wait
 from partq.embedded.tether import tethered
@@ -115,7 +116,7 @@ class Child:
             async with asyncio.timeout(timeout_s):
                 await process.wait()
         except TimeoutError:
-            log.warning("%s does not end after %g s: killed", self.name, timeout_s)
+            log.warning("%s does not end after %g s: it is killed", self.name, timeout_s)
         finally:
             # Also when the wait was cancelled: no process outlives its owner.
             _signal(process, signal.SIGKILL)
@@ -150,15 +151,18 @@ class Child:
             self._log_file.replace(self._log_file.with_suffix(".old"))
         with self._log_file.open("ab") as log_file:
             self._log_start = log_file.tell()
-            self._process = await asyncio.create_subprocess_exec(
-                *tethered(*self._command),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log_file,
-                stderr=log_file,
-                env=self._env,
-                # Ctrl-C in the terminal is for the parent, which stops its children in order.
-                start_new_session=True,
-            )
+            self._process = await self._execute(log_file)
+
+    async def _execute(self, log_file: IO[bytes]) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            *tethered(*self._command),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=log_file,
+            stderr=log_file,
+            env=self._env,
+            # Ctrl-C in the terminal is for the parent, which stops its children in order.
+            start_new_session=True,
+        )
 
     async def _watch(self) -> None:
         delay = Backoff(FIRST_RESTART_DELAY_S, LAST_RESTART_DELAY_S)

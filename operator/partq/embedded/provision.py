@@ -1,4 +1,7 @@
-"""What the operator does for a queue on Kubernetes before its brokers run: its records in Redis."""
+"""Make and update the records of a queue in Redis, for brokers that run as child processes.
+
+On Kubernetes `kube/reconcile/queue_worker.py` does the same, by `coordinator/provision.py` as here.
+"""
 
 import logging
 

@@ -14,14 +14,16 @@ import aiohttp
 
 from partq.embedded.child import POLL_S, Child
 from partq.embedded.data_dir import DataDir, QueueIdentity, QueueState, QueueTokens, write_private
-from partq.embedded.ports import HOST, HeldPorts
 from partq.embedded.provision import holds, provision
 from partq.embedded.redis_process import answers_ping, choose_redis_server, render_config
+from partq.embedded.tcp_ports import HOST, HeldPorts
 from partq.errors import SettingsError, UnavailableError
 from partq.path_names import quoted
 from partq.resources import PartitionedQueue, Resources
-from partq.settings import PREFIX
+from partq.settings import LEASE_TTL_S, PREFIX
 from partq.store.connection import Store
+from partq.wire.calls.answers import LayoutAnswer
+from partq.wire.calls.replies import decode
 
 log = logging.getLogger("partq.embedded")
 
@@ -60,6 +62,8 @@ class RunningQueue:
     uid: str
     tokens: QueueTokens
     groups: tuple[str, ...]
+    client_assigned: frozenset[str]
+    """The groups whose members choose their partitions."""
     brokers: tuple[BrokerChild, ...]
     coordinator: Child
 
@@ -85,7 +89,7 @@ class EmbeddedRuntime:
         *,
         broker_count: int | None = None,
         port: int = 0,
-        lease_ttl_s: float = 3.0,
+        lease_ttl_s: float = LEASE_TTL_S,
         log_level: str = "info",
         redis_url: str | None = None,
     ) -> None:
@@ -293,8 +297,17 @@ class EmbeddedRuntime:
             log_file=self._dir.log(f"{namespace}.{name}-coordinator"),
             env={**env, "PARTQ_TOKEN_FILE": str(identity.admin_token_file)},
         )
+        client_assigned = frozenset(
+            group.metadata.name
+            for group in self._resources.groups_of(queue)
+            if group.spec.assignment == "Client"
+        )
         return RunningQueue(
-            namespace, name, identity.uid, identity.tokens, groups, tuple(brokers), coordinator
+            *(namespace, name, identity.uid, identity.tokens),
+            groups=groups,
+            client_assigned=client_assigned,
+            brokers=tuple(brokers),
+            coordinator=coordinator,
         )
 
     def _choose_ports(self) -> None:
@@ -333,11 +346,11 @@ async def _until_served(queue: RunningQueue) -> None:
             while True:
                 try:
                     async with http.get(url, raise_for_status=True) as response:
-                        layout = await response.json()
-                    count = sum(each["partitions"] for each in layout["generations"])
-                    if len(layout["owners"]) == count:
+                        layout = decode(await response.read(), LayoutAnswer)
+                    count = sum(each.partitions for each in layout.generations)
+                    if len(layout.owners) == count:
                         return
-                    missing = f"{len(layout['owners'])} of {count} partitions have a broker"
+                    missing = f"{len(layout.owners)} of {count} partitions have a broker"
                 except aiohttp.ClientResponseError as error:
                     if error.status == 401:
                         raise UnavailableError(
@@ -346,7 +359,7 @@ async def _until_served(queue: RunningQueue) -> None:
                             "the port was taken meanwhile; choose others with --port"
                         ) from None
                     missing = str(error)
-                except (aiohttp.ClientError, TimeoutError) as error:
+                except (aiohttp.ClientError, TimeoutError, ValueError) as error:
                     missing = str(error)
                 await asyncio.sleep(POLL_S)
     except TimeoutError:

@@ -24,7 +24,7 @@ from partq.kube.reconcile.workers import Workers
 from partq.kube.watch.object_cache import ObjectCache
 from partq.kube.watch.relist import Relister
 from partq.kube.watch.watches import Watches
-from partq.metrics import OperatorMetrics
+from partq.operator_metrics import OperatorMetrics
 from partq.settings import OperatorSettings
 
 LIST_S = 30.0
@@ -42,7 +42,7 @@ class Operator:
         self._settings = settings
         self._open_store = open_store
         self._workers = Workers()
-        self._cluster = ObjectCache(self._workers.notice)
+        self._cache = ObjectCache(self._workers.notice)
         self._metrics = OperatorMetrics()
         self._health = ProcessHealth(time.monotonic)
         self._leads = asyncio.Event()
@@ -69,7 +69,7 @@ class Operator:
             _log.info("operator %s: probes and metrics at port %d", self._settings.pod_name, port)
             connector = aiohttp.TCPConnector(
                 limit=BROKER_CONNECTIONS,
-                resolver=PodResolver(self._cluster),
+                resolver=PodResolver(self._cache),
                 use_dns_cache=False,  # the view is at hand, and newer
             )
             session = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))
@@ -89,7 +89,7 @@ class Operator:
         )
 
     async def _work(self, api: KubeApi, session: aiohttp.ClientSession, leader: Leader) -> None:
-        lister = Relister(api, self._cluster, self._settings.namespace_list, time.monotonic)
+        lister = Relister(api, self._cache, self._settings.namespace_list, time.monotonic)
         version = await self._until_listed(api, lister)
         if version is None:
             return
@@ -100,12 +100,12 @@ class Operator:
             now=lambda: datetime.now(UTC),
         )
         costs = DeletionCosts(
-            api, self._cluster, is_leading=lambda: leader.is_leading, clock=time.monotonic
+            api, self._cache, is_leading=lambda: leader.is_leading, clock=time.monotonic
         )
         context = Context(
             settings=self._settings,
             api=api,
-            cluster=self._cluster,
+            cache=self._cache,
             events=events,
             metrics=self._metrics,
             costs=costs,
@@ -115,7 +115,7 @@ class Operator:
             server_version=version,
         )
         watches = Watches(
-            api, self._cluster, self._settings.namespace_list, self._health, self._handle_signals
+            api, self._cache, self._settings.namespace_list, self._health, self._handle_signals
         )
         loops = {
             "watches": watches.run(),
@@ -182,12 +182,12 @@ class Operator:
                 await lister.refresh()
                 self._health.listed()
             except PartqError as error:
-                _log.warning("list: %s", error)
+                _log.warning("the list of objects could not be read: %s", error)
 
     def _render_metrics(self, api: KubeApi, leader: Leader) -> bytes:
         self._metrics.observe_process(
             is_leading=leader.is_leading,
-            queues=len(self._cluster.queue_keys),
+            queues=len(self._cache.queue_keys),
             calls=api.call_count,
             errors=api.error_count,
         )

@@ -76,7 +76,11 @@ class Leader:
                 if await self._try(began):
                     self._leads_until = began + DEADLINE_S
         except (KubernetesError, TimeoutError) as error:
-            _log.warning("lease %s: %s", self._name, str(error) or "no answer in time")
+            _log.warning(
+                "lease %s could not be read or written: %s",
+                self._name,
+                str(error) or "no answer in time",
+            )
         self._notify()
 
     async def watch(self) -> None:
@@ -98,7 +102,7 @@ class Leader:
                     spec = {**lease["spec"], "holderIdentity": ""}
                     await self._api.replace(self._path, {**lease, "spec": spec})
         except (KubernetesError, TimeoutError) as error:
-            _log.info("lease %s: not given back: %s", self._name, error)
+            _log.info("lease %s could not be given back: %s", self._name, error)
 
     def _notify(self) -> None:
         if self.is_leading != self._was_leading:

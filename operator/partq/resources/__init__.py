@@ -9,7 +9,6 @@ from partq.resources.models import (
     ConsumerGroupSpec,
     PartitionedQueue,
     PartitionedQueueSpec,
-    Selector,
 )
 from partq.resources.reading import (
     MAX_FILE_CHARS,
@@ -19,6 +18,7 @@ from partq.resources.reading import (
     parse_resource,
     parse_resources,
 )
+from partq.resources.selector import Selector
 
 __all__ = [
     "API_GROUP",

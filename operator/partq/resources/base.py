@@ -18,10 +18,24 @@ ObjectName = Annotated[
 ]
 """The name of a Secret and the like."""
 
+LABEL_KEY = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+LabelKey = Annotated[str, Field(min_length=1, max_length=317, pattern=LABEL_KEY)]
+LabelValue = Annotated[str, Field(max_length=63)]
+Labels = Annotated[dict[str, LabelValue], Field(max_length=20)]
+
 
 def rule(expression: str, message: str) -> JsonDict:
     """Return what a field or a model says for one rule in Kubernetes's expression language."""
-    return {"x-kubernetes-validations": [{"rule": expression, "message": message}]}
+    return rules((expression, message))
+
+
+def rules(*pairs: tuple[str, str]) -> JsonDict:
+    """Return what a model says for several rules, each with its message."""
+    return {
+        "x-kubernetes-validations": [
+            {"rule": expression, "message": message} for expression, message in pairs
+        ]
+    }
 
 
 class Model(BaseModel):

@@ -5,33 +5,43 @@ say stands twice: as `x-kubernetes-validations` for those that know them, and as
 for the embedded runtime and for the operator, which checks every resource again.
 """
 
-from collections.abc import Mapping
+import math
+from datetime import date, datetime
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
-from partq.core.model import Start
 from partq.core.time_to_live import MAX_TTL_S
-from partq.resources.base import Model, Name, ObjectName, QueueName, rule
+from partq.resources.base import (
+    LabelKey,
+    Labels,
+    LabelValue,
+    Model,
+    Name,
+    ObjectName,
+    QueueName,
+    rule,
+    rules,
+)
 from partq.resources.broker_limits import BrokerLimits
 from partq.resources.dead_letters import DeadLetterPolicy
+from partq.resources.rebalance import BALANCE_FIELDS, RebalanceOverrides, RebalanceSpec
 from partq.resources.redelivery import AckPolicy, NackPolicy
 from partq.resources.redis_place import Redis
+from partq.resources.selector import Selector
 
 API_GROUP = "partq.dev"
 API_VERSION = f"{API_GROUP}/v1alpha1"
 _KIB, _MIB, _TIB = 2**10, 2**20, 2**40
 MAX_MESSAGE_BYTES = 15 * _MIB
 """The most that `limits.maxMessageBytes` may be."""
-_LABEL_KEY = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+INSTANT = (
+    r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}"
+    r"(\.[0-9]{1,6})?(Z|[-+][0-9]{2}:[0-9]{2})$"
+)
+INSTANT_RULE = "a time from 1970 on with a time zone, such as 2026-01-31T12:00:00Z"
 _QUANTITY = r"^[0-9]+(\.[0-9]+)?([EPTGMk]i?|Ki|[mun]|[eE][0-9]+)?$"
 
-_LabelKey = Annotated[str, Field(min_length=1, max_length=317, pattern=_LABEL_KEY)]
-_LabelValue = Annotated[str, Field(max_length=63)]
-_Labels = Annotated[
-    dict[str, _LabelValue],
-    Field(max_length=20),
-]
 _Quantity = Annotated[
     Annotated[int, Field(ge=0)] | Annotated[str, Field(max_length=32, pattern=_QUANTITY)],
     WithJsonSchema(
@@ -43,13 +53,8 @@ _Quantity = Annotated[
     ),
 ]
 
-_MaxPaused = Annotated[int, Field(ge=0, le=4096)]
-_MaxMoves = Annotated[int, Field(ge=0, le=100_000)]
-_MoveInterval = Annotated[float, Field(ge=0, le=86_400)]
-
 Strategy = Literal["sticky", "range", "modulo", "failover"]
 DeletionPolicy = Literal["Delete", "Retain"]
-RebalancePolicy = Literal["KubernetesAware", "Timer"]
 
 
 class Metadata(Model):
@@ -84,11 +89,11 @@ class ComputeResources(Model):
 class Toleration(Model):
     """A taint of nodes that pods accept."""
 
-    key: _LabelKey | None = None
+    key: LabelKey | None = None
     """Key of the taint; left out: every key, with the operator `Exists`."""
     operator: Literal["Exists", "Equal"] = "Equal"
     """How `value` is compared."""
-    value: _LabelValue | None = None
+    value: LabelValue | None = None
     """Value of the taint, for `Equal`."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
     """Effect of the taint; left out: every effect."""
@@ -115,7 +120,7 @@ class Brokers(Model):
     long callers may take. On Kubernetes a change restarts the brokers, one after the other. Memory
     in `resources.limits` has to be about three times the bytes here. The embedded runtime passes
     it to its brokers when they start."""
-    node_selector: _Labels = Field(default={})
+    node_selector: Labels = Field(default={})
     """Labels that a node must have to run a broker."""
     tolerations: Annotated[list[Toleration], Field(max_length=20)] = Field(
         default=[], json_schema_extra={"x-kubernetes-list-type": "atomic"}
@@ -134,45 +139,6 @@ class Brokers(Model):
         if memory is not None:
             self.limits.check_memory(memory)
         return self
-
-
-class RebalanceSpec(Model):
-    """When and how partitions move between the members of a group."""
-
-    delay_seconds: Annotated[float, Field(ge=0, le=3600)] = 5
-    """How long the partitions of a lost member wait for it before others get them."""
-    max_handoff_seconds: Annotated[float, Field(ge=0, le=3600)] = 3
-    """How long a member may finish what it is processing when a partition leaves it; 0: not at
-    all."""
-    policy: RebalancePolicy = "KubernetesAware"
-    """KubernetesAware: a pod that ends hands over at once, and the group does not wait for a pod
-    that is gone for good. Timer: every loss waits `delaySeconds`."""
-    max_paused_partitions: _MaxPaused = 0
-    """How many partitions may be handed over at once while more of them move for balance. The
-    partitions of a member that leaves or is lost move at once, and count. 0: no limit."""
-    max_moves_per_minute: _MaxMoves = 0
-    """How many partitions may leave a member within 60 seconds while more of them move for balance.
-    The partitions of a member that leaves or is lost move at once, and count. 0: no limit."""
-    min_move_interval_seconds: _MoveInterval = 0
-    """How long a partition stays where it is, after it has left a member, before it moves again
-    for balance. 0: no limit."""
-
-
-class RebalanceOverrides(Model):
-    """What a group does otherwise than its queue says."""
-
-    delay_seconds: Annotated[float, Field(ge=0, le=3600)] | None = None
-    """As in the queue; left out: the queue's."""
-    max_handoff_seconds: Annotated[float, Field(ge=0, le=3600)] | None = None
-    """As in the queue; left out: the queue's."""
-    policy: RebalancePolicy | None = None
-    """As in the queue; left out: the queue's."""
-    max_paused_partitions: _MaxPaused | None = None
-    """As in the queue, counted for this group alone; left out: the queue's."""
-    max_moves_per_minute: _MaxMoves | None = None
-    """As in the queue, counted for this group alone; left out: the queue's."""
-    min_move_interval_seconds: _MoveInterval | None = None
-    """As in the queue; left out: the queue's."""
 
 
 class QueueLimits(Model):
@@ -240,63 +206,35 @@ class PartitionedQueueSpec(Model):
     """Delete: the messages go with the resource. Retain: they stay in Redis."""
 
 
-class SelectorRequirement(Model):
-    """A condition on one label."""
-
-    key: _LabelKey
-    """The label."""
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
-    """How its value relates to `values`."""
-    values: Annotated[list[_LabelValue], Field(max_length=50)] = Field(
-        default=[], json_schema_extra={"x-kubernetes-list-type": "atomic"}
-    )
-    """The values, for `In` and `NotIn`."""
-
-
-class Selector(Model):
-    """Which pods are meant: all conditions must hold."""
-
-    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
-
-    match_labels: _Labels = Field(default={})
-    """Labels that a pod must have, each with its value."""
-    match_expressions: Annotated[list[SelectorRequirement], Field(max_length=20)] = Field(
-        default=[], json_schema_extra={"x-kubernetes-list-type": "atomic"}
-    )
-    """Further conditions on labels."""
-
-    @model_validator(mode="after")
-    def _is_not_empty(self) -> "Selector":
-        if not self.match_labels and not self.match_expressions:
-            raise ValueError("matchLabels: got no condition here or in matchExpressions")
-        return self
-
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        """Say whether a pod with these labels is meant."""
-        if any(labels.get(key) != value for key, value in self.match_labels.items()):
-            return False
-        return all(_holds(each, labels) for each in self.match_expressions)
-
-
-def _holds(requirement: SelectorRequirement, labels: Mapping[str, str]) -> bool:
-    value = labels.get(requirement.key)
-    match requirement.operator:
-        case "In":
-            return value is not None and value in requirement.values
-        case "NotIn":
-            return value is None or value not in requirement.values
-        case "Exists":
-            return value is not None
-    return value is None
-
-
 class ConsumerGroupSpec(Model):
     """The desired state of a consumer group."""
 
     model_config = ConfigDict(
-        json_schema_extra=rule(
-            "self.type == 'Partitioned' || !has(self.strategy) || self.strategy == 'failover'",
-            "strategy: expected 'failover' for the types Exclusive and Failover",
+        json_schema_extra=rules(
+            (
+                "self.type == 'Partitioned' || !has(self.strategy) || self.strategy == 'failover'",
+                "strategy: expected 'failover' for the types Exclusive and Failover",
+            ),
+            (
+                "self.assignment == 'Server' || "
+                "(self.type == 'Partitioned' && !has(self.strategy))",
+                "assignment: expected 'Server' for other types than Partitioned, and with a "
+                "strategy: with 'Client' the members choose their partitions",
+            ),
+            (
+                "self.assignment == 'Server' || !has(self.rebalance) || "
+                + " && ".join(f"!has(self.rebalance.{name})" for name in BALANCE_FIELDS),
+                "rebalance: with the assignment 'Client' nothing moves for balance and nobody "
+                f"stands by: leave out {', '.join(BALANCE_FIELDS)}",
+            ),
+            (
+                "!has(self.start) || !has(self.startAt)",
+                "expected start or startAt, not both: they say where a new group begins",
+            ),
+            (
+                "has(self.startAt) == has(oldSelf.startAt)",
+                "startAt counts when the group is made, not later",
+            ),
         )
     )
 
@@ -312,6 +250,9 @@ class ConsumerGroupSpec(Model):
     members stand by in the order of their names. Exclusive: one member has all partitions."""
     strategy: Strategy | None = None
     """How partitions are assigned; left out: `sticky`, or `failover` for the other two types."""
+    assignment: Literal["Server", "Client"] = "Server"
+    """Server: the operator assigns the partitions to the members. Client: members register the
+    partitions that they choose; the operator only takes them from members that are lost."""
     rebalance: RebalanceOverrides = RebalanceOverrides()
     """What the group does otherwise than its queue says."""
     ack: AckPolicy = AckPolicy()
@@ -320,17 +261,67 @@ class ConsumerGroupSpec(Model):
     """What becomes of messages that the application gives back."""
     dead_letter: DeadLetterPolicy | None = None
     """Where messages go that the group cannot process; left out: as the queue says."""
-    start: Start = Field(
-        default="Earliest",
+    start: Literal["Earliest", "Latest"] | None = Field(
+        default=None,
         json_schema_extra=rule("self == oldSelf", "start counts when the group is made, not later"),
     )
-    """Where a new group begins: the oldest message stored, or what is published from then on."""
+    """Where a new group begins: the oldest message stored, or what is published from then on. Left
+    out: `Earliest`, unless there is `startAt`."""
+    start_at: Annotated[str, Field(max_length=40, pattern=INSTANT)] | None = Field(
+        default=None,
+        json_schema_extra=rule(
+            "self == oldSelf", "startAt counts when the group is made, not later"
+        ),
+    )
+    """Where a new group begins, in the place of `start`: the first message that was stored at this
+    time or later, by Redis's clock; RFC 3339 with a time zone, from 1970 on."""
+
+    @field_validator("start_at", mode="before")
+    @classmethod
+    def _as_text(cls, value: object) -> object:
+        """Take a time without quotes, which YAML reads as one."""
+        return value.isoformat() if isinstance(value, date) else value
+
+    @model_validator(mode="after")
+    def _begins_at_one_place(self) -> "ConsumerGroupSpec":
+        if self.start is not None and self.start_at is not None:
+            raise ValueError(
+                f"start: got {self.start!r} and startAt {self.start_at!r}, expected one of them: "
+                "both say where a new group begins; leave one out"
+            )
+        try:
+            is_known = self.start_at_ms is None or self.start_at_ms >= 0
+        except ValueError:
+            is_known = False
+        if not is_known:
+            raise ValueError(f"startAt: got {self.start_at!r}, expected {INSTANT_RULE}")
+        return self
 
     @model_validator(mode="after")
     def _strategy_fits_type(self) -> "ConsumerGroupSpec":
         if self.type != "Partitioned" and self.strategy not in (None, "failover"):
             raise ValueError(
                 f"strategy: got {self.strategy!r}, expected 'failover' for the type {self.type!r}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _assignment_fits_type(self) -> "ConsumerGroupSpec":
+        if self.assignment == "Client" and self.type != "Partitioned":
+            raise ValueError(
+                f"assignment: got 'Client' with the type {self.type!r}, expected 'Server': with "
+                "'Client' the members choose their partitions, and none stands by"
+            )
+        if self.assignment == "Client" and self.strategy is not None:
+            raise ValueError(
+                f"assignment: got 'Client' with the strategy {self.strategy!r}, expected no "
+                "strategy: the members choose their partitions; leave it out"
+            )
+        if self.assignment == "Client" and (given := self.rebalance.balance_fields):
+            raise ValueError(
+                f"assignment: got 'Client' with rebalance.{given[0]}, expected it to be left out: "
+                "the members choose their partitions, so nothing moves for balance and nobody "
+                "stands by"
             )
         return self
 
@@ -342,6 +333,13 @@ class ConsumerGroupSpec(Model):
                 "one: a message that dies would be delivered to the group again, without end"
             )
         return self
+
+    @property
+    def start_at_ms(self) -> int | None:
+        """`start_at` in unix milliseconds, rounded down; None: it is left out."""
+        if self.start_at is None:
+            return None
+        return math.floor(datetime.fromisoformat(self.start_at).timestamp() * 1000)
 
     @property
     def effective_strategy(self) -> Strategy:

@@ -16,7 +16,7 @@ from partq.errors import SettingsError
 from partq.resources import dead_letter_queues
 from partq.resources.base import DNS_LABEL
 from partq.resources.dead_letters import DeadLetterPolicy
-from partq.resources.models import ConsumerGroup, PartitionedQueue
+from partq.resources.models import INSTANT, INSTANT_RULE, ConsumerGroup, PartitionedQueue
 
 MAX_FILE_CHARS = 1024 * 1024
 """The most characters of a file of resources; etcd takes no larger object either."""
@@ -70,9 +70,13 @@ def effective_queue(queue: PartitionedQueue, groups: Iterable[str]) -> dict[str,
 def effective_group(group: ConsumerGroup, queue: PartitionedQueue) -> dict[str, object]:
     """Return the spec that the coordinator reads: what is left out is the queue's."""
     own = group.spec.rebalance.model_dump(by_alias=True, exclude_none=True)
+    start_at_ms = group.spec.start_at_ms
     return {
-        **group.spec.model_dump(by_alias=True, exclude={"selector"}),
+        **group.spec.model_dump(by_alias=True, exclude={"selector", "start_at"}),
+        "start": group.spec.start or "Earliest",
+        **({} if start_at_ms is None else {"startAtMs": start_at_ms}),
         "strategy": group.spec.effective_strategy,
+        "assignment": group.spec.assignment,
         "rebalance": {**queue.spec.rebalance.model_dump(by_alias=True), **own},
         "deadLetter": {
             **dead_letter_of(group, queue).model_dump(by_alias=True),
@@ -250,7 +254,8 @@ def _explain(error: ValidationError, document: Mapping[str, object]) -> Iterator
                 yield f"{path}: got an unknown field, expected only {known}"
             case _:
                 expected = _expected(model, problem["loc"], problem["msg"])
-                yield f"{path}: got {reprlib.repr(problem['input'])}, expected {expected}"
+                got = "nothing" if problem["input"] is None else reprlib.repr(problem["input"])
+                yield f"{path}: got {got}, expected {expected}"
 
 
 def _model_at(model: type[BaseModel], path: Iterable[int | str]) -> type[BaseModel]:
@@ -292,6 +297,8 @@ def _expected(model: type[BaseModel], path: tuple[int | str, ...], pydantic_says
             return f"a {'whole number' if kind == 'integer' else 'number'} from {low} to {high}"
         case {"pattern": pattern, "maxLength": longest} if pattern == DNS_LABEL:
             return f"at most {longest} of a-z, 0-9 and '-', not '-' at either end"
+        case {"pattern": pattern} if pattern == INSTANT:
+            return INSTANT_RULE
         case {"pattern": pattern}:
             return f"a text that matches {pattern}"
         case {"$ref": _}:

@@ -15,7 +15,7 @@ MAX_PODS = 1000
 MAX_REBALANCES = 5
 MAX_SHOWN_REFUSED = 20
 """How many refused members of a group are listed."""
-MAX_MEMBER_CHARS = 317
+MAX_POD_CHARS = 317
 """Length of the name of a pod and of its container."""
 MAX_MESSAGE_CHARS = 1024
 
@@ -117,7 +117,7 @@ class GroupPartitionsStatus(Model):
 class PodAssignment(Model):
     """What one pod holds."""
 
-    pod: Annotated[str, Field(max_length=MAX_MEMBER_CHARS)]
+    pod: Annotated[str, Field(max_length=MAX_POD_CHARS)]
     """Name of the pod, with `/CONTAINER` where the member names one; of a pod that is gone, the
     member."""
     partitions: _Text
@@ -127,7 +127,7 @@ class PodAssignment(Model):
 class RefusedMember(Model):
     """A member that asks to be let in and may not."""
 
-    pod: Annotated[str, Field(max_length=MAX_MEMBER_CHARS)]
+    pod: Annotated[str, Field(max_length=MAX_POD_CHARS)]
     """Name of the pod, with `/CONTAINER` where the member names one; of what is not a pod, the
     member."""
     reason: _Text

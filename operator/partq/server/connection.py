@@ -1,6 +1,7 @@
 """One connection of a server: how long its caller may take, and what is logged of it."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, cast
 
 from aiohttp import web
@@ -21,7 +22,7 @@ class Connection(web.RequestHandler):
     aiohttp itself ends one that is idle. The time for the headers begins with their first byte.
     """
 
-    __slots__ = ("_due", "_guard", "_is_idle", "_meter")
+    __slots__ = ("_due", "_guard", "_is_idle", "_meter", "on_lost")
 
     def __init__(self, manager: web.Server, *, guard: Guard, **kwargs: Any) -> None:
         super().__init__(manager, **kwargs)
@@ -29,6 +30,8 @@ class Connection(web.RequestHandler):
         self._due: asyncio.TimerHandle | None = None
         self._is_idle = True
         self._meter: FrameMeter | None = None
+        self.on_lost: Callable[[], None] | None = None
+        """Called when the caller has gone: for the handler of a call that waits."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count the connection, or drop it where there are too many."""
@@ -47,6 +50,8 @@ class Connection(web.RequestHandler):
         if self._meter is not None:
             self._meter.close()
         super().connection_lost(exc)
+        if self.on_lost is not None:
+            self.on_lost()
 
     def data_received(self, data: bytes) -> None:
         """Take bytes; the first ones of a request begin its time."""
@@ -91,7 +96,7 @@ class Connection(web.RequestHandler):
         )
 
     def log_exception(self, *args: Any, **kwargs: Any) -> None:
-        """Log an error; what a caller brought upon itself as one line for those who debug."""
+        """Log an error; a fault of the caller is one line at the level debug."""
         error = kwargs.get("exc_info")
         if isinstance(error, _OF_CALLERS):
             self.logger.debug("a caller's fault: %s: %s", type(error).__name__, error)

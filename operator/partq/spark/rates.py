@@ -63,12 +63,12 @@ def write_queue(spark: SparkSession, folder: Path, options: Mapping[str, str]) -
 
 def read_queue(spark: SparkSession, options: Mapping[str, str]) -> None:
     """Read a queue, all that it holds, and drop it."""
-    _drop(spark.read.format("partq").options(**options).load().select(*READ))
+    _read_all(spark.read.format("partq").options(**options).load().select(*READ))
 
 
 def read_parquet(spark: SparkSession, folder: Path) -> None:
     """Read the same rows from Parquet, and drop them."""
-    _drop(spark.read.parquet(str(folder)).select(*READ))
+    _read_all(spark.read.parquet(str(folder)).select(*READ))
 
 
 def count_queue(spark: SparkSession, options: Mapping[str, str]) -> int:
@@ -107,5 +107,5 @@ def audit_archive(job: Job, root: Path, report: Path) -> AuditVerdict:
     return run_audit(job.spark, str(root), str(report), job.watch).verdict
 
 
-def _drop(frame: DataFrame) -> None:
+def _read_all(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()

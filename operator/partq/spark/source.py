@@ -63,7 +63,7 @@ class PartqDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return what writes a batch."""
-        # Spark starts a process for each step of a query: who reads does without what pandas costs.
+        # Spark starts a process for each step of a query: readers do not pay for importing pandas.
         from partq.spark.write.sink import batch_writer
 
         with short_errors():

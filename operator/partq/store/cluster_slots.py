@@ -23,7 +23,7 @@ class ClusterView:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class _Claim:
+class _SlotClaim:
     config_epoch: int
     node_id: str
     address: str
@@ -60,7 +60,7 @@ def merge(views: Iterable[ClusterView], *, by_name: bool) -> Owners:
     return owners
 
 
-def _claims(view: ClusterView, *, by_name: bool) -> Iterable[_Claim]:
+def _claims(view: ClusterView, *, by_name: bool) -> Iterable[_SlotClaim]:
     """Read lines such as `ID 10.0.0.1:6379@16379,name master - 0 0 3 connected 0-5460 [7->-ID]`."""
     for line in view.text.splitlines():
         fields = line.split()
@@ -79,4 +79,4 @@ def _claims(view: ClusterView, *, by_name: bool) -> Iterable[_Claim]:
                 field.partition("-") for field in fields[8:] if not field.startswith("[")
             )
         )
-        yield _Claim(int(fields[6]), fields[0], f"{host or view.host}:{port}", ranges)
+        yield _SlotClaim(int(fields[6]), fields[0], f"{host or view.host}:{port}", ranges)

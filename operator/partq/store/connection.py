@@ -327,7 +327,7 @@ class Store:
 
 
 async def _answers_of_most(works: Iterable[Awaitable[Reply]]) -> list[Reply]:
-    """Return each answer, or its error; who is silent while others have answered is given up."""
+    """Return each answer, or its error; a node that is silent after others answered is given up."""
     asks = [asyncio.ensure_future(work) for work in works]
     waiting, is_answered = set(asks), False
     try:

@@ -38,6 +38,10 @@ class Keys:
         """Name the hash of the brokers' leases and of the index partition → broker."""
         return f"{self._queue_tag}:brokers"
 
+    def marks(self) -> str:
+        """Name the hash of the partitions and brokers that are marked not subscribable."""
+        return f"{self._queue_tag}:marks"
+
     def group_config(self, group: str) -> str:
         """Name the hash of the group's config."""
         return f"{self._group_tag(group)}:config"

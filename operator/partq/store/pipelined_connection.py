@@ -36,7 +36,7 @@ from partq.store.lua import Script
 from partq.store.retries import RETRY_AFTER_S
 
 Reply = Any
-"""What Redis answers: int, bytes, None or a list of them; who asks knows which."""
+"""What Redis answers: int, bytes, None or a list of them; the caller knows which."""
 
 MAX_WAITING_COUNT = 20_000
 """Calls that may wait for the connection; more are refused."""

@@ -1,4 +1,4 @@
-"""The nodes of a Redis Cluster: who serves which slot, asked again whenever there is doubt."""
+"""Which node of a Redis Cluster serves which slot, asked again whenever there is doubt."""
 
 import asyncio
 import logging
@@ -46,13 +46,13 @@ class ClusterMap:
         self._left: list[StoreServer] = []
         """Nodes that serve nothing any more, and are still open."""
         self._lock = asyncio.Lock()
-        self._looking: asyncio.Task[None] | None = None
+        self._refreshing: asyncio.Task[None] | None = None
         self._is_closed = False
 
     async def close(self) -> None:
         """Close the connections to all nodes."""
         self._is_closed = True
-        await cancel_and_wait(self._looking)
+        await cancel_and_wait(self._refreshing)
         for node in (*self._nodes.values(), *self._left):
             await node.close()
 
@@ -97,8 +97,8 @@ class ClusterMap:
                 self._left.pop()
 
     def _refresh_later(self) -> None:
-        if self._looking is None and not self._is_closed:
-            self._looking = asyncio.create_task(self._refresh_soon(), name="check the cluster")
+        if self._refreshing is None and not self._is_closed:
+            self._refreshing = asyncio.create_task(self._refresh_soon(), name="check the cluster")
 
     async def _refresh_soon(self) -> None:
         try:
@@ -107,7 +107,7 @@ class ClusterMap:
             with suppress(StoreUnavailableError):  # the next refusal comes here again
                 await self.refresh()
         finally:
-            self._looking = None
+            self._refreshing = None
 
     async def _ask(self) -> Owners:
         """Ask every node who serves what; the seeds, when no node answers."""

@@ -133,6 +133,13 @@ class FlowPeer(Peer):
         self.fall_silent()
         await super().close()
 
+    def cut(self) -> None:
+        """End the connection without a word, as the death of the process does."""
+        self.fall_silent()
+        connection = self.socket._response.connection
+        if connection is not None and connection.transport is not None:
+            connection.transport.abort()
+
     async def _ping_forever(self) -> None:
         with suppress(ConnectionError):  # closed by the broker, or with its session
             while not self.socket.closed:

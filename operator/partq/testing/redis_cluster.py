@@ -8,8 +8,8 @@ from typing import Self
 
 from partq.errors import SettingsError
 from partq.store.cluster_slots import SLOT_COUNT
-from partq.testing.ports import HOST, free_port
 from partq.testing.redis_server import RedisServer
+from partq.testing.tcp_ports import HOST, free_port
 
 _POLL_S = 0.02
 _COMMAND_TIMEOUT_S = 60.0

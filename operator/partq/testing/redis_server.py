@@ -8,7 +8,7 @@ from typing import Self
 
 from partq.embedded.redis_process import find_redis_server
 from partq.errors import SettingsError
-from partq.testing.ports import HOST, free_port
+from partq.testing.tcp_ports import HOST, free_port
 
 _POLL_S = 0.01
 

@@ -30,6 +30,7 @@ KINDS: Final = {
     "yield": "the owner gave the partition up, for the broker `target` where it named one",
     "publish": "a batch was stored",
     "bind": "a member's flow took the partition up, under a new epoch",
+    "register": "a member took the partition, which was at nobody, under a new epoch",
     "deliver": "a window was about to be sent",
     "ack": "the broker accepted an acknowledgement",
     "nack": "messages were taken back: cause `nack`, or `ack_timeout`",
@@ -155,21 +156,6 @@ def encode_record(kind: str, *, slots: bytes = b"", **fields: str | int) -> byte
     return "\t".join(line).encode() + b"\n" + slots
 
 
-def encode_group(
-    previous: str,
-    records: Sequence[bytes],
-    *,
-    sequence: int,
-    at_ms: int,
-    broker: str,
-    broker_epoch: int,
-) -> AuditGroup:
-    """Return the group that `store/parts/audit.lua` makes of records: its reference, for tests."""
-    head = f"{VERSION} {sequence} {at_ms} {broker_epoch} {broker.translate(_SPECIAL)}\n"
-    data = b"".join((head.encode(), *records))
-    return AuditGroup(previous, chain_of(previous, data), data)
-
-
 def encode_answer(groups: Sequence[AuditGroup]) -> bytes:
     """Return groups as a broker answers them."""
     parts: list[bytes] = []
@@ -197,19 +183,6 @@ def split_answer(answer: bytes) -> list[AuditGroup]:
         groups.append(AuditGroup(previous.hex(), chain.hex(), answer[at : at + size]))
         at += size
     return groups
-
-
-def decode_group(partition: PartitionId | str, group: AuditGroup) -> list[AuditRecord]:
-    """Return the records of one group, as objects, for tests.
-
-    Raises:
-        UndecodableError: the bytes are no group.
-    """
-    columns = decode_columns(partition, [group])
-    return [
-        AuditRecord(**dict(zip(COLUMNS, row, strict=True)))
-        for row in zip(*(columns[name] for name in COLUMNS), strict=True)
-    ]
 
 
 def decode_columns(

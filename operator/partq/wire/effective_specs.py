@@ -50,12 +50,21 @@ class DeadLetterSpec(msgspec.Struct):
     expired: bool
 
 
+class RebalanceTimes(msgspec.Struct, rename="camel"):
+    """How long partitions wait for a lost member."""
+
+    delay_seconds: float
+
+
 class GroupSpec(msgspec.Struct, rename="camel"):
     """What brokers read of a group's spec."""
 
+    type: str = ""
     ack: AckSpec | None = None
     nack: NackSpec | None = None
     dead_letter: DeadLetterSpec | None = None
+    assignment: str = "Server"
+    rebalance: RebalanceTimes | None = None
 
 
 class LimitsSpec(msgspec.Struct, rename="camel"):

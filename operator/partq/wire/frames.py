@@ -71,7 +71,7 @@ class Failed(Frame, tag=4):
 
 
 class ProducerHello(Frame, tag=10):
-    """First frame of a producer: who it is. Its messages are numbered per partition."""
+    """First frame of a producer: its name. Its messages are numbered per partition."""
 
     producer: str
     version: int = PROTOCOL_VERSION
@@ -140,6 +140,10 @@ class Bind(Frame, tag=20):
     version: int = PROTOCOL_VERSION
     credit_bytes: int = 0
     """Bytes of batches that it has room for; one batch always comes. 0: no bound in bytes."""
+    priority: int = 0
+    """In groups of the types Failover and Exclusive, 0 (the highest) to 9; in others 0."""
+    wants_standing: bool = False
+    """The client knows `Standing`, and wants it."""
 
 
 class Bound(Frame, tag=21):
@@ -151,7 +155,13 @@ class Bound(Frame, tag=21):
     takes_begun: bool = False
     """The broker wants to know what the application has begun: `Begun`."""
     counts_bytes: bool = False
-    """The broker heeds the credit in bytes."""
+    """The broker follows the credit in bytes."""
+    takes_seeks: bool = False
+    """The broker knows `Seek`."""
+    takes_dead_letters: bool = False
+    """The broker takes reasons of the application, and `Nack.makes_dead_letters`."""
+    takes_withholds: bool = False
+    """The broker knows `Withhold`."""
 
 
 class Assigned(Frame, tag=22):
@@ -218,6 +228,10 @@ class Deliver(Frame, tag=26):
     """(offset, count) where the count is not 0."""
     kept_bytes: int = 0
     """Above 0: there is no payload, as the client has kept it (`Nack.keeps`); its size."""
+    producer: str = ""
+    """Id of the producer; empty: the batch has no numbers, or they were not kept."""
+    number: int = -1
+    """The producer's number of the batch's first message; -1: as above."""
 
 
 class Credit(Frame, tag=27):
@@ -286,11 +300,16 @@ class Nack(Frame, tag=33):
     delay_ms: int = -1
     """How long they wait; -1: as the group's rules say."""
     reason: str = ""
-    """`undecodable`: the client could not read them; empty: the application's."""
+    """`undecodable`: the client could not read them; any other: a code of the application, only to
+    a broker that takes dead letters."""
     begun: int = -1
     """Nothing from this offset on has begun, but for those in `ranges`; -1: that is not known."""
     keeps: bool = False
     """The client keeps the batches of what came and has not begun: it needs no payload of them."""
+    makes_dead_letters: bool = False
+    """They become dead letters at once, and nothing is redelivered."""
+    description: str = ""
+    """A text of the application, which the dead letters tell."""
 
 
 class Rewound(Frame, tag=34):
@@ -320,6 +339,68 @@ class Begun(Frame, tag=35):
     ranges: list[Range]
 
 
+class Standing(Frame, tag=36):
+    """Whether the flow's member has the partition, or stands by for it.
+
+    Sent in groups of the types Failover and Exclusive, of each partition of the broker when the
+    flow binds or the group gets such a type, and at each change, until the flow ends.
+    """
+
+    generation: int
+    partition: int
+    is_active: bool
+
+
+class Seek(Frame, tag=37):
+    """Move the group's cursor in a partition that the flow has: one of `to`, `at_ms`, `offset`.
+
+    What was delivered under the token is void: `Revoked` and `Assigned` come before the answer.
+    """
+
+    request: int
+    generation: int
+    partition: int
+    broker_epoch: int
+    epoch: int
+    to: str = ""
+    """`earliest` or `latest`; empty: elsewhere."""
+    at_ms: int = -1
+    """To the first message that was stored then or later; -1: elsewhere."""
+    offset: int = -1
+    """-1: elsewhere."""
+    append_broker_epoch: int = 0
+    """Of the message below `offset`, as the client knows it; 0: it knows none."""
+
+
+class Sought(Frame, tag=38):
+    """The cursor was moved to `cursor`: where it was asked to be, or the nearest in the log."""
+
+    request: int
+    cursor: int
+
+
+class SeekRefused(Frame, tag=39):
+    """The answer to a seek that failed; `code` names the error."""
+
+    request: int
+    code: str
+    message: str
+    retry_after_ms: int = 0
+
+
+class Withhold(Frame, tag=40):
+    """Deliver nothing of a partition, as its application has paused it; or again, as it resumes.
+
+    It holds for the token. The client releases what came and has not begun.
+    """
+
+    generation: int
+    partition: int
+    broker_epoch: int
+    epoch: int
+    is_on: bool
+
+
 AnyFrame = (
     Ping
     | Pong
@@ -346,6 +427,11 @@ AnyFrame = (
     | Nack
     | Rewound
     | Begun
+    | Standing
+    | Seek
+    | Sought
+    | SeekRefused
+    | Withhold
 )
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -373,7 +459,7 @@ def decode(data: bytes) -> tuple[AnyFrame, bytes]:
     try:
         frame: AnyFrame = _decode(data[_LENGTH.size : end])
     except msgspec.ValidationError as error:
-        raise BadFrameError(f"frame: {shape_errors.told(error)}") from error
+        raise BadFrameError(f"frame: {shape_errors.describe(error)}") from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadFrameError(f"frame: {error}") from error
     return frame, data[end:]

@@ -128,7 +128,7 @@ async def test_a_partition_that_a_call_of_the_coordinator_names_wrongly(good):
     await good.flows()
 
 
-@pytest.mark.req("SOL-U12", "SOL-U13")
+@pytest.mark.req("SOL-U12")
 async def test_a_quota_that_is_used_up(good, peers, monkeypatch):
     """Nothing of the batch is stored, and it may come again when there is room."""
     quota = good.running.broker.quota
@@ -187,6 +187,7 @@ BAD_BATCHES = {
 }  # fmt: skip
 
 
+@pytest.mark.req("PUL-15", "PUL-16", "PUL-17", "AZR-65")
 @pytest.mark.parametrize("name", BAD_BATCHES)
 async def test_bad_batches(good, peers, name):
     """Refused by themselves: the connection stays, and the next batch is judged anew."""
@@ -337,7 +338,6 @@ async def test_acks_that_do_not_fit(good, peers):
     await good.flows()
 
 
-@pytest.mark.req("HND-06")
 async def test_a_message_that_does_not_decode_is_delivered_as_it_came(good, peers):
     """The broker opens no body: what to do with it is the consumer's business."""
     data = batch.encode([b"\xc1"], [slot_of(peers.key_of(0))])

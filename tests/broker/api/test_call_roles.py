@@ -37,8 +37,11 @@ MAY = {
     "GET /readyz": EVERYONE,
     "GET /metrics": EVERYONE,
     "GET /openapi.json": EVERYONE,
+    "GET /": EVERYONE,
+    "GET /page/{file}": EVERYONE,
     f"GET {QUEUE}/layout": OF_THE_QUEUE,
     f"GET {QUEUE}/status": OF_THE_QUEUE,
+    f"GET {QUEUE}/rates": OF_THE_QUEUE,
     f"GET {QUEUE}/publish": PRODUCERS,
     f"GET {QUEUE}/producers/{{producer}}": PRODUCERS,
     f"POST {QUEUE}/messages": PRODUCERS,
@@ -59,6 +62,13 @@ MAY = {
     f"DELETE {GROUP}/members/{{member}}": CONSUMERS,
     f"POST {GROUP}/members/{{member}}/leave": CONSUMERS,
     f"POST {GROUP}/members/{{member}}/alive": CONSUMERS,
+    f"GET {GROUP}/partitions": CONSUMERS,
+    f"PUT {GROUP}/members/{{member}}/partitions/{{partition}}": CONSUMERS,
+    f"DELETE {GROUP}/members/{{member}}/partitions/{{partition}}": CONSUMERS,
+    f"PUT {GROUP}/members/{{member}}/node": CONSUMERS,
+    f"DELETE {GROUP}/members/{{member}}/node": CONSUMERS,
+    f"PUT {QUEUE}/partitions/{{partition}}/subscribable": ADMINS,
+    f"PUT {QUEUE}/brokers/{{broker}}/subscribable": ADMINS,
     f"GET {GROUP}/picture": ADMINS,
     f"POST {GROUP}/reset": ADMINS,
     f"POST {GROUP}/remove": ADMINS,
@@ -108,7 +118,7 @@ async def test_every_call_lets_through_who_may_make_it_and_nobody_else(token_of,
     token_of["peer"] = running.broker.peer_token  # drawn by the broker, for those of other queues
     assert token_of["peer"]
     names = {"queue": "orders", "group": "workers", "member": "m", "producer": "p", "pin": "x"}
-    names["partition"] = "1.0"
+    names |= {"partition": "1.0", "broker": "orders-0", "file": "app.js"}
     for call in TABLE:
         path = re.sub(r"{(\w+)}", lambda match: names[match[1]], call.path)
         for who, token in token_of.items():
@@ -123,8 +133,9 @@ async def test_every_call_lets_through_who_may_make_it_and_nobody_else(token_of,
 @pytest.mark.parametrize("name", [".", "..", "%2E%2E", "a%0Ab", "%00"])
 async def test_a_name_that_a_client_or_proxy_would_change_is_refused(running, peers, name):
     """Whatever it names: what arrives of it elsewhere is another call."""
-    for what in ("queue", "group", "member", "producer", "pin"):
+    for what in ("queue", "group", "member", "producer", "pin", "broker"):
         names = {"queue": "orders", "group": "workers", "member": "m", "partition": "1.0"}
+        names["broker"] = "orders-0"
         names[what] = name
         for call in TABLE:
             who_may = MAY[f"{call.method} {call.path}"]

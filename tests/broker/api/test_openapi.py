@@ -13,8 +13,9 @@ from aiohttp import web
 from partq.broker.api.app import make_app
 from partq.broker.api.endpoints import ANYONE, OPEN, PEERS, EnteredCall
 from partq.broker.api.errors import STATUS_BY_CODE
+from partq.broker.api.openapi import ApiDocument, describe
 from partq.broker.peers.peer_client import PeerClient
-from partq.wire.calls import bodies
+from partq.wire.calls import body_codec
 from tests.broker.contract import DOCUMENT, TABLE, check_answer
 
 PATHS = DOCUMENT["paths"]
@@ -23,6 +24,22 @@ OPERATIONS = {
     for path, operations in PATHS.items()
     for method, operation in operations.items()
 }
+
+
+async def test_the_document_is_made_once_and_not_before_somebody_asks(monkeypatch):
+    made = []
+
+    def counted(calls):
+        made.append(calls)
+        return describe(calls)
+
+    monkeypatch.setattr("partq.broker.api.openapi.describe", counted)
+    document = ApiDocument(TABLE)
+    assert made == []
+    first = await document.read()
+    assert json.loads(first) == DOCUMENT
+    assert await document.read() is first
+    assert made == [TABLE]
 
 
 async def test_the_document_has_every_route_and_no_other():
@@ -120,7 +137,7 @@ def test_the_codes_of_errors_stand_under_their_status():
 
 async def test_a_broker_serves_it_to_everyone(running):
     status, answer = await running.call("GET", "/openapi.json", token=None)
-    assert (status, answer) == (200, json.loads(bodies.encode(DOCUMENT)))
+    assert (status, answer) == (200, json.loads(body_codec.encode(DOCUMENT)))
 
 
 async def test_a_method_that_is_not_served_is_answered_with_those_that_are(running):

@@ -7,7 +7,7 @@ from partq.broker.api.tokens import Role
 from tests.broker.contract import TABLE
 
 PARTS = {"queue": "orders", "group": "workers", "partition": "1.0", "member": "m", "pin": "p"}
-PARTS["producer"] = "p"
+PARTS |= {"producer": "p", "broker": "b"}
 CHECKED = [call for call in TABLE if Role.ADMIN in call.roles]
 
 

@@ -71,9 +71,9 @@ async def test_one_failed_call_does_not_hide_what_the_others_dropped(running, ta
 
     async def ask_late(self, method, path, kind, body=None):
         answer = await ask(self, method, path, kind, body)
-        if path == "/dead-letters/drop" and body["is_dry_run"]:
+        if path == "/dead-letters/drop" and body.is_dry_run:
             answer.partitions["1.1"] = DropResult(start=0, stop=1)
-        if path == "/dead-letters/drop" and body["partitions"] == ["1.1"]:
+        if path == "/dead-letters/drop" and body.partitions == ["1.1"]:
             raise UnavailableError("the broker is gone")
         return answer
 

@@ -59,7 +59,7 @@ async def consume(consumer, is_rejected, total):
     return done, seen
 
 
-@pytest.mark.req("HND-28", "PUL-23", "PUL-20")
+@pytest.mark.req("HND-28", "PUL-23", "PUL-20", "PUL-26")
 async def test_in_order_nothing_is_done_before_what_was_given_back(consumer):
     """Every seventh message fails twice; its count and its cause come with it."""
     told = []
@@ -76,7 +76,7 @@ async def test_in_order_nothing_is_done_before_what_was_given_back(consumer):
     assert set(told) == {(0, Cause.NONE), (1, Cause.NACK), (2, Cause.NACK)}
 
 
-@pytest.mark.req("PUL-25")
+@pytest.mark.req("PUL-25", "PUL-26", "PUL-30")
 async def test_in_free_order_only_what_was_given_back_is_redelivered(consumer, running):
     nack = {"order": "Free", "delaySeconds": 60.0, "backoff": None}
     await follow(running, "workers", nack=nack)
@@ -92,7 +92,7 @@ async def test_in_free_order_only_what_was_given_back_is_redelivered(consumer, r
         assert others == [number for number in range(COUNT) if number % 7]
 
 
-@pytest.mark.req("PUL-32", "PUL-33", "PUL-36")
+@pytest.mark.req("PUL-32", "PUL-36")
 async def test_what_is_processed_for_too_long_is_redelivered(consumer, running):
     """The first copy is still worked on; its ack counts. What is only ready is not late."""
     rules = {"timeoutSeconds": 0.3, "tickSeconds": 0.25, "backoff": None}

@@ -27,7 +27,7 @@ def lease_ttl_s():
     return 30.0
 
 
-@pytest.mark.req("SOL-17", "SOL-21", "SOL-U05")
+@pytest.mark.req("SOL-17", "SOL-21", "SOL-U05", "AZR-13")
 async def test_consuming_code_is_the_same_for_any_number_of_partitions(running, peers, partitions):
     """Bind to the queue, get messages in a callback: a queue in order is one with one partition."""
     await running.assign("m", list(range(partitions)))

@@ -7,7 +7,7 @@ import pytest
 
 from partq.broker.api.frame_socket import SOCKETS
 from partq.broker.api.routes import flow as flow_route
-from partq.broker.delivery import flow_registry
+from partq.broker.delivery import flow_liveness
 from partq.core.model import Cause
 from partq.testing.frame_peers import values_of
 from partq.wire import frames
@@ -26,7 +26,7 @@ async def quiet(flow):
 # ---- windows and credit -------------------------------------------------------------------------
 
 
-@pytest.mark.req("HND-21", "SOL-21")
+@pytest.mark.req("HND-21", "SOL-21", "AZR-55")
 async def test_no_more_is_in_flight_than_there_is_credit(running, peers):
     """Windows are cut inside batches; credit that comes back lets just as much out."""
     await running.assign("m", [0, 1])
@@ -72,7 +72,7 @@ async def test_no_more_is_in_flight_than_the_queue_allows(running, peers):
 @pytest.mark.req("HND-24")
 async def test_a_flow_that_the_limit_holds_up_is_reported(running, peers, monkeypatch, caplog):
     """Once, until something is acknowledged. A client whose room is used up is no such case."""
-    monkeypatch.setattr(flow_registry, "STUCK_S", 0.0)
+    monkeypatch.setattr(flow_liveness, "STUCK_S", 0.0)
 
     def told(member):
         return [text for text in caplog.messages if text.startswith(f"flow of {member} in workers")]
@@ -101,7 +101,7 @@ async def test_a_flow_with_nothing_to_acknowledge_is_not_held_up(running, peers,
     await running.assign("m", [0])
     member = await peers.open_flow(running, "m", credit=100_000)
     (flow,) = running.broker.flow_registry.flows
-    flow.acked_at -= flow_registry.STUCK_S + 1
+    flow.acked_at -= flow_liveness.STUCK_S + 1
     producer = await peers.open_producer(running)
     await producer.publish(*map(str, range(1500)), partition=0)
     assert len((await member.deliver())[1]) == 1000
@@ -116,11 +116,11 @@ async def test_the_time_in_which_a_broker_stood_still_is_no_silence_of_its_flows
     member = await peers.open_flow(running, "m")
     await member.expect(frames.Assigned)
     (flow,) = running.broker.flow_registry.flows
-    time.sleep(flow_registry.PING_LOST_S + flow_registry.FLOW_LOOK_GAP_S)  # noqa: ASYNC251 - the block itself
+    time.sleep(flow_liveness.PING_LOST_S + flow_liveness.LOOK_GAP_S)  # noqa: ASYNC251 - the block itself
     for _ in range(2):
         running.broker.flow_registry.look()
         assert not flow.is_closed
-    flow.last_seen -= flow_registry.PING_LOST_S
+    flow.last_seen -= flow_liveness.PING_LOST_S
     running.broker.flow_registry.look()
     assert flow.is_closed, "what is silent while the broker looks is lost"
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from partq.coordinator.provision import provision as make_records
-from partq.core.model import MemberId
+from partq.core.model import MemberId, PartitionId
 from partq.embedded.store_ports import queue_records
 from partq.store.records.members import Members
 from tests.broker.conftest import UID
@@ -61,7 +61,10 @@ async def pulled(running, peers, group, last):
     return offsets
 
 
-async def test_new_groups_begin_where_they_shall_while_messages_flow(running, peers, make_group):
+@pytest.mark.req("PUL-98", "PUL-100", "PUL-102", "PUL-134", "AZR-70")
+async def test_new_groups_begin_where_their_start_says_while_messages_flow(
+    running, peers, make_group
+):
     """Earliest: with all that is stored. Latest: with all that is confirmed from then on."""
     producer = await peers.open_producer(running)
     ends = [0]
@@ -85,6 +88,25 @@ async def test_new_groups_begin_where_they_shall_while_messages_flow(running, pe
     late = await pulled(running, peers, "late", last)
     assert before <= late[0] <= after
     assert late == list(range(late[0], last + 1))
+
+
+@pytest.mark.req("PUL-134")
+async def test_a_new_group_begins_at_a_time(running, peers, make_group):
+    producer = await peers.open_producer(running)
+    for _ in range(3):
+        await producer.publish("before")
+    partition = PartitionId(1, 0)
+    now_ms, _ = await running.broker.log.read_times(partition, [0])
+
+    async def clock_has_passed():
+        return (await running.broker.log.read_times(partition, [0]))[0] > now_ms
+
+    await peers.eventually(clock_has_passed, "Redis's clock has passed the messages")
+    (start_ms, _) = await running.broker.log.read_times(partition, [0])
+    for _ in range(2):
+        await producer.publish("after")
+    await make_group({"timed": start_ms})
+    assert await pulled(running, peers, "timed", 4) == [3, 4]
 
 
 async def make_again(running):

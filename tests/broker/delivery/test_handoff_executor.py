@@ -11,7 +11,16 @@ from partq.wire import frames
 
 
 @pytest.mark.req(
-    "HND-08", "HND-10", "HND-09", "HND-12", "HND-13", "HND-14", "HND-15", "HND-30", "SOL-32"
+    "HND-08",
+    "HND-10",
+    "HND-09",
+    "HND-12",
+    "HND-13",
+    "HND-14",
+    "HND-15",
+    "HND-30",
+    "SOL-32",
+    "PUL-119",
 )
 async def test_a_drained_handoff_repeats_nothing(scene):
     """The target gets what came meanwhile, in order, and only after the source has acked."""
@@ -54,6 +63,17 @@ async def test_a_release_makes_a_drain_quick(scene):
     assert (await handoff.commit())["was_forced"] is False
     deliver, values = await target.deliver()
     assert (values, deliver.cause) == (["b", "c"], Cause.NONE)
+
+
+@pytest.mark.req("PUL-120")
+async def test_a_target_begins_at_the_beginning_where_the_source_has_read_nothing(scene):
+    target = await scene.target()
+    handoff = await scene.paused()
+    await scene.source.release(scene.held, 0)
+    assert (await handoff.drain())["is_drained"]
+    assert (await handoff.commit())["was_forced"] is False
+    deliver, values = await target.deliver()
+    assert (deliver.start, values, deliver.cause) == (0, ["a", "b", "c"], Cause.NONE)
 
 
 @pytest.mark.req("SOL-33", "SOL-35", "FAIL-08")

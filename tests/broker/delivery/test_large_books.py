@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from partq.aio import Signal
-from partq.broker.delivery import cursor_writer, flow_registry
+from partq.broker.delivery import cursor_writer, flow_liveness
 from partq.broker.delivery.cursor_writer import CursorWriter
 from partq.core.cursor.cursor import GroupCursor
 from partq.core.cursor.horizon import MAX_PIECES
@@ -50,7 +50,7 @@ async def test_large_books_wait_for_each_other_and_small_ones_for_none(monkeypat
         cursor_writer, "BYTES_PER_S", 1
     )  # the next large one could be written in hours
     store = CountedPartitions()
-    keeper = CursorWriter(store, on_lost=lambda *_: None, progress=Signal())
+    keeper = CursorWriter(store, on_lost=lambda *_: None, drain_signal=Signal())
     running = asyncio.create_task(keeper.run())
     bound = SimpleNamespace(notice=lambda _: None)  # nobody waits for a book that is acked on
     large = consumed(0, GroupCursor(0, [(at, at + 1) for at in range(1, 2000, 2)]))
@@ -74,7 +74,7 @@ async def test_a_call_that_stores_nothing_takes_no_turn_of_other_large_books(mon
     monkeypatch.setattr(cursor_writer, "BYTES_PER_S", 1)
     monkeypatch.setattr(cursor_writer, "WRITE_RETRY_S", 0.0)
     store = CountedPartitions(failing=5)
-    keeper = CursorWriter(store, on_lost=lambda *_: None, progress=Signal())
+    keeper = CursorWriter(store, on_lost=lambda *_: None, drain_signal=Signal())
     running = asyncio.create_task(keeper.run())
     pieces = [(at, at + 1) for at in range(1, 2000, 2)]
     urgent, paced = (consumed(index, GroupCursor(0, pieces)) for index in range(2))
@@ -182,7 +182,7 @@ async def test_a_consumer_that_leaves_holes_gets_nothing_new_until_it_closes_som
     await producer.publish("new")
     cursor = await running.broker.partitions.read_cursor(PartitionId(1, 0), "workers")
     assert len(cursor.acked) == len(book.acked) == holes
-    monkeypatch.setattr(flow_registry, "STUCK_S", -1.0)
+    monkeypatch.setattr(flow_liveness, "STUCK_S", -1.0)
     caplog.set_level(logging.WARNING, "partq.broker")
     await peers.eventually(
         lambda: f"partition 1.0 lies in more than {MAX_PIECES} pieces" in caplog.text, "it is told"

@@ -44,7 +44,7 @@ def metric(running, cause):
 # ---- in order -----------------------------------------------------------------------------------
 
 
-@pytest.mark.req("HND-28", "PUL-20", "PUL-21", "PUL-23")
+@pytest.mark.req("HND-28", "PUL-20", "PUL-21", "PUL-23", "PUL-04", "PUL-24", "PUL-127")
 async def test_a_nack_steps_back_and_says_so(scene):
     """In hand: a, b, c; b is given back."""
     source, held = scene.source, scene.held
@@ -132,7 +132,7 @@ async def test_a_nack_that_asks_for_too_much_is_refused(scene):
     assert await source.nack(held, [(0, 1)], delay_ms=DAY_MS + 1) == "bad_request"
     assert await source.nack(held, [(0, 1)], delay_ms=-2) == "bad_request"
     assert await source.nack(held, []) == "bad_request", "it gives nothing back"
-    assert await source.nack(held, [(0, 1)], reason="dislike") == "bad_request"
+    assert await source.nack(held, [(0, 1)], reason="x" * 65) == "bad_request"
     held.epoch -= 1
     assert await source.nack(held, [(0, 1)]) == "fenced"
     assert (await scene.running.state())["in_flight"] == 3
@@ -183,7 +183,7 @@ async def test_a_nack_during_a_commit_comes_too_late(scene):
 # ---- in free order ------------------------------------------------------------------------------
 
 
-@pytest.mark.req("PUL-22", "PUL-25")
+@pytest.mark.req("PUL-22", "PUL-25", "PUL-26")
 async def test_in_free_order_only_that_message_is_redelivered(scene):
     await in_free_order(scene)
     source, held = scene.source, scene.held
@@ -191,6 +191,7 @@ async def test_in_free_order_only_that_message_is_redelivered(scene):
     again, values = await source.deliver()
     assert (values, again.start, again.stop, again.delivery) == (["b"], 1, 2, 0)
     assert (again.cause, again.redeliveries) == (Cause.NACK, [(1, 1)])
+    assert metric(scene.running, "nack") == 1, "it came out of its order, which is counted"
     assert await source.ack(held, upto=3) == ""
     assert (await scene.running.state())["in_flight"] == 1, "c was sent before that"
     assert await source.ack(again, ranges=[(1, 2)]) == ""
@@ -251,16 +252,6 @@ async def test_what_was_begun_too_long_ago_is_redelivered(scene):
     assert metric(scene.running, "ack_timeout") == 2
     assert await source.ack(held, ranges=[(0, 1)]) == "", "the first copy was still worked on"
     assert (await scene.running.state())["in_flight"] == 1
-
-
-@pytest.mark.req("PUL-31")
-async def test_a_group_without_a_timeout_has_all_the_time(scene, clock):
-    """Nothing is watched by default, however long a message is in hand."""
-    await scene.source.begin(scene.held)
-    assert await scene.source.gets_nothing()
-    scene.running.broker.clock = lambda: clock() + DAY_MS
-    scene.running.broker.ack_handler.time_out()
-    assert await scene.source.gets_nothing()
 
 
 # ---- by HTTP ------------------------------------------------------------------------------------

@@ -123,6 +123,55 @@ async def test_only_a_sequence_that_is_half_delivered_is_split(running, peers):
     assert split == {"h"}
 
 
+LENGTH = 6
+SEQUENCES = {
+    "one key and nothing else": lambda at: {},
+    "they say where they begin and end": lambda at: {
+        "sequence": {0: "begin", LENGTH - 1: "end"}.get(at, "within")
+    },
+    "they end before their first": lambda at: {"sequence": "begin" if at else "end"},
+    "a key each": lambda at: {"sequence-number": str(at), "sequence-length": str(LENGTH)},
+}
+
+
+@pytest.mark.req("HND-06")
+async def test_where_a_sequence_begins_and_ends_changes_nothing(running, peers):
+    """The same handoff in the middle of each: the same deliveries, whatever its headers say."""
+    partitions = range(len(SEQUENCES))
+    await running.assign("m", list(partitions))
+    source = await peers.open_flow(running, "m")
+    target = await peers.open_flow(running, "n", "j")
+    got = {}
+    for partition, (name, headers) in zip(partitions, SEQUENCES.items(), strict=True):
+        keys = keys_of(partition, LENGTH)
+        messages = [
+            {
+                "key": keys[at if name == "a key each" else 0],
+                "value": str(at),
+                "headers": headers(at),
+            }
+            for at in range(LENGTH)
+        ]
+        status, _ = await running.call("POST", MESSAGES, token=peers.PRODUCE, json=messages)
+        assert status == 201
+        seen = []
+        while len(seen) < LENGTH:
+            held, values = await source.deliver()
+            seen += values
+        assert await source.ack(held, 2) == ""
+        handoff = await peers.Handoff.begin(running, partition=partition)
+        await handoff.pause(drain_ms=0)
+        assert (await handoff.commit(cause="drain_timeout"))["was_forced"] is True
+        found = []
+        while sum(len(values) for *_, values in found) < LENGTH - 2:
+            again, values = await target.deliver()
+            found.append((again.start, again.stop, again.skip, again.cause, values))
+        got[name] = found
+    first, *others = got.values()
+    assert first == [(2, 6, [], Cause.FORCED_COMMIT, ["2", "3", "4", "5"])]
+    assert others == [first] * len(others), got
+
+
 @pytest.mark.req("HND-04", "HND-31")
 async def test_a_partition_that_cannot_be_drained_stops_no_other(running, peers):
     """Source and target continue with all that they have, and others come and go meanwhile."""

@@ -1,9 +1,12 @@
 """One message's straight road: publish, store, deliver, acknowledge."""
 
+import pytest
+
 from partq.testing.frame_peers import values_of
 from partq.wire import frames
 
 
+@pytest.mark.req("PUL-01")
 async def test_published_messages_are_delivered_and_acked(running, peers):
     """What is confirmed comes in order, under a token; an ack is confirmed once it is stored."""
     await running.assign("m", [0])

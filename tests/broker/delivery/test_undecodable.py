@@ -217,7 +217,7 @@ async def test_without_a_dead_letter_queue_it_waits_and_the_others_go_on(
     assert "not found in the Redis of orders" in state["parked"]
     _, answer = await running.call("GET", "/v1/queues/orders/status")
     (line,) = parked_lines(convert(answer["groups"]["workers"], GroupStatus))
-    assert line.startswith("partition 1.0: 3 messages that do not decode wait")
+    assert line.startswith("partition 1.0: 3 dead letters wait")
     labels = '{group="workers",namespace="default",partition="1.0",queue="orders"}'
     assert f"partq_dead_letters_parked{labels} 1.0" in render_metrics(running.broker).decode()
     second = await start_broker("orders-1")

@@ -37,6 +37,7 @@ async def answered_at_once(producer):
 # ---- numbers ------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("PUL-08", "PUL-11")
 async def test_messages_are_numbered_by_their_producer(running, peers):
     """What is known is a duplicate, in its place; what is not due is refused with what is."""
     producer = await peers.open_producer(running)

@@ -26,6 +26,7 @@ async def publish(running, peers, partition, size):
     return await running.call("POST", SEND, token=peers.PRODUCE, json=body)
 
 
+@pytest.mark.req("SOL-U13", "SOL-U12")
 async def test_one_partition_may_use_all_of_it_and_then_all_are_refused(running, peers):
     """A used-up quota is no end: what is consumed makes room, and order is kept."""
 
@@ -95,6 +96,7 @@ async def test_a_sum_that_came_late_grants_nothing(running):
     assert quota.is_quota_used_up
 
 
+@pytest.mark.req("SOL-U13")
 async def test_brokers_share_what_is_left(running, peers, start_broker):
     """Each has its share, and they hear of each other: together they stay at the quota."""
     other = await start_broker("orders-1")

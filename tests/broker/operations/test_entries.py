@@ -1,12 +1,15 @@
 """A log is shown as it is stored: by its owner alone, and never what a failover may take back."""
 
 import asyncio
+import itertools
 
 import pytest
 
+from partq.broker.api.app_keys import LOG_WAITS
 from partq.core.model import BrokerId, Offset
-from partq.errors import StoreUnavailableError
+from partq.errors import FencedError, StoreUnavailableError
 from partq.store.records.log import AppendBatch
+from partq.testing import eventually
 from partq.wire import batch
 from partq.wire.calls import entries
 
@@ -39,6 +42,7 @@ def firsts(found):
     return [stored.first for stored in found.batches]
 
 
+@pytest.mark.req("PUL-70")
 async def test_batches_are_shown_as_they_came(running, producer, read, peers):
     for contents in (("a", "b", "c"), ("d",), ("e", "f")):
         await producer.publish(*contents)
@@ -53,6 +57,56 @@ async def test_batches_are_shown_as_they_came(running, producer, read, peers):
         peers.partition_id(0), Offset(0), max_bytes=10**6, max_entries=9
     )
     assert [each.at_ms for each in found.batches] == [each.at_ms for each in stored]
+
+
+async def test_a_call_at_the_end_waits_for_the_next_message(running, producer, read, peers):
+    waiting = asyncio.create_task(read(0, wait_ms=4000))
+    await eventually(lambda: running.app[LOG_WAITS].count == 1, "it waits")
+    await producer.publish("a")
+    assert firsts(await waiting) == [0]
+    assert running.app[LOG_WAITS].count == 0
+    assert firsts(await read(0, wait_ms=4000)) == [0], "there is something: it does not wait"
+    assert await read(1, to=1, wait_ms=4000) == (0, 1, [])
+    assert await read(1, wait_ms=1) == (0, 1, [])
+
+
+async def test_a_wait_ends_with_the_partition_and_with_the_broker(running, read, peers):
+    waits = running.app[LOG_WAITS]
+    waiting = asyncio.create_task(read(0, wait_ms=4000))
+    await eventually(lambda: waits.count == 1, "it waits")
+    owned = running.broker.owned[peers.partition_id(0)]
+    running.broker.ownership.lose(owned, FencedError("lost"))
+    assert (await waiting)[:2] == (421, "not_owner")
+    waiting = asyncio.create_task(read(0, partition="1.1", wait_ms=4000))
+    await eventually(lambda: waits.count == 1, "it waits")
+    waits.close()
+    assert await waiting == (0, 0, [])
+
+
+async def test_a_client_that_has_gone_takes_no_place(running, read, monkeypatch):
+    """Else 1,024 clients that went away would have all others ask again and again."""
+    waits = running.app[LOG_WAITS]
+    times = itertools.count(0, -3600)  # for none of them the time is over within the test
+    monkeypatch.setattr(running.broker, "clock", lambda: float(next(times)))
+    gone = [asyncio.create_task(read(0, wait_ms=4000)) for _ in range(3)]
+    stays = asyncio.create_task(read(0, wait_ms=4000))
+    await eventually(lambda: waits.count == 4, "they wait")
+    for each in gone:
+        each.cancel()  # its connection is closed
+    await eventually(lambda: waits.count == 1, "the others are forgotten")
+    assert not stays.done()
+    waits.close()
+    assert await stays == (0, 0, [])
+
+
+async def test_no_more_calls_wait_than_there_may(running, read, monkeypatch, peers):
+    monkeypatch.setattr(running.app[LOG_WAITS], "_most", 1)
+    waiting = asyncio.create_task(read(0, wait_ms=4000))
+    await eventually(lambda: running.app[LOG_WAITS].count == 1, "one waits")
+    assert await read(0, wait_ms=4000) == (0, 0, []), "another one is answered"
+    assert not waiting.done()
+    running.app[LOG_WAITS].close()
+    assert await waiting == (0, 0, [])
 
 
 async def test_it_begins_with_the_batch_that_holds_the_offset(producer, read):
@@ -171,7 +225,7 @@ async def test_a_store_that_does_not_answer_is_not_waited_for(
 
 async def test_what_makes_no_sense_is_refused(read, peers):
     for query in ({"start": -1}, {"start": 2**54}, {"max_bytes": 0}, {"max_bytes": 2**24 + 1},
-                  {"append_broker_epoch": "x"}, {"partition": "1"}):  # fmt: skip
+                  {"wait_ms": 4001}, {"append_broker_epoch": "x"}, {"partition": "1"}):  # fmt: skip
         assert (await read(**query))[:2] == (400, "bad_request"), query
     assert (await read(partition="1.4"))[:2] == (404, "unknown_partition")
     assert (await read(token=peers.PRODUCE))[:2] == (403, "forbidden")

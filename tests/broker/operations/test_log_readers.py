@@ -363,7 +363,7 @@ async def test_a_stop_of_another_history_is_noticed(running, producer, reader, p
         await read(reader, partition, 3)
 
 
-HERE = PartitionId(1, 0)
+HERE, THERE = PartitionId(1, 0), PartitionId(1, 1)
 
 
 async def all_of(found):
@@ -379,6 +379,27 @@ async def all_of(found):
         (lambda r: all_of(r.entries("1.0", 0, 5)), "partitions: got str, expected a PartitionId"),
         (lambda r: r.positions({"at_ms": "x"}), "at_ms: got str, expected a whole number"),
         (lambda r: r.bounds(5), "partitions: got int, expected PartitionIds"),
+        (lambda r: all_of(r.entries(HERE, "0")), "start: got str, expected a whole number"),
+        (
+            lambda r: all_of(r.entries(HERE, 0, LogPosition(THERE, 0, 1))),
+            "stop: got a LogPosition of partition 1.1, expected one of partition 1.0",
+        ),
+        (
+            lambda r: all_of(r.follow(HERE, LogPosition(HERE, 0, True))),
+            "start: offset: got bool, expected a whole number",
+        ),
+        (
+            lambda r: r.pin("p", {HERE: LogPosition(THERE, 0, 1)}),
+            "offsets: got a LogPosition of partition 1.1, expected one of partition 1.0",
+        ),
+        (
+            lambda r: r.commit("lake", {HERE: LogPosition(THERE, 0, 1)}),
+            "positions: got a LogPosition of partition 1.1, expected one of partition 1.0",
+        ),
+        (
+            lambda r: r.commit("lake", {HERE: LogPosition(HERE, True, 1)}),
+            "positions: append_broker_epoch: got bool, expected a whole number",
+        ),
     ],
 )
 async def test_arguments_of_a_wrong_type_are_named(reader, call, words):

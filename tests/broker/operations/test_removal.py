@@ -5,9 +5,10 @@ import asyncio
 import pytest
 
 from partq.coordinator.record_sync import RecordSync
+from partq.embedded.provision import provision
 from partq.errors import StoreUnavailableError
 from partq.resources import group_document
-from tests.broker.conftest import queue_and_group
+from tests.broker.conftest import UID, queue_and_group
 
 REMOVE = "/v1/queues/orders/groups/slow/remove"
 SEND = "/v1/queues/orders/messages"
@@ -44,12 +45,25 @@ def coordinate(running):
     return coordinate
 
 
+@pytest.fixture
+def provision_again(running, resources):
+    """Make the groups of the resources that are not there, as the next start does."""
+
+    async def provision_again():
+        broker = running.broker
+        await provision(broker.store, resources.queues[0], resources, uid=UID)
+        await broker.refresh()
+
+    return provision_again
+
+
 async def test_what_only_it_had_not_read_is_freed(running, peers, remove, coordinate, scene):
     """And it is shown before; when all of it is gone, nobody knows it."""
     await scene.source.ack(scene.held, 3)
     shown = await remove(is_dry_run=True)
     assert shown == {
         "is_removed": False, "partitions": 4, "lag": 3, "dead_letters": 0, "groups": ["workers"],
+        "born": (await running.broker.configs.read_group("slow")).born,
     }  # fmt: skip
     assert "slow" in running.broker.config.groups
     done = await remove()
@@ -106,6 +120,26 @@ async def test_another_broker_finishes_what_one_has_begun(
     assert (await remove())["is_removed"]
     await coordinate()
     await remove(404)
+
+
+async def test_a_late_removal_spares_the_group_that_was_made_again_under_the_name(
+    running, peers, remove, coordinate, provision_again
+):
+    """Also while members of the later one are connected: they are none of the caller's."""
+    shown = await remove(is_dry_run=True)
+    await remove(born=shown["born"])
+    assert "born" not in await remove(born=shown["born"], is_dry_run=True)
+    await coordinate()
+    await provision_again()
+    made = await remove(is_dry_run=True)
+    assert made["born"] > shown["born"]
+    for is_dry_run in (True, False):
+        told = await remove(404, born=shown["born"], is_dry_run=is_dry_run)
+        assert f"the group that was made at {shown['born']}" in told
+    assert "slow" in (await running.broker.configs.read_queue()).groups
+    await remove(400, born=-1)
+    await remove()  # who names none means whichever has the name
+    assert "slow" not in (await running.broker.configs.read_queue()).groups
 
 
 async def test_it_is_refused_while_a_member_is_connected_to_any_broker(

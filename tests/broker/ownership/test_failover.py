@@ -242,6 +242,7 @@ def redis_server(own_redis):
     return own_redis.server
 
 
+@pytest.mark.req("PUL-18", "PUL-92")
 async def test_after_a_restart_of_redis_everything_confirmed_is_there(scene, peers, own_redis):
     """Under new epochs; what was in flight comes again, what was acked does not."""
     assert await scene.source.ack(scene.held, 1) == ""

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from partq.broker.api.pings import Pings
+from partq.broker.api.ping_answers import PingAnswers
 from partq.broker.ownership.lease import STUCK_LENGTHS, LeaseKeeper
 from partq.errors import StoreUnavailableError
 from partq.testing import eventually
@@ -65,7 +65,7 @@ async def test_who_has_gone_while_the_store_is_away_is_not_kept():
 
     keeper = keeper_of(Leases(), clock=asyncio.get_running_loop().time, ttl_s=1.0, on_lapsed=look)
     told = []
-    pings = Pings(keeper)
+    pings = PingAnswers(keeper)
     for nonce in range(3):
         pings.answer(lambda nonce=nonce: told.append(nonce))
     running = asyncio.create_task(keeper.run())

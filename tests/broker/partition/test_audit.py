@@ -12,7 +12,7 @@ from partq.errors import DataLossError, RolledBackError, StoreUnavailableError
 from partq.store.records.audit import Audits
 from partq.testing.frame_peers import values_of
 from partq.wire import audit, frames
-from tests.audit_record import check_chain
+from tests.audit_record import check_chain, decode_group
 
 P0 = PartitionId(1, 0)
 
@@ -36,7 +36,7 @@ async def told(running, start=0):
     groups = await Audits(running.store, running.broker.keys).read(P0, start, max_bytes=1 << 24)
     if groups:
         check_chain(groups, start)
-    return [record for group in groups for record in audit.decode_group(P0, group)]
+    return [record for group in groups for record in decode_group(P0, group)]
 
 
 def of_kind(records, kind):
@@ -251,6 +251,25 @@ async def test_a_reset_and_a_cursor_of_a_reader_are_told(scene, peers, running):
     assert status == 200
     reset = of_kind(await told(running), "reset")[0]
     assert (reset.group, reset.first, reset.stop, reset.number) == ("workers", 0, 0, 2)
+
+
+async def test_a_seek_is_told_as_a_reset_between_two_binds(scene, running):
+    """In an order that a report finds nothing wrong with: what was in flight is void by then."""
+    source, held = scene.source, scene.held
+    assert await source.ack(held, 2) == ""
+    under = (1, 0, held.broker_epoch, held.epoch)
+    await source.send(frames.Seek(1, *under, offset=1))
+    assert await source.pick(frames.Sought) == frames.Sought(1, 1)
+    again, _ = await source.deliver()
+    assert await source.ack(again, 3) == ""
+    records = await told(running)
+    first = records.index(of_kind(records, "ack")[0])
+    kinds = [record.kind for record in records[first:]]
+    assert kinds == ["ack", "reset", "bind", "deliver", "ack"]
+    reset, bind, deliver = records[first + 1 : first + 4]
+    assert (reset.group, reset.first, reset.stop, reset.number) == ("workers", 1, 1, 2)
+    assert held.epoch < reset.epoch < bind.epoch == deliver.epoch == again.epoch
+    assert (deliver.cause, deliver.first, deliver.stop) == ("reset", 1, 3)
 
 
 async def test_another_broker_goes_on_with_the_record(scene, peers, start_broker):

@@ -9,7 +9,8 @@ from partq.core.model import PartitionId
 from partq.errors import ConflictError, StoreUnavailableError
 from partq.store.records.audit import Audits
 from partq.testing.frame_peers import values_of
-from partq.wire import audit, frames
+from partq.wire import frames
+from tests.audit_record import decode_group
 from tests.broker.api.routes.test_pull import Member
 from tests.broker.partition.test_audit import of_kind, resources, switch
 
@@ -37,7 +38,7 @@ async def delivered(running, index):
     """Return what the record of a partition tells of deliveries."""
     partition = PartitionId(1, index)
     groups = await Audits(running.store, running.broker.keys).read(partition, 0, max_bytes=1 << 24)
-    records = [record for group in groups for record in audit.decode_group(partition, group)]
+    records = [record for group in groups for record in decode_group(partition, group)]
     return [(each.first, each.stop) for each in of_kind(records, "deliver")]
 
 

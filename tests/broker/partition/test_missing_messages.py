@@ -10,9 +10,9 @@ from partq.coordinator.group_snapshot import read_snapshot
 from partq.core.group.partition_wait import PartitionWait, WaitsFor
 from partq.embedded.provision import provision
 from partq.testing import eventually
-from partq.wire import audit
 from partq.wire.calls.replies import convert
 from partq.wire.calls.state import Picture
+from tests.audit_record import decode_group
 from tests.broker.conftest import UID, Gate, open_flow, open_producer, partition_id
 from tests.broker.dead_letters.test_dead_letters import consumed, stop_at
 from tests.broker.queue_ttl import set_ttl
@@ -214,7 +214,7 @@ async def test_a_dead_letter_in_a_hole_is_dropped_and_stops_nobody(
     while (await scene.source.deliver())[1] != ["x"]:
         pass
     groups = await running.broker.audits.read(P, 0, max_bytes=1 << 20)
-    records = [record for group in groups for record in audit.decode_group(P, group)]
+    records = [record for group in groups for record in decode_group(P, group)]
     (told,) = [record for record in records if record.kind == "dead_letter"]
     assert (told.first, told.number, told.cause, told.flags) == (1, 11, "not_in_log", "lost")
 

@@ -76,6 +76,7 @@ async def test_the_logs_on_other_nodes_are_trimmed(running, outage, monkeypatch)
         await nothing_waits(running, lost, lambda: trimmed == broker.owned.keys() - lost)
 
 
+@pytest.mark.req("AZR-01", "AZR-03")
 @pytest.mark.parametrize("outage", ["silent"], indirect=True)
 async def test_a_member_is_bound_to_its_partitions_on_other_nodes(running, outage):
     """It comes while one node is silent, and gets the others' messages; the rest comes later."""
@@ -99,6 +100,7 @@ async def test_a_member_is_bound_to_its_partitions_on_other_nodes(running, outag
     await producer.close()
 
 
+@pytest.mark.req("AZR-03")
 @pytest.mark.parametrize("outage", ["silent"], indirect=True)
 async def test_the_status_of_other_nodes_is_shown(running, outage):
     lost = outage()

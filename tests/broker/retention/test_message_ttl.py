@@ -265,7 +265,7 @@ async def test_deliveries_wait_until_the_time_of_redis_is_known(running, peers, 
     assert not errors
     told = [each for each in caplog.records if each.name == "partq.broker.retention.expiry"]
     assert [(each.levelname, each.getMessage()) for each in told] == [
-        ("WARNING", "time of Redis: no answer; messages with a time to live wait"),
-        ("INFO", "time of Redis: known again"),
+        ("WARNING", "the time of Redis is unknown, messages with a time to live wait: no answer"),
+        ("INFO", "the time of Redis is known again"),
     ]
     await producer.close()

@@ -73,4 +73,4 @@ async def test_a_look_that_redis_does_not_answer_is_logged_under_its_own_name(ca
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
     logged = {record.getMessage() for record in caplog.records}
-    assert logged == {f"{name}: look failed: no answer to {name}" for name in looks}
+    assert logged == {f"the look {name!r} failed: no answer to {name}" for name in looks}

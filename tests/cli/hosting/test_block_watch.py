@@ -9,6 +9,7 @@ from partq.cli.queues.explain import lines as explained
 from partq.cli.queues.groups import row
 from partq.cli.queues.status import render
 from partq.core.group.partition_wait import PartitionWait, WaitsFor
+from partq.core.group.planner import GroupRules
 from partq.core.model import PartitionId
 from partq.resources import group_document, queue_document, resources_of
 from partq.wire.calls.replies import convert
@@ -57,23 +58,21 @@ def test_a_stop_is_told_once_and_its_end_once():
     watch = BlockWatch()
     stopped = {"g": group(blocked=REASON, dead_letters=1)}
     told = "queue default/a, group g: partition 1.0 delivers"
-    said = [watch.take("default/a", each) for each in (stopped, stopped, {"g": group()}, {})]
+    said = [watch.read_news("default/a", each) for each in (stopped, stopped, {"g": group()}, {})]
     assert said == [
         [f"{told} nothing: {REASON}"], [], [f"{told} again"], []
     ]  # fmt: skip
 
 
-def test_messages_that_do_not_decode_and_wait_are_told_once_and_their_end_once():
+def test_dead_letters_that_are_parked_are_told_once_and_their_end_once():
     watch = BlockWatch()
     waiting = group(dead_letters=1)
     waiting.partitions["1.0"].parked = REASON
-    said = [watch.take("default/a", each) for each in ({"g": waiting}, {"g": waiting}, {})]
-    told = "queue default/a, group g: partition 1.0 continues, and messages of it that do not"
-    assert said == [[f"{told} decode wait for their dead-letter queue: {REASON}"], [], []]
-    (end,) = watch.take("default/a", {"g": group()})
-    assert end.endswith(
-        "partition 1.0 has no more undecodable messages that wait for their dead-letter queue"
-    )
+    said = [watch.read_news("default/a", each) for each in ({"g": waiting}, {"g": waiting}, {})]
+    told = "queue default/a, group g: partition 1.0 continues, and dead letters of it wait for"
+    assert said == [[f"{told} their queue: {REASON}"], [], []]
+    (end,) = watch.read_news("default/a", {"g": group()})
+    assert end.endswith("partition 1.0 has no more dead letters that wait for their queue")
 
 
 def test_groups_and_status_name_a_partition_that_dead_letters_stop():
@@ -87,7 +86,7 @@ def test_groups_and_status_name_a_partition_that_dead_letters_stop():
 
 def test_a_message_that_the_log_does_not_hold_is_not_told_as_a_dead_letter():
     stopped = group(blocked=MISSING)
-    (told,) = BlockWatch().take("default/a", {"g": stopped})
+    (told,) = BlockWatch().read_news("default/a", {"g": stopped})
     for text in (told, shown(stopped)):
         assert f"partition 1.0 delivers nothing: {MISSING}" in text
         assert "dead letter" not in text
@@ -103,6 +102,7 @@ def test_explain_says_why_a_partition_delivers_nothing():
     snapshot = SimpleNamespace(
         observation=SimpleNamespace(partitions={partition: ownership}), details={partition: detail},
         ends={partition: 2}, silent={}, past={}, refused={},
+        rules=GroupRules(is_client_assigned=True),  # nobody stands by
     )  # fmt: skip
     waiting = PartitionWait(what=WaitsFor.DEAD_LETTERS)
     lines = [each.strip() for each in explained(partition, snapshot, waiting)]

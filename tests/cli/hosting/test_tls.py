@@ -13,7 +13,7 @@ import pytest
 from partq.embedded.provision import provision
 from partq.resources import group_document, queue_document, resources_of
 from partq.store.connection import Store
-from partq.testing.ports import free_port
+from partq.testing.tcp_ports import free_port
 from partq.wire.tls import trust
 from tests.authority import Authority, mount
 from tests.kube.api_server.pods import PARTQ

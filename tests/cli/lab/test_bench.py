@@ -35,7 +35,7 @@ def test_a_workload_repeats_and_numbers_each_key_from_0():
     assert {len(message.value) for message in messages} == {20}
     assert len({message.key for message in messages}) == 3
     check = OrderCheck()
-    check.take(messages)
+    check.check(messages)
     assert check.seen == ReaderTally(messages=70)
 
 
@@ -57,7 +57,7 @@ def test_order_check(numbers, seen):
     check = OrderCheck()
     for number in numbers:
         value = number.to_bytes(8, "little") + template.value[8:]
-        check.take([Message(template.key, value)])
+        check.check([Message(template.key, value)])
     assert check.seen == seen
 
 

@@ -16,8 +16,8 @@ from partq.lab.bench.handoff.figures import (
     summary,
 )
 from partq.lab.bench.handoff.report import HandoffMeasurements, render, report
+from partq.lab.verdict.journal_rows import DeliveredRow, PublishedRow
 from partq.lab.verdict.judge import judge
-from partq.lab.verdict.records import DeliveredRow, PublishedRow
 from partq.lab.workload.synthetic import in_turn
 
 MS = 1_000_000
@@ -105,6 +105,7 @@ def test_the_report_tells_gaps_the_others_and_what_followed_each_strike():
         scaled_ns=4000 * MS,
         killed=[strike],
         killed_at_once=[Strike(at_ns=0, elsewhere_ns=(40 * MS,))],
+        killed_standby=[Strike(at_ns=0, elsewhere_ns=(60 * MS, 90 * MS))],
         consumers_frozen=[],
         brokers_frozen=[],
         verdicts=[judge([PublishedRow(0, "p", 0, "x", 1)], [])],
@@ -116,6 +117,7 @@ def test_the_report_tells_gaps_the_others_and_what_followed_each_strike():
     assert others["silence_in_moves_ms"]["max"] == 10, "that of p is its gap"
     assert (told["killed_over_delay_ms"]["p50"], told["killed_over_delay_ms"]["max"]) == (100, 120)
     assert told["killed_without_delay_ms"]["max"] == 40
+    assert told["killed_standby_ms"] == {"count": 2, "p50": 60.0, "p99": 90.0, "max": 90.0}
     assert told["consumer_frozen_ms"]["count"] == 0
     assert (told["lost"], told["is_good"]) == (1, False)
     text = render(told)

@@ -10,8 +10,8 @@ from partq.cli.commands import cli
 from partq.errors import BadRequestError
 from partq.lab.demo.outcome import conclude
 from partq.lab.demo.scenario import STEPS
+from partq.lab.verdict.journal_rows import DeliveredRow, PublishedRow
 from partq.lab.verdict.progress import RunProgress
-from partq.lab.verdict.records import DeliveredRow, PublishedRow
 from partq.lab.verdict.timeline import RunChange
 from partq.lab.workload.events import MAX_LINE_BYTES, default_input, disordered, load, parse
 from partq.lab.workload.synthetic import generate

@@ -64,7 +64,7 @@ async def test_a_master_dies_under_load_and_nothing_that_was_confirmed_is_lost(c
         async with stage:
             for number in range(2):
                 await stage.start_consumer(f"consumer-{number}")
-            assert await stage.until(stage.is_settled, 60), stage.unsettled()
+            assert await stage.until(stage.is_balanced, 60), stage.imbalance()
             load = ("--messages", str(MESSAGE_COUNT), "--keys", "50", "--per-s", "400")
             publisher = await stage.start_publisher("publisher", *load)
             progress = stage.progress
@@ -74,7 +74,7 @@ async def test_a_master_dies_under_load_and_nothing_that_was_confirmed_is_lost(c
             assert await stage.until(lambda: publisher.exit_code is not None, 90)
             assert publisher.exit_code == 0, publisher.last_words()
             assert await stage.until(lambda: progress.has_all, 60)
-            assert await stage.until(stage.is_settled, 60), stage.unsettled()
+            assert await stage.until(stage.is_balanced, 60), stage.imbalance()
     verdict = judge(in_order(progress.published), in_order(progress.deliveries))
     assert verdict.is_good, verdict.findings
     assert verdict.published == MESSAGE_COUNT

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from partq.cli.commands import cli
 from partq.testing import eventually
 from partq.testing.local_broker import LocalBroker
+from tests.cli.members.test_drained import PullingMember, publish
 from tests.cli.processes import PARTQ
-from tests.cli.queues.test_drained import PullingMember, publish
 from tests.even_shares import even_shares
 
 WAIT_S = 60.0

@@ -10,11 +10,15 @@ from partq import Consumer, Message, Producer
 from partq.cli.commands import cli
 from partq.cli.hosting.block_watch import BlockWatch
 from partq.embedded.data_dir import read_state
+from partq.embedded.provision import provision
+from partq.resources import group_document, queue_document, resources_of
+from partq.store.connection import Store
 from partq.testing import eventually
 from partq.testing.local_broker import LocalBroker
 from tests.even_shares import even_shares
 
 COUNT = 20
+WAIT_S = 60.0
 
 
 def queue_in(directory, *groups, brokers=1):
@@ -111,6 +115,39 @@ async def so_is_the_last_one(partq):
     # At once: the command ends when every broker has forgotten the group.
     status, out, err = await partq("dead-letters", "drop", "--yes")
     assert (status, out) == (0, "20 dead letters are dropped\n"), err
+
+
+async def test_the_group_that_was_made_again_while_it_asked_stays(tmp_path, partq, monkeypatch):
+    """Another administrator has removed the one that was shown, and a start has made a new one."""
+    async with queue_in(tmp_path, "workers", "audit") as broker:
+        await publish(broker)
+
+        async def make_again():
+            assert (await partq("groups", "remove", "audit", "--yes"))[0] == 0
+            resources = resources_of(
+                queue_document("orders", partitions=4), group_document("audit", "orders")
+            )
+            store = await Store.open(broker.runtime.redis_url)
+            try:
+                uid = broker.queue.uid
+                await provision(store, resources.queues[0], resources, uid=uid)
+            finally:
+                await store.close()
+            return True
+
+        loop = asyncio.get_running_loop()
+
+        def may(question, *, as_json):
+            return asyncio.run_coroutine_threadsafe(make_again(), loop).result(WAIT_S)
+
+        monkeypatch.setattr("partq.cli.queues.group_removal._may", may)
+        status, out, err = await partq("groups", "remove", "audit")
+        assert (status, out.splitlines()[1:]) == (0, ["group audit is removed"]), err
+
+        async def is_there():
+            return await groups_of(partq) == ["audit", "workers"]
+
+        await eventually(is_there, "brokers know the new group")
 
 
 async def test_without_a_coordinator_it_says_who_is_missing_and_a_repeat_ends_it(tmp_path, partq):

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from io import StringIO
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,12 +14,14 @@ from rich.console import Console
 from partq import Consumer, Message, Producer
 from partq.cli.commands import cli
 from partq.cli.formatting import spell_age
+from partq.cli.queues.browse import _print_gaps
 from partq.cli.queues.groups import row
 from partq.cli.queues.reset import CursorMove, place, remark
 from partq.cli.queues.status import Rates, render
+from partq.core.model import PartitionId
 from partq.errors import SettingsError
 from partq.testing.local_broker import LocalBroker
-from partq.wire.calls.replies import convert
+from partq.wire.calls.replies import convert, plain
 from partq.wire.calls.status import StatusAnswer
 from tests.even_shares import even_shares
 
@@ -63,6 +66,7 @@ async def test_a_queue_is_looked_at_and_a_group_is_reset(queue):
     await groups_are_listed(queue)
     await messages_are_browsed(queue)
     await reset_moves_what_it_has_shown(queue)
+    await messages_are_followed(queue)
 
 
 async def messages_are_browsed(queue):
@@ -81,8 +85,43 @@ async def messages_are_browsed(queue):
     assert f"1.{partition}:{last}  " in text
     assert f'"{shown[-1]["key"]}"  {shown[-1]["key"]}' in text
     assert len((await queue.partq("browse", "--count", "7")).splitlines()) == 7
+    (one,) = (await queue.partq("browse", "--key", "key-7", "--since", "1h")).splitlines()
+    assert one.endswith('"key-7"  key-7')
+    found = await queue.partq("browse", "--grep", "-1[0-3]$", "--count", "3", "--json")
+    assert {json.loads(line)["key"] for line in found.splitlines()} < {
+        "key-10",
+        "key-11",
+        "key-12",
+        "key-13",
+    }
+    assert await queue.partq("browse", "--key", "key-1", "--grep", "2") == ""
+    for wrong in ("5 m", "0s", "m", "yesterday"):
+        assert "--since" in await queue.partq("browse", "--since", wrong, status=2)
+    assert "regular expression" in await queue.partq("browse", "--grep", "(", status=2)
     assert "needs exactly one --partition" in await queue.partq("browse", "--offset", "3", status=2)
     assert "expected GENERATION.INDEX" in await queue.partq("browse", "--partition", "x", status=2)
+
+
+def test_gaps_are_told_once(capsys):
+    gaps = SimpleNamespace(trimmed={PartitionId(1, 2): 7}, missing={PartitionId(1, 3): [(4, 6)]})
+    _print_gaps(gaps)
+    _print_gaps(gaps)
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "partq: 1.2: stored from offset 7 on only"
+    assert "1.3: missing in the log: 4 to 5" in second
+
+
+async def messages_are_followed(queue):
+    """What was stored before is shown first; the command ends with its count."""
+    following = asyncio.create_task(
+        queue.partq("browse", "--follow", "--key", "key-3", "--count", "3", "--json")
+    )
+    token = queue.broker.tokens.produce
+    async with Producer(queue.broker.url, queue="orders", token=token) as producer:
+        for value in (b"second", b"third"):
+            await producer.send_and_wait(value, key="key-3")
+    shown = [json.loads(line)["value"] for line in (await following).splitlines()]
+    assert shown == ["key-3", "second", "third"]
 
 
 async def status_sums_up(queue):
@@ -163,7 +202,7 @@ async def a_dry_run_shows_the_plan_beside_a_member(queue, args):
     ],
 )
 def test_a_place_is_said_once(given, found):
-    assert place(*given) == found
+    assert plain(place(*given)) == found
 
 
 @pytest.mark.parametrize(
@@ -171,10 +210,14 @@ def test_a_place_is_said_once(given, found):
     [
         pytest.param((None, None, None), "expected one of --to", id="none"),
         pytest.param(("latest", None, 3), "expected one of --to", id="two"),
-        pytest.param((None, "noon", None), "expected 2026-11-20T08", id="no time"),
+        pytest.param(
+            (None, "yesterday", None),
+            "^--to-time: got 'yesterday', expected a time with a time zone, such as 2026-11-20T08",
+            id="no time",
+        ),
         pytest.param((None, "2026-11-20T08:00:00", None), "without a time zone", id="no zone"),
         pytest.param(("latest", "x", None), "expected one of --to", id="two, one is no time"),
-        pytest.param((None, "", None), "expected 2026-11-20T08", id="an empty time"),
+        pytest.param((None, "", None), "got '', expected a time", id="an empty time"),
         pytest.param((None, "2020-01-01", None), r"2020-01-01T00:00:00\+00:00$", id="a date"),
     ],
 )
@@ -241,6 +284,13 @@ def test_a_status_tells_who_holds_what_and_how_fast_it_goes():
     assert ["", "nobody", "1", "", "", "", "0"] in rows
     assert ["1.0", "b-0", "m", "Ready", "0", "300", "140", "61 s"] in rows
     assert "messages/s" not in shown(seen())
+
+
+@pytest.mark.req("SOL-46")
+def test_a_skew_is_named():
+    text = shown(seen(end=12_345))
+    assert "partition 1.0 has got 100% of all messages: the keys are few" in text
+    assert "has got" not in shown(seen(end=999))
 
 
 def test_a_partition_that_is_ahead_of_the_clock_is_named():

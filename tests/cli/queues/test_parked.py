@@ -44,7 +44,7 @@ async def test_what_does_not_decode_and_waits_is_named():
             assert explained["waits_for"]["what"] == "nothing"
             (row,) = json.loads(await partq("groups", "--json"))
             assert (row["parked"], row["blocked"]) == ({"1.0": explained["parked"]}, {})
-            told = "3 messages that do not decode wait for their dead-letter queue, and deliveries"
+            told = "3 dead letters wait for the dead-letter queue, and deliveries"
             for command in (("explain", "0"), ("status",), ("groups",)):
                 said = await partq(*command)
                 assert f"{told} continue: {explained['parked']}" in said

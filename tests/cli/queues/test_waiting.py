@@ -8,7 +8,7 @@ import pytest
 from partq.embedded.data_dir import DataDir
 from partq.embedded.runtime import EmbeddedRuntime
 from partq.resources import group_document, queue_document, resources_of
-from partq.testing.ports import HOST, free_port
+from partq.testing.tcp_ports import HOST, free_port
 from tests.cli.processes import started
 
 TIMEOUT_S = 90.0

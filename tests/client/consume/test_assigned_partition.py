@@ -4,6 +4,7 @@ import pytest
 
 from partq.client.consume.assigned_partition import AssignedPartition
 from partq.client.consume.deliveries import join_ranges
+from partq.core.dead_letters import LetterNote
 from partq.errors import UndecodableError
 from partq.wire import frames
 
@@ -26,6 +27,7 @@ def assigned(partition):
     return AssignedPartition(None, partition, TOKEN, 0)
 
 
+@pytest.mark.req("PUL-70")
 def test_a_window_hands_out_its_part_of_the_stored_batch(assigned, stored_batch):
     window = assigned.accept(deliver(11, 13, first=10), stored_batch(b"a", b"b", b"c", b"d"))
     batch = window.take_all()
@@ -34,6 +36,7 @@ def test_a_window_hands_out_its_part_of_the_stored_batch(assigned, stored_batch)
     assert batch.token(1) == (1, 5, 9, 12)
 
 
+@pytest.mark.req("PUL-75")
 def test_skipped_messages_are_not_handed_out(assigned, stored_batch):
     frame = deliver(10, 14, skip=[(11, 13)], counts=[(13, 2)])
     window = assigned.accept(frame, stored_batch(b"a", b"b", b"c", b"d"))
@@ -193,12 +196,12 @@ def test_ranges_are_joined(ranges, joined):
 def test_what_came_again_is_in_hand_until_it_is_done(assigned, stored_batch):
     batch = stored_batch(b"a", b"b")
     assigned.accept(deliver(0, 2), batch).take_all()
-    assigned.nack(1, 0, [(0, 1)], -1, "")
+    assigned.nack(1, 0, [(0, 1)], -1, LetterNote())
     assigned.ack(2, 0, -1, [(1, 2)])
     assert not assigned.has_in_hand
     assigned.accept(deliver(0, 1), batch)
     assert assigned.has_in_hand, "out of turn it cannot be released"
-    assigned.nack(3, 0, [(0, 1)], -1, "")
+    assigned.nack(3, 0, [(0, 1)], -1, LetterNote())
     assert not assigned.has_in_hand
     assigned.accept(deliver(0, 1), batch).take_one()
     assigned.ack(4, 0, -1, [(0, 1)])
@@ -208,7 +211,7 @@ def test_what_came_again_is_in_hand_until_it_is_done(assigned, stored_batch):
 def test_what_came_again_in_turn_is_in_hand_once_begun(assigned, stored_batch):
     batch = stored_batch(b"a", b"b")
     assigned.accept(deliver(0, 2), batch).take_one()
-    assigned.nack(1, 0, [(0, 1)], -1, "")
+    assigned.nack(1, 0, [(0, 1)], -1, LetterNote())
     assigned.rewind(rewound(0, delivery=1))
     window = assigned.accept(deliver(0, 2, delivery=1), batch)
     assert not assigned.has_in_hand

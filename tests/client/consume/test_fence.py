@@ -83,6 +83,7 @@ def test_a_former_owner_is_refused_even_for_what_is_done(sink):
         sink.write(message(1, 5))
 
 
+@pytest.mark.req("PUL-12")
 def test_an_offset_that_the_store_has_lost_and_given_again_is_another_message(sink):
     assert sink.write(message(1, 7, append=1))
     assert sink.write(message(2, 6, broker_epoch=2, append=2)), "stored after the roll back"

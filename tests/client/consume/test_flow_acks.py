@@ -8,6 +8,7 @@ from partq import Consumer, FencedError, Message, NotDeliveredError, Producer
 from partq.client.consume import confirmations
 from partq.client.consume.assigned_partition import AssignedPartition
 from partq.client.consume.flow_acks import AckBook
+from partq.client.consumer_stats import Tally
 from partq.testing.local_broker import LocalBroker
 from partq.wire import frames
 from tests.client.member import WAIT_S, Member, bound
@@ -109,7 +110,7 @@ async def test_leaving_says_nothing_of_an_ack_nowait_that_was_refused(peer, stor
 async def test_acks_that_were_not_sent_yet_fail_with_the_connection(partition):
     """Also those that wait for the end of their turn of the event loop: nobody will answer them."""
     sent = []
-    book = AckBook(lambda frame: sent.append(frame) or True)
+    book = AckBook(lambda frame: sent.append(frame) or True, Tally(lambda: 0.0))
     assigned = AssignedPartition(None, partition, (5, 9), 0)
     under_way = book.add(assigned, 0, -1, [(0, 1)])
     book.send_all()

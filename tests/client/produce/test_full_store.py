@@ -88,7 +88,7 @@ async def fill(client, numbers):
     pytest.fail("Redis takes more than its maxmemory")
 
 
-@pytest.mark.req("SOL-U12", "SOL-U13")
+@pytest.mark.req("SOL-U12")
 async def test_a_full_redis_is_emptied_by_consuming(local):
     following, out_of_order = Counter(), []
     headers = {"Authorization": f"Bearer {local.tokens.produce}"}

@@ -61,7 +61,7 @@ async def consume(local, count):
     return found
 
 
-@pytest.mark.req("SOL-01", "SOL-04")
+@pytest.mark.req("SOL-01", "SOL-04", "PUL-125", "AZR-18", "AZR-19")
 async def test_a_key_stays_in_its_partition(brokers):
     """Two producers, plain HTTP at either broker, and all of it again after kill -9 of both."""
     runtime = brokers.runtime

@@ -9,7 +9,7 @@ import pytest
 
 from partq.client.produce.buffer_pool import BufferPool
 from partq.client.produce.failures import Failures
-from partq.client.produce.outgoing import encode_checked
+from partq.client.produce.message_encoding import encode_checked
 from partq.client.produce.partitioner import Partitioner
 from partq.client.produce.receipts import ListReceipt
 from partq.client.transport.liveness import PeerLease
@@ -117,6 +117,7 @@ def slots(policy="Random", unavailable=()):
     return Partitioner(LAYOUT, policy, unavailable, random.Random(7))
 
 
+@pytest.mark.req("AZR-11", "AZR-18")
 def test_a_key_has_the_slot_of_its_hash():
     assert slots().of([Message("a", b""), Message("ü", b"")]) == [slot_of("a"), slot_of("ü")]
 
@@ -140,7 +141,7 @@ def test_messages_without_a_key_avoid_partitions_without_an_owner(policy):
     assert set(used) == {0, 1, 3}
 
 
-@pytest.mark.req("SOL-12", "SOL-U01")
+@pytest.mark.req("SOL-12", "SOL-U01", "AZR-11", "AZR-18")
 def test_messages_without_a_key_spread_evenly_by_chance():
     """Chi-square with 3 degrees of freedom: 11.3 is what chance exceeds once in a hundred."""
     chooser = slots("Random")
@@ -193,6 +194,7 @@ def test_what_is_no_message_is_refused():
         encode_checked([b"bytes"], 1000)
 
 
+@pytest.mark.req("PUL-15")
 def test_a_message_above_the_limit_is_refused():
     with pytest.raises(MessageTooLargeError):
         encode_checked([Message("k", b"x" * 101)], 100)

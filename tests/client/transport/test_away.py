@@ -44,7 +44,7 @@ async def balanced(http, url):
     return await eventually(even, "even shares", interval_s=0.05)
 
 
-@pytest.mark.req("AZR-20", "AZR-31", "AZR-32", "AZR-33")
+@pytest.mark.req("AZR-20", "AZR-31", "AZR-32", "AZR-33", "AZR-50", "AZR-34", "AZR-01")
 async def test_a_broker_that_is_away(local):
     headers = {"Authorization": f"Bearer {local.tokens.admin}"}
     doomed, living = local.runtime.brokers

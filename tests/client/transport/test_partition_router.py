@@ -208,14 +208,14 @@ def shown(*spans, end=9):
 
 
 async def test_every_generation_is_read_the_oldest_first(reader, monkeypatch):
-    script(monkeypatch, reader._owners.session, layouts=[layout_of(generations=((1, 2), (3, 1)))])
+    script(monkeypatch, reader._router.session, layouts=[layout_of(generations=((1, 2), (3, 1)))])
     assert list(map(str, await reader.partitions())) == ["1.0", "1.1", "3.0"]
 
 
 async def test_each_answer_is_held_against_the_one_before(reader, monkeypatch):
     """The broker is told who appended what was read last: it refuses to read on in another log."""
     fetches = [shown((0, 3)), shown((3, 1), (4, 1)), shown((5, 4))]
-    calls = script(monkeypatch, reader._owners.session, fetches=fetches)
+    calls = script(monkeypatch, reader._router.session, fetches=fetches)
     found = [each.first async for each in reader.entries(P0, 0, 9)]
     assert found == [0, 3, 4, 5]
     queries = [call[3] for call in calls if call[0] == "fetch"]
@@ -237,7 +237,7 @@ async def test_each_answer_is_held_against_the_one_before(reader, monkeypatch):
 )
 async def test_a_broker_that_makes_no_sense_is_not_believed(reader, monkeypatch, answer):
     """Nor asked for ever, as one would be that shows nothing more."""
-    script(monkeypatch, reader._owners.session, fetches=[shown((0, 1)), answer])
+    script(monkeypatch, reader._router.session, fetches=[shown((0, 1)), answer])
     with pytest.raises(InternalError):
         async for _ in reader.entries(P0, 0, 9):
             pass
@@ -245,6 +245,6 @@ async def test_a_broker_that_makes_no_sense_is_not_believed(reader, monkeypatch,
 
 async def test_a_position_that_is_no_number_is_not_believed(reader, monkeypatch):
     for answer in ({"offset": "1"}, {}, {"offset": 1, "append_broker_epoch": None}):
-        script(monkeypatch, reader._owners.session, asks=[{"partitions": {"1.0": answer}}])
+        script(monkeypatch, reader._router.session, asks=[{"partitions": {"1.0": answer}}])
         with pytest.raises(InternalError, match="unusable"):
             await reader.bounds([P0])

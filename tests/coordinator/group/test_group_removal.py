@@ -6,7 +6,7 @@ import pytest
 
 from partq.coordinator.provision import provision, remove_group
 from partq.coordinator.record_sync import RecordSync
-from partq.errors import ConflictError, UnknownQueueError
+from partq.errors import ConflictError, UnknownGroupError, UnknownQueueError
 from tests.coordinator.provisioned import PARTITIONS, CutShortError, births_of
 from tests.coordinator.test_provision import DiesAt, LateAt
 
@@ -128,6 +128,27 @@ async def test_a_late_write_takes_nothing_of_a_group_that_was_made_again(
     assert await configs.read_group("second") == spec is not None
     assert await configs.read_queue() == config
     assert await births_of(partitions, "second") == births
+
+
+async def test_a_late_repeat_spares_the_group_that_was_made_again_under_the_name(
+    configs, partitions, make
+):
+    """It names the group that it means; who names none means whichever has the name."""
+    await make("first", "second")
+    born = (await configs.read_group("second")).born
+    for _ in range(2):  # and a repeat that is not late
+        await remove_group(configs, "second", is_dry_run=False, born=born)
+    await make("first", "second")
+    config, births = await configs.read_queue(), await births_of(partitions, "second")
+    spec = await configs.read_group("second")
+    for is_dry_run in (True, False):
+        with pytest.raises(UnknownGroupError, match="nothing was removed: to remove it, ask again"):
+            await remove_group(configs, "second", is_dry_run=is_dry_run, born=born)
+    assert await configs.read_group("second") == spec is not None
+    assert await configs.read_queue() == config
+    assert await births_of(partitions, "second") == births
+    await remove(configs)
+    assert (await configs.read_queue()).groups == ("first",)
 
 
 async def test_two_at_once_do_what_one_does(configs, partitions, make):

@@ -28,6 +28,6 @@ async def test_the_list_has_a_bound_and_those_on_it_come_back(monkeypatch, caplo
     for name in ("a", "b", "c"):
         await admitted.admit(name, "10.0.0.1")
     assert store.members.keys() == {"a", "b"}
-    assert "member c not listed: 2 are" in caplog.text
+    assert "member c is not listed, as 2 others are" in caplog.text
     await admitted.admit("a", "10.0.0.2")
     assert store.members == {"a": "10.0.0.2", "b": "10.0.0.1"}

@@ -21,13 +21,13 @@ def test_what_passes_by_itself_is_told_late():
     refusals = Refusals(clock)
     refusals.note("m", "10.0.0.7", STARTING)
     assert review(refusals, STARTING) == {"m": RefusedJoin("10.0.0.7", STARTING.text)}
-    assert refusals.told() == {}
+    assert refusals.lasting() == {}
     for _ in range(7):
         clock.skipped_s += 10
         refusals.note("m", "10.0.0.7", STARTING)
-    assert refusals.told() == {"m": STARTING.text}
+    assert refusals.lasting() == {"m": STARTING.text}
     assert review(refusals, WRONG)["m"].reason == WRONG.text, "another reason at the next look"
-    assert refusals.told() == {"m": WRONG.text}
+    assert refusals.lasting() == {"m": WRONG.text}
 
 
 def test_a_refusal_is_over():
@@ -35,10 +35,10 @@ def test_a_refusal_is_over():
     refusals = Refusals(clock)
     for listed, refusal, later_s in (({"m"}, WRONG, 0), ((), None, 0), ((), WRONG, FORGET_S + 1)):
         refusals.note("m", "10.0.0.7", WRONG)
-        assert refusals.told() == {"m": WRONG.text}
+        assert refusals.lasting() == {"m": WRONG.text}
         clock.skipped_s += later_s
         assert review(refusals, refusal, listed) == {}
-        assert refusals.told() == {}
+        assert refusals.lasting() == {}
 
 
 def test_the_last_that_asked_are_known():
@@ -47,8 +47,8 @@ def test_the_last_that_asked_are_known():
         refusals.note(f"m-{number}", "10.0.0.7", WRONG)
         refusals.note("m-0", "10.0.0.7", WRONG)
     assert len(review(refusals)) == MAX_KNOWN_REFUSED
-    assert {"m-0", f"m-{MAX_KNOWN_REFUSED + 4}"} <= refusals.told().keys()
-    assert "m-1" not in refusals.told()
+    assert {"m-0", f"m-{MAX_KNOWN_REFUSED + 4}"} <= refusals.lasting().keys()
+    assert "m-1" not in refusals.lasting()
 
 
 async def test_brokers_read_what_the_last_look_found(system):

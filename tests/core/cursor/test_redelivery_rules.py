@@ -6,6 +6,7 @@ from partq.core.cursor.cursor import GroupCursor
 from partq.core.cursor.redelivery_rules import RedeliveryBackoff, RedeliveryRules
 from partq.core.model import Cause
 from partq.core.ranges import Ranges
+from partq.resources.redelivery import AckPolicy, NackPolicy
 
 DOUBLING = RedeliveryBackoff(1, 60, 2)
 
@@ -51,6 +52,14 @@ def test_the_defaults():
     assert RedeliveryRules(nack_delay_s=2).after_nack_s(1) == 2
     assert rules.ack_timeout_s == 0
     assert rules.after_timeout_s(3) == 0
+
+
+def test_the_defaults_are_those_of_the_resource():
+    rules, ack, nack = RedeliveryRules(), AckPolicy(), NackPolicy()
+    assert rules.is_free == (nack.order == "Free")
+    assert (rules.nack_delay_s, rules.nack_backoff) == (nack.delay_seconds, nack.backoff)
+    assert (rules.ack_timeout_s, rules.ack_tick_s) == (ack.timeout_seconds, ack.tick_seconds)
+    assert rules.ack_backoff == ack.backoff
 
 
 def test_what_was_begun_long_ago_and_not_acknowledged_is_late():
@@ -172,6 +181,7 @@ def test_after_a_step_back_a_later_message_is_one_that_is_sent_again():
     assert book.cursor == 5
 
 
+@pytest.mark.req("PUL-27")
 def test_a_nack_of_what_has_timed_out_counts_once():
     """Its time is over, it was not sent again for want of credit, and the first copy is nacked."""
     book = delivered(2, begun=1)

@@ -11,10 +11,10 @@ from partq.core.group.assignors import (
     ASSIGNORS,
     assignor,
     by_priority,
+    exclusive,
     failover,
     modulo,
     moved,
-    standbys,
     sticky,
 )
 from partq.core.model import MemberId, PartitionId
@@ -43,7 +43,7 @@ def sizes(target, members):
     return [counts[member] for member in members]
 
 
-@pytest.mark.req("SOL-05", "SOL-06")
+@pytest.mark.req("SOL-05", "SOL-06", "PUL-130")
 @STRATEGIES
 @given(inputs())
 def test_every_partition_has_one_owner_who_is_a_member(strategy, given_):
@@ -120,6 +120,7 @@ def test_sticky_lets_a_standby_take_over_one_for_one():
     assert sticky(partitions_of(2), [B, C], before) == {PartitionId(1, 0): C, PartitionId(1, 1): B}
 
 
+@pytest.mark.req("PUL-116")
 @pytest.mark.parametrize(("strategy", "count", "members", "previous", "expected"), [
     pytest.param("sticky", 5, "AB", "", "AAABB", id="sticky: new group"),
     pytest.param("sticky", 6, "ABC", "AAABBB", "AACBBC", id="sticky: the last ones leave"),
@@ -141,26 +142,12 @@ def test_golden(strategy, count, members, previous, expected):
     assert "".join(target[partition] for partition in partitions) == expected
 
 
-@pytest.mark.req("PUL-113")
+@pytest.mark.req("PUL-113", "TUB-04")
 def test_modulo_goes_by_the_index_of_the_partition_not_by_its_place():
     assert modulo([PartitionId(2, 5), PartitionId(2, 3)], [B, A], {}) == {
         PartitionId(2, 3): B,
         PartitionId(2, 5): B,
     }
-
-
-@pytest.mark.req("PUL-108", "PUL-114", "PUL-115", "PUL-116")
-@pytest.mark.parametrize(("index", "members", "expected"), [
-    pytest.param(0, "ABCD", "BCD", id="PUL-114, P0"),
-    pytest.param(1, "ABCD", "ACD", id="PUL-114, P1"),
-    pytest.param(0, "CD", "D", id="PUL-115, P0"),
-    pytest.param(1, "CD", "C", id="PUL-115, P1"),
-    pytest.param(7, "ABC", "AC", id="PUL-116, P7"),
-    pytest.param(0, "A", "", id="the master is alone"),
-    pytest.param(0, "", "", id="nobody is there"),
-])  # fmt: skip
-def test_standbys(index, members, expected):
-    assert "".join(standbys(PartitionId(1, index), list(members))) == expected
 
 
 @pytest.mark.req("PUL-111", "PUL-112")
@@ -169,16 +156,11 @@ def test_failover_gives_partitions_to_the_highest_priority_only():
     assert by_priority([D, C, B, A], priorities) == [B, C, A, D]
     target = failover(partitions_of(4), [D, C, B, A], {}, priorities=priorities)
     assert "".join(target.values()) == "BCBC"
-    assert standbys(PartitionId(1, 1), [D, C, B, A], priorities=priorities) == (B, A, D)
 
 
-@given(inputs(max_partitions=5), st.dictionaries(NAMES, st.integers(0, 2)))
-def test_master_and_standbys_are_all_members_once(given_, priorities):
-    partitions, members, _ = given_
-    target = failover(partitions, members, {}, priorities=priorities)
-    for partition in target:
-        line = [target[partition], *standbys(partition, members, priorities=priorities)]
-        assert sorted(line) == sorted(members)
+def test_exclusive_gives_nothing_without_partitions_or_members():
+    assert exclusive([], [A], {}) == {}
+    assert exclusive(partitions_of(1), [], {}) == {}
 
 
 def test_moved_counts_what_leaves_an_owner():
@@ -188,6 +170,7 @@ def test_moved_counts_what_leaves_an_owner():
     assert moved({}, after) == []
 
 
+@pytest.mark.req("TUB-05")
 def test_a_strategy_is_looked_up_by_name():
     assert assignor("sticky") is sticky
     with pytest.raises(SettingsError, match="got 'best', expected one of sticky, range, modulo"):

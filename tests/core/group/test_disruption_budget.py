@@ -2,7 +2,7 @@
 
 import pytest
 
-from partq.core.group.disruption_budget import BudgetLimit, BudgetUse, DisruptionBudget, admit
+from partq.core.group.disruption_budget import BudgetLimit, BudgetUse, DisruptionBudget, split_moves
 from partq.core.group.moves import Forced, Move, Trigger
 from partq.core.group.observation import PartitionOwnership
 from partq.core.model import BrokerId, MemberId, PartitionId
@@ -28,12 +28,12 @@ def spent(*, paused=0, ages_ms=(), last_ms=None):
 
 def judged(moves, budget, spending=NOTHING):
     """Return the indexes that start, and {index: (limit, time to wait)} of the others."""
-    admission = admit(moves, budget, spending, NOW)
+    parts = split_moves(moves, budget, spending, NOW)
     held = {
         each.move.partition.index: (each.limit, each.until_ms and each.until_ms - NOW)
-        for each in admission.held
+        for each in parts.held
     }
-    return [each.partition.index for each in admission.started], held
+    return [each.partition.index for each in parts.started], held
 
 
 FOUR = [move(index) for index in range(4)]

@@ -244,6 +244,7 @@ def test_a_failed_list_is_not_an_empty_list():
     [
         pytest.param(observation(listed=[A], lost_ms={A: 10_000}), True, id="late, holds nothing"),
         pytest.param(observation(listed=[A], lost_ms={A: 9_999}), False, id="may be about to bind"),
+        pytest.param(observation(lost_ms={A: 10_000}), True, id="lost without having been listed"),
         pytest.param(
             observation(ownership(), listed=[A], lost_ms={A: LONG}), False, id="holds something"
         ),

@@ -11,7 +11,7 @@ from partq.core.group.partition_wait import PartitionWait, WaitsFor, wait_of
 from partq.core.group.planner import GroupRules
 from partq.core.group.records import HandoffRecord, WaitingMove
 from partq.core.model import MemberId, PartitionId
-from tests.core.group.test_planner import A, B, C, D, after, group
+from tests.core.group.test_planner import AFTER_DELAY, A, B, C, D, after, group
 
 P0 = PartitionId(1, 0)
 NOW = 1_000_000
@@ -68,9 +68,14 @@ def waits(seen, rules=None, *, handoffs=None, held=None, blocked=""):
         ),
         pytest.param(waits(unserved()), PartitionWait(what=WaitsFor.BROKER), id="no broker"),
         pytest.param(
-            waits(group([A, B, A, B], bound=[B], joined={C: 100}, lost={A: 1_500})),
+            waits(group([A, B, A, B], bound=[B], joined={C: 100}, lost={A: 1_500}), AFTER_DELAY),
             PartitionWait(what=WaitsFor.MEMBER, left_ms=3_500),
             id="a lost member: its own delay, whoever joins meanwhile",
+        ),
+        pytest.param(
+            waits(group([A, B, A, B], bound=[B], joined={C: 100}, lost={A: 1_500})),
+            PartitionWait(what=WaitsFor.COORDINATOR, target=C),
+            id="a lost member that another one stands by for",
         ),
         pytest.param(
             waits(pausing(7), handoffs=handoff("Draining")),

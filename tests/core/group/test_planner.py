@@ -14,8 +14,9 @@ from partq.core.group.observation import (
     MemberFact,
     PartitionOwnership,
 )
-from partq.core.group.planner import GroupRules, GroupType, exclusive, plan
+from partq.core.group.planner import GroupRules, GroupType, plan
 from partq.core.group.rebalance_delay import MembershipRules
+from partq.core.group.standby import StandbyPolicy
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId
 
 B0, B1 = BrokerId("b-0"), BrokerId("b-1")
@@ -23,6 +24,7 @@ BROKERS = (B0, B1)
 A, B, C, D = map(MemberId, "abcd")
 LONG = 60_000
 RULES = GroupRules()
+AFTER_DELAY = GroupRules(standby=StandbyPolicy.AFTER_DELAY)
 
 
 def group(owned, *, bound, joined=(), leaving=(), lost=None, facts=None, brokers=BROKERS, **more):
@@ -88,13 +90,14 @@ def test_the_first_members_share_everything():
     }
 
 
+@pytest.mark.req("TUB-03")
 def test_joins_wait_for_each_other():
     assert moves_of(group([None] * 4, bound=[], joined={A: 499})) == []
     assert moves_of(group([A] * 4, bound=[A], joined={B: 499})) == []
     assert len(moves_of(group([A] * 4, bound=[A], joined={B: 500}))) == 2
 
 
-@pytest.mark.req("SOL-24", "HND-01")
+@pytest.mark.req("SOL-24", "HND-01", "PUL-101", "PUL-131")
 def test_a_join_moves_what_balance_asks_for_and_no_more():
     seen = group([A, B] * 8, bound=[A, B], joined={C: 700, D: 600})
     moves = moves_of(seen)
@@ -114,24 +117,32 @@ def test_with_a_member_for_each_partition_another_join_moves_nothing(strategy):
 @pytest.mark.parametrize("strategy", ["sticky", "range", "modulo"])
 def test_a_standby_takes_over_one_for_one(strategy):
     rules = GroupRules(strategy=strategy)
+    patient = replace(AFTER_DELAY, strategy=strategy)
+    early = group([A, B, C], bound=[A, C, D], lost={B: 0})
     waits = group([A, B, C], bound=[A, C, D], lost={B: 4_999})
     late = group([A, B, C], bound=[A, C, D], lost={B: 5_000})
     gone = group([A, B, C], bound=[A, C, D], lost={B: 0}, facts={B: MemberFact.IS_GONE_FOR_GOOD})
     leaves = group([A, B, C], bound=[A, B, C, D], leaving=[B])
 
-    assert moves_of(waits, rules) == []
-    for seen, forced in ((late, Forced.SOURCE_LOST), (gone, Forced.SOURCE_LOST), (leaves, None)):
+    assert moves_of(early, patient) == moves_of(waits, patient) == []
+    for seen, forced in (
+        (early, Forced.SOURCE_LOST),
+        (late, Forced.SOURCE_LOST),
+        (gone, Forced.SOURCE_LOST),
+        (leaves, None),
+    ):
         (move,) = moves_of(seen, rules)
         assert (move.ownership.member, move.target, move.forced) == (B, D, forced)
 
 
 @pytest.mark.req("SOL-26", "SOL-38")
 def test_a_lost_member_waits_out_its_delay_and_nothing_else_moves():
-    seen = group([A, B] * 4, bound=[A], joined={C: LONG}, lost={B: 4_999})
-    assert moves_of(seen) == []
+    assert moves_of(group([A, B] * 4, bound=[A], lost={B: 4_999})) == []
+    seen = group([A, B, C] * 4, bound=[A, C], joined={D: LONG}, lost={B: 4_999})
+    assert moves_of(seen, AFTER_DELAY) == []
 
 
-@pytest.mark.req("SOL-26", "SOL-41")
+@pytest.mark.req("SOL-26", "SOL-41", "PUL-109", "PUL-132")
 def test_past_the_delay_only_the_unbound_partitions_move():
     seen = group([A, B, C, D] * 4, bound=[A, B, C], lost={D: 5_000})
     moves = moves_of(seen)
@@ -201,6 +212,7 @@ def test_partitions_under_way_count_for_their_targets_and_stay():
     assert moves_of(seen, under_way=under_way) == []
 
 
+@pytest.mark.req("PUL-99", "PUL-105", "PUL-106")
 def test_exclusive_gives_all_to_one_and_keeps_it_there():
     rules = GroupRules(type=GroupType.EXCLUSIVE)
     first = group([None] * 4, bound=[], joined={B: 700, C: 700})
@@ -209,8 +221,6 @@ def test_exclusive_gives_all_to_one_and_keeps_it_there():
     assert moves_of(joined, rules) == []
     late = group([B] * 4, bound=[A, C], lost={B: 5_000})
     assert sizes(late, moves_of(late, rules)) == {A: 4}
-    assert exclusive([], [A], {}) == {}
-    assert exclusive([PartitionId(1, 0)], [], {}) == {}
 
 
 def test_exclusive_stays_with_one_while_a_part_still_waits():
@@ -222,7 +232,7 @@ def test_exclusive_stays_with_one_while_a_part_still_waits():
         if ownership.broker == B1
     }
     seen = replace(seen, partitions={**seen.partitions, **just_claimed})
-    rules = GroupRules(type=GroupType.EXCLUSIVE)
+    rules = replace(AFTER_DELAY, type=GroupType.EXCLUSIVE)
     assert sizes(seen, moves_of(seen, rules)) == {A: 3, B: 3}
 
     # Who cannot be reached at a broker leaves it to one other, too.
@@ -244,6 +254,19 @@ def test_who_cannot_be_reached_at_one_broker_gets_its_share_at_the_other():
     assert [m.target for m in moves if m.may_wait] == [D]
 
 
+@pytest.mark.req("PUL-103", "PUL-104")
+def test_another_type_moves_partitions_by_handoffs():
+    """The type is the group's; members, who know none, stay bound and drain what they hand over."""
+    seen = group([A, B], bound=[A, B])
+    moves = moves_of(seen, GroupRules(type=GroupType.EXCLUSIVE))
+    (owner,) = set(after(seen, moves).values())
+    back = group([owner] * 2, bound=[A, B])
+    moves += moves_of(back)
+    assert [move.forced for move in moves] == [None, None]
+    assert set(after(back, moves[1:]).values()) == {A, B}
+
+
+@pytest.mark.req("PUL-99", "PUL-101", "PUL-108", "PUL-114", "PUL-115", "PUL-117")
 def test_failover_follows_the_order_of_names():
     rules = GroupRules(type=GroupType.FAILOVER, strategy="failover")
     first = group([None] * 2, bound=[A, B, C, D])
@@ -275,15 +298,19 @@ strategies = st.sampled_from(["sticky", "range", "modulo", "failover"])
 
 
 @pytest.mark.req("HND-02")
-@given(observations(), strategies, st.sampled_from(GroupType))
-def test_every_plan_is_sound(seen, strategy, group_type):
-    rules = GroupRules(strategy=strategy, type=group_type)
+@given(observations(), strategies, st.sampled_from(GroupType), st.sampled_from(StandbyPolicy))
+def test_every_plan_is_sound(seen, strategy, group_type, standby):
+    rules = GroupRules(strategy=strategy, type=group_type, standby=standby)
     assessment = assess(seen, MembershipRules())
     moves = plan(seen, assessment, rules, {})
     assert len({move.partition for move in moves}) == len(moves)
     for move in moves:
         state = assessment.partitions[move.partition]
-        assert state not in (OwnershipState.WAITING, OwnershipState.UNSEEN)
+        assert state is not OwnershipState.UNSEEN
+        if state is OwnershipState.WAITING:
+            assert standby is StandbyPolicy.AT_ONCE
+            assert seen.is_complete
+            assert move.ownership.member not in assessment.bound_at
         assert move.target != move.ownership.member
         if move.target is not None:
             assert assessment.is_free(move.target, move.ownership.broker)

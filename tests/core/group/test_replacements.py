@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from partq.core.group.membership import assess
 from partq.core.group.observation import LossSeen, MemberFact
 from partq.core.group.planner import GroupRules, GroupType
-from partq.core.group.replacements import settled_replacements
+from partq.core.group.replacements import needless_replacements
 from partq.core.model import PartitionId
 from tests.core.group.test_planner import A, B, C, D, after, group, members, moves_of, observations
 
@@ -110,15 +110,24 @@ def test_inherited_moves_say_so_and_others_do_not():
 
 
 def test_a_pair_is_over_when_nothing_is_left_of_the_set():
-    observation = group([D, A, B, B], bound=[A, B, C, D], replacements={A: D, C: B})
-    assert settled_replacements(observation) == {C}
+    facts = {A: REPLACED}
+    observation = group([D, A, B, B], bound=[A, B, C, D], facts=facts, replacements={A: D, C: B})
+    assert needless_replacements(observation, assess(observation, GroupRules().membership)) == {C}
+
+
+def test_a_pair_is_over_when_the_member_is_back_and_keeps_the_rest():
+    lost = group([D, A, B, B], bound=[B, C, D], lost={A: 100}, replacements={A: D})
+    back = group([D, A, B, B], bound=[A, B, C, D], replacements={A: D})
+    membership = GroupRules().membership
+    assert needless_replacements(lost, assess(lost, membership)) == set()
+    assert needless_replacements(back, assess(back, membership)) == {A}
 
 
 # ---- who gets nothing more ----------------------------------------------------------------------
 
 
 @pytest.mark.req("MEM-13")
-def test_who_is_about_to_go_gets_nothing_and_keeps_what_it_has():
+def test_a_member_about_to_go_gets_nothing_and_keeps_what_it_has():
     leaves = group(AABB, bound=[A, B, C, D], leaving=[A], facts={B: AVOIDED, C: AVOIDED})
     assert owners_after(leaves) == [D, D, B, B]
     joins = group([A] * 4, bound=[A, B, C], facts={A: AVOIDED, B: AVOIDED})
@@ -127,7 +136,7 @@ def test_who_is_about_to_go_gets_nothing_and_keeps_what_it_has():
     assert sorted(owners_after(uneven)) == [A, B, B, C], "the others share what they have"
 
 
-def test_who_is_about_to_go_is_better_than_nobody():
+def test_a_member_about_to_go_is_better_than_nobody():
     facts = dict.fromkeys([B, C], AVOIDED)
     assert sorted(owners_after(group([A] * 4, bound=[A, B, C], leaving=[A], facts=facts))) == [
         B, B, C, C,
@@ -143,7 +152,7 @@ def test_where_only_such_a_member_is_bound_it_takes_over():
     assert owners_after(observation) == [C, B, C, B]
 
 
-def test_who_is_about_to_go_gets_nothing_beside_what_waits_for_it():
+def test_a_member_about_to_go_gets_nothing_beside_what_waits_for_it():
     """B has lost its flow at one broker; at the other it is bound, and still to be avoided."""
     observation = group([A, B, A, D], bound=[A, B, D], leaving=[A], facts={B: AVOIDED})
     lost_at = observation.partitions[P1].broker

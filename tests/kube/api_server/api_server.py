@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Self
 
 from e2e.cluster import binaries
-from partq.testing.ports import HOST, free_port
+from partq.testing.tcp_ports import HOST, free_port
 from tests.kube.api_server.client import ApiError, Kube
 from tests.kube.api_server.processes import Process, eventually
 
-START_S = 60.0
+START_S = 280.0
+"""It takes a core for some ten seconds, of which a busy machine has given it a tenth."""
 ADMIN_TOKEN = "admin-of-the-tests"
 # Nobody is there. The address is written into the endpoints of the Service `kubernetes`, where
 # loopback is refused again and again.

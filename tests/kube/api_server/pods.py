@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from partq.testing.ports import HOST, free_port
+from partq.testing.tcp_ports import HOST, free_port
 from partq.wire.tls import trust
 from tests.authority import mount
 from tests.kube.api_server.client import Body, Kube

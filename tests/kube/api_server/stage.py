@@ -14,7 +14,7 @@ import redis
 
 from partq.resources import API_VERSION
 from partq.store.keys import Keys
-from partq.testing.ports import HOST, free_port
+from partq.testing.tcp_ports import HOST, free_port
 from tests.kube.api_server.api_server import ApiServer
 from tests.kube.api_server.client import Body
 from tests.kube.api_server.pods import LEASE_S, PARTQ, Brokers, Owner, PlayedPod

@@ -28,6 +28,7 @@ def owned(stage, queue):
     return found
 
 
+@pytest.mark.req("AZR-69")
 def test_a_queue_owns_what_serves_it(stage, orders):
     objects = owned(stage, orders)
     assert set(objects) == {
@@ -109,7 +110,7 @@ def test_what_somebody_else_changes_or_removes_is_theirs_to_explain(stage, order
     assert service["metadata"]["labels"]["team"] == "shop"
 
 
-@pytest.mark.req("SOL-U11")
+@pytest.mark.req("AZR-10")
 def test_another_number_of_partitions_is_refused_and_the_queue_goes_on(stage, orders):
     before = owned(stage, orders)["StatefulSet", "orders-broker"]["metadata"]["resourceVersion"]
     change = {"spec": {"partitions": 16}}

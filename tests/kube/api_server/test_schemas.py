@@ -30,12 +30,13 @@ def test_defaults_are_filled_in(stage):
         "maxPausedPartitions": 0,
         "minMoveIntervalSeconds": 0,
         "policy": "KubernetesAware",
+        "standby": "AtOnce",
     }
 
     made = stage.kube.create(
         stage.resource("ConsumerGroup", "plain", {"queue": "plain", "selector": SELECTOR})
     )
-    assert (made["spec"]["type"], made["spec"]["start"]) == ("Partitioned", "Earliest")
+    assert (made["spec"]["type"], made["spec"].get("start")) == ("Partitioned", None)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +55,7 @@ def test_defaults_are_filled_in(stage):
         ("brokers.tolerations", [{"operator": "Perhaps"}]),
         ("rebalance.delaySeconds", -1),
         ("rebalance.policy", "Never"),
+        ("rebalance.standby", "Never"),
         ("limits.maxMessageBytes", 1),
         ("redis.url", "http://redis:6379"),
         ("redis", {}),
@@ -88,6 +90,7 @@ def test_a_name_that_brokers_could_not_have_is_refused(stage, name):
         ("type", "Shared"),
         ("strategy", "random"),
         ("start", "Yesterday"),
+        ("startAt", "Yesterday"),
         ("rebalance.maxHandoffSeconds", 3601),
     ],
 )

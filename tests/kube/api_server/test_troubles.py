@@ -81,7 +81,7 @@ def test_a_quota_that_is_used_up(stage):
     stage.wait_for_event("PartitionedQueue", "small", "Recovered")
 
 
-@pytest.mark.req("PUL-54")
+@pytest.mark.req("PUL-59")
 def test_dead_letters_that_have_nowhere_to_go(stage):
     """What is not acknowledged in time is one at once; its queue is not there."""
     stage.apply_queue("mail", **SMALL)
@@ -131,7 +131,7 @@ def test_messages_that_do_not_decode_and_have_nowhere_to_go(stage):
         parked = stage.wait_for(
             "ConsumerGroup", "readers", "DeadLettersStored", "False", "DeadLettersParked"
         )
-        told = f"3 messages that do not decode wait in partition {index}, whose deliveries continue"
+        told = f"3 dead letters wait in partition {index}, whose deliveries continue"
         assert told in parked["message"]
         assert "not found in the Redis of parcels" in parked["message"]
         stage.wait_for("ConsumerGroup", "readers", "Ready", "True")
@@ -206,6 +206,7 @@ def test_a_spec_that_only_the_operator_can_judge(stage):
     stage.wait_for("ConsumerGroup", "picky", "Ready", "True")
 
 
+@pytest.mark.req("AZR-51")
 def test_redis_is_away_and_comes_back(stage, own_redis, tmp_path):
     own_redis.start(tmp_path)
     spec = at(own_redis)

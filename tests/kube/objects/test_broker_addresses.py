@@ -25,7 +25,7 @@ def broker_body(name="orders-broker-0", *, scheme="http", queue="orders", **chan
 
 
 @pytest.fixture
-def cluster():
+def cache():
     return ObjectCache(lambda key: None)
 
 
@@ -52,15 +52,15 @@ def cluster():
         ),
     ],
 )
-def test_the_url_of_a_broker(cluster, body, broker, expected):
-    cluster.put_pod(parse.pod(body))
-    assert BrokerAddresses(cluster, KEY)(broker, FORGED) == expected
+def test_the_url_of_a_broker(cache, body, broker, expected):
+    cache.put_pod(parse.pod(body))
+    assert BrokerAddresses(cache, KEY)(broker, FORGED) == expected
 
 
-async def test_names_lead_to_pods_alone(cluster):
-    cluster.put_pod(parse.pod(broker_body()))
-    cluster.put_pod(parse.pod(broker_body("orders-broker-1", uid="other", ip=None)))
-    resolver = PodResolver(cluster)
+async def test_names_lead_to_pods_alone(cache):
+    cache.put_pod(parse.pod(broker_body()))
+    cache.put_pod(parse.pod(broker_body("orders-broker-1", uid="other", ip=None)))
+    resolver = PodResolver(cache)
     (found,) = await resolver.resolve("orders-broker-0.orders-brokers.shop.svc", 7411)
     assert (found["host"], found["port"]) == ("10.0.0.9", 7411)
     for host in (

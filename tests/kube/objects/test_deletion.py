@@ -51,7 +51,7 @@ def api():
 
 
 @pytest.fixture
-def cluster():
+def cache():
     return ObjectCache(lambda key: None)
 
 
@@ -66,25 +66,25 @@ def told():
 
 
 @pytest.fixture
-def end(api, cluster, clock):
-    return Deletion(api, cluster, KEY, clock)
+def end(api, cache, clock):
+    return Deletion(api, cache, KEY, clock)
 
 
-def broker_pod(cluster):
+def broker_pod(cache):
     pod = parse.pod(pod_body("orders-broker-0", labels={"partq.dev/queue": "orders"}))
-    cluster.put_pod(pod)
+    cache.put_pod(pod)
     return pod
 
 
-async def test_everything_in_order(api, cluster, store, end, told):
+async def test_everything_in_order(api, cache, store, end, told):
     body = api.objects[PATH]
-    pod = broker_pod(cluster)
+    pod = broker_pod(cache)
     is_over = await end.step(body, store, keeps_data=False, tell=told.append)
     assert not is_over, "a broker still writes"
     assert store.done == ["bury"]
     assert SET not in api.objects
 
-    cluster.drop_pod(pod)
+    cache.drop_pod(pod)
     is_over = await end.step(body, store, keeps_data=False, tell=told.append)
     assert is_over
     assert store.done == ["bury", "erase", "release False"]
@@ -128,8 +128,8 @@ async def test_a_store_that_comes_back_is_cleared(api, clock, store, end, told):
     assert store.done == ["bury", "erase", "release False"]
 
 
-async def test_pods_that_stay_hold_it_up_for_a_while_only(api, cluster, clock, store, end, told):
-    broker_pod(cluster)
+async def test_pods_that_stay_hold_it_up_for_a_while_only(api, cache, clock, store, end, told):
+    broker_pod(cache)
     clock.now += PODS_LIMIT_S
     assert await end.step(api.objects[PATH], store, keeps_data=False, tell=told.append)
 

@@ -60,15 +60,15 @@ class Costs:
 
     def __init__(self):
         self.clock, self.api = Clock(), FakeApi()
-        self.cluster = ObjectCache(lambda key: None, self.clock)
+        self.cache = ObjectCache(lambda key: None, self.clock)
         self.is_leading = True
         self.costs = DeletionCosts(
-            self.api, self.cluster, is_leading=lambda: self.is_leading, clock=self.clock
+            self.api, self.cache, is_leading=lambda: self.is_leading, clock=self.clock
         )
 
     def put(self, uid, **more):
         found = body(uid, **more)
-        self.cluster.put_pod(parse.pod(found))
+        self.cache.put_pod(parse.pod(found))
         self.api.objects[pod_path("shop", uid)] = {
             **found, "metadata": {**found["metadata"], "resourceVersion": "1"},
         }  # fmt: skip
@@ -79,7 +79,7 @@ class Costs:
         for _ in range(count):
             await self.costs.compare()
             for each in list(self.api.objects.values()):
-                self.cluster.put_pod(parse.pod(each))
+                self.cache.put_pod(parse.pod(each))
         return [path.rpartition("/")[2] for _, path in self.api.calls]
 
     def written(self):

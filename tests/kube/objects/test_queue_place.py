@@ -73,7 +73,7 @@ async def test_a_queue_that_goes_is_removed_from_where_its_messages_are(stage):
     body = stage.put_queue(partitions=4, status=HELD, redis=ELSEWHERE)
     body["metadata"]["deletionTimestamp"] = "2026-11-20T12:00:00Z"
     body["metadata"]["resourceVersion"] = "999"
-    stage.cluster.put_queue(body)
+    stage.cache.put_queue(body)
     worker, _ = stage.operator()
     opened = len(stage.opened)
     await worker.look()

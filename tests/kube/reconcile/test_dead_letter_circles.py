@@ -15,19 +15,19 @@ CIRCLE = ("orders", "letters", "orders")
 
 
 @pytest.fixture
-def cluster():
+def cache():
     """The group of `orders` has its dead letters in `letters`, whose group has them in `orders`."""
-    cluster = ObjectCache(lambda _: None)
+    cache = ObjectCache(lambda _: None)
     for name in ("orders", "letters", "third"):
-        cluster.put_queue(queue_body(name))
-    cluster.put_group(group_body("workers", "orders", deadLetter={"queue": "letters"}))
-    cluster.put_group(group_body("menders", "letters", deadLetter={"queue": "orders"}))
-    return cluster
+        cache.put_queue(queue_body(name))
+    cache.put_group(group_body("workers", "orders", deadLetter={"queue": "letters"}))
+    cache.put_group(group_body("menders", "letters", deadLetter={"queue": "orders"}))
+    return cache
 
 
-def test_a_circle_is_found_from_each_of_its_groups(cluster):
-    assert find_circle(cluster, ORDERS, "workers") == CIRCLE
-    found = find_circle(cluster, QueueKey("shop", "letters"), "menders")
+def test_a_circle_is_found_from_each_of_its_groups(cache):
+    assert find_circle(cache, ORDERS, "workers") == CIRCLE
+    found = find_circle(cache, QueueKey("shop", "letters"), "menders")
     assert found == ("letters", "orders", "letters")
 
 
@@ -35,20 +35,20 @@ def test_a_circle_is_found_from_each_of_its_groups(cluster):
     ("target", "circle"),
     [("third", ()), ("gone", ()), (None, ()), ("letters", ()), ("orders", CIRCLE)],
 )
-def test_letters_that_rest_are_no_circle(cluster, target, circle):
+def test_letters_that_rest_are_no_circle(cache, target, circle):
     """Nor is one of other queues that they come to: it is told where it is."""
-    cluster.drop_group(("shop", "menders"))
+    cache.drop_group(("shop", "menders"))
     spec = {"deadLetter": {"queue": target}} if target else {}
-    cluster.put_group(group_body("others", "letters", **spec))
-    assert find_circle(cluster, ORDERS, "workers") == circle
+    cache.put_group(group_body("others", "letters", **spec))
+    assert find_circle(cache, ORDERS, "workers") == circle
 
 
-def test_a_longer_way_back_is_found(cluster):
-    cluster.drop_group(("shop", "menders"))
-    cluster.put_group(group_body("others", "letters", deadLetter={"queue": "third"}))
-    cluster.put_group(group_body("last", "third", deadLetter={"queue": "orders"}))
-    assert find_circle(cluster, ORDERS, "workers") == ("orders", "letters", "third", "orders")
-    assert find_circle(cluster, ORDERS, "nobody") == ()
+def test_a_longer_way_back_is_found(cache):
+    cache.drop_group(("shop", "menders"))
+    cache.put_group(group_body("others", "letters", deadLetter={"queue": "third"}))
+    cache.put_group(group_body("last", "third", deadLetter={"queue": "orders"}))
+    assert find_circle(cache, ORDERS, "workers") == ("orders", "letters", "third", "orders")
+    assert find_circle(cache, ORDERS, "nobody") == ()
 
 
 def test_it_is_a_condition_and_an_event_and_nobody_is_less_ready():

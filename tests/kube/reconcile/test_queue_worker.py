@@ -11,7 +11,7 @@ from partq.kube.names import FINALIZER, PAUSE, QueueKey
 from partq.kube.reconcile import queue_worker
 from partq.kube.reconcile.queue_worker import QueueWorker
 from partq.kube.watch.object_cache import GroupKey, ObjectCache
-from partq.metrics import OperatorMetrics
+from partq.operator_metrics import OperatorMetrics
 from partq.settings import OperatorSettings
 from tests.kube.bodies import group_body, queue_body
 from tests.kube.fake_api import FakeApi
@@ -55,7 +55,7 @@ class Stage:
 
     def __init__(self, monkeypatch):
         self.api = FakeApi()
-        self.cluster = ObjectCache(lambda key: None)
+        self.cache = ObjectCache(lambda key: None)
         self.store = FakeStore()
         self.clock = Clock()
         self.told = []
@@ -74,7 +74,7 @@ class Stage:
         self._monkeypatch.setattr(queue_worker, "CoordinatorHost", host)
         context = SimpleNamespace(
             api=self.api,
-            cluster=self.cluster,
+            cache=self.cache,
             clock=self.clock,
             events=SimpleNamespace(emit=self._tell),
             metrics=OperatorMetrics(),
@@ -92,23 +92,23 @@ class Stage:
 
     def put_queue(self, *, held=True, status=None, **spec):
         """Have the queue's spec be this, as the API server and the watch tell."""
-        body = self._next(queue_body(**spec), self.cluster.queue(KEY))
+        body = self._next(queue_body(**spec), self.cache.queue(KEY))
         if held:
             body["metadata"]["finalizers"] = [FINALIZER]
         if status:
             body["status"] = status
         self.api.objects[queue_path(*KEY)] = deepcopy(body)
-        self.cluster.put_queue(body)
+        self.cache.put_queue(body)
         return body
 
     def put_group(self, name="workers", **spec):
-        body = self._next(group_body(name, **spec), self.cluster.groups(KEY).get(name))
+        body = self._next(group_body(name, **spec), self.cache.groups(KEY).get(name))
         body["metadata"]["uid"] = f"uid-of-{name}"
-        self.cluster.put_group(body)
+        self.cache.put_group(body)
         return body
 
     def drop_group(self, name="workers"):
-        self.cluster.drop_group(GroupKey("shop", name))
+        self.cache.drop_group(GroupKey("shop", name))
 
     async def status(self, worker):
         """Return the queue's status as the worker writes it now."""
@@ -314,7 +314,7 @@ QUEUES = "/apis/partq.dev/v1alpha1/namespaces/shop/partitionedqueues"
 LETTERS = {"ack": {"maxRedeliveries": 3}, "deadLetter": {"create": True}}
 
 
-@pytest.mark.req("PUL-54")
+@pytest.mark.req("PUL-59")
 async def test_a_dead_letter_queue_is_made_once_and_never_touched(stage):
     stage.put_queue(partitions=4)
     stage.put_group(**LETTERS)
@@ -328,7 +328,7 @@ async def test_a_dead_letter_queue_is_made_once_and_never_touched(stage):
     assert await worker.look(), "the watch has not shown it yet"
     assert stage.api.objects[f"{QUEUES}/orders-workers-dlq"] == before
     assert stage.told.count(("orders", "DeadLetterQueueCreated")) == 1
-    stage.cluster.put_queue(queue_body("orders-workers-dlq", partitions=1))
+    stage.cache.put_queue(queue_body("orders-workers-dlq", partitions=1))
     stage.api.calls.clear()
     assert await worker.look()
     assert ("POST", QUEUES) not in stage.api.calls, "a queue that is there is somebody's"
@@ -347,6 +347,18 @@ async def test_a_dead_letter_queue_that_may_not_be_made_is_told_and_stops_nothin
     assert troubles(worker) == []
 
 
+async def test_a_group_that_has_begun_begins_at_no_other_time(stage):
+    stage.put_queue(partitions=4)
+    stage.put_group(startAt="2026-01-31T12:00:00Z")
+    worker, _ = stage.operator()
+    await worker.look()
+    assert stage.store.groups["workers"].spec["startAtMs"] == 1_769_860_800_000
+    stage.put_group(start="Latest")
+    await worker.look()
+    stored = stage.store.groups["workers"].spec
+    assert (stored["startAtMs"], stored["start"]) == (1_769_860_800_000, "Earliest")
+
+
 async def test_a_group_deleted_and_created_between_two_looks_is_another_group(stage):
     """What may not be changed on a group may well differ, and its place is that of a new one."""
     stage.put_queue(partitions=4)
@@ -356,7 +368,7 @@ async def test_a_group_deleted_and_created_between_two_looks_is_another_group(st
     assert stage.store.groups["workers"].spec["start"] == "Latest"
     body = deepcopy(stage.put_group(start="Earliest"))
     body["metadata"] |= {"uid": "uid-of-another", "generation": 1}
-    stage.cluster.put_group(body)
+    stage.cache.put_group(body)
     stage.store.writes.clear()
     await worker.look()
     assert stage.store.groups["workers"].spec["start"] == "Earliest"

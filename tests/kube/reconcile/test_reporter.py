@@ -8,7 +8,7 @@ from partq.kube.api import group_path, queue_path
 from partq.kube.names import QueueKey
 from partq.kube.reconcile.reporter import Reporter
 from partq.kube.status.facts import QueueFacts
-from partq.metrics import OperatorMetrics
+from partq.operator_metrics import OperatorMetrics
 from tests.kube.bodies import group_body, queue_body
 from tests.kube.facts import NOW, group_facts, queue_facts, queue_view
 from tests.kube.fake_api import FakeApi

@@ -19,7 +19,7 @@ from partq.kube.reconcile.status_loop import (
     bodies_of,
 )
 from partq.kube.watch.object_cache import ObjectCache
-from partq.metrics import OperatorMetrics
+from partq.operator_metrics import OperatorMetrics
 from partq.resources.status import MAX_MESSAGE_CHARS
 from partq.testing import eventually
 from tests.kube.bodies import group_body, queue_body
@@ -41,15 +41,15 @@ class Stage:
     def __init__(self):
         self.api = FakeApi()
         self.clock = Clock()
-        self.cluster = ObjectCache(lambda key: None)
-        self.groups = Groups(self.cluster, KEY)
+        self.cache = ObjectCache(lambda key: None)
+        self.groups = Groups(self.cache, KEY)
         self.facts_of = facts_of
         self.loop = self.new_loop()
-        self.put(self.cluster.put_queue, QUEUE, queue_body())
+        self.put(self.cache.put_queue, QUEUE, queue_body())
         for number, (name, path) in enumerate(zip(GROUPS, PATHS, strict=True)):
             body = group_body(name)
             body["metadata"]["uid"] = f"{number:08}-1111-4222-8333-123456789abc"
-            self.put(self.cluster.put_group, path, body)
+            self.put(self.cache.put_group, path, body)
         self.look()
 
     def new_loop(self):
@@ -57,7 +57,7 @@ class Stage:
         context = SimpleNamespace(
             api=self.api,
             clock=self.clock,
-            cluster=self.cluster,
+            cache=self.cache,
             events=SimpleNamespace(emit=lambda *args, **kwargs: None),
             metrics=OperatorMetrics(),
             now=lambda: NOW,
@@ -75,7 +75,7 @@ class Stage:
         )
 
     def look(self):
-        self.loop.note_look(bodies_of(self.cluster, KEY))
+        self.loop.note_look(bodies_of(self.cache, KEY))
 
     def put(self, put, path, body):
         self.api.objects[path] = body
@@ -166,7 +166,7 @@ async def test_a_long_annotation_fits_into_the_status(stage):
         "resourceVersion": "99",
         "annotations": {names.REBALANCE_NOW: "x" * (MAX_MESSAGE_CHARS + 1)},
     }
-    stage.cluster.put_group(body)
+    stage.cache.put_group(body)
     carried_out = []
     for _ in range(2):
         stage.groups.hurry(lambda name: carried_out.append(name) or True)
@@ -195,10 +195,10 @@ async def test_a_status_names_the_generation_that_was_looked_at(stage):
     await stage.loop.write()
     assert observed(stage, QUEUE) == observed(stage, PATHS[0]) == {1}
 
-    stage.cluster.put_queue(later(stage.cluster.queue(KEY), generation=2))
-    group = stage.cluster.groups(KEY)[GROUPS[0]]
+    stage.cache.put_queue(later(stage.cache.queue(KEY), generation=2))
+    group = stage.cache.groups(KEY)[GROUPS[0]]
     broken = later(group, generation=5, spec={**group["spec"], "strategy": "?"})
-    stage.cluster.put_group(broken)
+    stage.cache.put_group(broken)
     await stage.loop.write()
     assert observed(stage, QUEUE) == observed(stage, PATHS[0]) == {1}
     assert condition(stage, PATHS[0], "SpecValid") == "True", "of the generation that it names"
@@ -220,13 +220,13 @@ async def test_nothing_is_written_before_the_first_look(stage):
 async def test_a_queue_that_was_paused_when_the_operator_began(stage):
     """No look is about its spec, nor its groups'; that it is paused is told all the same."""
     stage.loop = stage.new_loop()
-    queue = stage.cluster.queue(KEY)
+    queue = stage.cache.queue(KEY)
     queue["metadata"]["annotations"] = {names.PAUSE: "true"}
     stage.facts_of = lambda body, generation: queue_facts(generation=generation, is_paused=True)
     status = {"observedGeneration": 3, "conditions": []}
-    stage.put(stage.cluster.put_queue, QUEUE, later(queue, generation=4, status=status))
-    group = stage.cluster.groups(KEY)[GROUPS[0]]
-    stage.put(stage.cluster.put_group, PATHS[0], later(group, generation=4, status=status))
+    stage.put(stage.cache.put_queue, QUEUE, later(queue, generation=4, status=status))
+    group = stage.cache.groups(KEY)[GROUPS[0]]
+    stage.put(stage.cache.put_group, PATHS[0], later(group, generation=4, status=status))
     stage.loop.note_look([])
     await stage.loop.write()
     assert observed(stage, QUEUE) == observed(stage, PATHS[0]) == {3}

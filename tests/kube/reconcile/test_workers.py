@@ -27,8 +27,8 @@ class System:
         self.leads = False
         self.changed = asyncio.Event()
         self.workers = Workers()
-        self.cluster = ObjectCache(self.workers.notice)
-        self.cluster.put_queue(queue_body())
+        self.cache = ObjectCache(self.workers.notice)
+        self.cache.put_queue(queue_body())
 
     def lead(self, leads):
         self.leads = leads
@@ -36,7 +36,7 @@ class System:
 
     async def follow(self):
         metrics = SimpleNamespace(forget=lambda *key: None)
-        context = SimpleNamespace(cluster=self.cluster, metrics=metrics)
+        context = SimpleNamespace(cache=self.cache, metrics=metrics)
         await self.workers.follow(context, lambda: self.leads, self.changed)
 
 
@@ -71,7 +71,7 @@ async def system(monkeypatch):
 
 
 async def test_only_the_leader_works(system):
-    system.cluster.complete("")
+    system.cache.complete("")
     await asyncio.sleep(0)
     assert system.made == []
     system.lead(True)
@@ -81,7 +81,7 @@ async def test_only_the_leader_works(system):
 
 
 async def test_leadership_that_comes_back_while_the_workers_end(system):
-    system.cluster.complete("")
+    system.cache.complete("")
     system.lead(True)
     await eventually(lambda: system.working == [KEY])
     system.may_end.clear()
@@ -93,7 +93,7 @@ async def test_leadership_that_comes_back_while_the_workers_end(system):
 
 
 async def test_a_worker_that_fails_is_followed_by_another(system):
-    system.cluster.complete("")
+    system.cache.complete("")
     system.lead(True)
     await eventually(lambda: system.working == [KEY])
     system.fails.set()
@@ -104,9 +104,9 @@ async def test_a_worker_that_fails_is_followed_by_another(system):
 
 async def test_half_a_picture_is_not_worked_on(system):
     system.lead(True)
-    system.cluster.complete("another")
-    system.cluster.put_queue(queue_body("more"))
+    system.cache.complete("another")
+    system.cache.put_queue(queue_body("more"))
     await asyncio.sleep(0)
     assert system.made == []
-    system.cluster.complete("shop")
+    system.cache.complete("shop")
     await eventually(lambda: set(system.working) == {KEY, QueueKey("shop", "more")})

@@ -10,7 +10,7 @@ GONE = "queue shop/dead: not found in the Redis of orders"
 BLOCKED = {PARTITIONS[0]: GONE, PARTITIONS[1]: "did not answer", PARTITIONS[3]: GONE}
 
 
-@pytest.mark.req("PUL-54")
+@pytest.mark.req("PUL-59")
 @pytest.mark.parametrize(
     ("view", "status", "ready"),
     [
@@ -41,6 +41,15 @@ def test_dead_letters(view, status, ready):
     assert found.is_true is status
     if status is False:
         assert found.message == f"deliveries of partitions 0-1,3 wait: {GONE}"
+
+
+def test_partitions_that_no_member_has_chosen():
+    """Members may choose so: the group is Ready, and the condition names them."""
+    findings = group_findings(group_facts(view=group_view("R-R-", is_client_assigned=True)))
+    assert summary(findings)[0] == (True, "PartitionsUnregistered")
+    (found,) = [each for each in findings if each.type is ConditionType.PARTITIONS_ASSIGNED]
+    assert found.is_true is False
+    assert found.message == "no member has registered partitions 1,3: in this group members choose"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from tests.kube.facts import PARTITIONS, group_facts, group_view
 WHY = "queue shop/orders-workers-dlq: not found in the Redis of orders"
 PARKED = {PARTITIONS[2]: Parked(2, WHY), PARTITIONS[1]: Parked(3, WHY)}
 TEXT = (
-    "5 messages that do not decode wait in partitions 1-2, whose deliveries continue: "
+    "5 dead letters wait in partitions 1-2, whose deliveries continue: "
     "queue shop/orders-workers-dlq: not found in the Redis of orders"
 )
 BLOCKED = {PARTITIONS[0]: "its share of the quota is used up"}

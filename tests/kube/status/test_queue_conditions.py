@@ -6,6 +6,7 @@ from partq.kube.names import ConditionReason, ConditionType
 from partq.kube.status.conditions import bad
 from partq.kube.status.facts import Durability
 from partq.kube.status.queue_conditions import queue_findings
+from partq.store.server import FULL_SHARE
 from tests.kube.facts import CALM, SYNCED, queue_facts, queue_view, summary
 
 REFUSED = {
@@ -207,3 +208,10 @@ def test_quota(view, status, reason):
 def test_pauses_are_mirrored():
     findings = queue_findings(queue_facts(is_paused=True, is_rebalance_paused=True))
     assert {f.type: f.is_true for f in findings[-2:]} == {"Paused": True, "RebalancePaused": True}
+
+
+def test_the_share_of_memory_in_the_text_is_the_one_at_which_publishing_stops():
+    nearly_full = Durability(is_appending=True, sync="always", is_nearly_full=True)
+    findings = {f.type: f for f in queue_findings(queue_facts(durability=nearly_full))}
+    text = findings[ConditionType.STORE_DURABLE].message
+    assert f"above {FULL_SHARE * 100:.0f} % of maxmemory" in text

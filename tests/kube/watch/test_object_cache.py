@@ -16,12 +16,12 @@ def told():
 
 
 @pytest.fixture
-def cluster(told):
-    cluster = ObjectCache(told.append)
-    cluster.put_queue(queue_body())
-    cluster.put_group(group_body())
+def cache(told):
+    cache = ObjectCache(told.append)
+    cache.put_queue(queue_body())
+    cache.put_group(group_body())
     told.clear()
-    return cluster
+    return cache
 
 
 def later(body, **changes):
@@ -45,35 +45,35 @@ def later(body, **changes):
     ],
     ids=lambda value: "" if isinstance(value, bool) else str(value),
 )
-def test_a_status_is_no_news(cluster, told, body, changes, is_news):
-    put = cluster.put_queue if body["kind"] == "PartitionedQueue" else cluster.put_group
+def test_a_status_is_no_news(cache, told, body, changes, is_news):
+    put = cache.put_queue if body["kind"] == "PartitionedQueue" else cache.put_group
     put(later(body, **changes))
     assert told == ([ORDERS] if is_news else [])
 
 
-def test_the_latest_status_is_known_all_the_same(cluster):
-    cluster.put_queue(later(queue_body(), status={"groups": 1}))
-    cluster.put_group(later(group_body(), status={"phase": "Stable"}))
-    assert cluster.queue(ORDERS)["status"] == {"groups": 1}
-    assert cluster.groups(ORDERS)["workers"]["status"] == {"phase": "Stable"}
+def test_the_latest_status_is_known_all_the_same(cache):
+    cache.put_queue(later(queue_body(), status={"groups": 1}))
+    cache.put_group(later(group_body(), status={"phase": "Stable"}))
+    assert cache.queue(ORDERS)["status"] == {"groups": 1}
+    assert cache.groups(ORDERS)["workers"]["status"] == {"phase": "Stable"}
 
 
-def test_what_is_older_changes_nothing(cluster, told):
-    cluster.put_group(later(group_body(), status={"phase": "Stable"}))
-    cluster.put_group(group_body(strategy="range"))
-    assert cluster.groups(ORDERS)["workers"]["status"] == {"phase": "Stable"}
+def test_what_is_older_changes_nothing(cache, told):
+    cache.put_group(later(group_body(), status={"phase": "Stable"}))
+    cache.put_group(group_body(strategy="range"))
+    assert cache.groups(ORDERS)["workers"]["status"] == {"phase": "Stable"}
     assert told == []
 
 
-def test_a_group_that_names_another_queue_is_news_for_both(cluster, told):
+def test_a_group_that_names_another_queue_is_news_for_both(cache, told):
     moved = later(group_body(queue="others"))
-    cluster.put_group(moved)
+    cache.put_group(moved)
     assert told == [ORDERS, QueueKey("shop", "others")]
-    assert cluster.groups(ORDERS) == {}
+    assert cache.groups(ORDERS) == {}
 
 
-def test_the_end_of_a_queue_and_a_group_is_news(cluster, told):
-    cluster.drop_group(GroupKey("shop", "workers"))
-    cluster.drop_queue(ORDERS)
+def test_the_end_of_a_queue_and_a_group_is_news(cache, told):
+    cache.drop_group(GroupKey("shop", "workers"))
+    cache.drop_queue(ORDERS)
     assert told == [ORDERS, ORDERS]
-    assert list(cluster.queue_keys) == []
+    assert list(cache.queue_keys) == []

@@ -30,84 +30,84 @@ def api():
 
 
 @pytest.fixture
-def cluster():
+def cache():
     return ObjectCache(lambda key: None)
 
 
-async def test_what_is_no_longer_listed_is_gone(api, cluster, clock):
-    lister = Relister(api, cluster, [], clock)
+async def test_what_is_no_longer_listed_is_gone(api, cache, clock):
+    lister = Relister(api, cache, [], clock)
     api.put("", queues=[queue_body()], groups=[group_body()], pods=[pod_body()])
     await lister.refresh()
-    assert cluster.queue_keys == {SHOP}
-    assert list(cluster.groups(SHOP)) == ["workers"]
+    assert cache.queue_keys == {SHOP}
+    assert list(cache.groups(SHOP)) == ["workers"]
     api.put("", pods=[pod_body()])
     await lister.refresh()
-    assert cluster.queue_keys == set()
+    assert cache.queue_keys == set()
 
 
-async def test_a_pod_whose_end_no_watch_told_is_gone_in_the_end(api, cluster, clock):
-    lister = Relister(api, cluster, [], clock)
+async def test_a_pod_whose_end_no_watch_told_is_gone_in_the_end(api, cache, clock):
+    lister = Relister(api, cache, [], clock)
     pod = parse.pod(pod_body())
     api.put("", pods=[pod_body()])
     await lister.refresh()
-    assert cluster.pod(pod.uid) == pod
+    assert cache.pod(pod.uid) == pod
     api.put("")
     await lister.refresh()
-    assert cluster.pod(pod.uid) == pod, "pods are many: they are not listed each time"
+    assert cache.pod(pod.uid) == pod, "pods are many: they are not listed each time"
     clock.now += PODS_S
     await lister.refresh()
-    assert (cluster.pod(pod.uid), cluster.gone_pod(pod.uid)) == (None, pod)
+    assert (cache.pod(pod.uid), cache.gone_pod(pod.uid)) == (None, pod)
 
 
 @pytest.mark.parametrize("plural", ["partitionedqueues", "consumergroups", "pods"])
-async def test_one_namespace_that_is_forbidden_stops_no_other(api, cluster, clock, plural):
-    lister = Relister(api, cluster, ["bank", "shop"], clock)
+async def test_one_namespace_that_is_forbidden_stops_no_other(api, cache, clock, plural):
+    lister = Relister(api, cache, ["bank", "shop"], clock)
     api.put("bank", queues=[queue_body(namespace="bank")])
     api.put("shop", queues=[queue_body()])
     root = "/api/v1" if plural == "pods" else ROOT
     api.broken = {f"{root}/namespaces/bank/{plural}"}
     await lister.refresh()
-    assert cluster.queue_keys == {SHOP}
-    cluster.put_queue(queue_body(namespace="bank"))
-    assert cluster.queue_keys == {SHOP}, "a watch that tells of it does not complete the picture"
+    assert cache.queue_keys == {SHOP}
+    cache.put_queue(queue_body(namespace="bank"))
+    assert cache.queue_keys == {SHOP}, "a watch that tells of it does not complete the picture"
 
     api.broken.clear()
     await lister.refresh()
-    assert cluster.queue_keys == {SHOP, BANK}
+    assert cache.queue_keys == {SHOP, BANK}
     api.broken = {f"{ROOT}/namespaces/bank/partitionedqueues"}
     api.put("bank")
     await lister.refresh()
-    assert cluster.queue_keys == {SHOP, BANK}, "nothing is dropped on a guess"
+    assert cache.queue_keys == {SHOP, BANK}, "nothing is dropped on a guess"
 
 
-async def test_without_any_namespace_it_is_said(api, cluster, clock):
-    lister = Relister(api, cluster, ["bank", "shop"], clock)
+async def test_without_any_namespace_it_is_said(api, cache, clock):
+    lister = Relister(api, cache, ["bank", "shop"], clock)
     api.broken = {"*"}
     with pytest.raises(KubernetesError):
         await lister.refresh()
 
 
-async def test_an_answer_that_is_no_list_empties_nothing(api, cluster, clock):
+async def test_an_answer_that_is_no_list_empties_nothing(api, cache, clock):
     """A proxy's page, with status 200."""
-    lister = Relister(api, cluster, [], clock)
+    lister = Relister(api, cache, [], clock)
     api.put("", queues=[queue_body()], groups=[group_body()])
     await lister.refresh()
     api.objects[f"{ROOT}/consumergroups"] = {"message": "Please log in"}
     with pytest.raises(KubernetesError, match=r"not a list.*log in"):
         await lister.refresh()
-    assert list(cluster.groups(SHOP)) == ["workers"]
+    assert list(cache.groups(SHOP)) == ["workers"]
 
 
-async def test_a_pod_that_goes_while_the_rest_is_listed_stays_gone(api, cluster, clock):
-    lister = Relister(api, cluster, [], clock)
+async def test_a_pod_that_goes_while_the_rest_is_listed_stays_gone(api, cache, clock):
+    lister = Relister(api, cache, [], clock)
     api.put("", pods=[pod_body()])
     await lister.refresh()
     pod = parse.pod(pod_body())
     ending = parse.pod(pod_body(deletion_grace=30))
-    cluster.put_pod(ending)
-    cluster.drop_pod(ending)
+    cache.put_pod(ending)
+    cache.drop_pod(ending)
     clock.now += PODS_S
     await lister.refresh()
-    assert cluster.pod(pod.uid) is None
-    cluster.drop_pod(pod)  # as a look that began before its end
-    assert cluster.gone_pod(pod.uid).has_ended
+    assert cache.pod(pod.uid) is None
+    cache.drop_pod(pod)  # as a look that began before its end
+    assert cache.gone_pod(pod.uid).has_ended

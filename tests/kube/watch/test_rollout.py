@@ -97,14 +97,14 @@ def test_a_late_replacement_is_not_waited_for_to_the_end():
 
 def test_members_of_a_group_in_a_rollout():
     clock = Clock()
-    cluster = ObjectCache(lambda key: None, clock)
-    cluster.put_queue(queue_body())
-    cluster.put_group(group_body())
+    cache = ObjectCache(lambda key: None, clock)
+    cache.put_queue(queue_body())
+    cache.put_group(group_body())
     old, new = (f"{letter * 8}-bbbb-4ccc-8ddd-eeeeeeeeeeee" for letter in "ab")
-    cluster.put_pod(pod(old, OLD))
-    cluster.put_pod(pod(new, NEW, minute=1))
+    cache.put_pod(pod(old, OLD))
+    cache.put_pod(pod(new, NEW, minute=1))
     member_pods = MemberPods(
-        cluster,
+        cache,
         "shop",
         policy_of=lambda group: "KubernetesAware",
         delay_s_of=lambda group: 5.0,
@@ -114,7 +114,7 @@ def test_members_of_a_group_in_a_rollout():
 
     assert list(member_pods.facts("workers", members, ()).values()) == [AVOIDED, REPLACEMENT]
     clock.now += 60
-    cluster.put_pod(pod(old, OLD, deletion_grace=30))
+    cache.put_pod(pod(old, OLD, deletion_grace=30))
     clock.now += 30 - MARGIN_S - 1
     assert list(member_pods.facts("workers", members, ()).values()) == [REPLACED, REPLACEMENT]
     clock.now += 1
@@ -122,7 +122,7 @@ def test_members_of_a_group_in_a_rollout():
         MemberFact.IS_TERMINATING,
         REPLACEMENT,
     ]
-    cluster.drop_pod(pod(old, OLD, deletion_grace=0))
+    cache.drop_pod(pod(old, OLD, deletion_grace=0))
     assert list(member_pods.facts("workers", members, ()).values()) == [
         MemberFact.IS_GONE_FOR_GOOD,
         MemberFact.EXISTS,

@@ -14,9 +14,9 @@ from partq.cli.lab import chaos as command
 from partq.errors import UnavailableError
 from partq.lab.chaos.faults import CHOICES, FREEZE_S, LEASE_S, PLANS, Fault, drawn
 from partq.lab.chaos.rounds import Chaos, Round
+from partq.lab.verdict.journal_rows import DeliveredRow, PublishedRow
 from partq.lab.verdict.judge import judge
 from partq.lab.verdict.progress import RunProgress
-from partq.lab.verdict.records import DeliveredRow, PublishedRow
 
 
 def test_every_fault_is_planned_and_can_be_chosen():

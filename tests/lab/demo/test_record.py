@@ -4,8 +4,9 @@ import pytest
 
 from partq.core.model import Cause
 from partq.lab.demo.record import DeliveryRecord, unrecorded
-from partq.lab.verdict.records import DeliveredRow
-from partq.wire.audit import GENESIS, decode_columns, encode_group, encode_record
+from partq.lab.verdict.journal_rows import DeliveredRow
+from partq.wire.audit import GENESIS, decode_columns, encode_record
+from tests.audit_record import encode_group
 
 AGAIN = "flow_lost"
 

@@ -1,7 +1,6 @@
 """Mistakes where two features meet: dead letters, resets, expiry, groups, quota, late packets."""
 
 from partq.broker.dead_letters.forwarder import DeadLetterForwarder
-from partq.broker.operations import reset
 from partq.broker.ownership.lease import LeaseKeeper
 from partq.broker.ownership.owned_partitions import OwnedPartitions
 from partq.broker.partition.consumed_partition import ConsumedPartition
@@ -22,7 +21,7 @@ NO_BIRTH = ('(stored_born or "0") ~= born', "false")
 # ---- histories that one mistake needs, and chance seldom makes ----------------------------------
 
 ALL_BAD = LETTERS | {"max_redeliveries": 0, "work_s": 0.0}
-FORGOTTEN = "consumed.outbox.is_in_doubt = False"
+FORGOTTEN = "self.outbox.is_in_doubt = False"
 RESET = {"to": "earliest", "is_forced": True}
 
 
@@ -151,21 +150,21 @@ FEATURE_MUTATIONS = (
     ),
     Mutation(
         "a reset keeps what is about to become a dead letter",
-        text(reset, "_move", ("consumed.outbox.scheduled.clear()", "pass")),
+        text(ConsumedPartition, "begin_at", ("self.outbox.forget()", "[]")),
         frozenset({"letters"}),
         _resets_meet_messages_that_become_dead_letters,
         ALL_BAD,
     ),
     Mutation(
         "a reset has dead letters that wait delivered again",
-        text(reset, "_move", ("if moved.outbox:", "if False:")),
+        text(ConsumedPartition, "begin_at", ("if letters:", "if False:")),
         frozenset({"letters"}),
         _resets_meet_messages_that_become_dead_letters,
         ALL_BAD,
     ),
     Mutation(
         "a reset forgets that a move had no answer",
-        text(reset, "_move", ("consumed.outbox.read(moved.outbox)", FORGOTTEN)),
+        text(ConsumedPartition, "begin_at", ("self.outbox.read(letters)", FORGOTTEN)),
         frozenset({"G7"}),
         _a_reset_meets_a_move_without_an_answer,
         ALL_BAD | {"has_second": False},

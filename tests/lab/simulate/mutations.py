@@ -90,7 +90,7 @@ async def _open_alone(self, **fields):
 _REAL_OPEN = flow_registry.FlowRegistry.open
 
 
-def _give_all_to_the_last(partitions, members, previous):
+def _give_all_to_the_last(partitions, members, previous, *, priorities):
     return dict.fromkeys(partitions, max(members)) if members else {}
 
 

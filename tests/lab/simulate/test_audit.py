@@ -12,8 +12,8 @@ from partq.lab.simulate.processes.coordinators import KEYS
 from partq.lab.simulate.schedule import Event, draw_schedule
 from partq.lab.simulate.trial import run_schedule
 from partq.store.records.stored_partition import cursor_record, record_of
-from partq.wire.audit import AuditGroup, decode_group
-from tests.audit_record import check_chain, check_record
+from partq.wire.audit import AuditGroup
+from tests.audit_record import check_chain, check_record, decode_group
 
 EVENTS = 30
 FAULTS = {

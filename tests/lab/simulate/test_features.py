@@ -124,6 +124,21 @@ def test_a_group_that_is_made_again_within_one_look_is_served(has_uids):
     assert outcome.effects["group created again"] == 2
 
 
+def test_what_a_member_holds_that_was_never_listed_is_free_after_the_delay():
+    """It registered and ended while there was no coordinator: nobody had listed it."""
+    drawn = draw_schedule(3096, 4, is_client_assigned=True, group_type=GroupType.PARTITIONED)
+    schedule = replace(
+        drawn,
+        events=(
+            Event(0.834, "coordinator_kill", {"for_s": 1.446}),
+            Event(1.06, "pod_start", {}),
+            Event(1.126, "pod_end", {"which": 4, "grace_s": 0.771}),
+            Event(1.381, "pod_end", {"which": 0, "grace_s": 0.868}),
+        ),
+    )
+    assert run_schedule(schedule).violation is None
+
+
 def test_a_group_that_is_made_again_under_an_earlier_time_goes_on():
     """Its epochs and dead letters have higher numbers, though Redis's clock was set back."""
     schedule = draw_schedule(

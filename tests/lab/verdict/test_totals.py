@@ -4,9 +4,9 @@ import pytest
 
 from partq.core.model import Cause
 from partq.lab.verdict.journal import JournalReader, JournalWriter
+from partq.lab.verdict.journal_rows import DeliveredRow, PublishedRow
 from partq.lab.verdict.judge import UNKNOWN_CAUSE, judge
 from partq.lab.verdict.progress import RunProgress
-from partq.lab.verdict.records import DeliveredRow, PublishedRow
 from partq.lab.verdict.totals import RunTotals
 
 

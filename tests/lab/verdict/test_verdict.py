@@ -6,9 +6,9 @@ import pytest
 
 from partq.core.model import Cause
 from partq.lab.verdict.journal import JournalReader, JournalWriter, in_order
+from partq.lab.verdict.journal_rows import DeliveredRow, HeldRow, PublishedRow, line_of, parse_lines
 from partq.lab.verdict.judge import UNKNOWN_CAUSE, judge
 from partq.lab.verdict.progress import RunProgress
-from partq.lab.verdict.records import DeliveredRow, HeldRow, PublishedRow, line_of, parse_lines
 from partq.lab.verdict.timeline import (
     ObservedRebalance,
     RecordedPause,
@@ -253,19 +253,19 @@ def test_progress_counts_messages_and_knows_owners_whatever_journal_is_read_firs
     assert {partition: owner.member for partition, owner in progress.owners.items()} == {
         "1.0": "a", "1.1": "b", "1.2": "z", "1.3": "z"
     }  # fmt: skip
-    assert progress.is_settled(["a", "b", "z"], 4)
-    assert not progress.is_settled(["a", "b", "z"], 5)
-    assert not progress.is_settled(["a", "b", "z", "idle"], 4)
-    assert not progress.is_settled(["a", "b"], 4)
+    assert progress.is_balanced(["a", "b", "z"], 4)
+    assert not progress.is_balanced(["a", "b", "z"], 5)
+    assert not progress.is_balanced(["a", "b", "z", "idle"], 4)
+    assert not progress.is_balanced(["a", "b"], 4)
     assert progress.handoff_count == 1
 
     progress.add([held(4, "b", "1.1", "revoked")])
-    assert not progress.is_settled(["a", "b", "z"], 4)
+    assert not progress.is_balanced(["a", "b", "z"], 4)
     progress.add([held(5, "b", "1.1", "assigned")])
-    assert progress.is_settled(["a", "b", "z"], 4)
+    assert progress.is_balanced(["a", "b", "z"], 4)
     progress.drop_member("a")
-    assert not progress.is_settled(["a", "b", "z"], 4)
-    assert progress.unsettled(["a", "b"]) == (
+    assert not progress.is_balanced(["a", "b", "z"], 4)
+    assert progress.imbalance(["a", "b"]) == (
         "1.0 was at a; 1.2 is at z; 1.3 is at z; a has 0, b has 1"
     )
 
@@ -286,6 +286,6 @@ def test_a_frozen_member_that_is_told_late_of_what_it_has_lost_does_not_become_t
     progress.add([held(3 + at / 10, "a", name, change) for at, (name, change) in enumerate(woken)])
     owners = {partition: owner.member for partition, owner in progress.owners.items()}
     assert owners == {"1.0": "b", "1.1": "b", "1.2": "z", "1.3": "z"}
-    assert progress.is_settled(["b", "z"], 4)
+    assert progress.is_balanced(["b", "z"], 4)
     progress.drop_member("b")
-    assert not progress.is_settled(["b", "z"], 4), "nobody else holds them"
+    assert not progress.is_balanced(["b", "z"], 4), "nobody else holds them"

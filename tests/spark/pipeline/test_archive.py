@@ -31,13 +31,13 @@ from partq.spark.pipeline.storage.local_files import LocalFiles
 from partq.spark.pipeline.watch import JobWatch
 from partq.testing import eventually_blocking
 from tests.cli.processes import PARTQ
-from tests.spark.conftest import JAVA_OPTIONS, SETTINGS
+from tests.spark.conftest import JAVA_OPTIONS, NO_CODEGEN, SETTINGS
 from tests.spark.live_queue import live_queue
 from tests.spark.pipeline.crashing import Crash, CrashingFiles, crash_points
 
 GROUP = "archive"
 DEADLINE_S = 500.0
-QUICK_JVM = f"{JAVA_OPTIONS}={SETTINGS[JAVA_OPTIONS]}"
+QUICK_JVM = [f"--conf={name}={SETTINGS[name]}" for name in (JAVA_OPTIONS, *NO_CODEGEN)]
 
 
 @pytest.fixture(scope="module")
@@ -114,15 +114,15 @@ class _CrashingFeed(MessageFeed):
     def __init__(self, reached, *, is_done):
         super().__init__(reached, GROUP)
         self._is_done = is_done
-        self._settled = False
+        self._has_acknowledged = False
 
-    def settle(self, positions):
-        if self._settled and not self._is_done:
+    def acknowledge(self, positions):
+        if self._has_acknowledged and not self._is_done:
             raise Crash
-        super().settle(positions)
-        if self._settled:
+        super().acknowledge(positions)
+        if self._has_acknowledged:
             raise Crash
-        self._settled = True  # what an earlier job could not
+        self._has_acknowledged = True  # what an earlier job could not
 
 
 def test_crashes_at_every_change_lose_and_repeat_nothing(spark, queue, tmp_path):
@@ -302,7 +302,7 @@ def test_a_driver_that_is_killed_loses_and_repeats_nothing(spark, queue, tmp_pat
     queue.publish(range(1000))
     command = [
         *PARTQ, "pipeline", "archive", str(root), "--group", GROUP, "--follow", "--every", "0.1",
-        "--max-rows", "10", "--no-audit", "--master", "local[2]", "--conf", QUICK_JVM,
+        "--max-rows", "10", "--no-audit", "--master", "local[2]", *QUICK_JVM,
     ]  # fmt: skip
     environ = {
         **os.environ,

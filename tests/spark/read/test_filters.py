@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from pyspark.sql import datasource as spark_api
 
 from partq.core.model import PartitionId
+from partq.spark.read.division import divide
 from partq.spark.read.filters import Narrowing
-from partq.spark.read.offsets import Range, divide
+from partq.spark.read.offsets import Range
 
 KINDS = {
     "EqualTo": operator.eq,
@@ -63,7 +64,7 @@ def messages(found):
 def test_what_is_left_is_what_passes_the_filters_that_were_taken(whole, chosen, tasks):
     narrowing = Narrowing()
     passes = {id(made): holds for made, holds in chosen}
-    refused = list(narrowing.take([made for made, _ in chosen]))
+    refused = list(narrowing.accept([made for made, _ in chosen]))
     left = narrowing.narrow(whole, log=None)
     read = messages(divide(left, at_least=tasks))
     wanted = [m for m in messages(whole) if all(holds(*m) for holds in passes.values())]

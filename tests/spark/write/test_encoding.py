@@ -213,6 +213,8 @@ def test_rows_above_what_is_encoded_at_once_are_cut(monkeypatch):
         ((None, "k", None, None, None), "column 'value': 1 of 1 rows have none"),
         ((b"", "k" * 1025, None, None, None), "at most 1024"),
         ((b"", "k", {"a": None}, None, None), "a header is null"),
+        ((b"", "k", {"SessionId": "s"}, None, None), "SessionId is s and key is k"),
+        ((b"", None, {"JMSXGroupID": "s"}, None, None), "JMSXGroupID is s, and the message has no"),
         ((b"", "k", None, None, -1), "column 'ttl_ms': -1"),
         ((b"", "k", None, None, 2**60), "column 'ttl_ms': 1152921504606846976"),
     ],
@@ -220,6 +222,19 @@ def test_rows_above_what_is_encoded_at_once_are_cut(monkeypatch):
 def test_rows_that_cannot_be_messages_are_refused(row, says):
     with pytest.raises(BadRequestError, match=says):
         list(encoder().encode(batch_of([row])))
+
+
+def test_rows_of_stored_messages_keep_headers_that_name_a_key():
+    """Those of a replay; and of any write, where the header has the value of the key."""
+    stored = [(b"", "k", {"SessionId": "s"}, None, None), (b"", None, {"PartitionKey": ""}, 0, 0)]
+    repeated = [(b"", "s", {"SessionId": "s"}, None, None)]
+    for rows, kept in ((stored, True), (repeated, False)):
+        runs = encoder(keeps_key_headers=kept).encode(batch_of(rows))
+        messages = [m for batches in batches_of(runs).values() for b in batches
+                    for m in wire.decode(b.data)]  # fmt: skip
+        assert {(m.key, *m.headers.items()) for m in messages} == {
+            (key, *headers.items()) for _, key, headers, *_ in rows
+        }
 
 
 @pytest.mark.parametrize("column", ["key", "headers"])

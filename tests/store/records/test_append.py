@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from partq.core.model import BrokerId, PartitionId
+from partq.core.producer_series import series_name
 from partq.errors import AppendGapError, FencedError
 from partq.store.records.log import AppendBatch, AppendResult
 
@@ -59,10 +60,50 @@ async def test_entries_are_as_documented(store, keys, append, partition, broker_
     stamp = [b"broker_epoch", epoch, b"at_ms", at_ms]
     assert raw == [
         [b"0-1", [b"n", b"3", *stamp, b"before", b"0", b"batch", b"abc"]],
-        [b"3-1", [b"n", b"2", *stamp, b"before", b"3", b"batch", b"\x00\xff"]],
-        [b"5-1", [b"n", b"1", *stamp, b"before", b"5", b"batch", b"short", b"ttl_ms", b"60000"]],
+        [
+            b"3-1",
+            [
+                b"n",
+                b"2",
+                *stamp,
+                b"before",
+                b"3",
+                b"batch",
+                b"\x00\xff",
+                b"ttl_ms",
+                b"0",
+                b"producer",
+                b"p",
+                b"number",
+                b"0",
+            ],
+        ],
+        [
+            b"5-1",
+            [
+                b"n",
+                b"1",
+                *stamp,
+                b"before",
+                b"5",
+                b"batch",
+                b"short",
+                b"ttl_ms",
+                b"60000",
+                b"producer",
+                b"p",
+                b"number",
+                b"2",
+            ],
+        ],
     ]
-    assert [entry.ttl_ms for entry in await append.entries()] == [0, 0, 60_000]
+    entries = await append.entries()
+    assert [entry.ttl_ms for entry in entries] == [0, 0, 60_000]
+    assert [(entry.producer, entry.sequence(4)) for entry in entries] == [
+        ("", -1),
+        ("p", 1),
+        ("p", 1),
+    ]
     assert appended.results == [
         AppendResult("stored", 0, -1),
         AppendResult("stored", 3, 2),
@@ -187,6 +228,25 @@ async def test_a_log_that_lost_its_end_goes_on_without_mixing(
     again.next = claim.next
     appended = await again(("p", 5, 1, b"next"), ("p", 2, 3, b"lost"))
     assert [result.status for result in appended.results] == ["out_of_sequence", "stored"]
+
+
+async def test_entries_of_earlier_versions_have_no_producer(store, keys, append, partition):
+    """Those read the fields by their places: the sixth value is the time to live, or is missing."""
+    stamp = ("broker_epoch", 1, "at_ms", 1, "before", 0, "batch", b"old")
+    await store.read("XADD", keys.log(partition), "0-1", "n", 2, *stamp)
+    await store.read("XADD", keys.log(partition), "2-1", "n", 1, *stamp, "ttl_ms", 5)
+    entries = await append.entries()
+    told = [(each.ttl_ms, each.producer, each.sequence(each.first)) for each in entries]
+    assert told == [(0, "", -1), (5, "", -1)]
+
+
+async def test_the_producer_of_a_series_is_told_without_its_key(append):
+    await append((series_name("p é", "some key"), 0, 2, b"ab"), (series_name("q", "k"), 0, 1, b"c"))
+    entries = await append.entries()
+    assert [(each.producer, each.sequence(each.first + 1)) for each in entries] == [
+        ("p é", 1),
+        ("q", 1),
+    ]
 
 
 # ---- numbering ----------------------------------------------------------------------------------

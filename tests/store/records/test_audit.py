@@ -11,6 +11,7 @@ from partq.store.records.dead_letters import Outboxes
 from partq.store.records.log import AppendBatch
 from partq.wire import audit
 from partq.wire.batch import Message, encode, encode_message
+from tests.audit_record import decode_group, encode_group
 from tests.store.record import BORN, GROUP, born, commit, write
 
 SLOTS = [7, 0x0A0A, 65535]
@@ -44,7 +45,7 @@ async def records_of(audits, partition, start=0):
         chain = group.chain
     assert (state.next, state.chain) == (start + len(groups), chain)
     assert state.stored_bytes == sum(len(group.data) for group in groups)
-    return [record for group in groups for record in audit.decode_group(partition, group)]
+    return [record for group in groups for record in decode_group(partition, group)]
 
 
 def batch(count=3):
@@ -370,11 +371,11 @@ async def test_a_read_is_bounded_by_bytes_and_gives_one_group_at_least(
 async def test_the_scripts_write_the_bytes_that_python_would(audits, log, partition, audited):
     await append(log, partition, audited)
     first, second = await audits.read(partition, 0, max_bytes=1 << 20)
-    (told,) = audit.decode_group(partition, second)
+    (told,) = decode_group(partition, second)
     fields = {"first": 0, "stop": 3, "producer": "p", "number": 0, "append_broker_epoch": audited}
     record = audit.encode_record("publish", slots=told.slots, **fields)
     place = {"sequence": 1, "at_ms": told.at_ms, "broker": BROKER, "broker_epoch": audited}
-    assert audit.encode_group(first.chain, [record], **place) == second
+    assert encode_group(first.chain, [record], **place) == second
 
 
 async def test_a_deleted_queue_leaves_no_record(audits, store, keys, partition, audited):

@@ -160,7 +160,7 @@ async def test_another_broker_numbers_from_the_beginning(
 # ---- commit -------------------------------------------------------------------------------------
 
 
-@pytest.mark.req("FAIL-11")
+@pytest.mark.req("FAIL-11", "PUL-119")
 async def test_commit_hands_over_with_the_acks(
     partitions, partition, broker_epoch, ten_messages, member
 ):

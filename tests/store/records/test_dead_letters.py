@@ -2,9 +2,15 @@
 
 import pytest
 
-from partq.core.dead_letters import DeadLetterReason, producer_of
+from partq.core.dead_letters import DeadLetterReason, LetterNote, producer_of
 from partq.core.model import BrokerId, MemberId, Offset
-from partq.errors import FencedError, StoreUnavailableError, SupersededError, UnknownGroupError
+from partq.errors import (
+    FencedError,
+    InternalError,
+    StoreUnavailableError,
+    SupersededError,
+    UnknownGroupError,
+)
 from partq.store.records.dead_letters import Outboxes
 from partq.store.records.log import AppendBatch
 from tests.store.record import BORN, GROUP, NOTHING, commit, write
@@ -58,7 +64,7 @@ async def test_a_repeat_keeps_the_numbers_and_new_ones_are_higher(add, partition
 async def test_a_reason_that_the_script_does_not_know_is_refused(
     outboxes, partitions, partition, broker_epoch, ten_messages
 ):
-    with pytest.raises(StoreUnavailableError, match="reason 9, expected one of 1 to 3"):
+    with pytest.raises(StoreUnavailableError, match="reason 9, expected one of 1 to 4"):
         await outboxes.add(
             partition, GROUP, **write(), broker_epoch=broker_epoch, letters=[(4, 9, 0)]
         )
@@ -274,3 +280,58 @@ async def test_records_of_dead_letters_do_not_go_by_age(send, store, keys, parti
     await send("new", 0)  # pays for the clean-up, and looks at all of so few
     assert await store.read("HGET", keys.producers(partition), "idle") is None
     assert await send(producer, 1000) == ["duplicate"]
+
+
+async def test_a_note_stays_with_its_message_until_it_is_sent(
+    outboxes, store, keys, partition, broker_epoch, ten_messages
+):
+    letters = [(4, DeadLetterReason.APPLICATION, 0), (5, DeadLetterReason.EXPIRED, 0)]
+    said = LetterNote("bad_address", "no such city", is_asked_for=True)
+    added = await outboxes.add(
+        partition,
+        GROUP,
+        **write(),
+        broker_epoch=broker_epoch,
+        letters=letters,
+        notes={4: said, 9: LetterNote("of a message that is not added")},
+    )
+    assert [each.reason for each in added] == [1, 2], "an older broker does not know the reason 4"
+    first, second = added
+    assert await outboxes.note(partition, GROUP, first.number) == said
+    assert await outboxes.note(partition, GROUP, second.number) == LetterNote()
+    await outboxes.remove(
+        partition, GROUP, **write(), broker_epoch=broker_epoch, letter=first.number
+    )
+    assert await outboxes.note(partition, GROUP, first.number) == LetterNote()
+
+
+async def test_a_note_that_an_older_broker_left_goes_with_the_next_message(
+    outboxes, store, keys, partition, broker_epoch, ten_messages
+):
+    """It has sent the message, and knows nothing of the note."""
+    key = keys.cursor(partition, GROUP)
+
+    async def add(offset):
+        return await outboxes.add(
+            partition,
+            GROUP,
+            **write(),
+            broker_epoch=broker_epoch,
+            letters=[(offset, DeadLetterReason.APPLICATION, 0)],
+            notes={offset: LetterNote("bad", is_asked_for=True)},
+        )
+
+    (old,) = await add(4)
+    await store.run("write_fields", [key], [2, "outbox", "", "outbox_lowest", ""])
+    (new,) = await add(5)
+    fields = await store.read("HKEYS", key)
+    notes = {name.decode() for name in fields if name.startswith(b"note:")}
+    assert notes == {f"note:{new.number}"}
+    assert await store.read("HGET", key, "notes") == str(new.number).encode()
+    assert await outboxes.note(partition, GROUP, old.number) == LetterNote()
+
+
+async def test_a_damaged_note_is_named(outboxes, store, keys, partition, ten_messages):
+    await store.run("write_fields", [keys.cursor(partition, GROUP)], [1, "note:7", "{"])
+    with pytest.raises(InternalError, match="note of a dead letter is damaged"):
+        await outboxes.note(partition, GROUP, 7)

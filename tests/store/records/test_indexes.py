@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from partq.coordinator.group.queue_observation import lost_since
 from partq.core.group.records import (
     MAX_PAST_MOVES,
     MAX_REBALANCES,
@@ -172,6 +173,19 @@ async def test_who_inherits_is_kept_until_it_is_forgotten(store, keys, group):
     assert (await members.read(group)).replacements == {"m:0": "m:2"}, (
         "it goes when nothing is left"
     )
+
+
+async def test_a_member_may_be_lost_that_is_not_listed(store, keys, group):
+    """It has registered a partition, or what listed it was among the last writes that were lost."""
+    members = Members(store, keys)
+    await members.list_member(group, "listed", "10.0.0.1")
+    await members.mark_lost(group, "listed")
+    lost_at_ms = await members.mark_lost(group, "m:0")
+    found = await members.read(group)
+    assert found.lost_unlisted == {"m:0": lost_at_ms}
+    assert lost_since(found).keys() == {"listed", "m:0"}
+    await members.unlist(group, "m:0")
+    assert (await members.read(group)).lost_unlisted == {}
 
 
 async def test_a_loss_noted_before_the_clock_was_set_back_is_noted_anew(store, keys, group):

@@ -79,6 +79,13 @@ async def test_a_time_is_found_and_told(
     await flush(partitions, partition, broker_epoch, "workers", 5)
     await log.trim(partition, broker_epoch=broker_epoch)
     assert [await log.find_time(partition, at_ms) for at_ms in times] == [5, 5, 5, 9]
+    for number, (at_ms, cursor) in enumerate(
+        ((0, 5), (times[1], 5), (times[2], 5), (times[3], 9), (times[3] + 1, 10))
+    ):
+        await partitions.add_group(partition, f"of-time-{number}", start=at_ms)
+        assert (await partitions.read_cursor(partition, f"of-time-{number}")).cursor == cursor
+    await partitions.add_group(partition, "of-time-0", start=times[3])
+    assert (await partitions.read_cursor(partition, "of-time-0")).cursor == 5, "a repeat"
     now_ms, found = await log.read_times(partition, [2, 6, 9, 10])
     assert found == [None, *times[2:], None]
     assert now_ms > times[-1]
@@ -201,6 +208,7 @@ async def test_trim_cuts_at_the_entry_that_holds_the_mark(
     assert (await log.trim(partition, broker_epoch=broker_epoch)).first == trimmed
 
 
+@pytest.mark.req("PUL-03", "PUL-18")
 async def test_the_slowest_group_holds_the_log(partitions, log, partition, broker_epoch, fill):
     await partitions.add_group(partition, "slow", start="Earliest")
     await fill(3, 2, 4)
@@ -212,6 +220,7 @@ async def test_the_slowest_group_holds_the_log(partitions, log, partition, broke
     assert (await log.trim(partition, broker_epoch=broker_epoch)).first == 9
 
 
+@pytest.mark.req("PUL-58", "PUL-59")
 async def test_without_a_group_nothing_is_trimmed(partitions, log, partition, broker_epoch, fill):
     await fill(3, 2, 4)
     await partitions.remove_group(partition, "workers", born=BORN)

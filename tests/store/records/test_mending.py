@@ -8,7 +8,7 @@ from partq.errors import FencedError
 from partq.store.records.audit import Audits
 from partq.store.records.dead_letters import Outboxes
 from partq.store.records.log import AppendBatch
-from partq.wire import audit
+from tests.audit_record import decode_group
 from tests.store.record import GROUP, NOTHING, commit, write
 
 
@@ -100,7 +100,7 @@ async def test_dead_letters_outside_the_log_are_dropped_and_told(
     told = [
         (each.kind, each.first, each.number, each.cause, each.flags)
         for group in groups[-1:]
-        for each in audit.decode_group(partition, group)
+        for each in decode_group(partition, group)
     ]
     assert told[-2:] == [
         ("reset", 5, 1, "not_in_log", ""),
@@ -126,7 +126,7 @@ async def test_a_claim_drops_and_tells_all_that_full_outboxes_have_lost(
         groups, MAX_WAITING
     )
     (group,) = await audits.read(partition, told_before, max_bytes=1 << 20)
-    records = audit.decode_group(partition, group)
+    records = decode_group(partition, group)
     assert [each.kind for each in records] == ["claim"] + ["dead_letter"] * 8 * MAX_WAITING
     assert {each.flags for each in records[1:]} == {"lost"}
 

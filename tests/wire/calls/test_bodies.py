@@ -18,10 +18,10 @@ from partq.wire.calls.bodies import (
     PublishBody,
     PublishHeaders,
     ResetBody,
-    decode,
-    read_texts,
 )
+from partq.wire.calls.body_codec import decode, read_texts
 from partq.wire.calls.browse import BrowseBody
+from partq.wire.calls.registration import RegisterBody, SubscribableBody
 
 
 @pytest.mark.parametrize(
@@ -154,6 +154,8 @@ def test_a_parameter_that_does_not_fit_is_told_likewise(kind, given, expected):
         (PublishBody, '{"value":"v","headers":{"a":"b","a":"c"}}', "a"),
         (PublishBody, '{"key":null,"value":"v","key":"b"}', "key"),
         (list[PublishBody], '[{"value":"v"},{"value":"v","value":"w"}]', "value"),
+        (SubscribableBody, '{"is_subscribable":false,"is_subscribable":true}', "is_subscribable"),
+        (RegisterBody, '{"incarnation":"x","epoch":9,"epoch":10}', "epoch"),
         (ResetBody, '{"to":"latest","is_dry_run":true,"is_dry_run":false}', "is_dry_run"),
         (BrowseBody, '{"offsets":{"1.0":1,"1.0":2}}', "1.0"),
         (Drains, '{"drains":[],"comment":{"x":1,"x":2}}', "x"),

@@ -9,7 +9,8 @@ from multidict import MultiDict
 
 from partq.errors import BadRequestError, InternalError
 from partq.wire.batch import HEADER_SIZE, MAX_BATCH_COUNT
-from partq.wire.calls.bodies import MAX_NATURAL, read_texts
+from partq.wire.calls.bodies import MAX_NATURAL
+from partq.wire.calls.body_codec import read_texts
 from partq.wire.calls.entries import EntriesQuery, StoredBatch, decode, encode
 
 DATA = bytes(range(HEADER_SIZE))

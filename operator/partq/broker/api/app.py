@@ -4,28 +4,33 @@ import asyncio
 import logging
 import signal
 import socket
-from collections.abc import Callable, Coroutine
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 from aiohttp import web
 
-from partq.aio import UntilAnswered
+from partq.aio import UntilAnswered, cancel_and_wait
 from partq.broker.api.app_keys import (
     BROKER,
     CALLS,
-    DOCUMENT,
     GUARD,
+    LOG_WAITS,
     MEMORY,
     PEERS,
     PULLS,
+    RATES,
     READS,
+    STATUS,
     TOKENS,
 )
 from partq.broker.api.call_entry import routes
 from partq.broker.api.endpoints import CallTable
 from partq.broker.api.errors import error_response, errors_as_json
 from partq.broker.api.frame_socket import SOCKETS, close_all
-from partq.broker.api.openapi import describe
+from partq.broker.api.log_waits import LogWaits
+from partq.broker.api.openapi import DOCUMENT, ApiDocument
+from partq.broker.api.page import routes as page
 from partq.broker.api.revocation import watch_tokens
 from partq.broker.api.routes import (
     audit,
@@ -45,11 +50,14 @@ from partq.broker.api.routes import (
     replay,
     reset,
 )
+from partq.broker.api.routes.assignment import registration, subscribable
+from partq.broker.api.shared_status import SharedStatus
 from partq.broker.api.tokens import Tokens
 from partq.broker.broker import Broker
 from partq.broker.dead_letters.remote_queue import RemoteQueues
 from partq.broker.operations.entries import READS_AT_ONCE
 from partq.broker.operations.pull import Pulls
+from partq.broker.operations.rates import RateSampler
 from partq.broker.peers.peer_client import PeerClient
 from partq.broker.peers.tls import BrokerTls
 from partq.errors import SettingsError, StoreUnavailableError
@@ -61,7 +69,6 @@ from partq.settings import BrokerSettings, QueueSettings
 from partq.store.connection import Store
 from partq.store.fail_point import FailPoint
 from partq.store.retries import OPEN_RETRY_S
-from partq.wire.calls import bodies
 
 SHUTDOWN_TIMEOUT_S = 5.0
 _PARTS = (
@@ -76,11 +83,14 @@ _PARTS = (
     positions,
     pins,
     members,
+    registration,
+    subscribable,
     info,
     coordinator_calls,
     replay,
     reset,
     removal,
+    page,
 )
 CALLS_OF_ALL = tuple(part.calls for part in _PARTS)
 
@@ -96,15 +106,30 @@ def make_app(broker: Broker, tokens: Tokens, peers: PeerClient) -> web.Applicati
     app[MEMORY] = memory
     app[PULLS] = Pulls(broker, memory)
     app[READS] = asyncio.Semaphore(READS_AT_ONCE)
+    app[LOG_WAITS] = LogWaits()
+    app[STATUS] = SharedStatus(time.monotonic)
+    app[RATES] = RateSampler(broker)
     app[PEERS] = peers
     app[SOCKETS] = set()
     app.on_startup.append(_join_queues)
     app.on_shutdown.append(close_all)
+    app.on_shutdown.append(_end_log_waits)
     app.cleanup_ctx.append(watch_tokens)
+    app.cleanup_ctx.append(_sample_rates)
     calls = app[CALLS] = CallTable(CALLS_OF_ALL)
-    app[DOCUMENT] = bodies.encode(describe(calls))
+    app[DOCUMENT] = ApiDocument(calls)
     app.add_routes(routes(calls))
     return app
+
+
+async def _sample_rates(app: web.Application) -> AsyncIterator[None]:
+    sampling = asyncio.create_task(app[RATES].run(), name="rates")
+    yield
+    await cancel_and_wait(sampling)
+
+
+async def _end_log_waits(app: web.Application) -> None:
+    app[LOG_WAITS].close()
 
 
 def make_runner(app: web.Application) -> GuardedRunner:

@@ -19,8 +19,8 @@ from partq.excerpts import excerpt, some_of
 from partq.path_names import check_path_name
 from partq.server import body
 from partq.server.connection import Connection
-from partq.wire.calls import bodies
-from partq.wire.calls.bodies import Texts
+from partq.wire.calls import body_codec
+from partq.wire.calls.body_codec import Texts
 
 GRANT = web.RequestKey("grant", TokenGrant)
 """Rights of a call's token."""
@@ -47,12 +47,12 @@ def _served(call: Call) -> Handler:
             await _check_group(request, broker, group)
         entered = EnteredCall(request, broker, grant, group)
         if call.query is not None:
-            query = bodies.read_texts(request.query, call.query, "query")
+            query = body_codec.read_texts(request.query, call.query, "query")
             return await call.handler(entered, query)
         if isinstance(call.body, type):
             text = await read_body(request)
             is_default = not (text or call.needs_body)
-            wanted = call.body() if is_default else bodies.decode(text, call.body)
+            wanted = call.body() if is_default else body_codec.decode(text, call.body)
             return await call.handler(entered, wanted)
         return await call.handler(entered)
 

@@ -47,12 +47,19 @@ class Binary:
     """An answer of bytes, as the protocol's page has them."""
 
 
+class PageFile:
+    """An answer of text for browsers: a file of the page, of one of these types."""
+
+    def __init__(self, *content_types: str) -> None:
+        self.content_types = content_types
+
+
 @dataclass(frozen=True, slots=True)
 class WebSocket:
     """No answer, but a WebSocket of binary frames, as the protocol's page has them."""
 
 
-Answer = type[object] | tuple[type[object], ...] | PlainText | Binary | WebSocket
+Answer = type[object] | tuple[type[object], ...] | PlainText | Binary | PageFile | WebSocket
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +91,9 @@ class Call:
     roles: frozenset[Role]
     """Of the tokens that may make the call; empty: it needs none."""
     answers: Mapping[int, Answer]
-    """By status: the class of the JSON (several: any of them), PlainText, Binary, or WebSocket.
-    Statuses of errors are not among them, except where the body is not that of an error."""
+    """By status: the class of the JSON (several: any of them), PlainText, Binary, PageFile, or
+    WebSocket. Statuses of errors are not among them, except where the body is not that of an
+    error."""
     body: type[object] | UnionType | None
     """The class of the JSON body; None: no body."""
     needs_body: bool

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from partq import errors
 from partq.errors import PartqError
-from partq.wire.calls import bodies
+from partq.wire.calls import body_codec
 from partq.wire.calls.answers import Refusal, Struct
 from partq.wire.calls.replies import error_detail
 
@@ -40,6 +40,11 @@ STATUS_BY_CODE: dict[str, int] = {
     "rolled_back": 409,
     "member_in_use": 409,
     "attempt_refused": 409,
+    "partition_in_use": 409,
+    "server_assigned": 409,
+    "not_subscribable": 409,
+    "source_count_differs": 409,
+    "node_in_use": 409,
     "append_gap": 409,
     "superseded": 409,
     "resend_from": 409,
@@ -71,7 +76,10 @@ def json_response(
 ) -> web.Response:
     """Return JSON."""
     return web.Response(
-        body=bodies.encode(body), status=status, content_type="application/json", headers=headers
+        body=body_codec.encode(body),
+        status=status,
+        content_type="application/json",
+        headers=headers,
     )
 
 

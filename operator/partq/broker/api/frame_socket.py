@@ -45,6 +45,8 @@ class FrameSocket:
         self.request = request
         """The request that opened it, whose token must still be valid."""
         self._socket = socket
+        self.was_cut = False
+        """The client's side has ended without a word, as the death of its process does."""
 
     @classmethod
     async def open(cls, request: web.Request, *, max_bytes: int, plain: str) -> Self:
@@ -86,6 +88,7 @@ class FrameSocket:
             raise BadFrameError("frame: got text, expected binary")
         if message.type is WSMsgType.ERROR:
             raise BadFrameError(f"frame: {self._socket.exception()}")
+        self.was_cut = message.type is not WSMsgType.CLOSE
         raise ConnectionResetError
 
     async def send(self, data: bytes) -> None:

@@ -1,14 +1,15 @@
 """Calls about partitions of several brokers: the one that is asked asks the owners, once."""
 
 import asyncio
+import hmac
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from partq.broker.api.app_keys import PEERS
 from partq.broker.api.endpoints import EnteredCall
 from partq.broker.broker import Broker
-from partq.broker.operations.picture import ask_all
-from partq.broker.peers.peer_client import FORWARDED, UnansweredError
+from partq.broker.operations.group_snapshot import ask_all
+from partq.broker.peers.peer_client import FORWARD_TOKEN, FORWARDED, UnansweredError
 from partq.core.model import PartitionId
 from partq.errors import (
     BadRequestError,
@@ -28,6 +29,7 @@ OWN_AT_ONCE = 8
 
 
 A = TypeVar("A", bound=PartitionAnswer)
+T = TypeVar("T")
 
 
 def named(broker: Broker, names: Sequence[str]) -> list[PartitionId]:
@@ -86,20 +88,9 @@ async def ask_owners(
         if partition in broker.owned:
             mine.append(partition)
         elif is_forwarded:
-            answers[partition] = _failed(
-                kind,
-                NotOwnerError(
-                    f"partition {partition}: asked of {broker.id}, which does not own it; ask again"
-                ),
-            )
+            answers[partition] = _failed(kind, _not_owned(broker, partition))
         elif owner is None:
-            answers[partition] = _failed(
-                kind,
-                UnavailableError(
-                    f"partition {partition}: no broker serves it at the moment; ask again",
-                    retry_after_s=1.0,
-                ),
-            )
+            answers[partition] = _failed(kind, _unserved(partition))
         else:
             others.setdefault(owner[1], []).append(partition)
     limit = asyncio.Semaphore(OWN_AT_ONCE)
@@ -117,6 +108,72 @@ async def ask_owners(
     for each in found:
         answers |= each
     return {partition: answers[partition] for partition in partitions}
+
+
+async def ask_owner(
+    call: EnteredCall,
+    partition: PartitionId,
+    work: Callable[[], Awaitable[T]],
+    kind: type[T],
+    body: object = None,
+) -> T:
+    """Return what the owner of one partition answers to the call, which is of that one alone.
+
+    If that is this broker, it does the `work`; the same call with `body` goes to another owner.
+
+    Raises:
+        UnavailableError: no broker serves the partition, or its owner has not answered: then the
+            call may have had its effect.
+        NotOwnerError: this broker was asked by another one, and does not own it.
+        PartqError: what the work, or the owner, refuses it with.
+    """
+    broker, request = call.broker, call.request
+    if partition in broker.owned:
+        return await work()
+    if FORWARDED in request.headers:
+        raise _not_owned(broker, partition)
+    owner = broker.claims.owner_url(partition)
+    if owner is None:
+        raise _unserved(partition)
+    try:
+        return await request.app[PEERS].call(
+            request.method,
+            owner[1] + request.path_qs,
+            kind,
+            authorization=request.headers["Authorization"],
+            headers={FORWARDED: broker.id, FORWARD_TOKEN: broker.peer_token},
+            json=None if body is None else plain(body),
+            timeout_s=OWNER_TIMEOUT_S,
+            hold=request[HOLD],
+        )
+    except UnansweredError as error:
+        raise UnavailableError(
+            f"partition {partition}: {owner[0]}, which owns it, gave no usable answer within "
+            f"{OWNER_TIMEOUT_S:g} s ({error}); ask again",
+            retry_after_s=1.0,
+        ) from error
+
+
+def is_of_broker(call: EnteredCall) -> bool:
+    """Say whether a broker of the queue makes the call for a caller, whose rights it has seen.
+
+    The header `Partq-Forwarded` alone anybody can send.
+    """
+    headers, token = call.request.headers, call.broker.peer_token
+    given = headers.get(FORWARD_TOKEN, "").encode(errors="surrogateescape")
+    return FORWARDED in headers and bool(token) and hmac.compare_digest(token.encode(), given)
+
+
+def _not_owned(broker: Broker, partition: PartitionId) -> NotOwnerError:
+    return NotOwnerError(
+        f"partition {partition}: asked of {broker.id}, which does not own it; ask again"
+    )
+
+
+def _unserved(partition: PartitionId) -> UnavailableError:
+    return UnavailableError(
+        f"partition {partition}: no broker serves it at the moment; ask again", retry_after_s=1.0
+    )
 
 
 async def _ask(

@@ -44,7 +44,7 @@ def _refusal(request: web.Request) -> PartqError | None:
 
 async def _end(socket: FrameSocket, error: PartqError) -> None:
     _log.info(
-        "%s from %s: its token counts no longer (%s)",
+        "%s from %s is closed: its token is no longer valid (%s)",
         socket.request.path,
         socket.request.remote,
         error.code,

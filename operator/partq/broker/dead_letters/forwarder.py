@@ -18,10 +18,10 @@ from partq.broker.dead_letters.letter import LetterWriter
 from partq.broker.delivery.cursor_writer import CursorWriter
 from partq.broker.delivery.decode_check import DecodeCheck
 from partq.broker.partition.consumed_partition import ConsumedPartition
-from partq.broker.partition.outbox import OutboxProblem
+from partq.broker.partition.outbox import Answer, OutboxProblem
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.cursor.cursor import GroupCursor
-from partq.core.dead_letters import DeadLetter, DeadLetterReason, producer_of
+from partq.core.dead_letters import DeadLetter, DeadLetterReason, LetterNote, producer_of
 from partq.errors import (
     BatchTooLargeError,
     DataLossError,
@@ -76,7 +76,7 @@ class DeadLetterForwarder:
         metrics: BrokerMetrics,
     ) -> None:
         self._outboxes = outboxes
-        self._writer = LetterWriter(log, keys, check)
+        self._writer = LetterWriter(log, outboxes, keys, check)
         self._keys = keys
         self._cursor_writer = cursor_writer
         self._clock = clock
@@ -133,13 +133,25 @@ class DeadLetterForwarder:
         if consumed.outbox.scheduled or consumed.outbox.letters:
             self._work_on(consumed)
 
+    def make(
+        self, consumed: ConsumedPartition, offsets: list[int], note: LetterNote, answer: Answer
+    ) -> None:
+        """Have messages moved that an application asks for; `answer` is called once they are."""
+        consumed.outbox.asked_for.update(dict.fromkeys(offsets, note))
+        consumed.outbox.scheduled.update(dict.fromkeys(offsets, DeadLetterReason.APPLICATION))
+        consumed.outbox.waits.append((offsets, answer))
+        if offsets:
+            self._work_on(consumed)
+        else:
+            self._resume(consumed)
+
     def park(self, consumed: ConsumedPartition, ranges: list[tuple[int, int]]) -> None:
         """Have messages moved that do not decode, whatever the group's limit of redeliveries."""
         count = sum(stop - start for start, stop in ranges)
         if not count:
             return
         _log.warning(
-            "partition %s, group %s: cannot decode %s from offset %d on, moved to the dead letters",
+            "partition %s, group %s: %s from offset %d on do not decode, and become dead letters",
             consumed.partition,
             consumed.group,
             counted(count, "message"),
@@ -276,17 +288,17 @@ class DeadLetterForwarder:
         try:
             await self.target.send(queue, written.slot, written.data, producer, letter.number)
         except (MessageTooLargeError, BatchTooLargeError) as error:
-            if written.without_batch is None:
+            if written.shorter is None:
                 raise
-            # Nobody can decode it, so nobody is to wait until its queue takes larger messages.
+            # Nobody can decode the batch, and nobody needs the description to go on: nobody is to
+            # wait until the queue takes larger messages.
             _log.warning(
-                "dead letters of %s, group %s: the batch at offset %d, which does not decode, is "
-                "left out: %s",
-                *(consumed.partition, consumed.group, letter.offset, error.message),
+                "dead letters of %s, group %s: %s at offset %d is left out: %s",
+                *(consumed.partition, consumed.group, written.left_out, letter.offset),
+                error.message,
             )
-            data = written.without_batch
-            await self.target.send(queue, written.slot, data, producer, letter.number)
-        if written.without_batch is not None and consumed.outbox.broken is not None:
+            await self.target.send(queue, written.slot, written.shorter, producer, letter.number)
+        if written.carries_batch and consumed.outbox.broken is not None:
             consumed.outbox.broken.carrier = letter.offset
         return written.reason
 
@@ -299,7 +311,7 @@ class DeadLetterForwarder:
             )
         counts = book.redeliveries
         for offset in [offset for offset in outbox.scheduled if _is_done(book, offset)]:
-            del outbox.scheduled[offset]
+            outbox.moved(offset)
         for offset in list(islice(outbox.aside, MOVES_AT_ONCE)):
             if _is_done(book, offset) or offset in outbox.scheduled:
                 del outbox.aside[offset]
@@ -315,6 +327,7 @@ class DeadLetterForwarder:
             consumed.group,
             **consumed.next_write(),
             letters=[(offset, reason, counts.get(offset, 0)) for offset, reason in chosen],
+            notes={offset: note for offset, _ in chosen if (note := outbox.note_of(offset))},
         )
 
         async def move() -> None:
@@ -327,8 +340,7 @@ class DeadLetterForwarder:
             return
         book = consumed.book  # a reset may have put another one in its place meanwhile
         for offset, _ in chosen:
-            outbox.scheduled.pop(offset, None)
-            outbox.aside.pop(offset, None)
+            outbox.moved(offset)
             was_in_flight = book.discard([(offset, offset + 1)])
             if consumed.flow is not None:
                 consumed.flow.end_in_flight(was_in_flight)
@@ -354,7 +366,7 @@ class DeadLetterForwarder:
         if not outbox.trouble.is_lasting and now - outbox.trouble.since >= PATIENCE_S:
             outbox.trouble.is_lasting = True
             _log.warning(
-                "dead letters of %s, group %s: %s; %s until they are stored",
+                "dead letters of %s, group %s are not stored: %s; %s until they are",
                 consumed.partition,
                 consumed.group,
                 error.message,
@@ -367,12 +379,14 @@ class DeadLetterForwarder:
         trouble, consumed.outbox.trouble = consumed.outbox.trouble, None
         if trouble is not None and trouble.is_lasting:
             _log.info(
-                "dead letters of %s, group %s: stored again",
+                "dead letters of %s, group %s are stored again",
                 consumed.partition,
                 consumed.group,
             )
 
     def _resume(self, consumed: ConsumedPartition) -> None:
+        for answer in consumed.outbox.end_waits():
+            self._cursor_writer.notice(consumed, answer)
         if consumed.flow is not None and consumed.is_open:
             consumed.flow.notice(consumed)
 

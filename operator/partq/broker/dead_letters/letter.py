@@ -17,6 +17,7 @@ from partq.core.dead_letters import (
 from partq.core.model import BrokerEpoch, Offset
 from partq.errors import DataLossError, UndecodableError
 from partq.store.keys import Keys
+from partq.store.records.dead_letters import Outboxes
 from partq.store.records.log import Entry, Log
 from partq.wire import batch
 
@@ -32,15 +33,20 @@ class WrittenLetter:
     data: bytes
     """It alone as a batch."""
     reason: DeadLetterReason
-    without_batch: bytes | None = None
-    """The same without the batch that it carries; None: it carries none."""
+    shorter: bytes | None = None
+    """The same without what it can do without; None: it can do without nothing."""
+    left_out: str = ""
+    """What that is."""
+    carries_batch: bool = False
+    """It has the bytes of an undecodable batch, which its queue may find too large."""
 
 
 class LetterWriter:
     """Reads what dead letters are made of."""
 
-    def __init__(self, log: Log, keys: Keys, check: DecodeCheck) -> None:
+    def __init__(self, log: Log, outboxes: Outboxes, keys: Keys, check: DecodeCheck) -> None:
         self._log = log
+        self._outboxes = outboxes
         self._keys = keys
         self._check = check
 
@@ -65,10 +71,7 @@ class LetterWriter:
                 broken = await self._broken(consumed, entry)
             else:
                 slot = batch.read_slots(entry.data, batch.read_header(entry.data))[at]
-                message.headers = headers_of(
-                    message.headers, self._origin(consumed, letter, entry.broker_epoch), letter
-                )
-                return WrittenLetter(slot, _alone(message, slot), DeadLetterReason(letter.reason))
+                return await self._message(consumed, letter, entry, message, slot)
         else:
             entry = None
         told = letter._replace(reason=DeadLetterReason.UNDECODABLE)
@@ -84,7 +87,37 @@ class LetterWriter:
         without = data = _alone(omitted, slot)
         if len(entry.data) <= MAX_VALUE_BYTES:
             data = _alone(batch.Message(None, entry.data, headers), slot)
-        return WrittenLetter(slot, data, DeadLetterReason.UNDECODABLE, without)
+        return WrittenLetter(
+            slot,
+            data,
+            DeadLetterReason.UNDECODABLE,
+            without,
+            "the batch, which does not decode,",
+            carries_batch=True,
+        )
+
+    async def _message(
+        self,
+        consumed: ConsumedPartition,
+        letter: DeadLetter,
+        entry: Entry,
+        message: batch.Message,
+        slot: int,
+    ) -> WrittenLetter:
+        """Return the letter of a message, with what its application said of it."""
+        note = await self._outboxes.note(consumed.partition, consumed.group, letter.number)
+        reason = DeadLetterReason.APPLICATION if note.is_asked_for else letter.reason
+        told = letter._replace(reason=reason)
+        origin = self._origin(consumed, letter, entry.broker_epoch)
+        headers = headers_of(message.headers, origin, told)
+        message.headers = {**headers, **note.headers}
+        data, shorter = _alone(message, slot), None
+        if note.description:
+            message.headers = {**headers, **note._replace(description="").headers}
+            shorter = _alone(message, slot)
+        return WrittenLetter(
+            slot, data, DeadLetterReason(reason), shorter, "the description of the application"
+        )
 
     async def _read(self, consumed: ConsumedPartition, letter: DeadLetter) -> Entry:
         partition, offset = consumed.partition, Offset(letter.offset)

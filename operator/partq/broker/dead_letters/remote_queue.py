@@ -23,7 +23,7 @@ from partq.store.keys import Keys
 from partq.store.records.layouts import Layouts
 from partq.store.records.leases import Leases
 from partq.store.records.lives import Lives
-from partq.wire.calls import bodies
+from partq.wire.calls import bodies, body_codec
 from partq.wire.calls.answers import DeadLetterAnswer
 
 CALL_TIMEOUT_S = 10.0
@@ -82,7 +82,7 @@ class RemoteQueues:
                 authorization=f"Bearer {found.token}",
                 timeout_s=CALL_TIMEOUT_S,
                 where=f"queue {queue}: ",
-                data=bodies.encode(
+                data=body_codec.encode(
                     bodies.DeadLetterBody(
                         str(partition), producer, number, base64.b64encode(data).decode()
                     )

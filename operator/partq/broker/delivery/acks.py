@@ -2,17 +2,20 @@
 
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from partq.aio import Signal
 from partq.broker.delivery.cursor_writer import CursorWriter
 from partq.broker.delivery.decode_check import DecodeCheck
 from partq.broker.delivery.flow import Flow
-from partq.broker.partition.consumed_partition import Answer, ConsumedPartition, FlowPort
+from partq.broker.partition.consumed_partition import ConsumedPartition, FlowPort
+from partq.broker.partition.outbox import Answer
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.cursor.redelivery_rules import MAX_NACK_DELAY_MS, RedeliveryRules
 from partq.core.cursor.unreadable import NOTHING, Unreadable, explains, in_hand, set_aside
 from partq.core.cursor.windows import TakenBack
+from partq.core.dead_letters import MAX_WAITING, LetterNote, check_note
 from partq.core.layout import Layout
 from partq.core.model import Cause, PartitionId
 from partq.core.ranges import Ranges
@@ -21,9 +24,9 @@ from partq.errors import (
     FencedError,
     NotDeliveredError,
     PartqError,
+    UnavailableError,
     UnknownPartitionError,
 )
-from partq.excerpts import excerpt
 from partq.metrics import BrokerMetrics
 from partq.wire import frames
 from partq.wire.audit import encode_record
@@ -44,9 +47,10 @@ class AckHandler:
         rules: Callable[[str], RedeliveryRules],
         check: DecodeCheck,
         park: Callable[[ConsumedPartition, list[tuple[int, int]]], None],
+        make_letters: Callable[[ConsumedPartition, list[int], LetterNote, Answer], None],
         spawn: Callable[[Coroutine[Any, Any, None], str], None],
         metrics: BrokerMetrics,
-        progress: Signal,
+        drain_signal: Signal,
     ) -> None:
         self._owned = owned
         self._layout = layout
@@ -55,9 +59,10 @@ class AckHandler:
         self._rules = rules
         self._check = check
         self._park = park
+        self._make_letters = make_letters
         self._spawn = spawn
         self._metrics = metrics
-        self._progress = progress
+        self._drain_signal = drain_signal
 
     def ack(self, flow: Flow, frame: frames.Ack, answer: Answer) -> None:
         """Count an ack; `answer(None)` follows once it is stored, or the error at once."""
@@ -92,6 +97,9 @@ class AckHandler:
 
         Where the client could not decode them, `found` is what the broker cannot decode either:
         that becomes dead letters, and the rest is redelivered at once. None: it has a look first.
+
+        Where the application asks for dead letters, `answer(None)` follows once they are stored in
+        the outbox, and nothing is redelivered; where that has no room, they are given back.
         """
         consumed = self._admitted(
             flow, frame, _nack_problem(frame), answer, lambda: self.nack(flow, frame, answer, found)
@@ -101,6 +109,12 @@ class AckHandler:
         if frame.reason == frames.UNDECODABLE and found is None:
             self._spawn(self._nack_after_look(flow, frame, answer), "look at what does not decode")
             return None
+        if frame.makes_dead_letters:
+            refusal = self._dead_letter(flow, consumed, frame, answer)
+            if refusal is None:
+                return None
+            # A client has done with what it has asked for: without room it is given back.
+            answer = partial(_answer_instead, answer, refusal)
         book = consumed.book
         if found and (
             not found.ranges or frame.delivery != book.number or not explains(found, frame.ranges)
@@ -125,12 +139,37 @@ class AckHandler:
         if taken.messages:
             self._has_moved(flow)
         kept_before = consumed.kept
-        self._take_back(flow, consumed, taken, Cause.NACK, frame.reason, answer)
+        reason = frame.reason if frame.reason == frames.UNDECODABLE else ""
+        if not reason:
+            consumed.outbox.note(taken.offsets, LetterNote(frame.reason, frame.description))
+        self._take_back(flow, consumed, taken, Cause.NACK, reason, answer)
         if frame.keeps:
             _note_kept(consumed, taken, kept_before)
         if found:
             self._park(consumed, set_aside(book, found))
         return taken.rewound_from
+
+    def _dead_letter(
+        self, flow: Flow, consumed: ConsumedPartition, frame: frames.Nack, answer: Answer
+    ) -> UnavailableError | None:
+        """Make dead letters of messages; return why there is no room for them."""
+        free = consumed.outbox.free
+        try:
+            _check_sent(flow, consumed, 0, frame.ranges)
+            offsets = consumed.book.not_done(frame.ranges, frame.delivery, most=free + 1)
+        except PartqError as refusal:
+            answer(refusal)
+            return None
+        if len(offsets) > free:
+            return UnavailableError(
+                f"partition {consumed.partition}: {MAX_WAITING - free} dead letters of "
+                f"{flow.group} wait to be stored, and there is room for {free}; the messages were "
+                "given back and are redelivered: look why they are not stored (`partq status`)"
+            )
+        self._has_moved(flow)
+        note = LetterNote(frame.reason, frame.description, is_asked_for=True)
+        self._make_letters(consumed, offsets, note, answer)
+        return None
 
     def _admitted(
         self,
@@ -171,7 +210,9 @@ class AckHandler:
             try:
                 return await self._check.find(consumed.partition, start) or NOTHING
             except PartqError as error:
-                _log.warning("partition %s: not looked at: %s", consumed.partition, error)
+                _log.warning(
+                    "partition %s: its batch could not be checked: %s", consumed.partition, error
+                )
                 return NOTHING
 
     def release(self, flow: Flow, frame: frames.Release) -> None:
@@ -198,7 +239,14 @@ class AckHandler:
             # Nobody asked for it: the client is about to end its connection, and wants no more.
             flow.credit.messages = 0
         flow.notice(consumed)
-        self._progress.pulse()
+        self._drain_signal.pulse()
+
+    def withhold(self, flow: Flow, frame: frames.Withhold) -> None:
+        """Deliver nothing of a partition while its application pauses it, or deliver again."""
+        consumed = self._token_of(flow, frame)
+        if consumed is not None:
+            consumed.is_withheld = frame.is_on
+            flow.notice(consumed)
 
     def begin(self, flow: Flow, frame: frames.Begun) -> None:
         """Note what the application has begun: from now on the time for its acks runs."""
@@ -263,7 +311,9 @@ class AckHandler:
         flow.is_known_stuck = False
 
     def _token_of(
-        self, flow: Flow, frame: frames.Ack | frames.Nack | frames.Release | frames.Begun
+        self,
+        flow: Flow,
+        frame: frames.Ack | frames.Nack | frames.Release | frames.Begun | frames.Withhold,
     ) -> ConsumedPartition | None:
         owned = self._owned.get(PartitionId(frame.generation, frame.partition))
         consumed = owned.groups.get(flow.group) if owned is not None else None
@@ -293,6 +343,10 @@ class AckHandler:
         except UnknownPartitionError as error:
             return error
         return _fenced(frame)
+
+
+def _answer_instead(answer: Answer, refusal: PartqError, error: PartqError | None) -> None:
+    answer(error or refusal)
 
 
 def _check_sent(
@@ -402,10 +456,15 @@ def _nack_problem(frame: frames.Nack) -> BadRequestError | None:
             f"nack: delay of {frame.delay_ms} ms; expected 0 to {MAX_NACK_DELAY_MS}, or -1 for the "
             "group's own"
         )
-    if frame.reason not in ("", frames.UNDECODABLE):
+    if frame.makes_dead_letters and frame.reason == frames.UNDECODABLE:
         return BadRequestError(
-            f"nack: reason {excerpt(frame.reason)!r}; expected {frames.UNDECODABLE!r} or none"
+            f"dead letter: reason {frames.UNDECODABLE!r}, expected one of the application: what "
+            "cannot be decoded is given back by a nack with it, and the broker looks at it"
         )
+    try:
+        check_note("nack", frame.reason, frame.description)
+    except BadRequestError as error:
+        return error
     return None
 
 

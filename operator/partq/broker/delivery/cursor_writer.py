@@ -5,7 +5,8 @@ import logging
 from collections.abc import Callable
 
 from partq.aio import Signal, TaskSet, UntilAnswered
-from partq.broker.partition.consumed_partition import Answer, ConsumedPartition
+from partq.broker.partition.consumed_partition import ConsumedPartition
+from partq.broker.partition.outbox import Answer
 from partq.core.cursor.cursor import GroupCursor
 from partq.core.model import Offset
 from partq.errors import FencedError, PartqError, SupersededError, UnknownGroupError
@@ -36,9 +37,9 @@ class CursorWriter:
         partitions: Partitions,
         *,
         on_lost: Callable[[ConsumedPartition, PartqError], None],
-        progress: Signal,
+        drain_signal: Signal,
     ) -> None:
-        self._progress = progress
+        self._drain_signal = drain_signal
         self._partitions = partitions
         self._on_lost = on_lost
         self._dirty: dict[ConsumedPartition, None] = {}
@@ -181,7 +182,7 @@ class CursorWriter:
             consumed.refuse(answers)
             consumed.is_flushing = False
             consumed.flushed.set()
-            self._progress.pulse()
+            self._drain_signal.pulse()
 
 
 def _size(book: GroupCursor) -> int:

@@ -61,6 +61,8 @@ class Flow:
         kind: str,
         credit: int,
         credit_bytes: int,
+        priority: int,
+        wants_standing: bool,
         max_unacked: Callable[[], int],
         batch_finder: BatchFinder,
         expiry_check: ExpiryCheck,
@@ -72,6 +74,9 @@ class Flow:
         self.incarnation = incarnation
         self.address = address
         self.kind = kind
+        self.priority = priority
+        self._wants_standing = wants_standing
+        self._sends_standing = False
         self.bound_at = now
         self.last_seen = now
         self.acked_at = now
@@ -130,6 +135,7 @@ class Flow:
                 consumed.book.cursor,
             ),
         )
+        self._send_standing(consumed, is_active=True)
         if consumed.pause is not None:
             # A pause survives a re-bind.
             self.send_paused(consumed)
@@ -152,6 +158,28 @@ class Flow:
         self.send(frames.Revoked(*consumed.partition, consumed.broker_epoch, consumed.epoch, cause))
         if cause is Cause.BROKER_CHANGE:
             self.send(frames.Moved(*consumed.partition, "", ""))
+        else:
+            self.stand_by(consumed)
+
+    def begin_standing(self) -> bool:
+        """Tell the client from now on which partitions it has; return whether that is news to it.
+
+        It does not end before the flow, also if the group gets another type: else the client would
+        keep a standing that is over.
+        """
+        is_new = self._wants_standing and not self._sends_standing
+        self._sends_standing = self._wants_standing
+        for consumed in self.partitions if is_new else ():
+            self._send_standing(consumed, is_active=True)
+        return is_new
+
+    def stand_by(self, consumed: ConsumedPartition) -> None:
+        """Tell the client that another member, or nobody, has the partition."""
+        self._send_standing(consumed, is_active=False)
+
+    def _send_standing(self, consumed: ConsumedPartition, *, is_active: bool) -> None:
+        if self._sends_standing:
+            self._send_behind(consumed, frames.Standing(*consumed.partition, is_active))
 
     def send(self, frame: frames.Frame) -> None:
         """Queue a control frame."""
@@ -383,4 +411,6 @@ class Flow:
             window.skip,
             window.redeliveries,
             len(entry.data) if consumed.take_kept(window) else 0,
+            entry.producer,
+            entry.number,
         )

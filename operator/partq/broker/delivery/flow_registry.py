@@ -4,16 +4,17 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from math import inf
 
 from partq.aio import TaskSet, cancel_and_wait
 from partq.broker.delivery.cursor_writer import CursorWriter
+from partq.broker.delivery.expected_returns import ExpectedReturns
 from partq.broker.delivery.flow import BatchFinder, ExpiryCheck, Flow
+from partq.broker.delivery.flow_liveness import PING_MISSED_S, FlowLiveness
+from partq.broker.partition.audit_buffer import handoff_step
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.owned_partition import OwnedPartition
-from partq.core.cursor.horizon import MAX_PIECES
 from partq.core.group.records import RefusedJoin
-from partq.core.model import Cause, Epoch, MemberId, PartitionId
+from partq.core.model import MAX_PRIORITY, Cause, Epoch, MemberId, PartitionId
 from partq.errors import (
     BadRequestError,
     BrokerClosingError,
@@ -35,16 +36,6 @@ from partq.store.records.partitions import Partitions
 from partq.store.retries import BIND_RETRY_S
 from partq.wire.frames import MAX_CREDIT, MAX_CREDIT_BYTES
 
-PING_LOST_S = 3.0
-"""A flow without a frame for this long is lost."""
-PING_MISSED_S = 1.5
-"""A flow without a frame for this long has missed a ping: another incarnation may take over."""
-FLOW_LOOK_GAP_S = 0.25
-"""How often silent and stuck flows are looked for."""
-PULL_LEASE_S = 30.0
-"""A pulling member is bound for this long after its last call."""
-STUCK_S = 10.0
-"""A flow at the limit of unacknowledged messages is reported after this long without an ack."""
 BIND_SILENCE_S = 1.0
 """How long a flow waits for further partitions, once it has some."""
 LISTING_WAIT_S = 1.0
@@ -54,6 +45,8 @@ _UNSAID = (
     "call again; if this stays, check whether a coordinator (on Kubernetes: the operator) runs"
 )
 MAX_NAME_CHARS = 253
+RANKED_TYPES = ("Failover", "Exclusive")
+"""Types of groups whose members have priorities, and are told whether they are active."""
 MAX_FLOWS = 20_000
 MAX_LOST_FLOWS = 1000
 
@@ -70,6 +63,7 @@ class LostFlow:
     lost_at: float
     is_leaving: bool
     """The member had said that it leaves: it does not come back."""
+    priority: int
 
 
 class FlowRegistry:
@@ -87,6 +81,8 @@ class FlowRegistry:
         expiry_check: ExpiryCheck,
         clock: Callable[[], float],
         max_unacked: Callable[[], int],
+        type_of: Callable[[str], str],
+        return_s_of: Callable[[str], float],
         on_partition_lost: Callable[[ConsumedPartition, PartqError], None],
     ) -> None:
         self._owned = owned
@@ -98,11 +94,13 @@ class FlowRegistry:
         self._expiry_check = expiry_check
         self._clock = clock
         self._max_unacked = max_unacked
+        self._type_of = type_of
+        self._return_s_of = return_s_of
+        self._returns = ExpectedReturns(clock)
         self._on_partition_lost = on_partition_lost
         self._flows: dict[tuple[str, MemberId], Flow] = {}
         self._numbers = 0
-        self._looked_at = inf
-        """When `look` was called last, by the event loop's clock."""
+        self._liveness = FlowLiveness()
         self._lost: dict[tuple[str, MemberId], LostFlow] = {}
         self._tasks = TaskSet()
         self._is_closed = False
@@ -135,6 +133,8 @@ class FlowRegistry:
         kind: str,
         credit: int,
         credit_bytes: int = 0,
+        priority: int = 0,
+        wants_standing: bool = False,
     ) -> Flow:
         """Open the member's flow, without partitions: `bind_all` binds those.
 
@@ -155,22 +155,19 @@ class FlowRegistry:
             raise BadRequestError(
                 f"bind: credit of {credit_bytes} bytes; expected 0 (no bound) to {MAX_CREDIT_BYTES}"
             )
+        self._check_priority(group, priority)
         name = MemberId(member)
-        await self._admit(group, name, address)
+        with self._returns.waits(group, name, incarnation):
+            await self.admit(group, name, address)
         if self._is_closed:
             raise BrokerClosingError("the broker is shutting down; bind at another one")
         if len(self._flows) >= MAX_FLOWS:
             raise BrokerClosingError(f"{MAX_FLOWS} flows are bound here; bind later")
+        self.check_process(group, name, incarnation, retry_after_s=PING_MISSED_S)
         older = self._flows.get((group, name))
         if older is not None:
-            silent_s = self._clock() - older.last_seen
-            if older.incarnation != incarnation and silent_s < PING_MISSED_S:
-                raise MemberInUseError(
-                    f"member {name} of {group}: incarnation {older.incarnation} holds a living "
-                    "flow; end that process, or choose another member id",
-                    retry_after_s=PING_MISSED_S,
-                )
             self.lose(older)
+        self._returns.end(group, name)
         self._numbers += 1
         flow = Flow(
             number=self._numbers,
@@ -181,6 +178,8 @@ class FlowRegistry:
             kind=kind,
             credit=credit,
             credit_bytes=credit_bytes,
+            priority=priority,
+            wants_standing=wants_standing,
             max_unacked=self._max_unacked,
             batch_finder=self._batch_finder,
             expiry_check=self._expiry_check,
@@ -191,6 +190,45 @@ class FlowRegistry:
         self._tasks.start(self._events.add("bound", group=group, member=name))
         return flow
 
+    def check_process(
+        self, group: str, member: MemberId, incarnation: str, *, retry_after_s: float
+    ) -> None:
+        """Let no other process of a member speak or bind for the one that consumes.
+
+        Raises:
+            MemberInUseError: another one has a flow here that is alive; or, in a group whose
+                members choose their partitions, had one until now and is about to come back.
+        """
+        older = self._flows.get((group, member))
+        if older is None:
+            expected = self._returns.other(group, member, incarnation)
+            other, left_s = expected or (None, 0.0)
+            has, retry_after_s = "is about to open its", min(retry_after_s, max(0.1, left_s))
+        else:
+            is_silent = self._clock() - older.last_seen >= PING_MISSED_S
+            other, has = None if is_silent else older.incarnation, "holds a living"
+        if other is not None and other != incarnation:
+            raise MemberInUseError(
+                f"member {member} of {group}: got incarnation {excerpt(incarnation)!r}, but "
+                f"{excerpt(other)!r} {has} flow; end that process, or choose another member id",
+                retry_after_s=retry_after_s,
+            )
+
+    def _check_priority(self, group: str, priority: int) -> None:
+        """See that the group's type goes by priorities, if one is given."""
+        if not 0 <= priority <= MAX_PRIORITY:
+            raise BadRequestError(
+                f"bind: priority {excerpt(priority)}; expected 0 (the highest) to {MAX_PRIORITY}"
+            )
+        # A type that is not known yet is judged by nobody: the coordinator reads what it needs.
+        group_type = self._type_of(group)
+        if priority and group_type and group_type not in RANKED_TYPES:
+            raise BadRequestError(
+                f"bind: priority {priority} in group {group}, whose type is {group_type}; members "
+                f"have priorities in the types {' and '.join(RANKED_TYPES)}: leave it out, or "
+                "change the type"
+            )
+
     async def bind_all(self, flow: Flow) -> None:
         """Bind the flow to every partition here whose record names its member.
 
@@ -200,6 +238,7 @@ class FlowRegistry:
         Raises:
             PartqError: no partition could be bound, or not for want of an answer.
         """
+        self._begin_standing(flow)
         binds = {
             self._tasks.start(self.bind_one(consumed, flow)): consumed
             for owned in self._owned.values()
@@ -238,6 +277,7 @@ class FlowRegistry:
             if not self._may_take(consumed, flow):
                 return
             self.unbind(consumed, Cause.FLOW_LOST)
+            _end_unregistering(consumed)
             if consumed.audit_writer is not None:
                 # What happened under the older epoch is recorded before the newer one.
                 await self._cursor_writer.settle(consumed)
@@ -276,13 +316,38 @@ class FlowRegistry:
 
     def bind_later(self, owned: OwnedPartition) -> None:
         """Bind the flows that are here already to a partition that was just claimed."""
+        for bound in self._flows.values():
+            self._stand_by(owned, bound)
         for consumed in owned.groups.values():
-            if consumed.member is None:
-                continue
-            flow = self.find(consumed.group, consumed.member)
-            if flow is not None:
-                bind = self.bind_one(consumed, flow)
-                self._tasks.start(self._bind_until_answered(consumed, flow, bind))
+            self.bind_soon(consumed)
+
+    def bind_soon(self, consumed: ConsumedPartition) -> None:
+        """Bind the flow of a partition's member to it, if it has one here."""
+        if consumed.member is None:
+            return
+        flow = self.find(consumed.group, consumed.member)
+        if flow is not None:
+            bind = self.bind_one(consumed, flow)
+            self._tasks.start(self._bind_until_answered(consumed, flow, bind))
+
+    def follow_types(self) -> None:
+        """Tell members that are bound what they have, where the type of their group ranks them now.
+
+        That is a group whose type was changed, or was not known when they bound.
+        """
+        for flow in self._flows.values():
+            self._begin_standing(flow)
+
+    def _begin_standing(self, flow: Flow) -> None:
+        if self._type_of(flow.group) in RANKED_TYPES and flow.begin_standing():
+            for owned in self._owned.values():
+                self._stand_by(owned, flow)
+
+    def _stand_by(self, owned: OwnedPartition, flow: Flow) -> None:
+        """Tell a flow that its member does not have a partition, unless it is about to be bound."""
+        consumed = owned.groups.get(flow.group)
+        if consumed is not None and consumed.member != flow.member:
+            flow.stand_by(consumed)
 
     async def _bind_until_answered(
         self, consumed: ConsumedPartition, flow: Flow, bind: Awaitable[None]
@@ -295,11 +360,14 @@ class FlowRegistry:
             except StoreUnavailableError as error:
                 if not self._may_take(consumed, flow):
                     return
-                _log.warning("bind of %s to %s: %s; again", consumed.partition, flow.member, error)
+                _log.warning(
+                    "bind of %s to %s failed, it is repeated: %s",
+                    *(consumed.partition, flow.member, error),
+                )
             except PartqError as error:
                 # The client binds again, and finds its partitions then.
-                _log.warning("bind of %s to %s: %s", consumed.partition, flow.member, error)
-                self.lose(flow)
+                _log.warning("bind of %s to %s failed: %s", consumed.partition, flow.member, error)
+                self.lose(flow, may_return=True)
                 return
             await asyncio.sleep(BIND_RETRY_S)
             bind = self.bind_one(consumed, flow)
@@ -310,7 +378,12 @@ class FlowRegistry:
         if consumed.must_flush_first:
             self._cursor_writer.notice(consumed)
 
-    async def _admit(self, group: str, member: MemberId, address: str) -> None:
+    async def admit(self, group: str, member: MemberId, address: str) -> None:
+        """Wait until a member is listed at `address`, for a moment.
+
+        Raises:
+            NotListedError, MemberRefusedError: it is not listed there.
+        """
         deadline = self._clock() + LISTING_WAIT_S
         has_asked = False
         while True:
@@ -331,10 +404,15 @@ class FlowRegistry:
 
     # ---- losing ---------------------------------------------------------------------------------
 
-    def lose(self, flow: Flow) -> None:
-        """End a flow: its partitions are unbound, what was in flight goes out again."""
+    def lose(self, flow: Flow, *, may_return: bool = False) -> None:
+        """End a flow: its partitions are unbound, what was in flight goes out again.
+
+        `may_return`: its process has not been seen to end.
+        """
         if flow.is_closed:
             return
+        if may_return and not flow.is_leaving and (return_s := self._return_s_of(flow.group)):
+            self._returns.expect(flow.group, flow.member, flow.incarnation, return_s)
         for consumed in list(flow.partitions):
             self.unbind(consumed, Cause.FLOW_LOST)
         flow.close()
@@ -342,45 +420,22 @@ class FlowRegistry:
         if self._flows.get(key) is flow:
             del self._flows[key]
             self._lost[key] = LostFlow(
-                flow.group, flow.member, flow.incarnation, self._clock(), flow.is_leaving
+                flow.group,
+                flow.member,
+                flow.incarnation,
+                self._clock(),
+                flow.is_leaving,
+                flow.priority,
             )
             if len(self._lost) > MAX_LOST_FLOWS:
                 del self._lost[next(iter(self._lost))]
         self._tasks.start(self._events.add("unbound", group=flow.group, member=flow.member))
 
     def look(self) -> None:
-        """Lose the flows that have been silent for too long; report those that are stuck.
-
-        While this broker's event loop stood still, flows could not be heard: that is no silence.
-        """
-        now, looked_at = self._clock(), asyncio.get_running_loop().time()
-        still_s = max(0.0, looked_at - self._looked_at - FLOW_LOOK_GAP_S)
-        self._looked_at = looked_at
-        for flow in list(self._flows.values()):
-            flow.last_seen = min(now, flow.last_seen + still_s)
-            limit = PULL_LEASE_S if flow.kind == "pull" else PING_LOST_S
-            if now - flow.last_seen > limit:
-                _log.info("flow of %s in %s: silent, lost", flow.member, flow.group)
-                self.lose(flow)
-            elif flow.is_known_stuck or now - flow.acked_at <= STUCK_S:
-                continue
-            elif (partition := flow.scattered) is not None:
-                flow.is_known_stuck = True
-                _log.warning(
-                    "flow of %s in %s: what is acknowledged of partition %s lies in more than %d "
-                    "pieces: nothing new of it is sent until what lies between them is done",
-                    *(flow.member, flow.group, partition, MAX_PIECES),
-                )
-            elif flow.credit.is_at_limit:
-                flow.is_known_stuck = True
-                _log.warning(
-                    "flow of %s in %s: %d messages are not acknowledged, which is the limit "
-                    "(limits.maxUnackedPerFlow): nothing more is sent until some are; "
-                    "acknowledge earlier, or raise it",
-                    flow.member,
-                    flow.group,
-                    flow.credit.unacked,
-                )
+        """Lose the flows that have been silent for too long; report those that are stuck."""
+        for flow in self._liveness.find_silent(list(self.flows), self._clock()):
+            _log.info("flow of %s in %s is lost: it was silent", flow.member, flow.group)
+            self.lose(flow)
 
     def leave(self, flow: Flow) -> None:
         """Note that the member's process is ending."""
@@ -398,3 +453,16 @@ class FlowRegistry:
         self._is_closed = True
         self.lose_all()
         await self._tasks.close()
+
+
+def _end_unregistering(consumed: ConsumedPartition) -> None:
+    """End the pause of a connection that was giving the partition back: a newer one consumes.
+
+    If that one is to give it back, too, it says so.
+    """
+    pause = consumed.pause
+    if pause is None or not pause.is_unregistering or consumed.is_committing:
+        return
+    if consumed.audit_writer is not None:
+        consumed.audit_writer.note(handoff_step("cancel", consumed, pause.attempt))
+    consumed.end_pause()

@@ -10,6 +10,7 @@ from partq.broker.delivery.flow import Flow
 from partq.broker.partition.audit_buffer import handoff_step
 from partq.broker.partition.consumed_partition import ActivePause, ClosedHandoff, ConsumedPartition
 from partq.core.group.moves import Forced
+from partq.core.group.observation import NO_EPOCH
 from partq.core.model import BrokerEpoch, Cause, Epoch, MemberId, Offset
 from partq.errors import (
     AttemptRefusedError,
@@ -57,10 +58,13 @@ class HandoffExecutor:
         attempt: int,
         lease_s: float,
         drain_s: float,
+        is_unregistering: bool = False,
     ) -> None:
         """Stop delivering for `lease_s` from now; a repeat renews that, not the drain.
 
-        Where nothing is in flight, the end of the drain is recorded as by `look_at_drain`.
+        `is_unregistering`: the member asks for it itself, which gives the partition back.
+
+        Where nothing is in flight, the end of the drain is recorded as by `record_drain_end`.
 
         Raises:
             FencedError: the broker epoch is over.
@@ -83,6 +87,7 @@ class HandoffExecutor:
                 _record(consumed, "cancel", pause.attempt)
             consumed.end_pause()
             pause = ActivePause(attempt, epoch, now + lease_s, now + drain_s)
+            pause.is_unregistering = is_unregistering
             consumed.pause = pause
             consumed.to_hurry.set()
             _record(consumed, "pause", attempt)
@@ -96,7 +101,7 @@ class HandoffExecutor:
         if consumed.is_drained:
             _record_drained(consumed, pause)
 
-    def look_at_drain(
+    def record_drain_end(
         self,
         consumed: ConsumedPartition,
         *,
@@ -221,6 +226,8 @@ class HandoffExecutor:
             consumed.member = target
             consumed.incarnation = ""
             consumed.epoch = epoch
+            consumed.registered = NO_EPOCH
+            consumed.is_given_up = False
             consumed.closed_attempt = max(consumed.closed_attempt, attempt)
             closed = ClosedHandoff(attempt, target, epoch, was_forced=cuts_off)
             consumed.last_commit = closed

@@ -74,7 +74,7 @@ class LogFetcher:
             if consumed.flow is not None:
                 self.ahead.keep(consumed, entries)
         except PartqError as error:
-            _log.warning("read of %s: %s", consumed.partition, error)
+            _log.warning("the log of %s could not be read: %s", consumed.partition, error)
             await asyncio.sleep(READ_RETRY_S)
         finally:
             self._reading.discard(consumed)

@@ -10,6 +10,7 @@ from partq.aio import UntilAnswered
 from partq.broker.log.buffers import PendingBudget, memory_bytes
 from partq.broker.log.quota import StorageQuota
 from partq.core.model import BrokerEpoch, Offset, PartitionId
+from partq.core.samples.waits import WaitCounts
 from partq.errors import (
     AppendGapError,
     ConflictError,
@@ -60,6 +61,7 @@ class LogAppender:
         quota: StorageQuota,
         budget: PendingBudget,
         clock: Callable[[], float],
+        waits: WaitCounts,
         on_stored: Callable[[list[Entry]], None],
         on_lost: Callable[[PartqError], None],
     ) -> None:
@@ -70,6 +72,7 @@ class LogAppender:
         self._number = 0
         self._quota = quota
         self._clock = clock
+        self._waits = waits
         self._counted_upto = clock()
         """Up to where the store was told how much time has passed."""
         self._on_stored = on_stored
@@ -205,10 +208,14 @@ class LogAppender:
                 at_ms=appended.at_ms,
                 data=pending.batch.data,
                 ttl_ms=pending.batch.ttl_ms,
+                series=pending.batch.producer,
+                number=pending.batch.first if pending.batch.producer else -1,
             )
             for pending, result in zip(call, appended.results, strict=True)
             if result.status == "stored"
         ]
+        # Of the batch that waited longest, for all of the call: one look at the clock.
+        self._waits.add(1000 * (self._clock() - call[0].submitted_at), len(call))
         if entries:
             self._on_stored(entries)
         for pending, result in zip(call, appended.results, strict=True):

@@ -11,7 +11,7 @@ from partq.metrics import BrokerMetrics
 from partq.store.connection import Store
 from partq.store.records.leases import Leases
 from partq.store.records.partitions import Partitions
-from partq.store.server import StoreInfo
+from partq.store.server import FULL_SHARE, StoreInfo
 
 RETRY_AFTER_S = 1.0
 
@@ -99,9 +99,9 @@ class StorageQuota:
         """Return why a batch was refused that found no room."""
         if self.is_store_full:
             return StoreFullError(
-                f"partition {partition}: Redis holds 80 % of its maxmemory, and takes no messages "
-                f"until it holds less; {self._holders.describe()}; or give it more memory, and "
-                "publish again later",
+                f"partition {partition}: Redis holds {FULL_SHARE * 100:.0f} % of its maxmemory: it "
+                f"takes no messages until it holds less; {self._holders.describe()}; or give it "
+                "more memory, and publish again later",
                 retry_after_s=RETRY_AFTER_S,
             )
         return QuotaExceededError(

@@ -8,14 +8,14 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from partq.broker.broker import Broker
-from partq.broker.operations.message_json import contents
+from partq.broker.operations.message_json import contents, numbering
 from partq.core.browse import Page, PageEnd, PageRow, merge
 from partq.core.model import Offset, PartitionId
 from partq.errors import BadRequestError, UnavailableError
 from partq.store.records.log import Entry
 from partq.store.records.stored_partition import StoredPartition
 from partq.wire import batch
-from partq.wire.calls import bodies
+from partq.wire.calls import body_codec
 from partq.wire.calls.answers import UNSET, ErrorDetail
 from partq.wire.calls.browse import (
     BrowseAnswer,
@@ -165,11 +165,14 @@ def _rows(
     """Return messages, each with what it counts for: JSON may be larger than what is stored."""
     shown = contents(entry, at, at + len(sizes))
     for offset, (size, content) in enumerate(zip(sizes, shown, strict=True), at):
+        producer, sequence = numbering(entry, offset)
         message = BrowsedMessage(
             partition=str(partition),
             offset=offset,
             publish_time_ms=entry.at_ms,
             append_broker_epoch=entry.broker_epoch,
+            producer=producer,
+            sequence=sequence,
             key=content.key,
             value=content.value,
             value_base64=content.value_base64,
@@ -177,7 +180,7 @@ def _rows(
             event_time_ms=content.event_time_ms,
             error=content.error,
         )
-        yield BrowsedRow(max(size, MESSAGE_BYTES + len(bodies.encode(content))), message)
+        yield BrowsedRow(max(size, MESSAGE_BYTES + len(body_codec.encode(content))), message)
 
 
 async def browse(
@@ -283,7 +286,7 @@ def _first_pages(body: BrowseBody, offsets: Mapping[PartitionId, int]) -> Browse
     return narrowed(body, share)
 
 
-class _Answers(NamedTuple):
+class _SortedPages(NamedTuple):
     """The answers for several partitions."""
 
     pages: dict[PartitionId, Page[BrowsedMessage]]
@@ -293,9 +296,9 @@ class _Answers(NamedTuple):
     """Why a partition has no page."""
 
 
-def _sort_answers(found: Mapping[PartitionId, BrowsedPage]) -> _Answers:
+def _sort_answers(found: Mapping[PartitionId, BrowsedPage]) -> _SortedPages:
     """Tell the pages from the errors; an answer that is neither counts as an error."""
-    answers = _Answers({}, {}, {})
+    answers = _SortedPages({}, {}, {})
     for partition, answer in found.items():
         if answer.error is not UNSET:
             answers.refused[str(partition)] = answer.error

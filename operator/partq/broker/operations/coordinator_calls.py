@@ -13,6 +13,7 @@ from partq.broker.partition import mended
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.cursor.lag import lag_of
+from partq.core.group.observation import NO_EPOCH
 from partq.core.model import BrokerEpoch, Epoch, MemberId, PartitionId
 from partq.errors import (
     BadRequestError,
@@ -25,6 +26,7 @@ from partq.errors import (
 from partq.excerpts import excerpt
 from partq.store.refusals import unknown_partition
 from partq.wire.calls.answers import (
+    UNSET,
     ClaimResult,
     ClaimResults,
     CommitResult,
@@ -33,6 +35,7 @@ from partq.wire.calls.answers import (
     DrainResults,
     PartitionResult,
     PartitionResults,
+    UnsetType,
 )
 from partq.wire.calls.bodies import (
     MAX_DRAIN_WAIT_MS,
@@ -74,7 +77,7 @@ def state(broker: Broker) -> BrokerState:
                 broker_epoch=owned.broker_epoch,
                 held_s=now - owned.claimed_at,
                 end=owned.tail.end,
-                groups={each.group: _detail(owned, each) for each in owned.groups.values()},
+                groups={each.group: _detail(owned, each, now) for each in owned.groups.values()},
             )
             for owned in broker.owned.values()
             if not owned.is_yielding
@@ -89,6 +92,7 @@ def state(broker: Broker) -> BrokerState:
                 is_leaving=flow.is_leaving,
                 kind=flow.kind,
                 bound_s=now - flow.bound_at,
+                priority=flow.priority,
             )
             for flow in flow_registry.flows
         ],
@@ -99,6 +103,7 @@ def state(broker: Broker) -> BrokerState:
                 incarnation=lost.incarnation,
                 lost_s=now - lost.lost_at,
                 is_leaving=lost.is_leaving,
+                priority=lost.priority,
             )
             for lost in flow_registry.lost
         ],
@@ -136,8 +141,8 @@ async def drain(broker: Broker, group: str, body: Drains) -> DrainResults:
         raise BadRequestError(f"wait_ms {excerpt(body.wait_ms)}; expected 0 to {MAX_DRAIN_WAIT_MS}")
     until = broker.clock() + body.wait_ms / 1000
 
-    def look_at_drain(item: DrainItem, consumed: ConsumedPartition) -> bool:
-        return broker.handoffs.look_at_drain(
+    def record_end(item: DrainItem, consumed: ConsumedPartition) -> bool:
+        return broker.handoffs.record_drain_end(
             consumed,
             broker_epoch=BrokerEpoch(item.broker_epoch),
             epoch=Epoch(item.epoch),
@@ -146,22 +151,22 @@ async def drain(broker: Broker, group: str, body: Drains) -> DrainResults:
 
     def is_over(item: DrainItem) -> bool:
         try:
-            return look_at_drain(item, _find(broker, item.partition, group))
+            return record_end(item, _find(broker, item.partition, group))
         except PartqError:
             return True
 
     while (left := until - broker.clock()) > 0 and not any(map(is_over, body.drains)):
         # A drain also ends by time, which nobody announces.
-        await broker.progress.wait_at_most(min(left, DEADLINE_POLL_S))
+        await broker.drain_signal.wait_at_most(min(left, DEADLINE_POLL_S))
 
-    async def look(item: DrainItem) -> DrainResult:
+    async def answer(item: DrainItem) -> DrainResult:
         consumed = _find(broker, item.partition, group)
-        look_at_drain(item, consumed)
+        record_end(item, consumed)
         result = _drain_result(item, consumed)
         await _await_record(consumed)
         return result
 
-    return DrainResults(await _each(body.drains, look, DrainResult))
+    return DrainResults(await _each(body.drains, answer, DrainResult))
 
 
 async def commit(broker: Broker, group: str, body: Commits) -> CommitResults:
@@ -296,7 +301,7 @@ async def _await_record(consumed: ConsumedPartition) -> None:
         )
 
 
-def _detail(owned: OwnedPartition, consumed: ConsumedPartition) -> GroupDetail:
+def _detail(owned: OwnedPartition, consumed: ConsumedPartition, now: float) -> GroupDetail:
     book = consumed.book
     pause = consumed.pause
     return GroupDetail(
@@ -316,7 +321,17 @@ def _detail(owned: OwnedPartition, consumed: ConsumedPartition) -> GroupDetail:
         missing=consumed.missing,
         parked=consumed.outbox.parked,
         mended=mended.describe(owned, consumed.group),
+        registered_s=_registered_s(consumed, now),
     )
+
+
+def _registered_s(consumed: ConsumedPartition, now: float) -> float | UnsetType:
+    """Return how long coordinators could have known of the registration: the delay begins then."""
+    if consumed.registered == NO_EPOCH:
+        return UNSET
+    if consumed.shown[0] != consumed.registered:
+        consumed.shown = consumed.registered, now
+    return now - consumed.shown[1]
 
 
 def _drain_result(item: PartitionName, consumed: ConsumedPartition) -> DrainResult:

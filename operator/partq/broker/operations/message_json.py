@@ -5,8 +5,18 @@ import base64
 from partq.errors import UndecodableError
 from partq.store.records.log import Entry
 from partq.wire import batch
-from partq.wire.calls.answers import MessageContent
+from partq.wire.calls.answers import UNSET, MessageContent, UnsetType
 from partq.wire.calls.replies import error_detail
+
+
+def numbering(entry: Entry, offset: int) -> tuple[str | UnsetType, int | UnsetType]:
+    """Return the producer of a message and its number there; unset: unknown."""
+    return (entry.producer, entry.sequence(offset)) if entry.producer else (UNSET, UNSET)
+
+
+def numbering_bytes(entry: Entry) -> int:
+    """Return what these two take in the JSON of a message, at most."""
+    return 48 + 4 * len(entry.producer) if entry.producer else 0
 
 
 def contents(entry: Entry, start: int, stop: int) -> list[MessageContent]:

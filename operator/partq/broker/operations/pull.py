@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from partq.broker.broker import Broker
 from partq.broker.delivery.flow import Flow
-from partq.broker.delivery.flow_registry import PULL_LEASE_S
+from partq.broker.delivery.flow_liveness import PULL_LEASE_S
 from partq.broker.operations.pull_answer import PullReply, TakenWindow
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.core.model import Cause, MemberId, PartitionId
@@ -84,6 +84,7 @@ class Pulls:
         max_messages: int,
         wait_ms: int,
         last_answer: int | None,
+        priority: int = 0,
     ) -> answers.PullAnswer:
         """Return the next messages; or the last answer again, not named and with some in flight.
 
@@ -97,7 +98,7 @@ class Pulls:
                 "expected 1 to "
                 f"{MAX_PULL_MESSAGES} and 0 to {MAX_PULL_WAIT_MS}"
             )
-        flow, state = await self._flow(group, member, incarnation, address)
+        flow, state = await self._flow(group, member, incarnation, address, priority)
         flow.last_seen = self._broker.clock()
         async with state.lock:
             if last_answer == state.answer_number or not state.is_wanted(flow.credit.unacked):
@@ -148,7 +149,7 @@ class Pulls:
         return flow
 
     async def _flow(
-        self, group: str, member: str, incarnation: str, address: str
+        self, group: str, member: str, incarnation: str, address: str, priority: int
     ) -> tuple[Flow, PullState]:
         flow = self._broker.flow_registry.find(group, MemberId(member))
         if flow is not None and flow.incarnation == incarnation:
@@ -161,6 +162,7 @@ class Pulls:
                 address=address,
                 kind="pull",
                 credit=MAX_PULL_MESSAGES,
+                priority=priority,
             )
             flow.credit.messages = 0
             self._states = {f: s for f, s in self._states.items() if not f.is_closed}
@@ -203,7 +205,7 @@ class Pulls:
                 break
             await flow.wake.wait_at_most(left if found is None else min(left, found - clock()))
         flow.credit.messages = 0
-        reply.forget_looks()
+        reply.forget_encoded()
 
     async def _recorded(self, flow: Flow, taken: list[TakenWindow]) -> None:
         """Record the windows before they are answered.
@@ -251,6 +253,9 @@ class Pulls:
         for each in reply.taken:
             cause = Cause(each.window.cause).name.lower()
             self._broker.metrics.delivered(flow.group, cause, each.window.messages)
+            if each.window.cause == Cause.NONE:
+                waits = self._broker.delivery_waits
+                waits.add(flow.group, _partition_of(each), each.header.at_ms)
 
     def _render(
         self, flow: Flow, answer_number: int, messages: list[answers.PulledMessage]

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import cast
 
-from partq.broker.operations.message_json import contents
+from partq.broker.operations.message_json import contents, numbering_bytes
 from partq.core.cursor.windows import Window
 from partq.core.model import Cause
 from partq.server.memory import Hold
 from partq.store.records.log import Entry
 from partq.wire import batch, frames
-from partq.wire.calls import bodies
+from partq.wire.calls import body_codec
 from partq.wire.calls.answers import PulledMessage
 
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
@@ -42,36 +42,39 @@ class PullReply:
         """What the next message needs of the memory of all requests, which has too little."""
         self._size = 0
         self._offset = 0
+        self._beside_bytes = MESSAGE_BYTES
+        """What a message of this batch counts beside its content."""
         self._contents: list[bytes] = []
-        """Of the batch that was looked at last, from `_offset` on."""
-        self._looked_bytes = 0
+        """Of the batch that was encoded last, from `_offset` on."""
+        self._encoded_bytes = 0
         """What these hold, until they are delivered."""
 
     def encode_fitting(self, entry: Entry, offset: int, limit: int) -> int:
         """Encode messages of a batch from an offset on; return how many of them fit."""
-        self.forget_looks()
+        self.forget_encoded()
         self._offset = offset
+        self._beside_bytes = beside = MESSAGE_BYTES + numbering_bytes(entry)
         before = self._size
         stop = min(entry.first + entry.count, offset + limit, self._raw_stop(entry, offset))
         for content in contents(entry, offset, stop):
-            encoded = bodies.encode(content)
-            size = before + MESSAGE_BYTES + len(encoded)
+            encoded = body_codec.encode(content)
+            size = before + beside + len(encoded)
             is_first = not self.taken and not self._contents
             if size > MAX_ANSWER_BYTES and not is_first:
                 self.is_full = True
                 break
-            if not self.hold.try_take(MESSAGE_BYTES + len(encoded)):
-                self.lacks_bytes = MESSAGE_BYTES + len(encoded)
+            if not self.hold.try_take(beside + len(encoded)):
+                self.lacks_bytes = beside + len(encoded)
                 break
-            self._looked_bytes += MESSAGE_BYTES + len(encoded)
+            self._encoded_bytes += beside + len(encoded)
             self._contents.append(encoded)
             before = size
         return len(self._contents)
 
-    def forget_looks(self) -> None:
-        """Give back what was looked at and is not delivered: a batch may be looked at often."""
-        self.hold.give_back(self._looked_bytes)
-        self._contents, self._looked_bytes = [], 0
+    def forget_encoded(self) -> None:
+        """Give back what was encoded and is not delivered: a batch may be encoded often."""
+        self.hold.give_back(self._encoded_bytes)
+        self._contents, self._encoded_bytes = [], 0
 
     def _raw_stop(self, entry: Entry, offset: int) -> int:
         """Return where the messages end that may fit: as JSON they are not smaller."""
@@ -83,7 +86,7 @@ class PullReply:
         return max(entry.first + at, offset + 1)
 
     def add(self, header: frames.Deliver, window: Window) -> None:
-        """Note a window of the batch that was looked at last."""
+        """Note a window of the batch that was encoded last."""
         cause = Cause(window.cause)
         skipped = {offset for start, stop in header.skip for offset in range(start, stop)}
         counts = dict(header.redeliveries)
@@ -102,15 +105,20 @@ class PullReply:
                 cause="" if cause is Cause.NONE else cause.name.lower(),
                 redeliveries=counts.get(offset, 0),
             )
+            if header.producer:
+                place.producer = header.producer
+                place.sequence = header.number + offset - header.first_offset
             # What does not decode stays in its place: whether to pass over it, the member says.
             content = self._contents[offset - self._offset]
-            self._looked_bytes -= MESSAGE_BYTES + len(content)
-            messages.append(bodies.encode(place)[:-1] + b"," + content[1:])
-        self.forget_looks()
+            self._encoded_bytes -= self._beside_bytes + len(content)
+            messages.append(body_codec.encode(place)[:-1] + b"," + content[1:])
+        self.forget_encoded()
         self._size += sum(map(len, messages))
         self.taken.append(TakenWindow(header, window, messages))
 
     def messages(self) -> list[PulledMessage]:
         """Return all messages as one piece of JSON, which stands for them in an answer."""
-        raw = bodies.Raw(b"[" + b",".join(m for each in self.taken for m in each.messages) + b"]")
+        raw = body_codec.Raw(
+            b"[" + b",".join(m for each in self.taken for m in each.messages) + b"]"
+        )
         return cast(list[PulledMessage], raw)

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from partq.broker.broker import Broker
-from partq.coordinator.provision import remove_group
+from partq.coordinator.provision import check_born, remove_group
 from partq.core.cursor.lag import lag_of
 from partq.core.model import PartitionId
 from partq.errors import ConflictError, UnavailableError, UnknownGroupError
@@ -34,16 +34,20 @@ async def remove(
         broker: that is asked.
         group: its name.
         body: what was asked for.
-        states: what `picture.ask_all` has got from the brokers.
+        states: what `group_snapshot.ask_all` has got from the brokers.
 
     Raises:
-        UnknownGroupError: nothing is left of it, if it was ever there.
+        UnknownGroupError: nothing is left of it, if it was ever there; or it is not the group
+            that is meant, and nothing is changed.
         ConflictError: it is not removed: members are connected, it belongs to a resource on
             Kubernetes, or it was changed meanwhile.
         UnavailableError: brokers or nodes of the store do not say what they have of it.
         StoreUnavailableError: half of it may be done; a repeat does the rest.
     """
     partitions = broker.config.layout.partitions()
+    born = None if body.born is UNSET else body.born
+    stored = await broker.configs.read_group(group)
+    check_born(group, stored, born)  # before anything is said of another group
     config = await broker.configs.read_queue()
     named = frozenset(config.groups if config is not None else ())
     records = await broker.partitions.read_many(partitions)
@@ -59,7 +63,7 @@ async def remove(
     if group in named:
         _check_members(group, states)
     lag, letters = await _unfinished(broker, group, {each: records[each] for each in having})
-    await remove_group(broker.configs, group, is_dry_run=body.is_dry_run)
+    await remove_group(broker.configs, group, is_dry_run=body.is_dry_run, born=born)
     if not body.is_dry_run:
         _log.info("group %s of %s removed", group, broker.settings.queue)
         await broker.refresh()
@@ -69,6 +73,7 @@ async def remove(
         lag=lag,
         dead_letters=letters,
         groups=others,
+        born=UNSET if stored is None else stored.born,
     )
 
 

@@ -40,7 +40,7 @@ async def replay(broker: Broker, partition: PartitionId, body: ReplayBody) -> Re
     owned = broker.find(partition)
     record = await broker.partitions.read(partition)
     begun = _progress(owned, record.trimmed, record.next, body.offsets.get(str(partition)))
-    call = _Call(broker, owned, *begun, broker.clock() + BUDGET_S, body.max_messages)
+    call = _ReplayCall(broker, owned, *begun, broker.clock() + BUDGET_S, body.max_messages)
     answer = ReplayResult()
     try:
         await call.replay()
@@ -151,7 +151,7 @@ async def _check_kind(broker: Broker, partition: PartitionId, first: Offset, end
 
 
 @dataclass(slots=True)
-class _Call:
+class _ReplayCall:
     """One call of a replay. It takes at least one step, whatever the time."""
 
     broker: Broker
@@ -179,11 +179,11 @@ class _Call:
             for entry in entries:
                 stop = min(entry.first + entry.count, self.end)
                 for offset in range(max(self.at, entry.first), stop):
-                    await self._take(entry, offset)
+                    await self._resend(entry, offset)
                     if not self.left or self.broker.clock() >= self.until:
                         return
 
-    async def _take(self, entry: Entry, offset: int) -> None:
+    async def _resend(self, entry: Entry, offset: int) -> None:
         """Skip a dead letter that is not a message, or send it back once the way to it is free."""
         message = self._message(entry, offset)
         headers = message.headers or {}

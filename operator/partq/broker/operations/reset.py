@@ -1,9 +1,13 @@
-"""Moving a group's cursor in a partition, back or forward, as an administrator wants it."""
+"""Moving a group's cursor in a partition, for an administrator or the member that has it."""
 
 import asyncio
 import logging
+from collections.abc import Callable
+from contextlib import suppress
 
 from partq.broker.broker import Broker
+from partq.broker.delivery.flow import Flow
+from partq.broker.operations.entries import check_end, check_epoch, read_bounds
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.core.model import Cause, PartitionId
 from partq.errors import (
@@ -11,25 +15,31 @@ from partq.errors import (
     ConflictError,
     FencedError,
     PartqError,
+    StoreUnavailableError,
     SupersededError,
     UnavailableError,
 )
+from partq.excerpts import excerpt
 from partq.store.records.stored_partition import ResetOutcome
+from partq.wire import frames
 from partq.wire.calls.answers import ResetResult
 from partq.wire.calls.bodies import MAX_NATURAL, ResetBody
 
 SETTLE_TIMEOUT_S = 3.0
-"""How long a reset waits until the acks that came before it are stored."""
+"""How long a reset or a seek waits until the acks that came before it are stored."""
+MAX_AHEAD_MS = 60_000
+"""How far in the future the time of a seek may lie, as clocks differ."""
 
 _log = logging.getLogger(__name__)
 
 
-def check(body: ResetBody, partition_count: int) -> None:
+def check(body: ResetBody, partition_count: int, *, call: str = "reset") -> None:
     """Refuse what does not say where to, or says it twice.
 
     Args:
         body: what was asked for.
         partition_count: how many partitions it is for.
+        call: what it was asked by.
 
     Raises:
         BadRequestError: it is not just one place.
@@ -38,7 +48,7 @@ def check(body: ResetBody, partition_count: int) -> None:
     given = [name for name, value in places.items() if value is not None]
     if len(given) != 1:
         got = ", ".join(given) or "none of them"
-        raise BadRequestError(f"reset: got {got}; expected one of to, at_ms and offset")
+        raise BadRequestError(f"{call}: got {got}; expected one of to, at_ms and offset")
     if body.offset is not None and partition_count != 1:
         raise BadRequestError(
             f"reset: an offset for {partition_count} partitions; offsets count per partition: "
@@ -56,6 +66,15 @@ async def reset(broker: Broker, partition: PartitionId, group: str, body: ResetB
         StoreUnavailableError: it may have been moved; a repeat moves it again.
     """
     consumed = broker.find(partition).find(group)
+
+    def judge() -> None:
+        _check_shown_epoch(consumed, body)
+        if consumed.flow is not None and not body.is_forced:
+            raise ConflictError(
+                f"partition {partition}: member {consumed.member} of {group} is connected; stop "
+                "the group's members, or force the reset"
+            )
+
     wanted = await _offset(broker, partition, body)
     record = await broker.partitions.read(partition)
     view = ResetResult(
@@ -69,9 +88,98 @@ async def reset(broker: Broker, partition: PartitionId, group: str, body: ResetB
         epoch=consumed.epoch,
     )
     if not body.is_dry_run:
-        view.to = await _carry_out(broker, consumed, wanted, body)
+        view.to = await _carry_out(broker, consumed, wanted, judge)
         view.epoch = consumed.epoch
     return view
+
+
+async def seek(broker: Broker, flow: Flow, frame: frames.Seek) -> int:
+    """Move the cursor of a group in a partition that a flow has, and return where it is.
+
+    The flow gets the partition under a new token before that, or soon if the store does not answer.
+
+    Raises:
+        NotOwnerError, UnknownPartitionError, UnknownGroupError: nothing was moved, as with all
+            below but the last.
+        BadRequestError: it names no place, or two, or a time in the future.
+        RolledBackError: the log ends below the offset, or has another message below it.
+        FencedError: the flow does not have the partition under this token.
+        UnavailableError: a handoff is under way, or the store did not answer: the text says whether
+            the cursor may have moved. A repeat moves it again.
+    """
+    partition = PartitionId(frame.generation, frame.partition)
+    place = _place_of(frame, broker.wall_clock())
+    owned = broker.find(partition)
+    consumed = owned.find(flow.group)
+
+    def judge() -> None:
+        _check_holder(consumed, flow, frame)
+
+    judge()
+    if place.offset is not None:
+        check_end(partition, place.offset, owned.tail.end)
+        bounds = await read_bounds(broker, owned, [place.offset])
+        check_epoch(partition, place.offset, frame.append_broker_epoch, bounds.epochs[0])
+    wanted = await _offset(broker, partition, place)
+    try:
+        cursor = await _carry_out(broker, consumed, wanted, judge)
+    except StoreUnavailableError as error:
+        raise UnavailableError(
+            f"partition {partition}: the store gave no answer to a seek, so the cursor of "
+            f"{flow.group} may have moved; seek again: that moves it in any case ({error.message})",
+            retry_after_s=1.0,
+        ) from error
+    _log.info("%s of %s: moved by a seek of member %s", partition, flow.group, flow.member)
+    with suppress(StoreUnavailableError):  # then the bind is repeated
+        await broker.flow_registry.bind_one(consumed, flow)
+    return cursor
+
+
+def _place_of(frame: frames.Seek, now: float) -> ResetBody:
+    """Return where a seek goes; `now`: the time in seconds."""
+    place = ResetBody()
+    if frame.at_ms >= 0:
+        place.at_ms = frame.at_ms
+    if frame.offset >= 0:
+        place.offset = frame.offset
+    if frame.to == "earliest":
+        place.to = "earliest"
+    elif frame.to == "latest":
+        place.to = "latest"
+    elif frame.to:
+        raise BadRequestError(f"seek: to {excerpt(frame.to)!r}; expected earliest or latest")
+    check(place, 1, call="seek")
+    latest_ms = int(now * 1000) + MAX_AHEAD_MS
+    if frame.at_ms > latest_ms:
+        raise BadRequestError(
+            f"seek: at_ms {frame.at_ms} lies in the future; expected milliseconds since 1970, at "
+            f"most {latest_ms}: for what is published from now on, seek to latest"
+        )
+    return place
+
+
+def _check_holder(consumed: ConsumedPartition, flow: Flow, frame: frames.Seek) -> None:
+    """Refuse a seek of a flow that does not have the partition, or is about to hand it over.
+
+    Raises:
+        FencedError, UnavailableError: nothing was moved.
+    """
+    if (
+        consumed.flow is not flow
+        or consumed.broker_epoch != frame.broker_epoch
+        or consumed.epoch != frame.epoch
+    ):
+        raise FencedError(
+            f"partition {consumed.partition} of {consumed.group}: got a seek under epoch "
+            f"{frame.epoch}, which is over for {flow.member}; nothing was moved: seek once the "
+            "partition is assigned again"
+        )
+    if consumed.pause is not None:
+        raise UnavailableError(
+            f"partition {consumed.partition} of {consumed.group}: a handoff is under way; nothing "
+            f"was moved: seek again, if {flow.member} still has it then",
+            retry_after_s=1.0,
+        )
 
 
 async def _offset(broker: Broker, partition: PartitionId, body: ResetBody) -> int:
@@ -83,20 +191,14 @@ async def _offset(broker: Broker, partition: PartitionId, body: ResetBody) -> in
 
 
 async def _carry_out(
-    broker: Broker, consumed: ConsumedPartition, wanted: int, body: ResetBody
+    broker: Broker, consumed: ConsumedPartition, wanted: int, judge: Callable[[], None]
 ) -> int:
-    """Move the cursor, and return where it is."""
+    """Move the cursor unless `judge` raises, and return where it is."""
     try:
         async with consumed.lock:
             # The script moves it under this epoch only: a broker that knows an older one cannot.
-            _check_epoch(consumed, body)
-            if consumed.flow is not None and not body.is_forced:
-                raise ConflictError(
-                    f"partition {consumed.partition}: member {consumed.member} of "
-                    f"{consumed.group} is connected; stop the group's members, or force the "
-                    "reset"
-                )
-            await _unbind(broker, consumed)
+            judge()
+            await _unbind(broker, consumed, judge)
             began_at = consumed.book.cursor
             consumed.is_resetting = True
             try:
@@ -119,11 +221,11 @@ async def _carry_out(
     return cursor
 
 
-def _check_epoch(consumed: ConsumedPartition, body: ResetBody) -> None:
-    """Refuse a call that speaks of an epoch that is over: it may be late, or a repeat.
+def _check_shown_epoch(consumed: ConsumedPartition, body: ResetBody) -> None:
+    """Refuse a call that names an epoch which has ended: it may be late, or a repeat.
 
     Raises:
-        ConflictError: it does.
+        ConflictError: the epoch has ended.
     """
     seen = (body.epochs or {}).get(str(consumed.partition), consumed.epoch)
     if seen != consumed.epoch:
@@ -134,8 +236,10 @@ def _check_epoch(consumed: ConsumedPartition, body: ResetBody) -> None:
         )
 
 
-async def _unbind(broker: Broker, consumed: ConsumedPartition) -> None:
+async def _unbind(broker: Broker, consumed: ConsumedPartition, judge: Callable[[], None]) -> None:
     """Take the partition from its member, and have the acks stored that were accepted before.
+
+    Meanwhile a handoff may have begun, or the flow ended: `judge` is asked again.
 
     A flush under way would undo the reset. Without a flow there is no delivery and no ack; from the
     last flush to the answer nothing expires, no message is moved to the outbox, and nothing is
@@ -151,6 +255,7 @@ async def _unbind(broker: Broker, consumed: ConsumedPartition) -> None:
                 if refusal is not None:
                     raise refusal
                 await consumed.settle_audit()
+                judge()
                 done += ", but what its member had in flight is delivered again"
             consumed.end_pause()
             broker.flow_registry.unbind(consumed, Cause.RESET)
@@ -158,14 +263,14 @@ async def _unbind(broker: Broker, consumed: ConsumedPartition) -> None:
             await consumed.settle_audit()
     except TimeoutError:
         raise UnavailableError(
-            f"partition {consumed.partition}: the store does not answer; {done}: repeat the reset",
+            f"partition {consumed.partition}: the store does not answer; {done}: repeat the call",
             retry_after_s=1.0,
         ) from None
     finally:
         consumed.is_awaited = False
     if consumed.is_dropped:
         raise FencedError(
-            f"partition {consumed.partition}: not served here any more; repeat the reset"
+            f"partition {consumed.partition}: not served here any more; repeat the call"
         )
 
 
@@ -192,19 +297,11 @@ async def _move(broker: Broker, consumed: ConsumedPartition, wanted: int) -> int
         reason = (
             error
             if isinstance(error, PartqError)
-            else ConflictError("a reset was cut short; repeat it")
+            else ConflictError("the cursor was being moved; repeat the call")
         )
         broker.ownership.lose_group(consumed, reason)
         raise
     # If it was dropped meanwhile, nobody uses this book: a broker that claims reads the stored one.
-    consumed.book = consumed.book.moved_to(moved.cursor)
-    consumed.outbox.scheduled.clear()
-    consumed.missing = ""
-    consumed.outbox.aside.clear()
-    consumed.outbox.read(moved.outbox)
-    if moved.outbox:
-        # They count as done, as after a claim; the stored book is to say so, too.
-        consumed.book.discard(sorted((each.offset, each.offset + 1) for each in moved.outbox))
-        consumed.is_dirty = True
+    consumed.begin_at(moved.cursor, moved.outbox)
     consumed.epoch = moved.epoch
     return moved.cursor

@@ -7,7 +7,7 @@ from partq.broker.broker import Broker
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.core.clock_watch import ahead_ms
 from partq.core.cursor.lag import lag_of
-from partq.core.group.records import AssignmentEntry, MemberRecord
+from partq.core.group.records import AssignmentEntry, MemberRecord, MemberSnapshot
 from partq.core.model import MemberId, Offset, PartitionId
 from partq.store.records.assignments import Assignments
 from partq.store.records.handoffs import Handoffs
@@ -54,6 +54,7 @@ def read_layout(broker: Broker) -> LayoutAnswer:
         limits=Limits(config.max_message_bytes, config.max_unacked_per_flow),
         keyless_policy=config.keyless_policy,
         groups=sorted(config.groups),
+        client_assigned=sorted(config.client_assigned) or UNSET,
     )
 
 
@@ -132,37 +133,20 @@ def _add_reasons(views: dict[str, GroupStatus], brokers: Mapping[str, BrokerAnsw
 async def _group(
     broker: Broker, group: str, records: Mapping[PartitionId, StoredPartition]
 ) -> GroupStatus:
-    having = {p: record for p, record in sorted(records.items()) if group in record.groups}
-    spec, assigned, listed, under_way, waiting, cursors = await asyncio.gather(
+    spec, listed, under_way, waiting, partitions = await asyncio.gather(
         broker.configs.read_group(group),
-        Assignments(broker.store, broker.keys).read(group),
         Members(broker.store, broker.keys).read(group),
         Handoffs(broker.store, broker.keys).read(group),
         Rebalances(broker.store, broker.keys).read_waiting(group),
-        asyncio.gather(*(broker.partitions.read_cursor(p, group) for p in having)),
+        read_rows(broker, group, records),
     )
-    ages = await asyncio.gather(
-        *(
-            _age_ms(broker, partition, cursor.cursor, record)
-            for (partition, record), cursor in zip(having.items(), cursors, strict=True)
-        )
-    )
-    partitions = {
-        str(partition): _row(
-            cursor,
-            record.next,
-            age_ms,
-            assigned.get(partition),
-            _owned_group(broker, partition, group),
-        )
-        for (partition, record), cursor, age_ms in zip(having.items(), cursors, ages, strict=True)
-    }
     rows = partitions.values()
     return GroupStatus(
         type=str(spec.spec.get("type", "")) if spec is not None else "",
+        assignment=str(spec.spec.get("assignment", "Server")) if spec is not None else "",
         lag=sum(row.lag for row in rows),
         lag_ms=max((row.lag_ms for row in rows), default=0),
-        members=_member_statuses(listed.members, cursors),
+        members=_member_statuses(listed, rows),
         partitions=partitions,
         handoffs=[
             HandoffStatus(
@@ -179,6 +163,36 @@ async def _group(
             for partition, move in sorted(waiting.items())
         ],
     )
+
+
+async def read_rows(
+    broker: Broker, group: str, records: Mapping[PartitionId, StoredPartition]
+) -> dict[str, GroupPartition]:
+    """Return each partition of a group by its name, where the group has a cursor.
+
+    `records`: of the partitions that are asked for.
+    """
+    having = {p: record for p, record in sorted(records.items()) if group in record.groups}
+    assigned, cursors = await asyncio.gather(
+        Assignments(broker.store, broker.keys).read(group),
+        asyncio.gather(*(broker.partitions.read_cursor(p, group) for p in having)),
+    )
+    ages = await asyncio.gather(
+        *(
+            _age_ms(broker, partition, cursor.cursor, record)
+            for (partition, record), cursor in zip(having.items(), cursors, strict=True)
+        )
+    )
+    return {
+        str(partition): _row(
+            cursor,
+            record.next,
+            age_ms,
+            assigned.get(partition),
+            _owned_group(broker, partition, group),
+        )
+        for (partition, record), cursor, age_ms in zip(having.items(), cursors, ages, strict=True)
+    }
 
 
 def _owned_group(broker: Broker, partition: PartitionId, group: str) -> ConsumedPartition | None:
@@ -219,19 +233,23 @@ def _row(
         dead_letters=len(cursor.outbox),
         blocked=mine.blocked if mine is not None else "",
         parked=mine.outbox.parked if mine is not None else "",
+        redeliveries=sum(cursor.redeliveries.values()),
     )
 
 
-def _member_statuses(
-    listed: Mapping[MemberId, MemberRecord], cursors: Iterable[CursorRecord]
-) -> list[MemberStatus]:
+def _member_statuses(read: MemberSnapshot, rows: Iterable[GroupPartition]) -> list[MemberStatus]:
     """Return the listed members, and those that hold a partition."""
-    held = dict.fromkeys(listed, 0)
-    for cursor in cursors:
-        if cursor.member is not None:
-            held[cursor.member] = held.get(cursor.member, 0) + 1
+    held = dict.fromkeys(read.members, 0)
+    for row in rows:
+        if row.member:
+            held[MemberId(row.member)] = held.get(MemberId(row.member), 0) + 1
     return [
-        MemberStatus(member, count, _member_state(listed.get(member), count))
+        MemberStatus(
+            member,
+            count,
+            _member_state(read.members.get(member), count),
+            node.node_id if (node := read.nodes.get(member)) is not None else UNSET,
+        )
         for member, count in sorted(held.items())
     ]
 

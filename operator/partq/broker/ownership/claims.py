@@ -131,7 +131,7 @@ class Claims:
                 if self._is_valid():
                     await self._claim_free()
             except PartqError as error:
-                _log.warning("owners not read: %s", error)
+                _log.warning("the owners of partitions could not be read: %s", error)
             await asyncio.sleep(WATCH_GAP_S)
 
     def successor(self, partition: PartitionId) -> BrokerId | None:
@@ -170,7 +170,7 @@ class Claims:
         try:
             await self._claim(partition, seen)
         except PartqError as error:
-            _log.info("partition %s not claimed: %s", partition, error)
+            _log.info("partition %s could not be claimed: %s", partition, error)
 
     def _wait_s(
         self, partition: PartitionId, record: StoredPartition, living: set[BrokerId]

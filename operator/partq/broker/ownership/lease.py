@@ -134,14 +134,14 @@ class LeaseKeeper:
                 self._under_way = []
                 if not is_failing:
                     _log.warning(
-                        "lease of %s not renewed: %s", self._broker, str(error) or "time-out"
+                        "lease of %s is not renewed: %s", self._broker, str(error) or "time-out"
                     )
                 is_failing = True
                 self._is_forbidden = getattr(error, "is_forbidden", False)
                 self._give_up_connections()
             else:
                 if is_failing:
-                    _log.info("lease of %s renewed again", self._broker)
+                    _log.info("lease of %s is renewed again", self._broker)
                 is_failing = self._is_forbidden = False
                 self._renewed_at = self._tried_since = self._clock()
                 was_over = not self.is_valid
@@ -160,7 +160,7 @@ class LeaseKeeper:
             return
         self._tried_since = now
         _log.warning(
-            "lease of %s not renewed for %.0f s: all connections to Redis are opened again",
+            "lease of %s was not renewed for %.0f s: all connections to Redis are opened again",
             *(self._broker, now - self._renewed_at),
         )
         self._on_stuck()

@@ -11,6 +11,7 @@ from partq.broker.log.quota import StorageQuota
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.model import BrokerId, Cause, PartitionId
+from partq.core.samples.waits import WaitCounts
 from partq.errors import (
     BrokerClosingError,
     ConflictError,
@@ -48,6 +49,7 @@ class OwnedPartitions:
         buffers: Buffers,
         quota: StorageQuota,
         audits: Audits,
+        append_waits: WaitCounts,
         wants_audit: Callable[[], bool],
         on_claimed: Callable[[OwnedPartition], None],
         settle_acks: Callable[[ConsumedPartition], Awaitable[None]],
@@ -66,6 +68,7 @@ class OwnedPartitions:
         self._buffers = buffers
         self._quota = quota
         self._audits = audits
+        self._append_waits = append_waits
         self._wants_audit = wants_audit
         self._on_claimed = on_claimed
         self._settle_acks = settle_acks
@@ -148,6 +151,7 @@ class OwnedPartitions:
             quota=self._quota,
             audits=self._audits,
             broker=self._broker,
+            append_waits=self._append_waits,
             on_lost=self.lose,
         )
         owned.stored_at_ms = stored_at_ms
@@ -214,7 +218,7 @@ class OwnedPartitions:
             consumed.drop(Cause.NONE)
         elif isinstance(error, DataLossError) and not self._note_missed(consumed, error):
             consumed.missing = error.message
-            _log.error("still missing after another claim: %s", error)
+            _log.error("messages are missing after another claim, too: %s", error)
         else:
             self.lose(owned, error)
 
@@ -239,11 +243,11 @@ class OwnedPartitions:
         self._spawn(self._claim_again([owned.id for owned in lost]), "claim again")
 
     async def affirm(self) -> None:
-        """Keep only what is still stored as ours: the lease was over, others may have claimed.
+        """Keep only partitions still stored as ours: the lease was over, others may have claimed.
 
-        What is kept nobody can claim any more by what they saw before. The lease must be renewed
-        already: who looks from now on sees that. What lies on a node of a Redis Cluster that is
-        silent is not kept: the rest continues.
+        No broker can claim a kept partition by what it saw before. The lease must be renewed
+        already: a broker that reads from now on sees that. Partitions on a silent node of a Redis
+        Cluster are not kept; the others continue.
 
         Raises:
             StoreUnavailableError: no answer; nothing was dropped.
@@ -269,7 +273,7 @@ class OwnedPartitions:
                 await self.claim(partition, record)
         except PartqError as error:
             # The watch finds it without an owner, and claims it.
-            _log.warning("partition %s not claimed again: %s", partition, error)
+            _log.warning("partition %s could not be claimed again: %s", partition, error)
 
     def drop_all(self) -> None:
         """Forget everything."""

@@ -19,7 +19,7 @@ Spawn = Callable[[Coroutine[Any, Any, None], str], None]
 
 
 @dataclass(slots=True)
-class _Turn:
+class _ServerTurn:
     """What is to be looked at on one server."""
 
     partitions: Sequence[OwnedPartition]
@@ -39,7 +39,7 @@ class ServerLooks:
         self._log = log
         self._spawn = spawn
         self._busy: set[str | None] = set()
-        self._next: dict[str | None, _Turn] = {}
+        self._next: dict[str | None, _ServerTurn] = {}
 
     async def look(self, work: Work) -> None:
         """Have `work` look at the partitions of each server; some may be lost by its turn.
@@ -79,7 +79,7 @@ class ServerLooks:
         """Have a server looked at, now or in the place of a look that still waits for its turn."""
         before = self._next.get(server)
         end = asyncio.get_running_loop().create_future() if before is None else before.end
-        turn = _Turn(partitions, work, end)
+        turn = _ServerTurn(partitions, work, end)
         if server in self._busy:
             self._next[server] = turn
         else:
@@ -87,8 +87,8 @@ class ServerLooks:
             self._spawn(self._take_turns(server, turn), f"{self._what} at {server}")
         return end
 
-    async def _take_turns(self, server: str | None, first: _Turn) -> None:
-        turn: _Turn | None = first
+    async def _take_turns(self, server: str | None, first: _ServerTurn) -> None:
+        turn: _ServerTurn | None = first
         try:
             while turn is not None:
                 error: PartqError | None = None

@@ -64,7 +64,7 @@ def handoff_step(kind: str, held: GroupRef, attempt: int, **fields: Any) -> byte
     )
 
 
-class _Token(NamedTuple):
+class _AckToken(NamedTuple):
     group: str
     member: str
     incarnation: str
@@ -81,7 +81,7 @@ class AuditBuffer:
     def __init__(self) -> None:
         self._first = 0
         self._records: list[bytes] = []
-        self._token: _Token | None = None
+        self._token: _AckToken | None = None
         self._flags = ""
         self._acked = Ranges()
 
@@ -133,7 +133,7 @@ class AuditBuffer:
             self._acked = Ranges()
 
 
-def _token(held: GroupRef, flow: ConsumerRef | None) -> _Token:
+def _token(held: GroupRef, flow: ConsumerRef | None) -> _AckToken:
     if flow is None:
-        return _Token(held.group, "", "", -1, held.epoch)
-    return _Token(held.group, flow.member, flow.incarnation, flow.number, held.epoch)
+        return _AckToken(held.group, "", "", -1, held.epoch)
+    return _AckToken(held.group, flow.member, flow.incarnation, flow.number, held.epoch)

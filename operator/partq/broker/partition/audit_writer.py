@@ -107,7 +107,7 @@ class AuditWriter:
             is_on=is_on,
         )
         self.is_on = self._is_recorded = is_on
-        _log.info("audit record of %s %s", self._partition, "begins" if is_on else "ends")
+        _log.info("the audit record of %s %s", self._partition, "begins" if is_on else "ends")
 
     def drop(self) -> None:
         """Write nothing more: the partition is not owned here."""
@@ -132,7 +132,10 @@ class AuditWriter:
                 return
             except PartqError as error:
                 # The same records under the same numbers are not written twice.
-                await until_answered.failed("audit record of %s: %s; again", self._partition, error)
+                await until_answered.failed(
+                    "write to the audit record of %s failed, it is repeated: %s",
+                    *(self._partition, error),
+                )
                 continue
             until_answered.answered()
             for each in batch:

@@ -12,16 +12,15 @@ from partq.aio import Signal
 from partq.broker.partition.audit_buffer import AuditBuffer
 from partq.broker.partition.audit_writer import AuditWriter
 from partq.broker.partition.consumer_ref import ConsumerRef
-from partq.broker.partition.outbox import Outbox
+from partq.broker.partition.outbox import Answer, Outbox
 from partq.core.cursor.cursor import GroupCursor
 from partq.core.cursor.windows import Window
-from partq.core.model import BrokerEpoch, Cause, Epoch, MemberId, PartitionId
+from partq.core.dead_letters import DeadLetter
+from partq.core.group.observation import NO_EPOCH
+from partq.core.model import BrokerEpoch, Cause, Epoch, MemberId, Offset, PartitionId
 from partq.core.ranges import Ranges
-from partq.errors import FencedError, PartqError
+from partq.errors import FencedError
 from partq.store.refusals import BookWrite
-
-Answer = Callable[[PartqError | None], None]
-"""Takes None once an ack is stored, else the reason why it does not count."""
 
 
 class PartitionState(StrEnum):
@@ -44,6 +43,8 @@ class ActivePause:
     timer: asyncio.TimerHandle | None = None
     is_drain_recorded: bool = False
     """Whether the audit record says that its drain is over."""
+    is_unregistering: bool = False
+    """Whether its member gives the partition back itself: no coordinator has drawn the attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,12 @@ class ConsumedPartition:
     closed_attempt: int
     """Attempts up to this one are over, by commit, cancel or lapse."""
     book: GroupCursor
+    registered: Epoch = NO_EPOCH
+    """The epoch under which the member registered the partition; 0: it got it otherwise."""
+    shown: tuple[Epoch, float] = (NO_EPOCH, 0.0)
+    """The last registration that a state told, and when one first did, on the broker's clock."""
+    is_given_up: bool = False
+    """Its member has begun to unregister it since then: such a call may still come late."""
     born: int = 0
     """When the group began in the partition: a group that is created again is another one."""
     verified: int = -1
@@ -117,6 +124,8 @@ class ConsumedPartition:
     flow: FlowPort | None = None
     kept: tuple[int, int] = (0, 0)
     """From where to where the flow's client has the batches that are sent again."""
+    is_withheld: bool = False
+    """The flow's application has paused the partition: nothing is delivered to it."""
     pause: ActivePause | None = None
     last_commit: ClosedHandoff | None = None
     is_committing: bool = False
@@ -179,6 +188,7 @@ class ConsumedPartition:
         return (
             self.flow is not None
             and self.pause is None
+            and not self.is_withheld
             and not self.is_committing
             and not self.must_flush_first
             and not self.outbox.is_holding
@@ -233,6 +243,20 @@ class ConsumedPartition:
         self.kept = (max(start, window.stop), stop)
         return start <= window.start < stop
 
+    def begin_at(self, cursor: Offset, letters: list[DeadLetter]) -> None:
+        """Follow the stored book, which was moved; the dead letters that wait stay."""
+        self.book = self.book.moved_to(cursor)
+        self.missing = ""
+        self._refuse(
+            self.outbox.forget(),
+            "its cursor was moved before the dead letters were stored; nothing is stored of them",
+        )
+        self.outbox.read(letters)
+        if letters:
+            # They count as done, as after a claim; the stored book is to say so, too.
+            self.book.discard(sorted((each.offset, each.offset + 1) for each in letters))
+            self.is_dirty = True
+
     def note_counts(self, counts: int) -> None:
         """Note that the redelivery counts are stored as they were at `counts`."""
         if counts > self.counts_stored:
@@ -249,6 +273,7 @@ class ConsumedPartition:
         if flow is None:
             return
         self.to_hurry.set()
+        self.is_withheld = False
         # What waits for its audit record was never sent: it is not counted as delivered.
         unsent = flow.unsent(self.partition)
         flow.detach(self, cause)
@@ -269,17 +294,19 @@ class ConsumedPartition:
         self.unbind(cause)
         self.flushed.set()
         waiting, self.confirmations = self.confirmations, []
-        self.refuse(waiting)
+        self.refuse([*waiting, *self.outbox.end_waits(for_good=True)])
 
     def refuse(self, answers: list[Answer]) -> None:
         """Tell who waits for an ack that the partition is not served here any more."""
+        self._refuse(
+            answers,
+            "this broker no longer serves it; the messages that were not acknowledged are "
+            "redelivered",
+        )
+
+    def _refuse(self, answers: list[Answer], why: str) -> None:
         for answer in answers:
-            answer(
-                FencedError(
-                    f"partition {self.partition} of {self.group}: this broker no longer serves "
-                    "it; the messages that were not acknowledged are redelivered"
-                )
-            )
+            answer(FencedError(f"partition {self.partition} of {self.group}: {why}"))
 
     def end_pause(self) -> None:
         """Forget the pause and close its attempt."""

@@ -1,12 +1,16 @@
 """Dead letters of one group and partition in memory: waiting, or about to be moved."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from partq.aio import Signal
 from partq.core.cursor.unreadable import Unreadable
-from partq.core.dead_letters import MAX_WAITING, DeadLetter, DeadLetterReason
+from partq.core.dead_letters import MAX_WAITING, DeadLetter, DeadLetterReason, LetterNote
 from partq.core.model import BrokerEpoch
+from partq.errors import PartqError
+
+Answer = Callable[[PartqError | None], None]
+"""Takes None once an ack or a nack is stored, else the reason why it does not count."""
 
 
 @dataclass(slots=True)
@@ -43,10 +47,16 @@ class Outbox:
     """As stored, by rising numbers."""
     scheduled: dict[int, DeadLetterReason] = field(default_factory=dict)
     """Offsets that are to be moved before anything more is delivered."""
+    asked_for: dict[int, LetterNote] = field(default_factory=dict)
+    """What the application said of those of `scheduled` that it asked for."""
+    given_back: dict[int, LetterNote] = field(default_factory=dict)
+    """What the last nack of an offset said, of the latest ones: it may lead here."""
+    waits: list[tuple[Collection[int], Answer]] = field(default_factory=list)
+    """To be called once these offsets are stored here: what an application asked for."""
     aside: dict[int, None] = field(default_factory=dict)
     """Undecodable offsets, to be moved; when there is no room, the others continue."""
     is_parking: bool = False
-    """Nothing but an undecodable message comes in here: it waits, and stops nothing."""
+    """Nothing comes in here by itself but an undecodable message: dead letters stop nothing."""
     broken: BrokenBatch | None = None
     """The last batch of a letter that did not decode."""
     is_in_doubt: bool = False
@@ -67,6 +77,42 @@ class Outbox:
         """Take what the record holds, whether a replica has it or not."""
         self.letters = list(letters)
         self.is_in_doubt = bool(letters)
+
+    def note(self, offsets: Iterable[int], note: LetterNote) -> None:
+        """Remember what the application said as it gave messages back, until it says more."""
+        for offset in offsets:
+            self.given_back.pop(offset, None)
+            if note.headers:
+                self.given_back[offset] = note
+        for offset in list(self.given_back)[:-MAX_WAITING]:
+            del self.given_back[offset]
+
+    def note_of(self, offset: int) -> LetterNote | None:
+        """Return what the application said of a letter."""
+        return self.asked_for.get(offset) or self.given_back.get(offset)
+
+    def moved(self, offset: int) -> None:
+        """Forget what was to be moved, and is."""
+        for notes in (self.scheduled, self.asked_for, self.given_back, self.aside):
+            notes.pop(offset, None)
+
+    def end_waits(self, *, for_good: bool = False) -> list[Answer]:
+        """Return whose dead letters are stored, each once; `for_good`: all, whatever is stored."""
+        over = [for_good or self.scheduled.keys().isdisjoint(each) for each, _ in self.waits]
+        ended = [answer for (_, answer), is_over in zip(self.waits, over, strict=True) if is_over]
+        self.waits = [wait for wait, is_over in zip(self.waits, over, strict=True) if not is_over]
+        return ended
+
+    def forget(self) -> list[Answer]:
+        """Give up what is to be moved, as the cursor is; return who waits for it."""
+        for notes in (self.scheduled, self.asked_for, self.given_back, self.aside):
+            notes.clear()
+        return self.end_waits(for_good=True)
+
+    @property
+    def free(self) -> int:
+        """How many more messages an application may ask for."""
+        return max(0, self.room - len(self.scheduled))
 
     @property
     def has_work(self) -> bool:
@@ -95,7 +141,7 @@ class Outbox:
 
     @property
     def parked(self) -> str:
-        """Why undecodable messages have been waiting here; empty: none are."""
+        """Why dead letters have been waiting here while deliveries continue; empty: none are."""
         return self._stopped_by if self.is_parking and not self.scheduled else ""
 
     @property

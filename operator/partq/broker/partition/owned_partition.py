@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 
+from partq.aio import Signal
 from partq.broker.log.appender import LogAppender
 from partq.broker.log.buffers import Buffers
 from partq.broker.log.quota import StorageQuota
@@ -13,6 +14,7 @@ from partq.broker.partition.audit_writer import AuditWriter
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.core.cursor.cursor import GroupCursor
 from partq.core.model import BrokerEpoch, BrokerId, Cause, PartitionId
+from partq.core.samples.waits import WaitCounts
 from partq.errors import AppendGapError, PartqError, UnknownGroupError
 from partq.store.records.audit import Audits
 from partq.store.records.log import Entry, Log
@@ -53,8 +55,12 @@ class OwnedPartition:
     """When that was found out, on the broker's clock."""
     stored_at_ms: int = 0
     """When its last message was stored, by Redis's clock as it was then."""
+    stored_at: float | None = None
+    """The same on the broker's clock, when it was answered; None: nothing since the claim."""
     replay: ReplayProgress | None = None
     """Of the dead letters in it; None: nobody has begun one here."""
+    news: Signal = field(default_factory=Signal)
+    """Wakes readers of the log that wait at its end: a message was stored, or all is dropped."""
 
     @classmethod
     def from_claim(
@@ -69,6 +75,7 @@ class OwnedPartition:
         quota: StorageQuota,
         audits: Audits,
         broker: BrokerId,
+        append_waits: WaitCounts,
         on_lost: Callable[["OwnedPartition", PartqError], None],
     ) -> "OwnedPartition":
         """Build what memory holds right after a claim; all up to the log's end carries `cause`."""
@@ -82,7 +89,8 @@ class OwnedPartition:
             quota=quota,
             budget=buffers.pending,
             clock=clock,
-            on_stored=owned.accept,
+            waits=append_waits,
+            on_stored=lambda entries: owned.accept(entries, clock()),
             on_lost=lambda error: on_lost(owned, error),
         )
         owned.audit = AuditWriter(
@@ -127,6 +135,7 @@ class OwnedPartition:
                     closed_attempt=record.attempt,
                     book=GroupCursor(record.cursor, record.acked, record.redeliveries),
                     audit=self.audit,
+                    registered=record.registered,
                     born=record.born,
                     writes=self.writes,
                 )
@@ -136,7 +145,7 @@ class OwnedPartition:
                     sorted((letter.offset, letter.offset + 1) for letter in record.outbox)
                 )
 
-    def accept(self, entries: list[Entry]) -> None:
+    def accept(self, entries: list[Entry], now: float) -> None:
         """Take what was just stored; delivery from memory starts here, where confirmation does."""
         for entry in entries:
             if not self.tail.accept(entry):
@@ -145,7 +154,8 @@ class OwnedPartition:
                 )
                 self.on_lost(self, error)
                 return
-        self.stored_at_ms = entries[-1].at_ms
+        self.stored_at_ms, self.stored_at = entries[-1].at_ms, now
+        self.news.pulse()
         for consumed in self.groups.values():
             if consumed.flow is not None:
                 consumed.flow.notice(consumed)
@@ -158,3 +168,4 @@ class OwnedPartition:
             consumed.drop(cause)
         self.groups.clear()
         self.tail.drop()
+        self.news.pulse()

@@ -20,6 +20,8 @@ from partq.wire.calls.replies import convert, parse_object, read_error
 
 FORWARDED = "Partq-Forwarded"
 """The header of a call that a broker makes for a caller: its id. It is not forwarded again."""
+FORWARD_TOKEN = "Partq-Forward-Token"  # noqa: S105  the name of a header
+"""The header that proves it: the token of the queue's brokers."""
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """The most that an answer about many partitions may have."""
 _ENVELOPE_BYTES = 64 * 1024

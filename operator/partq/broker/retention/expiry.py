@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from partq.aio import UntilAnswered
 from partq.broker.config import QueueConfig, dead_letters_of
 from partq.broker.dead_letters.forwarder import MOVES_AT_ONCE, DeadLetterForwarder
 from partq.broker.delivery.cursor_writer import CursorWriter
@@ -68,8 +69,7 @@ class Expiry:
         self._metrics = metrics
         self._waiting: dict[ConsumedPartition, None] = {}
         """Told when Redis's time is known."""
-        self._is_failing = False
-        """Redis was asked for its time in vain; that was logged."""
+        self._until_answered = UntilAnswered(_log, READ_RETRY_S)
         self._without_rules: dict[ConsumedPartition, None] = {}
         """Told by the next look, which comes after the config was read again."""
 
@@ -131,23 +131,26 @@ class Expiry:
 
     async def _learn_time(self) -> None:
         while self._waiting:
+            failure: PartqError | None = None
             try:
                 await self.clocks.observe()
             except PartqError as error:
-                if not self._is_failing:
-                    _log.warning("time of Redis: %s; messages with a time to live wait", error)
-                self._is_failing = True
+                failure = error
             else:
-                if self._is_failing:
-                    _log.info("time of Redis: known again")
-                self._is_failing = False
+                self._until_answered.answered("the time of Redis is known again")
             waiting, self._waiting = self._waiting, {}
             for consumed in waiting:
                 if self.clocks.find(consumed.partition) is None and not (consumed.is_dropped):
                     self._waiting[consumed] = None
             _notice(waiting.keys() - self._waiting.keys())
-            if self._waiting:
+            if not self._waiting:
+                return
+            if failure is None:
                 await asyncio.sleep(READ_RETRY_S)
+            else:
+                await self._until_answered.failed(
+                    "the time of Redis is unknown, messages with a time to live wait: %s", failure
+                )
 
     def _has_rules(self, consumed: ConsumedPartition) -> bool:
         """Whether it is known if the group wants what expires as dead letters.

@@ -73,6 +73,6 @@ async def _look(name: str, look: Look) -> bool:
     try:
         await look()
     except PartqError as error:
-        _log.warning("%s: look failed: %s", name, error)
+        _log.warning("the look %r failed: %s", name, error)
         return False
     return True

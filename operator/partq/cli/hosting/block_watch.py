@@ -47,7 +47,7 @@ class BlockWatch:
     def __init__(self) -> None:
         self._known: dict[tuple[str, str, str], dict[str, str]] = {}
 
-    def take(self, queue: str, groups: Mapping[str, GroupStatus]) -> list[str]:
+    def read_news(self, queue: str, groups: Mapping[str, GroupStatus]) -> list[str]:
         """Return what is new in the `groups` of a queue's status."""
         news = []
         for name, group in groups.items():
@@ -55,9 +55,8 @@ class BlockWatch:
                 (blocked_partitions(group), "delivers nothing", "delivers again"),
                 (
                     parked_partitions(group),
-                    "continues, and messages of it that do not decode wait for their dead-letter "
-                    "queue",
-                    "has no more undecodable messages that wait for their dead-letter queue",
+                    "continues, and dead letters of it wait for their queue",
+                    "has no more dead letters that wait for their queue",
                 ),
             ):
                 before = self._known.get((queue, name, begins), {})
@@ -86,6 +85,6 @@ class BlockWatch:
                     log.debug("status of %s: %s", queue.name, error)
                     continue
                 runtime.note_groups(queue, answer.groups)
-                for line in self.take(f"{queue.namespace}/{queue.name}", answer.groups):
+                for line in self.read_news(f"{queue.namespace}/{queue.name}", answer.groups):
                     log.warning("%s", line)
             await asyncio.sleep(LOOK_EVERY_S)

@@ -126,15 +126,31 @@ async def _run(runtime: EmbeddedRuntime) -> None:
 def introduce(queue: RunningQueue, data_dir: Path, *, is_only_one: bool) -> str:
     """Return what to do with a queue, to be copied into another terminal."""
     base = f"{queue.brokers[0].url}/v1/queues/{quoted(queue.name, 'queue')}"
-    group = queue.groups[0] if queue.groups else "GROUP"
+    served = [each for each in queue.groups if each not in queue.client_assigned]
+    chosen = [each for each in queue.groups if each in queue.client_assigned]
+    group = served[0] if served else "GROUP"
     where = "" if is_only_one else f" --queue {queue.name}"
     if queue.namespace != "default":
         where += f" --namespace {queue.namespace}"
     if data_dir != DEFAULT_DATA_DIR.absolute():
         where += f" --data-dir {shlex.quote(str(data_dir))}"
     json_header = "-H 'Content-Type: application/json'"
+    consume = pull = note = ""
+    if served or not chosen:
+        consume = f"  partq consume --group {group}{where}\n"
+        pull = f"""
+  curl -H 'Authorization: Bearer {queue.tokens.consume}' {json_header} \\
+    -d '{{"member": "me", "incarnation": "1", "max_messages": 10, "wait_ms": 1000}}' \\
+    '{base}/groups/{quoted(group, "group")}/pull'"""
+    for each in chosen:
+        consume += f"  partq partitions --group {each}{where}\n"
+        note += f"""
+
+  group {each} has assignment: Client. Its members register the partitions that they choose, with
+  partq.ClientAssignedConsumer; `partq consume` gets no messages there."""
     return f"""
 queue {queue.namespace}/{queue.name}
+  page     {queue.brokers[0].url}/
   brokers  {queue.url}
   groups   {", ".join(queue.groups) or "none"}
   produce  {queue.tokens.produce}
@@ -142,12 +158,8 @@ queue {queue.namespace}/{queue.name}
   admin    {queue.tokens.admin}
 
   echo hello | partq publish --key k{where}
-  partq consume --group {group}{where}
-  partq status{where}
+{consume}  partq status{where}
 
   curl -H 'Authorization: Bearer {queue.tokens.produce}' {json_header} \\
-    -d '{{"key": "k", "value": "hello"}}' '{base}/messages'
-  curl -H 'Authorization: Bearer {queue.tokens.consume}' {json_header} \\
-    -d '{{"member": "me", "incarnation": "1", "max_messages": 10, "wait_ms": 1000}}' \\
-    '{base}/groups/{quoted(group, "group")}/pull'
+    -d '{{"key": "k", "value": "hello"}}' '{base}/messages'{pull}{note}
 """

@@ -55,7 +55,7 @@ def coordinator() -> None:
     """Read the settings and coordinate."""
     settings = CoordinatorSettings.from_env(os.environ)
     configure_logging(settings.log_level)
-    from partq.cli.hosting.wiring import coordinate
+    from partq.cli.hosting.coordinate import coordinate
 
     run_on_uvloop(coordinate(settings))
 

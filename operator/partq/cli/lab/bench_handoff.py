@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from partq.cli.lab.bench_options import count_option, reports, show_report
 from partq.cli.lab.scratch import scratch
-from partq.lab.bench.handoff.drive import BROKERS, FEW, LEASE_S, MANY, HandoffLoad, phase
+from partq.lab.bench.handoff.drive import BROKERS, FEW, LEASE_S, MANY, HandoffLoad, Strike, phase
 from partq.lab.bench.handoff.report import HandoffMeasurements, render, report
 
 DELAY_S: Final = 5.0
@@ -44,6 +44,11 @@ Exit status 1 when a message was lost or out of order, or a duplicate has no cau
     about="Consumers killed with -9, with the default rebalance delay and with 0.",
 )
 @count_option("--freezes", 3, within=(0, 1000), about="Consumers and brokers frozen.")
+@click.option(
+    "--standby",
+    is_flag=True,
+    help="Also kill masters of a Failover group, whose other member stands by.",
+)
 @reports
 def handoff(
     *,
@@ -52,6 +57,7 @@ def handoff(
     rounds: int,
     kills: int,
     freezes: int,
+    standby: bool,
     json_file: Path | None,
 ) -> None:
     """Measure, report, judge."""
@@ -60,11 +66,21 @@ def handoff(
     bar = Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), console=console
     )
-    steps = bar.add_task("handoffs under load", total=2 * (rounds + kills + freezes))
+    steps = bar.add_task(
+        "handoffs under load", total=2 * (rounds + kills + freezes) + kills * standby
+    )
     with scratch("bench-handoff") as directory:
         with bar:
             found = asyncio.run(
-                _run(load, directory.path, rounds, kills, freezes, lambda: bar.advance(steps))
+                _run(
+                    load,
+                    directory.path,
+                    rounds,
+                    kills,
+                    freezes,
+                    lambda: bar.advance(steps),
+                    has_standby=standby,
+                )
             )
         result = report(load, found, lease_s=LEASE_S, delay_s=DELAY_S)
         if not result["is_good"]:
@@ -79,6 +95,8 @@ async def _run(
     kills: int,
     freezes: int,
     say: Callable[[], None],
+    *,
+    has_standby: bool,
 ) -> HandoffMeasurements:
     async with phase(directory / "waiting", load, DELAY_S, say) as waiting:
         changes = await waiting.scale(rounds)
@@ -88,13 +106,21 @@ async def _run(
         killed_at_once = await at_once.kill(kills)
         consumers_frozen = await at_once.freeze_consumer(freezes)
         brokers_frozen = await at_once.freeze_broker(freezes)
+    verdicts = [waiting.verdict, at_once.verdict]
+    killed_standby: list[Strike] = []
+    if has_standby:
+        ranked = phase(directory / "standby", load, DELAY_S, say, group_type="Failover")
+        async with ranked as failover:
+            killed_standby = await failover.kill(kills)
+        verdicts.append(failover.verdict)
     return HandoffMeasurements(
         rows=waiting.rows,
         changes=changes,
         scaled_ns=scaled_ns,
         killed=killed,
         killed_at_once=killed_at_once,
+        killed_standby=killed_standby,
         consumers_frozen=consumers_frozen,
         brokers_frozen=brokers_frozen,
-        verdicts=[each for each in (waiting.verdict, at_once.verdict) if each is not None],
+        verdicts=[each for each in verdicts if each is not None],
     )

@@ -131,20 +131,20 @@ async def _run(
         read = {**options, "token": queue.tokens.consume}
         access = QueueAccess(queue.url, _QUEUE, queue.namespace, queue.tokens.admin)
 
-        await sides.take("spark_write", lambda _: rates.write_queue(session, folder, write))
+        await sides.measure("spark_write", lambda _: rates.write_queue(session, folder, write))
         stored = await asyncio.to_thread(rates.count_queue, session, read)
         if stored != rows:
             raise InternalError(f"bench: {rows:,} rows were written, and {stored:,} are stored")
         for _ in range(turns):
-            await sides.take("spark_read", lambda _: rates.read_queue(session, read))
-            await sides.take("parquet_read", lambda _: rates.read_parquet(session, folder))
+            await sides.measure("spark_read", lambda _: rates.read_queue(session, read))
+            await sides.measure("parquet_read", lambda _: rates.read_parquet(session, folder))
         with sides.measured("client_read"):
             await _consume(queue, rows)
-        found.records = await sides.take(
+        found.records = await sides.measure(
             "archive",
             lambda job: rates.archive_queue(job, access, _ARCHIVE, archive, now_ms=_now_ms),
         )
-        verdict = await sides.take(
+        verdict = await sides.measure(
             "audit", lambda job: rates.audit_archive(job, archive, directory / "report")
         )
     return found, verdict
@@ -159,7 +159,7 @@ class _Sides:
         self._servers = servers
         self._serving = [pid for pids in servers.values() for pid in pids]
 
-    async def take(self, name: str, work: Callable[["Job"], T]) -> T:
+    async def measure(self, name: str, work: Callable[["Job"], T]) -> T:
         """Measure what a job does, and return what it returns."""
         lines = PlainLines(SIDES[name])
 

@@ -1,6 +1,6 @@
 """How commands ask a queue's brokers: any of them will do."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 from partq.cli.queues.connection import QueueAddress
@@ -30,7 +30,7 @@ async def ask(
     method: str,
     path: str,
     kind: type[T],
-    body: Mapping[str, object] | None = None,
+    body: object = None,
 ) -> T:
     """Return what a broker answers to a single call; raises as `Session.ask`."""
     async with open_session(connection) as session:
@@ -58,7 +58,7 @@ def unfinished(failures: Sequence[tuple[str, ErrorDetail]], count: int) -> Partq
 
 
 async def ask_for_group(connection: QueueAddress, group: str | None) -> tuple[str, Picture]:
-    """Return a group's name and its picture; None: the only group that there is.
+    """Return a group's name and its snapshot; None: the only group that there is.
 
     Raises:
         SettingsError: the queue has several groups, or no group of this name.

@@ -1,23 +1,33 @@
 """`partq browse`: look at messages without consuming them."""
 
 import asyncio
-import base64
 import json
-from collections.abc import Mapping, Sequence
+import re
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime
 
 import click
 
 from partq.cli.formatting import full_name, milliseconds
 from partq.cli.queues.connection import Connect, QueueAddress, connection_options
+from partq.cli.queues.message_json import value_field
 from partq.client.browser import Browsed, Browser
+from partq.client.transport.positions import MIN_AT_MS
 from partq.core.model import PartitionId
 from partq.errors import SettingsError
+from partq.excerpts import excerpt
 
 MAX_VALUE_CHARS = 200
 """What is shown of a value; --json has all of it."""
 MAX_HOLES = 10
 """How many holes of a partition are named."""
+DEFAULT_COUNT = 20
+FOLLOW_S = 1.0
+"""How often `--follow` looks for new messages."""
+_AGO = re.compile(r"([1-9][0-9]{0,8})(s|m|h|d)")
+_UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 _HELP = """Look at messages without consuming them: nothing is delivered or acknowledged.
 
@@ -27,6 +37,7 @@ some partitions, from a time, or of one partition from an offset.
 \b
   partq browse
   partq browse --since 2026-11-20T08:00:00+00:00 --count 100
+  partq browse --since 5m --key order-17 --follow
   partq browse --partition 3 --offset 120 --json
 """
 
@@ -35,8 +46,24 @@ some partitions, from a time, or of one partition from an offset.
 @connection_options
 @click.option("--partition", "names", multiple=True, help="Only this partition; may be repeated.")
 @click.option("--offset", type=click.IntRange(min=0), help="Begin here; needs one --partition.")
-@click.option("--since", metavar="TIME", help="Begin at this time: ISO 8601 with a time zone.")
-@click.option("--count", type=click.IntRange(min=1), default=20, show_default=True)
+@click.option(
+    "--since",
+    metavar="TIME",
+    help="Begin at this time: ISO 8601 with a time zone, or how long ago, such as 30s, 5m, 2h, 7d.",
+)
+@click.option(
+    "--count",
+    type=click.IntRange(min=1),
+    help=f"End after this many. Default: {DEFAULT_COUNT}; with --follow no end.",
+)
+@click.option("--key", help="Only messages of this partition key.")
+@click.option(
+    "--grep",
+    "pattern",
+    metavar="PATTERN",
+    help="Only messages whose value, as text, has a match of this regular expression of Python.",
+)
+@click.option("--follow", is_flag=True, help="At the end wait for new messages, until interrupted.")
 @click.option("--pin", help="Name of a pin that keeps what is still to be read, meanwhile.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON line for each message.")
 def browse(
@@ -45,7 +72,10 @@ def browse(
     names: Sequence[str],
     offset: int | None,
     since: str | None,
-    count: int,
+    count: int | None,
+    key: str | None,
+    pattern: str | None,
+    follow: bool,
     pin: str | None,
     as_json: bool,
 ) -> None:
@@ -60,38 +90,124 @@ def browse(
         raise SettingsError(f"--partition: {error}") from error
     work = _browse(
         connect("consume"),
+        _Wanted(key, pattern),
         partitions,
         offsets={} if offset is None else {partitions[0]: offset},
-        at_ms=None if since is None else milliseconds(since, "--since"),
-        count=count,
+        at_ms=None if since is None else since_ms(since, time.time()),
+        count=count if count is not None or follow else DEFAULT_COUNT,
+        follow=follow,
         pin=pin,
         as_json=as_json,
     )
     asyncio.run(work)
 
 
+def since_ms(since: str, now_s: float) -> int:
+    """Return the time to begin at; one before all queues means the oldest message.
+
+    Raises:
+        SettingsError: `since` is neither a time nor how long ago.
+    """
+    ago = _AGO.fullmatch(since)
+    if ago is not None:
+        at_ms = int((now_s - int(ago[1]) * _UNIT_S[ago[2]]) * 1000)
+    else:
+        at_ms = milliseconds(since, "--since")
+    return at_ms if at_ms >= MIN_AT_MS else 0
+
+
+class _Wanted:
+    """Which messages are shown: all, those of a key, those with a match, or both."""
+
+    def __init__(self, key: str | None, pattern: str | None) -> None:
+        self._key = key
+        try:
+            self._pattern = None if pattern is None else re.compile(pattern)
+        except re.error as error:
+            raise SettingsError(
+                f"--grep: got {excerpt(pattern)}, expected a regular expression: {error}"
+            ) from error
+
+    @property
+    def is_part(self) -> bool:
+        """Whether messages may be left out."""
+        return self._key is not None or self._pattern is not None
+
+    def has(self, browsed: Browsed) -> bool:
+        """Say whether a message is shown; one that cannot be read has neither key nor value."""
+        message = browsed.message
+        if message is None:
+            return self._key is None and self._pattern is None
+        if self._key is not None and message.key != self._key:
+            return False
+        text = message.value.decode(errors="replace") if self._pattern is not None else ""
+        return self._pattern is None or self._pattern.search(text) is not None
+
+
 async def _browse(
     connection: QueueAddress,
+    wanted: _Wanted,
     partitions: Sequence[PartitionId],
     *,
     offsets: Mapping[PartitionId, int],
     at_ms: int | None,
-    count: int,
+    count: int | None,
+    follow: bool,
     pin: str | None,
     as_json: bool,
 ) -> None:
     shown = 0
     async with Browser(**connection.options().arguments(), pin=pin) as browser:
+        messages = _messages(
+            browser,
+            partitions,
+            offsets,
+            at_ms,
+            count=None if wanted.is_part or follow else count,
+            follow=follow,
+        )
+        async with aclosing(messages):
+            async for each in messages:
+                if not wanted.has(each):
+                    continue
+                click.echo(json.dumps(record(each)) if as_json else line(each))
+                shown += 1
+                if shown == count:
+                    break
+        _print_gaps(browser)
+    if count is not None and shown < count:
+        click.echo(f"partq: there are no more, {shown} in all", err=True)
+
+
+def _print_gaps(browser: Browser) -> None:
+    """Say once what could not be shown."""
+    for partition, first in sorted(browser.trimmed.items()):
+        click.echo(f"partq: {partition}: stored from offset {first} on only", err=True)
+    for name, holes in sorted(browser.missing.items()):
+        click.echo(f"partq: {missing_line(str(name), holes)}", err=True)
+    browser.trimmed.clear()
+    browser.missing.clear()
+
+
+async def _messages(
+    browser: Browser,
+    partitions: Sequence[PartitionId],
+    offsets: Mapping[PartitionId, int],
+    at_ms: int | None,
+    *,
+    count: int | None,
+    follow: bool,
+) -> AsyncGenerator[Browsed, None]:
+    """Yield what is stored; with `follow` also what comes, which never ends."""
+    while True:
         messages = browser.messages(count, partitions=partitions, offsets=offsets, at_ms=at_ms)
         async for each in messages:
-            click.echo(json.dumps(record(each)) if as_json else line(each))
-            shown += 1
-        for partition, first in sorted(browser.trimmed.items()):
-            click.echo(f"partq: {partition}: stored from offset {first} on only", err=True)
-        for name, holes in sorted(browser.missing.items()):
-            click.echo(f"partq: {missing_line(str(name), holes)}", err=True)
-    if shown < count:
-        click.echo(f"partq: there are no more, {shown} in all", err=True)
+            yield each
+        if not follow:
+            return
+        _print_gaps(browser)
+        offsets = dict(browser.next)
+        await asyncio.sleep(FOLLOW_S)
 
 
 def record(browsed: Browsed) -> dict[str, object]:
@@ -101,17 +217,15 @@ def record(browsed: Browsed) -> dict[str, object]:
         "offset": browsed.offset,
         "publish_time_ms": browsed.publish_time_ms,
         "append_broker_epoch": browsed.append_broker_epoch,
+        "producer": browsed.producer,
+        "sequence": browsed.sequence,
     }
     if (message := browsed.message) is None:
         return {**place, "error": browsed.error}
-    try:
-        value = {"value": message.value.decode()}
-    except UnicodeDecodeError:
-        value = {"value_base64": base64.b64encode(message.value).decode()}
     return {
         **place,
         "key": message.key,
-        **value,
+        **value_field(message.value),
         "headers": message.headers or {},
         "event_time_ms": message.event_time_ms,
     }

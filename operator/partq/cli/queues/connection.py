@@ -47,12 +47,18 @@ Connect = Callable[[Role], QueueAddress]
 
 
 def connection_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say where a queue is; the command gets `connect`, a `Connect`."""
+    """Add the options that say where a queue is; the command gets `connect`, a `Connect`.
+
+    The help lists them behind the command's own ones.
+    """
 
     @wraps(command)
     def connected(**given: Any) -> None:
         named = {name: given.pop(name) for name in _NAMED}
         command(connect=partial(find_connection, **named), **given)
+
+    # Here click collects the options of a function, those of the help's end first.
+    own: list[click.Parameter] = connected.__dict__.pop("__click_params__", [])
 
     options = [
         click.option("--queue", envvar="PARTQ_QUEUE", show_envvar=True, help="Name of the queue."),
@@ -87,6 +93,7 @@ def connection_options(command: Callable[..., None]) -> Callable[..., None]:
     ]
     for option in reversed(options):
         connected = option(connected)
+    connected.__dict__["__click_params__"] += own
     return connected
 
 

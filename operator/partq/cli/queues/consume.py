@@ -1,7 +1,6 @@
 """`partq consume`: print the messages of a consumer group."""
 
 import asyncio
-import base64
 import json
 import logging
 import sys
@@ -21,6 +20,7 @@ from partq.cli.queues.connection import (
     wait_option,
 )
 from partq.cli.queues.idle import IdleError, Idleness
+from partq.cli.queues.message_json import value_field
 from partq.client.consume.deliveries import Batch, Delivery
 from partq.client.consumer import Consumer
 from partq.core.model import Cause
@@ -127,7 +127,7 @@ async def _consume(
                 on_assigned=None if idleness is None else idleness.begin,
             )
         )
-        taken = _take(consumer, count)
+        taken = _receive(consumer, count)
         if idleness is not None:
             idleness.begin()
             taken = idleness.bound(taken, consumer)
@@ -161,7 +161,7 @@ Taken = tuple[Sequence[Delivery], Delivery | Batch]
 """Messages, and what to acknowledge for them."""
 
 
-async def _take(consumer: Consumer, count: int | None) -> AsyncIterator[Taken]:
+async def _receive(consumer: Consumer, count: int | None) -> AsyncIterator[Taken]:
     if count is None:
         async for batch in consumer.batches():
             yield batch.deliveries(), batch
@@ -187,16 +187,12 @@ def _print(deliveries: Sequence[Delivery], *, as_json: bool) -> None:
 
 def record(delivery: Delivery) -> dict[str, object]:
     """Return a message as JSON, in the words of the HTTP pull."""
-    try:
-        value = {"value": delivery.value.decode()}
-    except UnicodeDecodeError:
-        value = {"value_base64": base64.b64encode(delivery.value).decode()}
     _, broker_epoch, epoch, offset = delivery.token
     return {
         "partition": str(delivery.partition),
         "offset": offset,
         "key": delivery.key,
-        **value,
+        **value_field(delivery.value),
         "headers": delivery.headers,
         "event_time_ms": delivery.event_time_ms,
         "publish_time_ms": delivery.publish_time_ms,
@@ -204,4 +200,6 @@ def record(delivery: Delivery) -> dict[str, object]:
         "epoch": epoch,
         "cause": "" if delivery.cause is Cause.NONE else delivery.cause.name.lower(),
         "redeliveries": delivery.redeliveries,
+        "producer": delivery.producer,
+        "sequence": delivery.sequence,
     }

@@ -14,12 +14,19 @@ from partq.cli.standard_input import is_terminal
 from partq.cli.tables import add_columns, show
 from partq.client.transport.answers import given, read, unusable
 from partq.client.transport.session import Session
-from partq.core.dead_letters import HEADER_PREFIX
+from partq.core.dead_letters import DESCRIPTION_HEADER, HEADER_PREFIX, REASON_HEADER
 from partq.errors import ConflictError, PartqError, SettingsError, UnavailableError
 from partq.excerpts import counted
 from partq.wire.calls.answers import UNSET, ErrorDetail, UnsetType
-from partq.wire.calls.browse import BrowseAnswer, BrowsedMessage
-from partq.wire.calls.dead_letters import DropResult, DropResults, ReplayResult, ReplayResults
+from partq.wire.calls.browse import BrowseAnswer, BrowseBody, BrowsedMessage
+from partq.wire.calls.dead_letters import (
+    DropBody,
+    DropResult,
+    DropResults,
+    ReplayBody,
+    ReplayResult,
+    ReplayResults,
+)
 from partq.wire.calls.replies import plain
 
 PAGE = 1000
@@ -51,7 +58,7 @@ def dead_letters() -> None:
 @_json_option
 def list_(*, connect: Connect, limit: int, names: tuple[str, ...], as_json: bool) -> None:
     """Show dead letters, the oldest first: where they came from, and why."""
-    body = {"partitions": _partitions(names), "max_messages": limit}
+    body = BrowseBody(_partitions(names), max_messages=limit)
     told = asyncio.run(ask(connect("admin"), "POST", "/browse", object, body))
     answer = read("browse", told, BrowseAnswer)
     if as_json:
@@ -112,7 +119,7 @@ def drop(
     connection = connect("admin")
     if before is not None and len(names) != 1:
         raise SettingsError("--before: offsets count per partition; give one --partition")
-    body = {"partitions": _partitions(names), "before": before, "is_dry_run": True}
+    body = DropBody(_partitions(names), before, is_dry_run=True)
     rows = asyncio.run(ask(connection, "POST", DROP_PATH, DropResults, body)).partitions
     shown = plain(rows)
     if not dry_run:
@@ -162,7 +169,7 @@ async def _drop(
 
 
 async def _drop_one(session: Session, name: str, planned: DropResult) -> DropResult:
-    body = {"partitions": [name], "before": planned.stop, "is_dry_run": False}
+    body = DropBody([name], given("drop", "stop", planned.stop))
     try:
         answer = await session.ask("POST", DROP_PATH, DropResults, body)
         if (row := answer.partitions.get(name)) is None:
@@ -212,7 +219,7 @@ async def _replay(connection: QueueAddress, names: list[str], *, as_json: bool) 
     replayed = repeated = skipped = 0
     async with open_session(connection) as session:
         while True:
-            body = {"partitions": names, "offsets": offsets, "max_messages": PAGE}
+            body = ReplayBody(names, offsets, PAGE)
             answer = await session.ask("POST", "/dead-letters/replay", ReplayResults, body)
             rows = answer.partitions
             done |= rows
@@ -281,9 +288,19 @@ def _value(row: BrowsedMessage) -> str:
     return "" if row.value_base64 is UNSET else row.value_base64
 
 
+def _note(row: BrowsedMessage) -> str:
+    """Return what the application said of a dead letter: its reason and its description."""
+    told = _headers(row)
+    said = [told[name] for name in (REASON_HEADER, DESCRIPTION_HEADER) if name in told]
+    return ": ".join(said)
+
+
 def _show(answer: BrowseAnswer) -> None:
     table = Table()
-    columns = ("partition", "offset", "key", "reason", "from", "failures", "value")
+    # What applications said has a column only where one has said something: the line is full.
+    has_notes = any(_note(row) for row in answer.messages)
+    notes = ("application",) if has_notes else ()
+    columns = ("partition", "offset", "key", "reason", *notes, "from", "failures", "value")
     add_columns(table, columns)
     table.columns[columns.index("reason")].no_wrap = True
     for row in answer.messages:
@@ -298,6 +315,7 @@ def _show(answer: BrowseAnswer) -> None:
             str(row.offset),
             "" if row.key is UNSET else row.key,
             told.get("reason", ""),
+            *([_note(row)] if has_notes else []),
             origin,
             told.get("redeliveries", ""),
             _value(row)[:MAX_VALUE_CHARS],

@@ -11,11 +11,11 @@ import click
 from partq.cli.formatting import spell_ms
 from partq.cli.queues.broker_session import ask_for_group
 from partq.cli.queues.connection import Connect, connection_options
-from partq.cli.queues.status import letters_waiting, undecodable_waiting
+from partq.cli.queues.status import letters_parked, letters_waiting
 from partq.coordinator.group_snapshot import GroupSnapshot, read_snapshot
 from partq.core.group.move_reason import MoveReason
 from partq.core.group.moves import Forced
-from partq.core.group.partition_wait import PartitionWait, WaitsFor, wait_of
+from partq.core.group.partition_wait import PartitionWait, WaitsFor, standbys_of, wait_of
 from partq.core.group.records import PastMove
 from partq.core.model import MemberId, PartitionId
 from partq.errors import SettingsError
@@ -35,11 +35,13 @@ _REASONS: Mapping[str, str] = {
     MoveReason.NO_MEMBER: "nobody had it",
     MoveReason.NEWCOMER: "for balance: {target} was new and had nothing",
     MoveReason.UNEVEN: "for balance: the members' shares were uneven",
+    MoveReason.PRIORITY: "{target} had a higher priority than {source}",
     MoveReason.SAID_LEAVING: "{source} had said that it ends",
     MoveReason.POD_TERMINATING: "the pod of {source} was terminating",
     MoveReason.POD_REPLACED: "the pod of {source} was being replaced in a rollout",
     MoveReason.POD_GONE: "the pod of {source} was gone for good",
     MoveReason.DELAY_OVER: "{source} had lost its connection and was not back within the delay",
+    MoveReason.STANDBY: "{source} had lost its connection, and another member stood by",
 }
 _FORCED: Mapping[str, str] = {
     Forced.UNASSIGNED: "",
@@ -65,9 +67,13 @@ _WAITS = {
     WaitsFor.JOINS: "members that join now: they get their shares together",
     WaitsFor.REPLACEMENT: "the replacement of {member}, which ends and continues until then",
     WaitsFor.NO_MEMBER: "a member: no member that is connected to its broker can take it",
+    WaitsFor.REGISTRATION: "a member that registers it: with spec.assignment Client the members"
+    " choose, and nobody has chosen it",
     WaitsFor.COORDINATOR: "a coordinator: it is to go to {target} now. If this stays so, none runs,"
     " or partq.dev/pause is set",
 }
+SHOWN_STANDBYS = 5
+"""Members that stand by are shown up to this many; JSON has all."""
 _OUTBOX = ("dead_letters", "blocked", "missing", "parked")
 _DETAILS = ("lag", "in_flight", *_OUTBOX, "mended")
 
@@ -84,7 +90,7 @@ def explain(
     group: str | None,
     as_json: bool,
 ) -> None:
-    """Ask any broker for the group's picture, judge it, and tell."""
+    """Ask any broker for the group's snapshot, judge it, and tell."""
     connection = connect("admin")
     wanted = _parse(partition)
     name, body = asyncio.run(ask_for_group(connection, group))
@@ -127,10 +133,15 @@ def to_json(
         "end": snapshot.ends.get(partition),
         **{name: getattr(detail, name, None) for name in _DETAILS},
         "waits_for": asdict(waiting),
+        "standbys": _standbys(partition, snapshot),
         "silent_brokers": dict(snapshot.silent),
         "refused": {member: each._asdict() for member, each in sorted(snapshot.refused.items())},
         "moves": [asdict(move) for move in reversed(snapshot.past.get(partition, []))],
     }
+
+
+def _standbys(partition: PartitionId, snapshot: GroupSnapshot) -> list[MemberId]:
+    return standbys_of(partition, observation=snapshot.observation, rules=snapshot.rules)
 
 
 def _parse(text: str) -> PartitionId | int:
@@ -174,7 +185,7 @@ def lines(partition: PartitionId, snapshot: GroupSnapshot, waiting: PartitionWai
         yield f"     epoch {ownership.epoch}, broker epoch {ownership.broker_epoch}"
         letters, parked = detail.dead_letters, detail.parked
         if parked:
-            yield (f"     {undecodable_waiting(letters)}, and deliveries continue: {parked}")
+            yield (f"     {letters_parked(letters)}, and deliveries continue: {parked}")
         elif letters:
             yield f"     {letters_waiting(letters)} in the dead-letter queue"
         if detail.blocked:
@@ -182,6 +193,10 @@ def lines(partition: PartitionId, snapshot: GroupSnapshot, waiting: PartitionWai
         if detail.mended:
             yield f"     when its broker claimed it, {detail.mended}"
     yield f"waits for: {_sentence(partition, snapshot, waiting)}"
+    standbys = _standbys(partition, snapshot)
+    if standbys:
+        more = f" and {len(standbys) - SHOWN_STANDBYS} more" * (len(standbys) > SHOWN_STANDBYS)
+        yield f"stand by, the next first: {', '.join(standbys[:SHOWN_STANDBYS])}{more}"
     for broker, reason in sorted(snapshot.silent.items()):
         yield f"           broker {broker} does not answer: {reason}"
     if snapshot.refused:

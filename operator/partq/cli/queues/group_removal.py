@@ -14,7 +14,8 @@ from partq.client.transport.session import Session
 from partq.errors import SettingsError, UnavailableError, UnknownGroupError
 from partq.excerpts import counted
 from partq.path_names import quoted
-from partq.wire.calls.group_removal import RemoveAnswer
+from partq.wire.calls.answers import UNSET
+from partq.wire.calls.group_removal import RemoveAnswer, RemoveBody
 
 LOOK_EVERY_S = 0.2
 
@@ -63,7 +64,7 @@ def remove(
     # Asked outside the event loop, where Ctrl-C ends the question.
     if not yes and not _may(f"remove group {group} for good?", as_json=as_json):
         return
-    asyncio.run(_remove(connection, group, wait_s))
+    asyncio.run(_remove(connection, group, wait_s, planned))
     if as_json:
         _print(group, planned, is_removed=True)
     else:
@@ -113,13 +114,21 @@ async def _plan(connection: QueueAddress, group: str) -> RemoveAnswer:
         return await _ask(session, group, is_dry_run=True)
 
 
-async def _ask(session: Session, group: str, *, is_dry_run: bool) -> RemoveAnswer:
+async def _ask(
+    session: Session, group: str, *, is_dry_run: bool, planned: RemoveAnswer | None = None
+) -> RemoveAnswer:
     path = f"/groups/{quoted(group, 'group')}/remove"
-    return await session.ask("POST", path, RemoveAnswer, {"is_dry_run": is_dry_run})
+    born = UNSET if planned is None else planned.born
+    body = RemoveBody(is_dry_run=is_dry_run, born=born)
+    return await session.ask("POST", path, RemoveAnswer, body)
 
 
-async def _remove(connection: QueueAddress, group: str, wait_s: float) -> None:
-    """Remove a group that was there, and wait until nothing is left of it.
+async def _remove(
+    connection: QueueAddress, group: str, wait_s: float, planned: RemoveAnswer
+) -> None:
+    """Remove the group that was shown, and wait until nothing is left of it.
+
+    One that was created again under its name meanwhile stays.
 
     Raises:
         UnavailableError: something is left, or nobody says what.
@@ -128,10 +137,11 @@ async def _remove(connection: QueueAddress, group: str, wait_s: float) -> None:
     until = clock() + wait_s
     async with open_session(connection) as session:
         try:
-            await _ask(session, group, is_dry_run=False)
+            await _ask(session, group, is_dry_run=False, planned=planned)
             while True:
                 try:
-                    left = (await _ask(session, group, is_dry_run=True)).partitions
+                    answer = await _ask(session, group, is_dry_run=True, planned=planned)
+                    left = answer.partitions
                     why = f"{counted(left, 'partition has', 'partitions have')} it still"
                 except UnavailableError as error:
                     why = error.message

@@ -137,7 +137,7 @@ def _changes(
 
 
 def _scaled(count: int, members: Sequence[MemberId], snapshot: GroupSnapshot) -> MemberChange:
-    """Return the change to a number of members; who has the least leaves first."""
+    """Return the change to a number of members; the member that has the least leaves first."""
     missing = count - len(members)
     if missing >= 0:
         return MemberChange(joins=[MemberId(f"new-{number}") for number in range(1, missing + 1)])

@@ -19,6 +19,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from partq.cli.input_lines import Line, open_lines
 from partq.cli.quantity import Quantity
 from partq.cli.queues.connection import (
     Connect,
@@ -26,7 +27,6 @@ from partq.cli.queues.connection import (
     connection_options,
     wait_option,
 )
-from partq.cli.queues.lines import Line, open_lines
 from partq.cli.standard_input import check_open
 from partq.client.produce.receipts import Position
 from partq.client.producer import CODECS, Producer
@@ -250,9 +250,9 @@ def parse_record(line: Line, where: str) -> Outgoing:
         record = json.loads(
             line.text,
             object_pairs_hook=_object,
-            parse_int=_Number,
-            parse_float=_Number,
-            parse_constant=_Number,
+            parse_int=_WrittenNumber,
+            parse_float=_WrittenNumber,
+            parse_constant=_WrittenNumber,
         )
     except _TwiceError as error:
         raise BadRequestError(
@@ -263,14 +263,14 @@ def parse_record(line: Line, where: str) -> Outgoing:
     if not isinstance(record, dict):
         raise BadRequestError(f"{where}: got JSON that is not an object, expected one with `value`")
     key, headers = record.get("key"), record.get("headers")
-    event_time = record.get("event_time_ms", _Number("0"))
+    event_time = record.get("event_time_ms", _WrittenNumber("0"))
     if key is not None and not isinstance(key, str):
         raise BadRequestError(f"{where}: key: got {excerpt(repr(key))}, expected a text or null")
     if headers is not None and not _is_headers(headers):
         raise BadRequestError(
             f"{where}: headers: got {excerpt(repr(headers))}, expected texts by name"
         )
-    if not isinstance(event_time, _Number) or not event_time.is_whole:
+    if not isinstance(event_time, _WrittenNumber) or not event_time.is_whole:
         raise BadRequestError(
             f"{where}: event_time_ms: got {excerpt(repr(event_time))}, expected a whole number"
         )
@@ -279,7 +279,7 @@ def parse_record(line: Line, where: str) -> Outgoing:
 
 
 @dataclass(frozen=True, slots=True)
-class _Number:
+class _WrittenNumber:
     """A number as it is written: as a float it would lose digits."""
 
     text: str
@@ -359,7 +359,7 @@ def _as_json(value: object) -> str:
         return f"{{{', '.join(fields)}}}"
     if isinstance(value, list):
         return f"[{', '.join(map(_as_json, value))}]"
-    if isinstance(value, _Number):
+    if isinstance(value, _WrittenNumber):
         if not value.is_json:
             raise ValueError(value.text)
         return value.text

@@ -25,6 +25,7 @@ from partq.errors import ConflictError, SettingsError, UnavailableError
 from partq.excerpts import counted
 from partq.path_names import quoted
 from partq.wire.calls.answers import UNSET, ResetResult, ResetResults
+from partq.wire.calls.bodies import ResetBody
 from partq.wire.calls.replies import plain
 
 MAX_ROWS = 200
@@ -74,13 +75,11 @@ def reset(
 ) -> None:
     """Show, ask, move."""
     connection = connect("admin")
-    body = {
-        **place(where, to_time, to_offset),
-        "partitions": [full_name(name) for name in names],
-        "is_forced": force,
-    }
+    body = place(where, to_time, to_offset)
+    body.partitions, body.is_forced = [full_name(name) for name in names], force
     group = known_group(connection, group)
-    planned = asyncio.run(_ask(connection, group, {**body, "is_dry_run": True}))
+    body.is_dry_run = True
+    planned = asyncio.run(_ask(connection, group, body))
     if not as_json:
         show(group, planned, is_time=to_time is not None)
     if dry_run:
@@ -99,8 +98,8 @@ def reset(
         return
     # Brokers of an earlier version tell no epoch, and take none.
     seen = {name: row.epoch for name, row in planned.items() if row.epoch is not UNSET}
-    told = {**body, "is_dry_run": False, **({"epochs": seen} if seen else {})}
-    done = asyncio.run(_ask(connection, group, told))
+    body.is_dry_run, body.epochs = False, seen or UNSET
+    done = asyncio.run(_ask(connection, group, body))
     _tell(group, done, as_json=as_json)
 
 
@@ -110,24 +109,22 @@ def _may(question: str, *, as_json: bool) -> bool:
     return click.confirm(question)
 
 
-def place(where: str | None, to_time: str | None, to_offset: int | None) -> dict[str, object]:
+def place(where: str | None, to_time: str | None, to_offset: int | None) -> ResetBody:
     """Return where the cursors are to go, as the brokers take it.
 
     Raises:
         SettingsError: not just one place is given, or not a time.
     """
-    given = {"to": where, "at_ms": to_time, "offset": to_offset}
-    found: dict[str, object] = {name: value for name, value in given.items() if value is not None}
-    if len(found) != 1:
+    if [where, to_time, to_offset].count(None) != 2:
         raise SettingsError("reset: expected one of --to, --to-time and --to-offset")
     if to_time is not None:
-        found["at_ms"] = milliseconds(to_time, "--to-time")
-    return found
+        return ResetBody(at_ms=milliseconds(to_time, "--to-time"))
+    if to_offset is not None:
+        return ResetBody(offset=to_offset)
+    return ResetBody(to="earliest" if where == "earliest" else "latest")
 
 
-async def _ask(
-    connection: QueueAddress, group: str, body: Mapping[str, object]
-) -> dict[str, ResetResult]:
+async def _ask(connection: QueueAddress, group: str, body: ResetBody) -> dict[str, ResetResult]:
     path = f"/groups/{quoted(group, '--group')}/reset"
     return (await ask(connection, "POST", path, ResetResults, body)).partitions
 

@@ -32,6 +32,10 @@ from partq.wire.calls.status import (
 WATCH_EVERY_S = 1.0
 STATES = ("Ready", "Paused", "Unbound")
 MAX_NAMED = 5
+MIN_CROWD = 1000
+"""Messages of a partition below which its share is chance."""
+CROWD_FACTOR = 3
+"""A partition is crowded above this many times the mean of the others."""
 MAX_ROWS = 200
 """Partitions that are shown one by one; with more of them the groups are summed up only."""
 
@@ -175,7 +179,36 @@ def _queue(answer: StatusAnswer, rates: Rates | None) -> Text:
                 "message was stored; nothing of it ages until then",
                 style="yellow",
             )
+    for line in skew_lines(answer):
+        text.append(f"\n{line}", style="yellow")
     return text
+
+
+def skew_lines(answer: StatusAnswer) -> list[str]:
+    """Return a line for each partition that has got far more messages than the others."""
+    counts = {name: record.end for name, record in answer.partitions.items()}
+    total = sum(counts.values())
+    return _first(
+        f"partition {name} has got {counts[name] / total:.0%} of all messages: "
+        "the keys are few, or one of them is frequent"
+        for name in crowded(counts)
+    )
+
+
+def crowded(counts: Mapping[str, int]) -> list[str]:
+    """Return the partitions that got far more messages than the others, the fullest first.
+
+    `counts`: how many messages each partition of one queue has got. A queue of one partition has
+    no skew. A partition is compared with the others alone, so that one of two can be crowded.
+    """
+    others = len(counts) - 1
+    total = sum(counts.values())
+    found = [
+        name
+        for name, count in counts.items()
+        if others and count >= MIN_CROWD and count * others > CROWD_FACTOR * (total - count)
+    ]
+    return sorted(found, key=lambda name: (-counts[name], name))
 
 
 def unread_partitions(answer: StatusAnswer) -> list[str]:
@@ -200,23 +233,23 @@ def blocked_lines(group: GroupStatus) -> list[str]:
 
 
 def parked_partitions(group: GroupStatus) -> dict[str, str]:
-    """Return the partitions where undecodable messages wait, each with the reason."""
+    """Return the partitions where dead letters are parked, each with the reason."""
     return {name: row.parked for name, row in group.partitions.items() if row.parked}
 
 
 def parked_lines(group: GroupStatus) -> list[str]:
-    """Return a line for each partition where undecodable messages wait, of many for some."""
+    """Return a line for each partition where dead letters are parked, of many for some."""
     return _first(
-        f"partition {name}: {undecodable_waiting(group.partitions[name].dead_letters)}, and "
+        f"partition {name}: {letters_parked(group.partitions[name].dead_letters)}, and "
         f"deliveries continue: {reason}"
         for name, reason in parked_partitions(group).items()
     )
 
 
-def undecodable_waiting(count: int) -> str:
-    """Say how many undecodable messages wait for their dead-letter queue."""
-    what = counted(count, "message that does not decode waits", "messages that do not decode wait")
-    return f"{what} for their dead-letter queue"
+def letters_parked(count: int) -> str:
+    """Say how many dead letters wait for a queue that is not there."""
+    what = counted(count, "dead letter waits", "dead letters wait")
+    return f"{what} for the dead-letter queue"
 
 
 def letters_waiting(count: int) -> str:
@@ -250,6 +283,8 @@ def _summary(name: str, group: GroupStatus, acked: float | None) -> Text:
     parts = [counted(len(group.handoffs), "handoff")]
     if not any(each.state in ("Active", "Standby", "Lost") for each in group.members):
         parts.append("no member: nobody consumes")
+    if group.assignment == "Client":
+        parts.append("members choose their partitions")
     if letters := sum(row.dead_letters for row in rows):
         parts.append(letters_waiting(letters))
     if waiting:
@@ -263,8 +298,11 @@ def _summary(name: str, group: GroupStatus, acked: float | None) -> Text:
 def _members(group: GroupStatus) -> Table:
     """Return the members and how many partitions of each state they hold."""
     table = Table()
+    nodes = {m.member: str(m.node_id) for m in group.members if isinstance(m.node_id, int)}
     add_columns(table, ("member", "is"))
-    add_columns(table, ("partitions", *STATES, "lag"), is_number=True)
+    add_columns(
+        table, (*(("node",) if nodes else ()), "partitions", *STATES, "lag"), is_number=True
+    )
     states: defaultdict[str, Counter[str]] = defaultdict(Counter)
     lags: Counter[str] = Counter()
     for row in group.partitions.values():
@@ -275,7 +313,8 @@ def _members(group: GroupStatus) -> Table:
         named.append(("", "nobody", states[""].total()))
     for member, state, count in named:
         by_state = [str(states[member][each] or "") for each in STATES]
-        table.add_row(member, state, str(count), *by_state, f"{lags[member]:,}")
+        node = (nodes.get(member, ""),) if nodes else ()
+        table.add_row(member, state, *node, str(count), *by_state, f"{lags[member]:,}")
     return table
 
 

@@ -1,6 +1,7 @@
 """What an application says of the messages that a consumer has handed it."""
 
 import asyncio
+from collections.abc import Sequence
 
 from partq.client.arguments import check_flag
 from partq.client.consume.confirmations import Confirmations
@@ -8,8 +9,10 @@ from partq.client.consume.deliveries import Batch, Delivery
 from partq.client.consume.flow import GROUP_DELAY_MS
 from partq.client.transport.tasks import EnteredLoop
 from partq.core.cursor.redelivery_rules import MAX_NACK_DELAY_MS
+from partq.core.dead_letters import LetterNote, check_note
 from partq.errors import BadRequestError
 from partq.wire.batch import Message
+from partq.wire.frames import UNDECODABLE
 
 MAX_NACK_DELAY_S = MAX_NACK_DELAY_MS // 1000
 
@@ -19,7 +22,7 @@ class Acknowledger:
 
     def __init__(self) -> None:
         self._entered_loop = EnteredLoop("the consumer")
-        self._current: Delivery | None = None
+        self._current: Sequence[Delivery | Batch] = ()
         """What was handed out last, for `auto_ack`."""
         self._acks = Confirmations()
         self._quiet_acks = Confirmations()
@@ -74,7 +77,9 @@ class Acknowledger:
         self._acks.raise_error()
         self._quiet_acks.raise_error()
 
-    async def nack(self, failed: Delivery | Batch, *, delay_s: float | None = None) -> None:
+    async def nack(
+        self, failed: Delivery | Batch, *, delay_s: float | None = None, reason: str = ""
+    ) -> None:
         """Give back a message, or all of a batch, that could not be processed.
 
         It is redelivered after the delay. Until then the consumer gets nothing of what is behind it
@@ -85,9 +90,12 @@ class Acknowledger:
         Args:
             failed: as it was handed out.
             delay_s: from 0 to 86,400; None: as the group's `nack` says, 60 if it says nothing.
+            reason: a short code, at most 64 printable characters. If the message becomes a dead
+                letter by its redeliveries, that tells the reason of the last nack; a broker of an
+                earlier version tells none.
 
         Raises:
-            BadRequestError: the delay is out of range.
+            BadRequestError: the delay or the reason is out of range.
             FencedError: the partition is not this member's any more: it is redelivered in any case.
         """
         self._check("nack", failed)
@@ -98,12 +106,40 @@ class Acknowledger:
             raise BadRequestError(
                 f"nack: delay_s {delay_s}; expected 0 to {MAX_NACK_DELAY_S}, or None"
             )
-        if self._current is failed:
-            self._current = None
         delay_ms = GROUP_DELAY_MS if delay_s is None else round(delay_s * 1000)
+        await self._return(failed, delay_ms, _note("nack", reason, ""))
+
+    async def dead_letter(
+        self, failed: Delivery | Batch, *, reason: str = "", description: str = ""
+    ) -> None:
+        """Have a message, or each of a batch, become a dead letter now, without redeliveries.
+
+        It returns once the broker has stored that: the group has done with the message, and what
+        is behind it continues. The broker then moves it to the dead-letter queue of the group,
+        which tells reason and description in its headers. `auto_ack` leaves it out.
+
+        Args:
+            failed: as it was handed out.
+            reason: a short code for programs, at most 64 printable characters.
+            description: a text for people, at most 1,024 characters. It is left out where the
+                dead-letter queue takes no message of that size.
+
+        Raises:
+            BadRequestError: the reason or the description is out of range; nothing has happened.
+            FencedError: the partition is not this member's any more, or the connection was lost:
+                the message is redelivered, unless it has become a dead letter.
+            UnavailableError: the broker is of an earlier version, and nothing has happened; or
+                1,000 dead letters of the partition wait, and the message is redelivered as after
+                `nack`.
+        """
+        self._check("dead_letter", failed)
+        note = _note("dead_letter", reason, description)._replace(is_asked_for=True)
+        await self._return(failed, GROUP_DELAY_MS, note)
+
+    async def _return(self, failed: Delivery | Batch, delay_ms: int, note: LetterNote) -> None:
         batch = failed.batch if isinstance(failed, Delivery) else failed
         offsets = [failed.offset] if isinstance(failed, Delivery) else failed.offsets
-        await asyncio.shield(batch.give_back(offsets, delay_ms))
+        await asyncio.shield(batch.give_back(offsets, delay_ms, note))
 
     def _check(self, call: str, done: object) -> None:
         self._entered_loop.check()
@@ -123,6 +159,24 @@ class Acknowledger:
             acks.raise_error()
         if acks.is_full:
             await acks.room()
+
+
+def _note(call: str, reason: str, description: str) -> LetterNote:
+    """Return what the headers of a dead letter are to say.
+
+    Raises:
+        TypeError, BadRequestError: they cannot say it.
+    """
+    for name, text in {"reason": reason, "description": description}.items():
+        if not isinstance(text, str):
+            raise TypeError(f"{call}: {name}: got {type(text).__name__}, expected str")
+    check_note(call, reason, description)
+    if reason == UNDECODABLE:
+        raise BadRequestError(
+            f"{call}: reason {UNDECODABLE!r} is what the client itself says of stored bytes that "
+            "it cannot decode; expected another one"
+        )
+    return LetterNote(reason, description)
 
 
 def _check_taken(call: str, done: object) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from partq.client.consume.deliveries import Batch, Delivery
+from partq.client.transport.positions import SeekPlace
+from partq.core.dead_letters import LetterNote
 from partq.core.model import Cause, PartitionId
 from partq.core.ranges import Ranges
 from partq.wire import batch as wire
@@ -28,6 +30,10 @@ class FreedCredit(NamedTuple):
 class PartitionHolder(Protocol):
     """The flow that holds an assigned partition."""
 
+    @property
+    def queue(self) -> str:
+        """The queue that it is of."""
+
     def add_ack(
         self, assigned: "AssignedPartition", delivery: int, upto: int, ranges: Sequence[Range]
     ) -> asyncio.Future[None]:
@@ -39,15 +45,30 @@ class PartitionHolder(Protocol):
         delivery: int,
         ranges: list[Range],
         delay_ms: int,
-        reason: str,
+        note: LetterNote,
     ) -> asyncio.Future[None]:
         """Give messages back that the application has begun."""
+
+    def is_valid(self) -> bool:
+        """Say whether the broker is proven to be alive."""
 
     def go_on(self, assigned: "AssignedPartition") -> None:
         """Note that one of the partition's `waits` is over."""
 
     def give_up(self, assigned: "AssignedPartition", cause: Cause) -> None:
         """End the assignment: another flow has got the partition under a newer token."""
+
+    def pause(self, assigned: "AssignedPartition") -> None:
+        """Hand out nothing of the partition until `resume`."""
+
+    def resume(self, assigned: "AssignedPartition") -> None:
+        """Hand out messages of the partition again."""
+
+    def check_seeks(self) -> None:
+        """Raise `UnavailableError` if the broker does not know seeks."""
+
+    def seek(self, assigned: "AssignedPartition", place: SeekPlace) -> asyncio.Future[int]:
+        """Have the group's cursor moved; the future says where it is."""
 
 
 class AssignedPartition:
@@ -63,10 +84,16 @@ class AssignedPartition:
         self.delivery = 0
         """Highest delivery number seen."""
         self.is_ended = False
+        self.is_sought = False
+        """A seek of the consumer has ended it."""
+        self.is_paused = False
+        """The application has paused it."""
         self.waits = 0
-        """Nacks without an answer, and an `on_assigned` under way: until then nothing goes out."""
+        """Nacks without an answer, an `on_assigned` under way, and a pause: nothing goes out."""
         self.set_aside: list[DeliveredWindow] = []
         """Windows whose turn came meanwhile."""
+        self._rewound_from: int | None = None
+        """The lowest offset that it stepped back to since `pop_rewound` was called last."""
         self._void_upto = -1
         """Deliveries up to this number were given back, also those that are still on their way."""
         self._void_from = cursor
@@ -85,12 +112,40 @@ class AssignedPartition:
         """What was redelivered out of turn, and was neither acknowledged nor given back since."""
 
     @property
+    def queue(self) -> str:
+        """The queue that the partition is of."""
+        return self.holder.queue
+
+    @property
+    def may_hand_out(self) -> bool:
+        """Whether its messages may be handed out now: the same for all that came."""
+        return not self.is_ended and not self.waits and self.holder.is_valid()
+
+    @property
+    def begun_upto(self) -> int:
+        """The next offset, in turn, that is handed out."""
+        return self._begun_upto()
+
+    @property
     def has_in_hand(self) -> bool:
         """Whether the application has begun something, and said nothing of it yet.
 
         What came out of turn counts from then on: it cannot be released.
         """
         return self._begun_upto() > self._done_upto or bool(self._again)
+
+    @property
+    def in_hand_count(self) -> int:
+        """How many messages the application has begun and said nothing of."""
+        begun_upto = self._begun_upto()
+        in_turn = begun_upto - self._done_upto - self._done.count(self._done_upto, begun_upto)
+        again = self.begun_again(self._again.stop)
+        return max(0, in_turn) + sum(stop - start for start, stop in again)
+
+    @property
+    def buffered_count(self) -> int:
+        """How many messages came and were neither handed out nor dropped."""
+        return sum(window.left for window in (*self._windows, *self._out_of_turn))
 
     def accept(self, frame: Deliver, payload: bytes) -> "DeliveredWindow | None":
         """Take a delivery; return the window to hand out.
@@ -139,6 +194,8 @@ class AssignedPartition:
                 stop = max(window.stop, before.stop if before else 0)
                 self._kept[window.first_offset] = _Kept(window.payload, stop)
         self.delivery = frame.delivery
+        seen = self._rewound_from
+        self._rewound_from = frame.start if seen is None else min(seen, frame.start)
         self._delivered_end = min(self._delivered_end, frame.start)
         self._begun_end = min(self._begun_end, frame.start)
         # What was given back is redelivered, in turn.
@@ -146,6 +203,11 @@ class AssignedPartition:
         self._done.remove(frame.start, self._done.stop)
         self._again.remove(frame.start, self._again.stop)
         return _drop((*self._windows, *self._out_of_turn), frame.start)
+
+    def pop_rewound(self) -> int | None:
+        """Return the lowest offset that it stepped back to since the last call; None: to none."""
+        start, self._rewound_from = self._rewound_from, None
+        return start
 
     def drop(self) -> FreedCredit:
         """Forget what has not begun; return the room that it had."""
@@ -196,24 +258,37 @@ class AssignedPartition:
         """Have the holder acknowledge messages; for batches."""
         return self.holder.add_ack(self, delivery, upto, ranges)
 
-    def add_nack(self, delivery: int, ranges: list[Range], delay_ms: int) -> asyncio.Future[None]:
+    def add_nack(
+        self, delivery: int, ranges: list[Range], delay_ms: int, note: LetterNote
+    ) -> asyncio.Future[None]:
         """Have the holder give messages back; for batches."""
-        return self.holder.nack(self, delivery, ranges, delay_ms, "")
+        return self.holder.nack(self, delivery, ranges, delay_ms, note)
 
-    def ack(self, request: int, delivery: int, upto: int, ranges: list[Range]) -> Ack:
-        """Return the frame of an ack under this token."""
-        self._mark_done(upto, ranges)
+    def ack(self, request: int, delivery: int, upto: int, ranges: list[Range]) -> tuple[Ack, int]:
+        """Return the frame of an ack under this token, and how many messages it finishes."""
+        count = self._mark_done(upto, ranges)
         generation, index = self.partition
-        return Ack(request, generation, index, *self.token, delivery, upto, ranges)
+        return Ack(request, generation, index, *self.token, delivery, upto, ranges), count
 
     def nack(
-        self, request: int, delivery: int, ranges: list[Range], delay_ms: int, reason: str
-    ) -> Nack:
-        """Return the frame of a nack under this token."""
-        self._mark_done(-1, ranges)
+        self, request: int, delivery: int, ranges: list[Range], delay_ms: int, note: LetterNote
+    ) -> tuple[Nack, int]:
+        """Return the frame of a nack under this token, and how many messages it gives back."""
+        count = self._mark_done(-1, ranges)
         place = (*self.partition, *self.token)
-        begun = self._begun_upto()
-        return Nack(request, *place, delivery, ranges, delay_ms, reason, begun, keeps=True)
+        frame = Nack(
+            request,
+            *place,
+            delivery,
+            ranges,
+            delay_ms,
+            note.reason,
+            self._begun_upto(),
+            keeps=True,
+            makes_dead_letters=note.is_asked_for,
+            description=note.description,
+        )
+        return frame, count
 
     def begun_again(self, upto: int) -> list[Range]:
         """Return what the application is processing, below `upto`, of what came out of turn.
@@ -226,15 +301,21 @@ class AssignedPartition:
                 in_hand.remove(window.next_offset, window.stop)
         return in_hand.pairs()
 
-    def _mark_done(self, upto: int, ranges: Sequence[Range]) -> None:
+    def _mark_done(self, upto: int, ranges: Sequence[Range]) -> int:
+        """Note what needs nothing more; return how many messages of it did until now."""
+        count = 0
         if self._again:
             for start, stop in ranges:
+                count += self._again.count(start, stop)
                 self._again.remove(start, stop)
-        for start, stop in ((self._done_upto, upto), *ranges):
+        for first, stop in ((self._done_upto, upto), *ranges):
+            start = max(first, self._done_upto)
             if stop > start:
+                count += stop - start - self._done.count(start, stop)
                 self._done.add(start, stop)
         self._done_upto = max(self._done_upto, self._done.end_of_run(self._done_upto))
         self._done.drop_below(self._done_upto)
+        return count
 
     def _begun_upto(self) -> int:
         """Return where, in turn, that begins which was not handed out, come or to come."""
@@ -290,6 +371,11 @@ class DeliveredWindow:
     def is_done(self) -> bool:
         """Whether every message was taken or dropped."""
         return self._taken >= self._end
+
+    @property
+    def left(self) -> int:
+        """How many messages were neither taken nor dropped."""
+        return self._end - self._taken
 
     @property
     def next_offset(self) -> int:
@@ -349,8 +435,7 @@ class DeliveredWindow:
         self.payload = b""
         if not first and self._end == len(batch):
             return batch
-        kept = slice(first, self._end)
-        return Batch(self.assigned, self._frame, batch.messages[kept], batch.offsets[kept])
+        return batch.part(slice(first, self._end))
 
     def drop_from(self, offset: int) -> int:
         """Forget the messages from `offset` on that were not taken; return how many."""

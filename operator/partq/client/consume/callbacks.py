@@ -60,7 +60,7 @@ class Callbacks:
         if left:
             _, late = await asyncio.wait(left, timeout=timeout_s)
             for _ in late:
-                log.warning("a callback is not done after %g s: cancelled", timeout_s)
+                log.warning("a callback is not done after %g s: it is cancelled", timeout_s)
             await cancel_and_wait(*late)
 
     async def _run(
@@ -93,4 +93,4 @@ class Callbacks:
         if callback not in self._told:
             self._told.append(callback)
             log.error("the callback %r has failed: the consumer stops", callback, exc_info=error)
-        self._on_failure(error)
+            self._on_failure(error)

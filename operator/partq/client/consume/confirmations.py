@@ -70,4 +70,4 @@ class Confirmations:
             if isinstance(error, PartqError):
                 self._first = self._first or error
                 self._refused_count += count
-            log.info("%s not stored: %s", counted(count, "ack"), error)
+            log.info("%s could not be stored: %s", counted(count, "ack"), error)

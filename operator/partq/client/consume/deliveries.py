@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Protocol, overload
 
+from partq.core.dead_letters import LetterNote
 from partq.core.model import BrokerEpoch, Cause, Epoch, Offset, PartitionId, Token
 from partq.excerpts import counted
 from partq.wire.batch import Message
@@ -14,8 +15,31 @@ class AckTarget(Protocol):
     """Takes the acks and nacks of one partition, which it holds for this consumer."""
 
     @property
+    def queue(self) -> str:
+        """The queue that the messages come from."""
+
+    @property
     def partition(self) -> PartitionId:
         """The partition that the messages come from."""
+
+    is_ended: bool
+    """Whether the partition is not held any more under this token."""
+    is_paused: bool
+    """Whether the application has paused the partition."""
+
+    @property
+    def may_hand_out(self) -> bool:
+        """Whether messages of the partition may be handed out now."""
+
+    def pop_rewound(self) -> int | None:
+        """Return the offset that the partition stepped back to since this was asked last.
+
+        None: it did not. Messages from there on that were taken before are redelivered.
+        """
+
+    @property
+    def is_sought(self) -> bool:
+        """Whether a seek of this consumer has ended its right to the partition."""
 
     def begun_again(self, upto: int) -> list[Range]:
         """Return the offsets below `upto` that came out of turn and are being processed."""
@@ -23,8 +47,10 @@ class AckTarget(Protocol):
     def add_ack(self, delivery: int, upto: int, ranges: Sequence[Range]) -> asyncio.Future[None]:
         """Acknowledge messages below `upto` (unless -1) and in `ranges`."""
 
-    def add_nack(self, delivery: int, ranges: list[Range], delay_ms: int) -> asyncio.Future[None]:
-        """Give messages back that the application has begun."""
+    def add_nack(
+        self, delivery: int, ranges: list[Range], delay_ms: int, note: LetterNote
+    ) -> asyncio.Future[None]:
+        """Give messages back that the application has begun, with what it says of them."""
 
 
 class Batch(Sequence[Message]):
@@ -82,6 +108,21 @@ class Batch(Sequence[Message]):
         return iter(self.messages)
 
     @property
+    def is_sought(self) -> bool:
+        """Whether a seek of the consumer ended its right to them: an ack of them is refused."""
+        return self._target.is_sought
+
+    @property
+    def queue(self) -> str:
+        """The queue that the messages are of."""
+        return self._target.queue
+
+    @property
+    def target(self) -> AckTarget:
+        """What takes their acks: for the consumer itself."""
+        return self._target
+
+    @property
     def publish_time_ms(self) -> int:
         """When the messages were stored, in unix milliseconds of the store's clock."""
         return self._frame.at_ms
@@ -95,6 +136,24 @@ class Batch(Sequence[Message]):
         """
         return self._frame.append_broker_epoch
 
+    @property
+    def producer(self) -> str | None:
+        """The id of the producer that published the messages, given or generated.
+
+        None: they were published without numbers, or stored or delivered by a broker of an earlier
+        version.
+        """
+        return self._frame.producer or None
+
+    def sequence(self, index: int) -> int | None:
+        """Return the producer's number of one message, from 0; None where `producer` is None.
+
+        Numbers count the messages of a producer in a partition; over plain HTTP those of a key.
+        """
+        if self._frame.number < 0:
+            return None
+        return self._frame.number + self.offsets[index] - self._frame.first_offset
+
     def token(self, index: int) -> Token:
         """Return the right to process one message; those of a key never go down."""
         return Token(
@@ -104,9 +163,17 @@ class Batch(Sequence[Message]):
             Offset(self.offsets[index]),
         )
 
+    def is_given_back(self, offset: int) -> bool:
+        """Say whether a nack has named the message at an offset."""
+        return offset in self._nacked
+
     def redeliveries(self, index: int) -> int:
         """Return how often a message was delivered again for a reason that counts against it."""
         return self._redeliveries.get(self.offsets[index], 0)
+
+    def part(self, kept: slice) -> "Batch":
+        """Return a batch of some of the messages."""
+        return Batch(self._target, self._frame, self.messages[kept], self.offsets[kept])
 
     def deliveries(self) -> "list[Delivery]":
         """Return the messages one by one, each with its token."""
@@ -130,14 +197,21 @@ class Batch(Sequence[Message]):
         """Acknowledge everything that was handed out of the partition up to and with one offset."""
         return self._ack(offset + 1, self._target.begun_again(offset + 1))
 
-    def give_back(self, offsets: Sequence[int], delay_ms: int) -> asyncio.Future[None]:
-        """Give messages back, to be redelivered after the delay; applications use `Consumer.nack`.
+    def give_back(
+        self, offsets: Sequence[int], delay_ms: int, note: LetterNote
+    ) -> asyncio.Future[None]:
+        """Give messages back; applications use `Consumer.nack` and `Consumer.dead_letter`.
 
-        `delay_ms`: in milliseconds; -1: as the group's rules say.
+        `delay_ms`: in milliseconds; -1: as the group's rules say. `note`: why, and whether they
+        become dead letters.
+
+        Raises:
+            UnavailableError: the broker makes no dead letters; nothing has happened.
         """
-        self._nacked.update(offsets)
         ranges = join_ranges([(offset, offset + 1) for offset in offsets])
-        return self._target.add_nack(self._frame.delivery, ranges, delay_ms)
+        future = self._target.add_nack(self._frame.delivery, ranges, delay_ms, note)
+        self._nacked.update(offsets)
+        return future
 
     def _ack(self, upto: int, ranges: list[Range]) -> asyncio.Future[None]:
         return self._target.add_ack(self._frame.delivery, upto, ranges)
@@ -179,6 +253,11 @@ class Delivery:
         return self.batch.publish_time_ms
 
     @property
+    def queue(self) -> str:
+        """The queue that it is of."""
+        return self.batch.queue
+
+    @property
     def partition(self) -> PartitionId:
         """The partition that it is stored in."""
         return self.batch.partition
@@ -192,6 +271,16 @@ class Delivery:
     def token(self) -> Token:
         """The right to process it; a sink that remembers the highest one refuses older writers."""
         return self.batch.token(self._index)
+
+    @property
+    def producer(self) -> str | None:
+        """The id of its producer, given or generated; None: unknown, as of its batch."""
+        return self.batch.producer
+
+    @property
+    def sequence(self) -> int | None:
+        """Its producer's number for it, from 0; None: unknown, as `Batch.sequence`."""
+        return self.batch.sequence(self._index)
 
     @property
     def append_broker_epoch(self) -> int:
@@ -212,6 +301,10 @@ class Delivery:
     def redeliveries(self) -> int:
         """How often it was redelivered for a cause that counts towards the dead-letter queue."""
         return self.batch.redeliveries(self._index)
+
+    def alone(self) -> Batch:
+        """Return a batch that has this message only."""
+        return self.batch.part(slice(self._index, self._index + 1))
 
     def ack(self) -> asyncio.Future[None]:
         """Acknowledge it; the future ends with the answer. Applications use `Consumer.ack`."""

@@ -50,14 +50,14 @@ class DrainStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _DrainAnswer:
     owned: frozenset[str]
     held: Mapping[str, int]
     is_bound: bool
     is_known: bool
 
     @classmethod
-    def of(cls, answer: MemberAnswer) -> "_Answer":
+    def of(cls, answer: MemberAnswer) -> "_DrainAnswer":
         return cls(
             owned=frozenset(answer.owned),
             held={partition: each.in_flight for partition, each in answer.held.items()},
@@ -95,7 +95,7 @@ async def read_status(
     )
     owned: set[str] = set()
     troubles = []
-    by_member: dict[str, list[_Answer]] = {member: [] for member in members}
+    by_member: dict[str, list[_DrainAnswer]] = {member: [] for member in members}
     for (_, member), answer in zip(calls, answers, strict=True):
         if isinstance(answer, str):
             troubles.append(answer)
@@ -111,7 +111,7 @@ async def read_status(
 
 async def _ask(
     session: Session, url: str, group: str, member: str, *, leaves: bool
-) -> _Answer | str:
+) -> _DrainAnswer | str:
     """Return a broker's answer, or why it has no answer."""
     path = f"/groups/{quoted(group, 'group')}/members/{quoted(member, 'member')}"
     try:
@@ -126,10 +126,10 @@ async def _ask(
         if is_final(error):
             raise
         return f"{url}: {error.message}"
-    return _Answer.of(answer)
+    return _DrainAnswer.of(answer)
 
 
-def _joined(answers: Collection[_Answer]) -> HeldPartitions:
+def _joined(answers: Collection[_DrainAnswer]) -> HeldPartitions:
     held: dict[str, int] = {}
     for answer in answers:
         held |= answer.held

@@ -14,17 +14,21 @@ from partq.client.consume.assigned_partition import (
     window_size,
 )
 from partq.client.consume.deliveries import cause_of
-from partq.client.consume.flow_acks import AckBook
+from partq.client.consume.flow_acks import AckBook, SeekBook
 from partq.client.consume.membership import Membership
+from partq.client.consumer_stats import Tally
 from partq.client.transport.broker_connection import BrokerConnection
 from partq.client.transport.liveness import Clock
+from partq.client.transport.positions import SeekPlace
 from partq.client.transport.session import Session
+from partq.core.dead_letters import LetterNote
 from partq.core.model import Cause, PartitionId
 from partq.errors import (
     InternalError,
     MemberInUseError,
     MemberRefusedError,
     PartqError,
+    UnavailableError,
     UndecodableError,
     from_code,
 )
@@ -66,13 +70,16 @@ class ConsumerFlow:
         session: Session,
         *,
         url: str,
+        queue: str,
         group: str,
         credit: ConsumerCredit,
         clock: Clock,
+        tally: Tally,
         look_around: Callable[[], None],
         name_timeout_s: float,
     ) -> None:
         self.url = url
+        self.queue = queue
         self._membership = membership
         self._credit = credit
         self._share_count = max(1, credit.message_count // 4)
@@ -85,6 +92,10 @@ class ConsumerFlow:
         """Of the deliveries that have messages left to take."""
         self._counts_bytes = False
         self._takes_begun = False
+        self._takes_seeks = False
+        self._takes_dead_letters = False
+        self._takes_withholds = False
+        self._has_left = False
         self._assigned: dict[PartitionId, AssignedPartition] = {}
         self._ready: deque[DeliveredWindow] = deque()
         self.number = 0
@@ -93,7 +104,9 @@ class ConsumerFlow:
         self.connection = BrokerConnection(
             session, url, f"/groups/{quoted(group, 'group')}/flow", self, clock
         )
-        self._acks = AckBook(self.connection.send)
+        self._tally = tally
+        self._acks = AckBook(self.connection.send, tally)
+        self._seeks = SeekBook(url, self.connection.send)
 
     # ---- what the application takes ----
 
@@ -105,7 +118,17 @@ class ConsumerFlow:
             if not window.is_done:
                 window.assigned.set_aside.append(window)
         # Else the broker does not answer; or this process stood still, and has to read first.
-        return ready[0] if ready and self.connection.is_valid() else None
+        return ready[0] if ready and self.is_valid() else None
+
+    def next_window_of(self, partition: PartitionId) -> DeliveredWindow | None:
+        """Return the first window of one partition, as `next_window` of any."""
+        assigned = self._assigned.get(partition)
+        if assigned is None or assigned.waits or not self._ready:
+            return None
+        # What was taken out of turn would stay behind the windows of another partition.
+        self._ready = deque(window for window in self._ready if not window.is_done)
+        found = next((each for each in self._ready if each.assigned is assigned), None)
+        return found if found is not None and self.is_valid() else None
 
     def taken(self, messages: int, size_bytes: int = 0) -> None:
         """Give room back to the broker, a quarter of the credit at once.
@@ -121,6 +144,7 @@ class ConsumerFlow:
             self._room = self._room_bytes = 0
 
     def _free(self, freed: FreedCredit) -> None:
+        self._tally.returned(freed.message_count)
         self.taken(freed.message_count, freed.batch_bytes)
 
     def _must_give_bytes(self) -> bool:
@@ -134,6 +158,7 @@ class ConsumerFlow:
 
     def reject(self, window: DeliveredWindow, error: UndecodableError) -> None:
         """Give back what is left of a window, because it cannot be read; report it."""
+        self._tally.undecodable(window.left)
         start, stop = self._nack_rest(window, frames.UNDECODABLE)
         self._membership.report(
             UndecodableError(
@@ -147,13 +172,16 @@ class ConsumerFlow:
         """Give back what is left of a window, and return from where to where that is."""
         rest, count = window.pass_over()
         self.taken(count, window.freed_bytes())
-        self.nack(window.assigned, window.delivery, [rest], GROUP_DELAY_MS, reason)
+        note = LetterNote(reason)
+        self.nack(window.assigned, window.delivery, [rest], GROUP_DELAY_MS, note)
         return rest
 
     def leave(self) -> None:
         """Tell the broker that the process is ending; the partitions continue until revoked."""
-        self.connection.retire()
-        self.connection.send(frames.Leave())
+        if not self._has_left:
+            self._has_left = True
+            self.connection.retire()
+            self.connection.send(frames.Leave())
 
     def give_back(self, *, must: bool) -> None:
         """End the connection at once, if the application has begun what it will not acknowledge.
@@ -165,6 +193,7 @@ class ConsumerFlow:
         self._acks.send_all()
         if not must and not any(assigned.has_in_hand for assigned in self._assigned.values()):
             return
+        self.leave()
         for assigned in self._assigned.values():
             release, _ = assigned.release()
             if release is not None:
@@ -183,15 +212,74 @@ class ConsumerFlow:
         delivery: int,
         ranges: list[Range],
         delay_ms: int,
-        reason: str,
+        note: LetterNote,
     ) -> asyncio.Future[None]:
         """Give messages back; until the broker has answered, nothing of the partition goes out.
 
-        They may be redelivered before everything that is ready, and the broker decides that.
+        They may be redelivered before everything that is ready, and the broker decides that. A
+        broker of an earlier version gets no reason of the application.
+
+        Raises:
+            UnavailableError: dead letters are asked for, and the broker is of such a version.
+        """
+        if not self._takes_dead_letters and note.reason != frames.UNDECODABLE:
+            if note.is_asked_for and not assigned.is_ended:
+                raise UnavailableError(
+                    f"{self.url}: the broker is of an earlier version, and makes no dead letters "
+                    "for an application; nothing has happened: update the brokers, or give the "
+                    "message back by `nack`"
+                )
+            note = LetterNote()
+        assigned.waits += 1
+        future = self._acks.nack(assigned, delivery, ranges, delay_ms, note)
+        future.add_done_callback(lambda _: self.go_on(assigned))
+        return future
+
+    def pause(self, assigned: AssignedPartition) -> None:
+        """Hand out nothing of a partition until `resume`.
+
+        What came and has not begun is given back, so that it takes no credit from the others. A
+        broker of an earlier version would send it again at once: then it is kept here.
+        """
+        assigned.is_paused = True
+        assigned.waits += 1
+        if self._takes_withholds:
+            self._withhold(assigned)
+            self._release(assigned)
+
+    def resume(self, assigned: AssignedPartition) -> None:
+        """Hand out messages of a partition again."""
+        assigned.is_paused = False
+        if self._takes_withholds:
+            self._withhold(assigned)
+        self.go_on(assigned)
+
+    def _withhold(self, assigned: AssignedPartition) -> None:
+        place = (*assigned.partition, *assigned.token)
+        self.connection.send(frames.Withhold(*place, assigned.is_paused))
+
+    def check_seeks(self) -> None:
+        """Refuse seeks at a broker that does not know them.
+
+        Raises:
+            UnavailableError: it is of an earlier version.
+        """
+        if not self._takes_seeks:
+            raise UnavailableError(
+                f"{self.url}: the broker is of an earlier version, and does not know seeks; "
+                "nothing was moved: update the brokers, or use `partq reset`"
+            )
+
+    def seek(self, assigned: AssignedPartition, place: SeekPlace) -> asyncio.Future[int]:
+        """Have the group's cursor moved, behind the acks so far.
+
+        Nothing of the partition goes out until the broker has answered.
         """
         assigned.waits += 1
-        future = self._acks.nack(assigned, delivery, ranges, delay_ms, reason)
-        future.add_done_callback(lambda _: self.go_on(assigned))
+        self._acks.send_all()
+        future = self._seeks.begin(assigned, place)
+        if not self._seeks.has(assigned):
+            self.go_on(assigned)
         return future
 
     # ---- what the broker says ----
@@ -206,6 +294,8 @@ class ConsumerFlow:
             self._credit.message_count,
             member.held,
             credit_bytes=self._credit.batch_bytes,
+            priority=member.priority,
+            wants_standing=member.wants_standing,
         )
 
     def welcomed(self, frame: frames.AnyFrame) -> float:
@@ -215,6 +305,9 @@ class ConsumerFlow:
         self.number = frame.flow
         self._takes_begun = frame.takes_begun
         self._counts_bytes = frame.counts_bytes
+        self._takes_seeks = frame.takes_seeks
+        self._takes_dead_letters = frame.takes_dead_letters
+        self._takes_withholds = frame.takes_withholds
         return frame.lease_ms / 1000
 
     def received(self, frame: frames.AnyFrame, payload: bytes) -> None:
@@ -240,6 +333,13 @@ class ConsumerFlow:
                 assigned = self._membership.begin(self, partition, token, cursor)
                 if assigned is not None:
                     self._assigned[partition] = assigned
+            case frames.Standing(generation, index, is_active):
+                self._membership.stand(PartitionId(generation, index), is_active=is_active)
+            case frames.Sought(request, cursor):
+                self._end_seek(request, cursor)
+            case frames.SeekRefused(request, code, message, retry_after_ms):
+                retry_after_s = retry_after_ms / 1000 or None
+                self._end_seek(request, from_code(code, message, retry_after_s=retry_after_s))
             case frames.Paused(generation, index, broker_epoch, epoch):
                 self._pause(PartitionId(generation, index), (broker_epoch, epoch))
             case frames.Revoked(generation, index, broker_epoch, epoch, cause):
@@ -289,11 +389,16 @@ class ConsumerFlow:
         window = assigned.accept(frame, payload)
         if window is None:
             self.taken(window_size(frame), size)
-        elif window.is_missing:  # it is redelivered with its bytes
+            return
+        self._tally.received(window.left, len(payload), cause_of(frame.cause))
+        if window.is_missing:  # it is redelivered with its bytes
             if window.is_in_turn:
                 self._release(assigned)
             else:
+                self._tally.returned(window.left)
                 self._nack_rest(window, "")
+        elif assigned.is_paused and self._takes_withholds and window.is_in_turn:
+            self._release(assigned)  # it was on its way
         else:
             self._ready.append(window)
             self._membership.wake()
@@ -311,14 +416,32 @@ class ConsumerFlow:
 
     def _revoke(self, partition: PartitionId, token: tuple[int, int], cause: Cause) -> None:
         assigned = self._assigned.get(partition)
-        if assigned is not None and token >= assigned.token:
+        if assigned is None or token < assigned.token:
+            return
+        if cause is Cause.RESET and self._seeks.has(assigned):
+            assigned.is_sought = True
+            self._free_all(assigned)
+            self._membership.end(assigned, cause)
+        else:
             self._membership.forget(partition)
             self.give_up(assigned, cause)
+
+    def _end_seek(self, request: int, answer: int | PartqError) -> None:
+        """Take the answer to a seek: the next assignment has begun before it, or comes late."""
+        assigned = self._seeks.answered(request, answer)
+        if assigned is not None:
+            if not self._seeks.has(assigned):  # the answer to another one follows its assignment
+                self._membership.end_seek(assigned, Cause.RESET)
+            self.go_on(assigned)
 
     def _current(self, partition: PartitionId, token: tuple[int, int]) -> AssignedPartition | None:
         """Return what is held under a token."""
         assigned = self._assigned.get(partition)
         return assigned if assigned is not None and assigned.token == token else None
+
+    def is_valid(self) -> bool:
+        """Say whether the broker is proven to be alive, by the clock of this moment."""
+        return self.connection.is_valid()
 
     def go_on(self, assigned: AssignedPartition) -> None:
         """Note that a nack was answered, or that `on_assigned` is done."""
@@ -340,13 +463,18 @@ class ConsumerFlow:
 
     def give_up(self, assigned: AssignedPartition, cause: Cause) -> None:
         """End an assignment: nothing more of it is handed out, acks are refused from now on."""
+        self._free_all(assigned)
+        self._membership.end(assigned, cause)
+
+    def _free_all(self, assigned: AssignedPartition) -> None:
         self._assigned.pop(assigned.partition, None)
         self._free(assigned.drop())
-        self._membership.end(assigned, cause)
 
     def _end_all(self) -> None:
         for assigned in tuple(self._assigned.values()):
             self.give_up(assigned, Cause.FLOW_LOST)
+        for assigned in self._seeks.lose_all():
+            self._membership.end_seek(assigned, Cause.FLOW_LOST)
         self._ready.clear()
         self._acks.lost(self.url)
 

@@ -1,13 +1,17 @@
-"""Acks and nacks of one flow; acks are gathered for a turn of the event loop."""
+"""What one flow asks of its broker: acks, gathered for a turn of the event loop, nacks, seeks."""
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from partq.client.consume.assigned_partition import AssignedPartition
 from partq.client.consume.deliveries import join_ranges
+from partq.client.consumer_stats import Tally
+from partq.client.transport.positions import SeekPlace
+from partq.core.dead_letters import LetterNote
 from partq.core.model import PartitionId
-from partq.errors import FencedError, PartqError
-from partq.wire.frames import Frame, Range
+from partq.errors import FencedError, PartqError, UnavailableError
+from partq.wire.frames import Frame, Range, Seek
 
 MAX_RANGES = 10_000
 """The most ranges in a frame: far below what a frame's header may hold."""
@@ -26,16 +30,26 @@ class _OpenAck:
         self.future = _quiet_future()
 
 
+class _SentAck(NamedTuple):
+    """An ack or a nack without an answer."""
+
+    future: asyncio.Future[None]
+    is_ack: bool
+    message_count: int
+    sent_at: float
+
+
 class AckBook:
     """Joins acks to frames and matches the answers, also those to nacks.
 
     One future stands for all acks of a frame, and is done when they are stored.
     """
 
-    def __init__(self, send: Callable[[Frame], bool]) -> None:
+    def __init__(self, send: Callable[[Frame], bool], tally: Tally) -> None:
         self._send = send
+        self._tally = tally
         self._gathering: dict[PartitionId, _OpenAck] = {}
-        self._unconfirmed: dict[int, asyncio.Future[None]] = {}
+        self._unconfirmed: dict[int, _SentAck] = {}
         self._next_request = 1
         self._is_armed = False
 
@@ -80,7 +94,7 @@ class AckBook:
         delivery: int,
         ranges: list[Range],
         delay_ms: int,
-        reason: str,
+        note: LetterNote,
     ) -> asyncio.Future[None]:
         """Send a nack, behind the acks so far; the future is done when its count is stored."""
         future = _quiet_future()
@@ -88,7 +102,8 @@ class AckBook:
         self._ask(
             future,
             assigned,
-            lambda request: assigned.nack(request, delivery, ranges, delay_ms, reason),
+            lambda request: assigned.nack(request, delivery, ranges, delay_ms, note),
+            is_ack=False,
         )
         return future
 
@@ -101,15 +116,24 @@ class AckBook:
 
     def confirmed(self, request: int) -> None:
         """Take the broker's word that an ack is stored."""
-        future = self._unconfirmed.pop(request, None)
-        if future is not None and not future.done():
-            future.set_result(None)
+        sent = self._unconfirmed.pop(request, None)
+        if sent is None:
+            return
+        if sent.is_ack:
+            self._tally.acked(sent.message_count, sent.sent_at)
+        else:
+            self._tally.nacked(sent.message_count)
+        if not sent.future.done():
+            sent.future.set_result(None)
 
     def refused(self, request: int, error: PartqError) -> None:
         """Take a refusal: the messages of that ack are redelivered, here or elsewhere."""
-        future = self._unconfirmed.pop(request, None)
-        if future is not None and not future.done():
-            future.set_exception(error)
+        sent = self._unconfirmed.pop(request, None)
+        if sent is None:
+            return
+        self._tally.refused(sent.message_count)
+        if not sent.future.done():
+            sent.future.set_exception(error)
 
     def lost(self, url: str) -> None:
         """Fail what has no answer; the connection is lost, and with it every token."""
@@ -118,7 +142,8 @@ class AckBook:
             "are redelivered, here or to another member: stop working on them"
         )
         unconfirmed = [gathering.future for gathering in self._gathering.values()]
-        unconfirmed.extend(self._unconfirmed.values())
+        unconfirmed.extend(sent.future for sent in self._unconfirmed.values())
+        self._tally.refused(sum(sent.message_count for sent in self._unconfirmed.values()))
         self._gathering.clear()
         self._unconfirmed.clear()
         for future in unconfirmed:
@@ -133,22 +158,88 @@ class AckBook:
             lambda request: gathering.assigned.ack(
                 request, gathering.delivery, gathering.upto, ranges
             ),
+            is_ack=True,
         )
 
     def _ask(
         self,
         future: asyncio.Future[None],
         assigned: AssignedPartition,
-        frame: Callable[[int], Frame],
+        frame_of: Callable[[int], tuple[Frame, int]],
+        *,
+        is_ack: bool,
     ) -> None:
         if not assigned.is_ended:
             request = self._next_request
             self._next_request += 1
-            self._unconfirmed[request] = future
-            if self._send(frame(request)):
+            frame, count = frame_of(request)
+            self._unconfirmed[request] = _SentAck(future, is_ack, count, self._tally.now())
+            if self._send(frame):
                 return
             del self._unconfirmed[request]
         future.set_exception(fenced(assigned))
+
+
+class SeekBook:
+    """Matches the answers to seeks."""
+
+    def __init__(self, url: str, send: Callable[[Frame], bool]) -> None:
+        self._url = url
+        self._send = send
+        self._open: dict[int, tuple[AssignedPartition, asyncio.Future[int]]] = {}
+        self._next_request = 1
+
+    def begin(self, assigned: AssignedPartition, place: SeekPlace) -> asyncio.Future[int]:
+        """Send a seek; the future is done when it is answered, and says where the cursor is."""
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        request = self._next_request
+        self._next_request += 1
+        if assigned.is_ended:
+            future.set_exception(fenced(assigned))
+        elif self._send(
+            Seek(
+                request,
+                *assigned.partition,
+                *assigned.token,
+                place.to,
+                place.at_ms,
+                place.offset,
+                place.append_broker_epoch,
+            )
+        ):
+            self._open[request] = assigned, future
+        else:
+            future.set_exception(self._lost(assigned, "nothing was moved"))
+        return future
+
+    def has(self, assigned: AssignedPartition) -> bool:
+        """Say whether a seek of an assignment has no answer."""
+        return any(each is assigned for each, _ in self._open.values())
+
+    def answered(self, request: int, answer: int | PartqError) -> AssignedPartition | None:
+        """Take the answer: where the cursor is, or why it was not moved; return whose it is."""
+        assigned, future = self._open.pop(request, (None, None))
+        if future is not None and not future.done():
+            if isinstance(answer, int):
+                future.set_result(answer)
+            else:
+                future.set_exception(answer)
+        return assigned
+
+    def lose_all(self) -> list[AssignedPartition]:
+        """Fail what has no answer, as the connection is lost; return whose seeks those were."""
+        lost, self._open = self._open, {}
+        for assigned, future in lost.values():
+            if not future.done():
+                future.set_exception(self._lost(assigned, "the cursor may have moved, or not"))
+        return [assigned for assigned, _ in lost.values()]
+
+    def _lost(self, assigned: AssignedPartition, outcome: str) -> UnavailableError:
+        return UnavailableError(
+            f"{self._url}: the connection was lost before the seek in partition "
+            f"{assigned.partition} was answered; {outcome}: seek again once it is assigned"
+        )
 
 
 def fenced(assigned: AssignedPartition) -> FencedError:

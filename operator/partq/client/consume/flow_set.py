@@ -2,13 +2,15 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TypeVar
 
 from partq.aio import TaskSet
-from partq.client.consume.assigned_partition import DeliveredWindow
+from partq.client.consume.assigned_partition import AssignedPartition, DeliveredWindow
 from partq.client.consume.deliveries import Batch
 from partq.client.consume.flow import ConsumerFlow
+from partq.client.transport.positions import SeekPlace
+from partq.core.model import PartitionId
 from partq.errors import UndecodableError
 
 T = TypeVar("T")
@@ -38,15 +40,18 @@ class FlowSet:
                 self._turns.remove(flow)
                 self._closing.start(flow.connection.close())
 
-    def take(self, take: Callable[[DeliveredWindow], T]) -> T | None:
+    def take(
+        self, take: Callable[[DeliveredWindow], T], partition: PartitionId | None = None
+    ) -> T | None:
         """Return the next message or batch that may be handed out; None: nothing is ready.
 
-        Raises what `check` raises after a batch that could not be read.
+        `partition`: of this one; None: of any. Raises what `check` raises after a batch that could
+        not be read.
         """
         left = len(self._turns)
         while left:
             flow = self._turns[0]
-            window = flow.next_window()
+            window = flow.next_window() if partition is None else flow.next_window_of(partition)
             if window is None:
                 self._turns.rotate(-1)
                 left -= 1
@@ -63,6 +68,21 @@ class FlowSet:
                 self._turns.rotate(-1)  # the brokers take turns
             return taken
         return None
+
+    def seek(
+        self, places: Mapping[AssignedPartition, SeekPlace]
+    ) -> dict[PartitionId, asyncio.Future[int]]:
+        """Have cursors moved, all at once; the futures say where they are, or why they are not.
+
+        Raises:
+            UnavailableError: a broker does not know seeks; nothing was moved.
+        """
+        for assigned in places:
+            assigned.holder.check_seeks()
+        return {
+            assigned.partition: assigned.holder.seek(assigned, place)
+            for assigned, place in places.items()
+        }
 
     async def give_back(self, timeout_s: float, *, must: bool) -> None:
         """Let each flow give back what has begun; wait until that is written, as a time allows.

@@ -19,6 +19,7 @@ from partq.client.consume.flow import ConsumerFlow
 from partq.client.consume.stall import WARN_S, StallCause, StallWatch, warning_of
 from partq.client.transport.session import NOT_REACHED, Session, why
 from partq.errors import PartqError
+from partq.wire.calls.bodies import AliveBody
 
 log = logging.getLogger("partq.client")
 
@@ -146,7 +147,7 @@ class Heartbeat:
     async def _keep(self, flow: ConsumerFlow) -> None:
         """Tell one broker that the process lives, and wait until it is time for the next call."""
         sent_at = time.monotonic()
-        body = {"flow": flow.number, "incarnation": self._incarnation}
+        body = AliveBody(flow.number, self._incarnation)
         try:
             async with asyncio.timeout(ANSWER_S):
                 await self._session.call("POST", flow.url, flow.alive_path, object, body)

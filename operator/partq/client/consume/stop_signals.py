@@ -29,7 +29,7 @@ class _Shared:
         self.is_interrupted = False
         self._ctrl_c_count = 0
 
-    def take(self, loop: asyncio.AbstractEventLoop) -> None:
+    def handle(self, loop: asyncio.AbstractEventLoop) -> None:
         """Handle each signal that the application leaves alone."""
         for number in SIGNALS:
             handler = signal.getsignal(number)
@@ -70,7 +70,7 @@ def add(callback: Callable[[], None]) -> bool:
     shared = _shared.get(loop)
     if shared is None:
         shared = _Shared()
-        shared.take(loop)
+        shared.handle(loop)
         if not shared.before:
             return False
         _shared[loop] = shared

@@ -73,7 +73,7 @@ class BatchProducer:
         options = ConnectionOptions(url, queue, token=token, namespace=namespace, ca_file=ca_file)
         self._session = Session(options)
         self._producer = producer
-        self._budget = BufferPool(max_count=2**31, max_bytes=max_bytes)
+        self._buffer_pool = BufferPool(max_count=2**31, max_bytes=max_bytes)
         self._delivery_timeout_s = delivery_timeout_s
         self._connect_timeout_s = connect_timeout_s
         self._clock = clock
@@ -106,7 +106,7 @@ class BatchProducer:
             limits=BatchLimits(
                 max_count=MAX_BATCH_COUNT, max_bytes=MAX_BATCH_BYTES, codec=Codec.NONE
             ),
-            budget=self._budget,
+            buffer_pool=self._buffer_pool,
             next_producer=lambda _: None,
             on_layout=lambda _: None,
             linger_s=0,
@@ -141,9 +141,9 @@ class BatchProducer:
         Raises:
             PartqError: an earlier batch has failed; this one was not taken.
         """
-        await self._budget.take(ready.count, ready.size_bytes)
+        await self._buffer_pool.take(ready.count, ready.size_bytes)
         if self._error is not None:
-            self._budget.give_back(ready.count, ready.size_bytes)
+            self._buffer_pool.give_back(ready.count, ready.size_bytes)
             raise self._error
         self._open().add_batch(partition, ready, self)
 
@@ -155,7 +155,7 @@ class BatchProducer:
                 still on its way.
         """
         sender = self._open()
-        empty = asyncio.ensure_future(self._budget.empty())
+        empty = asyncio.ensure_future(self._buffer_pool.empty())
         ended = asyncio.ensure_future(self._has_failed.wait())
         try:
             await asyncio.wait((empty, ended), return_when=asyncio.FIRST_COMPLETED)
@@ -173,7 +173,7 @@ class BatchProducer:
         if self._error is None or isinstance(error, OutcomeUnknownError):
             self._error = error
         self._has_failed.set()
-        self._budget.close(self._error)
+        self._buffer_pool.close(self._error)
 
     def _open(self) -> Sender:
         if self._sender is None:

@@ -80,7 +80,10 @@ class PublishConnection:
                     self._sender.pump(partition_sender)
             case frames.PublishRefused(request, code, message, retry_after_ms, due):
                 if (partition_sender := self._requests.pop(request, None)) is not None:
-                    log.info("partition %s: %s: %s", partition_sender.partition, code, message)
+                    log.info(
+                        "partition %s refuses a batch: %s: %s",
+                        *(partition_sender.partition, code, message),
+                    )
                     self._sender.refused(
                         partition_sender, request, code, message, due, retry_after_ms / 1000
                     )
@@ -113,7 +116,7 @@ class Sender:
         queue_layout: QueueLayout,
         *,
         limits: BatchLimits,
-        budget: BufferPool,
+        buffer_pool: BufferPool,
         next_producer: Callable[[str], str | None],
         on_layout: Callable[[QueueLayout], None],
         linger_s: float,
@@ -125,7 +128,7 @@ class Sender:
         """Why nothing can be published any more."""
         self._session = session
         self._limits = limits
-        self._budget = budget
+        self._buffer_pool = buffer_pool
         self._next_producer = next_producer
         self._on_layout = on_layout
         self._linger_s = linger_s
@@ -153,7 +156,7 @@ class Sender:
                 first=due.get(partition, 0),
                 limits=self._limits,
                 next_producer=self._next_producer,
-                give_back=self._budget.give_back,
+                give_back=self._buffer_pool.give_back,
                 are_numbers_fixed=self._are_numbers_fixed,
             )
         self._apply_layout(self._watch.queue_layout)
@@ -166,13 +169,13 @@ class Sender:
         receipt: Receipt,
         ttl_ms: int,
     ) -> None:
-        """Take messages of one partition, counted in the budget before.
+        """Take messages of one partition, counted in the buffer pool before.
 
         They leave after the linger time, or with their batch when it is full.
         """
         partition_sender = self._partition_senders[partition]
         if partition_sender.broken is not None:
-            self._budget.give_back(len(encoded), sum(map(len, encoded)))
+            self._buffer_pool.give_back(len(encoded), sum(map(len, encoded)))
             receipt.failed(partition, partition_sender.broken, len(encoded))
             return
         partition_sender.add(
@@ -192,10 +195,10 @@ class Sender:
             )
 
     def add_batch(self, partition: PartitionId, ready: ReadyBatch, receipt: Receipt) -> None:
-        """Take a complete batch of one partition, counted in the budget before; it leaves now."""
+        """Take a complete batch of one partition, counted in the buffer pool; it leaves now."""
         partition_sender = self._partition_senders[partition]
         if partition_sender.broken is not None:
-            self._budget.give_back(ready.count, ready.size_bytes)
+            self._buffer_pool.give_back(ready.count, ready.size_bytes)
             receipt.failed(partition, partition_sender.broken, ready.count)
             return
         partition_sender.add_batch(ready, receipt, self._clock() + self._delivery_timeout_s)
@@ -273,7 +276,7 @@ class Sender:
         self.error = self.error or error
         for partition_sender in self._partition_senders.values():
             partition_sender.fail_all(error)
-        self._budget.close(error)
+        self._buffer_pool.close(error)
 
     async def close(self) -> None:
         """Close connections and stop timers; nothing may be pending any more."""

@@ -8,7 +8,7 @@ from partq.client.transport.answers import unusable
 from partq.core.layout import Generation, Layout
 from partq.core.model import PartitionId
 from partq.errors import InternalError, PartqError
-from partq.wire.calls.answers import LayoutAnswer
+from partq.wire.calls.answers import UNSET, LayoutAnswer
 
 KEYLESS_POLICIES = frozenset({"Random", "RoundRobin"})
 
@@ -26,6 +26,8 @@ class QueueLayout:
     max_unacked_per_flow: int
     keyless_policy: str
     groups: frozenset[str]
+    client_assigned: frozenset[str] = frozenset()
+    """Those of them whose members choose their partitions."""
 
     @classmethod
     def of(cls, answer: LayoutAnswer) -> Self:
@@ -52,6 +54,9 @@ class QueueLayout:
                 max_unacked_per_flow=answer.limits.max_unacked_per_flow,
                 keyless_policy=answer.keyless_policy,
                 groups=frozenset(answer.groups),
+                client_assigned=frozenset(
+                    () if answer.client_assigned is UNSET else answer.client_assigned
+                ),
             )
         except (ValueError, PartqError) as error:
             raise unusable("layout", error) from error

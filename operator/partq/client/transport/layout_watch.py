@@ -52,7 +52,7 @@ class LayoutWatch:
             try:
                 self.queue_layout = await self._session.layout(tuple(urls))
             except UnavailableError as error:
-                log.info("layout not refreshed: %s", error)  # the connections warn
+                log.info("the layout could not be read: %s", error)  # the connections warn
             except PartqError as error:
                 self._on_error(error)
                 return

@@ -30,8 +30,10 @@ class ConnectionOptions:
     url: str
     """Of one broker, or of several with commas between them; they name the others."""
     queue: str
+    """Its name."""
     _: KW_ONLY
     token: str | None = field(default=None, repr=False)
+    """Bearer token of the caller; None: it has none."""
     namespace: str | None = None
     """Of the queue; None: the broker's."""
     ca_file: str | Path | None = None

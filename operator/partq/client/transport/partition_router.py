@@ -1,6 +1,6 @@
 """Calls about partitions, repeated until the broker that owns each of them has answered."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from partq.client.arguments import check_partitions
@@ -108,12 +108,12 @@ class PartitionRouter:
         method: str,
         path: str,
         partitions: Iterable[PartitionId],
-        body: Callable[[list[PartitionId]], Mapping[str, object]],
+        body: Callable[[list[PartitionId]], object],
         kind: type[A],
     ) -> dict[PartitionId, A]:
         """Return what is answered of each partition, by any broker, which asks the owners.
 
-        `body` makes the call's JSON for the partitions that have no answer yet. The call is
+        `body` makes the call's body for the partitions that have no answer yet. The call is
         repeated for those alone whose owner does not answer.
 
         Raises:

@@ -79,7 +79,7 @@ class QueueReader(QueueClient):
         super().__init__(
             ConnectionOptions(url, queue, token=token, namespace=namespace, ca_file=ca_file)
         )
-        self._owners = PartitionRouter(self._session, timeout_s=timeout_s)
+        self._router = PartitionRouter(self._session, timeout_s=timeout_s)
         self._fetching = TaskSet(lambda *_: None)  # a closed reader has no use for errors
         self._is_closed = False
 
@@ -97,4 +97,4 @@ class QueueReader(QueueClient):
         The messages of a key are in one partition of each generation; those of an older generation
         come before those of a newer one.
         """
-        return await self._owners.checked(None)
+        return await self._router.checked(None)

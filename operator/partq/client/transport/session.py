@@ -99,10 +99,15 @@ class Session:
         self._http: aiohttp.ClientSession | None = None
         self._silent: set[str] = set()
 
-    def twin(self) -> Self:
-        """Return another session to the same brokers, not open: for a separate event loop."""
+    def twin(self, token: str | None = None) -> Self:
+        """Return another session to the same brokers, not open: for a separate event loop.
+
+        `token`: another one that it calls with; None: the same.
+        """
         twin = copy.copy(self)
         twin._http, twin._silent = None, set()
+        if token is not None:
+            twin._headers = {"Authorization": f"Bearer {token}"}
         return twin
 
     async def __aenter__(self) -> Self:
@@ -148,14 +153,15 @@ class Session:
         method: str,
         path: str,
         kind: type[T],
-        body: Mapping[str, object] | None = None,
+        body: object = None,
         *,
         urls: Sequence[str] = (),
     ) -> T:
         """Return the answer of the first broker that gives one; any of them will do.
 
-        `kind`: as of `get`. `urls`: which are asked; none: those that the session was made with.
-        One that does not answer may have done what was asked: ask for what can be repeated.
+        `kind`: as of `get`. `body`: what the call takes, of `wire.calls`. `urls`: which are asked;
+        none: those that the session was made with. One that does not answer may have done what was
+        asked: ask for what can be repeated.
 
         Raises:
             UnavailableError: none does.
@@ -179,11 +185,11 @@ class Session:
         url: str,
         path: str,
         kind: type[T],
-        body: Mapping[str, object] | None = None,
+        body: object = None,
     ) -> T:
-        """Return what the broker at `url` answers to a JSON `body`; raises as `get`."""
-        where = url + self._path + path
-        async with self._open().request(method, where, params=self._query, json=body) as response:
+        """Return what the broker at `url` answers to `body`, of `wire.calls`; raises as `get`."""
+        where, sent = url + self._path + path, None if body is None else replies.plain(body)
+        async with self._open().request(method, where, params=self._query, json=sent) as response:
             answer = await _read(response)
             if response.status == 200:
                 try:

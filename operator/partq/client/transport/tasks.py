@@ -34,6 +34,7 @@ class EnteredLoop:
     def __init__(self, name: str) -> None:
         self._name = name
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._was_closed = False
 
     @property
     def is_entered(self) -> bool:
@@ -45,6 +46,16 @@ class EnteredLoop:
         if self._loop is not None:
             raise RuntimeError(f"{self._name} was entered before: make another one")
         self._loop = asyncio.get_running_loop()
+
+    def close(self) -> None:
+        """Learn that the client was closed; before it was entered that means nothing."""
+        self._was_closed = self.is_entered
+
+    def check_not_closed(self) -> None:
+        """Refuse what a client cannot do that was closed; raises RuntimeError, also as `check`."""
+        self.check()
+        if self._was_closed:
+            raise RuntimeError(f"{self._name} was closed: make another one")
 
     def check(self) -> None:
         """Refuse a call from elsewhere; before the client is entered, any may come.

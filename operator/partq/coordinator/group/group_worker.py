@@ -19,7 +19,6 @@ from partq.coordinator.group.attempts import (
 from partq.coordinator.group.handoff_runner import Ended, HandoffRunner
 from partq.coordinator.group.handoff_starter import HandoffStarter
 from partq.coordinator.group.member_list import MemberList
-from partq.coordinator.group.move_admission import MoveAdmission
 from partq.coordinator.group.move_history import MoveHistory
 from partq.coordinator.group.queue_observation import (
     CommitOutcome,
@@ -33,6 +32,7 @@ from partq.coordinator.group.queue_observation import (
     parked,
 )
 from partq.coordinator.group.rebalance_history import RebalanceHistory
+from partq.coordinator.group.waiting_moves import WaitingMoves
 from partq.coordinator.ports import BrokerAdmin, MemberProcesses, RebalanceListener, StorePorts
 from partq.coordinator.rules import at_once
 from partq.coordinator.view import GroupView, as_assigned
@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Stored:
+class _StoredGroup:
     """What Redis holds for a group."""
 
     members: MemberSnapshot
@@ -92,7 +92,7 @@ class GroupWorker:
         self._failed_attempts = FailedAttempts()
         self._rebalances = RebalanceHistory()
         self._moves = MoveHistory({}, 0, 0)
-        self._admission = MoveAdmission({}, 0, 0)
+        self._waiting_moves = WaitingMoves({}, 0, 0)
         self._is_loaded = False
         self._inherited: dict[PartitionId, HandoffRecord] = {}
         """Handoffs of an earlier coordinator, until the broker of the partition is seen."""
@@ -171,7 +171,9 @@ class GroupWorker:
         observation = self._observe(queue, stored)
         assessment = self._assess(observation, rules)
         under_way = {p: each.attempt.target for p, each in self._runner.running.items()}
-        planned = self._plan(observation, assessment, rules, under_way, self._admission.promised)
+        planned = self._plan(
+            observation, assessment, rules, under_way, self._waiting_moves.promised
+        )
         moves = self._startable(planned, observation, assessment, rules)
         over = ended_handoffs(stored.handoffs.keys() - under_way, moves, assessment)
         self._schedule(under_way, moves, assessment)
@@ -186,9 +188,9 @@ class GroupWorker:
         await self._write_rebalances()
         if queue.is_complete:
             self._hurries_done = hurries
-        self.view = self._make_view(queue, observation, assessment, assigned)
+        self.view = self._make_view(queue, observation, assessment, assigned, rules)
 
-    async def _read(self) -> _Stored:
+    async def _read(self) -> _StoredGroup:
         """Read what Redis holds for the group; with the first look also what came before it."""
         group, store = self._group, self._store
         if not self._is_loaded:
@@ -197,22 +199,24 @@ class GroupWorker:
         members, assignment, handoffs = await asyncio.gather(
             store.members.read(group), store.assignments.read(group), store.handoffs.read(group)
         )
-        stored = _Stored(members, assignment, handoffs, self._now_ms())
+        stored = _StoredGroup(members, assignment, handoffs, self._now_ms())
         self._store_ahead_ms = members.now_ms - stored.read_at_ms
         if not self._is_loaded:
             self._rebalances = RebalanceHistory(await store.rebalances.read(group))
             recorded = await store.rebalances.read_moves(group)
             store_ms, now_ms = self._store_ms(), self._now_ms()
             self._moves = MoveHistory(recorded.past, store_ms, now_ms)
-            self._admission = MoveAdmission(recorded.waiting, store_ms, now_ms)
+            self._waiting_moves = WaitingMoves(recorded.waiting, store_ms, now_ms)
             running = self._runner.running
             self._inherited = {p: each for p, each in handoffs.items() if p not in running}
             self._is_loaded = True
         return stored
 
-    def _observe(self, queue: QueueObservation, stored: _Stored) -> GroupObservation:
+    def _observe(self, queue: QueueObservation, stored: _StoredGroup) -> GroupObservation:
         """Join what brokers, Redis and the members' processes say of the group."""
         group, members = self._group, stored.members
+        # A member may be bound that a store which lost its last writes does not list.
+        known = members.members.keys() | bound(queue, group)
         return observe_group(
             queue,
             group,
@@ -222,10 +226,8 @@ class GroupWorker:
             ),
             assignment=stored.assignment,
             outcomes=self._outcomes,
-            # A member may be bound that a store which lost its last writes does not list.
-            facts=self._member_processes.facts(
-                group, members.members.keys() | bound(queue, group), leaving(queue, group)
-            ),
+            facts=self._member_processes.facts(group, known, leaving(queue, group)),
+            priorities=self._member_processes.priorities(group, known),
         )
 
     def _assess(self, observation: GroupObservation, rules: GroupRules) -> GroupAssessment:
@@ -245,7 +247,7 @@ class GroupWorker:
         """Note the rebalances that begin, when to look again, and whether all is quiet."""
         for move in moves:
             self._rebalances.begin(move.trigger, self._store_ms())
-        waits_ms = [assessment.next_ms, self._admission.next_ms(self._now_ms())]
+        waits_ms = [assessment.next_ms, self._waiting_moves.next_ms(self._now_ms())]
         self.next_ms = min((wait for wait in waits_ms if wait is not None), default=None)
         self.is_quiet = not under_way and not moves and assessment.is_quiet
 
@@ -255,6 +257,7 @@ class GroupWorker:
         observation: GroupObservation,
         assessment: GroupAssessment,
         assigned: Mapping[PartitionId, AssignmentEntry],
+        rules: GroupRules,
     ) -> GroupView:
         return GroupView(
             partitions=assigned,
@@ -265,12 +268,13 @@ class GroupWorker:
             moving_count=len(self._runner.running),
             is_waiting=OwnershipState.WAITING in assessment.partitions.values(),
             rebalances=self._rebalances.last,
-            waiting_count=len(self._admission.waiting),
+            waiting_count=len(self._waiting_moves.waiting),
             blocked=blocked(queue, self._group),
             missing=missing(queue, self._group),
             parked=parked(queue, self._group),
             is_complete=queue.is_complete,
             refused=self.member_list.refused,
+            is_client_assigned=rules.is_client_assigned,
         )
 
     def rebalance_now(self) -> None:
@@ -292,7 +296,7 @@ class GroupWorker:
         paused = paused_partitions(observation, running.values())
         is_judged = rules.is_paused or may_be_balanced(observation, assessment, rules)
         now_ms = self._now_ms()
-        return self._admission.admit(
+        return self._waiting_moves.split(
             planned,
             self._failed_attempts.may_start(planned, self._clock()),
             rules.budget,
@@ -403,20 +407,20 @@ class GroupWorker:
         return assigned
 
     async def _write_moves(self) -> None:
-        past, waiting = self._moves.unwritten, self._admission.unwritten
+        past, waiting = self._moves.unwritten, self._waiting_moves.unwritten
         if past or waiting is not None:
             await self._store.rebalances.write_moves(self._group, past, waiting)
             self._moves.note_written(past)
             if waiting is not None:
-                self._admission.note_written(waiting)
+                self._waiting_moves.note_written(waiting)
 
     async def _write_rebalances(self) -> None:
         running = {each.trigger for each in self._runner.running.values()}
-        closed = self._rebalances.close_ended({*running, *self._admission.waiting_triggers})
+        closed = self._rebalances.close_ended({*running, *self._waiting_moves.waiting_triggers})
         if not closed:
             return
         for rebalance in closed:
-            _log.info("group %s: rebalance over: %s", self._group, rebalance)
+            _log.info("group %s: the rebalance is over: %s", self._group, rebalance)
         await self._store.rebalances.write(self._group, self._rebalances.last)
         if self._on_rebalance is not None:
             for rebalance in closed:

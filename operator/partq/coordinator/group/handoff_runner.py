@@ -221,7 +221,7 @@ class HandoffRunner:
             answers = await self._ask(broker, kind, effects)
         except PartqError as error:
             # It may have been carried out: the state still asks for it.
-            _log.info("%s at broker %s: %s", kind.__name__, broker, error)
+            _log.info("call %s at broker %s failed: %s", kind.__name__, broker, error)
         now = self._clock()
         answered = {answer.partition: answer for answer in answers}
         for partition, running in asked.items():
@@ -234,7 +234,7 @@ class HandoffRunner:
                 elif kind is AwaitDrain:
                     running.due_at[kind] = now
             if answer is not None and is_known and self._running.get(partition) is running:
-                self._take(partition, effects[partition], answer)
+                self._apply(partition, effects[partition], answer)
         self._wake.set()
 
     async def _ask(
@@ -255,7 +255,7 @@ class HandoffRunner:
             return await self._brokers.commit(url, self._group, _only(effects, Commit))
         return await self._brokers.cancel(url, self._group, _only(effects, Cancel))
 
-    def _take(self, partition: PartitionId, effect: Effect, answer: Answer) -> None:
+    def _apply(self, partition: PartitionId, effect: Effect, answer: Answer) -> None:
         number = effect.attempt.number
         if answer.code:
             _log.info(

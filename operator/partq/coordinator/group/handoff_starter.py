@@ -71,7 +71,9 @@ class HandoffStarter:
             return
         numbers = await asyncio.gather(*(self._handoffs.draw_attempt(self._group) for _ in moves))
         drawn = [
-            self._begin(move, broker, number, reason_of(move, observation, assessment), rules)
+            self._begin(
+                move, broker, number, reason_of(move, observation, assessment, rules), rules
+            )
             for move, number in zip(moves, numbers, strict=True)
             if (broker := move.ownership.broker) is not None
         ]

@@ -12,7 +12,7 @@ from partq.core.group.membership import GroupAssessment
 from partq.core.group.moves import Move
 from partq.core.group.observation import GroupObservation
 from partq.core.group.records import MemberSnapshot
-from partq.core.group.replacements import settled_replacements
+from partq.core.group.replacements import needless_replacements
 from partq.core.model import MemberId
 
 MAX_LISTED = 10_000
@@ -39,7 +39,7 @@ class MemberList:
     @property
     def refused(self) -> Mapping[MemberId, str]:
         """Return who has asked to bind for long enough and may not, with the reasons."""
-        return self._refusals.told()
+        return self._refusals.lasting()
 
     async def write(
         self,
@@ -70,7 +70,7 @@ class MemberList:
             *(members.unlist(group, member) for member in sorted(assessment.to_unlist)),
             *(
                 members.unpair(group, member)
-                for member in sorted(settled_replacements(observation))
+                for member in sorted(needless_replacements(observation, assessment))
             ),
             *(
                 members.list_member(group, member, address)
@@ -126,6 +126,9 @@ class MemberList:
             return
         listed = (await self._members.read(self._group)).members
         if member not in listed and len(listed) >= MAX_LISTED:
-            _log.warning("group %s: member %s not listed: %d are", self._group, member, MAX_LISTED)
+            _log.warning(
+                "group %s: member %s is not listed, as %d others are",
+                *(self._group, member, MAX_LISTED),
+            )
             return
         await self._members.list_member(self._group, member, address)

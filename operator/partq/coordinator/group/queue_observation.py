@@ -94,11 +94,12 @@ def parked(queue: QueueObservation, group: str) -> dict[PartitionId, Parked]:
 
 def lost_since(members: MemberSnapshot) -> dict[MemberId, int]:
     """Return since when members are lost, in the store's time; only those that are."""
-    return {
-        member: listed.lost_at_ms
-        for member, listed in members.members.items()
-        if listed.lost_at_ms is not None
+    listed = {
+        member: each.lost_at_ms
+        for member, each in members.members.items()
+        if each.lost_at_ms is not None
     }
+    return {**members.lost_unlisted, **listed}
 
 
 def observe_group(
@@ -110,6 +111,7 @@ def observe_group(
     assignment: Mapping[PartitionId, AssignmentEntry],
     outcomes: Mapping[PartitionId, CommitOutcome],
     facts: Mapping[MemberId, MemberFact],
+    priorities: Mapping[str, int],
 ) -> GroupObservation:
     """Return what is known of a group.
 
@@ -118,9 +120,11 @@ def observe_group(
         group: which group.
         members: the list of members.
         lost_ms: how long ago those of them that are lost were, see `lost_since`.
-        assignment: who held what when it was last written: for partitions that nobody reports.
+        assignment: each partition's holder when it was last written: for partitions that no broker
+            reports.
         outcomes: the last commit of each partition that this process knows of.
         facts: what is known of the members' processes.
+        priorities: those that are set from outside; members without one have the one they say.
     """
     flows = [
         FlowSeen(
@@ -153,8 +157,24 @@ def observe_group(
         lost_ms=lost_ms,
         facts=facts,
         replacements=members.replacements,
+        priorities={**_said_priorities(queue, group), **priorities},
         is_complete=queue.is_complete,
     )
+
+
+def _said_priorities(queue: QueueObservation, group: str) -> dict[str, int]:
+    """Return the priorities that members say; of several lives, the youngest flow counts.
+
+    A lost member keeps the last one that it said.
+    """
+    seen = [
+        (is_bound, -flow.age_ms, flow.member, flow.priority)
+        for state in queue.states.values()
+        for is_bound, flows in ((False, state.lost_flows), (True, state.flows))
+        for flow in flows
+        if flow.group == group
+    ]
+    return {member: priority for *_, member, priority in sorted(seen)}
 
 
 def _ownership(
@@ -182,6 +202,7 @@ def _ownership(
         is_bound=record.is_bound,
         closed_attempt=record.closed_attempt,
         pause_attempt=record.pause_attempt,
+        registered_ms=record.registered_ms,
     )
     is_older = (
         outcome is not None
@@ -196,4 +217,5 @@ def _ownership(
         epoch=outcome.epoch,
         is_bound=outcome.member is not None and (outcome.member, broker) in bound,
         pause_attempt=None,
+        registered_ms=None,
     )

@@ -59,7 +59,7 @@ class Refusals:
             for member, asked in self._asked.items()
         }
 
-    def told(self) -> Mapping[MemberId, str]:
+    def lasting(self) -> Mapping[MemberId, str]:
         """Return the refusals that people are told, which have lasted long enough."""
         now = self._clock()
         return {

@@ -6,6 +6,7 @@ offsets are sent again and why. No I/O and no clock; the broker's flows and flus
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import islice
 
 from partq.core.cursor.horizon import horizon, is_scattered
 from partq.core.cursor.processing_times import ProcessingTimes, within
@@ -293,6 +294,27 @@ class GroupCursor:
         return self._take_back(
             offsets, now, delay_s, Cause.NACK, is_free=is_free, begun=begun, counts=counts
         )
+
+    def not_done(self, ranges: Iterable[tuple[int, int]], number: int, *, most: int) -> list[int]:
+        """Return the offsets of `ranges` that the group has not done with, at most `most`.
+
+        Raises:
+            NotDeliveredError: an offset was not delivered under the current token.
+            RewoundError: the delivery number does not belong to the token.
+        """
+        ranges = sorted(ranges)
+        if not 0 <= number <= self.number:
+            raise RewoundError(
+                f"dead letter under delivery {number}; the current one is {self.number}"
+            )
+        self._check(ranges, "dead letter")
+        found = (
+            offset
+            for start, stop in Ranges(ranges).pairs()
+            for offset in range(max(start, self.cursor), stop)
+            if self.acked.end_of_run(offset) == offset
+        )
+        return list(islice(found, most))
 
     def begin(self, ranges: Iterable[tuple[int, int]], number: int, now: float) -> None:
         """Note that the application has begun `ranges`; what was not delivered is left out."""

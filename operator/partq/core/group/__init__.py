@@ -1,1 +1,1 @@
-"""Consumer groups: who is a member, what moves to whom and when, and why."""
+"""Consumer groups: their members, and which partition moves to which member, when and why."""

@@ -1,10 +1,11 @@
-"""Sticky, range, modulo, failover: who owns which partition; looked up by name.
+"""Sticky, range, modulo, failover, exclusive: which member owns which partition; by name.
 
 All of them are pure, deterministic and total: equal input gives equal output whatever the order of
 partitions and members; every partition has one owner, unless there are no members at all. Owners
 are members of a group or brokers.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
@@ -15,11 +16,11 @@ from partq.errors import SettingsError
 from partq.excerpts import excerpt
 
 Owner = TypeVar("Owner", bound=str)
-_NO_PRIORITIES: Mapping[str, int] = MappingProxyType({})
+NO_PRIORITIES: Mapping[str, int] = MappingProxyType({})
 
 
 class Assignor(Protocol):
-    """What every strategy looks like; only `sticky` and `exclusive` (planner) read `previous`."""
+    """What every strategy looks like; only `sticky` and `exclusive` read `previous`."""
 
     def __call__(
         self,
@@ -109,7 +110,7 @@ def failover(
     members: Collection[Owner],
     previous: Mapping[PartitionId, Owner],
     *,
-    priorities: Mapping[Owner, int] = _NO_PRIORITIES,  # type: ignore[assignment]  # empty fits all
+    priorities: Mapping[str, int] = NO_PRIORITIES,
 ) -> dict[PartitionId, Owner]:
     """Make one member the master of each partition: modulo over those of the highest priority.
 
@@ -124,18 +125,25 @@ def failover(
     return modulo(partitions, masters, previous)
 
 
-def standbys(
-    partition: PartitionId,
+def exclusive(
+    partitions: Sequence[PartitionId],
     members: Collection[Owner],
+    previous: Mapping[PartitionId, Owner],
     *,
-    priorities: Mapping[Owner, int] = _NO_PRIORITIES,  # type: ignore[assignment]  # empty fits all
-) -> tuple[Owner, ...]:
-    """Return who takes over a partition under `failover`, first in line first, master left out."""
-    master = failover([partition], members, {}, priorities=priorities).get(partition)
-    return tuple(m for m in by_priority(members, priorities) if m != master)
+    priorities: Mapping[str, int] = NO_PRIORITIES,
+) -> dict[PartitionId, Owner]:
+    """Give everything to one member of the highest priority.
+
+    Among several it is the one that has most of it already, else the first by name.
+    """
+    if not members:
+        return {}
+    held = Counter(previous.values())
+    chosen = min(members, key=lambda member: (priorities.get(member, 0), -held[member], member))
+    return dict.fromkeys(partitions, chosen)
 
 
-def by_priority(members: Collection[Owner], priorities: Mapping[Owner, int]) -> list[Owner]:
+def by_priority(members: Collection[Owner], priorities: Mapping[str, int]) -> list[Owner]:
     """Return the members by priority (0, the highest and the default, first), then by name."""
     return sorted(set(members), key=lambda member: (priorities.get(member, 0), member))
 

@@ -59,16 +59,16 @@ class HeldMove:
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
-    """What a budget makes of a plan."""
+class SplitMoves:
+    """The moves of a plan, divided by a budget."""
 
     started: list[Move]
     held: list[HeldMove]
 
 
-def admit(
+def split_moves(
     moves: Sequence[Move], budget: DisruptionBudget, spent: BudgetUse, now_ms: int
-) -> Admission:
+) -> SplitMoves:
     """Split a plan into the moves to start now and those that wait.
 
     Every move that can wait is judged by the state that those before it leave: never more than the
@@ -86,7 +86,7 @@ def admit(
             paused += 1
         else:
             held.append(found)
-    return Admission(sorted(started, key=_partition), sorted(held, key=lambda h: h.move.partition))
+    return SplitMoves(sorted(started, key=_partition), sorted(held, key=lambda h: h.move.partition))
 
 
 def _holds(

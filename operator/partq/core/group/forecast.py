@@ -50,7 +50,7 @@ def forecast(
         under_way: the targets of handoffs that run: they are taken as done.
         changes: each begins when the moves of the one before are over.
     """
-    now = _settled(observation, under_way)
+    now = _after_handoffs(observation, under_way)
     steps: list[Step] = []
     for change in changes:
         now = _changed(now, change)
@@ -59,7 +59,7 @@ def forecast(
             if not moves:
                 break
             steps.append(moves)
-            now = _settled(now, {move.partition: move.target for move in moves})
+            now = _after_handoffs(now, {move.partition: move.target for move in moves})
         now = _without(now, change.leaves)
     return steps
 
@@ -113,7 +113,7 @@ def _turns(step: Step, budget: DisruptionBudget) -> int:
     return max(1, math.ceil(waiting / budget.max_paused)) if budget.max_paused else 1
 
 
-def _settled(
+def _after_handoffs(
     observation: GroupObservation, targets: Mapping[PartitionId, MemberId | None]
 ) -> GroupObservation:
     """Return the observation after handoffs to these targets."""

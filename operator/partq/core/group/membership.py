@@ -135,6 +135,11 @@ class _Assessor:
         ]
         if wait_ms:
             waits.append(wait_ms)
+        waits += (
+            rules.delay_ms - observation.lost_ms.get(member, 0)
+            for member, state in members.items()
+            if state is MemberState.WAITING and not self._held.get(member)
+        )
         return GroupAssessment(
             members=members,
             partitions=partitions,
@@ -156,7 +161,13 @@ class _Assessor:
         if fact in LEAVING_FACTS or fact is MemberFact.IS_HELD_BACK:
             return True
         last_loss = self._last_loss.get(member)
-        return last_loss is not None and last_loss.is_leaving
+        if last_loss is None or not last_loss.is_leaving:
+            return False
+        # A member that has registered a partition since is back, and about to bind.
+        return not any(
+            each.registered_ms is not None and each.registered_ms < last_loss.age_ms
+            for each in self._held.get(member, ())
+        )
 
     def _member_state(self, member: MemberId, departed: Collection[MemberId]) -> MemberState:
         if flows := self._flows.get(member):
@@ -218,7 +229,8 @@ class _Assessor:
     def _to_unlist(self) -> Iterator[MemberId]:
         if not self._observation.is_complete:
             return
-        for member in self._observation.listed:
+        # A member may hold something and never have been listed, or its listing was lost.
+        for member in {*self._observation.listed, *self._observation.lost_ms}:
             lost_ms = self._observation.lost_ms.get(member, 0)
             if (
                 member not in self._flows

@@ -5,6 +5,7 @@ from enum import StrEnum
 from partq.core.group.membership import GroupAssessment, OwnershipState
 from partq.core.group.moves import Move
 from partq.core.group.observation import GroupObservation, MemberFact
+from partq.core.group.planner import GroupRules, GroupType
 
 
 class MoveReason(StrEnum):
@@ -25,6 +26,10 @@ class MoveReason(StrEnum):
     """The source's pod and its processes are gone, and no pod of its name will come back."""
     DELAY_OVER = "delay_over"
     """The source's connection was lost, and the rebalance delay is over."""
+    STANDBY = "standby"
+    """The source's connection was lost, and another member stood by to take over at once."""
+    PRIORITY = "priority"
+    """The target has a higher priority than the source, in a group whose type knows priorities."""
 
 
 _BY_FACT = {
@@ -34,13 +39,21 @@ _BY_FACT = {
 }
 
 
-def reason_of(move: Move, observation: GroupObservation, assessment: GroupAssessment) -> MoveReason:
+def reason_of(
+    move: Move, observation: GroupObservation, assessment: GroupAssessment, rules: GroupRules
+) -> MoveReason:
     """Return why a move of this plan was decided."""
     source = move.ownership.member
     if source is None:
         return MoveReason.NO_MEMBER
     if assessment.partitions[move.partition] is OwnershipState.SETTLED:
+        is_ranked = rules.type is not GroupType.PARTITIONED and move.target is not None
+        rank = observation.priorities.get
+        if is_ranked and rank(str(move.target), 0) < rank(source, 0):
+            return MoveReason.PRIORITY
         return MoveReason.NEWCOMER if move.target in assessment.newcomers else MoveReason.UNEVEN
+    if assessment.partitions[move.partition] is OwnershipState.WAITING:
+        return MoveReason.STANDBY
     if (fact := observation.facts.get(source)) in _BY_FACT:
         return _BY_FACT[fact]
     said = any(flow.is_leaving for flow in observation.flows if flow.member == source)

@@ -79,6 +79,8 @@ class PartitionOwnership:
     """Attempts up to this one are over."""
     pause_attempt: int | None = None
     """The attempt whose pause is in force."""
+    registered_ms: int | None = None
+    """How long ago the member registered the partition; None: it got it otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,5 +97,7 @@ class GroupObservation:
     facts: Mapping[MemberId, MemberFact] = field(default_factory=dict)
     replacements: Mapping[MemberId, MemberId] = field(default_factory=dict)
     """The replacement that takes over the whole set of a member that leaves, as recorded."""
+    priorities: Mapping[str, int] = field(default_factory=dict)
+    """In groups of the types Failover and Exclusive: 0 is the highest, and of those not named."""
     is_complete: bool = True
-    """Every living broker has answered: who is not here is not there."""
+    """Every living broker has answered: a member that is not here has no flow."""

@@ -1,15 +1,17 @@
-"""What one partition waits for, told from the same judgement and plan that a coordinator makes."""
+"""What one partition waits for, and its standbys, by the same judgement as a coordinator's."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from partq.core.group.membership import OwnershipState, assess
+from partq.core.group.assignors import by_priority
+from partq.core.group.membership import MemberState, OwnershipState, assess
 from partq.core.group.moves import Move
 from partq.core.group.observation import GroupObservation, PartitionOwnership
-from partq.core.group.planner import GroupRules, plan
+from partq.core.group.planner import GroupRules, GroupType, plan
 from partq.core.group.rebalance_delay import RebalanceDelay
 from partq.core.group.records import HandoffRecord, WaitingMove
+from partq.core.group.standby import failover_order, idle_standbys
 from partq.core.model import MemberId, PartitionId
 
 
@@ -38,6 +40,8 @@ class WaitsFor(StrEnum):
     """Its member ends, and continues until its replacement is there."""
     NO_MEMBER = "no_member"
     """Nobody has it, and no member that is connected to its broker can take it."""
+    REGISTRATION = "registration"
+    """Nobody has it, and the members choose: one has to register it."""
     DEAD_LETTERS = "dead_letters"
     """It is where it belongs, and its dead letters stop its deliveries."""
     MESSAGES = "messages"
@@ -89,9 +93,6 @@ def wait_of(
         return _handoff(ownership, handoffs[partition], now_ms)
     assessment = assess(observation, rules.membership)
     state = assessment.partitions[partition]
-    if state is OwnershipState.WAITING:
-        delay = RebalanceDelay(observation, rules.membership)
-        return PartitionWait(what=WaitsFor.MEMBER, left_ms=delay.remaining_ms(ownership))
     targets = {each: record.target for each, record in handoffs.items()}
     promised = {each: move.target for each, move in held.items()}
 
@@ -108,17 +109,48 @@ def wait_of(
         )
     if move is not None:
         return PartitionWait(what=WaitsFor.COORDINATOR, target=move.target)
+    if state is OwnershipState.WAITING:
+        delay = RebalanceDelay(observation, rules.membership)
+        return PartitionWait(what=WaitsFor.MEMBER, left_ms=delay.remaining_ms(ownership))
+    if state is OwnershipState.VACANT and rules.is_client_assigned:
+        return PartitionWait(what=WaitsFor.REGISTRATION)
     if state is OwnershipState.VACANT and assessment.join_wait_ms:
         return PartitionWait(what=WaitsFor.JOINS, left_ms=assessment.join_wait_ms)
     if state is OwnershipState.VACANT:
         return PartitionWait(what=WaitsFor.NO_MEMBER)
-    if state in (OwnershipState.LEAVING, OwnershipState.OVERDUE):
+    is_left = state in (OwnershipState.LEAVING, OwnershipState.OVERDUE)
+    if is_left and not rules.is_client_assigned:
         return PartitionWait(what=WaitsFor.REPLACEMENT)
     if rules.is_paused and (move := planned(replace(rules, is_paused=False))) is not None:
         return PartitionWait(what=WaitsFor.REBALANCE_PAUSED, target=move.target)
     if missing:
         return PartitionWait(what=WaitsFor.MESSAGES)
     return PartitionWait(what=WaitsFor.DEAD_LETTERS if blocked else WaitsFor.NOTHING)
+
+
+def standbys_of(
+    partition: PartitionId, *, observation: GroupObservation, rules: GroupRules
+) -> list[MemberId]:
+    """Return who would take over a partition at once if its member were lost, the next one first.
+
+    Each is named for the case that its member and all before it are lost, and nobody else.
+    """
+    if rules.is_client_assigned:
+        return []
+    assessment = assess(observation, rules.membership)
+    holder = observation.partitions[partition].member
+    others = {
+        member
+        for member, state in assessment.members.items()
+        if state is MemberState.BOUND and member != holder
+    }
+    match rules.type:
+        case GroupType.FAILOVER:
+            return failover_order(partition, others, observation.priorities)
+        case GroupType.EXCLUSIVE:
+            return by_priority(others, observation.priorities)
+        case GroupType.PARTITIONED:
+            return idle_standbys(observation, assessment, {holder} if holder else ())
 
 
 def _handoff(ownership: PartitionOwnership, record: HandoffRecord, now_ms: int) -> PartitionWait:

@@ -1,19 +1,21 @@
 """Place the partitions that no member was chosen for, or whose member cannot be reached."""
 
 import heapq
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from partq.core.group.observation import PartitionOwnership
 from partq.core.model import BrokerId, MemberId, PartitionId
 
 IsFree = Callable[[MemberId, BrokerId | None], bool]
 """Whether a member can take a partition of a broker."""
+Ranks = Mapping[MemberId, tuple[bool, int]]
+"""Of each member, whether it gets nothing while others can take it, and its priority."""
 
 
 def give_to_least_loaded(
     partitions: Sequence[PartitionOwnership],
     loads: Mapping[MemberId, int],
-    avoided: Collection[MemberId],
+    ranks: Ranks,
     is_free: IsFree,
 ) -> Iterator[tuple[PartitionId, MemberId | None]]:
     """Give each partition to the least loaded of the members that can take it.
@@ -21,15 +23,15 @@ def give_to_least_loaded(
     Args:
         partitions: those to place.
         loads: how many partitions each member has.
-        avoided: members that get nothing while others can take it.
+        ranks: of each of these members; lower ones come first.
         is_free: says who can.
     """
-    by_broker: dict[BrokerId | None, list[tuple[bool, int, MemberId]]] = {}
+    by_broker: dict[BrokerId | None, list[tuple[tuple[bool, int], int, MemberId]]] = {}
     counts = dict(loads)
     for ownership in partitions:
         if ownership.broker not in by_broker:
             able = [
-                (member in avoided, load, member)
+                (ranks[member], load, member)
                 for member, load in counts.items()
                 if is_free(member, ownership.broker)
             ]
@@ -41,7 +43,7 @@ def give_to_least_loaded(
 def give_to_most_loaded(
     partitions: Sequence[PartitionOwnership],
     loads: Mapping[MemberId, int],
-    avoided: Collection[MemberId],
+    ranks: Ranks,
     is_free: IsFree,
 ) -> Iterator[tuple[PartitionId, MemberId | None]]:
     """Give all partitions to one member, as far as it can take them; the rest to the next one.
@@ -50,7 +52,7 @@ def give_to_most_loaded(
     take it. The arguments are those of
     `give_to_least_loaded`.
     """
-    ranked = sorted(loads, key=lambda member: (member in avoided, -loads[member], member))
+    ranked = sorted(loads, key=lambda member: (ranks[member], -loads[member], member))
     for ownership in partitions:
         yield (
             ownership.partition,
@@ -59,18 +61,18 @@ def give_to_most_loaded(
 
 
 def _take_least_loaded(
-    able: list[tuple[bool, int, MemberId]], counts: dict[MemberId, int]
+    able: list[tuple[tuple[bool, int], int, MemberId]], counts: dict[MemberId, int]
 ) -> MemberId | None:
     """Take a member off the heap, count one more for it, and put it back.
 
     Counts grow through other heaps too, so an entry may be too low: it is put back as it is.
     """
     while able:
-        is_avoided, load, member = able[0]
+        rank, load, member = able[0]
         if load != counts[member]:
-            heapq.heapreplace(able, (is_avoided, counts[member], member))
+            heapq.heapreplace(able, (rank, counts[member], member))
             continue
         counts[member] += 1
-        heapq.heapreplace(able, (is_avoided, counts[member], member))
+        heapq.heapreplace(able, (rank, counts[member], member))
         return member
     return None

@@ -2,17 +2,26 @@
 
 Three kinds of partitions are told apart. Those without a member that will serve them must move.
 Those whose member is settled move only for balance, and only when nothing is in doubt. Those that
-wait for a lost member, are being handed over, or were not seen stay where they are.
+wait for a lost member, are being handed over, or were not seen stay where they are, unless a
+member stands by for a lost one.
 """
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from types import MappingProxyType
 from typing import Protocol
 
-from partq.core.group.assignors import ASSIGNORS, Assignor, Owner, moved
+from partq.core.group.assignors import (
+    ASSIGNORS,
+    NO_PRIORITIES,
+    Assignor,
+    exclusive,
+    failover,
+    moved,
+)
 from partq.core.group.disruption_budget import DisruptionBudget
 from partq.core.group.membership import GroupAssessment, MemberState, OwnershipState
 from partq.core.group.moves import Forced, Move, Trigger
@@ -20,6 +29,7 @@ from partq.core.group.observation import GroupObservation, MemberFact
 from partq.core.group.placement import give_to_least_loaded, give_to_most_loaded
 from partq.core.group.rebalance_delay import MembershipRules
 from partq.core.group.replacements import choose_replacements, idle_replacements
+from partq.core.group.standby import StandbyPolicy, choose_standbys, lost_sets
 from partq.core.model import MemberId, PartitionId
 
 NOTHING_PROMISED: Mapping[PartitionId, MemberId] = MappingProxyType({})
@@ -43,6 +53,10 @@ class GroupRules:
     type: GroupType = GroupType.PARTITIONED
     strategy: str = "sticky"
     """A name of `assignors.ASSIGNORS`; used by the type Partitioned."""
+    is_client_assigned: bool = False
+    """Members choose their partitions: a plan only takes them from members that are lost."""
+    standby: StandbyPolicy = StandbyPolicy.AT_ONCE
+    """Whether a member that stands by waits for a lost one as long as the others do."""
     drain_ms: int = 3_000
     """How long a source may finish what it is processing."""
     membership: MembershipRules = field(default_factory=MembershipRules)
@@ -83,7 +97,7 @@ def plan(
         promised: the targets of moves for balance that an earlier plan made and that wait; they
             hold as long as no other plan moves less.
     """
-    return _Planner(observation, assessment, rules, under_way, promised).plan()
+    return _PlanBuilder(observation, assessment, rules, under_way, promised).plan()
 
 
 def may_be_balanced(
@@ -91,30 +105,22 @@ def may_be_balanced(
 ) -> bool:
     """Whether partitions may move that nobody has lost.
 
-    Not while members are unknown, may come back, or join: what moved now would move again.
+    Not while members are unknown, may come back, or join: what moved now would move again. In a
+    Failover group a loss re-deals the partitions of the other masters, too: they wait for a lost
+    member although its own partitions may not.
     """
     return (
         not rules.is_paused
         and observation.is_complete
         and not assessment.join_wait_ms
         and OwnershipState.WAITING not in assessment.partitions.values()
+        and not (
+            rules.type is GroupType.FAILOVER and MemberState.WAITING in assessment.members.values()
+        )
     )
 
 
-def exclusive(
-    partitions: Sequence[PartitionId],
-    members: Collection[Owner],
-    previous: Mapping[PartitionId, Owner],
-) -> dict[PartitionId, Owner]:
-    """Give everything to one member: who has most of it already, else the first by name."""
-    if not members:
-        return {}
-    held = Counter(previous.values())
-    chosen = min(members, key=lambda member: (-held[member], member))
-    return dict.fromkeys(partitions, chosen)
-
-
-class _Planner:
+class _PlanBuilder:
     """One plan; a partition is looked at once."""
 
     def __init__(
@@ -129,6 +135,7 @@ class _Planner:
         self._observation = observation
         self._assessment = assessment
         self._rules = rules
+        self._under_way = under_way
         self._fixed: dict[PartitionId, MemberId] = {}
         self._settled: dict[PartitionId, MemberId] = {}
         self._homeless: list[PartitionId] = []
@@ -139,6 +146,7 @@ class _Planner:
                     self._fixed[partition] = target
             else:
                 self._sort_in(partition, state)
+        self._taken_over = self._take_over()
         self._avoided = self._find_avoided()
 
     def _sort_in(self, partition: PartitionId, state: OwnershipState) -> None:
@@ -154,8 +162,11 @@ class _Planner:
                 self._homeless.append(partition)
 
     def plan(self) -> list[Move]:
+        if self._rules.is_client_assigned:
+            # Nobody else has chosen it: it waits for a member that registers it.
+            return [self._move(p, None) for p in self._homeless if self._is_lost(p)]
         may_balance = may_be_balanced(self._observation, self._assessment, self._rules)
-        moves = self._inherit()
+        moves = [*self._taken_over, *self._inherit()]
         if not self._homeless and not may_balance:
             return moves
         free = self._working()
@@ -186,6 +197,14 @@ class _Planner:
         moves.sort(key=lambda move: move.partition)
         return list(self._evened(moves, free))
 
+    def _is_lost(self, partition: PartitionId) -> bool:
+        """Whether its member will not give it back itself, also if its flow seems bound still."""
+        member = self._observation.partitions[partition].member
+        if member is None:
+            return False
+        is_gone = self._observation.facts.get(member) is MemberFact.IS_GONE_FOR_GOOD
+        return is_gone or self._assessment.partitions[partition] is OwnershipState.OVERDUE
+
     def _inherit(self) -> list[Move]:
         """Let replacements take over whole sets: so a partition moves once in a rollout.
 
@@ -204,6 +223,36 @@ class _Planner:
         self._homeless = [each for each in self._homeless if each not in self._fixed]
         return moves
 
+    def _take_over(self) -> list[Move]:
+        """Let members that stand by take over from lost ones before the rebalance delay is over.
+
+        Where any member may have any partition, one that holds nothing takes a whole set: nobody
+        else's share changes. In Failover and Exclusive groups everybody stands by for everybody.
+        """
+        if self._rules.standby is not StandbyPolicy.AT_ONCE or self._rules.is_client_assigned:
+            return []
+        bind_ms = self._rules.membership.bind_ms
+        lost = lost_sets(self._observation, self._assessment, self._under_way, bind_ms)
+        if self._rules.type is not GroupType.PARTITIONED:
+            free = self._free()
+            for partition in (each for partitions in lost.values() for each in partitions):
+                if any(self._is_free(member, partition) for member in free):
+                    del self._fixed[partition]
+                    self._homeless.append(partition)
+            self._homeless.sort()
+            return []
+        free_count = sum(s is MemberState.BOUND for s in self._assessment.members.values())
+        if not (self._is_free_of_names() or self._is_shared_out(free_count)):
+            return []
+        holding = {*self._fixed.values(), *self._settled.values()}
+        chosen = choose_standbys(self._observation, self._assessment, lost, holding)
+        targets = {p: standby for member, standby in chosen.items() for p in lost[member]}
+        self._fixed |= targets
+        return [
+            replace(self._move(partition, standby), is_inherited=True)
+            for partition, standby in targets.items()
+        ]
+
     def _idle_replacements(self) -> frozenset[MemberId]:
         holding = {*self._fixed.values(), *self._settled.values()}
         return idle_replacements(self._observation, self._assessment, holding)
@@ -213,7 +262,7 @@ class _Planner:
         return self._rules.type is GroupType.PARTITIONED and self._rules.strategy == "sticky"
 
     def _find_avoided(self) -> frozenset[MemberId]:
-        """Return who gets nothing more while others can; who is exclusive gets all or nothing."""
+        """Return members that get nothing more while others can. `Exclusive`: all or nothing."""
         is_first = self._rules.type is GroupType.EXCLUSIVE and not (self._settled or self._fixed)
         if not (self._is_free_of_names() or is_first):
             return frozenset()
@@ -221,13 +270,14 @@ class _Planner:
         return frozenset(m for m, fact in facts if fact is MemberFact.IS_AVOIDED)
 
     def _working(self) -> set[MemberId]:
-        """Return the members that share the partitions.
-
-        Replacements stand by while others work; who is to be avoided gets nothing while others can.
-        """
-        free = {m for m, s in self._assessment.members.items() if s is MemberState.BOUND}
-        working = free.difference(self._idle_replacements()) or free
+        """Return the members that share the partitions: those to be avoided only without others."""
+        working = self._free()
         return working.difference(self._avoided) or working
+
+    def _free(self) -> set[MemberId]:
+        """Return the bound members that stay, without replacements while others work."""
+        free = {m for m, s in self._assessment.members.items() if s is MemberState.BOUND}
+        return free.difference(self._idle_replacements()) or free
 
     def _wanted(
         self, shared: Sequence[PartitionId], members: Collection[MemberId]
@@ -250,15 +300,19 @@ class _Planner:
     def _assignor(self, member_count: int) -> Assignor:
         match self._rules.type:
             case GroupType.EXCLUSIVE:
-                return exclusive
+                return partial(exclusive, priorities=self._observation.priorities)
             case GroupType.FAILOVER:
-                return ASSIGNORS["failover"]
-        # With a member for each partition nobody gains by a new map: standbys take over one for
-        # one, and another standby changes nothing.
-        is_shared_out = member_count >= len(self._observation.partitions)
-        if is_shared_out and self._rules.strategy != "failover":
-            return ASSIGNORS["sticky"]
-        return ASSIGNORS[self._rules.strategy]
+                return partial(failover, priorities=self._observation.priorities)
+        is_shared_out = self._is_shared_out(member_count)
+        return ASSIGNORS["sticky" if is_shared_out else self._rules.strategy]
+
+    def _is_shared_out(self, member_count: int) -> bool:
+        """Whether there is a member for each partition, so that nobody gains by a new map.
+
+        Then standbys take over one for one, and another standby changes nothing.
+        """
+        is_enough = member_count >= len(self._observation.partitions)
+        return is_enough and self._rules.strategy != "failover"
 
     def _place(
         self, partitions: Sequence[PartitionId], loads: Mapping[MemberId, int]
@@ -267,10 +321,12 @@ class _Planner:
         place = (
             give_to_most_loaded if self._rules.type is GroupType.EXCLUSIVE else give_to_least_loaded
         )
+        is_ranked = self._rules.type is not GroupType.PARTITIONED
+        priorities = self._observation.priorities if is_ranked else NO_PRIORITIES
         places = place(
             [self._observation.partitions[partition] for partition in partitions],
             loads,
-            self._avoided,
+            {member: (member in self._avoided, priorities.get(member, 0)) for member in loads},
             self._assessment.is_free,
         )
         for partition, target in places:
@@ -329,9 +385,12 @@ class _Planner:
     def _balance_trigger(self) -> Trigger:
         """Name what put a settled map out of balance: a join, or what moves beside it."""
         states = set(self._assessment.partitions.values())
-        if self._assessment.newcomers or not states & {
-            OwnershipState.LEAVING,
-            OwnershipState.OVERDUE,
-        }:
+        is_after_loss = (
+            self._rules.type is GroupType.FAILOVER
+            and MemberState.GONE in self._assessment.members.values()
+        )
+        if self._assessment.newcomers or not (
+            is_after_loss or states & {OwnershipState.LEAVING, OwnershipState.OVERDUE}
+        ):
             return Trigger.MEMBER_JOINED
         return Trigger.MEMBER_LEFT if OwnershipState.LEAVING in states else Trigger.MEMBER_LOST

@@ -45,12 +45,15 @@ class RebalanceDelay:
 
         The delay starts when the broker that owns the partition *now* has held it for the bind
         time; a flow that was lost together with its broker is no loss. A broker that lost the flow
-        itself knows best when that was; otherwise the store remembers it.
+        itself knows best when that was; otherwise the store remembers it. What was lost before the
+        member registered the partition does not count.
         """
         if binding_ms := self._binding_ms(ownership):
             return binding_ms + self._rules.delay_ms
         # Binding is over, so the partition's member was lost at the earliest when it began.
         lost_ms = min(ownership.held_ms - self._rules.bind_ms, self._lost_for_ms(ownership))
+        if ownership.registered_ms is not None:
+            lost_ms = min(lost_ms, ownership.registered_ms)
         return self._rules.delay_ms - max(0, lost_ms)
 
     def is_absent(self, ownership: PartitionOwnership) -> bool:

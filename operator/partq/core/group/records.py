@@ -125,6 +125,15 @@ class MemberRecord:
     """Since when it is lost, in Redis's time; None: it is not."""
 
 
+class NodeRecord(NamedTuple):
+    """Which node a member of a client-assigned group is."""
+
+    source_count: int
+    """How many nodes the member says there are; below 0: it is not compared with others."""
+    node_id: int
+    """Its number among them, from 0."""
+
+
 @dataclass(frozen=True, slots=True)
 class MemberSnapshot:
     """The members of a group, and Redis's time of the reading."""
@@ -134,3 +143,7 @@ class MemberSnapshot:
     """The replacement for the whole set of a leaving member."""
     refused: dict[MemberId, RefusedJoin]
     now_ms: int
+    nodes: dict[MemberId, NodeRecord] = field(default_factory=dict)
+    """Which nodes members have said to be; it counts for those that are listed."""
+    lost_unlisted: dict[MemberId, int] = field(default_factory=dict)
+    """Since when members are lost that hold something and are not listed, in Redis's time."""

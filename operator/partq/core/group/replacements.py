@@ -40,7 +40,7 @@ def choose_replacements(
     kept: dict[PartitionId, MemberId] = {}
     free = sorted(idle)
     for member, partitions in sorted(_sets_left(observation, assessment, homeless).items()):
-        replacement = _recorded_replacement(observation, assessment, member)
+        replacement = recorded_replacement(observation, assessment, member)
         if replacement is None:
             brokers = {observation.partitions[partition].broker for partition in partitions}
             able = (each for each in free if all(assessment.is_free(each, b) for b in brokers))
@@ -78,10 +78,19 @@ def idle_replacements(
     )
 
 
-def settled_replacements(observation: GroupObservation) -> frozenset[MemberId]:
-    """Return the members with a recorded replacement that hold nothing any more: it can go."""
+def needless_replacements(
+    observation: GroupObservation, assessment: GroupAssessment
+) -> frozenset[MemberId]:
+    """Return the members whose recorded replacement is not needed any more.
+
+    They hold nothing, or they are back and keep what is left to them.
+    """
     holders = {ownership.member for ownership in observation.partitions.values()}
-    return frozenset(observation.replacements.keys() - holders)
+    return frozenset(
+        member
+        for member in observation.replacements
+        if member not in holders or assessment.members.get(member) is MemberState.BOUND
+    )
 
 
 def _sets_left(
@@ -99,7 +108,7 @@ def _sets_left(
     return left
 
 
-def _recorded_replacement(
+def recorded_replacement(
     observation: GroupObservation, assessment: GroupAssessment, member: MemberId
 ) -> MemberId | None:
     """Return who has begun to take over from a member, if it can continue with it."""

@@ -23,15 +23,15 @@ _HOST = re.compile(r"(?P<pod>[a-z0-9-]+)\.(?P<queue>[a-z0-9-]+)-brokers\.(?P<ns>
 class BrokerAddresses:
     """The address book of one queue."""
 
-    def __init__(self, cluster: ObjectCache, key: QueueKey) -> None:
-        self._cluster = cluster
+    def __init__(self, cache: ObjectCache, key: QueueKey) -> None:
+        self._cache = cache
         self._key = key
 
     def __call__(self, broker: BrokerId, lease: LeaseRecord) -> str:
         """Return the URL of a broker: the name and the port of its pod."""
         key = self._key
         number = broker.removeprefix(f"{names.stateful_set(key.name)}-")
-        pod = self._cluster.pod_named(key.namespace, broker)
+        pod = self._cache.pod_named(key.namespace, broker)
         if (
             number == broker
             or not number.isdecimal()
@@ -48,8 +48,8 @@ class BrokerAddresses:
 class PodResolver(AbstractResolver):
     """Knows the addresses of broker pods, and of nothing else."""
 
-    def __init__(self, cluster: ObjectCache) -> None:
-        self._cluster = cluster
+    def __init__(self, cache: ObjectCache) -> None:
+        self._cache = cache
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
@@ -60,7 +60,7 @@ class PodResolver(AbstractResolver):
             OSError: there is no such pod, or it has no address yet.
         """
         named = _HOST.fullmatch(host)
-        pod = self._cluster.pod_named(named["ns"], named["pod"]) if named else None
+        pod = self._cache.pod_named(named["ns"], named["pod"]) if named else None
         if named is None or pod is None or pod.labels.get(names.QUEUE_LABEL) != named["queue"]:
             raise OSError(f"{host}: there is no pod of a broker with this name")
         if not pod.addresses:

@@ -67,7 +67,7 @@ class BrokerPlan:
 def objects(plan: BrokerPlan) -> list[KubeObject]:
     """Return every object of a queue, in the order in which they are to be applied."""
     queue, namespace = plan.key.name, plan.key.namespace
-    budget_version, budget = broker_policies.disruption_budget(queue, plan.server_version)
+    budget_version, budget = broker_policies.pod_disruption_budget(queue, plan.server_version)
     return [
         _object(plan, "v1", "secrets", "Secret", names.config_secret(queue), _config(plan)),
         _object(

@@ -1,4 +1,4 @@
-"""What protects a queue's brokers in Kubernetes: who may reach them, how many may be evicted."""
+"""Policies that protect a queue's brokers: callers that may reach them, pods to evict at once."""
 
 from urllib.parse import urlsplit
 
@@ -37,7 +37,7 @@ def network_policy(queue: str, redis_url: str, *, limits_egress: bool) -> Manife
     return spec
 
 
-def disruption_budget(queue: str, server_version: tuple[int, int]) -> tuple[str, Manifest]:
+def pod_disruption_budget(queue: str, server_version: tuple[int, int]) -> tuple[str, Manifest]:
     """Return the version of the API that a server knows, and a spec: one broker away at a time."""
     spec: Manifest = {
         "maxUnavailable": 1,

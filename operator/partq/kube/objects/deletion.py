@@ -33,10 +33,10 @@ class Deletion:
     """Ends one queue; `step` is called until it is over."""
 
     def __init__(
-        self, api: KubeApi, cluster: ObjectCache, key: QueueKey, clock: Callable[[], float]
+        self, api: KubeApi, cache: ObjectCache, key: QueueKey, clock: Callable[[], float]
     ) -> None:
         self._api = api
-        self._cluster = cluster
+        self._cache = cache
         self._key = key
         self._clock = clock
         self._began_at = clock()
@@ -80,7 +80,7 @@ class Deletion:
             if not self._is_set_left:
                 tell(PendingEvent(EventReason.FINALIZER_RELEASED, text, is_warning=True))
                 self._is_set_left = True
-        if self._cluster.brokers(self._key) and age_s < PODS_LIMIT_S:
+        if self._cache.brokers(self._key) and age_s < PODS_LIMIT_S:
             # They still write: what is removed now could come back.
             return False
         if store is not None and not self._is_erased:

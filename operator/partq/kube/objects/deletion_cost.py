@@ -1,6 +1,6 @@
 """Tells Kubernetes which pods of a Deployment cost least to remove: those that hold least.
 
-A hint, by the annotation that ReplicaSets heed when they are scaled down. Pods are ranked by how
+A hint, by the annotation that ReplicaSets read when they are scaled down. Pods are ranked by how
 many partitions they hold; what is in flight is no part of it, for it changes with every message.
 Only a rank that has changed, and has stayed for a while, is written.
 """
@@ -55,13 +55,13 @@ class DeletionCosts:
     def __init__(
         self,
         api: KubeApi,
-        cluster: ObjectCache,
+        cache: ObjectCache,
         *,
         is_leading: Callable[[], bool],
         clock: Callable[[], float],
     ) -> None:
         self._api = api
-        self._cluster = cluster
+        self._cache = cache
         self._is_leading = is_leading
         self._clock = clock
         self._held_counts: dict[QueueKey, HeldCounts] = {}
@@ -93,7 +93,7 @@ class DeletionCosts:
         for held_counts in self._held_counts.values():
             for uid, count in held_counts.items():
                 total[uid] += count
-        pods = [pod for uid in total if (pod := self._cluster.pod(uid)) is not None]
+        pods = [pod for uid in total if (pod := self._cache.pod(uid)) is not None]
         before, self._wanted = self._wanted, ranks(total, pods)
         due = [
             pod
@@ -119,4 +119,4 @@ class DeletionCosts:
                 _log.warning("%s; pods have no deletion cost there", error)
                 self._refused_until[pod.namespace] = self._clock() + REFUSED_S
             elif error.status != 403:
-                _log.info("deletion cost: %s", error)
+                _log.info("the deletion cost of a pod could not be written: %s", error)

@@ -65,7 +65,7 @@ async def refuse_loss(store: QueueStore, key: QueueKey, body: Body, redis_url: s
         ) from None
 
 
-async def settled_url(
+async def usable_url(
     api: KubeApi, key: QueueKey, body: Body, redis_url: str
 ) -> tuple[str, RedisImmutableError | None]:
     """Return the URL of where a queue's records are, and why it is not the one of its spec.

@@ -18,7 +18,7 @@ from partq.kube.events import EventRecorder
 from partq.kube.objects.deletion_cost import DeletionCosts
 from partq.kube.ports import OpenStore
 from partq.kube.watch.object_cache import ObjectCache
-from partq.metrics import OperatorMetrics
+from partq.operator_metrics import OperatorMetrics
 from partq.settings import OperatorSettings
 
 
@@ -28,7 +28,7 @@ class Context:
 
     settings: OperatorSettings
     api: KubeApi
-    cluster: ObjectCache
+    cache: ObjectCache
     events: EventRecorder
     metrics: OperatorMetrics
     costs: DeletionCosts

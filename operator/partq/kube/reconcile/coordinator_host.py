@@ -107,7 +107,7 @@ class CoordinatorHost:
                 is_leading=context.is_leading,
             ),
             member_processes=self._member_pods,
-            address_of=BrokerAddresses(context.cluster, self._key),
+            address_of=BrokerAddresses(context.cache, self._key),
             on_rebalance=self._on_rebalance,
             on_view=self._on_view,
         )

@@ -2,7 +2,8 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 
 from partq.coordinator.provision import provision
 from partq.coordinator.rules import section
@@ -26,7 +27,7 @@ from partq.resources import (
     effective_group,
     effective_queue,
 )
-from partq.resources.models import RebalancePolicy
+from partq.resources.rebalance import RebalancePolicy
 from partq.resources.status import MAX_MESSAGE_CHARS
 
 MAX_DOUBTFUL = 20
@@ -35,11 +36,14 @@ MAX_DOUBTFUL = 20
 Spec = dict[str, object]
 
 
+_START_FIELDS = "start", "startAtMs"
+
+
 class Groups:
     """What a worker keeps of its queue's groups."""
 
-    def __init__(self, cluster: ObjectCache, key: QueueKey) -> None:
-        self._cluster = cluster
+    def __init__(self, cache: ObjectCache, key: QueueKey) -> None:
+        self._cache = cache
         self._key = key
         self._specs: dict[str, Spec] = {}
         self._is_whole = False
@@ -86,7 +90,7 @@ class Groups:
             SettingsError: the store does not allow it; see `coordinator.provision`.
             StoreUnavailableError: no answer.
         """
-        bodies = self._cluster.groups(self._key)
+        bodies = self._cache.groups(self._key)
         models, _ = group_models(bodies)
         specs: dict[str, Spec] = {}
         for name, body in bodies.items():
@@ -131,17 +135,21 @@ class Groups:
             return before
         spec = effective_group(model, queue)
         self._refused.pop(name, None)
-        if before is not None and before.get("start", spec["start"]) != spec["start"]:
-            text = f"spec.start: it counts when the group is made; {before['start']} holds"
+        if before is not None and _start(before) != _start(spec):
+            text = (
+                "spec.start, spec.startAt: they count when the group is made; "
+                f"{_shown_start(before)} holds"
+            )
             self._refused[name] = bad(
                 ConditionType.SPEC_VALID, ConditionReason.START_IMMUTABLE, text
             )
-            spec["start"] = before["start"]
+            spec.pop("startAtMs", None)
+            spec |= {name: before[name] for name in _START_FIELDS if name in before}
         return spec
 
     def hurry(self, rebalance_now: Callable[[str], bool]) -> None:
         """Carry out annotations that ask for a rebalance and are new."""
-        for name, body in self._cluster.groups(self._key).items():
+        for name, body in self._cache.groups(self._key).items():
             value = parse.annotation(body, names.REBALANCE_NOW)
             done = self.hurried.get(name) or (body.get("status") or {}).get("rebalanceNow")
             if value is None:
@@ -163,7 +171,7 @@ class Groups:
         """Return how many partitions each pod of the groups holds, by uid; 0: it stands by."""
         found: Counter[str] = Counter()
         for name, group in view.groups.items():
-            pods = self._cluster.members(self._key.namespace, name)
+            pods = self._cache.members(self._key.namespace, name)
             found.update(dict.fromkeys((pod.uid for pod in pods), 0))
             held = Counter(each.member for each in group.partitions.values())
             for member, count in held.items():
@@ -182,7 +190,7 @@ class Groups:
             for member, state in group.members.items():
                 if state in (MemberState.WAITING, MemberState.GONE):
                     pod = member_pods.pod_of(member)
-                    if pod is not None and self._cluster.pod(pod.uid) is pod:
+                    if pod is not None and self._cache.pod(pod.uid) is pod:
                         yield pod
 
 
@@ -193,3 +201,20 @@ async def _partition_count(store: QueueStore, queue: PartitionedQueue) -> int:
     except UnknownQueueError:
         return queue.spec.partitions
     return stored.layout.partition_count
+
+
+def _start(spec: Mapping[str, object]) -> object:
+    """Return where a group's effective spec has it begin: a time comes before a place."""
+    return spec.get("startAtMs", spec.get("start", "Earliest"))
+
+
+def _shown_start(spec: Mapping[str, object]) -> str:
+    """Return the same as people write it."""
+    start = _start(spec)
+    if not isinstance(start, int):
+        return str(start)
+    try:
+        at = datetime.fromtimestamp(start / 1000, UTC).isoformat(timespec="milliseconds")
+    except ValueError:  # after the year 9999, in UTC
+        return f"{start} ms since 1970"
+    return at.replace("+00:00", "Z")

@@ -61,9 +61,9 @@ class QueueWorker:
         self.key = key
         self._context = context
         self._wake = Signal()
-        self._groups = Groups(context.cluster, key)
+        self._groups = Groups(context.cache, key)
         self._member_pods = MemberPods(
-            context.cluster,
+            context.cache,
             key.namespace,
             policy_of=self._groups.policy_of,
             delay_s_of=self._groups.delay_s_of,
@@ -128,7 +128,7 @@ class QueueWorker:
 
     async def look(self) -> bool:
         """Look at everything once; False: something did not succeed."""
-        judged: Collection[Body] = bodies_of(self._context.cluster, self.key)
+        judged: Collection[Body] = bodies_of(self._context.cache, self.key)
         try:
             async with asyncio.timeout(LIMIT_S):
                 if not await self._reconcile():
@@ -136,7 +136,7 @@ class QueueWorker:
         except (PartqError, TimeoutError) as error:
             self._note("look", error)
         except Exception as error:  # noqa: BLE001 - one queue's mistake must not end the others'
-            _log.exception("queue %s", self.key)
+            _log.exception("the look at queue %s has failed", self.key)
             self._note("look", error)
         else:
             self._troubles.pop("look", None)
@@ -145,7 +145,7 @@ class QueueWorker:
 
     async def _reconcile(self) -> bool:
         """Bring objects and records in line with the resources; False: it is paused or ends."""
-        body = self._context.cluster.queue(self.key)
+        body = self._context.cache.queue(self.key)
         if body is None:
             await self._forget()
         elif parse.is_deleting(body):
@@ -201,7 +201,7 @@ class QueueWorker:
 
     async def _read_access(self, model: PartitionedQueue, body: Body) -> QueueCredentials:
         now, generation = self._context.clock(), int(body["metadata"].get("generation", 0))
-        groups = frozenset(self._context.cluster.groups(self.key))
+        groups = frozenset(self._context.cache.groups(self.key))
         read_at, read_for = self._access_of
         asked = generation, groups, parse.annotation(body, names.REDIS)
         if self._access is None or now - read_at >= ACCESS_S or asked != read_for:
@@ -214,7 +214,7 @@ class QueueWorker:
 
     async def _at_its_place(self, access: QueueCredentials, body: Body) -> QueueCredentials:
         """Return the access to the queue's records: a changed URL is reported and ignored."""
-        url, refusal = await queue_place.settled_url(
+        url, refusal = await queue_place.usable_url(
             self._context.api, self.key, body, access.redis_url
         )
         self._troubles.pop("redis", None)
@@ -265,7 +265,7 @@ class QueueWorker:
         """Make those that groups ask for and are not there; what is there is never changed."""
         namespace = self.key.namespace
         for name in self._groups.dead_letter_queues:
-            if self._context.cluster.queue(QueueKey(namespace, name)) is not None:
+            if self._context.cache.queue(QueueKey(namespace, name)) is not None:
                 continue
             made = dead_letter_queues.body_of(name, model)
             if await self._context.api.create(queues_path(namespace), made) is not None:
@@ -286,9 +286,9 @@ class QueueWorker:
         for pod in self._groups.doubtful_pods(self._view, self._member_pods):
             found = await self._context.api.get(pod_path(pod.namespace, pod.name))
             if found is None or found["metadata"]["uid"] != pod.uid:
-                self._context.cluster.drop_pod(pod)
+                self._context.cache.drop_pod(pod)
             else:
-                self._context.cluster.put_pod(parse.pod(found))
+                self._context.cache.put_pod(parse.pod(found))
 
     async def _count(self, group: str, rebalance: RebalanceRecord) -> None:
         self._context.metrics.rebalanced(
@@ -307,7 +307,7 @@ class QueueWorker:
         await self._host.pause()
         if self._deletion is None:
             self._deletion = deletion.Deletion(
-                self._context.api, self._context.cluster, self.key, self._context.clock
+                self._context.api, self._context.cache, self.key, self._context.clock
             )
         valid = await self._step("spec", lambda: self._read(body))
         model = valid or self._model or parse.whereabouts(body)
@@ -331,7 +331,7 @@ class QueueWorker:
         elif model is not None:
             api, settings = self._context.api, self._context.settings
             url = await read_redis_url(api, model, settings.redis_url, settings.redis_host_list)
-            url, _ = await queue_place.settled_url(api, self.key, body, url)
+            url, _ = await queue_place.usable_url(api, self.key, body, url)
         else:
             raise StoreUnavailableError(
                 "the spec does not say where the store is; correct the spec"
@@ -364,7 +364,7 @@ class QueueWorker:
             text = "brokers and data are being removed"
             finding = bad(ConditionType.OBJECTS_APPLIED, ConditionReason.DELETING, text)
             troubles = {finding.type: finding, **troubles}
-        pods, model = self._context.cluster.brokers(self.key), self._model or self._recorded
+        pods, model = self._context.cache.brokers(self.key), self._model or self._recorded
         partitions = (body.get("status") or {}).get("partitions") or {}
         facts = QueueFacts(
             key=self.key,
@@ -377,7 +377,7 @@ class QueueWorker:
             ready_pods=sum(pod.is_ready and not pod.is_terminating for pod in pods),
             durability=self._durability,
             view=self._view,
-            group_count=len(self._context.cluster.groups(self.key)),
+            group_count=len(self._context.cache.groups(self.key)),
             scheme=broker_tls.scheme(self._model) if self._model else "http",
             is_paused=parse.is_on(body, names.PAUSE),
             is_rebalance_paused=parse.is_on(body, names.PAUSE_REBALANCE),

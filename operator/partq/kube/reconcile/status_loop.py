@@ -79,7 +79,7 @@ class StatusLoop:
             try:
                 is_done = await self.write()
             except Exception:  # noqa: BLE001 - one queue's mistake must not end the others'
-                _log.exception("status of %s", self._key)
+                _log.exception("the status of %s could not be written", self._key)
                 is_done = False
             if is_done:
                 silence.reset()
@@ -93,9 +93,9 @@ class StatusLoop:
 
         Before the first look at an object only a pause of its queue is written.
         """
-        cluster = self._context.cluster
-        body, groups = cluster.queue(self._key), cluster.groups(self._key)
-        self._keep_only(bodies_of(cluster, self._key))
+        cache = self._context.cache
+        body, groups = cache.queue(self._key), cache.groups(self._key)
+        self._keep_only(bodies_of(cache, self._key))
         is_paused = body is not None and parse.is_on(body, names.PAUSE)
         facts = None
         if body is not None:
@@ -132,7 +132,7 @@ class StatusLoop:
             queue_ready=_ready(queue_facts) if queue_facts is not None else None,
             view=view.groups.get(name) if view is not None else None,
             unselected=self._reporter.unselected(name, view.groups.get(name)) if view else (),
-            circle=find_circle(self._context.cluster, self._key, name),
+            circle=find_circle(self._context.cache, self._key, name),
             lag=self._groups.lag.get(name),
             is_paused=queue is not None and parse.is_on(queue, names.PAUSE),
             is_rebalance_paused=is_rebalance_paused,
@@ -181,10 +181,10 @@ def _ready(facts: QueueFacts) -> Finding:
     return next(each for each in queue_findings(facts) if each.type is ConditionType.READY)
 
 
-def bodies_of(cluster: ObjectCache, key: QueueKey) -> list[Body]:
+def bodies_of(cache: ObjectCache, key: QueueKey) -> list[Body]:
     """Return the bodies of a queue, if it is there, and of its groups."""
-    queue = cluster.queue(key)
-    return [*([queue] if queue is not None else []), *cluster.groups(key).values()]
+    queue = cache.queue(key)
+    return [*([queue] if queue is not None else []), *cache.groups(key).values()]
 
 
 def _uid(body: Body) -> str:

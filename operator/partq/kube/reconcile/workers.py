@@ -48,7 +48,7 @@ class Workers:
     def _start(self, context: Context) -> None:
         """Start a worker for every known queue, and for each new one."""
         self._context = context
-        for key in list(context.cluster.queue_keys):
+        for key in list(context.cache.queue_keys):
             self.notice(key)
 
     async def _stop(self) -> None:
@@ -65,9 +65,9 @@ class Workers:
         known = self._workers.get(key)
         if known is not None and not known[1].done():
             known[0].notice()
-            if key not in self._context.cluster.queue_keys:
+            if key not in self._context.cache.queue_keys:
                 self._retire(key)
-        elif key in self._context.cluster.queue_keys:
+        elif key in self._context.cache.queue_keys:
             worker = QueueWorker(self._context, key)
             task = asyncio.create_task(worker.run(), name=f"queue {key}")
             task.add_done_callback(lambda task: self._note_end(key, task))

@@ -44,8 +44,10 @@ def group_findings(facts: GroupFacts) -> list[Finding]:
     assigned, stored = assigned_of(facts.view), dead_letters_stored(facts.view, facts.circle)
     present = messages_present(facts.view)
     admitted = members_admitted(facts.view, facts.unselected)
-    # A group without consumers is Ready; kubectl shows the reason in its first columns.
-    is_ready = assigned.is_true is True or assigned.reason is ConditionReason.NO_MEMBER
+    # A group without consumers is Ready, or one that has not chosen all partitions; kubectl shows
+    # the reason in its first columns.
+    may_be = (ConditionReason.NO_MEMBER, ConditionReason.PARTITIONS_UNREGISTERED)
+    is_ready = assigned.is_true is True or assigned.reason in may_be
     stops = [
         present,
         *([stored] if stored.reason is ConditionReason.DEAD_LETTERS_BLOCKED else ()),
@@ -106,6 +108,10 @@ def assigned_of(view: GroupView | None) -> Finding:
         what = counted(states["Unbound"], "partition waits", "partitions wait")
         text = f"{what} for their member until its delay is over"
         return bad(type_, ConditionReason.WAITING_FOR_MEMBER, text)
+    free = [p.index for p, each in view.partitions.items() if each.state == "Unassigned"]
+    if free and view.is_client_assigned:
+        text = f"no member has registered {_partitions(free)}: in this group members choose"
+        return bad(type_, ConditionReason.PARTITIONS_UNREGISTERED, text)
     if without:
         text = f"{counted(without, 'partition has', 'partitions have')} no member"
         return bad(type_, ConditionReason.PARTITIONS_UNASSIGNED, text)
@@ -151,7 +157,7 @@ def _return(circle: Sequence[str]) -> str:
 def _parked(view: GroupView) -> str:
     indexes = {partition.index: parked for partition, parked in view.parked.items()}
     count = sum(parked.messages for parked in indexes.values())
-    what = counted(count, "message that does not decode waits", "messages that do not decode wait")
+    what = counted(count, "dead letter waits", "dead letters wait")
     return (
         f"{what} in {_partitions(indexes)}, whose deliveries continue: {indexes[min(indexes)].why}"
     )

@@ -16,8 +16,8 @@ from partq.kube.status.facts import GroupFacts, QueueFacts
 from partq.kube.status.group_conditions import assigned_of, group_findings, ranges
 from partq.kube.status.queue_conditions import queue_findings
 from partq.resources.status import (
-    MAX_MEMBER_CHARS,
     MAX_MESSAGE_CHARS,
+    MAX_POD_CHARS,
     MAX_PODS,
     MAX_REBALANCES,
     MAX_SHOWN_REFUSED,
@@ -93,7 +93,7 @@ def instant(at: datetime) -> str:
 def _refused(view: GroupView, pod_name: Callable[[MemberId], str]) -> list[dict[str, str]]:
     by_pod = {pod_name(member): reason for member, reason in view.refused.items()}
     return [
-        {"pod": pod[:MAX_MEMBER_CHARS], "reason": by_pod[pod][:MAX_MESSAGE_CHARS]}
+        {"pod": pod[:MAX_POD_CHARS], "reason": by_pod[pod][:MAX_MESSAGE_CHARS]}
         for pod in sorted(by_pod)[:MAX_SHOWN_REFUSED]
     ]
 
@@ -113,7 +113,7 @@ def _phase(facts: GroupFacts) -> str:
             | ConditionReason.WAITING_FOR_BUDGET
         ):
             return "Rebalancing"
-        case ConditionReason.WAITING_FOR_MEMBER:
+        case ConditionReason.WAITING_FOR_MEMBER | ConditionReason.PARTITIONS_UNREGISTERED:
             return "Waiting"
     return "Stable"
 

@@ -12,38 +12,38 @@ from partq.kube.watch.object_cache import GroupKey, ObjectCache
 from partq.resources import API_GROUP
 
 
-def register(registry: kopf.OperatorRegistry, cluster: ObjectCache) -> None:
+def register(registry: kopf.OperatorRegistry, cache: ObjectCache) -> None:
     """Pass events of queues, groups and pods to `cluster`."""
 
     @kopf.on.event(API_GROUP, names.VERSION, names.QUEUES, registry=registry)
     async def notice_queue(*, body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's
         if type == "DELETED":
-            cluster.drop_queue(parse.queue_key(cast(Body, body)))
+            cache.drop_queue(parse.queue_key(cast(Body, body)))
         else:
-            cluster.put_queue(cast(Body, plain(body)))
+            cache.put_queue(cast(Body, plain(body)))
 
     @kopf.on.event(API_GROUP, names.VERSION, names.GROUPS, registry=registry)
     async def notice_group(*, body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's
         if type == "DELETED":
-            cluster.drop_group(GroupKey(*parse.queue_key(cast(Body, body))))
+            cache.drop_group(GroupKey(*parse.queue_key(cast(Body, body))))
         else:
-            cluster.put_group(cast(Body, plain(body)))
+            cache.put_group(cast(Body, plain(body)))
 
     @kopf.on.event("", "v1", "pods", registry=registry)
     async def notice_pod(*, body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's
         if type == "DELETED":
-            cluster.drop_pod(parse.pod(cast(Body, body)))
+            cache.drop_pod(parse.pod(cast(Body, body)))
         else:
-            cluster.put_pod(parse.pod(cast(Body, body)))
+            cache.put_pod(parse.pod(cast(Body, body)))
 
 
-def register_nodes(registry: kopf.OperatorRegistry, cluster: ObjectCache) -> None:
+def register_nodes(registry: kopf.OperatorRegistry, cache: ObjectCache) -> None:
     """Pass events of nodes to `cluster`."""
 
     @kopf.on.event("", "v1", "nodes", registry=registry)
     async def notice_node(*, body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's
         found = None if type == "DELETED" else nodes.node(cast(Body, body))
-        cluster.put_node(body["metadata"]["name"], found)
+        cache.put_node(body["metadata"]["name"], found)
 
 
 def plain(value: object) -> object:

@@ -80,6 +80,8 @@ class Pod:
     """Its deletion cost, as annotated; empty: not annotated."""
     our_deletion_cost: str
     """The cost that the operator has written; empty: none."""
+    priority: str
+    """As an annotation says it; empty: none does."""
 
 
 def member_name(member: str) -> MemberName:
@@ -242,6 +244,7 @@ def pod(body: Body) -> Pod:
         replica_set=owner_name if owner_kind == "ReplicaSet" else "",
         deletion_cost=annotation(body, names.DELETION_COST) or "",
         our_deletion_cost=annotation(body, names.OUR_DELETION_COST) or "",
+        priority=annotation(body, names.PRIORITY) or "",
         deployment=owner_name.removesuffix(suffix) if template else "",
     )
 

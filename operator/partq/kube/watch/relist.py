@@ -26,12 +26,12 @@ class Relister:
     def __init__(
         self,
         api: KubeApi,
-        cluster: ObjectCache,
+        cache: ObjectCache,
         namespaces: Sequence[str],
         clock: Callable[[], float],
     ) -> None:
         self._api = api
-        self._cluster = cluster
+        self._cache = cache
         self._clock = clock
         self._scopes = list(namespaces) or [""]
         self._pods_at: dict[str, float] = {}
@@ -56,7 +56,7 @@ class Relister:
             raise next(iter(troubles.values()))
 
     async def _list(self, scope: str) -> None:
-        before = self._cluster.known(scope)
+        before = self._cache.known(scope)
         root = f"/apis/partq.dev/{names.VERSION}"
         queues = [body async for body in self._all(root, scope, names.QUEUES)]
         groups = [body async for body in self._all(root, scope, names.GROUPS)]
@@ -64,26 +64,26 @@ class Relister:
             await self._list_pods(scope)
             self._pods_at[scope] = self._clock()
         for body in queues:
-            self._cluster.put_queue(body)
+            self._cache.put_queue(body)
         for body in groups:
-            self._cluster.put_group(body)
+            self._cache.put_group(body)
         for queue in before.queues - {parse.queue_key(body) for body in queues}:
-            self._cluster.drop_queue(queue)
+            self._cache.drop_queue(queue)
         for group in before.groups - {GroupKey(*parse.queue_key(body)) for body in groups}:
-            self._cluster.drop_group(group)
-        self._cluster.complete(scope)
+            self._cache.drop_group(group)
+        self._cache.complete(scope)
 
     async def _list_pods(self, scope: str) -> None:
-        before = self._cluster.known(scope)
+        before = self._cache.known(scope)
         pods = [parse.pod(body) async for body in self._all("/api/v1", scope, "pods")]
         for pod in pods:
             # A pod may have gone while later pages were read; its uid never comes back.
-            if self._cluster.gone_pod(pod.uid) is None:
-                self._cluster.put_pod(pod)
+            if self._cache.gone_pod(pod.uid) is None:
+                self._cache.put_pod(pod)
         for uid in before.pods - {pod.uid for pod in pods}:
-            gone = self._cluster.pod(uid)
+            gone = self._cache.pod(uid)
             if gone is not None:
-                self._cluster.drop_pod(gone)
+                self._cache.drop_pod(gone)
 
     async def _all(self, root: str, scope: str, plural: str) -> AsyncIterator[Body]:
         path, token = f"{root}/{f'namespaces/{scope}/' if scope else ''}{plural}", ""

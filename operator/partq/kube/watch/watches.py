@@ -39,14 +39,14 @@ class Watches:
     def __init__(
         self,
         api: KubeApi,
-        cluster: ObjectCache,
+        cache: ObjectCache,
         namespaces: Sequence[str],
         health: ProcessHealth,
         on_started: Callable[[], None],
     ) -> None:
         """Take the cache to fill; `on_started` is called when kopf has taken SIGTERM and SIGINT."""
         self._api = api
-        self._cluster = cluster
+        self._cache = cache
         self._scopes: list[Scope] = [(namespace,) for namespace in namespaces] or [()]
         self._health = health
         self._on_started = on_started
@@ -93,7 +93,7 @@ class Watches:
 
     async def _watch(self, scope: Scope, handlers: Handlers) -> None:
         registry = kopf.OperatorRegistry()
-        handlers(registry, self._cluster)
+        handlers(registry, self._cache)
         kopf.on.login(registry=registry)(log_in)
 
         # It would write a line for every change of every pod.

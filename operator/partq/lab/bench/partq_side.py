@@ -127,7 +127,7 @@ async def _consume(
 ) -> None:
     async for batch in consumer.batches():
         log.took(batch.messages)
-        check.take(batch.messages)
+        check.check(batch.messages)
         log.unconfirmed += 1
         tasks.create_task(_ack(consumer, batch, log))
 

@@ -224,7 +224,7 @@ def _read_until_ordered(
         for stream, entries in client.xread(after, _ENTRIES_PER_READ, wait_ms) or ():
             for _, fields in entries:
                 messages = decode(fields[_FIELD])
-                check.take(messages)
+                check.check(messages)
                 log.took(messages)
             after[stream.decode()] = entries[-1][0]
             log.done()

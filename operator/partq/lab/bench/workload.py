@@ -78,7 +78,7 @@ class OrderCheck:
     _due: dict[str | None, int] = field(default_factory=dict)
     _skipped: set[tuple[str | None, int]] = field(default_factory=set)
 
-    def take(self, messages: Sequence[Keyed]) -> None:
+    def check(self, messages: Sequence[Keyed]) -> None:
         """Check messages in the order in which they came."""
         due, unpack = self._due, _STAMP.unpack_from
         for message in messages:
@@ -87,10 +87,10 @@ class OrderCheck:
             if number == due.get(key, 0):
                 due[key] = number + 1
             else:
-                self._take_odd(key, number)
+                self._check_odd(key, number)
         self.seen.messages += len(messages)
 
-    def _take_odd(self, key: str | None, number: int) -> None:
+    def _check_odd(self, key: str | None, number: int) -> None:
         due = self._due.get(key, 0)
         if number > due:
             self.seen.out_of_order += 1

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from partq.settings import LEASE_TTL_S
+
 BROKER_COUNT: Final = 2
-LEASE_S: Final = 3.0
+LEASE_S: Final = LEASE_TTL_S
 """What the brokers of the runtime hold, in seconds."""
 FREEZE_S: Final = 2 * LEASE_S
 """How long a process stays stopped: others may call the lease over after 1.5 times its length."""

@@ -69,7 +69,7 @@ class Chaos:
         """
         for _ in range(MEMBERS):
             await self._start_new_member()
-        await self._settle(BEGIN_TIMEOUT_S)
+        await self._wait_until_balanced(BEGIN_TIMEOUT_S)
 
     async def round(self, faults: Sequence[Fault], number: int) -> Round:
         """Publish the load of the first fault, let all strike while it flows, and judge.
@@ -92,7 +92,7 @@ class Chaos:
         await self._published(before + load.messages, publisher)
         await publisher.wait(ROUND_TIMEOUT_S)
         # A process that was frozen may still write down what it had begun: settled comes first.
-        await self._settle(ROUND_TIMEOUT_S)
+        await self._wait_until_balanced(ROUND_TIMEOUT_S)
         await self._stage.until(lambda: progress.has_all, ROUND_TIMEOUT_S)
         verdict = self._books.judge_part()
         self._began_ns.append(began_ns)
@@ -114,7 +114,7 @@ class Chaos:
     async def end(self) -> None:
         """Let the consumers leave."""
         await asyncio.gather(*map(self._stage.stop_consumer, tuple(self._stage.consumers)))
-        self._stage.look()
+        self._stage.read_journals()
 
     # ---- faults ----
 
@@ -222,8 +222,8 @@ class Chaos:
                 f"after {ROUND_TIMEOUT_S:g} s: {publisher.last_words()}"
             )
 
-    async def _settle(self, timeout_s: float) -> None:
-        if not await self._stage.until(self._stage.is_settled, timeout_s):
+    async def _wait_until_balanced(self, timeout_s: float) -> None:
+        if not await self._stage.until(self._stage.is_balanced, timeout_s):
             raise UnavailableError(
-                f"after {timeout_s:g} s not every partition is Ready: {self._stage.unsettled()}"
+                f"after {timeout_s:g} s not every partition is Ready: {self._stage.imbalance()}"
             )

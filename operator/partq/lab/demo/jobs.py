@@ -17,7 +17,7 @@ from partq.embedded.tether import tethered
 from partq.errors import InternalError, SettingsError, UnavailableError
 from partq.lab.demo.inspection import Inspection
 from partq.lab.demo.record import DeliveryRecord, unrecorded
-from partq.lab.verdict.records import DeliveredRow
+from partq.lab.verdict.journal_rows import DeliveredRow
 from partq.spark.java import find_java
 from partq.wire.audit import decode_columns
 

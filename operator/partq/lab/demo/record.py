@@ -4,8 +4,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 
 from partq.core.model import Cause
+from partq.lab.verdict.journal_rows import DeliveredRow
 from partq.lab.verdict.judge import MAX_FINDINGS
-from partq.lab.verdict.records import DeliveredRow
 
 _CAUSES = {cause.name.lower(): int(cause) for cause in Cause} | {"": int(Cause.NONE)}
 

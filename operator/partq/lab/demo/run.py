@@ -100,6 +100,10 @@ async def run(
                 directory=directory,
             ) as stage,
         ):
+            queue = runtime.queue(QUEUE)
+            view.note(
+                f"page in a browser: {queue.brokers[0].url}/ with the token {queue.tokens.admin}"
+            )
             outcome = await _DemoRun(runtime, stage, view, duration_s).go(source, event_count)
             if report is None:
                 return outcome
@@ -164,14 +168,14 @@ class _DemoRun:
         self._member_count = 0
         self._status: StatusAnswer | None = None
         self._publisher: WorkerProcess
-        stage.on_look = lambda: view.show(stage.progress, self._status, GROUP)
+        stage.on_read = lambda: view.show(stage.progress, self._status, GROUP)
 
     async def go(self, source: Path, event_count: int) -> DemoOutcome:
         """Run it all."""
         watcher = asyncio.create_task(self._watch_status(), name="demo status")
         try:
             await self._scale(FIRST_MEMBERS)
-            await self._settle("the first consumers", BEGIN_TIMEOUT_S)
+            await self._wait_until_balanced("the first consumers", BEGIN_TIMEOUT_S)
             per_s = event_count / self._duration_s
             self._view.note(f"publishing {event_count:,} events, {per_s:,.0f}/s")
             self._publisher = await self._stage.start_publisher(
@@ -183,7 +187,7 @@ class _DemoRun:
             await self._finish(event_count)
             recorded = await self._recorded_pauses()
             await asyncio.gather(*map(self._stage.stop_consumer, tuple(self._stage.consumers)))
-            self._stage.look()
+            self._stage.read_journals()
         finally:
             await cancel_and_wait(watcher)
         return conclude(self._stage.progress, changes, event_count, recorded)
@@ -196,14 +200,14 @@ class _DemoRun:
         made: list[tuple[str, int, str]] = []
         for step in STEPS:
             await self._until_published(_count_at(step, event_count))
-            await self._settle(step.trigger, SETTLE_TIMEOUT_S)
+            await self._wait_until_balanced(step.trigger, SETTLE_TIMEOUT_S)
             await self._feel_traffic(step.trigger)
             self._view.note(step.trigger)
             at_ns = time.monotonic_ns()
             self._publisher.signal(signal.SIGUSR1)
-            killed = await self._looking(self._do(step.action))
+            killed = await self._do_in_view(self._do(step.action))
             made.append((step.trigger, at_ns, killed))
-        await self._settle("the end", SETTLE_TIMEOUT_S)
+        await self._wait_until_balanced("the end", SETTLE_TIMEOUT_S)
         await self._feel_traffic("the end")
         ends = [at_ns for _, at_ns, _ in made[1:]] + [time.monotonic_ns()]
         return [
@@ -302,14 +306,14 @@ class _DemoRun:
             self._member_count += 1
             await self._stage.start_consumer(f"consumer-{self._member_count}")
 
-    async def _settle(self, what: str, timeout_s: float) -> None:
-        if not await self._stage.until(self._stage.is_settled, timeout_s):
+    async def _wait_until_balanced(self, what: str, timeout_s: float) -> None:
+        if not await self._stage.until(self._stage.is_balanced, timeout_s):
             raise UnavailableError(
                 f"before {what!r}: after {timeout_s:g} s not every partition has its consumer: "
-                f"{self._stage.unsettled()}"
+                f"{self._stage.imbalance()}"
             )
 
-    async def _looking(self, work: Coroutine[Any, Any, str]) -> str:
+    async def _do_in_view(self, work: Coroutine[Any, Any, str]) -> str:
         """Return what comes of some work; the view continues meanwhile."""
         async with asyncio.TaskGroup() as tasks:
             task = tasks.create_task(work)

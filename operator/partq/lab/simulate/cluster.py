@@ -7,14 +7,14 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
-from partq.broker.delivery.flow_registry import PULL_LEASE_S
+from partq.broker.delivery.flow_liveness import PULL_LEASE_S
 from partq.client.producer import Producer
 from partq.core.group.observation import MemberFact
 from partq.core.hashing import slot_of
 from partq.core.layout import Layout
 from partq.core.model import MemberId
 from partq.errors import PartqError
-from partq.lab.simulate.health import is_settled
+from partq.lab.simulate.health import is_steady
 from partq.lab.simulate.machine.loop import Process, SimLoop
 from partq.lab.simulate.machine.memory_redis import MemoryRedis
 from partq.lab.simulate.machine.network import OUTSIDE, Network, Weather
@@ -28,6 +28,7 @@ from partq.lab.simulate.oracle.oracle import Oracle
 from partq.lab.simulate.oracle.records import Records
 from partq.lab.simulate.processes.administrator import Administrator
 from partq.lab.simulate.processes.brokers import QUEUE, TARGET, BrokerProcess
+from partq.lab.simulate.processes.chooser import Chooser
 from partq.lab.simulate.processes.clients import DELIVERY_TIMEOUT_S, Application, connect_by
 from partq.lab.simulate.processes.coordinators import (
     KEYS,
@@ -39,7 +40,7 @@ from partq.lab.simulate.processes.mishaps import Mishaps
 from partq.lab.simulate.processes.pulling import PullingApplication
 from partq.lab.simulate.schedule import Setting
 from partq.wire import batch
-from partq.wire.calls import bodies
+from partq.wire.calls import body_codec
 
 KEY_COUNT: Final = 6
 RESTART_S: Final = 0.5
@@ -65,6 +66,8 @@ class SimPod:
         """It consumes by HTTP pull."""
         self.process: Process | None = None
         self.application: Application | PullingApplication | None = None
+        self.chooser: Chooser | None = None
+        """What registers partitions for it, in a client-assigned group."""
         self.is_leaving = False
 
 
@@ -97,10 +100,16 @@ class SimCluster:
             self.redis.time,
         )
         self.movement = Movement(
-            self.records, setting.group_type, self.watcher.fail, partial(is_settled, self)
+            self.records,
+            setting.group_type,
+            self.watcher.fail,
+            partial(is_steady, self),
+            setting.priority_of,
         )
         self.watcher.follow(self.records, self.movement)
         self.watcher.is_free = self.watcher.answers.is_free = setting.nack_order == "Free"
+        if setting.is_client_assigned:
+            self.records.client_assigned = frozenset({GROUP})
         self.records.keeps_expired = setting.has_letters and setting.takes_expired
         self.redis.on_script = self.records.follow
         self.broker_names = [f"broker-{index}" for index in range(setting.broker_count)]
@@ -114,6 +123,8 @@ class SimCluster:
         self.coordinators: dict[CoordinatorProcess, Process] = {}
         self._heard_at: dict[MemberId, float] = {}
         """When the last news of each pod arrive."""
+        self.may_unregister = True
+        """Pods that choose their partitions give some back, now and then."""
         self._work_s = setting.work_s
         self._pod_count = 0
         self._message_count = 0
@@ -145,7 +156,7 @@ class SimCluster:
 
     async def _claim_target(self) -> None:
         """Give the queue of dead letters its broker, which no coordinator does here."""
-        body = bodies.encode({"partitions": [str(LETTER_PARTITION)]})
+        body = body_codec.encode({"partitions": [str(LETTER_PARTITION)]})
         while True:
             with suppress(OSError):
                 answer = await self.network.call(TARGET, "/claim", body)
@@ -162,7 +173,7 @@ class SimCluster:
         self.loop.at(self.loop.time() + delay_s, work)
 
     def _kill(self, process: Process, *, is_silent: bool = False) -> None:
-        self.network.drop(process, is_silent=is_silent)
+        self.network.disconnect(process, is_silent=is_silent)
         process.end()
 
     # ---- brokers --------------------------------------------------------------------------------
@@ -210,7 +221,7 @@ class SimCluster:
         name = f"{'pod' if group == GROUP else group}-{self._pod_count}"
         pod = SimPod(MemberId(name), group, is_pulling=is_pulling)
         self.pods[pod.name] = pod
-        self.tell(pod.name, fact)
+        self.inform(pod.name, fact)
         self.start_container(pod)
         return pod
 
@@ -224,13 +235,30 @@ class SimCluster:
         if pod.is_leaving:
             pod.application.leave()
         process.start(pod.application.run())
+        if self.setting.is_client_assigned and pod.group == GROUP:
+            chooser = pod.chooser = self._chooser(pod)
+            chooser.is_leaving = pod.is_leaving
+            process.start(chooser.run())
+
+    def _chooser(self, pod: SimPod) -> Chooser:
+        application = pod.application
+        return Chooser(
+            pod.name,
+            self.broker_names,
+            self.rng,
+            incarnation=lambda: application.incarnation if application is not None else None,
+            may_unregister=lambda: self.may_unregister,
+        )
 
     def _application(self, pod: SimPod) -> Application | PullingApplication:
         watcher, rng = self.watcher, self.rng
         work_s = self._work_s * (SLOWNESS if pod.group == SECOND else 1.0)
         on_exit = partial(self._pod_has_left, pod)
+        priority = self.setting.priority_of(pod.name)
         if pod.is_pulling:
-            return PullingApplication(pod.name, self.broker_names, watcher, rng, on_exit, work_s)
+            return PullingApplication(
+                pod.name, self.broker_names, watcher, rng, on_exit, work_s, priority
+            )
         return Application(
             pod.group,
             pod.name,
@@ -241,6 +269,7 @@ class SimCluster:
             self.loop.time,
             on_exit,
             work_s,
+            priority,
         )
 
     def kill_container(self, pod: SimPod, *, is_silent: bool = False) -> None:
@@ -266,11 +295,13 @@ class SimCluster:
         """Delete a pod in a rollout; the coordinator hears of that before the pod does."""
         pod.is_leaving = True
         self.troubles.hit(pod.name, grace_s)
-        self.tell(pod.name, fact)
+        self.inform(pod.name, fact)
         self.later(sigterm_s, partial(self._leave, pod))
         self.later(grace_s, partial(self.remove_pod, pod))
 
     def _leave(self, pod: SimPod) -> None:
+        if pod.chooser is not None:
+            pod.chooser.is_leaving = True
         if pod.application is not None:
             pod.application.leave()
 
@@ -280,9 +311,9 @@ class SimCluster:
             return
         self.kill_container(pod, is_silent=is_silent)
         del self.pods[pod.name]
-        self.tell(pod.name, MemberFact.IS_GONE_FOR_GOOD if is_known else None)
+        self.inform(pod.name, MemberFact.IS_GONE_FOR_GOOD if is_known else None)
         known_s = PULL_LEASE_S if pod.is_pulling else GONE_S
-        self.later(known_s, lambda: self.tell(pod.name, None))
+        self.later(known_s, lambda: self.inform(pod.name, None))
 
     def hurry(self) -> None:
         """Let applications work without a rest: nothing more happens that it could meet."""
@@ -294,7 +325,7 @@ class SimCluster:
     def _pod_has_left(self, pod: SimPod) -> None:
         self.later(0.0, lambda: self.remove_pod(pod))
 
-    def tell(self, name: MemberId, fact: MemberFact | None) -> None:
+    def inform(self, name: MemberId, fact: MemberFact | None) -> None:
         """Let the coordinator hear of a pod, some time later; None: that nothing is known."""
 
         def arrive() -> None:

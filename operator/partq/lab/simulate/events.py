@@ -315,7 +315,7 @@ class EventHandlers:
             spec["uid"] = f"{self._cluster.loop.time():.6f}"
         elif event.args["is_one"]:
             self._cluster.administrator.wish()  # without uids each step is a separate wish
-        if event.args["is_one"]:  # who looks now and then sees one change, and another uid
+        if event.args["is_one"]:  # a reader now and then sees one change, and another uid
             groups[name] = spec
         self._changed(name)
 

@@ -1,4 +1,4 @@
-"""How a simulated cluster is: who consumes what, who has how much, what is left to do."""
+"""State of a simulated cluster: what each member consumes and holds, what is left to do."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -64,7 +64,7 @@ def _state(cluster: ClusterFacts, facts: GroupPartitionFacts) -> str:
     return "Ready"
 
 
-def is_settled(cluster: ClusterFacts, source: str, target: str, name: str) -> bool:
+def is_steady(cluster: ClusterFacts, source: str, target: str, name: str) -> bool:
     """Say whether the source stays a member and the target holds its other partitions.
 
     And one coordinator alone plans.

@@ -45,7 +45,7 @@ class Rolling:
         staying, leaving = self._living(self._old), self._living(self._new)
         self._old, self._new = leaving, staying
         for pod in staying:
-            self._tell(pod, MemberFact.EXISTS)
+            self._inform(pod, MemberFact.EXISTS)
         self._steps = self._replace(leaving)
         self.go_on()
 
@@ -53,7 +53,7 @@ class Rolling:
         """Leave it as it is: nobody replaces anybody any more."""
         self._round += 1
         for pod in [*self._old, *self._new]:
-            self._tell(pod, MemberFact.EXISTS)
+            self._inform(pod, MemberFact.EXISTS)
 
     def _replace(self, pods: list[SimPod]) -> Generator[SimPod, None, None]:
         """Replace each of some pods, and wait for every new one."""
@@ -64,14 +64,14 @@ class Rolling:
             new = cluster.start_pod(MemberFact.IS_REPLACEMENT)
             self._new.append(new)
             for other in pods:
-                self._tell(other, MemberFact.IS_AVOIDED)
+                self._inform(other, MemberFact.IS_AVOIDED)
             yield new
             if self._is_surge:
                 self._end(pod)
         while any(cluster.pods.get(pod.name) is pod for pod in pods):
             yield pods[-1]  # as long as there are two templates, this is a rollout
         for pod in self._new:
-            self._tell(pod, MemberFact.EXISTS)
+            self._inform(pod, MemberFact.EXISTS)
 
     def _living(self, pods: list[SimPod]) -> list[SimPod]:
         return [pod for pod in pods if self._lives(pod)]
@@ -80,9 +80,9 @@ class Rolling:
         if self._lives(pod):
             self._cluster.replace_pod(pod, self._grace_s)
 
-    def _tell(self, pod: SimPod, fact: MemberFact) -> None:
+    def _inform(self, pod: SimPod, fact: MemberFact) -> None:
         if self._lives(pod):
-            self._cluster.tell(pod.name, fact)
+            self._cluster.inform(pod.name, fact)
 
     def _lives(self, pod: SimPod) -> bool:
         return self._cluster.pods.get(pod.name) is pod and not pod.is_leaving

@@ -100,7 +100,7 @@ def _rolled_out(case: Case, seed: int) -> SimCluster:
     cluster = SimCluster(setting, random.Random(seed))  # noqa: S311  chance that can be repeated
     try:
         cluster.begin()
-        _settle(cluster)
+        _wait_until_balanced(cluster)
         cluster.loop.run_until(
             cluster.loop.time() + 1.0
         )  # the answers to the last commits are heard
@@ -109,13 +109,13 @@ def _rolled_out(case: Case, seed: int) -> SimCluster:
         rolling = Rolling(cluster, is_surge=case.is_surge, ready_s=READY_S, grace_s=GRACE_S)
         with_loop(cluster.loop, rolling.go_on)
         cluster.loop.run_until(cluster.loop.time() + case.pod_count * (READY_S + 1.0))
-        _settle(cluster)
+        _wait_until_balanced(cluster)
     finally:
         cluster.loop.finish()
     return cluster
 
 
-def _settle(cluster: SimCluster) -> None:
+def _wait_until_balanced(cluster: SimCluster) -> None:
     """Wait until every partition is consumed, and no pod has more than its share."""
     ends_at = cluster.loop.time() + SETTLED_S
     while waiting := unready(cluster) or uneven(cluster):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from partq.core.group.planner import GroupType
+from partq.core.group.standby import StandbyPolicy
 
 START_S: Final = 0.7
 """Before this nothing goes wrong: the cluster comes up, and hands out its partitions."""
@@ -13,6 +14,8 @@ SHARE: Final = 0.5
 """Of the kinds of faults, those that one seed has."""
 SECOND_SHARE: Final = 0.3
 """Of the seeds, those with a second group: it costs as much as a pod."""
+CHOOSING_EACH: Final = 5
+"""Of so many seeds one has pods that choose their partitions, if its type can have that."""
 LETTERS_SHARE: Final = 0.3
 """Of the seeds, those with a queue for dead letters: it costs as much as a broker."""
 MEAN_GAP_S: Final = 0.12
@@ -71,8 +74,21 @@ class Setting:
     """What outlives its time to live becomes a dead letter, too."""
     is_audited: bool = False
     """The brokers keep an audit record."""
+    standby: StandbyPolicy = StandbyPolicy.AT_ONCE
+    """Whether those that stand by wait for a lost member, too."""
+    is_client_assigned: bool = False
+    """The pods choose their partitions themselves; of the type Partitioned alone."""
+    priorities: tuple[int, ...] = (0,)
+    """Of the pods in turn, in a group of the type Failover or Exclusive."""
     has_uids: bool = True
     """Groups have the uid of a resource, as on Kubernetes; the embedded runtime gives them none."""
+
+    def priority_of(self, member: str) -> int:
+        """Return the priority of `pod-N`; members of groups without standbys have none."""
+        name, _, number = member.rpartition("-")
+        if name != "pod" or self.group_type is GroupType.PARTITIONED:
+            return 0
+        return self.priorities[int(number) % len(self.priorities)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +243,16 @@ def draw_schedule(
         takes_expired=rng.random() < 0.5,
         has_uids=seed % 3 > 0,
     )
+    # Separately, so that what was drawn by a seed before this existed is still drawn.
+    own = random.Random(f"{seed} standby")  # noqa: S311  chance that can be repeated
+    drawn = replace(
+        drawn,
+        standby=own.choice(list(StandbyPolicy)),
+        priorities=own.choice(((0,), (0, 1), (1, 0), (0, 0, 2))),
+    )
+    if only is None and drawn.group_type is GroupType.PARTITIONED:
+        # By the number of the seed: the rest of each seed stays as it was.
+        drawn = replace(drawn, is_client_assigned=seed % CHOOSING_EACH == CHOOSING_EACH - 1)
     if not drawn.is_aware:
         # By flows alone a pulling member is missed for half a minute: it would cost too much.
         drawn = replace(drawn, pull_share=0.0)

@@ -64,10 +64,10 @@ def run_seed(
 def run_schedule(schedule: Schedule, make_memory: MakeMemory = MemoryRedis) -> TrialOutcome:
     """Run a schedule, which may be one that was shortened."""
     with alone(schedule.seed):
-        return _Trial(schedule, make_memory).run()
+        return _TrialRun(schedule, make_memory).run()
 
 
-class _Trial:
+class _TrialRun:
     def __init__(self, schedule: Schedule, make_memory: MakeMemory) -> None:
         self._schedule = schedule
         rng = random.Random(schedule.seed ^ 0x5EED)  # noqa: S311  chance that can be repeated
@@ -120,6 +120,7 @@ class _Trial:
         cluster = self._cluster
         cluster.watcher.note("everything is mended")
         cluster.mishaps.end()
+        cluster.may_unregister = False
         for name in cluster.all_brokers:
             if name not in cluster.brokers:
                 cluster.start_broker(name)

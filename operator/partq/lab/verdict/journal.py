@@ -5,7 +5,14 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
-from partq.lab.verdict.records import DeliveredRow, HeldRow, PublishedRow, Row, line_of, parse_lines
+from partq.lab.verdict.journal_rows import (
+    DeliveredRow,
+    HeldRow,
+    PublishedRow,
+    Row,
+    line_of,
+    parse_lines,
+)
 
 _SUFFIX: Final = ".journal"
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Final
 
 from partq.core.model import Cause
-from partq.lab.verdict.records import DeliveredRow, PublishedRow
+from partq.lab.verdict.journal_rows import DeliveredRow, PublishedRow
 
 UNKNOWN_CAUSE: Final = "unknown"
 """A duplicate for which no cause is recorded. It fails a run."""

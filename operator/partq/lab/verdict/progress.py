@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from partq.lab.verdict.records import ASSIGNED, DeliveredRow, HeldRow, PublishedRow, Row
+from partq.lab.verdict.journal_rows import ASSIGNED, DeliveredRow, HeldRow, PublishedRow, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class RunProgress:
             if holders.pop(member, None) is not None:
                 self._name_owner(partition)
 
-    def is_settled(self, members: Collection[str], partition_count: int) -> bool:
+    def is_balanced(self, members: Collection[str], partition_count: int) -> bool:
         """Say whether every partition is at one of `members`, evenly (sizes differ by 1)."""
         if len(self.owners) < partition_count:
             return False
@@ -103,8 +103,8 @@ class RunProgress:
             sizes[owner.member] += 1
         return max(sizes.values()) - min(sizes.values()) <= 1
 
-    def unsettled(self, members: Collection[str]) -> str:
-        """Return what `is_settled` misses, in words."""
+    def imbalance(self, members: Collection[str]) -> str:
+        """Return what `is_balanced` misses, in words."""
         missing = [
             f"{partition} {'is at' if owner.is_ready else 'was at'} {owner.member}"
             for partition, owner in self.owners.items()

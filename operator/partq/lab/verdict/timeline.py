@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from partq.lab.verdict.records import REVOKED, HeldRow
+from partq.lab.verdict.journal_rows import REVOKED, HeldRow
 
 TRAFFIC_WINDOW_S: Final = 5.0
 """A change hit live traffic if messages were published and delivered at most this long before it,

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from partq.lab.verdict.journal import in_order
+from partq.lab.verdict.journal_rows import DeliveredRow
 from partq.lab.verdict.judge import (
     MAX_FINDINGS,
     UNKNOWN_CAUSE,
@@ -15,7 +16,6 @@ from partq.lab.verdict.judge import (
     unexplained,
 )
 from partq.lab.verdict.progress import RunProgress
-from partq.lab.verdict.records import DeliveredRow
 
 KEEP_PARTS: Final = 5
 """How many of the last parts keep their rows: a repeat may come after its part was judged."""

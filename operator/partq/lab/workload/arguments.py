@@ -1,4 +1,4 @@
-"""The arguments of the processes of a workload: which queue, and who they are."""
+"""The arguments of the processes of a workload: which queue, and their names."""
 
 import argparse
 

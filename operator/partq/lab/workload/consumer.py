@@ -16,7 +16,7 @@ from pathlib import Path
 from partq import Consumer, Delivery
 from partq.core.model import Cause, PartitionId
 from partq.errors import FencedError
-from partq.lab.verdict import records
+from partq.lab.verdict import journal_rows
 from partq.lab.verdict.journal import JournalWriter
 from partq.lab.workload.arguments import parser_of
 from partq.logs import configure_logging
@@ -33,16 +33,16 @@ class MemberJournal:
 
     def assigned(self, partition: PartitionId) -> None:
         """Note that a partition is this member's."""
-        self._held(partition, records.ASSIGNED)
+        self._held(partition, journal_rows.ASSIGNED)
 
     def revoked(self, partition: PartitionId, cause: Cause) -> None:
         """Note that a partition is this member's no more."""
-        self._held(partition, records.REVOKED)
+        self._held(partition, journal_rows.REVOKED)
 
     def processed(self, message: Delivery) -> None:
         """Note a message; returns when a kill -9 of this process cannot undo it."""
         token = message.token
-        row = records.DeliveredRow(
+        row = journal_rows.DeliveredRow(
             at_ns=time.monotonic_ns(),
             member=self._member,
             partition=str(message.partition),
@@ -51,12 +51,12 @@ class MemberJournal:
             epoch=token.epoch,
             cause=int(message.cause),
             key=message.key or "",
-            number=int(message.headers[records.MESSAGE_NUMBER_HEADER]),
+            number=int(message.headers[journal_rows.MESSAGE_NUMBER_HEADER]),
         )
         self._journal.write(row)
 
     def _held(self, partition: PartitionId, change: str) -> None:
-        row = records.HeldRow(time.monotonic_ns(), self._member, str(partition), change)
+        row = journal_rows.HeldRow(time.monotonic_ns(), self._member, str(partition), change)
         self._journal.write(row)
 
 

@@ -24,7 +24,7 @@ from partq import Producer
 from partq.client.produce.receipts import UNKNOWN_OFFSET, Position
 from partq.core.model import PartitionId
 from partq.lab.verdict.journal import JournalWriter
-from partq.lab.verdict.records import MESSAGE_NUMBER_HEADER, PublishedRow
+from partq.lab.verdict.journal_rows import MESSAGE_NUMBER_HEADER, PublishedRow
 from partq.lab.workload.arguments import parser_of
 from partq.lab.workload.events import WorkloadEvent, load
 from partq.lab.workload.pace import Pace

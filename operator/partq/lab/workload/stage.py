@@ -11,8 +11,8 @@ from partq.client.transport.session import NOT_REACHED, Session
 from partq.embedded.runtime import RunningQueue
 from partq.errors import InternalError, PartqError, UnavailableError
 from partq.lab.verdict.journal import JournalReader
+from partq.lab.verdict.journal_rows import Row
 from partq.lab.verdict.progress import RunProgress
-from partq.lab.verdict.records import Row
 from partq.lab.workload.process import WorkerProcess
 from partq.wire.calls.status import StatusAnswer
 
@@ -39,7 +39,7 @@ class Stage:
         self.progress = RunProgress()
         self.consumers: dict[str, WorkerProcess] = {}
         """Those that are meant to run, by member, in the order of their starts."""
-        self.on_look: Callable[[], None] = lambda: None
+        self.on_read: Callable[[], None] = lambda: None
         """Called after each look at the journals."""
         self._queue = queue
         self._group = group
@@ -94,8 +94,8 @@ class Stage:
 
     # ---- watching ----
 
-    def look(self) -> list[Row]:
-        """Take up what the journals say by now; return the new rows.
+    def read_journals(self) -> list[Row]:
+        """Read what the journals say by now; return the new rows.
 
         Raises:
             InternalError: a consumer that is meant to run has ended.
@@ -107,18 +107,18 @@ class Stage:
                 raise InternalError(
                     f"{worker.name} has ended with status {worker.exit_code}: {worker.last_words()}"
                 )
-        self.on_look()
+        self.on_read()
         return rows
 
     async def until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
-        """Look at the journals until a condition holds; False: it does not in `timeout_s`.
+        """Read the journals until a condition holds; False: it does not in `timeout_s`.
 
         Raises:
-            InternalError: as `look`.
+            InternalError: as `read_journals`.
         """
         end = time.monotonic() + timeout_s
         while True:
-            self.look()
+            self.read_journals()
             if condition():
                 return True
             if time.monotonic() >= end:
@@ -131,20 +131,20 @@ class Stage:
         `before_ns`: on the clock of the journals.
 
         Raises:
-            InternalError: as `look`.
+            InternalError: as `read_journals`.
         """
         self._workers = [worker for worker in self._workers if worker.exit_code is None]
         running = [worker.pid for worker in self._workers]
-        self.look()
+        self.read_journals()
         self._reader.remove_ended(running, before_ns)
 
-    def is_settled(self) -> bool:
+    def is_balanced(self) -> bool:
         """Say whether every partition is Ready at one of the consumers that run, evenly."""
-        return self.progress.is_settled(self.consumers, self._partition_count)
+        return self.progress.is_balanced(self.consumers, self._partition_count)
 
-    def unsettled(self) -> str:
-        """Return what `is_settled` misses, in words."""
-        return self.progress.unsettled(self.consumers)
+    def imbalance(self) -> str:
+        """Return what `is_balanced` misses, in words."""
+        return self.progress.imbalance(self.consumers)
 
     async def status(self) -> StatusAnswer | None:
         """Return what a broker says of the queue; None: none answers."""

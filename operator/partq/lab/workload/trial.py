@@ -46,7 +46,7 @@ class Trial:
         """Different messages that came."""
         return sum(map(len, self.received.values()))
 
-    async def take(self, key: str, number: int) -> None:
+    async def note(self, key: str, number: int) -> None:
         """Note a message; one that came before, because its ack was not in time, is not new."""
         numbers = self.received.setdefault(key, [])
         if number not in numbers:
@@ -86,7 +86,7 @@ async def _consume(options: argparse.Namespace, member: str, trial: Trial) -> No
         ) as consumer,
     ):
         async for message in consumer:
-            await trial.take(message.key or "", int(message.value))
+            await trial.note(message.key or "", int(message.value))
             consumer.ack_nowait(message)
 
 

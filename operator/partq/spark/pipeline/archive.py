@@ -129,7 +129,7 @@ class Archiver:
         """Find out how far the archive is, and tell the queue what an earlier job could not."""
         self._job.watch.check()
         stored = self._state.positions.get(feed.stream, {})
-        feed.settle(stored)
+        feed.acknowledge(stored)
         self._begun_at[feed.stream] = feed.beginnings()
         self._note()
 
@@ -177,7 +177,7 @@ class Archiver:
                 self._state, lambda now: self._unless_moved(now, entry, feed.stream, before)
             )
         self._count(entry)
-        feed.settle(stops)
+        feed.acknowledge(stops)
         self._show(feed.stream, self._positions(feed.stream), extents)
         return True
 

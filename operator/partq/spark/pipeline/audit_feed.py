@@ -58,7 +58,7 @@ class AuditFeed:
             .load()
         )
 
-    def settle(self, positions: Mapping[str, ArchivePosition]) -> None:
+    def acknowledge(self, positions: Mapping[str, ArchivePosition]) -> None:
         """Have what is below trimmed."""
         wanted = {PartitionId.parse(name): at.offset for name, at in positions.items()}
 

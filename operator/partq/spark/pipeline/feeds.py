@@ -41,7 +41,7 @@ class Feed(Protocol):
         is left out.
         """
 
-    def settle(self, positions: Mapping[str, ArchivePosition]) -> None:
+    def acknowledge(self, positions: Mapping[str, ArchivePosition]) -> None:
         """Tell the queue that all below is durable elsewhere; a repeat changes nothing."""
 
 
@@ -99,7 +99,7 @@ class MessageFeed:
             .where(F.col("partition").isin(wanted))
         )
 
-    def settle(self, positions: Mapping[str, ArchivePosition]) -> None:
+    def acknowledge(self, positions: Mapping[str, ArchivePosition]) -> None:
         """Move the group's cursors."""
         wanted = {
             (partition := PartitionId.parse(name)): LogPosition(

@@ -76,7 +76,7 @@ class ManifestEntry:
     """By the clock of its writer."""
     added: tuple[DataFile, ...] = ()
     removed: tuple[str, ...] = ()
-    """Files that readers leave out from now on; who began before still finds them."""
+    """Files that readers leave out from now on; readers that began before still find them."""
     deleted: tuple[str, ...] = ()
     """Removed files that are really gone."""
     positions: Positions = field(default_factory=dict)

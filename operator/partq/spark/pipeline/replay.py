@@ -280,6 +280,7 @@ def _write(rows: DataFrame, part_count: int, target: QueueAccess, write_id: str)
         .write.format("partq")
         .options(**target.options())
         .option("writeId", write_id)
+        .option("keyHeaders", "keep")  # what is stored is repeated as it is
         .mode("append")
         .save()
     )

@@ -9,9 +9,10 @@ from pyspark.sql.types import StructType
 
 from partq.spark.connectivity import find_brokers
 from partq.spark.errors import short_errors
+from partq.spark.read.division import divide
 from partq.spark.read.filters import Narrowing
 from partq.spark.read.log_thread import LogThread
-from partq.spark.read.offsets import Range, divide
+from partq.spark.read.offsets import Range
 from partq.spark.read.options import ReadOptions
 from partq.spark.read.range_reader import read_range
 from partq.spark.read.read_planner import ReadPlanner
@@ -45,7 +46,7 @@ class BatchReader(DataSourceReader):
         # What a group has not done with is kept for it; a pin would hold it for ten minutes more.
         self._pin = None if options.start.everywhere == "group" else pin
         self._narrowing = Narrowing()
-        self.pushFilters = _Taker(self._narrowing.take)  # type: ignore[method-assign]
+        self.pushFilters = _Taker(self._narrowing.accept)  # type: ignore[method-assign]
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return what each task reads; raises what is wrong with the queue."""

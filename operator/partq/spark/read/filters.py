@@ -33,10 +33,10 @@ class Narrowing:
         """Whether a filter is on the time at which messages were stored."""
         return (self._from_ms, self._until_ms) != (0, LAST_MS)
 
-    def take(self, filters: Iterable["Filter"]) -> Iterator["Filter"]:
-        """Take what is understood; yields the filters that Spark has to apply as well."""
+    def accept(self, filters: Iterable["Filter"]) -> Iterator["Filter"]:
+        """Accept what is understood; yields the filters that Spark has to apply as well."""
         for each in filters:
-            if not self._take(each):
+            if not self._accept(each):
                 yield each
 
     def narrow(self, ranges: Iterable[Range], log: LogThread) -> list[Range]:
@@ -56,8 +56,8 @@ class Narrowing:
             for each in left
         ]
 
-    def _take(self, given: object) -> bool:
-        """Take one filter; returns whether nothing of it is left to do."""
+    def _accept(self, given: object) -> bool:
+        """Accept one filter; returns whether nothing of it is left to do."""
         kind = type(given).__name__
         attribute: tuple[str, ...] = getattr(given, "attribute", ())
         value: Any = getattr(given, "value", None)
@@ -66,17 +66,17 @@ class Narrowing:
         name = attribute[0]
         values = value if kind == "In" else (value,)
         if name == "publish_time":
-            self._take_time(kind, value)
+            self._accept_time(kind, value)
             return False
         if name not in EXACT or not all(type(each) is _TYPES[name] for each in values):
             return False
         if name == "offset":
-            return self._take_offset(kind, value)
+            return self._accept_offset(kind, value)
         holds = _RELATIONS[kind]
         self._partitions.append(lambda partition: holds(_COLUMNS[name](partition), value))
         return True
 
-    def _take_offset(self, kind: str, value: Any) -> bool:
+    def _accept_offset(self, kind: str, value: Any) -> bool:
         if kind == "In":
             self._first = max(self._first, min(value, default=0))
             self._stop = min(self._stop, max(value, default=0) + 1)
@@ -87,7 +87,7 @@ class Narrowing:
             self._stop = min(self._stop, value + (kind != "LessThan"))
         return True
 
-    def _take_time(self, kind: str, value: Any) -> None:
+    def _accept_time(self, kind: str, value: Any) -> None:
         """Messages are stored at whole milliseconds; a filter may name any microsecond."""
         if not isinstance(value, datetime) or value.tzinfo is None:
             return

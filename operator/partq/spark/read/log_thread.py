@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, Self
 
 from partq.client.log_reader import LogPosition, LogReader, StoredBatch, Where
+from partq.client.transport.loop_thread import LoopThread
 from partq.core.model import PartitionId
 from partq.errors import PartqError, QuotaExceededError
 from partq.spark.connection import ClientOptions
-from partq.spark.loop_thread import LoopThread
 from partq.wire.calls.browse import PIN_RENEW_S
 
 log = logging.getLogger("partq.spark")

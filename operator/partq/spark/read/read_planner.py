@@ -12,8 +12,9 @@ from partq.errors import (
     RolledBackError,
     UnknownGroupError,
 )
+from partq.spark.read.division import share_out
 from partq.spark.read.log_thread import LogThread
-from partq.spark.read.offsets import Offsets, Range, ReadPosition, share_out
+from partq.spark.read.offsets import Offsets, Range, ReadPosition
 from partq.spark.read.options import EARLIEST, LATEST, ReadBound, ReadOptions
 
 log = logging.getLogger("partq.spark")

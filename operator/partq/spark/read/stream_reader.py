@@ -13,8 +13,9 @@ from partq.core.model import PartitionId
 from partq.errors import ConflictError, PartqError, RolledBackError, UnavailableError
 from partq.spark.connectivity import find_brokers
 from partq.spark.errors import short_errors
+from partq.spark.read.division import divide
 from partq.spark.read.log_thread import LogThread
-from partq.spark.read.offsets import Range, ReadPosition, divide, from_json, to_json
+from partq.spark.read.offsets import Range, ReadPosition, from_json, to_json
 from partq.spark.read.options import ReadOptions
 from partq.spark.read.range_reader import read_range
 from partq.spark.read.read_planner import ReadPlanner, log_positions
@@ -103,7 +104,7 @@ class StreamReader(DataSourceStreamReader):
                 thread.hold(self._pin, {each: position.offset for each, position in ours.items()})
         except (RolledBackError, UnavailableError) as error:
             # The next read finds out what a rollback means; cursors follow with the next batch.
-            log.warning("progress is told with the next batch: %s", error)
+            log.warning("progress could not be stored, it is stored with the next batch: %s", error)
             return
         except ConflictError as error:
             raise ConflictError(

@@ -32,7 +32,7 @@ class _Open:
         count = int(np.searchsorted(np.cumsum(run.sizes), room, side="right"))
         return min(max(count, 0 if self.runs else 1), MAX_BATCH_MESSAGES - self.count, len(run))
 
-    def take(self, run: EncodedRun) -> None:
+    def add(self, run: EncodedRun) -> None:
         """Add messages."""
         self.runs.append(run)
         self.count += len(run)
@@ -55,7 +55,7 @@ class Batcher:
             fitting = batch.fitting(run)
             head, run = run.part(0, fitting), run.part(fitting, len(run))
             if fitting:
-                batch.take(head)
+                batch.add(head)
                 self._size_bytes += head.raw.nbytes
             if len(run):
                 yield partition, self._seal(partition)

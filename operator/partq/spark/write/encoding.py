@@ -21,6 +21,7 @@ from partq.errors import BadRequestError, MessageTooLargeError
 from partq.spark.write.keyless import KeylessSlots
 from partq.spark.write.sink_columns import WriteColumns
 from partq.wire.batch import encode_headers
+from partq.wire.partition_key import check_key_headers
 
 MAX_SLICE_BYTES = 64 * 1024 * 1024
 """Of rows that are encoded at once: what is in memory several times."""
@@ -61,6 +62,8 @@ class RowEncoder:
         keyless: chooses the slots of rows without a key.
         max_message_bytes: the most that the queue takes.
         ttl_ms: time to live of the rows without one; 0: the queue's.
+        keeps_key_headers: take headers that name another key than the row has, as of messages that
+            were stored before these were refused.
     """
 
     def __init__(
@@ -71,19 +74,22 @@ class RowEncoder:
         *,
         max_message_bytes: int,
         ttl_ms: int = 0,
+        keeps_key_headers: bool = False,
     ) -> None:
         self._columns = columns
         self._layout = layout
         self._keyless = keyless
         self._max_message_bytes = max_message_bytes
         self._ttl_ms = ttl_ms
+        self._keeps_key_headers = keeps_key_headers
         self._slot_of_key = SlotCache()
 
     def encode(self, rows: pa.RecordBatch) -> Iterator[EncodedRun]:
         """Yield the messages of the rows; those of one partition in the rows' order.
 
         Raises:
-            BadRequestError: a value is null, a key or a header is not a text, and the like.
+            BadRequestError: a value is null, a key or a header is not a text, a header
+                names another key, and the like.
             MessageTooLargeError: a message is above what the queue takes.
         """
         if not rows.num_rows:
@@ -160,11 +166,15 @@ class RowEncoder:
         if keys is not None:
             lengths = _lengths(keys)
             pieces = [_ARRAY_OF_FOUR, _key_heads(lengths, keys), _texts(keys)]
-        pieces += (_value_heads(_lengths(values)), values.cast(pa.binary()), self._headers(rows))
+        pieces += (
+            _value_heads(_lengths(values)),
+            values.cast(pa.binary()),
+            self._headers(rows, keys),
+        )
         pieces.append(self._event_times(rows))
         return pc.binary_join_element_wise(*pieces, b"")
 
-    def _headers(self, rows: pa.RecordBatch) -> pa.Array | pa.Scalar:
+    def _headers(self, rows: pa.RecordBatch, keys: pa.Array | None) -> pa.Array | pa.Scalar:
         headers = self._column(rows, self._columns.headers)
         if headers is None:
             return _NIL
@@ -174,6 +184,11 @@ class RowEncoder:
             raise BadRequestError(f"column 'headers': no UTF-8: {error}") from error
         if headers.items.null_count and any(each and None in each.values() for each in maps):
             raise BadRequestError("column 'headers': a header is null; leave it out instead")
+        if not self._keeps_key_headers:
+            of_rows = [None] * len(maps) if keys is None else keys.to_pylist()
+            for key, each in zip(of_rows, maps, strict=True):
+                if each:
+                    check_key_headers(key, each)
         return pa.array(encode_headers(maps), pa.binary())
 
     def _event_times(self, rows: pa.RecordBatch) -> pa.Array | pa.Scalar:

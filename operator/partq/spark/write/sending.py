@@ -8,10 +8,10 @@ from partq.client.produce.batch_producer import BatchProducer
 from partq.client.produce.batching import ReadyBatch
 from partq.client.producer_state import producer_due
 from partq.client.transport.layout import QueueLayout
+from partq.client.transport.loop_thread import LoopThread
 from partq.client.transport.session import ProducerProgress
 from partq.core.model import PartitionId
 from partq.spark.connection import ClientOptions
-from partq.spark.loop_thread import LoopThread
 
 _NOBODY = "spark-check"
 """A producer that never sends anything."""

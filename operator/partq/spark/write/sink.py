@@ -80,6 +80,7 @@ class Sink:
                 ),
                 max_message_bytes=sender.queue_layout.max_message_bytes,
                 ttl_ms=self.options.ttl_ms,
+                keeps_key_headers=self.options.keeps_key_headers,
             )
             numbering = Numbering(task, sender.progress)
             gathering = Batcher(self.options.codec)

@@ -18,7 +18,7 @@ from partq.wire.batch import Codec
 
 DEFAULT_TIMEOUT_S = 120.0
 MAX_WRITE_ID_CHARS = 80
-_OWN = ("writeId", "exactlyOnce", "compression", "ttlMs")
+_OWN = ("writeId", "exactlyOnce", "compression", "ttlMs", "keyHeaders")
 WRITE_OPTIONS = (*CONNECTION_OPTIONS, *_OWN)
 _OF_SPARK = ("checkpointLocation",)
 """Options that Spark hands through and looks at itself."""
@@ -35,6 +35,8 @@ class WriteOptions:
     codec: Codec
     ttl_ms: int
     """Time to live of rows without one; 0: the queue's."""
+    keeps_key_headers: bool
+    """Whether a header may name another key than the row has."""
 
 
 def write_options(given: Mapping[str, str], *, is_stream: bool) -> WriteOptions:
@@ -80,12 +82,18 @@ def write_options(given: Mapping[str, str], *, is_stream: bool) -> WriteOptions:
         raise BadRequestError(
             f"option compression: {excerpt(compression)!r}; expected one of {', '.join(CODECS)}"
         )
+    key_headers = (options.get("keyheaders") or "refuse").lower()
+    if key_headers not in {"refuse", "keep"}:
+        raise BadRequestError(
+            f"option keyHeaders: {excerpt(key_headers)!r}; expected refuse or keep"
+        )
     return WriteOptions(
         connection=connection,
         write_id=write_id or uuid.uuid4().hex,
         is_exactly_once=exactly_once == "true",
         codec=CODECS[compression],
         ttl_ms=_ttl_ms(options.get("ttlms") or "0"),
+        keeps_key_headers=key_headers == "keep",
     )
 
 

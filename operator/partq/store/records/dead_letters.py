@@ -1,9 +1,10 @@
 """The outboxes of dead letters: one per group and partition, in the record of its cursor."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Unpack
 
-from partq.core.dead_letters import DeadLetter, DeadLetterReason
+from partq.core.dead_letters import DeadLetter, DeadLetterReason, LetterNote
 from partq.core.model import PartitionId
 from partq.errors import InternalError
 from partq.excerpts import excerpt
@@ -11,6 +12,7 @@ from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.refusals import BookWrite, check_book_write
 from partq.store.server import Channel
+from partq.wire.letter_notes import decode_note, encode_note
 
 
 def decode_outbox(text: bytes) -> list[DeadLetter]:
@@ -40,6 +42,7 @@ class Outboxes:
         group: str,
         *,
         letters: Iterable[tuple[int, DeadLetterReason, int]],
+        notes: Mapping[int, LetterNote] = MappingProxyType({}),
         **write: Unpack[BookWrite],
     ) -> list[DeadLetter]:
         """Put messages (offset, reason, failed deliveries) into the outbox, and return all in it.
@@ -48,7 +51,8 @@ class Outboxes:
         already keeps its number, and one that the stored book has done with stays out: an unknown
         outcome is simply asked for again, without messages if none is left. Where Redis has
         replicas, one of them has all that is returned: a number that was forgotten could be drawn
-        again, and its target would take another message for a repeat.
+        again, and its target would take another message for a repeat. `notes`, by offset, are
+        kept for as long as their messages are in it.
 
         Raises:
             FencedError: another broker has claimed the partition, or the log has lost such a
@@ -57,7 +61,11 @@ class Outboxes:
             UnknownGroupError: the partition has no such group any more.
             StoreUnavailableError: no answer, or no replica has it; stored or not.
         """
-        parts = (part for letter in letters for part in map(int, letter))
+        parts = (
+            part
+            for offset, reason, count in letters
+            for part in (offset, int(reason), count, encode_note(notes.get(offset)))
+        )
         rest = [write["number"], write["born"], *parts]
         answer = await self._run(
             "add_dead_letters", partition, group, write, *rest, needs_replica=True
@@ -85,13 +93,23 @@ class Outboxes:
         rest = (letter, write["number"], write["born"], int(is_lost))
         await self._run("remove_dead_letter", partition, group, write, *rest)
 
+    async def note(self, partition: PartitionId, group: str, number: int) -> LetterNote:
+        """Return what the application said of a message in the outbox, by its number.
+
+        Raises:
+            InternalError: the stored note is damaged.
+            StoreUnavailableError: no answer.
+        """
+        cursor = self._keys.cursor(partition, group)
+        return decode_note(await self._store.read("HGET", cursor, f"note:{number}"))
+
     async def _run(
         self,
         script: str,
         partition: PartitionId,
         group: str,
         write: BookWrite,
-        *rest: int,
+        *rest: int | str,
         needs_replica: bool = False,
     ) -> bytes:
         keys = self._keys.of_cursor(partition, group)

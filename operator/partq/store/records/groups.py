@@ -50,7 +50,7 @@ class GroupHash:
     def __init__(
         self, store: Store, keys: Keys, key_of: Callable[[str], str], terms: Terms | None
     ) -> None:
-        """`key_of`: of a group; `terms`: None: who writes is no coordinator, and has none."""
+        """`key_of`: the key of a group; `terms`: None if the writer is no coordinator."""
         self._store = store
         self._keys = keys
         self._key_of = key_of

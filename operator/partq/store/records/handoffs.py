@@ -21,7 +21,7 @@ class Handoffs:
     """
 
     def __init__(self, store: Store, keys: Keys, terms: Terms | None = None) -> None:
-        """`terms`: those of the coordinator that writes; None: who writes has none."""
+        """`terms`: those of the coordinator that writes; None: the writer is no coordinator."""
         self._store = store
         self._keys = keys
         self._hash = GroupHash(store, keys, keys.handoffs, terms)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from partq.core.model import BrokerEpoch, Offset, PartitionId
-from partq.core.producer_series import is_series
+from partq.core.producer_series import is_series, producer_of
 from partq.errors import AppendGapError
 from partq.store.connection import Store
 from partq.store.keys import Keys
@@ -123,6 +123,20 @@ class Entry:
     data: bytes
     ttl_ms: int = 0
     """How long its messages may wait from `at_ms` on; 0: the batch says nothing of it."""
+    series: str = ""
+    """Under which name the producer's numbers are counted; empty: it has none, or the entry was
+    stored by a version that did not keep it."""
+    number: int = -1
+    """The producer's number of the first message; -1: as above."""
+
+    @property
+    def producer(self) -> str:
+        """Its producer's id; empty: unknown."""
+        return producer_of(self.series)
+
+    def sequence(self, offset: int) -> int:
+        """Return the producer's number of one of its messages; -1: unknown."""
+        return self.number if self.number < 0 else self.number + offset - self.first
 
 
 class Log:
@@ -361,6 +375,8 @@ def _entry(entry_id: bytes, fields: list[bytes]) -> Entry:
         int(fields[5]),
         fields[9],
         int(fields[11]) if len(fields) > 10 else 0,
+        fields[13].decode() if len(fields) > 12 else "",
+        int(fields[15]) if len(fields) > 12 else -1,
     )
 
 

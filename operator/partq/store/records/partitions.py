@@ -1,14 +1,17 @@
-"""The records of partitions: who owns one, and per group who consumes it and how far it is."""
+"""The records of partitions: the broker of each one, and per group its member and progress."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Unpack
+from typing import Literal, Unpack
 
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, Offset, PartitionId, Start
 from partq.errors import (
     AttemptRefusedError,
     ConflictError,
+    FencedError,
     NotOwnerError,
+    PartitionInUseError,
 )
+from partq.excerpts import excerpt
 from partq.store.codec import Range, encode_counts, encode_ranges
 from partq.store.connection import Store
 from partq.store.keys import Keys
@@ -17,6 +20,7 @@ from partq.store.records.dead_letters import decode_outbox
 from partq.store.records.stored_partition import (
     Claim,
     CursorRecord,
+    RegisterOutcome,
     ResetOutcome,
     StoredPartition,
     cursor_record,
@@ -45,7 +49,11 @@ FENCE_DIFFERS = -1
 MEMBER_DIFFERS = -1
 """Of `bind_member`: the record has another member, or none."""
 EPOCH_DIFFERS = -1
-"""Of `reset_cursor`: another epoch is recorded."""
+"""Of `reset_cursor` and `register_member`: another epoch is recorded."""
+KNOWN_BETTER = -5
+"""Of `register_member`: the record is newer than what the caller knows of it."""
+HELD = -4
+"""Of `register_member`: another member holds the partition."""
 HANDOFF_DIFFERS = -1
 """Of `commit_handoff`: another member or epoch is recorded, or the attempt is closed."""
 
@@ -59,7 +67,7 @@ class Partitions:
 
     async def create(self, partition: PartitionId) -> None:
         """Make the record, without owner and groups; a repeat changes nothing."""
-        # Here, and for groups: who is told that it is done does not look again after a failover.
+        # Here, and for groups: a caller that has an answer does not ask again after a failover.
         await self._store.run("create_partition", [self._keys.meta(partition)], needs_replica=True)
 
     async def read(self, partition: PartitionId) -> StoredPartition:
@@ -212,7 +220,7 @@ class Partitions:
             ConflictError: another fence stands: the group may have been removed; nothing is added.
             UnknownPartitionError: it was never created, or is deleted.
         """
-        keys = self._keys.of_cursor(partition, group)
+        keys = [*self._keys.of_cursor(partition, group), self._keys.log(partition)]
         seen = "" if fence is None else fence
         answer = await self._store.run("add_group", keys, [group, start, seen], needs_replica=True)
         if answer == FENCE_DIFFERS:
@@ -274,6 +282,62 @@ class Partitions:
             )
         check_book_write(answer, partition, group, write)
         return Epoch(answer)
+
+    async def register(
+        self,
+        partition: PartitionId,
+        group: str,
+        *,
+        member: MemberId,
+        incarnation: str,
+        epoch: Epoch,
+        offset: int | None,
+        standing: Literal["", "held", "renewed"] = "",
+        **write: Unpack[BookWrite],
+    ) -> RegisterOutcome:
+        """Give the partition to `member`, if it is at nobody under `epoch`, or at the member.
+
+        `offset`: where the group is to begin; the nearest that the log holds; None: at its cursor.
+        A repeat of the call that gave it to the member has the same answer and writes nothing.
+        `standing`: held: the caller knows it as the member's under another epoch: nothing is
+        written; renewed: the member has it and is to have it under a new epoch.
+
+        Raises:
+            FencedError: another broker has claimed the partition, or another epoch is stored;
+                nothing is written, as with all below.
+            PartitionInUseError: another member holds it.
+            NotOwnerError: it is held by the caller's memory alone: the record is newer.
+            SupersededError: a later write is stored.
+            UnknownGroupError: the partition has no such group.
+            StoreUnavailableError: no answer; a repeat finds out.
+        """
+        answer = await self._store.run(
+            "register_member",
+            self._keys.of_cursor(partition, group),
+            [
+                *(write["broker_epoch"], group, member, incarnation, epoch),
+                *("" if offset is None else offset, write["number"], write["born"], standing),
+            ],
+            channel=Channel.APPEND,  # behind the flushes
+        )
+        if answer == EPOCH_DIFFERS:
+            raise FencedError(
+                f"partition {partition}, group {group}: epoch {epoch} is over: it was registered, "
+                "unregistered or reset since it was shown; nothing was changed: look again"
+            )
+        check_book_write(answer, partition, group, write)
+        if answer[0] == KNOWN_BETTER:
+            raise NotOwnerError(
+                f"partition {partition}, group {group}: the record is newer than what the broker "
+                "knows of it; nothing was changed: repeat the call",
+                retry_after_s=1.0,
+            )
+        if answer[0] == HELD:
+            raise in_use(partition, group, answer[1].decode())
+        is_new, new_epoch, cursor, outbox = answer
+        return RegisterOutcome(
+            bool(is_new), Epoch(new_epoch), Offset(cursor), decode_outbox(outbox)
+        )
 
     async def flush(
         self,
@@ -397,3 +461,11 @@ class Partitions:
             )
         check_book_write(answer, partition, group, write)
         return Epoch(answer)
+
+
+def in_use(partition: PartitionId, group: str, holder: str) -> PartitionInUseError:
+    """Return the error of a member that registers what another one holds."""
+    return PartitionInUseError(
+        f"partition {partition} of {group}: member {excerpt(holder)} holds it; wait until that "
+        "member unregisters it, or is lost for the rebalance delay"
+    )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Self, cast
 
 from partq.core.dead_letters import DeadLetter
+from partq.core.group.observation import NO_EPOCH
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, Offset
 from partq.store.codec import Range, decode_counts, decode_ranges, groups_of
 from partq.store.records.dead_letters import decode_outbox
@@ -89,6 +90,8 @@ class CursorRecord:
     """Dead letters on their way, by rising numbers: done for the group, and they hold the log."""
     born: int
     """When the group began in the partition, in ms; 0: an earlier version made it."""
+    registered: Epoch = NO_EPOCH
+    """The epoch under which the member registered the partition; 0: it got it otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,18 @@ class Claim:
 class ResetOutcome:
     """Where a reset has left a group."""
 
+    epoch: Epoch
+    cursor: Offset
+    outbox: list[DeadLetter]
+    """Dead letters on their way stay."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterOutcome:
+    """What a call has come to that registers a partition for a member."""
+
+    is_new: bool
+    """False: the member had the partition before, and nothing was changed."""
     epoch: Epoch
     cursor: Offset
     outbox: list[DeadLetter]
@@ -172,4 +187,5 @@ def cursor_record(fields: Mapping[bytes, bytes]) -> CursorRecord:
         cause=int(fields[b"cause"]),
         outbox=decode_outbox(fields.get(b"outbox", b"")),
         born=int(fields.get(b"born", b"0")),
+        registered=Epoch(int(fields.get(b"registered", b"0").split(b" ", 1)[0])),
     )

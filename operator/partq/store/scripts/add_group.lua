@@ -6,9 +6,12 @@
 --
 -- with: audit
 -- with: draw
+-- with: times
 --
 -- KEYS[1]  meta      KEYS[2]  cursor of the group      KEYS[3]  audit
--- ARGV[1]  group     ARGV[2]  Earliest: from the first message in the log; Latest: from its end
+-- KEYS[4]  log
+-- ARGV[1]  group     ARGV[2]  Earliest: from the first message in the log; Latest: from its end;
+--          a number: from the first message that was appended then or later, in ms of Redis's clock
 -- ARGV[3]  the fence that stood before the caller learned that the group is wanted; empty: whatever
 --          it is
 -- returns  1: added; 0: it was there; -1 FENCE_DIFFERS: another fence stands, as groups may have
@@ -27,6 +30,8 @@ end
 local start = record[1]
 if ARGV[2] == "Earliest" then
   start = record[2]
+elseif ARGV[2] ~= "Latest" then
+  start = string.format("%.0f", find_time(KEYS[4], record[2], record[1], tonumber(ARGV[2])))
 end
 local born = string.format("%.0f", draw_above(record[6]))
 redis.call("DEL", KEYS[2])

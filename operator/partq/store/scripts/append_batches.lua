@@ -5,7 +5,9 @@
 -- KEYS[1]  meta
 -- KEYS[2]  log: stream; entry id "<first offset>-1"; fields n, broker_epoch, at_ms (of Redis's
 --          time, never falling), before (bytes of all batches before this one), batch, and where
---          its messages have a time to live ttl_ms
+--          its messages have a time to live ttl_ms; where they are numbered ttl_ms (0: none), producer
+--          and number (of the first message). Earlier versions read fields by their places, so
+--          that new ones stand at the end; their entries have neither of the last two
 -- KEYS[3]  producers: hash NAME → "<due> <used_ms> [#<digest>] <first>:<count>:<offset> ..." (the
 --          last 5 batches); `used_ms` is of the time that has passed here (ARGV[5])
 -- KEYS[4]  audit
@@ -183,9 +185,15 @@ for i = 6, #ARGV, 7 do
     else
       local fields = {"n", ARGV[i + 2], "broker_epoch", ARGV[1], "at_ms", at_ms,
         "before", string.format("%.0f", total), "batch", bytes}
-      if ARGV[i + 4] ~= "0" then
+      if ARGV[i + 4] ~= "0" or state then
         table.insert(fields, "ttl_ms")
         table.insert(fields, ARGV[i + 4])
+      end
+      if state then
+        table.insert(fields, "producer")
+        table.insert(fields, name)
+        table.insert(fields, "number")
+        table.insert(fields, ARGV[i + 1])
       end
       redis.call("XADD", log, string.format("%.0f-1", next_offset), unpack(fields))
       if state then

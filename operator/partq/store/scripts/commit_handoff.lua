@@ -51,6 +51,7 @@ redis.call("HSET", KEYS[2],
   "attempt", ARGV[5], "attempt_target", ARGV[6], "attempt_epoch", epoch_text,
   "cursor", ARGV[8], "acked", ARGV[9], "redeliveries", ARGV[10],
   "flushed", ARGV[1] .. ":" .. ARGV[12])
+redis.call("HDEL", KEYS[2], "registered") -- its next member did not register it
 write_mark(KEYS[1], ARGV[2], ARGV[8], cursor[6])
 if meta[4] then
   write_audit(KEYS[1], KEYS[3], meta[4], ARGV[1], {audit_line({kind = "commit", group = ARGV[2],

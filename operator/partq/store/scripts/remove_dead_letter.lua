@@ -33,6 +33,7 @@ end
 redis.call("HSET", KEYS[2], "outbox", table.concat(kept, ","),
   "outbox_lowest", lowest and string.format("%.0f", lowest) or "",
   "flushed", ARGV[1] .. ":" .. ARGV[4])
+redis.call("HDEL", KEYS[2], "note:" .. ARGV[3])
 write_mark(KEYS[1], ARGV[2], cursor[1], lowest)
 if meta[3] and removed then
   local is_lost = ARGV[6] == "1"

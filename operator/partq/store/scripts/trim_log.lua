@@ -63,7 +63,7 @@ if ARGV[4] == "1" then
   local kept = redis.call("XRANGE", KEYS[2], cut, "+", "COUNT", 1)[1]
   return {kept and string.match(kept[1], "^%d+") or record["next"], held}
 end
--- Positions stand at the cut more often than not: who appended what goes below it is kept for them.
+-- Most positions are at the cut: for them the append broker epoch of what goes below it is kept.
 local below = redis.call("XREVRANGE", KEYS[2], string.format("%.0f-0", first), "-", "COUNT", 1)[1]
 
 -- Whole nodes first, at most so many entries in one call. When that was not all, the rest waits

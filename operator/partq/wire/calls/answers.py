@@ -75,6 +75,8 @@ class LayoutAnswer(msgspec.Struct):
     limits: Limits
     keyless_policy: str
     groups: list[str]
+    client_assigned: list[str] | UnsetType = UNSET
+    """Those of the groups whose members choose their partitions; left out: none does."""
 
 
 class ProducerOutline(msgspec.Struct):
@@ -144,6 +146,9 @@ class PulledMessage(MessageContent):
     append_broker_epoch: int
     cause: str
     redeliveries: int
+    producer: str | UnsetType = UNSET
+    """Left out with `sequence`: published without numbers, or stored by an earlier version."""
+    sequence: int | UnsetType = UNSET
 
 
 class PullAnswer(msgspec.Struct):

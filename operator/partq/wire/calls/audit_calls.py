@@ -40,7 +40,7 @@ class AuditStates(msgspec.Struct):
     partitions: dict[str, AuditBounds]
 
 
-class AuditCursors(msgspec.Struct, forbid_unknown_fields=True):
+class AuditCursors(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Up to where an archive has the record of each partition."""
 
     cursors: Annotated[dict[str, Natural], msgspec.Meta(min_length=1)]

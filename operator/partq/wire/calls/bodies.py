@@ -1,28 +1,17 @@
-"""HTTP bodies: what callers send as JSON, checked field by field."""
+"""What callers of several rooms send: the fields of bodies, headers and queries, with bounds."""
 
-import json
-import re
-from collections.abc import Collection
-from contextlib import suppress
-from typing import Annotated, Literal, Protocol, TypeVar
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from partq.core.cursor.redelivery_rules import MAX_NACK_DELAY_MS
-from partq.core.model import SLOT_COUNT
+from partq.core.model import MAX_PRIORITY, SLOT_COUNT
 from partq.core.producer_series import MAX_EXACT_INTEGER
 from partq.core.time_to_live import MAX_TTL_MS
-from partq.errors import BadJsonError, BadRequestError
-from partq.excerpts import excerpt
 from partq.wire.batch import MAX_EVENT_TIME_MS
-from partq.wire.calls import shape_errors
-from partq.wire.calls.json_limits import check_parts
+from partq.wire.partition_key import KEY_NAMES
 
-T = TypeVar("T")
-S = TypeVar("S", bound=msgspec.Struct)
-MAX_TOLD_BYTES = 256 * 1024
-"""Of a larger body an error does not say what was got: that takes another look at all of it."""
 MAX_PULL_MESSAGES = 10_000
 MAX_PULL_WAIT_MS = 20_000
 MAX_DRAIN_WAIT_MS = 10_000
@@ -30,7 +19,7 @@ MAX_DRAIN_WAIT_MS = 10_000
 
 def _described_range(low: int, high: int) -> msgspec.Meta:
     """Describe bounds in `/openapi.json`; decoding does not check them."""
-    # The call checks them, as its error can say more: `publish_http.py` and `partitioner.py`,
+    # The call checks them, as its error can say more: `publish_http.py`, `request_partitioner.py`,
     # `operations/pull.py`, and `drain` in `operations/coordinator_calls.py`.
     return msgspec.Meta(extra_json_schema={"minimum": low, "maximum": high})
 
@@ -58,130 +47,6 @@ MemberName = Annotated[str, msgspec.Meta(max_length=253)]
 PauseTime = Annotated[int, msgspec.Meta(ge=-MAX_NATURAL, le=MAX_NATURAL)]
 """Its real bounds are those of each pause, which are told for its partition."""
 
-encode = msgspec.json.Encoder().encode
-"""Return a value as JSON."""
-Raw = msgspec.Raw
-"""JSON that is encoded already: it stands in a value as it is."""
-
-
-def decode(body: bytes, kind: type[T]) -> T:
-    """Read a JSON body.
-
-    Raises:
-        BadJsonError: not JSON, or not of this shape, or with a field twice; names the field.
-        BatchTooLargeError: of more parts than a body may have.
-    """
-    check_parts(body)
-    try:
-        found = msgspec.json.decode(body, type=kind)
-        # A field that stands there twice is one colon that the value does not have. What has
-        # colons besides (a field that is set to its default, an escape) is looked at again.
-        if _COLON in body or encode(found).count(b":") != body.count(b":"):
-            _check_fields(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise BadJsonError(f"body: {_reason(body, error, kind)}; {_SEE}") from error
-    return found
-
-
-_COLON = b"\\u003"
-"""How the escape of a colon begins."""
-_SEE = "see the protocol's page for what it takes"
-
-
-def _check_fields(body: bytes) -> None:
-    """Refuse a field that stands twice in one object: which of them counts, nobody could say.
-
-    Raises:
-        BadJsonError: one does; names it.
-    """
-    try:
-        json.loads(body, object_pairs_hook=_check_object)
-    except (ValueError, RecursionError) as error:
-        raise BadJsonError(f"body: {error}; {_SEE}") from error
-
-
-def _check_object(pairs: list[tuple[str, object]]) -> None:
-    names: set[str] = set()
-    for name, _ in pairs:
-        if name in names:
-            raise BadJsonError(
-                f"body: {excerpt(name)}: got the field twice in one object, "
-                "expected once; send one of them"
-            )
-        names.add(name)
-
-
-_ESCAPES = re.compile(
-    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-    rb"|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
-    re.DOTALL,
-)
-"""Escapes of JSON texts; the group is half of a character that takes two of them."""
-
-
-def _reason(body: bytes, error: Exception, kind: object) -> str:
-    """Say what is wrong with a body; the decoder's own words where it is not JSON."""
-    if isinstance(error, msgspec.ValidationError):
-        value = shape_errors.UNKNOWN
-        if len(body) <= MAX_TOLD_BYTES:
-            with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                value = msgspec.json.decode(body)
-        return shape_errors.told(error, value, kind)
-    if not body.strip():
-        return "nothing came, expected JSON"
-    try:
-        body.decode()
-    except UnicodeDecodeError as found:
-        return f"byte {found.start} is not UTF-8"
-    for escape in _ESCAPES.finditer(body):
-        if escape[1]:
-            return (
-                f"{_place_of_half(body)}half of a character, {escape[0].decode()}, at byte "
-                f"{escape.start()}: send both halves, and what is not a text as value_base64"
-            )
-    return str(error)
-
-
-def _place_of_half(body: bytes) -> str:
-    """Return the first text of a body that UTF-8 cannot hold, by its path; empty: not known."""
-    if len(body) > MAX_TOLD_BYTES:
-        return ""
-    with suppress(ValueError, RecursionError):
-        place = shape_errors.place_of_half(json.loads(body))  # takes halves of characters
-        return f"{place}: " if place else ""
-    return ""
-
-
-class Texts(Protocol):
-    """Headers or the parameters of a query: a name may stand there several times."""
-
-    def getall(self, key: str, default: list[str], /) -> list[str]:
-        """Return every value of a name."""
-
-
-def read_texts(texts: Texts, kind: type[S], what: str, *, repeatable: Collection[str] = ()) -> S:
-    """Read the parameters of a query, or headers; others than those of `kind` are left alone.
-
-    Each stands there once, but for those in `repeatable`, of which the first counts.
-
-    Raises:
-        BadRequestError: one is missing, out of range or there twice; names it.
-    """
-    given: dict[str, str] = {}
-    for field in msgspec.structs.fields(kind):
-        values = texts.getall(field.encode_name, [])
-        if len(values) > 1 and field.encode_name not in repeatable:
-            raise BadRequestError(
-                f"{what}: {field.encode_name}: got {len(values)} of them, expected one"
-            )
-        if values:
-            given[field.encode_name] = values[0]
-    try:
-        return msgspec.convert(given, kind, strict=False)
-    except msgspec.ValidationError as error:
-        told = shape_errors.told(error, given, kind).removesuffix(" or null")
-        raise BadRequestError(f"{what}: {told}; {_SEE}") from error
-
 
 class PublishBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """One message."""
@@ -195,10 +60,6 @@ class PublishBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
     """Set by a broker that forwards a keyless message, whose slot it has drawn."""
     sequence: Sequence | None = None
     """The message's number among those of its key, with the header Partq-Producer."""
-
-
-KEY_NAMES = ("SessionId", "PartitionKey", "QUEUE_PARTITION_KEY", "JMSXGroupID")
-"""What the partition key is called elsewhere."""
 
 
 class PublishHeaders(msgspec.Struct):
@@ -251,6 +112,15 @@ class PublishHeaders(msgspec.Struct):
     ) = msgspec.field(name="Partq-TTL-Ms", default=None)
 
 
+class StatusQuery(msgspec.Struct):
+    """How old the status may be."""
+
+    max_age_ms: Annotated[
+        int,
+        msgspec.Meta(ge=0, le=10_000, description="0: it is read for this call"),
+    ] = 0
+
+
 class ProducerQuery(msgspec.Struct):
     """Which numbers of a producer are asked for."""
 
@@ -279,6 +149,8 @@ class PullBody(msgspec.Struct, forbid_unknown_fields=True):
     max_messages: Annotated[int, _described_range(1, MAX_PULL_MESSAGES)] = 100
     wait_ms: Annotated[int, _described_range(0, MAX_PULL_WAIT_MS)] = 1000
     last_answer: int | None = None
+    priority: Annotated[int, _described_range(0, MAX_PRIORITY)] = 0
+    """As of the call that binds the member."""
 
 
 class AckItem(msgspec.Struct, forbid_unknown_fields=True):
@@ -293,7 +165,7 @@ class AckItem(msgspec.Struct, forbid_unknown_fields=True):
     offsets: list[Natural] = []
 
     def __post_init__(self) -> None:
-        """Refuse an ack that acknowledges nothing: who sent it believes that it does."""
+        """Refuse an ack that acknowledges nothing: its sender believes that it does."""
         if self.upto is None and not self.offsets:
             raise ValueError("got neither upto nor offsets, expected one of them, or both")
 
@@ -317,7 +189,11 @@ class NackItem(msgspec.Struct, forbid_unknown_fields=True):
     delay_ms: Annotated[int, msgspec.Meta(ge=0, le=MAX_NACK_DELAY_MS)] | None = None
     """How long they wait; null: as the group's rules say."""
     reason: str = ""
-    """`undecodable` or empty."""
+    """`undecodable`, or a code of the application, of at most 64 printable characters."""
+    makes_dead_letters: bool = False
+    """They become dead letters at once, and nothing is redelivered."""
+    description: str = ""
+    """A text of the application for the dead letters, of at most 1,024 characters."""
 
 
 class NackBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -403,7 +279,7 @@ class PartitionNames(msgspec.Struct):
     partitions: list[PartitionText]
 
 
-class ResetBody(msgspec.Struct, forbid_unknown_fields=True):
+class ResetBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Where a group is to continue: one of `to`, `at_ms` and `offset`."""
 
     to: Literal["earliest", "latest"] | None = None

@@ -17,7 +17,7 @@ PIN_RENEW_S = 120.0
 """How often a reader renews its pin: four tries may fail before it ends."""
 
 
-class BrowseBody(msgspec.Struct, forbid_unknown_fields=True):
+class BrowseBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """What to show: from the offsets, else from the time, else from the oldest message on."""
 
     partitions: list[str] = []
@@ -35,7 +35,7 @@ def narrowed(body: BrowseBody, changes: Mapping[str, object]) -> BrowseBody:
     return msgspec.structs.replace(body, **changes)
 
 
-class PinBody(msgspec.Struct, forbid_unknown_fields=True):
+class PinBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Where a pin holds the logs: from these offsets on, else from their first message on."""
 
     partitions: list[str] = []
@@ -53,6 +53,9 @@ class BrowsedMessage(MessageContent):
     offset: int
     publish_time_ms: int
     append_broker_epoch: int
+    producer: str | UnsetType = UNSET
+    """Left out with `sequence`: published without numbers, or stored by an earlier version."""
+    sequence: int | UnsetType = UNSET
 
 
 class BrowseAnswer(msgspec.Struct):

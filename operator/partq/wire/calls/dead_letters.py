@@ -11,7 +11,7 @@ from partq.wire.calls.bodies import Natural
 MAX_REPLAYED = 1000
 
 
-class ReplayBody(msgspec.Struct, forbid_unknown_fields=True):
+class ReplayBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Which dead letters go back to where they came from: from these offsets on, in order."""
 
     partitions: list[str] = []
@@ -46,7 +46,7 @@ class ReplayResults(msgspec.Struct):
     partitions: dict[str, ReplayResult]
 
 
-class DropBody(msgspec.Struct, forbid_unknown_fields=True):
+class DropBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Which dead letters are dropped: all that are there, or those before an offset."""
 
     partitions: list[str] = []

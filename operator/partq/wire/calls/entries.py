@@ -22,6 +22,9 @@ DEFAULT_BYTES = 8 * 1024 * 1024
 MAX_BYTES = 16 * 1024 * 1024
 """The most bytes of batches that can be asked for at once; one batch always comes as a whole."""
 
+MAX_ENTRIES_WAIT_MS = 4_000
+"""The longest that a call may wait for a message: clients give up after 5 s without a byte."""
+
 _HEAD = struct.Struct("<HBBIQQ")
 _INDEX = struct.Struct("<QIIQQQ")
 
@@ -42,6 +45,14 @@ class EntriesQuery(msgspec.Struct):
         msgspec.Meta(
             description="The broker epoch under which the message below `from` was appended, as "
             "the caller knows it; 0: the caller does not know."
+        ),
+    ] = 0
+    wait_ms: Annotated[
+        int,
+        msgspec.Meta(
+            ge=0,
+            le=MAX_ENTRIES_WAIT_MS,
+            description="How long to wait for a message if `from` is the end of the log, in ms.",
         ),
     ] = 0
 

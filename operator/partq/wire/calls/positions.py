@@ -9,7 +9,7 @@ from partq.wire.calls.answers import ErrorDetail
 from partq.wire.calls.bodies import Natural
 
 
-class PositionsBody(msgspec.Struct, forbid_unknown_fields=True):
+class PositionsBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Which positions are asked for: one of `to`, `at_ms`, `group` and `offsets`."""
 
     partitions: list[str] = []
@@ -39,7 +39,7 @@ class PositionResults(msgspec.Struct):
     partitions: dict[str, PositionResult]
 
 
-class CursorPosition(msgspec.Struct, forbid_unknown_fields=True):
+class CursorPosition(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Up to where a reader has processed a partition."""
 
     offset: Natural
@@ -47,7 +47,7 @@ class CursorPosition(msgspec.Struct, forbid_unknown_fields=True):
     """Of the message below the offset, as the reader knows it; 0: it knows none."""
 
 
-class CursorsBody(msgspec.Struct, forbid_unknown_fields=True):
+class CursorsBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Where a group's cursors are to be."""
 
     positions: dict[str, CursorPosition]

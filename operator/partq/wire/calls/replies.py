@@ -107,7 +107,7 @@ def decode(text: bytes | bytearray, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(text, type=kind)
     except msgspec.ValidationError as error:
-        raise ValueError(shape_errors.told(error, shape_errors.UNKNOWN, kind)) from error
+        raise ValueError(shape_errors.describe(error, shape_errors.UNKNOWN, kind)) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise NotJsonError(str(error)) from error
 
@@ -121,7 +121,7 @@ def convert(answer: object, kind: type[T]) -> T:
     try:
         return msgspec.convert(answer, kind)
     except msgspec.ValidationError as error:
-        raise ValueError(shape_errors.told(error, answer, kind)) from error
+        raise ValueError(shape_errors.describe(error, answer, kind)) from error
 
 
 def read_error(answer: object, where: str = "") -> PartqError | None:

@@ -38,7 +38,7 @@ _Node = inspect.Type | None
 _BOUNDS = {">=": "{} or more", "<=": "at most {}", ">": "more than {}", "<": "less than {}"}
 
 
-def told(error: msgspec.ValidationError, value: object = UNKNOWN, kind: object = None) -> str:
+def describe(error: msgspec.ValidationError, value: object = UNKNOWN, kind: object = None) -> str:
     """Return what is wrong with a value, in the form of every other error.
 
     Args:

@@ -9,7 +9,13 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from partq.core.group.records import AssignmentEntry, HandoffRecord, PastMove, WaitingMove
+from partq.core.group.records import (
+    AssignmentEntry,
+    HandoffRecord,
+    PastMove,
+    RebalanceRecord,
+    WaitingMove,
+)
 from partq.wire.calls.schemas import SENT, UNDESCRIBED
 
 MAX_REDIS_INTEGER = 2**63 - 1
@@ -41,9 +47,11 @@ class GroupDetail(msgspec.Struct, kw_only=True):
     missing: str = ""
     """Which message the log should hold and does not, so that nothing is delivered."""
     parked: str = ""
-    """Why undecodable messages wait for their dead-letter queue while deliveries continue."""
+    """Why dead letters wait for their queue while deliveries continue."""
     mended: str = ""
     """What the broker put right in the group's record when it claimed the partition."""
+    registered_s: float | UnsetType = UNSET
+    """How long ago its member registered it, or the broker claimed it after that; else not sent."""
 
 
 class PartitionDetail(msgspec.Struct, kw_only=True):
@@ -68,6 +76,7 @@ class FlowDetail(msgspec.Struct, kw_only=True):
     kind: str = ""
     bound_s: float
     """For how long it has been bound."""
+    priority: Number = 0
 
 
 class LostFlowDetail(msgspec.Struct, kw_only=True):
@@ -79,6 +88,7 @@ class LostFlowDetail(msgspec.Struct, kw_only=True):
     lost_s: float
     """How long ago."""
     is_leaving: bool = False
+    priority: Number = 0
 
 
 class BrokerState(msgspec.Struct):
@@ -115,6 +125,8 @@ class RefusedDetail(msgspec.Struct):
     is_final: bool = False
 
 
+# The name and the route `.../picture` are in /openapi.json, so they stay. The code, the commands
+# and the documents call it the snapshot of a group.
 class Picture(msgspec.Struct, kw_only=True):
     """All that a plan for a group rests on; its fields may change with the version."""
 
@@ -130,3 +142,7 @@ class Picture(msgspec.Struct, kw_only=True):
     past: Annotated[dict[str, list[PastMove]], UNDESCRIBED]
     waiting: Annotated[dict[str, WaitingMove], UNDESCRIBED]
     brokers: Annotated[dict[str, BrokerAnswer], UNDESCRIBED]
+    rebalances: Annotated[list[RebalanceRecord], UNDESCRIBED] = []
+    """The last ones, the newest last."""
+    born: int | UnsetType = UNSET
+    """When the group was made, for a call that removes it."""

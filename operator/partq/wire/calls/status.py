@@ -1,6 +1,9 @@
-"""The answer to `GET .../status`: every partition and group of a queue."""
+"""The answers to `GET .../status` and `.../rates`: a queue as it is, and its last ten minutes."""
 
 import msgspec
+from msgspec import UNSET, UnsetType
+
+from partq.wire.calls.answers import ErrorDetail
 
 
 class PartitionStatus(msgspec.Struct):
@@ -22,6 +25,8 @@ class MemberStatus(msgspec.Struct):
     member: str
     partitions: int
     state: str
+    node_id: int | UnsetType = UNSET
+    """Which node it is, in a group with `assignment: Client`; left out: it has not said so."""
 
 
 class GroupPartition(msgspec.Struct):
@@ -39,7 +44,9 @@ class GroupPartition(msgspec.Struct):
     """Why nothing is delivered to the group here, as the owner says: dead letters are not
     stored, or the log does not hold the message that comes next. Empty: nothing stops it."""
     parked: str = ""
-    """Why undecodable messages wait here while deliveries continue; empty: none do."""
+    """Why dead letters wait here while deliveries continue; empty: none do."""
+    redeliveries: int = 0
+    """How often messages that are not acknowledged yet were delivered again, in all."""
 
 
 class HandoffStatus(msgspec.Struct):
@@ -70,6 +77,8 @@ class GroupStatus(msgspec.Struct):
     partitions: dict[str, GroupPartition]
     handoffs: list[HandoffStatus]
     waiting_moves: list[WaitingMoveStatus]
+    assignment: str = ""
+    """`Server` or `Client`: which side decides which member has which partition."""
 
 
 class QueueTotals(msgspec.Struct):
@@ -93,3 +102,41 @@ class StatusAnswer(msgspec.Struct):
     totals: QueueTotals
     partitions: dict[str, PartitionStatus]
     groups: dict[str, GroupStatus]
+
+
+class Waits(msgspec.Struct):
+    """How long messages have waited in the last ten minutes."""
+
+    p50_ms: float | None
+    """Half of them no longer than this; null: none is counted. Up to 42 % too high."""
+    p99_ms: float | None
+    counts: list[int]
+    """How many are in each range: up to 0.5 ms, then each range to 1.414 times the one before."""
+
+
+class GroupRates(msgspec.Struct):
+    """A consumer group, step by step, the oldest first; null: no broker has counted."""
+
+    delivered: list[int | None]
+    """Messages sent in the step, redeliveries among them."""
+    lag: list[int | None]
+    lag_ms: list[int | None]
+    """How long the oldest message that is not acknowledged was stored."""
+    delivery: Waits
+    """From the storing of messages until they were sent the first time."""
+
+
+class RatesAnswer(msgspec.Struct):
+    """The last ten minutes of a queue, step by step, the oldest first."""
+
+    queue: str
+    namespace: str
+    step_ms: int
+    """Length of a step."""
+    accepted: list[int | None]
+    """Messages that passed the checks of a publish in the step; null: no broker has counted."""
+    publish: Waits
+    """From the arrival of batches until they were stored."""
+    groups: dict[str, GroupRates]
+    unavailable: dict[str, ErrorDetail] = {}
+    """Brokers that have not answered, and so are missing in the sums."""

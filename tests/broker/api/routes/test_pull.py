@@ -189,6 +189,7 @@ async def test_an_ack_that_acknowledges_nothing_is_refused(member, producer, run
     assert (state["cursor"], state["in_flight"]) == (0, 2), "nothing of the call was counted"
 
 
+@pytest.mark.req("AZR-58")
 async def test_a_silent_member_is_lost_after_its_lease(member, producer, clock, peers, running):
     """Thirty seconds; what it held comes again to its next flow, with the cause."""
     await producer.publish("a")
@@ -255,6 +256,7 @@ async def test_a_leaving_member_goes_on_until_it_is_relieved(member, producer, r
     assert (status, answer["error"]["code"]) == (400, "bad_request")
 
 
+@pytest.mark.req("AZR-12", "AZR-54", "AZR-56")
 async def test_the_other_brokers_are_named(member, start_broker, peers):
     """A pull covers one broker's partitions: the member pulls from the others, too."""
     other = await start_broker("orders-1")

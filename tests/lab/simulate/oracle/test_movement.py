@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from partq.core.group.membership import OwnershipState
-from partq.core.group.planner import GroupType
+from partq.core.group.planner import GroupRules, GroupType
 from partq.core.model import PartitionId
 from partq.lab.simulate.oracle import movement
 from partq.lab.simulate.oracle.movement import Movement, superfluous
@@ -62,9 +62,9 @@ def test_what_the_coordinator_counted_on_counts(
     move = SimpleNamespace(partition=P1, ownership=partitions[P1], target="pod-4")
     monkeypatch.setattr(movement, "plan", lambda *_: [move])
     judge.plan(
-        SimpleNamespace(partitions=partitions, listed=()),
+        SimpleNamespace(partitions=partitions, listed=(), flows=(), losses=()),
         SimpleNamespace(partitions={P0: OwnershipState.OVERDUE, P1: OwnershipState.SETTLED}),
-        SimpleNamespace(type=GroupType.PARTITIONED),
+        GroupRules(),
         under_way,
         {},
     )
@@ -76,11 +76,15 @@ def test_an_exclusive_group_goes_to_whoever_has_as_much_where_nobody_looks():
     """What a member holds at a broker that is not seen counts as well."""
     held = {P0: "pod-3", P1: "pod-6"}
     partitions = {p: SimpleNamespace(member=member) for p, member in held.items()}
-    observation = SimpleNamespace(partitions=partitions, listed=())
+    observation = SimpleNamespace(
+        partitions=partitions, listed=(), flows=(), losses=(), priorities={}
+    )
     assessment = SimpleNamespace(partitions={P0: OwnershipState.UNSEEN, P1: OwnershipState.SETTLED})
     move = SimpleNamespace(partition=P1, ownership=partitions[P1], target="pod-3")
-    assert [*superfluous(observation, assessment, GroupType.EXCLUSIVE, {}, [move])] == []
+    assert [
+        *superfluous(observation, assessment, GroupRules(type=GroupType.EXCLUSIVE), {}, [move])
+    ] == []
     move.target = "pod-7"
-    assert [*superfluous(observation, assessment, GroupType.EXCLUSIVE, {}, [move])] == [
-        "1.1 leaves pod-6, which has most"
-    ]
+    assert [
+        *superfluous(observation, assessment, GroupRules(type=GroupType.EXCLUSIVE), {}, [move])
+    ] == ["1.1 leaves pod-6, which has most"]

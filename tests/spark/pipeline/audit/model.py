@@ -10,7 +10,8 @@ from random import Random
 
 from partq.core.cursor.cursor import GroupCursor
 from partq.core.model import Cause
-from partq.wire.audit import GENESIS, AuditRecord, encode_group, encode_record
+from partq.wire.audit import GENESIS, AuditRecord, encode_record
+from tests.audit_record import encode_group
 
 START_MS = 1_795_000_000_000
 STEP_MS = 40
@@ -181,6 +182,11 @@ class GroupState:
     def bind(self) -> None:
         self.epoch, self.flow, self.is_bound = self.partition.draw(), self.flow + 1, True
         self.write("bind")
+
+    def register(self, member: str) -> None:
+        """Give what nobody holds to a member that has chosen it."""
+        self.member, self.epoch, self.is_bound = member, self.partition.draw(), False
+        self.write("register", incarnation=f"i-{member}")
 
     def start_again(self, cause: Cause, end: int) -> None:
         self.is_bound = False

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from partq.core.model import Cause
 from partq.spark.pipeline.manifest import ArchiveGap
 from tests.spark.pipeline.audit.model import Line, Partition
 from tests.spark.pipeline.audit.planting import Planted, busy, hand_over, insert, lines, unfinished
@@ -206,6 +207,54 @@ def epoch_not_raised(run: Partition) -> Planted:
     return Planted(run, "epoch_not_raised", sequence=at + 1)
 
 
+def registered_while_held(run: Partition) -> Planted:
+    group = run.groups["workers"]
+    assert group.member
+    group.register("worker-9")
+    at = len(run.record) - 1
+    run.publish()
+    group.finish()
+    return Planted(run, "registered_while_held", sequence=at)
+
+
+def bind_without_registration(run: Partition) -> Planted:
+    """Nobody holds the partition, and a member that has not registered it gets messages."""
+    group = run.groups["workers"]
+    group.commit("", Cause.NONE)
+    group.member = "worker-9"
+    group.bind()
+    at = len(run.record) - 1
+    run.publish()
+    group.finish()
+    return Planted(run, "bind_not_held", sequence=at)
+
+
+def delivery_without_registration(run: Partition) -> Planted:
+    """A member has registered the partition, and another one gets a message under its token."""
+    group = run.groups["workers"]
+    group.commit("", Cause.NONE)
+    group.register("worker-8")
+    run.publish()
+    group.deliver()
+    at, line = lines(run, "deliver")[-1]
+    assert line.fields["member"] == "worker-8"
+    insert(run, at, Line("deliver", fields=line.fields | {"member": "worker-9"}))
+    group.finish()
+    return Planted(run, "two_owners", line.fields["first"], line.fields["stop"])
+
+
+def registration_without_epoch(run: Partition) -> Planted:
+    group = run.groups["workers"]
+    group.commit("", Cause.NONE)
+    before = group.epoch
+    group.register("worker-9")
+    at, line = lines(run, "register")[-1]
+    line.fields["epoch"] = before
+    run.publish()
+    group.finish()
+    return Planted(run, "epoch_not_raised", sequence=at)
+
+
 def published_twice(run: Partition) -> Planted:
     at, line = lines(run, "publish")[1]
     again = line.fields | {"producer": ""}
@@ -353,6 +402,10 @@ PLANTS = [
     added_record,
     broker_epoch_not_raised,
     epoch_not_raised,
+    registered_while_held,
+    bind_without_registration,
+    delivery_without_registration,
+    registration_without_epoch,
     published_twice,
     archived_not_published,
     no_publish,

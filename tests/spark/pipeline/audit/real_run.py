@@ -14,7 +14,7 @@ from partq.core.model import PartitionId
 from partq.errors import FencedError
 from partq.testing import eventually
 from partq.testing.local_broker import LocalBroker
-from partq.wire.audit import decode_group
+from tests.audit_record import decode_group
 from tests.even_shares import even_shares
 from tests.spark.pipeline.audit.model import Message
 

@@ -15,6 +15,7 @@ from partq.spark.pipeline.audit.job import FINDINGS, PAGE, VERDICT, run_audit
 from partq.spark.pipeline.audit.schema import FAULT, KINDS
 from partq.spark.pipeline.audit.verdict import AuditTotals, AuditVerdict, FindingCount
 from partq.spark.pipeline.watch import JobWatch, StoppedError
+from tests.spark.pipeline.audit.chosen_run import CHOSEN, chosen_run
 from tests.spark.pipeline.audit.frames import write_archive
 from tests.spark.pipeline.audit.model import clean_run
 from tests.spark.pipeline.audit.page_reader import read_page
@@ -24,6 +25,8 @@ from tests.spark.pipeline.audit.real_run import COUNT, EXPIRED, TROUBLED, record
 
 # One run of the job lays out some hundred Spark jobs: 13 minutes on two cores at load 24.
 pytestmark = pytest.mark.timeout(3600)
+
+REAL = (recorded_run, troubled_run, chosen_run)
 
 SMALL = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "2"}
 """For a few hundred rows, planning anew between stages takes longer than running them; and the
@@ -49,9 +52,14 @@ def folder(tmp_path_factory):
 def clean(folder):
     """Runs and their records: of a real queue, of the model, and what the plants begin with."""
     runs = [*clean_run(partitions=3, steps=250, seed=11), busy("2.9")]
-    real = [*asyncio.run(recorded_run()), *asyncio.run(troubled_run())]
-    recorded = [(run, run.rows) for run in real]
+    recorded = [(run, run.rows) for run in asyncio.run(real_runs())]
     return recorded + [(run, run.rows()) for run in runs]
+
+
+async def real_runs():
+    """Return the partitions of all real runs, which wait for timers side by side."""
+    runs = await asyncio.gather(*(make() for make in REAL))
+    return [each for run in runs for each in run]
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +165,19 @@ def test_a_real_run_with_every_kind_of_failure_is_part_of_what_is_clean(clean):
     assert {row.cause for row in recorded if row.kind == "nack"} == {"nack", "ack_timeout"}
     stored = sum(row.stop - row.first for row in recorded if row.kind == "publish")
     assert stored == 2 * COUNT + len(EXPIRED)
+
+
+def test_a_real_run_whose_members_choose_is_part_of_what_is_clean(clean):
+    runs = [rows for run, rows in clean if run.name.startswith(f"{CHOSEN}.")]
+    taken = {rows[0].partition: [row for row in rows if row.kind == "register"] for rows in runs}
+
+    assert len(runs) == 4
+    assert all(len(rows) > 1 for rows in taken.values()), "each was registered, free, and again"
+    assert {row.member for rows in taken.values() for row in rows} == {"staying", "lost"}
+    given_back = {(row.target, row.cause) for rows in runs for row in rows if row.kind == "commit"}
+    assert {("", ""), ("", "drain_timeout"), ("", "source_lost")} <= given_back
+    causes = {row.cause for rows in runs for row in rows if row.kind == "deliver"}
+    assert {"forced_commit", "reset"} <= causes
 
 
 def test_everything_is_counted(clean, clean_report):

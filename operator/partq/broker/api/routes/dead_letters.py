@@ -33,6 +33,7 @@ from partq.wire.calls.answers import DeadLetterAnswer
 from partq.wire.calls.bodies import DeadLetterBody
 
 ANSWER_TIMEOUT_S = 5.0
+"""Seconds that the store may take for a dead letter; below the time-out of the sender's call."""
 
 calls = Calls("dead_letters")
 

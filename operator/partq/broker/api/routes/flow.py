@@ -1,20 +1,29 @@
 """Consuming over a WebSocket: one flow of one member."""
 
 import asyncio
+import logging
 
 from aiohttp import web
 
-from partq.aio import cancel_and_wait
+from partq.aio import TaskSet, cancel_and_wait
 from partq.broker.api.endpoints import CONSUMERS, Calls, EnteredCall, WebSocket
 from partq.broker.api.frame_socket import CLOSE_TIMEOUT_S, FrameSocket, first_of
-from partq.broker.api.pings import Pings
+from partq.broker.api.ping_answers import PingAnswers
 from partq.broker.broker import Broker
 from partq.broker.delivery.credit import MAX_ADDED_CREDIT
 from partq.broker.delivery.flow import Flow
-from partq.broker.partition.consumed_partition import Answer
+from partq.broker.operations.reset import seek
+from partq.broker.partition.outbox import Answer
 from partq.core.cursor.horizon import ACK_SPAN
-from partq.core.model import Cause
-from partq.errors import BadFrameError, BadRequestError, PartqError, UnavailableError
+from partq.core.model import Cause, PartitionId
+from partq.errors import (
+    BadFrameError,
+    BadRequestError,
+    ConflictError,
+    InternalError,
+    PartqError,
+    UnavailableError,
+)
 from partq.wire import frames
 
 MAX_CLIENT_FRAME_BYTES = frames.MAX_HEADER_BYTES + 16
@@ -28,6 +37,7 @@ MAX_CONTROLS = 10_000
 MAX_SLEEP_S = 1.0
 
 calls = Calls("flow")
+_log = logging.getLogger(__name__)
 
 
 @calls.add(
@@ -57,7 +67,10 @@ class ConsumerConnection:
         self._group = group
         self._address = address
         self._open_acks = 0
-        self._pings = Pings(broker.lease)
+        self._seeks = TaskSet()
+        self._sought: set[PartitionId] = set()
+        """The partitions of the seeks that have no answer."""
+        self._pings = PingAnswers(broker.lease)
         self._room = asyncio.Event()
 
     async def run(self) -> None:
@@ -90,9 +103,10 @@ class ConsumerConnection:
         finally:
             self._pings.close()
             if flow is not None:
-                self._broker.flow_registry.lose(flow)
+                self._broker.flow_registry.lose(flow, may_return=not self._socket.was_cut)
             await cancel_and_wait(sender)
             await self._socket.close()
+            await self._end_seeks()
 
     async def _bind(self) -> Flow:
         received, _ = await self._socket.receive()
@@ -105,11 +119,20 @@ class ConsumerConnection:
             kind="flow",
             credit=frame.credit,
             credit_bytes=frame.credit_bytes,
+            priority=frame.priority,
+            wants_standing=frame.wants_standing,
         )
         lease_ms = int(self._broker.settings.lease_ttl_s * 1000)
         flow.send(
             frames.Bound(
-                self._broker.id, flow.number, lease_ms, takes_begun=True, counts_bytes=True
+                self._broker.id,
+                flow.number,
+                lease_ms,
+                takes_begun=True,
+                counts_bytes=True,
+                takes_seeks=True,
+                takes_dead_letters=True,
+                takes_withholds=True,
             )
         )
         return flow
@@ -134,9 +157,13 @@ class ConsumerConnection:
                 self._pings.answer(lambda: flow.send(frames.Pong(nonce)))
             case frames.Release():
                 self._broker.ack_handler.release(flow, frame)
+            case frames.Withhold():
+                self._broker.ack_handler.withhold(flow, frame)
             case frames.Begun():
                 _check_ranges(frame)
                 self._broker.ack_handler.begin(flow, frame)
+            case frames.Seek():
+                self._seek(flow, frame)
             case frames.Leave():
                 self._broker.flow_registry.leave(flow)
             case _:
@@ -160,6 +187,48 @@ class ConsumerConnection:
 
         return answer
 
+    def _seek(self, flow: Flow, frame: frames.Seek) -> None:
+        """Move a cursor beside what comes meanwhile; one seek of a partition at a time."""
+        partition = PartitionId(frame.generation, frame.partition)
+        if partition in self._sought:
+            error = ConflictError(
+                f"partition {partition}: a seek of this connection is under way; nothing was moved "
+                "by this one: wait for its answer"
+            )
+            flow.send(_refusal(frame, error))
+            return
+        self._sought.add(partition)
+        self._open_acks += 1
+        self._seeks.start(self._answer_seek(flow, frame, partition))
+
+    async def _answer_seek(self, flow: Flow, frame: frames.Seek, partition: PartitionId) -> None:
+        try:
+            cursor = await seek(self._broker, flow, frame)
+        except PartqError as error:
+            flow.send(_refusal(frame, error))
+        except Exception:  # noqa: BLE001 - without an answer the partition stands still
+            _log.exception("partition %s: a seek of %s has failed", partition, flow.group)
+            failure = InternalError(
+                f"partition {partition}: the broker has failed in a seek, so the cursor of "
+                f"{flow.group} may have moved; its log says why: seek again, that moves it in any "
+                "case"
+            )
+            flow.send(_refusal(frame, failure))
+        else:
+            flow.send(frames.Sought(frame.request, cursor))
+        finally:
+            self._sought.discard(partition)
+            self._open_acks -= 1
+            self._room.set()
+
+    async def _end_seeks(self) -> None:
+        """Let what has begun come to its end: one that is cut short costs a claim."""
+        try:
+            if self._seeks:
+                await asyncio.wait(self._seeks)
+        finally:
+            await self._seeks.close()
+
     def _is_full(self, flow: Flow) -> bool:
         return not flow.is_closed and (
             self._open_acks > MAX_OPEN_ACKS or flow.control_count > MAX_CONTROLS
@@ -173,7 +242,7 @@ class ConsumerConnection:
     async def _send_forever(self, flow: Flow) -> None:
         clock = self._broker.clock
         lease = self._broker.lease
-        metrics = self._broker.metrics
+        metrics, waits = self._broker.metrics, self._broker.delivery_waits
         try:
             while not flow.is_closed:
                 flow.wake.clear()
@@ -194,6 +263,8 @@ class ConsumerConnection:
                     if not header.kept_bytes or window.new_from < window.stop:
                         cause = Cause(window.cause).name.lower()
                         metrics.delivered(flow.group, cause, window.messages)
+                        if window.cause == Cause.NONE:
+                            waits.add(flow.group, consumed.partition, entry.at_ms)
                     if not flow.hold(consumed, header, entry, window):
                         data = b"" if header.kept_bytes else entry.data
                         await self._socket.send(frames.encode(header, data))
@@ -222,8 +293,7 @@ class ConsumerConnection:
         await flow.wake.wait_at_most(min(max(0.0, delay_s), MAX_SLEEP_S))
 
     async def _fail(self, error: PartqError) -> None:
-        retry_after_ms = int((error.retry_after_s or 0) * 1000)
-        failed = frames.Failed(error.code, error.message, retry_after_ms)
+        failed = frames.Failed(error.code, error.message, _retry_after_ms(error))
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self._socket.send(frames.encode(failed))
@@ -236,3 +306,11 @@ def _check_ranges(frame: frames.Ack | frames.Nack | frames.Begun) -> None:
         raise BadRequestError(
             f"{type(frame).__name__}: {len(frame.ranges)} ranges; at most {MAX_ACK_RANGES}"
         )
+
+
+def _refusal(frame: frames.Seek, error: PartqError) -> frames.SeekRefused:
+    return frames.SeekRefused(frame.request, error.code, error.message, _retry_after_ms(error))
+
+
+def _retry_after_ms(error: PartqError) -> int:
+    return int((error.retry_after_s or 0) * 1000)

@@ -11,15 +11,15 @@ from partq.broker.api.app_keys import PEERS
 from partq.broker.api.endpoints import PRODUCERS, Calls, EnteredCall
 from partq.broker.api.errors import error_response, json_response
 from partq.broker.broker import Broker
-from partq.broker.operations.publish import (
+from partq.broker.operations.publish.message_forwarder import (
     PRODUCER,
     Forwarding,
     MessagePlace,
-    MessageWriter,
     Outcome,
     StorableMessage,
 )
-from partq.broker.operations.request_partitioner import RequestPartitioner
+from partq.broker.operations.publish.message_writer import MessageWriter
+from partq.broker.operations.publish.request_partitioner import RequestPartitioner
 from partq.broker.peers.peer_client import FORWARDED
 from partq.core.producer_series import check_producer_id
 from partq.errors import (
@@ -41,14 +41,10 @@ from partq.excerpts import excerpt
 from partq.server.body import HOLD, read_body
 from partq.wire import batch
 from partq.wire.calls.answers import Placed, PublishResult, PublishResults
-from partq.wire.calls.bodies import (
-    KEY_NAMES,
-    PublishBody,
-    PublishHeaders,
-    decode,
-    read_texts,
-)
+from partq.wire.calls.bodies import PublishBody, PublishHeaders
+from partq.wire.calls.body_codec import decode, read_texts
 from partq.wire.calls.replies import error_detail
+from partq.wire.partition_key import KEY_NAMES, check_key_headers
 
 MAX_BODY_MESSAGES = 10_000
 MAX_NUMBERED_MESSAGES = 1_000
@@ -241,6 +237,7 @@ def _message(body: PublishBody, key: str | None) -> batch.Message:
             f"message: event_time_ms: got {body.event_time_ms}, expected 0 to "
             f"{batch.MAX_EVENT_TIME_MS}; send milliseconds since 1970"
         )
+    check_key_headers(key, body.headers or {})
     if body.value_base64 is None:
         value = (body.value or "").encode()  # half of a character was refused with the body
     else:

@@ -7,7 +7,7 @@ from aiohttp import web
 
 from partq.broker.api.endpoints import PRODUCERS, Calls, EnteredCall, WebSocket
 from partq.broker.api.frame_socket import CLOSE_TIMEOUT_S, FrameSocket, first_of
-from partq.broker.api.pings import Pings
+from partq.broker.api.ping_answers import PingAnswers
 from partq.broker.broker import Broker
 from partq.core.model import PartitionId
 from partq.core.producer_series import MAX_EXACT_INTEGER, check_producer_id
@@ -54,7 +54,7 @@ class ProducerConnection:
         self._producer = ""
         self._in_flight: dict[PartitionId, int] = {}
         self._answers: deque[bytes] = deque()
-        self._pings = Pings(broker.lease)
+        self._pings = PingAnswers(broker.lease)
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._is_open = True
@@ -154,7 +154,7 @@ class ProducerConnection:
             )
         count = self._in_flight.get(partition, 0)
         if count >= MAX_IN_FLIGHT:
-            # Not final: who sends everything again after a `Moved` may be ahead of the answers.
+            # Not final: a producer that resends all after a `Moved` may be ahead of the answers.
             raise NotStoredError(
                 f"publish: {count} batches of partition {partition} are without an answer; "
                 f"at most {MAX_IN_FLIGHT} may be: send it again after an answer"

@@ -39,8 +39,11 @@ from partq.wire.calls.bodies import (
 from partq.wire.calls.replies import error_detail
 
 MAX_ACKS = 10_000
+"""The most entries of a call that acknowledges or gives back."""
 MAX_OFFSETS = 100_000
+"""The most offsets in all entries of such a call."""
 ANSWER_TIMEOUT_S = 10.0
+"""Seconds until the store has to have an ack or a nack; after that its outcome is unknown."""
 
 calls = Calls("pull")
 PREFIX = "/v1/queues/{queue}/groups/{group}"
@@ -64,6 +67,7 @@ async def pull(call: EnteredCall, body: PullBody) -> web.Response:
         max_messages=body.max_messages,
         wait_ms=body.wait_ms,
         last_answer=body.last_answer,
+        priority=body.priority,
     )
     return json_response(answer)
 
@@ -186,9 +190,12 @@ async def _nack_one(broker: Broker, flow: Flow, item: NackItem) -> NackResult:
         _ranges(item.offsets),
         -1 if item.delay_ms is None else item.delay_ms,
         item.reason,
+        makes_dead_letters=item.makes_dead_letters,
+        description=item.description,
     )
     # What was found says from where on all is redelivered, so it is looked for before.
-    found = await broker.ack_handler.find_unreadable(flow, frame) if item.reason else None
+    is_unread = item.reason == frames.UNDECODABLE
+    found = await broker.ack_handler.find_unreadable(flow, frame) if is_unread else None
     rewound_from = broker.ack_handler.nack(flow, frame, partial(resolve, answered), found)
     refusal = await _answer_to("nack", partition, answered)
     result = NackResult() if refusal is None else NackResult(error_detail(refusal))

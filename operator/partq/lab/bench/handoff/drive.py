@@ -14,16 +14,17 @@ from partq.embedded.runtime import EmbeddedRuntime
 from partq.errors import UnavailableError
 from partq.lab.bench.handoff.figures import first_elsewhere, highest_tokens
 from partq.lab.verdict.journal import in_order
+from partq.lab.verdict.journal_rows import DeliveredRow
 from partq.lab.verdict.judge import Verdict, judge
-from partq.lab.verdict.records import DeliveredRow
 from partq.lab.workload.process import WorkerProcess
 from partq.lab.workload.stage import Stage
 from partq.resources import group_document, queue_document, resources_of
+from partq.settings import LEASE_TTL_S
 
 QUEUE: Final = "bench"
 GROUP: Final = "readers"
 BROKERS: Final = 2
-LEASE_S: Final = 3.0
+LEASE_S: Final = LEASE_TTL_S
 FEW, MANY = 2, 4
 """Consumers before and after a change of scale."""
 KEYS_PER_PARTITION: Final = 64
@@ -105,7 +106,7 @@ class Phase:
                 strikes.append(await watch())
             finally:
                 worker.signal(signal.SIGCONT)
-            await self._settle()
+            await self._wait_until_balanced()
             await self._calm()
             self.say()
         return strikes
@@ -123,7 +124,7 @@ class Phase:
             finally:
                 broker.thaw()
             await self._until_owned_by_all()
-            await self._settle()
+            await self._wait_until_balanced()
             await self._calm()
             self.say()
         return strikes
@@ -151,7 +152,7 @@ class Phase:
         await publisher.stop(END_TIMEOUT_S)
         await self._until(lambda: progress.has_all, "messages are missing")
         await asyncio.gather(*map(self.stage.stop_consumer, tuple(self.stage.consumers)))
-        self.stage.look()
+        self.stage.read_journals()
         self.rows = in_order(progress.deliveries)
         self.verdict = judge(progress.published, self.rows)
 
@@ -163,18 +164,18 @@ class Phase:
     async def _leave(self) -> None:
         leaving = list(self.stage.consumers)[: MANY - FEW]
         await asyncio.gather(*map(self.stage.stop_consumer, leaving))
-        await self._settle()
+        await self._wait_until_balanced()
 
     async def _start(self, consumers: int) -> None:
         names = [next(self._names) for _ in range(consumers)]
         await asyncio.gather(*map(self.stage.start_consumer, names))
-        await self._settle()
+        await self._wait_until_balanced()
 
-    async def _settle(self) -> None:
-        if not await self.stage.until(self.stage.is_settled, SETTLE_TIMEOUT_S):
+    async def _wait_until_balanced(self) -> None:
+        if not await self.stage.until(self.stage.is_balanced, SETTLE_TIMEOUT_S):
             raise UnavailableError(
                 f"after {SETTLE_TIMEOUT_S:g} s the consumers do not share the partitions: "
-                f"{self.stage.unsettled()}"
+                f"{self.stage.imbalance()}"
             )
 
     async def _calm(self) -> None:
@@ -185,7 +186,7 @@ class Phase:
             raise UnavailableError(f"after {SETTLE_TIMEOUT_S:g} s {trouble}")
 
     def _held_by(self, member: str) -> frozenset[str]:
-        self.stage.look()
+        self.stage.read_journals()
         owners = self.stage.progress.owners
         return frozenset(name for name, owner in owners.items() if owner.member == member)
 
@@ -208,7 +209,7 @@ class Phase:
 
         It returns when all of `partitions` came under newer tokens.
         """
-        self.stage.look()
+        self.stage.read_journals()
         deliveries = self.stage.progress.deliveries
         known = len(deliveries)
         before = highest_tokens(deliveries)
@@ -230,13 +231,18 @@ class Phase:
 
 @asynccontextmanager
 async def phase(
-    directory: Path, load: HandoffLoad, delay_s: float, say: Callable[[], None]
+    directory: Path,
+    load: HandoffLoad,
+    delay_s: float,
+    say: Callable[[], None],
+    *,
+    group_type: str = "Partitioned",
 ) -> AsyncIterator[Phase]:
     """Run a separate queue under load; `delay_s`: its rebalance delay."""
     rebalance = {"delaySeconds": delay_s}
     resources = resources_of(
         queue_document(QUEUE, partitions=load.partitions, rebalance=rebalance),
-        group_document(GROUP, QUEUE),
+        group_document(GROUP, QUEUE, type=group_type),
     )
     async with (
         EmbeddedRuntime(

@@ -10,8 +10,8 @@ from itertools import pairwise
 from typing import Final
 
 from partq.lab.bench.measure import percentile
+from partq.lab.verdict.journal_rows import DeliveredRow
 from partq.lab.verdict.judge import token_of
-from partq.lab.verdict.records import DeliveredRow
 
 MARGIN_NS: Final = 500_000_000
 """How long before and after its moves a change counts as under way."""

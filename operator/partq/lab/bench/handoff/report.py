@@ -9,8 +9,8 @@ from rich.table import Table
 from partq.lab.bench.handoff.drive import HandoffLoad, Strike
 from partq.lab.bench.handoff.figures import MARGIN_NS, flow, gaps, summary
 from partq.lab.bench.report import Report
+from partq.lab.verdict.journal_rows import DeliveredRow
 from partq.lab.verdict.judge import Verdict
-from partq.lab.verdict.records import DeliveredRow
 from partq.lab.verdict.report import one_line, to_json
 from partq.lab.verdict.totals import together
 
@@ -29,6 +29,8 @@ class HandoffMeasurements:
     """With the rebalance delay."""
     killed_at_once: Sequence[Strike]
     """Without one, as all further ones."""
+    killed_standby: Sequence[Strike]
+    """With the rebalance delay, in a Failover group: the other member stands by."""
     consumers_frozen: Sequence[Strike]
     brokers_frozen: Sequence[Strike]
     verdicts: Sequence[Verdict]
@@ -65,6 +67,7 @@ def report(
         },
         "killed_over_delay_ms": _after(found.killed, delay_s),
         "killed_without_delay_ms": _after(found.killed_at_once),
+        "killed_standby_ms": _after(found.killed_standby),
         "consumer_frozen_ms": _after(found.consumers_frozen),
         "broker_frozen_ms": _after(found.brokers_frozen),
         "lease_s": lease_s,
@@ -93,6 +96,7 @@ def render(report: Report) -> str:
             "killed_over_delay_ms"
         ],
         "kill -9 of a consumer, delay 0": report["killed_without_delay_ms"],
+        "kill -9 of a master, another member stands by": report["killed_standby_ms"],
         f"consumer frozen, delay 0, lease {report['lease_s']:g} s": report["consumer_frozen_ms"],
         f"broker frozen, lease {report['lease_s']:g} s": report["broker_frozen_ms"],
     }

@@ -107,7 +107,7 @@ class Process:
             self.held.clear()
 
     def end(self) -> None:
-        """Stop every task; who keeps the connections has cut them before, so nobody hears of it."""
+        """Stop every task. The caller has cut the connections before, so no peer notices it."""
         self.is_alive = False
         self.thaw()
         for task in self.pending():

@@ -189,7 +189,7 @@ class MemoryRedis:
         return [_reply(entry) for entry in found[::-1][: _count(args)]]
 
     def _do_xread(self, args: Args) -> list[Reply] | None:
-        """Answer at once; who blocks asks again when something was added."""
+        """Answer at once; a blocked caller asks again when something was added."""
         key, last = args[-2:]
         entries = self.stream(key).entries
         found = entries[_low(entries, b"(" + last) :]

@@ -10,6 +10,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
 from typing import Any, Protocol
 
@@ -26,6 +27,15 @@ OUTSIDE = Context()
 
 Plain = Any
 """What a caller sends or gets, as JSON has it; in a process it may be a struct."""
+
+
+class Ending(Enum):
+    """How the other side of a connection has ended it."""
+
+    CLOSED = "closed"
+    """Its process has sent a close frame."""
+    RESET = "reset"
+    """Its process has died."""
 
 
 class Port(Protocol):
@@ -72,6 +82,8 @@ class End:
     pipe: Pipe = field(init=False)
     inbox: deque[bytes] = field(default_factory=deque)
     is_open: bool = True
+    ending: Ending | None = None
+    """How the other side has ended it; None: it has not, or its end has not arrived."""
     waiter: asyncio.Future[None] | None = None
     on_sent: Callable[[bytes], None] | None = None
     """Told of each frame as it is sent."""
@@ -106,7 +118,7 @@ class End:
         """End the connection; the other side hears of it behind everything that was sent."""
         if self.is_open:
             if self.process.is_alive:
-                self.network.forward(self.pipe, None)
+                self.network.forward(self.pipe, Ending.CLOSED)
             self.shut()
 
     def shut(self) -> None:
@@ -115,11 +127,12 @@ class End:
         self.network.ends[self.process.name].pop(self, None)
         self.wake()
 
-    def arrive(self, data: bytes | None) -> None:
-        """Take what the other side has sent; None: it has closed."""
+    def arrive(self, data: bytes | Ending) -> None:
+        """Take what the other side has sent, or how it has ended."""
         if not self.is_open:
             return
-        if data is None:
+        if isinstance(data, Ending):
+            self.ending = data
             self.shut()
             return
         self.inbox.append(data)
@@ -224,18 +237,18 @@ class Network:
         server.start(port.accept(route, there))
         return here
 
-    def forward(self, pipe: Pipe, data: bytes | None) -> None:
+    def forward(self, pipe: Pipe, data: bytes | Ending) -> None:
         """Carry a frame, or the end, behind what was sent before."""
         pipe.last_at = self.pass_on(
             pipe.source, pipe.target, lambda: pipe.end.arrive(data), pipe.last_at
         )
 
-    def drop(self, process: Process, *, is_silent: bool) -> None:
+    def disconnect(self, process: Process, *, is_silent: bool) -> None:
         """Forget a process that was killed; with `is_silent` nobody hears that it is gone."""
         for end in [*self.ends[process.name]]:
             if end.process is process:
                 if not is_silent:
-                    self.forward(end.pipe, None)
+                    self.forward(end.pipe, Ending.RESET)
                 end.shut()
         listening = self.ports.get(process.name)
         if listening is not None and listening[0] is process:

@@ -24,6 +24,7 @@ from partq.store.pipelined_connection import Reply
 
 START_TIMEOUT_S: Final = 15.0
 ANSWER_TIMEOUT_S: Final = 10.0
+"""Seconds that Redis may take to answer a call of the simulator."""
 _POLL_S: Final = 0.01
 _SETTINGS: Final = {
     "port": "0",

@@ -37,7 +37,7 @@ Script = Callable[[Process, str, Sequence[bytes], Sequence[bytes], Any], None]
 
 
 @dataclass(eq=False, slots=True)
-class _Reader:
+class _StreamWait:
     """A client that waits for a stream to grow."""
 
     command: list[bytes]
@@ -72,7 +72,7 @@ class SimRedisServer:
         self._rng = rng
         self._runs = 1
         self._connections: dict[SimConnection, None] = {}
-        self._readers: dict[_Reader, None] = {}
+        self._readers: dict[_StreamWait, None] = {}
         scripts = lua.load_scripts((7, 2, 0))
         self._by_sha = {
             script.sha.encode(): compile_script(script.name, script.source)
@@ -139,7 +139,7 @@ class SimRedisServer:
                 found = self.memory.command(b"XREAD", command[1:])
                 if found is not None:
                     return found
-                reader = _Reader(command, late)
+                reader = _StreamWait(command, late)
                 self._readers[reader] = None
                 wait_s = int(command[command.index(b"BLOCK") + 1]) / 1000
                 self._loop.at(self._loop.time() + wait_s, partial(self._give_up, reader))
@@ -182,7 +182,7 @@ class SimRedisServer:
         loses, self._loses = self._loses, False
         return loses
 
-    def _give_up(self, reader: _Reader) -> None:
+    def _give_up(self, reader: _StreamWait) -> None:
         if reader in self._readers:
             del self._readers[reader]
             reader.answer(None)

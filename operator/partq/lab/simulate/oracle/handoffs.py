@@ -19,7 +19,7 @@ _LISTS: Final = {"pause": "pauses", "drain": "drains", "commit": "commits", "can
 
 
 @dataclass(slots=True)
-class _Pause:
+class _PauseTimes:
     until: float
     drain_until: float
 
@@ -50,7 +50,7 @@ class HandoffCalls:
         self._records = records
         self._movement = movement
         self._now = now
-        self._pauses: dict[tuple[str, int, int], _Pause] = {}
+        self._pauses: dict[tuple[str, int, int], _PauseTimes] = {}
         self._paused_at: dict[str, float] = {}
         """Since when a partition is paused that no flow has been given yet."""
         self._committed: set[tuple[str, int]] = set()
@@ -100,7 +100,7 @@ class HandoffCalls:
         known = self._pauses.get(key)
         now = self._now()
         if known is None:
-            known = self._pauses[key] = _Pause(now, now + item.drain_ms / 1000)
+            known = self._pauses[key] = _PauseTimes(now, now + item.drain_ms / 1000)
             self._paused_at.setdefault(name, now)
         elif now > known.until + 0.001:
             self._fail("attempts", f"{name}: attempt {item.attempt} is paused again")

@@ -12,7 +12,7 @@ RESPONSE_S: Final = 0.5
 
 
 @dataclass(slots=True)
-class _HeldPartition:
+class _ServedPartition:
     """A partition that was given to a flow."""
 
     broker: str
@@ -34,7 +34,7 @@ class Isolation:
     """The attempts that a coordinator has asked to pause a partition for, per broker epoch."""
     _yielded: set[tuple[str, int]] = field(default_factory=set)
     """The partitions that brokers were asked to give up, each with the broker epoch it had."""
-    _held: dict[tuple[str, str], _HeldPartition] = field(default_factory=dict)
+    _held: dict[tuple[str, str], _ServedPartition] = field(default_factory=dict)
     """The last one of each partition and member."""
     _waits_until: dict[str, float] = field(default_factory=dict)
     """How long what was done to a partition may hold it up."""
@@ -63,7 +63,7 @@ class Isolation:
             and self._is_untouched(name, member, broker, last.since)
         ):
             self.fail("G6", f"{name}: {member} is bound again at {broker} without a cause")
-        self._held[name, member] = _HeldPartition(broker, token, now, served_since=now)
+        self._held[name, member] = _ServedPartition(broker, token, now, served_since=now)
 
     def paused(self, name: str, member: str, token: Token) -> None:
         """Take the news that a broker pauses a partition."""

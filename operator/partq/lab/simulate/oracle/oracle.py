@@ -50,7 +50,7 @@ class ReceivedMessage(Protocol):
 
 
 @dataclass(slots=True)
-class _Flow:
+class _FlowTokens:
     """What was sent on one connection, per token."""
 
     group: str
@@ -94,7 +94,7 @@ class Oracle:
         """How often each message was handed out without a cause, as for the first time."""
         self._finished: dict[tuple[str, Token], set[int]] = {}
         """The offsets that applications have finished under each token."""
-        self._flows: dict[End, _Flow] = {}
+        self._flows: dict[End, _FlowTokens] = {}
         self.troubles = FaultWindows(loop.time)
         self.answers = answers.Answers(self.fail)
         self.isolation = Isolation(self.troubles, self.fail, loop.time)
@@ -129,7 +129,7 @@ class Oracle:
 
     def sending(self, broker: Broker, group: str, end: End) -> Callable[[bytes], None]:
         """Return the listener for every frame that a broker sends to a consumer."""
-        flow = self._flows[end] = _Flow(group, broker)
+        flow = self._flows[end] = _FlowTokens(group, broker)
         name = broker.id
 
         def sent(data: bytes) -> None:
@@ -181,7 +181,7 @@ class Oracle:
         start = frame.start if isinstance(frame, frames.Release) else min(frame.ranges)[0]
         self._give_back(flow, frame, start)
 
-    def _give_back(self, flow: _Flow, frame: Any, start: int) -> None:
+    def _give_back(self, flow: _FlowTokens, frame: Any, start: int) -> None:
         sent = flow.open.get((self._facts(flow, frame).name, _token(frame)))
         if sent is not None:
             sent.difference_update([offset for offset in sent if offset >= start])
@@ -211,12 +211,12 @@ class Oracle:
         )
         return forged(frame, self.hostile_count, beyond, self._rng)
 
-    def _facts(self, flow: _Flow, frame: Any) -> GroupPartitionFacts:
+    def _facts(self, flow: _FlowTokens, frame: Any) -> GroupPartitionFacts:
         return self.records.group_partitions[
             facts_name(f"{frame.generation}.{frame.partition}", flow.group)
         ]
 
-    def _assigned(self, broker: str, end: End, flow: _Flow, frame: frames.Assigned) -> None:
+    def _assigned(self, broker: str, end: End, flow: _FlowTokens, frame: frames.Assigned) -> None:
         facts, token = self._facts(flow, frame), _token(frame)
         name = facts.name
         known = self._tokens.setdefault((name, token), end)
@@ -228,7 +228,7 @@ class Oracle:
         self.note(f"{end.process.name} assigns {name} to {end.pipe.target} under {token}")
 
     def _delivered(
-        self, broker: str, end: End, flow: _Flow, frame: frames.Deliver, payload: bytes
+        self, broker: str, end: End, flow: _FlowTokens, frame: frames.Deliver, payload: bytes
     ) -> None:
         facts, token = self._facts(flow, frame), (frame.broker_epoch, frame.epoch)
         name, log = facts.name, facts.log
@@ -285,7 +285,7 @@ class Oracle:
             sent.update(offsets)
             flow.open.setdefault((name, token), set()).update(offsets)
 
-    def _confirmed(self, broker: str, flow: _Flow, request: int) -> None:
+    def _confirmed(self, broker: str, flow: _FlowTokens, request: int) -> None:
         if request >= FIRST_REQUEST:
             self.fail("G2", f"{broker} has confirmed an ack that must not count: {request}")
             return

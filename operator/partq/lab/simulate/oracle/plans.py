@@ -1,4 +1,4 @@
-"""What coordinators go by: who has a lease, whom they have heard, which attempt is the next."""
+"""What coordinators rely on: living leases, brokers that have answered, the next attempt."""
 
 from collections.abc import Callable, Sequence
 from typing import Final

@@ -67,6 +67,8 @@ class Records:
         self.append_counts: dict[int, int] = {}
         """How often each message was stored."""
         self.was_rolled_back = False
+        self.client_assigned: frozenset[str] = frozenset()
+        """The groups whose members choose their partitions."""
         self.keeps_expired = False
         """What outlives its time to live becomes a dead letter."""
         self.effects: Counter[str] = Counter()
@@ -105,6 +107,7 @@ class Records:
             "flush_cursor": self._flushed,
             "commit_handoff": self._committed,
             "reset_cursor": self._was_reset,
+            "register_member": self._registered,
             "add_dead_letters": self._letters_added,
             "remove_dead_letter": self._letter_removed,
         }
@@ -280,11 +283,39 @@ class Records:
         self._judge_epoch(facts, answer)
         source = facts.member
         self._judge_acks(facts)
+        if facts.group in self.client_assigned and facts.member:
+            self._fail("client", f"{facts.name}: given to {facts.member}, which did not choose it")
         facts.commit_epoch = answer
         if self.on_commit is not None:
             self.on_commit(facts.name, int(args[4]), source, facts.member)
 
-    def _was_reset(self, facts: GroupPartitionFacts, args: Sequence[bytes], answer: Reply) -> None:
+    def _registered(
+        self,
+        facts: GroupPartitionFacts,
+        args: Sequence[bytes],
+        answer: int | Sequence[int | bytes],
+    ) -> None:
+        if isinstance(answer, int) or answer[0] != 1 or int(answer[1]) == facts.top_epoch:
+            return  # nothing was written, or it is a repeat
+        member, epoch = args[2].decode(), int(answer[1])
+        self._judge_owner(facts, args, "registration")
+        if facts.group not in self.client_assigned:
+            self._fail("client", f"{facts.name}: {member} registers what the coordinator assigns")
+        if facts.member not in ("", member):
+            self._fail("client", f"{facts.name}: {member} takes it from {facts.member}")
+        if int(args[4]) != facts.epoch:
+            self._fail("E2", f"{facts.name}: registered under {int(args[4])}, not {facts.epoch}")
+        self._judge_epoch(facts, epoch)
+        self._judge_acks(facts)
+        facts.commit_epoch = epoch
+        self.effects["registered"] += 1
+
+    def _was_reset(
+        self,
+        facts: GroupPartitionFacts,
+        args: Sequence[bytes],
+        answer: int | Sequence[int | bytes],
+    ) -> None:
         if isinstance(answer, int) or int(answer[0]) == facts.top_epoch:
             return
         if int(args[2]) != facts.epoch:

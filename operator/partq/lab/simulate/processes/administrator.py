@@ -35,6 +35,7 @@ class Administrator:
             "rebalance": {
                 "delaySeconds": setting.delay_s,
                 "maxHandoffSeconds": setting.max_handoff_s,
+                "standby": setting.standby,
             },
         }
         common = {
@@ -53,7 +54,11 @@ class Administrator:
             },
         }
         self.groups: dict[str, Mapping[str, object]] = {
-            GROUP: {"type": setting.group_type, **common}
+            GROUP: {
+                "type": setting.group_type,
+                "assignment": "Client" if setting.is_client_assigned else "Server",
+                **common,
+            }
         }
         if setting.has_second:
             self.groups[SECOND] = {"type": "Partitioned", **common}

@@ -13,10 +13,12 @@ from partq.broker.api.routes.publish_socket import ProducerConnection
 from partq.broker.api.routes.pull import ack_one
 from partq.broker.broker import Broker
 from partq.broker.operations import coordinator_calls
+from partq.broker.operations.assignment.configured_partitions import read_configured
+from partq.broker.operations.assignment.registration import register, unregister
 from partq.broker.operations.pull import Pulls, ack_outcome
 from partq.broker.operations.reset import reset
 from partq.broker.operations.status import read_layout
-from partq.core.model import PartitionId
+from partq.core.model import MemberId, PartitionId
 from partq.errors import (
     FencedError,
     NotStoredError,
@@ -25,17 +27,18 @@ from partq.errors import (
     from_code,
 )
 from partq.lab.simulate.machine.loop import Process, SimLoop
-from partq.lab.simulate.machine.network import End, Plain
+from partq.lab.simulate.machine.network import End, Ending, Plain
 from partq.lab.simulate.machine.stored import EPOCH_S, SimStore
-from partq.lab.simulate.oracle.facts import GROUP
+from partq.lab.simulate.oracle.facts import GROUP, facts_name
 from partq.lab.simulate.oracle.letters import TARGET as LETTER_PARTITION
 from partq.lab.simulate.oracle.oracle import Oracle
 from partq.settings import BrokerSettings
 from partq.store.keys import Keys
 from partq.store.records.log import AppendResult
 from partq.wire import frames
-from partq.wire.calls import bodies
+from partq.wire.calls import bodies, body_codec
 from partq.wire.calls.answers import ItemResults, Refusal
+from partq.wire.calls.registration import RegisterBody, Unregistered, UnregisterQuery
 from partq.wire.calls.replies import error_detail, plain
 
 QUEUE: Final = "queue"
@@ -62,6 +65,11 @@ class SimFrameSocket:
         self._end = end
         self._watcher = watcher
         self._hostile: frames.Ack | None = None
+
+    @property
+    def was_cut(self) -> bool:
+        """Whether the connection has ended without a close frame of the client."""
+        return self._end.ending is not Ending.CLOSED
 
     async def receive(self) -> tuple[frames.AnyFrame, bytes]:
         """Return the next frame and its payload."""
@@ -113,6 +121,8 @@ class BrokerProcess:
         self._terminated = asyncio.Event()
         self._ends: dict[End, None] = {}
         self._renewals = 0
+        self._unregister_count = 0
+        """Each such call pauses its partition, as an attempt of a coordinator does."""
         watcher.records.plans.on_renewed[process] = self._renewed
 
     async def run(self) -> None:
@@ -210,16 +220,16 @@ class BrokerProcess:
                 return coordinator_calls.state(broker)
             case "/claim":
                 return await coordinator_calls.claim(
-                    broker, bodies.decode(body, bodies.PartitionNames)
+                    broker, body_codec.decode(body, bodies.PartitionNames)
                 )
             case "/yield":
-                asked = bodies.decode(body, bodies.PartitionNames)
+                asked = body_codec.decode(body, bodies.PartitionNames)
                 self._watcher.handoffs.asked_to_yield(asked.partitions)
                 return await coordinator_calls.yield_(broker, asked)
             case "/pull":
                 return await self._pull(body)
             case "/acks":
-                return await self._ack(bodies.decode(bodies.encode(body), bodies.AckBody))
+                return await self._ack(body_codec.decode(body_codec.encode(body), bodies.AckBody))
             case "/leave":
                 broker.flow_registry.leave(
                     self._pulls.find(GROUP, body["member"], body["flow"], body["member"])
@@ -229,22 +239,42 @@ class BrokerProcess:
                 return await _post(broker, *body)
             case "/dead-letters":
                 return await _take_letter(broker, *body)
+            case _ if route.endswith("/partitions"):
+                return await read_configured(broker, _group_in(route))
+            case _ if route.endswith("/register"):
+                member, partition, told = body
+                return await register(
+                    broker, partition, _group_in(route), member, RegisterBody(**told)
+                )
+            case _ if route.endswith("/unregister"):
+                return await self._unregister(broker, _group_in(route), *body)
             case _ if route.endswith("/reset"):
                 partition, told = body
-                wanted = bodies.decode(bodies.encode(told), bodies.ResetBody)
+                wanted = body_codec.decode(body_codec.encode(told), bodies.ResetBody)
                 return await reset(broker, partition, _group_in(route), wanted)
             case _:
                 step, group = route.rpartition("/")[2], _group_in(route)
                 work, kind = _BODIES[step]
-                asked = bodies.decode(body, kind)
+                asked = body_codec.decode(body, kind)
                 judge = self._watcher.handoffs.called(broker, group, step, asked)
                 answer = await work(broker, group, asked)
                 judge(plain(answer))
                 return answer
 
+    async def _unregister(
+        self, broker: Broker, group: str, member: MemberId, partition: PartitionId, told: Plain
+    ) -> Unregistered:
+        self._unregister_count += 1
+        name = facts_name(partition, group)
+        if (owned := broker.owned.get(partition)) is not None:
+            self._watcher.isolation.asked_to_pause(
+                name, owned.broker_epoch, -self._unregister_count
+            )
+        return await unregister(broker, partition, group, member, UnregisterQuery(**told))
+
     async def _pull(self, body: Plain) -> Plain:
         pulled = await self._pulls.pull(group=GROUP, address=body["member"], **body)
-        answer = bodies.decode(bodies.encode(pulled), dict[str, Plain])
+        answer = body_codec.decode(body_codec.encode(pulled), dict[str, Plain])
         self._watcher.pulled(GROUP, (self, answer["flow"]), answer)
         return answer
 

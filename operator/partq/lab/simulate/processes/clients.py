@@ -15,6 +15,7 @@ from partq.client.transport.answers import read
 from partq.client.transport.liveness import Clock
 from partq.client.transport.options import ConnectionOptions
 from partq.client.transport.session import CALL_TIMEOUT_S, Session
+from partq.core.model import PartitionId
 from partq.errors import PartqError, from_code
 from partq.lab.simulate.machine.loop import SimLoop
 from partq.lab.simulate.machine.network import End
@@ -102,9 +103,12 @@ class Application:
         clock: Clock,
         on_exit: Callable[[], None],
         work_s: float,
+        priority: int,
     ) -> None:
         self.work_s = work_s
         """How long it works on a message, at most."""
+        self._priority = priority
+        self._active: set[PartitionId] = set()
         self._group = group
         self._urls = urls
         self._member = member
@@ -129,6 +133,11 @@ class Application:
                 break
         self._on_exit()
 
+    @property
+    def incarnation(self) -> str | None:
+        """That of its consumer; None: it has none yet."""
+        return self._consumer._membership.incarnation if self._consumer is not None else None
+
     def leave(self) -> None:
         """Take SIGTERM."""
         self._is_leaving = True
@@ -142,6 +151,9 @@ class Application:
             queue=QUEUE,
             group=self._group,
             member=self._member,
+            priority=self._priority,
+            on_active=self._active.add,
+            on_inactive=self._active.discard,
             credit=CREDIT,
             handle_signals=False,
             leave_timeout_s=10.0,

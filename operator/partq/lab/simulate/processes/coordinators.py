@@ -16,7 +16,7 @@ from partq.lab.simulate.machine.loop import PROCESS, Process, SimLoop
 from partq.lab.simulate.machine.stored import SimStore
 from partq.lab.simulate.processes.brokers import LETTER_QUEUE, LETTER_UID, QUEUE, UID
 from partq.store.keys import Keys
-from partq.wire.calls import bodies
+from partq.wire.calls import body_codec
 from partq.wire.calls.replies import convert
 
 Heard = Callable[[Process, str], None]
@@ -40,7 +40,7 @@ class SimBrokerAdmin(HttpBrokerAdmin):
         self, method: str, url: str, path: str, body: object, timeout_s: float, kind: type[T]
     ) -> T:
         network = cast(SimLoop, asyncio.get_running_loop()).network
-        data = None if body is None else bodies.encode(body)
+        data = None if body is None else body_codec.encode(body)
         try:
             async with asyncio.timeout(timeout_s):
                 answer = await network.call(url.removeprefix("http://"), path, data)
@@ -67,6 +67,10 @@ class ObservedPods:
         if not self._is_aware:
             return {}
         return {member: self.known[member] for member in members if member in self.known}
+
+    def priorities(self, group: str, members: Collection[MemberId]) -> Mapping[str, int]:
+        """Return nothing: the members' words count."""
+        return {}
 
     def time_left_ms(self, group: str, member: MemberId) -> None:
         """Return nothing: every pod lives until it has handed over, or is killed at once."""

@@ -62,15 +62,17 @@ class PullingApplication:
         rng: random.Random,
         on_exit: Callable[[], None],
         work_s: float,
+        priority: int,
     ) -> None:
         self.work_s = work_s
         """How long it works on a message, at most."""
+        self._priority = priority
         self._member = member
         self._brokers = brokers
         self._watcher = watcher
         self._rng = rng
         self._on_exit = on_exit
-        self._incarnation = f"{rng.getrandbits(64):016x}"
+        self.incarnation = f"{rng.getrandbits(64):016x}"
         self._is_leaving = False
         self._tokens: dict[PartitionId, PulledToken] = {}
         """The highest seen of each partition: what is older is dropped."""
@@ -90,10 +92,11 @@ class PullingApplication:
         while True:
             body = {
                 "member": self._member,
-                "incarnation": self._incarnation,
+                "incarnation": self.incarnation,
                 "max_messages": MAX_MESSAGES,
                 "wait_ms": WAIT_MS,
                 "last_answer": last_answer,
+                "priority": self._priority,
             }
             answer = await self._call(broker, "/pull", body)
             if answer is None or "error" in answer:

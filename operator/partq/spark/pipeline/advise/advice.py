@@ -20,7 +20,7 @@ CANDIDATES: Final = (
 )  # fmt: skip
 """Numbers with many divisors: consumers get shares of equal size."""
 NEARLY_ALL: Final = 0.9
-"""Of what can be done side by side: who reaches that has partitions enough."""
+"""Share of the possible parallel work; a partition count that reaches it is enough."""
 
 
 @dataclass(frozen=True, slots=True)

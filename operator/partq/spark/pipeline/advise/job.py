@@ -12,7 +12,7 @@ from partq.spark.pipeline.advise.lag import GroupLag, lag_history
 from partq.spark.pipeline.advise.loads import Loads, load_of
 from partq.spark.pipeline.watch import JobWatch
 
-MOST_PARTITIONS_SHOWN = 20
+MAX_PARTITIONS_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def run_advise(
     totals = rates.sum(axis=0)
     busiest = [
         PartitionLoad(int(index), float(totals[index] / totals.sum()), float(rates[:, index].max()))
-        for index in totals.argsort()[::-1][:MOST_PARTITIONS_SHOWN]
+        for index in totals.argsort()[::-1][:MAX_PARTITIONS_SHOWN]
     ]
     advice = advise(loads, needs, current=count)
     return Advised(loads, count, tuple(busiest), tuple(lags), needs, advice)

@@ -68,7 +68,7 @@ class Figures:
 def draw_figures(evidence: AuditEvidence, findings: DataFrame, totals: AuditTotals) -> Figures:
     """Take from the evidence what the page shows."""
     # A group that only moves its cursor, an archive's say, holds no partition.
-    held = evidence.lines.where("kind in ('bind', 'commit') and holder != ''")
+    held = evidence.lines.where("kind in ('bind', 'register', 'commit') and holder != ''")
     lanes = held.select("partition", "group").distinct()
     names = [(row["partition"], row["group"]) for row in lanes.limit(10_000).collect()]
     names.sort(key=lambda lane: (lane[1], *map(int, lane[0].split("."))))
@@ -106,7 +106,7 @@ def _spells(lines: DataFrame, lanes: Sequence[tuple[str, str]], until_ms: int) -
     if not lanes:
         return []
     changes = (
-        lines.where("kind in ('bind', 'commit') and holder is not null")
+        lines.where("kind in ('bind', 'register', 'commit') and holder is not null")
         .where(wanted)
         .withColumn("before", f.lag("holder").over(order))
         .where("before is null or before != holder")

@@ -4,7 +4,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 from pyspark.sql.window import WindowSpec
 
-from partq.spark.pipeline.audit.findings import ACKS, finding, sentence
+from partq.spark.pipeline.audit.findings import ACKS, finding, findings, sentence
 from partq.spark.pipeline.audit.record import LINE, PART
 
 CHECK = "owners"
@@ -62,7 +62,12 @@ def check_owners(lines: DataFrame) -> DataFrame:
             "epoch",
         ),
     )
-    return delivered.union(written).union(shared).union(_epochs_not_raised(lines))
+    return (
+        delivered.union(written)
+        .union(shared)
+        .union(_registered_while_held(lines))
+        .union(_epochs_not_raised(lines))
+    )
 
 
 def check_stale_acks(lines: DataFrame) -> DataFrame:
@@ -79,12 +84,37 @@ def check_stale_acks(lines: DataFrame) -> DataFrame:
     )
 
 
+def _registered_while_held(lines: DataFrame) -> DataFrame:
+    """Return registrations of what another member held, and binds of what somebody else held."""
+    kind, member = f.col("kind"), f.col("member")
+    told = f.when(kind == "commit", f.col("target")).otherwise(member)
+    # `begin`, too: a partition's holder may have changed while the record was turned off.
+    taken = lines.where("group != '' and kind in ('begin', 'register', 'bind', 'commit')")
+    taken = taken.withColumn("held_by", f.last(told).over(_before(*LINE)))
+    by = f.when(f.col("held_by") == "", "nobody").otherwise(f.col("held_by"))
+    return findings(
+        taken,
+        CHECK,
+        {
+            "registered_while_held": (
+                (kind == "register") & ~f.col("held_by").isin("", member),
+                sentence("%s registered what %s held", "member", "held_by"),
+            ),
+            "bind_not_held": (
+                (kind == "bind") & (f.col("held_by") != member),
+                sentence("a flow of %s took up what %s held", "member", by),
+            ),
+        },
+    )
+
+
 def _epochs_not_raised(lines: DataFrame) -> DataFrame:
     claims = lines.where("kind = 'claim'").withColumn(
         "before", f.max("broker_epoch").over(_before(*PART))
     )
-    renewals = lines.where("kind in ('bind', 'commit', 'reset')").withColumn(
-        "before", f.max("epoch").over(_before(*LINE))
+    # A registration with an offset is two records in one group, `register` and `reset`: one epoch.
+    renewals = lines.where("kind in ('bind', 'register', 'commit', 'reset')").withColumn(
+        "before", f.max("epoch").over(_before(*LINE, order="sequence"))
     )
     text = "%s drew %s, which is not above %s"
     return finding(
@@ -102,5 +132,5 @@ def _epochs_not_raised(lines: DataFrame) -> DataFrame:
     )
 
 
-def _before(*by: str) -> WindowSpec:
-    return Window.partitionBy(*by).orderBy("at").rowsBetween(Window.unboundedPreceding, -1)
+def _before(*by: str, order: str = "at") -> WindowSpec:
+    return Window.partitionBy(*by).orderBy(order).rangeBetween(Window.unboundedPreceding, -1)

@@ -8,8 +8,9 @@ Columns that are added; all are null while the record has not told:
 - `is_late`: the segment does not begin with the partition's record.
 - `claimed`, `claim_at`: the broker epoch of the last claim, and its line.
 - `published_to`: the end of what had been published.
-- of a group: `current` and `current_at`, the epoch of the last bind, commit or reset; `holder`, the
-  member that it was for; `commit_at`, `reset_at`, `nack_at`: the last line of that kind.
+- of a group: `current` and `current_at`, the epoch of the last bind, registration, commit or reset;
+  `holder`, the member that it was for; `commit_at`, `reset_at`, `nack_at`: the last line of that
+  kind.
 - `is_stray`: an outcome or a delivery that is not of the token and member that held.
 - `era`: how often the cursor was moved; `high`: the end of what had been delivered in it;
   `token_high`: of what had been delivered under the same token and delivery number.
@@ -89,13 +90,15 @@ def _of_partitions(lines: DataFrame) -> DataFrame:
 def _of_groups(lines: DataFrame) -> DataFrame:
     order = Window.partitionBy(*LINE).orderBy("at")
     kind = f.col("kind")
-    renews = kind.isin("bind", "commit", "reset")
+    renews = kind.isin("bind", "register", "commit", "reset")
     with_token = lines.withColumns(
         {
             "current": f.max(f.when(renews, f.col("epoch"))).over(order),
             "current_at": _last("at", renews).over(order),
             "holder": f.last(
-                f.when(kind == "bind", f.col("member")).when(kind == "commit", f.col("target")),
+                f.when(kind.isin("bind", "register"), f.col("member")).when(
+                    kind == "commit", f.col("target")
+                ),
                 ignorenulls=True,
             ).over(order),
             "commit_at": _last("at", kind == "commit").over(order),

@@ -208,7 +208,7 @@ def duplicates(history: DataFrame, lines: DataFrame) -> DataFrame:
         .groupBy(*LINE, "cause", "event_at")
         .agg(f.sum(f.col("stop") - f.col("first")).alias("messages"))
     )
-    events = lines.where("kind in ('claim', 'bind', 'commit', 'reset', 'nack')").select(
+    events = lines.where("kind in ('claim', 'bind', 'register', 'commit', 'reset', 'nack')").select(
         "partition",
         "segment",
         f.col("at").alias("event_at"),

@@ -23,6 +23,7 @@ KINDS: Final = {
             *("missing_range", "missing_record", "recorded_twice"),
             *("changed_group", "broken_link", "forked_chain"),
             *("two_owners", "two_flows", "two_brokers", "epoch_not_raised"),
+            *("registered_while_held", "bind_not_held"),
             *("stale_ack", "ack_not_delivered", "ack_before_delivery", "ack_of_other_token"),
             *("out_of_order", "redelivered_out_of_order", "skipped_ahead"),
             *("lost", "delivered_unpublished"),

@@ -31,7 +31,7 @@ class Duplicates:
     group: str
     cause: str
     event: str
-    """What the cause goes back to: `claim`, `bind`, `commit`, `nack` or `reset`; "": nothing."""
+    """What the cause goes back to, a kind of record such as `claim` or `commit`; "": nothing."""
     events: int
     messages: int
 

@@ -1,0 +1,88 @@
+// Groups, their members and their partitions, as tables.
+
+import { markOf } from "./members.js";
+import { emptyTable, fillTable } from "./tables.js";
+import { age, byId, counted, fillSelect, inOrder, number, say } from "./text.js";
+
+const NUMBER = true;
+const EVERY = "";
+const only = (member) => `=${member}`; // a member without a name is nobody, and a choice, too
+let again = () => {};
+
+const oldest = (rows) => Math.max(0, ...rows.map((row) => (row.lag ? row.lag_ms : 0)));
+const sum = (rows, field) => rows.reduce((total, row) => total + (row[field] ?? 0), 0);
+const ageOf = (rows) => (sum(rows, "lag") ? age(oldest(rows)) : "");
+const isTrouble = (row) => row.lag || row.blocked || row.parked || row.dead_letters || row.state !== "Ready";
+
+export function show(status, name, change) {
+  again = change;
+  const group = status.groups[name];
+  fillTable(
+    "group-table",
+    [["group", ""], ["type", ""], ["members", NUMBER], ["lag", NUMBER],
+      ["oldest unacknowledged", NUMBER], ["redeliveries", NUMBER], ["handoffs", NUMBER],
+      ["blocked", NUMBER]],
+    Object.entries(status.groups).map(([each, found]) => {
+      const rows = Object.values(found.partitions);
+      return [each, found.type, number(found.members.length), number(found.lag), ageOf(rows),
+        number(sum(rows, "redeliveries")), number(found.handoffs.length),
+        number(rows.filter((row) => row.blocked).length)];
+    }),
+  );
+  const held = new Map(group.members.map((each) => [each.member, []]));
+  for (const row of Object.values(group.partitions)) {
+    if (!held.has(row.member)) held.set(row.member, []);
+    held.get(row.member).push(row);
+  }
+  const states = new Map(group.members.map((each) => [each.member, each.state]));
+  say(byId("group-members"), `Members of ${name}`);
+  fillTable(
+    "member-table",
+    [["member", ""], ["is", ""], ["partitions", NUMBER], ["lag", NUMBER],
+      ["oldest unacknowledged", NUMBER], ["redeliveries", NUMBER], ["blocked", NUMBER]],
+    [...held].map(([member, rows]) => [
+      member ? `${markOf(name, member).letter}: ${member}` : "no member",
+      states.get(member) ?? "",
+      number(rows.length), number(sum(rows, "lag")), ageOf(rows),
+      number(sum(rows, "redeliveries")), number(rows.filter((row) => row.blocked).length),
+    ]),
+  );
+  fillSelect(byId("member"), [[EVERY, "every member"],
+    ...[...held.keys()].map((member) => [only(member), member || "no member"])]);
+  showPartitions(status, name, group);
+}
+
+/** Leave nothing of what a token has shown. */
+export function forget() {
+  for (const id of ["group-table", "member-table", "partition-table"]) emptyTable(id);
+  fillSelect(byId("member"), []);
+  say(byId("group-members"), "Members");
+  say(byId("group-partitions"), "Partitions");
+}
+
+function showPartitions(status, name, group) {
+  const member = byId("member").value;
+  const isOnly = byId("only-trouble").checked;
+  const every = inOrder(Object.keys(group.partitions));
+  const wanted = every.filter((partition) => {
+    const row = group.partitions[partition];
+    return (member === EVERY || only(row.member) === member) && (!isOnly || isTrouble(row));
+  });
+  say(byId("group-partitions"), `${counted(wanted.length, "partition")} of ${name}`);
+  fillTable(
+    "partition-table",
+    [["partition", ""], ["member", ""], ["state", ""], ["broker", ""], ["lag", NUMBER],
+      ["oldest unacknowledged", NUMBER], ["redeliveries", NUMBER], ["dead letters waiting", NUMBER],
+      ["blocked because", "reason"]],
+    wanted.map((partition) => {
+      const row = group.partitions[partition];
+      const record = status.partitions[partition];
+      return [partition, row.member || "no member", row.state, record ? record.broker : "",
+        number(row.lag), row.lag ? age(row.lag_ms) : "", number(row.redeliveries ?? 0),
+        number(row.dead_letters), row.blocked || row.parked];
+    }),
+  );
+}
+
+byId("member").addEventListener("change", () => again());
+byId("only-trouble").addEventListener("change", () => again());

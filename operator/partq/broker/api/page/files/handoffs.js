@@ -1,0 +1,174 @@
+// The handoffs of a group: rebalances, a strip of time per partition, and each move with its cause.
+
+import { CallError, call } from "./api.js";
+import { markOf } from "./members.js";
+import { piecesOf } from "./strips.js";
+import { fillTable } from "./tables.js";
+import { age, byId, clock, counted, fill, inOrder, make, number, say } from "./text.js";
+
+const NUMBER = true;
+const MAX_STRIPS = 100;
+const MAX_MOVES = 200;
+// Every broker is asked for a snapshot. It is read again at the first age when partitions have
+// moved, and at the second in any case.
+const MOVED_AGE_MS = 3000;
+const MAX_AGE_MS = 30000;
+const SVG = "http://www.w3.org/2000/svg";
+const WIDTH = 1000;
+const HEIGHT = 24;
+const NOTHING = { now_ms: 0, past: {}, rebalances: [] };
+const NEEDS_ADMIN = "This view needs a token of the role admin. The page does not ask again for " +
+  "this group with this token.";
+
+const words = (text) => (text ?? "").replaceAll("_", " ");
+
+let snapshot = null;
+let shownGroup = null;
+let readAt = -Infinity;
+let seen = "";
+let round = 0;
+let isReading = false;
+let isRefused = false; // The same token would be refused again, for as long as the group is shown.
+let again = () => {};
+
+export function show(status, name, change) {
+  again = change;
+  if (shownGroup !== name) {
+    forget();
+    shownGroup = name;
+    say(byId("handoffs-summary"), "Asking the brokers ...");
+  }
+  const group = status.groups[name];
+  const now = Object.entries(group.partitions).map(([each, row]) => `${each}=${row.member}`);
+  const owners = [name, ...now].join();
+  const old = performance.now() - readAt;
+  if (!isReading && !isRefused && old > (owners === seen ? MAX_AGE_MS : MOVED_AGE_MS)) read(name, owners);
+  draw(name, group);
+}
+
+/** Leave nothing of what a token or a group has shown; what is being read counts no more. */
+export function forget() {
+  round += 1;
+  snapshot = shownGroup = null;
+  readAt = -Infinity;
+  seen = "";
+  isRefused = false;
+  say(byId("handoffs-summary"), "");
+  draw("", null);
+}
+
+async function read(name, owners) {
+  isReading = true;
+  const mine = round;
+  let found = null;
+  let told = "";
+  let refused = false;
+  try {
+    found = await call("GET", `/groups/${encodeURIComponent(name)}/picture`);
+  } catch (error) {
+    if (!(error instanceof CallError)) throw error;
+    refused = error.status === 403;
+    told = refused ? `${NEEDS_ADMIN} ${error.message}` : error.message;
+  } finally {
+    isReading = false;
+  }
+  if (mine === round) {
+    snapshot = found;
+    isRefused = refused;
+    if (found !== null) seen = owners;
+    readAt = performance.now();
+    say(byId("handoffs-summary"), told);
+  }
+  again();
+}
+
+function cause(move) {
+  const forced = move.forced && move.forced !== "unassigned" ? `, forced: ${words(move.forced)}` : "";
+  return `${words(move.evidence) || words(move.trigger) || "not recorded"}${forced}`;
+}
+
+const gapOf = (move) => (move.pause_ms === null ? "not measured" : `${number(move.pause_ms)} ms`);
+const who = (member) => member || "no member";
+
+function describeMove(partition, move) {
+  const at = clock(new Date(move.at_ms));
+  return `${at}, partition ${partition}: ${who(move.source)} → ${who(move.target)}, ` +
+    `gap ${gapOf(move)}, ${cause(move)}`;
+}
+
+/** Draw the snapshot; without one the strips and tables are empty. */
+function draw(name, group) {
+  const { now_ms: brokerNow, past, rebalances } = snapshot ?? NOTHING;
+  const to = brokerNow + (performance.now() - readAt);
+  const from = to - Number(byId("span").value);
+  const moves = Object.entries(past)
+    .flatMap(([partition, each]) => each.map((move) => ({ partition, move })))
+    .filter(({ move }) => move.at_ms >= from)
+    .sort((a, b) => b.move.at_ms - a.move.at_ms);
+  const moved = inOrder(new Set(moves.map(({ partition }) => partition)));
+  const more = moved.length - MAX_STRIPS;
+  const rest = more > 0 ? `, the first ${MAX_STRIPS} of them are drawn` : "";
+  const told = `${counted(moved.length, "partition")} moved${rest}`;
+  say(byId("strips-title"), snapshot ? told : "Partitions that have moved");
+  fill(byId("strips"), moved.slice(0, MAX_STRIPS), makeStrip, (item, partition) => {
+    const row = group.partitions[partition];
+    const pieces = piecesOf(past[partition], row ? row.member : "", from, to);
+    drawStrip(item, partition, pieces, name, from, to);
+  });
+  fillTable(
+    "rebalance-table",
+    [["began", ""], ["trigger", ""], ["moves", NUMBER], ["first assignments", NUMBER],
+      ["longest pause", NUMBER], ["took", NUMBER], ["not drained in time", NUMBER]],
+    [...rebalances].reverse().filter((each) => each.ended_at_ms >= from).map((each) => [
+      clock(new Date(each.started_at_ms)), words(each.trigger), number(each.moved),
+      number(each.assigned), `${number(each.longest_pause_ms)} ms`,
+      age(each.ended_at_ms - each.started_at_ms), number(each.timed_out),
+    ]),
+  );
+  say(byId("past-title"), moves.length > MAX_MOVES ? `The last ${MAX_MOVES} moves` : "Moves");
+  fillTable(
+    "move-table",
+    [["at", ""], ["partition", ""], ["from", ""], ["to", ""], ["gap", NUMBER], ["cause", ""]],
+    moves.slice(0, MAX_MOVES).map(({ partition, move }) => [
+      clock(new Date(move.at_ms)), partition, who(move.source), who(move.target), gapOf(move),
+      cause(move),
+    ]),
+  );
+}
+
+function makeStrip() {
+  const item = make("li");
+  const strip = document.createElementNS(SVG, "svg");
+  strip.setAttribute("viewBox", `0 0 ${WIDTH} ${HEIGHT}`);
+  strip.setAttribute("preserveAspectRatio", "none");
+  strip.setAttribute("role", "img");
+  item.append(make("span"), strip);
+  return item;
+}
+
+function drawStrip(item, partition, pieces, name, from, to) {
+  const [label, strip] = item.children;
+  say(label, partition);
+  const x = (ms) => ((ms - from) / (to - from)) * WIDTH;
+  fill(strip, pieces, makePiece, (rect, piece) => {
+    const text = piece.move ? describeMove(partition, piece.move) : `partition ${partition}: ${who(piece.member)}`;
+    const width = x(piece.to) - x(piece.from);
+    // A gap of some milliseconds is still seen, at the end of its time.
+    const shown = piece.move ? Math.max(3, width) : width;
+    rect.setAttribute("class", piece.move ? "gap" : markOf(name, piece.member).colour);
+    rect.setAttribute("x", x(piece.to) - shown);
+    rect.setAttribute("width", shown);
+    say(rect.firstElementChild, text);
+  });
+  const owners = pieces.filter((piece) => !piece.move).map((piece) => who(piece.member));
+  strip.setAttribute("aria-label", `partition ${partition}: ${owners.join(", then ")}`);
+}
+
+function makePiece() {
+  const rect = document.createElementNS(SVG, "rect");
+  rect.setAttribute("height", HEIGHT);
+  rect.append(document.createElementNS(SVG, "title"));
+  return rect;
+}
+
+byId("span").addEventListener("change", () => again());

@@ -1,0 +1,234 @@
+// The partition map: a square per partition, and what has moved since the page was opened.
+
+import { markOf } from "./members.js";
+import { age, byId, clock, counted, fill, inOrder, make, number, say } from "./text.js";
+
+const MANY = 64;
+const MAX_MOVES = 30;
+const MOVES_AT_ONCE = 5;
+const MOVED_MS = 4000;
+
+const nothingOf = (group) => ({ group, members: new Map() });
+
+let known = nothingOf("");
+let names = [];
+let chosen = "";
+let shown = null;
+
+const squares = byId("squares");
+const moves = byId("moves");
+
+function stateOf(status, group, name) {
+  const row = group.partitions[name];
+  const words = [];
+  const classes = [];
+  if (row === undefined) words.push("not part of the group yet");
+  else if (!row.member) words.push("no member");
+  if (row && row.state === "Paused") {
+    words.push("paused");
+    classes.push("paused");
+  }
+  if (row && row.member && row.state === "Unbound") {
+    words.push("member not connected");
+    classes.push("unbound");
+  }
+  if (status.unavailable.includes(name)) {
+    words.push("no broker serves it");
+    classes.push("unserved");
+  }
+  if (row && row.blocked) {
+    words.push("blocked");
+    classes.push("blocked");
+  }
+  return { words, classes };
+}
+
+export function show(status, name) {
+  const group = status.groups[name];
+  shown = { status, name };
+  names = inOrder(new Set([...Object.keys(status.partitions), ...status.unavailable]));
+  if (known.group !== name) {
+    known = nothingOf(name);
+    moves.replaceChildren();
+  }
+  if (!names.includes(chosen)) chosen = names[0] ?? "";
+  for (const each of group.members) markOf(name, each.member);
+  const moved = noteMoves(group);
+  const handedOver = new Map(group.handoffs.map((each) => [each.partition, each]));
+  squares.classList.toggle("many", names.length > MANY);
+  fill(squares, names, makeSquare, (item, partition) => {
+    updateSquare(item.firstElementChild, partition, status, group, name, handedOver);
+    if (moved.has(partition)) flash(item.firstElementChild);
+  });
+  summarize(status, group);
+  showLegend(group, name);
+  showDetail();
+}
+
+/** Leave nothing of what a token has shown. */
+export function forget() {
+  known = nothingOf("");
+  names = [];
+  chosen = "";
+  shown = null;
+  for (const element of [squares, moves, byId("legend"), byId("detail")]) element.replaceChildren();
+  say(byId("map-summary"), "");
+}
+
+function makeSquare() {
+  const item = make("li");
+  const button = make("button", "square");
+  button.type = "button";
+  button.append(make("span"), make("small"));
+  item.append(button);
+  return item;
+}
+
+function updateSquare(button, partition, status, group, name, handedOver) {
+  const row = group.partitions[partition];
+  const { letter, colour } = markOf(name, row ? row.member : "");
+  const { words, classes } = stateOf(status, group, partition);
+  const handoff = handedOver.get(partition);
+  if (handoff) words.push(`is handed over to ${handoff.target || "nobody"}`);
+  const isMoved = button.classList.contains("moved") ? " moved" : "";
+  const wanted = ["square", colour, ...classes].join(" ") + isMoved;
+  if (button.className !== wanted) button.className = wanted;
+  say(button.firstElementChild, letter + (row && row.blocked ? "!" : ""));
+  say(button.lastElementChild, partition);
+  const member = row && row.member ? `member ${letter} ${row.member}` : "";
+  const lag = row ? `lag ${number(row.lag)}` : "";
+  const label = [`partition ${partition}`, member, ...words, lag].filter(Boolean).join(", ");
+  if (button.getAttribute("aria-label") !== label) {
+    button.setAttribute("aria-label", label);
+    button.title = label;
+  }
+  button.dataset.partition = partition;
+  button.tabIndex = partition === chosen ? 0 : -1;
+}
+
+function noteMoves(group) {
+  const moved = new Set();
+  const lines = [];
+  const isFirst = known.members.size === 0;
+  for (const partition of names) {
+    const row = group.partitions[partition];
+    if (row === undefined) continue;
+    const before = known.members.get(partition);
+    if (!isFirst && before !== undefined && before !== row.member) {
+      moved.add(partition);
+      lines.push(`${partition}: ${before || "no member"} → ${row.member || "no member"}`);
+    }
+    known.members.set(partition, row.member);
+  }
+  if (lines.length) {
+    const at = clock(new Date());
+    const more = lines.length - MOVES_AT_ONCE;
+    const told = lines.slice(0, MOVES_AT_ONCE);
+    if (more > 0) told.push(`and ${counted(more, "more partition")}`);
+    moves.prepend(...told.map((line) => make("li", "", `${at} ${line}`)));
+    while (moves.children.length > MAX_MOVES) moves.lastElementChild.remove();
+  }
+  return moved;
+}
+
+function flash(button) {
+  button.classList.add("moved");
+  setTimeout(() => button.classList.remove("moved"), MOVED_MS);
+}
+
+function summarize(status, group) {
+  const rows = Object.values(group.partitions);
+  const count = (test) => rows.filter(test).length;
+  const parts = [counted(names.length, "partition")];
+  const states = [
+    ["paused", count((row) => row.state === "Paused")],
+    ["blocked", count((row) => row.blocked)],
+    ["without a member", count((row) => !row.member)],
+    ["whose member is not connected", count((row) => row.member && row.state === "Unbound")],
+    ["without a broker", status.unavailable.length],
+  ];
+  for (const [word, found] of states) if (found) parts.push(`${number(found)} ${word}`);
+  parts.push(`lag ${counted(group.lag, "message")}`);
+  parts.push(`oldest unacknowledged message ${group.lag ? age(group.lag_ms) : "none"}`);
+  parts.push(counted(group.handoffs.length, "handoff"));
+  say(byId("map-summary"), `${parts.join(", ")}.`);
+}
+
+function showLegend(group, name) {
+  const create = () => {
+    const item = make("li");
+    const mark = make("span", "square");
+    mark.setAttribute("aria-hidden", "true");
+    item.append(mark, make("span"));
+    return item;
+  };
+  fill(byId("legend"), group.members, create, (item, each) => {
+    const { letter, colour } = markOf(name, each.member);
+    item.firstElementChild.className = `square ${colour}`;
+    say(item.firstElementChild, letter);
+    const held = counted(each.partitions, "partition");
+    say(item.lastElementChild, `${letter}: ${each.member}, ${each.state}, ${held}`);
+  });
+}
+
+function showDetail() {
+  if (shown === null || !chosen) return;
+  const { status, name } = shown;
+  const group = status.groups[name];
+  const row = group.partitions[chosen];
+  const record = status.partitions[chosen];
+  const handoff = group.handoffs.find((each) => each.partition === chosen);
+  const facts = [["partition", chosen], ["broker", record ? record.broker || "none" : "unknown"]];
+  if (row) {
+    facts.push(["member", row.member || "none"], ["state", row.state]);
+    facts.push(["lag", counted(row.lag, "message")]);
+    facts.push(["oldest unacknowledged", row.lag ? age(row.lag_ms) : "none"]);
+    facts.push(["redeliveries", number(row.redeliveries ?? 0)], ["epoch", String(row.epoch)]);
+    if (row.blocked) facts.push(["blocked because", row.blocked]);
+    if (row.parked) facts.push(["parked because", row.parked]);
+  }
+  if (handoff) facts.push(["handoff", `${handoff.phase}, to ${handoff.target || "nobody"}`]);
+  const flat = facts.flatMap(([term, value]) => [["dt", term], ["dd", value]]);
+  const list = byId("detail");
+  while (list.children.length > flat.length) list.lastElementChild.remove();
+  flat.forEach(([tag, text], at) => {
+    if (at === list.children.length) list.append(make(tag));
+    say(list.children[at], text);
+  });
+}
+
+function choose(partition, { focus }) {
+  chosen = partition;
+  for (const button of squares.querySelectorAll("button")) {
+    button.tabIndex = button.dataset.partition === chosen ? 0 : -1;
+    if (focus && button.tabIndex === 0) button.focus();
+  }
+  showDetail();
+}
+
+/** Return how many squares stand in a row. */
+function width() {
+  const items = [...squares.children];
+  const first = items.length ? items[0].offsetTop : 0;
+  const below = items.findIndex((item) => item.offsetTop !== first);
+  return below < 0 ? items.length : below;
+}
+
+squares.addEventListener("click", (event) => {
+  const button = event.target.closest("button");
+  if (button) choose(button.dataset.partition, { focus: false });
+});
+squares.addEventListener("keydown", (event) => {
+  const at = names.indexOf(chosen);
+  const to = {
+    ArrowRight: at + 1,
+    ArrowLeft: at - 1,
+    ArrowDown: at + width(),
+    ArrowUp: at - width(),
+    Home: 0,
+    End: names.length - 1,
+  }[event.key];
+  if (to === undefined) return;
+  event.preventDefault();
+  if (to >= 0 && to < names.length) choose(names[to], { focus: true });
+});

@@ -1,0 +1,21 @@
+// Each member has a letter and a colour, which it keeps until the token is forgotten.
+
+const COLOURS = 12;
+const seen = new Map();
+
+export const forgetMarks = () => seen.clear();
+
+function letters(at) {
+  const rest = Math.floor(at / 26);
+  return (rest ? letters(rest - 1) : "") + String.fromCharCode(65 + (at % 26));
+}
+
+/** Return the letter and the class of a member of a group; those of a new one are the next. */
+export function markOf(group, member) {
+  if (!member) return { letter: "-", colour: "nobody" };
+  if (!seen.has(group)) seen.set(group, new Map());
+  const marks = seen.get(group);
+  if (!marks.has(member)) marks.set(member, marks.size);
+  const at = marks.get(member);
+  return { letter: letters(at), colour: `m${at % COLOURS}` };
+}

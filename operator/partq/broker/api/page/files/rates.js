@@ -1,0 +1,103 @@
+// Rates, lag and waits of the last ten minutes, as charts and as tables.
+
+import { CallError, call } from "./api.js";
+import { drawChart, makeChart } from "./charts.js";
+import { emptyTable, fillTable } from "./tables.js";
+import { age, byId, clock, fill, number, say } from "./text.js";
+
+const NUMBER = true;
+const EVERY_MS = 5000;
+const ROW_STEPS = 12; // A row of the table is a minute.
+
+let rates = null;
+let readAt = null;
+let askedAt = -Infinity;
+let isReading = false;
+let round = 0;
+let again = () => {};
+
+export function show(status, name, change) {
+  again = change;
+  if (!isReading && performance.now() - askedAt >= EVERY_MS) read();
+  draw(name);
+}
+
+/** Leave nothing of what a token has shown; what is being read counts no more. */
+export function forget() {
+  round += 1;
+  rates = readAt = null;
+  askedAt = -Infinity;
+  say(byId("rates-summary"), "");
+  byId("charts").replaceChildren();
+  for (const id of ["rate-table", "wait-table"]) emptyTable(id);
+  say(byId("rates-of"), byId("rates-of").dataset.plain);
+}
+
+async function read() {
+  isReading = true;
+  const mine = round;
+  let told = "";
+  try {
+    const found = await call("GET", "/rates");
+    if (mine === round) {
+      rates = found;
+      readAt = new Date();
+      const left = Object.entries(found.unavailable).map(([broker, error]) => `${broker}: ${error.message}`);
+      told = left.length ? `Without what these brokers have counted: ${left.slice(0, 3).join("; ")}` : "";
+    }
+  } catch (error) {
+    if (!(error instanceof CallError)) throw error;
+    told = error.message + (readAt ? ` The view shows the rates of ${clock(readAt)}.` : "");
+  } finally {
+    isReading = false;
+  }
+  if (mine !== round) return;
+  askedAt = performance.now();
+  say(byId("rates-summary"), told);
+  again();
+}
+
+const perSecond = (value) => `${number(Math.round(value * 10) / 10)}/s`;
+const messages = (value) => number(Math.round(value));
+const oldest = (value) => age(Math.round(value));
+
+function draw(name) {
+  if (rates === null) return;
+  const perStep = (counts) => counts.map((each) => (each === null ? null : each / (rates.step_ms / 1000)));
+  const group = Object.hasOwn(rates.groups, name) ? rates.groups[name] : null;
+  const series = [{ title: "Published", values: perStep(rates.accepted), text: perSecond }];
+  if (group) {
+    series.push(
+      { title: "Delivered", values: perStep(group.delivered), text: perSecond },
+      { title: "Lag", values: group.lag, text: messages },
+      { title: "Oldest unacknowledged", values: group.lag_ms, text: oldest },
+    );
+  }
+  say(byId("rates-of"), group ? `Published, and group ${name}` : byId("rates-of").dataset.plain);
+  fill(byId("charts"), series, makeChart, (item, { title, values, text }) => drawChart(item, title, values, text));
+  drawMinutes(series);
+  const waits = [["from arrival until stored", rates.publish]];
+  if (group) waits.push([`from stored until sent to ${name}`, group.delivery]);
+  fillTable("wait-table", [["wait", ""], ["p50", NUMBER], ["p99", NUMBER]],
+    waits.map(([what, { p50_ms: p50, p99_ms: p99 }]) => [what, waitOf(p50), waitOf(p99)]));
+}
+
+const waitOf = (ms) => (ms === null ? "none" : ms < 10 ? `${ms.toFixed(1)} ms` : age(Math.round(ms)));
+
+/** The same as numbers: the mean of each minute, and of lag and age the last; the newest first. */
+function drawMinutes(series) {
+  const count = rates.accepted.length / ROW_STEPS;
+  const rows = Array.from({ length: count }, (_, at) => {
+    const from = rates.accepted.length - (at + 1) * ROW_STEPS;
+    const cells = series.map(({ values, text }) => {
+      const known = values.slice(from, from + ROW_STEPS).filter((value) => value !== null);
+      if (!known.length) return "";
+      return text(text === perSecond ? known.reduce((sum, each) => sum + each, 0) / known.length : known.at(-1));
+    });
+    return [at ? `${at} min ago` : "last minute", ...cells];
+  });
+  const columns = [["minute", ""], ...series.map(({ title }) => [title.toLowerCase(), NUMBER])];
+  const table = byId("rate-table");
+  if (table.tHead && table.tHead.rows[0].cells.length !== columns.length) table.replaceChildren();
+  fillTable("rate-table", columns, rows);
+}

@@ -1,0 +1,1 @@
+"""The commands about the members of one group: what each holds, and its end."""

@@ -1,0 +1,205 @@
+"""`partq members`: the members of a group, and what each of them holds."""
+
+import asyncio
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import click
+from rich.table import Table
+
+from partq.cli.formatting import spell_age
+from partq.cli.queues.broker_session import ask_for_group
+from partq.cli.queues.connection import Connect, connection_options
+from partq.cli.queues.status import named
+from partq.cli.tables import add_columns, show
+from partq.wire.calls.answers import UNSET
+from partq.wire.calls.state import BrokerState, FlowDetail, GroupDetail, Picture
+
+_HELP = """Show the members of a group: state, age, partitions, messages in flight, lag.
+
+Any broker can answer, whether a coordinator (on Kubernetes: the operator) runs or not; nothing is
+changed.
+
+\b
+  partq members
+  partq members --group workers --json | jq '.members[] | select(.state == "Lost") | .member'
+"""
+
+
+@click.command(help=_HELP)
+@connection_options
+@click.option("--group", help="Name of the consumer group; needed if the queue has several.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def members(*, connect: Connect, group: str | None, as_json: bool) -> None:
+    """Ask any broker, and show what it says of each member."""
+    name, snapshot = asyncio.run(ask_for_group(connect("admin"), group))
+    found = describe(name, snapshot)
+    if as_json:
+        click.echo(json.dumps(asdict(found)))
+        return
+    table = Table()
+    add_columns(table, ("member", "is", "incarnation", "bound for", "partitions"))
+    add_columns(table, ("in flight", "lag"), is_number=True)
+    for each in found.members:
+        table.add_row(
+            *(each.member, each.state, each.incarnation),
+            spell_age(round(each.bound_s * 1000)) if each.bound_s is not None else "",
+            named([*each.partitions], MAX_NAMED),
+            *(f"{each.in_flight:,}", f"{each.lag:,}"),
+        )
+    show(table)
+    if found.unassigned:
+        click.echo(f"held by nobody: partition {named(found.unassigned, MAX_NAMED)}")
+    for each in found.members:
+        if each.refused:
+            click.echo(f"{each.member} may not bind: {each.refused}")
+    for broker, why in found.troubles.items():
+        click.echo(f"broker {broker} does not say which members are bound to it: {why}")
+    if found.unknown:
+        click.echo(
+            f"not counted: partition {named(found.unknown, MAX_NAMED)}: no broker that answers "
+            "serves it; the members are those of the coordinator's record"
+        )
+
+
+MAX_NAMED = 16
+"""Partitions that are named in a line; `--json` has all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberPartition:
+    """A partition that a member holds."""
+
+    state: str
+    """`Ready`, `Paused` or `Unbound`."""
+    epoch: int
+    in_flight: int | None
+    """Messages delivered and not acknowledged; None, as the lag: its broker does not say."""
+    lag: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberRow:
+    """A member of a group, in the names and the order of `--json`."""
+
+    member: str
+    state: str
+    """`Active`, `Standby`, `Lost`, `Left` or `Refused`."""
+    address: str
+    """Where it binds from; empty: it is not listed."""
+    incarnation: str
+    """Of the flow that was bound last; empty: no flow is bound."""
+    bound_s: float | None
+    """How long the oldest flow of this incarnation has been bound, in seconds."""
+    flows: int
+    """How many brokers it is bound to."""
+    is_leaving: bool
+    lost_s: float | None
+    """Since when it is lost, in seconds; None: it is not."""
+    refused: str
+    """Why it may not bind; empty: it may."""
+    in_flight: int
+    lag: int
+    partitions: Mapping[str, MemberPartition]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMembers:
+    """All members of a group, and the partitions that none of them holds."""
+
+    group: str
+    members: Sequence[MemberRow]
+    unassigned: Sequence[str]
+    unknown: Sequence[str]
+    """Partitions that no broker that answers serves: they are in no number."""
+    troubles: Mapping[str, str]
+    """Why brokers have not answered, by their names: flows at these are not counted."""
+
+
+def describe(group: str, snapshot: Picture) -> GroupMembers:
+    """Sum up who is in a group, from its records and the states of its brokers.
+
+    A partition without an answer of its broker counts for the member of the coordinator's record.
+    """
+    states = [each.state for each in snapshot.brokers.values() if each.state is not UNSET]
+    owned = _owned(group, states)
+    held: defaultdict[str, dict[str, MemberPartition]] = defaultdict(dict)
+    for name in snapshot.partitions:
+        detail, entry = owned.get(name), snapshot.assignment.get(name)
+        if detail is not None:
+            held[detail.member][name] = MemberPartition(
+                state=detail.state,
+                epoch=detail.epoch,
+                in_flight=detail.in_flight,
+                lag=detail.lag,
+            )
+        elif entry is not None:
+            held[entry.member or ""][name] = MemberPartition(
+                state=entry.state, epoch=entry.epoch, in_flight=None, lag=None
+            )
+    unassigned = held.pop("", {})
+    flows: defaultdict[str, list[FlowDetail]] = defaultdict(list)
+    for state in states:
+        for flow in state.flows:
+            if flow.group == group:
+                flows[flow.member].append(flow)
+    names = {*snapshot.members, *snapshot.refused, *held, *flows}
+    return GroupMembers(
+        group=group,
+        members=[
+            _row(snapshot, member, flows.get(member, ()), held.get(member, {}))
+            for member in sorted(names)
+        ],
+        unassigned=[*unassigned],
+        unknown=[name for name in snapshot.partitions if name not in owned],
+        troubles={
+            name: each.error for name, each in snapshot.brokers.items() if each.error is not UNSET
+        },
+    )
+
+
+def _owned(group: str, states: Iterable[BrokerState]) -> dict[str, GroupDetail]:
+    """Return what the owner of each partition says; of two owners the later one counts."""
+    found: dict[str, tuple[int, GroupDetail]] = {}
+    for state in states:
+        for name, partition in state.partitions.items():
+            detail = partition.groups.get(group)
+            if detail is not None and partition.broker_epoch >= found.get(name, (-1,))[0]:
+                found[name] = (partition.broker_epoch, detail)
+    return {name: detail for name, (_, detail) in found.items()}
+
+
+def _row(
+    snapshot: Picture,
+    member: str,
+    flows: Sequence[FlowDetail],
+    partitions: Mapping[str, MemberPartition],
+) -> MemberRow:
+    listed, refused = snapshot.members.get(member), snapshot.refused.get(member)
+    newest = min(flows, key=lambda flow: flow.bound_s, default=None)
+    incarnation = newest.incarnation if newest is not None else ""
+    ages = [flow.bound_s for flow in flows if flow.incarnation == incarnation]
+    lost_at_ms = listed.lost_at_ms if listed is not None else None
+    if lost_at_ms is not None or (listed is None and not flows):
+        # A member that holds nothing gave it back, or lost it: nobody waits for its return.
+        state = "Lost" if partitions else "Left"
+    else:
+        state = "Active" if partitions else "Standby"
+    if refused is not None and not partitions:
+        state = "Refused"
+    return MemberRow(
+        member=member,
+        state=state,
+        address=listed.address if listed is not None else "",
+        incarnation=incarnation,
+        bound_s=max(ages, default=None),
+        flows=len(flows),
+        is_leaving=any(flow.is_leaving for flow in flows),
+        lost_s=None if lost_at_ms is None else max(0, snapshot.now_ms - lost_at_ms) / 1000,
+        refused=refused.reason if refused is not None else "",
+        in_flight=sum(each.in_flight or 0 for each in partitions.values()),
+        lag=sum(each.lag or 0 for each in partitions.values()),
+        partitions=partitions,
+    )

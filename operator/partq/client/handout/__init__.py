@@ -1,0 +1,1 @@
+"""From ready windows to the application: held messages, and handlers that are called with them."""

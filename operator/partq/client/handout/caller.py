@@ -1,0 +1,117 @@
+"""Calling an application's handler with messages: here, or in threads."""
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any, Self
+
+from partq.client.arguments import check_flag
+from partq.client.consume import stop_signals
+from partq.client.consume.deliveries import Delivery
+
+
+class Caller:
+    """Calls a handler; with `in_thread` in threads, which end with the block.
+
+    Args:
+        handler: what is called with each message.
+        in_thread: whether it is called in a thread.
+        max_threads: as many calls are made at once.
+        ended_late: called with a message whose call in a thread was cancelled, which a thread
+            cannot be, and has returned after that.
+    """
+
+    def __init__(
+        self,
+        handler: Callable[[Delivery], Awaitable[None] | None],
+        *,
+        in_thread: bool,
+        max_threads: int = 1,
+        ended_late: Callable[[Delivery], None],
+    ) -> None:
+        if not callable(handler):
+            raise TypeError(f"run: got {type(handler).__name__}, expected a function")
+        check_flag("run: in_thread", in_thread)
+        if in_thread and inspect.iscoroutinefunction(handler):
+            raise TypeError(
+                f"run: {handler!r} is a coroutine function, which runs in the event loop; leave "
+                "in_thread out, or give a plain function"
+            )
+        self._handler = handler
+        self._ended_late = ended_late
+        self._threads = _CallThreads(max_threads) if in_thread else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._threads is not None:
+            self._threads.end()
+
+    async def __call__(self, delivery: Delivery) -> None:
+        """Call the handler and wait until it is done with the message."""
+        if self._threads is None:
+            result = self._handler(delivery)
+            if inspect.isawaitable(result):
+                await result
+            return
+        called = self._threads.call(self._handler, delivery)
+        try:
+            await asyncio.shield(called)
+        except asyncio.CancelledError:
+            # A thread cannot be stopped. Meanwhile its message must not go to another member.
+            if not stop_signals.is_interrupted():
+                await asyncio.wait([called])
+            if called.done() and not called.cancelled() and called.exception() is None:
+                self._ended_late(delivery)
+            raise
+
+
+class _CallThreads:
+    """Calls functions in as many threads as calls are made at once.
+
+    A call that does not end does not hold up the process. An executor's threads would: Python waits
+    for them when it ends.
+    """
+
+    def __init__(self, max_threads: int) -> None:
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[..., Any], Delivery] | None]
+        self._calls = SimpleQueue()
+        self._max_threads = max_threads
+        self._thread_count = 0
+        self._open_count = 0
+        """Calls that have not ended."""
+
+    def call(self, function: Callable[[Delivery], Any], delivery: Delivery) -> asyncio.Future[Any]:
+        """Return what will have the result."""
+        future: Future[Any] = Future()
+        self._open_count += 1
+        if self._thread_count < min(self._open_count, self._max_threads):
+            self._thread_count += 1
+            threading.Thread(target=self._run, name="partq-run", daemon=True).start()
+        self._calls.put((future, function, delivery))
+        result = asyncio.wrap_future(future)
+        result.add_done_callback(self._ended)
+        return result
+
+    def end(self) -> None:
+        """End the threads once they have done what they were given."""
+        for _ in range(self._thread_count):
+            self._calls.put(None)
+
+    def _ended(self, _: object) -> None:
+        self._open_count -= 1
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            future, function, delivery = call
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(function(delivery))
+            except BaseException as error:  # noqa: BLE001  raised again where it is awaited
+                future.set_exception(error)
+            del call, future, function, delivery

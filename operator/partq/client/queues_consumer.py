@@ -1,0 +1,483 @@
+"""Consuming several queues as one: a consumer for each, which take turns."""
+
+import asyncio
+import logging
+import re
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Self, TypeVar
+
+from partq.aio import TaskSet, cancel_and_wait
+from partq.client import arguments
+from partq.client.consume import stop_signals
+from partq.client.consume.assigned_partition import DeliveredWindow
+from partq.client.consume.flow import CREDIT_BYTES
+from partq.client.consumer import LAST_ACKS_S, Consumer
+from partq.client.consumer_stats import ConsumerStats
+from partq.client.message_iterator import LEFT_BEFORE_ENTERING, MessageIterator
+from partq.client.partition_calls import check_collection_of
+from partq.client.partition_key import PartitionKey
+from partq.client.transport.options import ConnectionOptions
+from partq.core.model import Cause, PartitionId
+from partq.errors import FencedError, PartqError, SettingsError
+from partq.excerpts import excerpt, some_of
+
+log = logging.getLogger("partq.client")
+
+T = TypeVar("T")
+Find = Callable[[], Awaitable[Iterable[ConnectionOptions]] | Iterable[ConnectionOptions]]
+"""Says which queues are there, and where; a function or a coroutine function."""
+MAX_QUEUES = 1000
+MAX_PATTERN_CHARS = 1000
+QUEUE_PLACE = "{queue}"
+
+
+class QueuesConsumer(MessageIterator):
+    """A member of a group in each of several queues.
+
+    ```python
+    async with QueuesConsumer(pattern="orders-.*", group="{queue}-workers",
+                              find=queues_in_directory("/etc/partq/queues")) as consumer:
+        async for message in consumer:
+            handle(message.queue, message.value)
+            await consumer.ack(message)
+    ```
+
+    It opens a `Consumer` for each queue. Those that have messages take turns, batch by batch, and
+    each queue keeps its own order; nothing is promised between queues. Queues that appear are
+    opened while it runs; one that `find` names no more is left, as by `Consumer.leave`.
+
+    Args:
+        queues: their names; those that are not there yet are waited for. None: by `pattern`.
+        pattern: a regular expression that the whole name of a queue fits. None: by `queues`.
+        find: says which queues are there: a function or coroutine function without arguments, which
+            returns `ConnectionOptions`. `queues_in_directory` makes one.
+        group: name of the consumer group; `{queue}` in it stands for the name of the queue, as the
+            groups of one namespace have different names.
+        find_every_s: seconds between two calls of `find`, 0.05 to 86,400. A call that fails is
+            logged, and changes nothing; the first one is raised.
+        max_queues: the most queues that are consumed, 1 to 1,000, by their names in order; the log
+            names others. Each has its own connections and its own `credit`.
+        member: name in the groups, as of `Consumer`.
+        on_assigned: called with a `PartitionKey` before its first message.
+        on_revoked: called with a `PartitionKey` and the cause.
+        on_error: called with an error that stops only a part: as of `Consumer`, or that a queue
+            cannot be consumed, which is tried again at the next call of `find`. None: iterating
+            raises it, once, and can be started again.
+        auto_ack: acknowledge what was handed out when the next is asked for.
+        credit: messages to hold ready per broker of each queue, as of `Consumer`.
+        credit_bytes: bytes of batches to hold ready per broker of each queue.
+        handle_signals: SIGTERM and Ctrl-C mean `leave`, as of `Consumer`.
+        leave_timeout_s: seconds that leaving waits for the partitions to be taken over.
+        connect_timeout_s: seconds that a queue which was found is waited for.
+        max_processing_s: seconds that the event loop may stand still, as of `Consumer`.
+
+    Raises:
+        SettingsError: an argument is of a wrong type or out of range; names it.
+    """
+
+    def __init__(
+        self,
+        *,
+        find: Find,
+        group: str,
+        queues: Sequence[str] | None = None,
+        pattern: str | None = None,
+        find_every_s: float = 60.0,
+        max_queues: int = 100,
+        member: str | None = None,
+        on_assigned: Callable[[PartitionKey], object] | None = None,
+        on_revoked: Callable[[PartitionKey, Cause], object] | None = None,
+        on_error: Callable[[PartqError], object] | None = None,
+        auto_ack: bool = False,
+        credit: int = 10_000,
+        credit_bytes: int = CREDIT_BYTES,
+        handle_signals: bool = True,
+        leave_timeout_s: float = 25.0,
+        connect_timeout_s: float = 30.0,
+        max_processing_s: float = 300.0,
+    ) -> None:
+        super().__init__(auto_ack=auto_ack)
+        self._is_wanted = _choice(queues, pattern)
+        arguments.check_range("find_every_s", find_every_s, 0.05, arguments.MAX_TIME_S)
+        arguments.check_functions(
+            {"find": find, "on_assigned": on_assigned, "on_revoked": on_revoked}
+        )
+        if find is None:
+            raise SettingsError("find: got None, expected a function that returns the queues")
+        self._group = _checked_group(group)
+        self._find = find
+        self._find_every_s = find_every_s
+        self._max_queues = arguments.whole("max_queues", max_queues, 1, MAX_QUEUES)
+        self._on_assigned = on_assigned
+        self._on_revoked = on_revoked
+        self._on_error = on_error
+        self._handle_signals = handle_signals
+        self._consumer_of: Callable[..., Consumer] = partial(
+            Consumer,
+            member=member,
+            on_error=on_error,
+            auto_ack=auto_ack,
+            credit=credit,
+            credit_bytes=credit_bytes,
+            handle_signals=handle_signals,
+            leave_timeout_s=leave_timeout_s,
+            connect_timeout_s=connect_timeout_s,
+            max_processing_s=max_processing_s,
+        )
+        # One that is thrown away: what it refuses is refused now, not once a queue is found.
+        self._make(ConnectionOptions("http://127.0.0.1:1", "queue"))
+        self._known: dict[str, ConnectionOptions] = {}
+        """Of each queue that is consumed or opened."""
+        self._consumers: dict[str, Consumer] = {}
+        self._turns: deque[Consumer] = deque()
+        self._work = TaskSet()
+        """Consumers that are opened and closed, one task for each queue at a time."""
+        self._busy: set[str] = set()
+        self._opening: dict[str, Consumer] = {}
+        self._untold: dict[str, Exception] = {}
+        """Of each queue one error that nobody has been told."""
+        self._finding: asyncio.Task[None] | None = None
+        self._is_leaving = False
+        self._is_finished = False
+        self._has_told_too_many = False
+
+    # ---- open and close ----
+
+    async def __aenter__(self) -> Self:
+        """Ask for the queues once, and begin to open a consumer for each that is wanted.
+
+        Raises:
+            Exception: what `find` raises.
+            RuntimeError: it was entered before.
+        """
+        self._entered_loop.enter()
+        found = await self._found()
+        if self._handle_signals:
+            stop_signals.add(self.leave)
+        if not self._is_leaving:
+            self._follow(found)
+            self._finding = asyncio.create_task(self._find_again(), name="partq-queues")
+        return self
+
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        """Leave the groups and close; raises as `close`, unless an exception leaves the block."""
+        await self._close()
+        if error is None:
+            self._raise_untold()
+
+    async def close(self) -> None:
+        """Leave every group, wait for the handovers (at most `leave_timeout_s`), and close.
+
+        Raises: as `Consumer.close`, the first error of all.
+        """
+        await self._close()
+        self._raise_untold()
+
+    def leave(self) -> None:
+        """Have the partitions of all queues handed over, because the process is ending.
+
+        As `Consumer.leave`: messages continue meanwhile, and iterating ends once others have all.
+        """
+        self._entered_loop.check()
+        if self._is_leaving:
+            return
+        self._is_leaving = True
+        if not self._entered_loop.is_entered:
+            log.warning("the consumer of group %s %s", self._group, LEFT_BEFORE_ENTERING)
+        if self._finding is not None:
+            self._finding.cancel()
+        for consumer in (*self._turns, *self._opening.values()):
+            consumer.leave()
+        self._wake.set()
+
+    @property
+    def queues(self) -> frozenset[str]:
+        """The queues that are consumed now."""
+        return frozenset(self._consumers)
+
+    @property
+    def partitions(self) -> frozenset[PartitionKey]:
+        """The partitions of all queues that this member holds now."""
+        return frozenset(
+            PartitionKey(queue, partition)
+            for queue, consumer in self._consumers.items()
+            for partition in consumer.partitions
+        )
+
+    def pause(self, partitions: Collection[PartitionKey]) -> None:
+        """Have no message of these partitions handed out until `resume`, as `Consumer.pause`.
+
+        Raises: as that; nothing was paused.
+        """
+        self._entered_loop.check_not_closed()
+        check_collection_of(PartitionKey, "pause", partitions)
+        held = self.partitions
+        if missing := [str(each) for each in partitions if each not in held]:
+            raise FencedError(
+                f"pause: got {some_of(missing)}, expected partitions that this consumer has; "
+                "nothing was paused: pause where it is assigned"
+            )
+        for key in partitions:
+            self._consumers[key.queue].pause([key.partition])
+
+    def resume(self, partitions: Collection[PartitionKey]) -> None:
+        """Hand out messages of these partitions again, as `Consumer.resume`."""
+        self._entered_loop.check()
+        check_collection_of(PartitionKey, "resume", partitions)
+        held = self.partitions
+        for key in partitions:
+            if key in held:
+                self._consumers[key.queue].resume([key.partition])
+
+    def paused(self) -> frozenset[PartitionKey]:
+        """Return the partitions of all queues that this member holds and has paused."""
+        return frozenset(
+            PartitionKey(queue, partition)
+            for queue, consumer in self._consumers.items()
+            for partition in consumer.paused()
+        )
+
+    def stats(self) -> dict[str, ConsumerStats]:
+        """Return what `Consumer.stats` says of each queue that is consumed now."""
+        return {queue: consumer.stats() for queue, consumer in self._consumers.items()}
+
+    # ---- inside ----
+
+    async def _until(self, attempt: Callable[[], T | None]) -> T | None:
+        self._entered_loop.check()
+        if not self._entered_loop.is_entered:
+            raise RuntimeError("the consumer is not open; use it inside `async with`")
+        await self._yield_turn()
+        while True:
+            result = attempt()
+            if result is not None:
+                return result
+            if self._untold:
+                raise self._next_untold()
+            if self._is_finished or (self._is_leaving and self._has_left()):
+                return None
+            self._wake.clear()
+            await self._wake.wait()
+
+    def _take(self, take: Callable[[DeliveredWindow], T]) -> T | None:
+        if self._untold:
+            raise self._next_untold()
+        for _ in range(len(self._turns)):
+            consumer = self._turns[0]
+            self._turns.rotate(-1)
+            try:
+                taken = consumer.take_ready(take)
+            except Exception as error:
+                # A queue that cannot be consumed any more holds up no other one.
+                if not consumer.has_ended:
+                    raise
+                self._report(self._queue_of(consumer), error, error)
+                self._close_one(consumer)
+                continue
+            if taken is not None:
+                return taken
+        return None
+
+    def _has_left(self) -> bool:
+        return not self._busy and all(consumer.has_ended for consumer in self._turns)
+
+    async def _found(self) -> dict[str, ConnectionOptions]:
+        """Return the queues that are there and wanted."""
+        asked = self._find()
+        answer: object = await asked if isinstance(asked, Awaitable) else asked
+        if isinstance(answer, str | bytes | Mapping) or not isinstance(answer, Iterable):
+            raise SettingsError(
+                f"find: returned {type(answer).__name__}, expected a list of ConnectionOptions, "
+                "which is empty if there are no queues"
+            )
+        found: dict[str, ConnectionOptions] = {}
+        for options in answer:
+            if not isinstance(options, ConnectionOptions):
+                raise SettingsError(
+                    f"find: returned a list with {type(options).__name__}, expected "
+                    "ConnectionOptions alone"
+                )
+            if self._is_wanted(options.queue):
+                if found.setdefault(options.queue, options) != options:
+                    raise SettingsError(
+                        f"find: returned queue {options.queue} twice, with different settings; "
+                        "return each queue once"
+                    )
+                if len(found) > MAX_QUEUES:
+                    raise SettingsError(
+                        f"find: returned more than {MAX_QUEUES} queues; narrow the pattern"
+                    )
+        kept = sorted(found)[: self._max_queues]
+        if len(kept) < len(found) and not self._has_told_too_many:
+            self._has_told_too_many = True
+            log.error(
+                "%d queues fit, above max_queues of %d; these are not consumed: %s",
+                *(len(found), self._max_queues, some_of(sorted(found)[self._max_queues :])),
+            )
+        return {queue: found[queue] for queue in kept}
+
+    async def _find_again(self) -> None:
+        while True:
+            await asyncio.sleep(self._find_every_s)
+            try:
+                self._follow(await self._found())
+            except Exception as error:  # noqa: BLE001 - the application's, whatever it is
+                log.warning("the queues could not be found, those known before are kept: %s", error)
+
+    def _follow(self, found: dict[str, ConnectionOptions]) -> None:
+        """Open consumers of new queues; close those of queues that are gone, or elsewhere."""
+        for queue, consumer in list(self._consumers.items()):
+            if found.get(queue) != self._known[queue]:
+                log.info(
+                    "queue %s is not there any more, or elsewhere: its consumer is closed", queue
+                )
+                self._close_one(consumer)
+        for queue, options in found.items():
+            if queue not in self._busy and queue not in self._consumers:
+                self._busy.add(queue)
+                self._known[queue] = options
+                self._work.start(self._open_one(queue, options), f"partq-open-{queue}")
+
+    async def _open_one(self, queue: str, options: ConnectionOptions) -> None:
+        try:
+            consumer = self._opening[queue] = self._make(options)
+            consumer.share_wake(self._wake)
+            if self._is_leaving:
+                consumer.leave()  # entering waits for nothing then
+            await consumer.__aenter__()
+            self._consumers[queue] = consumer
+            self._turns.append(consumer)
+            if self._is_leaving:
+                consumer.leave()
+        except Exception as error:  # noqa: BLE001 - nobody else sees what this task raises
+            self._report(queue, error, self._untold.get(queue, error))
+        finally:
+            self._opening.pop(queue, None)
+            self._busy.discard(queue)
+            self._wake.set()
+
+    def _close_one(self, consumer: Consumer) -> None:
+        self._turns.remove(consumer)
+        queue = self._queue_of(consumer)
+        del self._consumers[queue]
+        self._busy.add(queue)
+        self._work.start(self._end_one(queue, consumer), f"partq-close-{queue}")
+
+    def _queue_of(self, consumer: Consumer) -> str:
+        return next(name for name, each in self._consumers.items() if each is consumer)
+
+    async def _end_one(self, queue: str, consumer: Consumer) -> None:
+        try:
+            await consumer.close()
+        except Exception as error:  # noqa: BLE001 - of an ack, or of a callback
+            self._report(queue, error, error)
+        finally:
+            self._busy.discard(queue)
+            self._wake.set()
+
+    def _make(self, options: ConnectionOptions) -> Consumer:
+        assigned, revoked = self._on_assigned, self._on_revoked
+
+        def on_assigned(partition: PartitionId) -> object:
+            return assigned and assigned(PartitionKey(options.queue, partition))
+
+        def on_revoked(partition: PartitionId, cause: Cause) -> object:
+            return revoked and revoked(PartitionKey(options.queue, partition), cause)
+
+        return self._consumer_of(
+            **options.arguments(),
+            group=self._group.replace(QUEUE_PLACE, options.queue),
+            on_assigned=on_assigned if assigned is not None else None,
+            on_revoked=on_revoked if revoked is not None else None,
+        )
+
+    def _report(self, queue: str, error: Exception, kept: Exception) -> None:
+        """Hand an error to `on_error`, or keep `kept` for the application: one for each queue.
+
+        A queue that cannot be opened fails at each `find`: its first error is enough, and does not
+        take the place of one that reports lost acks.
+        """
+        if self._on_error is not None and isinstance(error, PartqError):
+            self._on_error(error)
+            return
+        self._untold[queue] = kept
+        if len(self._untold) > MAX_QUEUES:  # of names that come and go
+            del self._untold[next(iter(self._untold))]
+        self._wake.set()
+
+    def _next_untold(self) -> Exception:
+        return self._untold.pop(next(iter(self._untold)))
+
+    async def _close(self) -> None:
+        self._entered_loop.check()
+        if not self._entered_loop.is_entered:
+            return
+        self.leave()
+        try:
+            await cancel_and_wait(self._finding)
+            if not stop_signals.is_interrupted():
+                await self._answered(LAST_ACKS_S)
+            for consumer in tuple(self._turns):
+                self._close_one(consumer)
+            while tasks := [*self._work]:
+                await asyncio.wait(tasks)
+                for consumer in tuple(self._turns):  # one that was being opened
+                    self._close_one(consumer)
+        finally:
+            self._is_finished = True
+            self._entered_loop.close()
+            self._wake.set()
+            stop_signals.remove(self.leave)
+            await self._work.close()
+
+    def _raise_untold(self) -> None:
+        if self._untold:
+            raise self._next_untold()
+        self._acks.raise_error()
+
+
+def _checked_group(group: object) -> str:
+    """Return the name of the group, in which `{queue}` may stand for that of the queue.
+
+    Raises:
+        SettingsError: it is something else than text, or has other braces.
+    """
+    arguments.check_texts({"group": group}, needed=("group",))
+    name = str(group)
+    if "{" in (rest := name.replace(QUEUE_PLACE, "")) or "}" in rest:
+        raise SettingsError(
+            f"group: got {excerpt(repr(name))}, expected a name in which {QUEUE_PLACE} alone may "
+            f"stand for the name of the queue, such as '{QUEUE_PLACE}-workers'"
+        )
+    return name
+
+
+def _choice(queues: Sequence[str] | None, pattern: str | None) -> Callable[[str], bool]:
+    """Return whether a queue is wanted, by its name."""
+    if (queues is None) == (pattern is None):
+        both = "both" if queues is not None else "neither"
+        raise SettingsError(f"queues, pattern: got {both}, expected one of them")
+    if pattern is not None:
+        given: object = pattern
+        if not isinstance(given, str) or not 0 < len(pattern) <= MAX_PATTERN_CHARS:
+            got = excerpt(repr(pattern))
+            raise SettingsError(
+                f"pattern: got {got}, expected a text of 1 to {MAX_PATTERN_CHARS} characters"
+            )
+        try:
+            compiled = re.compile(pattern)
+        except re.error as error:
+            raise SettingsError(
+                f"pattern: got {excerpt(pattern)!r}, expected a regular expression: {error}"
+            ) from error
+        return lambda queue: compiled.fullmatch(queue) is not None
+    if isinstance(queues, str) or not isinstance(queues, Iterable):
+        raise SettingsError(f"queues: got {type(queues).__name__}, expected a list of names")
+    names = list(queues)
+    if not 0 < len(names) <= MAX_QUEUES:
+        raise SettingsError(f"queues: got {len(names)} names, expected 1 to {MAX_QUEUES}")
+    for name in names:
+        arguments.check_names({"queues": name}, needed=("queues",))
+    return frozenset(names).__contains__

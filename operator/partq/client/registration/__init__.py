@@ -1,0 +1,1 @@
+"""What a member registers where the application chooses: its calls, its epochs, its node."""

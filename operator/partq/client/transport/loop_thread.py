@@ -1,0 +1,54 @@
+"""An event loop on a separate thread, for code that is not asynchronous."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+JOIN_S = 10.0
+
+
+class LoopThread:
+    """Runs coroutines while its caller computes; it is running once it is made.
+
+    Args:
+        name: of the thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop."""
+        return self._loop
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs in this thread, where waiting for the loop would never end."""
+        return threading.current_thread() is self._thread
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether `end` was called: nothing can be run any more."""
+        return self._loop.is_closed()
+
+    def run(self, call: Coroutine[Any, Any, T]) -> T:
+        """Wait for a coroutine; returns and raises as it does."""
+        return asyncio.run_coroutine_threadsafe(call, self._loop).result()
+
+    def call_soon(self, call: Callable[[], object]) -> None:
+        """Have the loop make a call; it is not waited for."""
+        self._loop.call_soon_threadsafe(call)
+
+    def end(self) -> None:
+        """End the loop and its thread."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(JOIN_S)
+        with suppress(RuntimeError):  # still running, if that was not long enough
+            self._loop.close()

@@ -1,0 +1,212 @@
+"""A consumer whose calls block, for threads and code that is not asynchronous."""
+
+import inspect
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from typing import Any, Self
+
+from partq.client.consume.deliveries import Batch, Delivery
+from partq.client.consumer import Consumer
+from partq.client.consumer_stats import ConsumerStats
+from partq.core.model import Offset, PartitionId
+from partq.sync.client import SyncClient
+from partq.sync.process_loop import LoopCall
+
+
+class SyncConsumer(SyncClient[Consumer]):
+    """A `partq.Consumer` for code that is not asynchronous; any thread may call it.
+
+    ```python
+    from partq.sync import Consumer
+
+    with Consumer("http://127.0.0.1:7411", queue="orders", group="workers",
+                  token=token) as consumer:
+        for message in consumer:
+            handle(message.key, message.value)
+            consumer.ack(message)
+    ```
+
+    Callbacks such as `on_assigned` run in the thread of the event loop: they must not block, and
+    call nothing of this object that waits: `leave`, `pause`, `resume` and what only looks may be
+    called. `handle_signals` has no effect: Ctrl-C raises KeyboardInterrupt out of the call that
+    waits. Leaving the block then leaves the group, and what is not acknowledged is redelivered.
+    Messages that an interrupted call had taken are handed out by the next call.
+
+    The event loop never stands still, so a handler that hangs keeps its partitions: give the group
+    an ack timeout where that can happen.
+
+    Args:
+        url: as of `partq.Consumer`.
+        options: the other arguments of `partq.Consumer`, by the same names.
+
+    Raises:
+        SettingsError: an argument is of a wrong type or out of range; names it.
+    """
+
+    def __init__(self, url: str, **options: Any) -> None:
+        super().__init__(Consumer(url, **options), "the consumer")
+
+    def leave(self) -> None:
+        """Have the partitions handed over; iterating ends. A signal handler may call it."""
+        self._portal.call_soon(self._inner.leave)
+
+    def __iter__(self) -> Self:
+        """Iterate over messages until the consumer has left."""
+        return self
+
+    def __next__(self) -> Delivery:
+        """Wait for the next message; raises as iterating over a `partq.Consumer`."""
+
+        async def handed_out() -> list[Delivery]:
+            delivery = await anext(self._inner, None)
+            return [] if delivery is None else [delivery]
+
+        made = self._handout(handed_out)
+        try:
+            messages = made.result()
+        except BaseException:
+            made.interrupt()
+            raise
+        if not messages:
+            raise StopIteration
+        return messages[0]
+
+    def messages(self, *, timeout_s: float) -> Iterator[Delivery]:
+        """Iterate over messages until none has come for `timeout_s` seconds, 0 to 86,400."""
+        while True:
+            made = self._handout(lambda: self._inner.getmany(1, timeout_s))
+            try:
+                messages = made.result()
+            except BaseException:
+                made.interrupt()
+                raise
+            if not messages:
+                return
+            yield messages[0]
+
+    def getmany(self, max_messages: int = 500, timeout_s: float = 1.0) -> list[Delivery]:
+        """Return up to `max_messages` within `timeout_s`, as `partq.Consumer.getmany`.
+
+        Raises: as that, and RuntimeError if the consumer was closed.
+        """
+        made = self._handout(lambda: self._inner.getmany(max_messages, timeout_s))
+        try:
+            return made.result()
+        except BaseException:
+            made.interrupt()
+            raise
+
+    def batches(self, *, max_messages: int, max_wait_s: float = 1.0) -> Iterator[list[Delivery]]:
+        """Iterate over lists of messages, as `partq.Consumer.batches`."""
+        lists = self._inner.batches(max_messages=max_messages, max_wait_s=max_wait_s)
+
+        async def handed_out() -> list[Delivery]:
+            return await anext(lists, [])
+
+        while True:
+            made = self._handout(handed_out)
+            try:
+                messages = made.result()
+            except BaseException:
+                made.interrupt()
+                raise
+            if not messages:
+                return
+            yield messages
+
+    def run(self, callback: Callable[[Delivery], None], *, concurrency: int = 1) -> None:
+        """Call `callback` in up to `concurrency` threads, as `partq.Consumer.run` does.
+
+        Ctrl-C begins no other call, and is raised once the calls under way have ended; a second
+        Ctrl-C is raised at once, and what these calls work on may then be redelivered.
+
+        Raises: as that; TypeError for a coroutine function.
+        """
+        if inspect.iscoroutinefunction(callback):
+            raise TypeError(
+                f"run: got the coroutine function {callback!r}, expected a plain function, which "
+                "is called in a thread"
+            )
+        made = self._portal.handout(
+            lambda: self._inner.run(callback, concurrency=concurrency, in_thread=True),
+            lambda _: None,
+        )
+        try:
+            made.result()
+        except BaseException:
+            made.interrupt()
+            made.wait_ended()
+            raise
+
+    def _handout(self, call: Callable[[], Awaitable[list[Delivery]]]) -> LoopCall[list[Delivery]]:
+        """Return a call that takes messages, which an interrupt has held for the next one."""
+
+        async def handed_out() -> list[Delivery]:
+            messages = await call()
+            self._inner.may_put_back(messages)
+            return messages
+
+        return self._portal.handout(handed_out, self._inner.put_back)
+
+    def ack(self, done: Delivery | Batch, *, confirmed: bool = False) -> None:
+        """Acknowledge a message, as `partq.Consumer.ack`."""
+        self._portal.run(lambda: self._inner.ack(done, confirmed=confirmed))
+
+    def ack_cumulative(self, done: Delivery | Batch, *, confirmed: bool = False) -> None:
+        """Acknowledge everything of the partition up to and with a message."""
+        self._portal.run(lambda: self._inner.ack_cumulative(done, confirmed=confirmed))
+
+    def nack(
+        self, failed: Delivery | Batch, *, delay_s: float | None = None, reason: str = ""
+    ) -> None:
+        """Give a message back, as `partq.Consumer.nack`."""
+        self._portal.run(lambda: self._inner.nack(failed, delay_s=delay_s, reason=reason))
+
+    def dead_letter(
+        self, failed: Delivery | Batch, *, reason: str = "", description: str = ""
+    ) -> None:
+        """Make a dead letter of a message, as `partq.Consumer.dead_letter`."""
+        self._portal.run(
+            lambda: self._inner.dead_letter(failed, reason=reason, description=description)
+        )
+
+    def flush(self) -> None:
+        """Wait until every ack is stored; raises as `partq.Consumer.flush`."""
+        self._portal.run(self._inner.flush)
+
+    @property
+    def member(self) -> str:
+        """The name in the group."""
+        return self._inner.member
+
+    @property
+    def partitions(self) -> frozenset[PartitionId]:
+        """The partitions that this member holds now."""
+        return self._portal.make(lambda: self._inner.partitions)
+
+    def pause(self, partitions: Collection[PartitionId]) -> None:
+        """Have no message of these partitions handed out, as `partq.Consumer.pause`."""
+        self._portal.make(lambda: self._inner.pause(partitions))
+
+    def resume(self, partitions: Collection[PartitionId]) -> None:
+        """Hand out messages of these partitions again, as `partq.Consumer.resume`."""
+        self._portal.make(lambda: self._inner.resume(partitions))
+
+    def position(self, partition: PartitionId) -> Offset:
+        """Return the offset that is handed out next, as `partq.Consumer.position`."""
+        return self._portal.make(lambda: self._inner.position(partition))
+
+    def end_offsets(self) -> dict[PartitionId, int]:
+        """Return the ends of the partitions that are held, as `partq.Consumer.end_offsets`."""
+        return self._portal.run(self._inner.end_offsets)
+
+    def lag(self) -> dict[PartitionId, int]:
+        """Return the lag of the partitions that are held, as `partq.Consumer.lag`."""
+        return self._portal.run(self._inner.lag)
+
+    def paused(self) -> frozenset[PartitionId]:
+        """Return the partitions that are held and paused."""
+        return self._portal.make(self._inner.paused)
+
+    def stats(self) -> ConsumerStats:
+        """Return what `partq.Consumer.stats` says."""
+        return self._portal.make(self._inner.stats)

@@ -1,0 +1,35 @@
+"""What `partq dev up` prints of a queue works for the groups that the queue has."""
+
+import pytest
+
+from partq.cli.hosting.dev import introduce
+from partq.embedded.runtime import EmbeddedRuntime
+from partq.resources import group_document, queue_document, resources_of
+
+
+async def introduced(tmp_path, **assignments):
+    """Return what is printed of a queue with these groups."""
+    groups = [group_document(name, "orders", assignment=how) for name, how in assignments.items()]
+    resources = resources_of(queue_document("orders", partitions=1), *groups)
+    async with EmbeddedRuntime(resources, tmp_path / "data", broker_count=1) as runtime:
+        return introduce(runtime.queues[0], tmp_path / "data", is_only_one=True)
+
+
+@pytest.mark.parametrize("has_served", [False, True])
+async def test_a_group_whose_members_choose_gets_no_command_that_consumes_nothing(
+    tmp_path, has_served
+):
+    groups = {"chosen": "Client", **({"workers": "Server"} if has_served else {})}
+    said = await introduced(tmp_path, **groups)
+    assert "partq consume --group chosen" not in said
+    assert "groups/chosen/pull" not in said
+    assert "partq partitions --group chosen" in said
+    assert "group chosen has assignment: Client" in said
+    assert ("partq consume --group workers" in said) is has_served
+    assert ("groups/workers/pull" in said) is has_served
+
+
+async def test_other_groups_are_introduced_as_ever(tmp_path):
+    said = await introduced(tmp_path, workers="Server")
+    assert "partq consume --group workers" in said
+    assert "partq partitions" not in said
