@@ -1,12 +1,14 @@
 """An interrupted call of `partq.sync` loses no message and leaves no callback behind."""
 
 import asyncio
+import sys
 import threading
-from concurrent.futures import Future
+from itertools import count
 
 import pytest
 
 from partq.sync import Consumer, Producer
+from partq.sync.latch import Latch
 from partq.sync.process_loop import LoopPortal
 from partq.testing.local_broker import LocalBroker
 from tests.sync.programs import WAIT_S, output_of, start_program
@@ -16,18 +18,18 @@ class Interrupt(BaseException):
     """Stands for what a signal handler raises."""
 
 
-class LateInterrupt(Future):
+class LateInterrupt(Latch):
     """Is interrupted when the call in the loop has ended, and `result` is about to return."""
 
-    def result(self, timeout=None):
-        super().result(WAIT_S)
+    def wait(self):
+        super().wait()
         raise Interrupt
 
 
-class EarlyInterrupt(Future):
+class EarlyInterrupt(Latch):
     """Is interrupted at once."""
 
-    def result(self, timeout=None):
+    def wait(self):
         raise Interrupt
 
 
@@ -70,18 +72,18 @@ TAKING = [
 NAMES = ["next", "getmany", "batches", "messages"]
 
 
-@pytest.mark.parametrize("future", [LateInterrupt, EarlyInterrupt])
+@pytest.mark.parametrize("latch", [LateInterrupt, EarlyInterrupt])
 @pytest.mark.parametrize("take", TAKING, ids=NAMES)
 @pytest.mark.parametrize("auto_ack", [True, False])
 def test_what_an_interrupted_call_has_taken_is_handed_out_by_the_next(
-    local, monkeypatch, take, future, auto_ack
+    local, monkeypatch, take, latch, auto_ack
 ):
     group = f"g{TAKING.index(take)}"
-    sent = [f"{take!r} {future.__name__} {auto_ack} {n}".encode() for n in range(3)]
+    sent = [f"{take!r} {latch.__name__} {auto_ack} {n}".encode() for n in range(3)]
     publish(local, *sent)
     with consumer_of(local, group, auto_ack=auto_ack) as consumer:
         with monkeypatch.context() as patched:
-            patched.setattr("partq.sync.process_loop.Future", future)
+            patched.setattr("partq.sync.process_loop.Latch", latch)
             for _ in range(3):
                 with pytest.raises(Interrupt):
                     take(consumer)
@@ -165,42 +167,99 @@ with Consumer(url, queue="orders", group="g9", token=consume, auto_ack=True) as 
         assert rest(consumer, b"after") == [b"after"]
 
 
-def test_an_interrupted_call_is_waited_for_by_the_next_that_takes_and_by_no_other():
-    portal = LoopPortal("the consumer")
-
+@pytest.fixture
+def portal():
     class Client:
         def close(self):
             pass
 
+    portal = LoopPortal("the consumer")
     portal.open(client := Client())
-    log, may_end = [], threading.Event()
+    yield portal
+    portal.forget(client)
+
+
+def run_interrupted_at(step, call):
+    """Call something, and raise at its n-th line of Python code, as a signal handler may."""
+    steps = count()
+
+    def trace(frame, event, arg):
+        if event in ("call", "line") and next(steps) == step:
+            raise Interrupt
+        return trace
+
+    sys.settrace(trace)
     try:
-
-        async def slow():
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                await asyncio.to_thread(may_end.wait, WAIT_S)
-                log.append("ended")
-                return "late"
-
-        async def soon(what):
-            log.append(what)
-
-        first = portal.handout(slow, log.append)
-        threading.Thread(target=first.result).start()
-        portal.run(lambda: soon("begun"))
-        first.interrupt()
-        second = portal.handout(lambda: soon("second"), lambda _: None)
-        waiting = threading.Thread(target=second.result)
-        waiting.start()
-        portal.run(lambda: soon("other"))
-        may_end.set()
-        waiting.join(WAIT_S)
-        assert log == ["begun", "other", "ended", "late", "second"]
-        first.wait_ended()
+        return call()
     finally:
-        portal.forget(client)
+        sys.settrace(None)
+
+
+def test_an_interrupt_at_any_line_of_a_wait_loses_nothing_and_leaves_the_loop_alive(portal):
+    async def taken():
+        begun.append(True)
+        return "a message"
+
+    async def nothing():
+        pass
+
+    for step in count():
+        begun, untaken = [], []
+        made = portal.handout(taken, untaken.append)
+        try:
+            assert run_interrupted_at(step, made.result) == "a message"
+            break
+        except Interrupt:
+            made.interrupt()
+        portal.run(nothing)
+        made.wait_ended()
+        assert len(untaken) == len(begun)
+    assert step > 5
+
+
+def test_a_call_that_is_interrupted_as_it_ends_gives_back_once(portal):
+    async def taken():
+        # The loop gets to this one after the last step of the call, and before it is told of it.
+        made.interrupt()
+        return "a message"
+
+    async def two_turns():
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    untaken = []
+    made = portal.handout(taken, untaken.append)
+    made.result()
+    portal.run(two_turns)
+    assert untaken == ["a message"]
+
+
+def test_an_interrupted_call_is_waited_for_by_the_next_that_takes_and_by_no_other(portal):
+    log, may_end = [], threading.Event()
+
+    async def slow():
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await asyncio.to_thread(may_end.wait, WAIT_S)
+            log.append("ended")
+            return "late"
+
+    async def soon(what):
+        log.append(what)
+
+    first = portal.handout(slow, log.append)
+    threading.Thread(target=first.result).start()
+    portal.run(lambda: soon("begun"))
+    first.interrupt()
+    second = portal.handout(lambda: soon("second"), lambda _: None)
+    waiting = threading.Thread(target=second.result)
+    waiting.start()
+    portal.run(lambda: soon("other"))
+    may_end.set()
+    waiting.join(WAIT_S)
+    assert log == ["begun", "other", "ended", "late", "second"]
+    first.wait_ended()
 
 
 def test_errors_speak_of_blocking_calls(local):

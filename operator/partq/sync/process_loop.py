@@ -6,10 +6,11 @@ import logging
 import os
 import threading
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError
 from typing import Any, Generic, Protocol, TypeVar
 
 from partq.client.transport.loop_thread import LoopThread
+from partq.sync.latch import Latch
 
 log = logging.getLogger("partq.sync")
 
@@ -197,13 +198,16 @@ class LoopCall(Generic[T]):
         self._interrupted = interrupted
         self._task: asyncio.Task[T] | None = None
         self._is_interrupted = False
-        self._outcome: Future[T] = Future()
-        self._ended = threading.Event()
+        self._outcome = Latch()
+        self._ended = Latch()
 
     def result(self) -> T:
         """Make the call and wait for it; return or raise what it does."""
         self._loop.call_soon_threadsafe(self._begin)
-        return self._outcome.result()
+        self._outcome.wait()
+        if self._task is None or self._task.cancelled():
+            raise CancelledError
+        return self._task.result()
 
     def interrupt(self) -> None:
         """Cancel the call if it is under way; give back what it has returned, or returns still."""
@@ -226,23 +230,18 @@ class LoopCall(Generic[T]):
         return await self._call()
 
     def _end(self, task: "asyncio.Task[T]") -> None:
-        if task.cancelled():
-            self._outcome.cancel()
-        elif (error := task.exception()) is not None:
-            self._outcome.set_exception(error)
-        else:
-            self._outcome.set_result(task.result())
+        self._outcome.open()
         if self._is_interrupted:
             self._give_back(task)
-        self._ended.set()
+        self._ended.open()
 
     def _interrupt(self) -> None:
         if self._is_interrupted:
             return
         self._is_interrupted = True
         if self._task is None:
-            self._ended.set()
-        elif self._task.done():
+            self._ended.open()
+        elif self._ended.is_open:
             self._give_back(self._task)
         else:
             if self._interrupted is not None:
