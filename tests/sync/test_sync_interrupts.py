@@ -179,42 +179,57 @@ def portal():
     portal.forget(client)
 
 
-def run_interrupted_at(step, call):
-    """Call something, and raise before its n-th instruction, as a signal handler may."""
-    steps = count()
+class Interrupted:
+    """Calls something, and raises before its n-th instruction, as a signal handler may."""
 
-    def trace(frame, event, arg):
+    def __init__(self, step):
+        self._step = step
+        self.steps = 0
+
+    def run(self, call):
+        sys.settrace(self._trace)
+        try:
+            return call()
+        finally:
+            sys.settrace(None)
+
+    def _trace(self, frame, event, arg):
         frame.f_trace_opcodes = True
-        if event in ("call", "opcode") and next(steps) == step:
-            raise Interrupt
-        return trace
-
-    sys.settrace(trace)
-    try:
-        return call()
-    finally:
-        sys.settrace(None)
+        if event in ("call", "opcode"):
+            self.steps += 1
+            if self.steps == self._step:
+                raise Interrupt
+        return self._trace
 
 
-def test_an_interrupt_anywhere_in_a_wait_loses_nothing_and_leaves_the_loop_alive(portal):
+@pytest.mark.parametrize("is_waited_for", [True, False])
+def test_an_interrupt_anywhere_in_a_wait_loses_nothing_and_leaves_the_loop_alive(
+    portal, is_waited_for
+):
     async def taken():
-        begun.append(True)
+        if is_waited_for:  # until the caller makes no more steps
+            before = -1
+            while before < interrupted.steps:
+                before = interrupted.steps
+                await asyncio.sleep(0.001)
+        ended.append(True)
         return "a message"
 
     async def nothing():
         pass
 
-    for step in count():
-        begun, untaken = [], []
+    for step in count(1):
+        ended, untaken = [], []
+        interrupted = Interrupted(step)
         made = portal.handout(taken, untaken.append)
         try:
-            assert run_interrupted_at(step, made.result) == "a message"
+            assert interrupted.run(made.result) == "a message"
             break
         except Interrupt:
             made.interrupt()
         portal.run(nothing)
         made.wait_ended()
-        assert len(untaken) == len(begun)
+        assert len(untaken) == len(ended)
     assert step > 50
 
 
