@@ -10,6 +10,7 @@ import pytest
 from partq.sync import Consumer, Producer
 from partq.sync.latch import Latch
 from partq.sync.process_loop import LoopPortal
+from partq.testing import eventually
 from partq.testing.local_broker import LocalBroker
 from tests.sync.programs import WAIT_S, output_of, start_program
 
@@ -184,7 +185,12 @@ class Interrupted:
 
     def __init__(self, step):
         self._step = step
-        self.steps = 0
+        self._steps = self._seen = 0
+
+    def has_stopped(self):
+        """Whether it has made no step since it was last asked: it waits."""
+        seen, self._seen = self._seen, self._steps
+        return seen == self._steps
 
     def run(self, call):
         sys.settrace(self._trace)
@@ -196,8 +202,8 @@ class Interrupted:
     def _trace(self, frame, event, arg):
         frame.f_trace_opcodes = True
         if event in ("call", "opcode"):
-            self.steps += 1
-            if self.steps == self._step:
+            self._steps += 1
+            if self._steps == self._step:
                 raise Interrupt
         return self._trace
 
@@ -207,11 +213,8 @@ def test_an_interrupt_anywhere_in_a_wait_loses_nothing_and_leaves_the_loop_alive
     portal, is_waited_for
 ):
     async def taken():
-        if is_waited_for:  # until the caller makes no more steps
-            before = -1
-            while before < interrupted.steps:
-                before = interrupted.steps
-                await asyncio.sleep(0.001)
+        if is_waited_for:
+            await eventually(interrupted.has_stopped)
         ended.append(True)
         return "a message"
 

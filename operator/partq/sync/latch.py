@@ -8,7 +8,7 @@ class Latch:
 
     `threading.Event` and `concurrent.futures.Future` hold a lock of Python while they begin and end
     a wait. A signal handler that raises there leaves it held, or released twice: every later call
-    waits for ever, that of the event loop included. Here the only lock is the one that is waited
+    waits without end, that of the event loop included. Here the only lock is the one that is waited
     for. The interpreter acquires it or raises, and once it is open nobody acquires it again.
     """
 
