@@ -100,6 +100,18 @@ async def test_a_flow_without_answers_to_its_pings_is_lost_after_the_lease(
     await peer.flow()
 
 
+async def test_a_broker_that_binds_a_member_late_is_not_left(peer, clock, stored_batch):
+    """It waits until a coordinator has listed the member, maybe for longer than its lease."""
+    member = Member(peer, clock=clock)
+    async with member.consumer:
+        flow = await peer.raw_flow()
+        clock.now += 2 * LEASE_MS / 1000
+        await flow.send(frames.Bound("broker-0", 1, LEASE_MS), assigned())
+        await flow.send(deliver(0, 1), payload=stored_batch(b"a"))
+        assert (await member.next()).value == b"a"
+        assert member.told == [("assigned", P0)]
+
+
 async def test_nothing_is_handed_out_before_the_broker_is_proven_alive(peer, clock, stored_batch):
     member = Member(peer, clock=clock)
     async with member.consumer:

@@ -22,10 +22,12 @@ from partq.lab.simulate.oracle.forged_acks import MANY, undelivered_stop
 from partq.lab.simulate.oracle.movement import Movement
 from partq.lab.simulate.oracle.oracle import Oracle
 from partq.lab.simulate.oracle.records import Records
+from partq.lab.simulate.parallel import SeedOptions
 from partq.lab.simulate.processes.coordinators import KEYS, LETTER_KEYS
 from partq.lab.simulate.schedule import Event, draw_schedule
 from partq.lab.simulate.trial import run_schedule, run_seed
 from partq.wire.calls.bodies import DrainItem
+from tests.lab.simulate.choosing_mutations import CHOOSING_MUTATIONS
 from tests.lab.simulate.mutations import MUTATIONS
 
 SEEDS = range(40)
@@ -49,6 +51,13 @@ def test_what_was_sent_in_a_storm_arrives_after_it():
 def test_what_was_over_stays_over_when_the_clock_is_set_back():
     """A broker may judge a time to live before, and its dead letter arrive after."""
     outcome = run_seed(6009, 20)
+    assert outcome.violation is None, "\n".join(outcome.lines())
+
+
+@pytest.mark.parametrize("seed", [1372, 5257, 5450])
+def test_a_member_that_is_listed_at_the_last_moment_is_bound_once(seed):
+    """Its broker had waited for a coordinator, almost as long as its lease is."""
+    outcome = run_schedule(SeedOptions(4, assignment="Client").schedule(seed))
     assert outcome.violation is None, "\n".join(outcome.lines())
 
 
@@ -185,6 +194,28 @@ def test_every_tenth_seed_may_be_longer(tmp_path):
     ]
 
 
+def test_the_assignment_of_every_seed_can_be_said(tmp_path):
+    result = tmp_path / "result.json"
+    args = ["--seed", "3", "--seeds", "2", "--workers", "2", "--events", "2"]
+    args += ["--assignment", "Client", "--json", str(result)]
+    answer = CliRunner().invoke(cli, ["simulate", *args])
+    assert answer.exit_code == 0, answer.output
+    assert "2 of 2 seeds of 2 events, assignment Client, in" in answer.output
+    found = json.loads(result.read_text(encoding="utf-8"))
+    assert found["assignment"] == "Client"
+    given = {"is_client_assigned": True, "group_type": GroupType.PARTITIONED}
+    assert [each["digest"] for each in found["seeds"]] == [
+        run_schedule(draw_schedule(seed, 2, **given)).digest for seed in (3, 4)
+    ]
+
+
+def test_with_the_assignment_server_a_seed_keeps_its_type():
+    for seed in range(20):
+        drawn = draw_schedule(seed, 2)
+        forced = SeedOptions(2, assignment="Server").schedule(seed)
+        assert forced == replace(drawn, setting=replace(drawn.setting, is_client_assigned=False))
+
+
 def test_the_command_ends_when_its_time_is_over():
     args = ["simulate", "--seeds", "100000", "--workers", "2", "--max-seconds", "1"]
     answer = CliRunner().invoke(cli, args)
@@ -209,4 +240,14 @@ def test_the_command_shows_the_schedule_of_a_seed_that_fails(monkeypatch):
     answer = CliRunner().invoke(cli, ["simulate", "--seed", "3"])
     assert answer.exit_code == 1
     assert "VIOLATED attempts" in answer.output
-    assert "again: partq simulate --seed 3 --events 20" in answer.output
+    assert "again: partq simulate --seed 3 --events 20\n" in answer.output
+
+
+def test_the_command_says_how_a_forced_seed_is_run_again(monkeypatch):
+    mutation = next(each for each in CHOOSING_MUTATIONS if "draws no epoch" in each.name)
+    mutation.apply(monkeypatch)
+    args = ["--seed", "5", "--seeds", "2", "--workers", "1", "--assignment", "Client"]
+    answer = CliRunner().invoke(cli, ["simulate", *args])
+    assert answer.exit_code == 1
+    assert "VIOLATED" in answer.output
+    assert "--events 20 --assignment Client\n" in answer.output

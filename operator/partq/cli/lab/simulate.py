@@ -7,7 +7,7 @@ import time
 from collections.abc import Generator
 from contextlib import closing
 from dataclasses import asdict
-from typing import IO, Final
+from typing import IO, Final, Literal
 
 import click
 from rich.console import Console
@@ -15,9 +15,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 from rich.table import Table
 
 from partq.cli.lab.termination import ends_in_order
-from partq.lab.simulate.parallel import Lengths, Result, memories, run_many
+from partq.lab.simulate.parallel import Result, SeedOptions, memories, run_many
 from partq.lab.simulate.rollout import CASES, cost
-from partq.lab.simulate.trial import DEFAULT_EVENTS, run_seed
+from partq.lab.simulate.trial import DEFAULT_EVENTS, run_schedule
 
 MAX_SEED: Final = 2**53
 MAX_SEEDS: Final = 10_000_000
@@ -42,6 +42,12 @@ MAX_FAILURES: Final = 20
     "--long-events",
     type=click.IntRange(1, MAX_EVENTS),
     help="Number of events in every tenth seed (9, 19, ...). Default: as in all others.",
+)
+@click.option(
+    "--assignment",
+    type=click.Choice(["Server", "Client"]),
+    help="Assignment of the group in every seed; with Client its type is Partitioned. Default: "
+    "drawn, Client in two of fifteen seeds.",
 )
 @click.option(
     "--workers", type=click.IntRange(1, MAX_WORKERS), help="Processes. Default: one per CPU."
@@ -71,6 +77,7 @@ def simulate(
     count: int,
     events: int,
     long_events: int | None,
+    assignment: Literal["Server", "Client"] | None,
     workers: int | None,
     rollout: bool,
     real_redis: bool,
@@ -79,8 +86,8 @@ def simulate(
 ) -> None:
     """Run the real broker, coordinator, client and scripts against simulated faults.
 
-    A seed decides everything: run it again with as many --events and the same happens. The
-    schedule of the first seed that fails is printed, with what happened.
+    A seed decides everything: run it again with as many --events and the same --assignment, and
+    the same happens. The schedule of the first seed that fails is printed, with what happened.
 
     Exit status: 0 every invariant held, in every seed that was run; 1 one did not.
     """
@@ -91,25 +98,27 @@ def simulate(
     seeds = range(seed, seed + count)
     workers = workers or min(count, os.cpu_count() or 1)
     began = time.monotonic()
-    lengths = Lengths(events, long_events)
+    options = SeedOptions(events, long_events, assignment)
     results = _run(
-        console, run_many(seeds, lengths, workers, is_compared=real_redis), count, max_seconds
+        console, run_many(seeds, options, workers, is_compared=real_redis), count, max_seconds
     )
     lasted_s = time.monotonic() - began
     failed = [result for result in results if result.failure]
+    forced = f" --assignment {assignment}" if assignment else ""
     for result in failed[1:]:
-        text = f"seed {result.seed} --events {result.events}: {result.failure}"
+        text = f"seed {result.seed} --events {result.events}{forced}: {result.failure}"
         console.print(text, markup=False, soft_wrap=True)
     if failed:
         with memories(is_compared=real_redis) as make_memory:
-            outcome = run_seed(failed[0].seed, failed[0].events, make_memory)
+            outcome = run_schedule(options.schedule(failed[0].seed), make_memory)
         console.print("\n".join(outcome.lines()), markup=False, soft_wrap=True, highlight=False)
-        again = f"partq simulate --seed {failed[0].seed} --events {failed[0].events}"
+        again = f"partq simulate --seed {failed[0].seed} --events {failed[0].events}{forced}"
         again += " --real-redis" if real_redis else ""
         console.print(f"again: {again}", markup=False, highlight=False)
-    each_tenth = "" if long_events is None else f", each tenth of {long_events},"
+    kind = "" if long_events is None else f", each tenth of {long_events},"
+    kind += f"{'' if kind else ','} assignment {assignment}," if assignment else ""
     console.print(
-        f"{len(results)} of {count} seeds of {events} events{each_tenth} in {lasted_s:.0f} s, "
+        f"{len(results)} of {count} seeds of {events} events{kind} in {lasted_s:.0f} s, "
         f"{len(failed)} failed; "
         f"{sum(result.commits for result in results)} handoffs, "
         f"{sum(result.handed for result in results)} messages handed out, "
@@ -120,8 +129,8 @@ def simulate(
         soft_wrap=True,
     )
     if json_file is not None:
-        lengths_said = {"events": events, "long_events": long_events}
-        json.dump(lengths_said | {"seeds": [asdict(each) for each in results]}, json_file)
+        said = {"events": events, "long_events": long_events, "assignment": assignment}
+        json.dump(said | {"seeds": [asdict(each) for each in results]}, json_file)
         json_file.write("\n")
     if max_seconds is not None and len(results) < count and len(failed) < MAX_FAILURES:
         console.print(

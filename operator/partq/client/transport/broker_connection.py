@@ -135,11 +135,10 @@ class BrokerConnection:
     async def _connect(self, backoff: Backoff) -> None:
         websocket = await self._session.connect(self.url, self._path)
         try:
-            sent_at = self._clock()
             async with asyncio.timeout(CALL_TIMEOUT_S):
                 await websocket.send_bytes(frames.encode(self._handler.hello()))
                 frame, _ = await _receive(websocket)
-            self._lease = lease = PeerLease(self._handler.welcomed(frame), sent_at)
+            self._lease = lease = PeerLease(self._handler.welcomed(frame), self._clock())
             self.is_failing = False
             try:
                 await self._serve(websocket, lease)

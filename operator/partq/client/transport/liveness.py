@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from math import inf
 
 Clock = Callable[[], float]
 """Seconds on a clock that never goes back. The client's default is `boot_time`."""
@@ -29,11 +30,18 @@ class PeerLease:
     """
 
     def __init__(self, length_s: float, now: float) -> None:
+        """Begin with a welcome: it proves nothing yet, but the other side was there.
+
+        Args:
+            length_s: length of the lease, as the other side says.
+            now: when the welcome arrived, not when it was asked for: a broker may take longer for
+                it than its lease is, as it waits for the store and until the member is listed.
+        """
         self.length_s = length_s
         self.is_proven = False
         """Whether any ping was answered; before that nothing may be handed to the application."""
-        self._until = now + length_s
-        self._lost_at = self._until
+        self._until = -inf
+        self._lost_at = now + length_s
         """As `_until`, and later by the time in which this side has stood still since."""
         self._still_s = 0.0
         self._sent: dict[int, tuple[float, float]] = {}
@@ -60,9 +68,7 @@ class PeerLease:
         if sent is None:
             return
         sent_at, still_s = sent
-        # Before the first answer there is only the promise of the welcome.
-        known = self._until if self.is_proven else sent_at
-        self._until = max(known, sent_at + self.length_s)
+        self._until = max(self._until, sent_at + self.length_s)
         self._lost_at = max(self._lost_at, sent_at + self.length_s + self._still_s - still_s)
         self.is_proven = True
 
@@ -77,7 +83,7 @@ class PeerLease:
 
     def is_valid(self, now: float) -> bool:
         """Say whether the broker is proven to be alive, and what it has sent is read."""
-        return self.is_proven and now < self._until
+        return now < self._until
 
     def is_over(self, now: float) -> bool:
         """Say whether the connection must be treated as lost."""

@@ -10,14 +10,16 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, cast
+from typing import Final, Literal, cast
 
+from partq.core.group.planner import GroupType
 from partq.embedded.redis_process import find_redis_server
 from partq.errors import InternalError
 from partq.lab.simulate.machine.memory_redis import MemoryRedis
 from partq.lab.simulate.machine.real_redis import ComparedRedis, RealRedis
 from partq.lab.simulate.machine.stored import MakeMemory
-from partq.lab.simulate.trial import TrialOutcome, run_seed
+from partq.lab.simulate.schedule import Schedule, draw_schedule
+from partq.lab.simulate.trial import TrialOutcome, run_schedule
 
 CHUNK_EVENTS: Final = 2000
 """A process ends after seeds of so many events in all: that is when their memory is freed."""
@@ -26,14 +28,28 @@ LONG_EVERY: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Lengths:
-    """How many events the seeds have; a seed has always the same."""
+class SeedOptions:
+    """What is said of the seeds; the rest is drawn. A seed has always the same schedule."""
 
     events: int
     long_events: int | None = None
     """Of every tenth seed; None: as all others."""
+    assignment: Literal["Server", "Client"] | None = None
+    """Of the group, in every seed; with Client its type is Partitioned. None: drawn."""
 
-    def of(self, seed: int) -> int:
+    def schedule(self, seed: int) -> Schedule:
+        """Return the schedule of a seed."""
+        count = self.event_count(seed)
+        match self.assignment:
+            case None:
+                return draw_schedule(seed, count)
+            case "Server":
+                return draw_schedule(seed, count, is_client_assigned=False)
+            case "Client":
+                partitioned = GroupType.PARTITIONED
+                return draw_schedule(seed, count, is_client_assigned=True, group_type=partitioned)
+
+    def event_count(self, seed: int) -> int:
         """Return how many events a seed has."""
         is_long = self.long_events is not None and seed % LONG_EVERY == LONG_EVERY - 1
         return self.long_events if is_long and self.long_events is not None else self.events
@@ -56,7 +72,7 @@ class Result:
 
 
 def run_many(
-    seeds: Sequence[int], lengths: Lengths, workers: int, *, is_compared: bool = False
+    seeds: Sequence[int], options: SeedOptions, workers: int, *, is_compared: bool = False
 ) -> Generator[Result, None, None]:
     """Run seeds on `workers` processes, and return each result as it comes; closing it ends them.
 
@@ -68,11 +84,12 @@ def run_many(
         SettingsError: there is no redis-server, or it does not start.
     """
     if workers == 1:
-        yield from _run(seeds, lengths, is_compared=is_compared)
+        yield from _run(seeds, options, is_compared=is_compared)
         return
     if is_compared:
         find_redis_server()  # the user hears at once that none is installed
-    average = (lengths.events * (LONG_EVERY - 1) + lengths.of(LONG_EVERY - 1)) // LONG_EVERY
+    ten = sum(options.event_count(seed) for seed in range(LONG_EVERY))
+    average = ten // LONG_EVERY
     size = max(1, min(CHUNK_EVENTS // max(1, average), len(seeds) // workers))
     chunks = iter([seeds[at : at + size] for at in range(0, len(seeds), size)])
     # Each process does one chunk, and is made from one that has everything loaded.
@@ -87,7 +104,7 @@ def run_many(
             while len(running) < workers and (chunk := next(chunks, None)) is not None:
                 results, sender = context.Pipe(duplex=False)
                 worker = context.Process(
-                    target=_run_chunk, args=(chunk, lengths, is_compared, Path(files.name), sender)
+                    target=_run_chunk, args=(chunk, options, is_compared, Path(files.name), sender)
                 )
                 worker.start()
                 sender.close()
@@ -113,12 +130,12 @@ def run_many(
 
 
 def _run(
-    seeds: Sequence[int], lengths: Lengths, *, is_compared: bool, files: Path | None = None
+    seeds: Sequence[int], options: SeedOptions, *, is_compared: bool, files: Path | None = None
 ) -> Iterator[Result]:
     """Run seeds in this process."""
     with memories(is_compared=is_compared, files=files) as make_memory:
         for seed in seeds:
-            yield _result(run_seed(seed, lengths.of(seed), make_memory))
+            yield _result(run_schedule(options.schedule(seed), make_memory))
 
 
 @contextmanager
@@ -153,8 +170,8 @@ def _result(outcome: TrialOutcome) -> Result:
 
 
 def _run_chunk(
-    seeds: Sequence[int], lengths: Lengths, is_compared: bool, files: Path, results: Connection
+    seeds: Sequence[int], options: SeedOptions, is_compared: bool, files: Path, results: Connection
 ) -> None:
     gc.disable()  # the process ends before that matters
-    for result in _run(seeds, lengths, is_compared=is_compared, files=files):
+    for result in _run(seeds, options, is_compared=is_compared, files=files):
         results.send(result)
