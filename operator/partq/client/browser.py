@@ -167,7 +167,7 @@ class Browser(QueueClient):
         while left is None or left > 0:
             wanted = PAGE_MESSAGES if left is None else min(left, PAGE_MESSAGES)
             page = await self._page(BrowseBody(names, at, at_ms, wanted))
-            shown = [_browsed(each) for each in page.messages]
+            shown = [read_browsed(each) for each in page.messages]
             self._note(page, shown)
             if self._pin is not None:
                 await self._hold()
@@ -256,7 +256,8 @@ def _offsets(named: Mapping[str, int]) -> dict[PartitionId, int]:
     return {_parse(name): offset for name, offset in named.items()}
 
 
-def _browsed(each: BrowsedMessage) -> Browsed:
+def read_browsed(each: BrowsedMessage) -> Browsed:
+    """Return a message of a broker's answer; InternalError: the answer lacks something."""
     place = _parse(each.partition), each.offset, each.publish_time_ms, each.append_broker_epoch
     producer = None if each.producer is UNSET else each.producer
     sequence = None if each.sequence is UNSET else each.sequence

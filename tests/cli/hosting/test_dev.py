@@ -201,6 +201,17 @@ def test_in_a_pipe_status_watch_prints_one_picture_after_the_other(dev):
     assert watching.returncode == 130
 
 
+def test_browse_shows_the_newest_and_what_comes(dev):
+    dev.run("publish", "--key", "k", "newest")
+    with dev.started("browse", "--last", "1", "--follow", "--json") as following:
+        assert json.loads(following.stdout.readline())["value"] == "newest"
+        dev.run("publish", "--key", "k", "newer")
+        assert json.loads(following.stdout.readline())["value"] == "newer"
+        following.send_signal(signal.SIGINT)
+        following.communicate(timeout=TIMEOUT_S)
+    assert following.returncode == 130
+
+
 def test_wrong_names(dev):
     for arguments, sentence in (
         (("status", "--queue", "other"), "queue 'other': got no such queue in"),

@@ -65,8 +65,10 @@ async def test_a_queue_is_looked_at_and_a_group_is_reset(queue):
     await status_sums_up(queue)
     await groups_are_listed(queue)
     await messages_are_browsed(queue)
+    await a_key_is_explained(queue)
     await reset_moves_what_it_has_shown(queue)
     await messages_are_followed(queue)
+    await the_newest_are_browsed(queue)
 
 
 async def messages_are_browsed(queue):
@@ -100,6 +102,43 @@ async def messages_are_browsed(queue):
     assert "regular expression" in await queue.partq("browse", "--grep", "(", status=2)
     assert "needs exactly one --partition" in await queue.partq("browse", "--offset", "3", status=2)
     assert "expected GENERATION.INDEX" in await queue.partq("browse", "--partition", "x", status=2)
+
+
+async def the_newest_are_browsed(queue):
+    def places(text):
+        return [(row["partition"], row["offset"]) for row in map(json.loads, text.splitlines())]
+
+    every = places(await queue.partq("browse", "--count", "100", "--json"))
+    for last in (1, 3):
+        assert places(await queue.partq("browse", "--last", str(last), "--json")) == every[-last:]
+    of_key = places(await queue.partq("browse", "--key", "key-3", "--json"))
+    assert len(of_key) == 3
+    newest = places(await queue.partq("browse", "--last", "2", "--key", "key-3", "--json"))
+    assert newest == of_key[-2:]
+    assert sorted(places(await queue.partq("browse", "--last", "99", "--json"))) == sorted(every)
+    both = await queue.partq("browse", "--last", "2", "--count", "3", status=2)
+    assert "--last: got it with --count" in both
+    assert "--last" in await queue.partq("browse", "--last", "1001", status=2)
+    lacking = await queue.partq("browse", "--last", "2", "--partition", "7", status=1)
+    assert "partition 1.7: not in the queue's layout" in lacking
+
+
+async def a_key_is_explained(queue):
+    """By the partition that its messages are in."""
+    (row,) = (await queue.partq("browse", "--key", "key-7", "--json")).splitlines()
+    partition = json.loads(row)["partition"]
+    group = ("--group", "workers")
+    told = await queue.asked("explain", "--key", "key-7", *group)
+    assert (told["key"], told["partition"]) == ("key-7", partition)
+    assert told["waits_for"]["what"] == "no_member"
+    text = await queue.partq("explain", "--key", "key-7", *group)
+    assert text.splitlines()[0] == f'key "key-7" goes to partition {partition}'
+    assert f"partition {partition} of queue orders, group workers" in text
+    assert "messages not acknowledged" in text
+    both = await queue.partq("explain", "3", "--key", "k", *group, status=2)
+    assert "--key: got it with PARTITION" in both
+    assert "PARTITION is not given" in await queue.partq("explain", *group, status=2)
+    assert "got 1025 bytes of UTF-8" in await queue.partq("explain", "--key", "k" * 1025, status=2)
 
 
 def test_gaps_are_told_once(capsys):

@@ -11,9 +11,12 @@ from datetime import UTC, datetime
 import click
 
 from partq.cli.formatting import full_name, milliseconds
+from partq.cli.queues.broker_session import open_session
 from partq.cli.queues.connection import Connect, QueueAddress, connection_options
 from partq.cli.queues.message_json import value_field
+from partq.cli.queues.newest import MAX_LAST, Newest, find_newest
 from partq.client.browser import Browsed, Browser
+from partq.client.transport.partition_router import PartitionRouter
 from partq.client.transport.positions import MIN_AT_MS
 from partq.core.model import PartitionId
 from partq.errors import SettingsError
@@ -24,6 +27,8 @@ MAX_VALUE_CHARS = 200
 MAX_HOLES = 10
 """How many holes of a partition are named."""
 DEFAULT_COUNT = 20
+WAIT_S = 10.0
+"""How long `--last` waits for a partition that no broker serves, as the others do."""
 FOLLOW_S = 1.0
 """How often `--follow` looks for new messages."""
 _AGO = re.compile(r"([1-9][0-9]{0,8})(s|m|h|d)")
@@ -32,10 +37,11 @@ _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _HELP = """Look at messages without consuming them: nothing is delivered or acknowledged.
 
 Shows the oldest messages that are stored, over all partitions by the time of storing; or those of
-some partitions, from a time, or of one partition from an offset.
+some partitions, from a time, or of one partition from an offset; or with --last the newest ones.
 
 \b
   partq browse
+  partq browse --last 10 --key order-17
   partq browse --since 2026-11-20T08:00:00+00:00 --count 100
   partq browse --since 5m --key order-17 --follow
   partq browse --partition 3 --offset 120 --json
@@ -56,6 +62,11 @@ some partitions, from a time, or of one partition from an offset.
     type=click.IntRange(min=1),
     help=f"End after this many. Default: {DEFAULT_COUNT}; with --follow no end.",
 )
+@click.option(
+    "--last",
+    type=click.IntRange(1, MAX_LAST),
+    help="The newest so many, over all partitions, the newest at the end.",
+)
 @click.option("--key", help="Only messages of this partition key.")
 @click.option(
     "--grep",
@@ -73,6 +84,7 @@ def browse(
     offset: int | None,
     since: str | None,
     count: int | None,
+    last: int | None,
     key: str | None,
     pattern: str | None,
     follow: bool,
@@ -80,6 +92,14 @@ def browse(
     as_json: bool,
 ) -> None:
     """Show until there are enough, or no more."""
+    others = {"--offset": offset, "--since": since, "--count": count, "--pin": pin}
+    if last is not None and (
+        given := [name for name, value in others.items() if value is not None]
+    ):
+        raise SettingsError(
+            f"--last: got it with {given[0]}; --last begins at the end and counts by itself: give "
+            "one of the two"
+        )
     if offset is not None and (len(names) != 1 or since is not None):
         raise SettingsError(
             "--offset needs exactly one --partition and cannot be combined with --since"
@@ -88,13 +108,15 @@ def browse(
         partitions = [PartitionId.parse(full_name(name)) for name in names]
     except ValueError as error:
         raise SettingsError(f"--partition: {error}") from error
+    connection, wanted = connect("consume"), _Wanted(key, pattern)
     work = _browse(
-        connect("consume"),
-        _Wanted(key, pattern),
+        connection,
+        wanted,
         partitions,
+        last=last,
         offsets={} if offset is None else {partitions[0]: offset},
         at_ms=None if since is None else since_ms(since, time.time()),
-        count=count if count is not None or follow else DEFAULT_COUNT,
+        count=last or (count if count is not None or follow else DEFAULT_COUNT),
         follow=follow,
         pin=pin,
         as_json=as_json,
@@ -120,7 +142,7 @@ class _Wanted:
     """Which messages are shown: all, those of a key, those with a match, or both."""
 
     def __init__(self, key: str | None, pattern: str | None) -> None:
-        self._key = key
+        self.key = key
         try:
             self._pattern = None if pattern is None else re.compile(pattern)
         except re.error as error:
@@ -131,14 +153,14 @@ class _Wanted:
     @property
     def is_part(self) -> bool:
         """Whether messages may be left out."""
-        return self._key is not None or self._pattern is not None
+        return self.key is not None or self._pattern is not None
 
     def has(self, browsed: Browsed) -> bool:
         """Say whether a message is shown; one that cannot be read has neither key nor value."""
         message = browsed.message
         if message is None:
-            return self._key is None and self._pattern is None
-        if self._key is not None and message.key != self._key:
+            return self.key is None and self._pattern is None
+        if self.key is not None and message.key != self.key:
             return False
         text = message.value.decode(errors="replace") if self._pattern is not None else ""
         return self._pattern is None or self._pattern.search(text) is not None
@@ -149,6 +171,7 @@ async def _browse(
     wanted: _Wanted,
     partitions: Sequence[PartitionId],
     *,
+    last: int | None,
     offsets: Mapping[PartitionId, int],
     at_ms: int | None,
     count: int | None,
@@ -156,7 +179,26 @@ async def _browse(
     pin: str | None,
     as_json: bool,
 ) -> None:
+    def show(each: Browsed) -> None:
+        click.echo(json.dumps(record(each)) if as_json else line(each))
+
     shown = 0
+    if last is not None:
+        newest = await _newest(connection, wanted, partitions, last)
+        for each in newest.messages:
+            show(each)
+        _print_missing(newest.missing)
+        if newest.is_cut:
+            click.echo(
+                f"partq: ended after {newest.searched:,} messages; for older ones name a "
+                "--partition, or begin with --since",
+                err=True,
+            )
+        shown = len(newest.messages)
+        if not follow:
+            _print_end(shown, count)
+            return
+        partitions, offsets, count = list(newest.ends), newest.ends, None
     async with Browser(**connection.options().arguments(), pin=pin) as browser:
         messages = _messages(
             browser,
@@ -170,11 +212,27 @@ async def _browse(
             async for each in messages:
                 if not wanted.has(each):
                     continue
-                click.echo(json.dumps(record(each)) if as_json else line(each))
+                show(each)
                 shown += 1
                 if shown == count:
                     break
         _print_gaps(browser)
+    _print_end(shown, count)
+
+
+async def _newest(
+    connection: QueueAddress, wanted: _Wanted, partitions: Sequence[PartitionId], last: int
+) -> Newest:
+    async with open_session(connection) as session:
+        router = PartitionRouter(session, timeout_s=WAIT_S)
+        names = await router.checked(partitions or None)
+        layout = (await router.queue_layout()).layout
+        if wanted.key is not None and not partitions and len(layout.generations) == 1:
+            names = [layout.partition_for(wanted.key)]  # no other has messages of the key
+        return await find_newest(router, names, last, wanted.has)
+
+
+def _print_end(shown: int, count: int | None) -> None:
     if count is not None and shown < count:
         click.echo(f"partq: there are no more, {shown} in all", err=True)
 
@@ -183,10 +241,15 @@ def _print_gaps(browser: Browser) -> None:
     """Say once what could not be shown."""
     for partition, first in sorted(browser.trimmed.items()):
         click.echo(f"partq: {partition}: stored from offset {first} on only", err=True)
-    for name, holes in sorted(browser.missing.items()):
-        click.echo(f"partq: {missing_line(str(name), holes)}", err=True)
+    _print_missing(browser.missing)
     browser.trimmed.clear()
     browser.missing.clear()
+
+
+def _print_missing(missing: Mapping[PartitionId, Sequence[tuple[int, int]]]) -> None:
+    for name, holes in sorted(missing.items()):
+        if holes:
+            click.echo(f"partq: {missing_line(str(name), holes)}", err=True)
 
 
 async def _messages(

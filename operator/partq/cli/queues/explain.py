@@ -9,25 +9,30 @@ from datetime import UTC, datetime
 import click
 
 from partq.cli.formatting import spell_ms
-from partq.cli.queues.broker_session import ask_for_group
-from partq.cli.queues.connection import Connect, connection_options
+from partq.cli.queues.broker_session import ask, ask_for_group
+from partq.cli.queues.connection import Connect, QueueAddress, connection_options
 from partq.cli.queues.status import letters_parked, letters_waiting
+from partq.client.transport.layout import QueueLayout
 from partq.coordinator.group_snapshot import GroupSnapshot, read_snapshot
 from partq.core.group.move_reason import MoveReason
 from partq.core.group.moves import Forced
 from partq.core.group.partition_wait import PartitionWait, WaitsFor, standbys_of, wait_of
 from partq.core.group.records import PastMove
+from partq.core.hashing import slot_of
 from partq.core.model import MemberId, PartitionId
 from partq.errors import SettingsError
 from partq.excerpts import counted, excerpt
+from partq.wire.calls.answers import LayoutAnswer
 
 _HELP = """Say where PARTITION is, why it moved, and what it waits for.
 
-PARTITION is a number such as 3, or 1.3 with its generation. Any broker can answer, whether a
-coordinator (on Kubernetes: the operator) runs or not; nothing is changed.
+PARTITION is a number such as 3, or 1.3 with its generation; --key names the partition that the
+messages of a key go to. Any broker can answer, whether a coordinator (on Kubernetes: the operator)
+runs or not; nothing is changed.
 
 \b
   partq explain 3
+  partq explain --key order-17
   partq explain 1.3 --group workers --json
 """
 
@@ -79,20 +84,29 @@ _DETAILS = ("lag", "in_flight", *_OUTBOX, "mended")
 
 
 @click.command(help=_HELP)
-@click.argument("partition")
+@click.argument("partition", required=False)
 @connection_options
+@click.option("--key", help="Explain the partition of this partition key.")
 @click.option("--group", help="Name of the consumer group; needed if the queue has several.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def explain(
     *,
-    partition: str,
+    partition: str | None,
+    key: str | None,
     connect: Connect,
     group: str | None,
     as_json: bool,
 ) -> None:
     """Ask any broker for the group's snapshot, judge it, and tell."""
+    if partition is not None and key is not None:
+        raise SettingsError("--key: got it with PARTITION; give one of the two")
+    if partition is None and key is None:
+        raise SettingsError("PARTITION is not given; give its number, or --key KEY")
+    wanted = None if partition is None else _parse(partition)
+    slot = None if key is None else slot_of(key)
     connection = connect("admin")
-    wanted = _parse(partition)
+    if wanted is None:
+        wanted = asyncio.run(_partition_of(connection, slot))
     name, body = asyncio.run(ask_for_group(connection, group))
     snapshot = read_snapshot(name, body)
     found = _find(wanted, snapshot)
@@ -107,11 +121,21 @@ def explain(
         missing=detail.missing if detail is not None else "",
     )
     if as_json:
-        click.echo(json.dumps(to_json(found, name, snapshot, waiting)))
+        told = to_json(found, name, snapshot, waiting)
+        where = {} if key is None else {"key": key, "slot": slot}
+        click.echo(json.dumps({**where, **told}))
         return
+    if key is not None:
+        click.echo(f"key {json.dumps(key, ensure_ascii=False)} goes to partition {found}")
     click.echo(f"partition {found} of queue {connection.queue}, group {name}")
     for line in lines(found, snapshot, waiting):
         click.echo(line)
+
+
+async def _partition_of(connection: QueueAddress, slot: int | None) -> PartitionId:
+    """Return the partition that new messages of a slot go to."""
+    answer = await ask(connection, "GET", "/layout", LayoutAnswer)
+    return QueueLayout.of(answer).layout.partition_of(slot or 0)
 
 
 def to_json(
