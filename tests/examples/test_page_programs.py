@@ -233,6 +233,25 @@ async def test_giving_back(published):
     assert seen.count(0) >= COUNT
 
 
+async def test_work_that_takes_long(published):
+    seen = []
+
+    def steps(message):
+        async def step():
+            seen.append(message.key)
+            if len(seen) == 2 * COUNT:
+                raise EnoughError
+
+        return [step, step]
+
+    text = program(CLIENT, "Work that takes long")
+    token = published.tokens.consume
+    async with Consumer(published.url, queue="orders", group="workers", token=token) as consumer:
+        with pytest.raises(EnoughError):
+            await run(text, consumer=consumer, steps=steps)
+    assert len(set(seen)) == COUNT
+
+
 async def test_stats(published):
     text, shown = program(CLIENT, "What it has done so far"), []
     token = published.tokens.consume

@@ -169,6 +169,10 @@ class SyncConsumer(SyncClient[Consumer]):
             lambda: self._inner.dead_letter(failed, reason=reason, description=description)
         )
 
+    def in_progress(self, begun: Delivery | Batch) -> None:
+        """Have the ack timeout of a message start again, as `partq.Consumer.in_progress`."""
+        self._portal.run(lambda: self._inner.in_progress(begun))
+
     def flush(self) -> None:
         """Wait until every ack is stored; raises as `partq.Consumer.flush`."""
         self._portal.run(self._inner.flush)

@@ -196,6 +196,14 @@ class FlowPeer(Peer):
         place = (token.generation, token.partition, token.broker_epoch, token.epoch)
         return await self._ask(frames.Nack(1, *place, **fields))
 
+    async def extend(
+        self, token: frames.Deliver, ranges: Sequence[tuple[int, int]], **changes: Any
+    ) -> str:
+        """Say that messages are in progress; return the code of the refusal, "" when it counts."""
+        fields = {"epoch": token.epoch, "delivery": token.delivery, **changes}
+        place = (token.generation, token.partition, token.broker_epoch)
+        return await self._ask(frames.InProgress(1, *place, ranges=list(ranges), **fields))
+
     async def begin(self, token: frames.Deliver) -> None:
         """Say that the application has begun all of a delivery."""
         place = (token.generation, token.partition, token.broker_epoch, token.epoch)
@@ -207,7 +215,7 @@ class FlowPeer(Peer):
         frame, _ = await self.receive()
         return isinstance(frame, frames.Pong)
 
-    async def _ask(self, frame: frames.Ack | frames.Nack) -> str:
+    async def _ask(self, frame: frames.Ack | frames.Nack | frames.InProgress) -> str:
         await self.send(frame)
         answer = await self.pick((frames.AckConfirmed, frames.AckRefused))
         return answer.code if isinstance(answer, frames.AckRefused) else ""

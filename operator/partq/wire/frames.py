@@ -162,6 +162,12 @@ class Bound(Frame, tag=21):
     """The broker takes reasons of the application, and `Nack.makes_dead_letters`."""
     takes_withholds: bool = False
     """The broker knows `Withhold`."""
+    takes_in_progress: bool = False
+    """The broker knows `InProgress`."""
+
+
+UNBOUND: Final = Bound("", 0, 0)
+"""What a client takes for its broker's words before they came."""
 
 
 class Assigned(Frame, tag=22):
@@ -401,6 +407,21 @@ class Withhold(Frame, tag=40):
     is_on: bool
 
 
+class InProgress(Frame, tag=41):
+    """The application still works on the messages in `ranges`: their ack timeout starts again.
+
+    Answered as an ack is.
+    """
+
+    request: int
+    generation: int
+    partition: int
+    broker_epoch: int
+    epoch: int
+    delivery: int
+    ranges: list[Range]
+
+
 AnyFrame = (
     Ping
     | Pong
@@ -432,6 +453,7 @@ AnyFrame = (
     | Sought
     | SeekRefused
     | Withhold
+    | InProgress
 )
 
 _encode = msgspec.msgpack.Encoder().encode

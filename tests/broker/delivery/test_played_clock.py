@@ -122,6 +122,48 @@ async def test_a_nack_after_the_ack_timeout_adds_nothing(scene):
     assert again.redeliveries[0] == (0, 1)
 
 
+async def test_the_time_of_what_is_in_progress_runs_anew(scene):
+    """Ten seconds from the word, for that message alone; the others are late as before."""
+    ack = {"timeoutSeconds": 10.0, "tickSeconds": 0.5, "backoff": None}
+    await follow(scene.running, "workers", ack=ack)
+    source, held = scene.source, scene.held
+    await source.begin(held)
+    assert await source.ack(held, ranges=[(1, 3)]) == ""
+    for _ in range(4):
+        await move(scene, 10 - JUST_BEFORE_S)
+        assert await source.gets_nothing()
+        assert await source.extend(held, [(0, 1)]) == ""
+    await move(scene, 10 - JUST_BEFORE_S)
+    assert await source.gets_nothing()
+    await move(scene, JUST_BEFORE_S)
+    rewound, _ = await source.find(frames.Rewound)
+    assert (rewound.start, rewound.cause) == (0, Cause.ACK_TIMEOUT)
+    assert await source.extend(held, [(0, 1)]) == "rewound", "it is taken back: too late"
+    again, values = await source.deliver()
+    assert (values, again.skip) == (["a"], [(1, 3)])
+
+
+@pytest.mark.parametrize(("ranges", "changes", "code"), [
+    ([(0, 3)], {"epoch": 1}, "fenced"),
+    ([(0, 4)], {}, "not_delivered"),
+    ([(0, 1)], {"delivery": 1}, "rewound"),
+    ([], {}, "bad_request"),
+    ([(0, 2**40)], {}, "bad_request"),
+])  # fmt: skip
+async def test_what_is_not_in_progress_is_refused_and_the_flow_goes_on(
+    scene, ranges, changes, code
+):
+    ack = {"timeoutSeconds": 10.0, "tickSeconds": 0.5, "backoff": None}
+    await follow(scene.running, "workers", ack=ack)
+    await scene.source.begin(scene.held)
+    assert await scene.source.gets_nothing()
+    await move(scene, 10 - JUST_BEFORE_S)
+    assert await scene.source.extend(scene.held, ranges, **changes) == code
+    await move(scene, JUST_BEFORE_S)
+    rewound, _ = await scene.source.find(frames.Rewound)
+    assert rewound.start == 0, "no time was extended"
+
+
 @pytest.mark.req("PUL-31")
 async def test_without_a_timeout_an_application_has_all_the_time(scene):
     """By default nothing is taken back by time alone; the first ack still counts."""
@@ -129,7 +171,9 @@ async def test_without_a_timeout_an_application_has_all_the_time(scene):
     assert await scene.source.gets_nothing()
     await move(scene, WEEK_S)
     assert await scene.source.gets_nothing()
+    assert await scene.source.extend(scene.held, [(0, 3)]) == "conflict", "begun 12 h ago"
     assert await scene.source.ack(scene.held, 3) == ""
+    assert await scene.source.extend(scene.held, [(0, 3)]) == "", "done: there is nothing to do"
 
 
 @pytest.mark.req("HND-12")

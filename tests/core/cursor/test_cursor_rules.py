@@ -262,3 +262,35 @@ def test_a_lost_flow_does_not_count_against_what_waits():
     book.nack([(0, 1)], 0, now=0, delay_s=lambda count: 10, is_free=True)
     book.rewind(Cause.FLOW_LOST)
     assert book.redeliveries == {0: 1, 1: 1}
+
+
+def late(book, since):
+    """The offsets that are taken back because they were begun at `since` or before."""
+    return sorted(book.time_out(since, now=since, delay_s=lambda _: 9.0, is_free=True).offsets)
+
+
+def test_of_what_is_in_progress_all_that_can_is_extended():
+    """0 is acknowledged, 1 in process, 2 given back alone."""
+    book = GroupCursor(0)
+    book.take(0, 3, 3)
+    book.begin([(0, 3)], 0, 1.0)
+    book.ack(1, [], 0)
+    book.nack([(2, 3)], 0, now=0, delay_s=lambda _: 9.0, is_free=True)
+    with pytest.raises(RewoundError, match="offset 2 was taken back"):
+        book.extend([(0, 3)], 0, 5.0)
+    assert late(book, 4.0) == []
+    assert late(book, 5.0) == [1]
+
+
+def test_what_was_sent_before_a_step_back_can_be_extended_below_it():
+    book = GroupCursor(0)
+    book.take(0, 10, 10)
+    book.begin([(0, 10)], 0, 1.0)
+    book.nack([(5, 6)], 0, now=0, delay_s=lambda _: 0.0, is_free=False)
+    book.extend([(0, 5)], 0, 3.0)
+    with pytest.raises(RewoundError):
+        book.extend([(5, 6)], 0, 3.0)
+    with pytest.raises(RewoundError):
+        book.extend([(0, 1)], 2, 3.0)
+    assert late(book, 2.0) == []
+    assert late(book, 3.0) == [0, 1, 2, 3, 4]

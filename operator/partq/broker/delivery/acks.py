@@ -9,13 +9,14 @@ from partq.aio import Signal
 from partq.broker.delivery.cursor_writer import CursorWriter
 from partq.broker.delivery.decode_check import DecodeCheck
 from partq.broker.delivery.flow import Flow
+from partq.broker.delivery.frame_problems import ack_problem, nack_problem, progress_problem
 from partq.broker.partition.consumed_partition import ConsumedPartition, FlowPort
 from partq.broker.partition.outbox import Answer
 from partq.broker.partition.owned_partition import OwnedPartition
-from partq.core.cursor.redelivery_rules import MAX_NACK_DELAY_MS, RedeliveryRules
+from partq.core.cursor.redelivery_rules import RedeliveryRules
 from partq.core.cursor.unreadable import NOTHING, Unreadable, explains, in_hand, set_aside
 from partq.core.cursor.windows import TakenBack
-from partq.core.dead_letters import MAX_WAITING, LetterNote, check_note
+from partq.core.dead_letters import MAX_WAITING, LetterNote
 from partq.core.layout import Layout
 from partq.core.model import Cause, PartitionId
 from partq.core.ranges import Ranges
@@ -32,6 +33,8 @@ from partq.wire import frames
 from partq.wire.audit import encode_record
 
 _log = logging.getLogger(__name__)
+
+_Answered = frames.Ack | frames.Nack | frames.InProgress
 
 
 class AckHandler:
@@ -67,7 +70,7 @@ class AckHandler:
     def ack(self, flow: Flow, frame: frames.Ack, answer: Answer) -> None:
         """Count an ack; `answer(None)` follows once it is stored, or the error at once."""
         consumed = self._admitted(
-            flow, frame, _ack_problem(frame), answer, lambda: self.ack(flow, frame, answer)
+            flow, frame, ack_problem(frame), answer, lambda: self.ack(flow, frame, answer)
         )
         if consumed is None:
             return
@@ -102,7 +105,7 @@ class AckHandler:
         the outbox, and nothing is redelivered; where that has no room, they are given back.
         """
         consumed = self._admitted(
-            flow, frame, _nack_problem(frame), answer, lambda: self.nack(flow, frame, answer, found)
+            flow, frame, nack_problem(frame), answer, lambda: self.nack(flow, frame, answer, found)
         )
         if consumed is None:
             return None
@@ -174,7 +177,7 @@ class AckHandler:
     def _admitted(
         self,
         flow: Flow,
-        frame: frames.Ack | frames.Nack,
+        frame: _Answered,
         problem: PartqError | None,
         answer: Answer,
         again: Callable[[], object],
@@ -254,6 +257,22 @@ class AckHandler:
         if consumed is not None:
             consumed.book.begin(frame.ranges, frame.delivery, self._clock())
 
+    def extend(self, flow: Flow, frame: frames.InProgress, answer: Answer) -> None:
+        """Let the time for acks start again; `answer(None)`, or the error, follows at once."""
+        consumed = self._admitted(
+            flow, frame, progress_problem(frame), answer, lambda: self.extend(flow, frame, answer)
+        )
+        if consumed is None:
+            return
+        try:
+            _check_sent(flow, consumed, 0, frame.ranges)
+            consumed.book.extend(frame.ranges, frame.delivery, self._clock())
+        except PartqError as refusal:
+            answer(refusal)
+            return
+        self._has_moved(flow)
+        answer(None)
+
     def time_out(self) -> None:
         """Take back what applications have processed for too long, where it is time to look."""
         now = self._clock()
@@ -313,7 +332,7 @@ class AckHandler:
     def _token_of(
         self,
         flow: Flow,
-        frame: frames.Ack | frames.Nack | frames.Release | frames.Begun | frames.Withhold,
+        frame: _Answered | frames.Release | frames.Begun | frames.Withhold,
     ) -> ConsumedPartition | None:
         owned = self._owned.get(PartitionId(frame.generation, frame.partition))
         consumed = owned.groups.get(flow.group) if owned is not None else None
@@ -336,7 +355,7 @@ class AckHandler:
         if layout is not None and partition not in layout and not layout.is_past(partition):
             raise layout.unknown(partition)
 
-    def _no_token(self, frame: frames.Ack | frames.Nack) -> PartqError:
+    def _no_token(self, frame: _Answered) -> PartqError:
         """Return why the token that an ack names is not one of the flow's."""
         try:
             self.check_partition(PartitionId(frame.generation, frame.partition))
@@ -437,38 +456,7 @@ def _record_of(
     )
 
 
-def _ack_problem(frame: frames.Ack) -> BadRequestError | None:
-    if frame.upto < -1:
-        return BadRequestError(f"ack: got upto {frame.upto}, expected 0 or more, or -1 for none")
-    if frame.upto < 0 and not frame.ranges:
-        return BadRequestError(
-            "ack: got neither upto nor ranges, expected one of them, or both: nothing is "
-            "acknowledged"
-        )
-    return None
-
-
-def _nack_problem(frame: frames.Nack) -> BadRequestError | None:
-    if not frame.ranges:
-        return BadRequestError("nack: got no ranges, expected 1 or more: nothing is given back")
-    if not -1 <= frame.delay_ms <= MAX_NACK_DELAY_MS:
-        return BadRequestError(
-            f"nack: delay of {frame.delay_ms} ms; expected 0 to {MAX_NACK_DELAY_MS}, or -1 for the "
-            "group's own"
-        )
-    if frame.makes_dead_letters and frame.reason == frames.UNDECODABLE:
-        return BadRequestError(
-            f"dead letter: reason {frames.UNDECODABLE!r}, expected one of the application: what "
-            "cannot be decoded is given back by a nack with it, and the broker looks at it"
-        )
-    try:
-        check_note("nack", frame.reason, frame.description)
-    except BadRequestError as error:
-        return error
-    return None
-
-
-def _fenced(frame: frames.Ack | frames.Nack) -> FencedError:
+def _fenced(frame: _Answered) -> FencedError:
     return FencedError(
         f"partition {frame.generation}.{frame.partition}: token ({frame.broker_epoch}, "
         f"{frame.epoch}) has ended; stop working on the partition, its messages go to its new owner"

@@ -136,6 +136,34 @@ class Acknowledger:
         note = _note("dead_letter", reason, description)._replace(is_asked_for=True)
         await self._return(failed, GROUP_DELAY_MS, note)
 
+    async def in_progress(self, begun: Delivery | Batch) -> None:
+        """Have the group's ack timeout start again for a message, or all of a batch; or do nothing.
+
+        It returns once the broker has counted that: without an ack the message is redelivered
+        `ack.timeoutSeconds` from then on. Call it well before that time is over, and as often as
+        needed for at most 12 hours after the message was handed out. In a group without an ack
+        timeout, and for what is acknowledged already, it changes nothing. A handoff waits no longer
+        for it: the queue's `maxHandoffSeconds` holds.
+
+        Args:
+            begun: as it was handed out.
+
+        Raises:
+            FencedError: the partition is not this member's any more, or the connection was lost;
+                the message is redelivered: stop working on it.
+            RewoundError: its time was over, or it was given back: as above. Of a batch the others
+                are extended.
+            ConflictError: it was handed out more than 12 hours ago: acknowledge it, or give it
+                back. Of a batch the others are extended.
+            UnavailableError: the broker is of an earlier version; nothing has happened.
+        """
+        self._check("in_progress", begun)
+        if isinstance(begun, Delivery):
+            extended = begun.batch.extend([begun.offset])
+        else:
+            extended = begun.extend(begun.offsets)
+        await asyncio.shield(extended)
+
     async def _return(self, failed: Delivery | Batch, delay_ms: int, note: LetterNote) -> None:
         batch = failed.batch if isinstance(failed, Delivery) else failed
         offsets = [failed.offset] if isinstance(failed, Delivery) else failed.offsets

@@ -16,7 +16,7 @@ from partq.core.dead_letters import LetterNote
 from partq.core.model import Cause, PartitionId
 from partq.core.ranges import Ranges
 from partq.wire import batch as wire
-from partq.wire.frames import Ack, Deliver, Nack, Range, Release, Rewound
+from partq.wire.frames import Ack, Deliver, InProgress, Nack, Range, Release, Rewound
 
 
 class FreedCredit(NamedTuple):
@@ -48,6 +48,11 @@ class PartitionHolder(Protocol):
         note: LetterNote,
     ) -> asyncio.Future[None]:
         """Give messages back that the application has begun."""
+
+    def extend(
+        self, assigned: "AssignedPartition", delivery: int, ranges: list[Range]
+    ) -> asyncio.Future[None]:
+        """Have the time for the acks of messages start again."""
 
     def is_valid(self) -> bool:
         """Say whether the broker is proven to be alive."""
@@ -263,6 +268,14 @@ class AssignedPartition:
     ) -> asyncio.Future[None]:
         """Have the holder give messages back; for batches."""
         return self.holder.nack(self, delivery, ranges, delay_ms, note)
+
+    def add_progress(self, delivery: int, ranges: list[Range]) -> asyncio.Future[None]:
+        """Have the holder extend the time of messages; for batches."""
+        return self.holder.extend(self, delivery, ranges)
+
+    def progress(self, request: int, delivery: int, ranges: list[Range]) -> InProgress:
+        """Return the frame that says of messages that they are in progress."""
+        return InProgress(request, *self.partition, *self.token, delivery, ranges)
 
     def ack(self, request: int, delivery: int, upto: int, ranges: list[Range]) -> tuple[Ack, int]:
         """Return the frame of an ack under this token, and how many messages it finishes."""

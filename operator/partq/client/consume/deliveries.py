@@ -52,6 +52,9 @@ class AckTarget(Protocol):
     ) -> asyncio.Future[None]:
         """Give messages back that the application has begun, with what it says of them."""
 
+    def add_progress(self, delivery: int, ranges: list[Range]) -> asyncio.Future[None]:
+        """Say that messages are in progress: the time for their acks starts again."""
+
 
 class Batch(Sequence[Message]):
     """Messages that were stored together, under one token. A sequence of `Message`."""
@@ -212,6 +215,18 @@ class Batch(Sequence[Message]):
         future = self._target.add_nack(self._frame.delivery, ranges, delay_ms, note)
         self._nacked.update(offsets)
         return future
+
+    def extend(self, offsets: Sequence[int]) -> asyncio.Future[None]:
+        """Have the time for acks start again; applications use `Consumer.in_progress`.
+
+        Raises:
+            UnavailableError: the broker does not know that; nothing has happened.
+        """
+        if isinstance(offsets, range):
+            ranges = [(offsets.start, offsets.stop)]
+        else:
+            ranges = join_ranges([(offset, offset + 1) for offset in offsets])
+        return self._target.add_progress(self._frame.delivery, ranges)
 
     def _ack(self, upto: int, ranges: list[Range]) -> asyncio.Future[None]:
         return self._target.add_ack(self._frame.delivery, upto, ranges)

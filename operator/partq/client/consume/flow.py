@@ -90,11 +90,8 @@ class ConsumerFlow:
         """Messages and bytes that were not given back yet."""
         self._held_bytes = 0
         """Of the deliveries that have messages left to take."""
-        self._counts_bytes = False
-        self._takes_begun = False
-        self._takes_seeks = False
-        self._takes_dead_letters = False
-        self._takes_withholds = False
+        self._bound = frames.UNBOUND
+        """What the broker has said of itself."""
         self._has_left = False
         self._assigned: dict[PartitionId, AssignedPartition] = {}
         self._ready: deque[DeliveredWindow] = deque()
@@ -148,7 +145,7 @@ class ConsumerFlow:
         self.taken(freed.message_count, freed.batch_bytes)
 
     def _must_give_bytes(self) -> bool:
-        if not self._counts_bytes:
+        if not self._bound.counts_bytes:
             return False
         if self._room_bytes * 4 >= self._credit.batch_bytes:
             return True
@@ -222,7 +219,7 @@ class ConsumerFlow:
         Raises:
             UnavailableError: dead letters are asked for, and the broker is of such a version.
         """
-        if not self._takes_dead_letters and note.reason != frames.UNDECODABLE:
+        if not self._bound.takes_dead_letters and note.reason != frames.UNDECODABLE:
             if note.is_asked_for and not assigned.is_ended:
                 raise UnavailableError(
                     f"{self.url}: the broker is of an earlier version, and makes no dead letters "
@@ -235,6 +232,22 @@ class ConsumerFlow:
         future.add_done_callback(lambda _: self.go_on(assigned))
         return future
 
+    def extend(
+        self, assigned: AssignedPartition, delivery: int, ranges: list[Range]
+    ) -> asyncio.Future[None]:
+        """Have the time for the acks of messages start again.
+
+        Raises:
+            UnavailableError: the broker is of an earlier version, and would end the connection.
+        """
+        if not self._bound.takes_in_progress and not assigned.is_ended:
+            raise UnavailableError(
+                f"{self.url}: the broker is of an earlier version, and extends no ack timeout; "
+                "nothing has happened: update the brokers, or give the group a longer "
+                "`ack.timeoutSeconds`"
+            )
+        return self._acks.extend(assigned, delivery, ranges)
+
     def pause(self, assigned: AssignedPartition) -> None:
         """Hand out nothing of a partition until `resume`.
 
@@ -243,14 +256,14 @@ class ConsumerFlow:
         """
         assigned.is_paused = True
         assigned.waits += 1
-        if self._takes_withholds:
+        if self._bound.takes_withholds:
             self._withhold(assigned)
             self._release(assigned)
 
     def resume(self, assigned: AssignedPartition) -> None:
         """Hand out messages of a partition again."""
         assigned.is_paused = False
-        if self._takes_withholds:
+        if self._bound.takes_withholds:
             self._withhold(assigned)
         self.go_on(assigned)
 
@@ -264,7 +277,7 @@ class ConsumerFlow:
         Raises:
             UnavailableError: it is of an earlier version.
         """
-        if not self._takes_seeks:
+        if not self._bound.takes_seeks:
             raise UnavailableError(
                 f"{self.url}: the broker is of an earlier version, and does not know seeks; "
                 "nothing was moved: update the brokers, or use `partq reset`"
@@ -303,11 +316,7 @@ class ConsumerFlow:
         if not isinstance(frame, frames.Bound):
             raise InternalError(f"{self.url}: expected Bound, got {type(frame).__name__}")
         self.number = frame.flow
-        self._takes_begun = frame.takes_begun
-        self._counts_bytes = frame.counts_bytes
-        self._takes_seeks = frame.takes_seeks
-        self._takes_dead_letters = frame.takes_dead_letters
-        self._takes_withholds = frame.takes_withholds
+        self._bound = frame
         return frame.lease_ms / 1000
 
     def received(self, frame: frames.AnyFrame, payload: bytes) -> None:
@@ -397,7 +406,7 @@ class ConsumerFlow:
             else:
                 self._tally.returned(window.left)
                 self._nack_rest(window, "")
-        elif assigned.is_paused and self._takes_withholds and window.is_in_turn:
+        elif assigned.is_paused and self._bound.takes_withholds and window.is_in_turn:
             self._release(assigned)  # it was on its way
         else:
             self._ready.append(window)
@@ -453,7 +462,7 @@ class ConsumerFlow:
 
     def _send_begun(self) -> None:
         """Tell the broker, about once a second, what the application has begun since."""
-        if not self._takes_begun:
+        if not self._bound.takes_begun:
             return
         for partition, assigned in self._assigned.items():
             ranges = assigned.begun()

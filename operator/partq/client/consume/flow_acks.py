@@ -31,11 +31,12 @@ class _OpenAck:
 
 
 class _SentAck(NamedTuple):
-    """An ack or a nack without an answer."""
+    """An ack, a nack or a sign of progress without an answer."""
 
     future: asyncio.Future[None]
     is_ack: bool
     message_count: int
+    """How many it finishes, or gives back."""
     sent_at: float
 
 
@@ -103,6 +104,19 @@ class AckBook:
             future,
             assigned,
             lambda request: assigned.nack(request, delivery, ranges, delay_ms, note),
+            is_ack=False,
+        )
+        return future
+
+    def extend(
+        self, assigned: AssignedPartition, delivery: int, ranges: list[Range]
+    ) -> asyncio.Future[None]:
+        """Say that messages are in progress; the future is done when their time starts again."""
+        future = _quiet_future()
+        self._ask(
+            future,
+            assigned,
+            lambda request: (assigned.progress(request, delivery, ranges), 0),
             is_ack=False,
         )
         return future

@@ -9,12 +9,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 
 from partq.core.cursor.horizon import horizon, is_scattered
-from partq.core.cursor.processing_times import ProcessingTimes, within
+from partq.core.cursor.processing_times import MAX_EXTENDED_S, ProcessingTimes, within
 from partq.core.cursor.redelivery_queue import QueuedOffset, RedeliveryQueue
 from partq.core.cursor.windows import TakenBack, Window
 from partq.core.model import Cause
 from partq.core.ranges import Ranges
-from partq.errors import NotDeliveredError, RewoundError
+from partq.errors import ConflictError, NotDeliveredError, RewoundError
 
 _COUNTED = frozenset({Cause.FLOW_LOST, Cause.FORCED_COMMIT})
 """Causes of a rewind that may be the fault of the message being processed."""
@@ -324,6 +324,52 @@ class GroupCursor:
         self._begun.drop_below(self.cursor)
         for start, stop in Ranges(sorted(ranges)).within(self.cursor, stop_at):
             self._begun.report(start, stop, now)
+
+    def extend(self, ranges: Iterable[tuple[int, int]], number: int, now: float) -> None:
+        """Let the time for the acks of `ranges` start again, from `now` on.
+
+        What the group has done with is left out, and all that is in process is extended in any
+        case.
+
+        Raises:
+            NotDeliveredError: an offset was not delivered under the current token.
+            RewoundError: one was taken back, and is redelivered; or the delivery number does not
+                belong to the token.
+            ConflictError: one was begun too long ago to be extended again.
+        """
+        ranges = sorted(ranges)
+        if not 0 <= number <= self.number:
+            raise RewoundError(
+                f"in progress under delivery {number}; the current one is {self.number}"
+            )
+        self._check(ranges, "in progress")
+        stop_at = self._released_from(number) if number < self.number else self.position
+        offsets = [
+            offset
+            for start, stop in Ranges(ranges).pairs()
+            for offset in range(max(start, self.cursor), stop)
+            if self.acked.end_of_run(offset) == offset
+        ]
+        taken_back = [
+            offset
+            for offset in offsets
+            if offset >= stop_at
+            or offset in self.waiting
+            or self.waiting.was_given_back(offset, number)
+        ]
+        gone = set(taken_back)
+        self._begun.drop_below(self.cursor)
+        late = self._begun.extend([offset for offset in offsets if offset not in gone], now)
+        if taken_back:
+            raise RewoundError(
+                f"in progress: offset {taken_back[0]} was taken back, and is redelivered: stop "
+                "working on it"
+            )
+        if late:
+            raise ConflictError(
+                f"in progress: offset {late[0]} was begun more than {MAX_EXTENDED_S / 3600:g} h "
+                "ago, and its time is not extended any more: acknowledge it, or give it back"
+            )
 
     def time_out(
         self, since: float, *, now: float, delay_s: Callable[[int], float], is_free: bool

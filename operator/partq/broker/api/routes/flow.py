@@ -133,6 +133,7 @@ class ConsumerConnection:
                 takes_seeks=True,
                 takes_dead_letters=True,
                 takes_withholds=True,
+                takes_in_progress=True,
             )
         )
         return flow
@@ -144,6 +145,8 @@ class ConsumerConnection:
                 self._broker.ack_handler.ack(flow, frame, self._answer(flow, frame))
             case frames.Nack():
                 self._broker.ack_handler.nack(flow, frame, self._answer(flow, frame))
+            case frames.InProgress():
+                self._broker.ack_handler.extend(flow, frame, self._answer(flow, frame))
             case frames.Credit(messages, size_bytes):
                 if not (
                     0 <= messages <= MAX_ADDED_CREDIT and size_bytes >= 0 and messages + size_bytes
@@ -171,8 +174,8 @@ class ConsumerConnection:
                     f"frame: {type(frame).__name__} does not belong here; expected a consumer's"
                 )
 
-    def _answer(self, flow: Flow, frame: frames.Ack | frames.Nack) -> Answer:
-        """Return what takes the answer to an ack or a nack; until then it counts as open."""
+    def _answer(self, flow: Flow, frame: frames.Ack | frames.Nack | frames.InProgress) -> Answer:
+        """Return what takes the answer to an ack or the like; until then it counts as open."""
         _check_ranges(frame)
         weight = 1 + len(frame.ranges)
         self._open_acks += weight
@@ -301,7 +304,7 @@ class ConsumerConnection:
             return
 
 
-def _check_ranges(frame: frames.Ack | frames.Nack | frames.Begun) -> None:
+def _check_ranges(frame: frames.Ack | frames.Nack | frames.InProgress | frames.Begun) -> None:
     if len(frame.ranges) > MAX_ACK_RANGES:
         raise BadRequestError(
             f"{type(frame).__name__}: {len(frame.ranges)} ranges; at most {MAX_ACK_RANGES}"

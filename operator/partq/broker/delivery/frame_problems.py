@@ -1,0 +1,54 @@
+"""What is wrong with a frame of a member, as far as the frame alone tells; None: it is right."""
+
+from partq.core.cursor.redelivery_rules import MAX_NACK_DELAY_MS
+from partq.core.dead_letters import check_note
+from partq.errors import BadRequestError
+from partq.wire import frames
+from partq.wire.batch import MAX_BATCH_COUNT
+
+MAX_EXTENDED = MAX_BATCH_COUNT
+"""The most offsets that one `InProgress` names: those of the largest batch."""
+
+
+def ack_problem(frame: frames.Ack) -> BadRequestError | None:
+    """Return what is wrong with an ack."""
+    if frame.upto < -1:
+        return BadRequestError(f"ack: got upto {frame.upto}, expected 0 or more, or -1 for none")
+    if frame.upto < 0 and not frame.ranges:
+        return BadRequestError(
+            "ack: got neither upto nor ranges, expected one of them, or both: nothing is "
+            "acknowledged"
+        )
+    return None
+
+
+def nack_problem(frame: frames.Nack) -> BadRequestError | None:
+    """Return what is wrong with a nack."""
+    if not frame.ranges:
+        return BadRequestError("nack: got no ranges, expected 1 or more: nothing is given back")
+    if not -1 <= frame.delay_ms <= MAX_NACK_DELAY_MS:
+        return BadRequestError(
+            f"nack: delay of {frame.delay_ms} ms; expected 0 to {MAX_NACK_DELAY_MS}, or -1 for the "
+            "group's own"
+        )
+    if frame.makes_dead_letters and frame.reason == frames.UNDECODABLE:
+        return BadRequestError(
+            f"dead letter: reason {frames.UNDECODABLE!r}, expected one of the application: what "
+            "cannot be decoded is given back by a nack with it, and the broker looks at it"
+        )
+    try:
+        check_note("nack", frame.reason, frame.description)
+    except BadRequestError as error:
+        return error
+    return None
+
+
+def progress_problem(frame: frames.InProgress) -> BadRequestError | None:
+    """Return what is wrong with the word that messages are in progress."""
+    count = sum(stop - start for start, stop in frame.ranges)
+    if not frame.ranges or count > MAX_EXTENDED:
+        return BadRequestError(
+            f"in progress: got ranges with {count} offsets, expected 1 to {MAX_EXTENDED}: no time "
+            "is extended"
+        )
+    return None
