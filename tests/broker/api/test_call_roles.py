@@ -70,6 +70,7 @@ MAY = {
     f"PUT {QUEUE}/partitions/{{partition}}/subscribable": ADMINS,
     f"PUT {QUEUE}/brokers/{{broker}}/subscribable": ADMINS,
     f"GET {GROUP}/picture": ADMINS,
+    f"GET {GROUP}/plan": ADMINS,
     f"POST {GROUP}/reset": ADMINS,
     f"POST {GROUP}/remove": ADMINS,
     f"GET {ADMIN}/state": ADMINS,

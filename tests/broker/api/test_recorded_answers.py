@@ -149,6 +149,8 @@ async def test_answers_are_the_recorded_ones(running, peers):
     await running.app[RATES].sample(int(running.broker.clock() / STEP_S) - 1)
     await call("GET", f"{QUEUE}/rates")
     await call("GET", f"{GROUP}/picture")
+    for query in ("?members=2", "?members=1001", "?members=x", ""):
+        await call("GET", f"{GROUP}/plan{query}")
     state = await running.state(2)
     fence = {"partition": "1.2", "broker_epoch": state["broker_epoch"], "epoch": state["epoch"]}
     fence |= {"attempt": state["attempt"] + 1}

@@ -343,3 +343,27 @@ def test_what_was_planned_and_done_is_not_planned_again(seen):
     # While newcomers are waited for, what nobody holds waits too, and is planned after that.
     if not any(assess(each, RULES.membership).join_wait_ms for each in (seen, settled)):
         assert moves_of(settled, RULES) == []
+
+
+def test_a_plan_of_many_moves_looks_at_the_states_as_often_as_one_of_few():
+    """Once per move was minutes for 65,536 partitions."""
+
+    def looks(partition_count):
+        seen = group([A] * partition_count, bound=[A, B])
+        assessment = assess(seen, RULES.membership)
+        states = CountedStates(assessment.partitions)
+        moves = plan(seen, replace(assessment, partitions=states), RULES, {})
+        assert len(moves) == partition_count // 2
+        return states.looks
+
+    assert looks(8) == looks(64)
+
+
+class CountedStates(dict):
+    """Counts how often all of its values are looked at."""
+
+    looks = 0
+
+    def values(self):
+        self.looks += 1
+        return super().values()

@@ -18,6 +18,7 @@ from partq.broker.api.app_keys import (
     LOG_WAITS,
     MEMORY,
     PEERS,
+    PLANS,
     PULLS,
     RATES,
     READS,
@@ -106,6 +107,7 @@ def make_app(broker: Broker, tokens: Tokens, peers: PeerClient) -> web.Applicati
     app[MEMORY] = memory
     app[PULLS] = Pulls(broker, memory)
     app[READS] = asyncio.Semaphore(READS_AT_ONCE)
+    app[PLANS] = asyncio.Lock()
     app[LOG_WAITS] = LogWaits()
     app[STATUS] = SharedStatus(time.monotonic)
     app[RATES] = RateSampler(broker)

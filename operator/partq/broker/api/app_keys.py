@@ -23,6 +23,8 @@ GUARD = web.AppKey("guard", Guard)
 """The bounds of the server, and what is held of them."""
 READS = web.AppKey("reads", asyncio.Semaphore)
 """Bounds how many answers of stored batches are read side by side."""
+PLANS = web.AppKey("plans", asyncio.Lock)
+"""Held while a plan is computed for somebody who asks what other members would have."""
 LOG_WAITS = web.AppKey("log_waits", LogWaits)
 """Calls that wait at the end of a log."""
 MEMORY = web.AppKey("memory", RequestMemory)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import partial
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Protocol
 
@@ -368,7 +368,7 @@ class _PlanBuilder:
         if member is None:
             return Move(ownership, target, Trigger.MEMBER_JOINED, Forced.UNASSIGNED)
         if state is OwnershipState.SETTLED:
-            return Move(ownership, target, self._balance_trigger(), None, may_wait=True)
+            return Move(ownership, target, self._balance_trigger, None, may_wait=True)
         if state is OwnershipState.LEAVING:
             return Move(ownership, target, Trigger.MEMBER_LEFT, None)
         has_left = (
@@ -382,6 +382,7 @@ class _PlanBuilder:
             Forced.SOURCE_UNBOUND if member in self._assessment.bound_at else Forced.SOURCE_LOST,
         )
 
+    @cached_property  # of all partitions, so that a plan of many moves asks once
     def _balance_trigger(self) -> Trigger:
         """Name what put a settled map out of balance: a join, or what moves beside it."""
         states = set(self._assessment.partitions.values())

@@ -15,6 +15,7 @@ from partq.wire.partition_key import KEY_NAMES
 MAX_PULL_MESSAGES = 10_000
 MAX_PULL_WAIT_MS = 20_000
 MAX_DRAIN_WAIT_MS = 10_000
+MAX_PLANNED_MEMBERS = 1000
 
 
 def _described_range(low: int, high: int) -> msgspec.Meta:
@@ -119,6 +120,19 @@ class StatusQuery(msgspec.Struct):
         int,
         msgspec.Meta(ge=0, le=10_000, description="0: it is read for this call"),
     ] = 0
+
+
+class PlanQuery(msgspec.Struct):
+    """For how many members to plan."""
+
+    members: Annotated[
+        int,
+        msgspec.Meta(
+            ge=0,
+            le=MAX_PLANNED_MEMBERS,
+            description="If fewer than now, the members with the fewest partitions leave.",
+        ),
+    ]
 
 
 class ProducerQuery(msgspec.Struct):

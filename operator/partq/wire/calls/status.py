@@ -1,4 +1,4 @@
-"""The answers to `GET .../status` and `.../rates`: a queue as it is, and its last ten minutes."""
+"""A queue as it is, its last ten minutes, and what other members of a group would have."""
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -140,3 +140,44 @@ class RatesAnswer(msgspec.Struct):
     groups: dict[str, GroupRates]
     unavailable: dict[str, ErrorDetail] = {}
     """Brokers that have not answered, and so are missing in the sums."""
+
+
+class PlannedMove(msgspec.Struct):
+    """A partition that would move."""
+
+    partition: str
+    source: str | None = msgspec.field(name="from")
+    """Its member now; null: none."""
+    target: str | None = msgspec.field(name="to")
+    """Null: no member."""
+    may_wait: bool
+    """It moves for balance, and the disruption budget can hold it back."""
+
+
+class MemberCounts(msgspec.Struct):
+    """How many partitions a member has."""
+
+    before: int
+    after: int
+
+
+class PlanForecast(msgspec.Struct):
+    """What would move in a group if its members changed; nothing has been changed."""
+
+    group: str
+    moved: int
+    """Partitions that would leave a member."""
+    assigned: int
+    """Partitions that would get their first member."""
+    paused_at_once: int
+    """At most so many are handed over at the same time."""
+    moves: list[PlannedMove]
+    members: dict[str, MemberCounts]
+    is_paused: bool
+    """Rebalancing is paused: nothing moves for balance."""
+    is_settled: bool
+    """False: members join, or a lost one is waited for: until then nothing moves for balance."""
+    estimate_ms: int | None
+    """Time for all moves, by the pauses of earlier ones; null: none is recorded."""
+    estimated_from: int
+    """How many earlier moves that are."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
-from partq.broker.api.app_keys import BROKER, GUARD, PEERS, RATES, STATUS
+from partq.broker.api.app_keys import BROKER, GUARD, PEERS, PLANS, RATES, STATUS
 from partq.broker.api.endpoints import (
     ADMINS,
     ANYONE,
@@ -26,6 +26,7 @@ from partq.broker.operations.producer_batches import read_outlines
 from partq.broker.operations.rates import read_rates
 from partq.broker.operations.status import read_layout, read_status
 from partq.broker.peers.peer_client import FORWARDED
+from partq.coordinator.plan_forecast import plan_forecast, read_complete_snapshot, scaled
 from partq.core.model import PartitionId
 from partq.core.producer_series import series_name
 from partq.metrics import CONTENT_TYPE
@@ -36,9 +37,9 @@ from partq.wire.calls.answers import (
     ProducerDue,
     Readiness,
 )
-from partq.wire.calls.bodies import ProducerQuery, StatusQuery
+from partq.wire.calls.bodies import PlanQuery, ProducerQuery, StatusQuery
 from partq.wire.calls.state import Picture
-from partq.wire.calls.status import RatesAnswer, StatusAnswer
+from partq.wire.calls.status import PlanForecast, RatesAnswer, StatusAnswer
 
 calls = Calls("info")
 
@@ -140,6 +141,27 @@ async def picture(call: EnteredCall) -> web.Response:
     """Show all that a plan for a group rests on: its records, and the state of every broker."""
     body = await read_group_snapshot(call.broker, call.group, await ask_states(call))
     return json_response(body)
+
+
+@calls.add(
+    "GET",
+    "/v1/queues/{queue}/groups/{group}/plan",
+    roles=ADMINS,
+    query=PlanQuery,
+    answers={200: PlanForecast},
+)
+async def plan(call: EnteredCall, query: PlanQuery) -> web.Response:
+    """Show what would move if the group had this many members; nothing is changed.
+
+    The coordinator's planner computes it from the same records and states as `.../picture` shows.
+    """
+    body = await read_group_snapshot(call.broker, call.group, await ask_states(call))
+    snapshot = read_complete_snapshot(call.group, body)
+    changes = [scaled(query.members, snapshot)]
+    async with call.request.app[PLANS]:
+        # A plan of 65,536 partitions takes 2 s: deliveries and leases do not wait for it.
+        found = await asyncio.to_thread(plan_forecast, call.group, snapshot, changes)
+    return json_response(found)
 
 
 @calls.add(

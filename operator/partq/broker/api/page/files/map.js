@@ -1,6 +1,7 @@
 // The partition map: a square per partition, and what has moved since the page was opened.
 
 import { markOf } from "./members.js";
+import * as plan from "./plan.js";
 import { age, byId, clock, counted, fill, inOrder, make, number, say } from "./text.js";
 
 const MANY = 64;
@@ -43,7 +44,7 @@ function stateOf(status, group, name) {
   return { words, classes };
 }
 
-export function show(status, name) {
+export function show(status, name, change) {
   const group = status.groups[name];
   shown = { status, name };
   names = inOrder(new Set([...Object.keys(status.partitions), ...status.unavailable]));
@@ -53,6 +54,7 @@ export function show(status, name) {
   }
   if (!names.includes(chosen)) chosen = names[0] ?? "";
   for (const each of group.members) markOf(name, each.member);
+  plan.show(status, name, change);
   const moved = noteMoves(group);
   const handedOver = new Map(group.handoffs.map((each) => [each.partition, each]));
   squares.classList.toggle("many", names.length > MANY);
@@ -67,6 +69,7 @@ export function show(status, name) {
 
 /** Leave nothing of what a token has shown. */
 export function forget() {
+  plan.forget();
   known = nothingOf("");
   names = [];
   chosen = "";
@@ -90,10 +93,17 @@ function updateSquare(button, partition, status, group, name, handedOver) {
   const { words, classes } = stateOf(status, group, partition);
   const handoff = handedOver.get(partition);
   if (handoff) words.push(`is handed over to ${handoff.target || "nobody"}`);
+  const target = plan.targetOf(partition);
+  if (target) {
+    classes.push("planned", ...(target.member ? [target.colour.replace("m", "to")] : []));
+    words.push(`would move to ${target.member || "no member"}`);
+  }
   const isMoved = button.classList.contains("moved") ? " moved" : "";
   const wanted = ["square", colour, ...classes].join(" ") + isMoved;
   if (button.className !== wanted) button.className = wanted;
-  say(button.firstElementChild, letter + (row && row.blocked ? "!" : ""));
+  const isMany = names.length > MANY;
+  const mark = letter + (row && row.blocked ? "!" : "");
+  say(button.firstElementChild, target ? (isMany ? "" : mark) + `→${target.letter}` : mark);
   say(button.lastElementChild, partition);
   const member = row && row.member ? `member ${letter} ${row.member}` : "";
   const lag = row ? `lag ${number(row.lag)}` : "";

@@ -19,3 +19,9 @@ export function markOf(group, member) {
   const at = marks.get(member);
   return { letter: letters(at), colour: `m${at % COLOURS}` };
 }
+
+/** Return the letter and the class of a member that a plan adds; it takes nobody's letter. */
+export function markOfNew(group, at) {
+  const taken = seen.get(group)?.size ?? 0;
+  return { letter: `+${at + 1}`, colour: `m${(taken + at) % COLOURS}` };
+}
