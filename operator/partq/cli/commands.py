@@ -57,7 +57,7 @@ COMMANDS: Mapping[str, CommandEntry] = {
         "partq.cli.queues.reset", "reset", "Move a group's cursors, back or forward."
     ),
     "dead-letters": CommandEntry(
-        "partq.cli.queues.dead_letters",
+        "partq.cli.dead_letters.dead_letters",
         "dead_letters",
         "Look at dead letters, replay or drop them.",
     ),

@@ -7,7 +7,7 @@ import pytest
 from partq import Consumer
 from partq.broker.delivery.decode_check import DecodeCheck
 from partq.broker.operations.gauges import render_metrics
-from partq.cli.queues.status import parked_lines
+from partq.cli.queues.problems import parked_lines
 from partq.core.cursor.unreadable import MAX_RUNS
 from partq.core.hashing import slot_of
 from partq.core.model import Offset, PartitionId

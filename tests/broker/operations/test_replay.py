@@ -169,7 +169,7 @@ async def _call(call, *args, **kwargs):
 async def test_more_of_them_than_a_call_takes_are_set_aside_by_several_calls(
     running, target, sent, kept, monkeypatch
 ):
-    monkeypatch.setattr("partq.cli.queues.dead_letters.PAGE", 2)
+    monkeypatch.setattr("partq.cli.dead_letters.dead_letters.PAGE", 2)
     await bury_all(running, target, *[REFERENCE] * 5, 5, *[REFERENCE] * 5, 11)
     answer, _ = await replayed(target, status=1)
     assert (answer["replayed"], answer["repeated"], answer["skipped"]) == (2, 0, 10)
@@ -247,7 +247,7 @@ async def test_what_arrives_while_it_is_asked_about_is_not_dropped(
         asked.append(question)
         asyncio.run_coroutine_threadsafe(bury(running, target, 2, first=3), loop).result(30)
 
-    monkeypatch.setattr("partq.cli.queues.dead_letters._confirm", answer_late)
+    monkeypatch.setattr("partq.cli.dead_letters.dead_letters._confirm", answer_late)
     dropped = await run(target, "drop")
     assert dropped.stdout == "3 dead letters are dropped\n", dropped.output
     assert asked == [f"drop 3 dead letters of {TARGET} for good?"]

@@ -319,9 +319,9 @@ def test_a_status_tells_who_holds_what_and_how_fast_it_goes():
     assert "group workers: lag 140 messages, 61 s; 1 Ready, 1 Unassigned" in text
     assert "0 handoffs; 50 messages/s acknowledged" in text
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines()]
-    assert ["m", "Active", "1", "1", "", "", "140"] in rows
-    assert ["", "nobody", "1", "", "", "", "0"] in rows
-    assert ["1.0", "b-0", "m", "Ready", "0", "300", "140", "61 s"] in rows
+    assert ["A", "m", "Active", "1/1", "140"] in rows
+    assert ["-", "", "nobody", "0/1", "0"] in rows
+    assert ["1.0", "Ready", "140", "61 s", "m", "b-0"] in rows
     assert "messages/s" not in shown(seen())
 
 

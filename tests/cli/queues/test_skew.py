@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from partq.cli.queues.status import crowded
+from partq.cli.queues.problems import crowded
 from partq.core.layout import Layout
 
 

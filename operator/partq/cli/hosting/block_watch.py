@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-from partq.cli.queues.status import blocked_partitions, parked_partitions
+from partq.cli.queues.problems import blocked_partitions, parked_partitions
 from partq.client.transport.options import ConnectionOptions
 from partq.client.transport.session import Session
 from partq.embedded.runtime import EmbeddedRuntime

@@ -12,7 +12,7 @@ from rich.table import Table
 from partq.cli.formatting import spell_age
 from partq.cli.queues.broker_session import ask_for_group
 from partq.cli.queues.connection import Connect, connection_options
-from partq.cli.queues.status import named
+from partq.cli.queues.problems import named
 from partq.cli.tables import add_columns, show
 from partq.wire.calls.answers import UNSET
 from partq.wire.calls.state import BrokerState, FlowDetail, GroupDetail, Picture

@@ -11,7 +11,7 @@ import click
 from partq.cli.formatting import spell_ms
 from partq.cli.queues.broker_session import ask, ask_for_group
 from partq.cli.queues.connection import Connect, QueueAddress, connection_options
-from partq.cli.queues.status import letters_parked, letters_waiting
+from partq.cli.queues.problems import letters_parked, letters_waiting
 from partq.client.transport.layout import QueueLayout
 from partq.coordinator.group_snapshot import GroupSnapshot, read_snapshot
 from partq.core.group.move_reason import MoveReason

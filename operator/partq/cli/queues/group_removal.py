@@ -8,7 +8,7 @@ import click
 from partq.cli.quantity import Quantity
 from partq.cli.queues.broker_session import open_session
 from partq.cli.queues.connection import Connect, QueueAddress, connection_options
-from partq.cli.queues.status import letters_waiting
+from partq.cli.queues.problems import letters_waiting
 from partq.cli.standard_input import is_terminal
 from partq.client.transport.session import Session
 from partq.errors import SettingsError, UnavailableError, UnknownGroupError

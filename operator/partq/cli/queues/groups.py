@@ -14,7 +14,7 @@ from partq.cli.formatting import spell_age
 from partq.cli.queues.broker_session import ask
 from partq.cli.queues.connection import Connect, connection_options
 from partq.cli.queues.group_removal import remove
-from partq.cli.queues.status import (
+from partq.cli.queues.problems import (
     blocked_lines,
     blocked_partitions,
     named,

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import click
 
-from partq.cli.queues.status import named, unread_partitions
+from partq.cli.queues.problems import named, unread_partitions
 from partq.client.consumer import Consumer
 from partq.client.transport.session import Session
 from partq.core.model import PartitionId

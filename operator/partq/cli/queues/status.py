@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -15,31 +15,37 @@ from rich.table import Table
 from rich.text import Text
 
 from partq.cli.formatting import spell_age
+from partq.cli.partition_map import MemberMarks, Problem, Square, render_map
 from partq.cli.queues.broker_session import ask, open_session
 from partq.cli.queues.connection import Connect, QueueAddress, connection_options
+from partq.cli.queues.problems import (
+    blocked_lines,
+    letters_waiting,
+    named,
+    parked_lines,
+    problem_of,
+    skew_lines,
+    unread_partitions,
+)
 from partq.cli.tables import add_columns, open_console, show
+from partq.core.model import PartitionId
 from partq.core.rate import Rate
 from partq.errors import UnavailableError
 from partq.excerpts import counted
 from partq.wire.calls.status import (
-    GroupPartition,
     GroupStatus,
     HandoffStatus,
-    PartitionStatus,
     StatusAnswer,
 )
 
 WATCH_EVERY_S = 1.0
-STATES = ("Ready", "Paused", "Unbound")
-MAX_NAMED = 5
-MIN_CROWD = 1000
-"""Messages of a partition below which its share is chance."""
-CROWD_FACTOR = 3
-"""A partition is crowded above this many times the mean of the others."""
-MAX_ROWS = 200
-"""Partitions that are shown one by one; with more of them the groups are summed up only."""
+MAX_ROWS = 20
+"""Partitions and members of a group that are shown one by one, what is wrong first."""
 
 _HELP = """Show what a queue does: partitions by owner and state, rates, lag, handoffs.
+
+Groups, members and partitions where something is wrong come first, then those with the most lag.
+The map has a character for each partition: the letter of its member, or what is wrong.
 
 Lag is what a group has not acknowledged: how many messages, and for how long the oldest of them has
 been stored. Partitions that no node of Redis answers for are named, and in no number. Rates need
@@ -88,6 +94,7 @@ async def _watch_json(connection: QueueAddress) -> None:
 
 async def _watch(connection: QueueAddress) -> None:
     rates = Rates()
+    marks: defaultdict[str, MemberMarks] = defaultdict(MemberMarks)
     async with open_session(connection) as session:
         with _screens() as show_next:
             while True:
@@ -97,7 +104,7 @@ async def _watch(connection: QueueAddress) -> None:
                     show_next(Text(error.message, style="red"))
                 else:
                     rates.add(time.monotonic(), answer)
-                    show_next(render(answer, rates))
+                    show_next(render(answer, rates, marks))
                 await asyncio.sleep(WATCH_EVERY_S)
 
 
@@ -133,20 +140,133 @@ class Rates:
         }
 
 
-def render(answer: StatusAnswer, rates: Rates | None = None) -> RenderableType:
-    """Return the tables of one answer."""
+def render(
+    answer: StatusAnswer,
+    rates: Rates | None = None,
+    marks: Mapping[str, MemberMarks] | None = None,
+) -> RenderableType:
+    """Return the summary, the map and the tables of one answer.
+
+    `marks`: group → the letters that its members have had so far; a `defaultdict`.
+    """
+    marks = defaultdict(MemberMarks) if marks is None else marks
     parts: list[RenderableType] = [_queue(answer, rates)]
-    for name, group in answer.groups.items():
-        acked = None if rates is None else rates.acked.get(name, 0.0)
-        parts += [Text(), _summary(name, group, acked)]
-        parts += [Text(line, style="bold red") for line in blocked_lines(group)]
-        parts += [Text(line, style="yellow") for line in parked_lines(group)]
-        parts.append(_members(group))
-        if group.handoffs:
-            parts.append(_handoffs(group.handoffs))
-        if len(answer.partitions) <= MAX_ROWS:
-            parts.append(_partitions(answer.partitions, group.partitions))
+    views = [_GroupSection(answer, name, group) for name, group in answer.groups.items()]
+    for view in sorted(views, key=_GroupSection.rank):
+        acked = None if rates is None else rates.acked.get(view.name, 0.0)
+        parts += [Text(), *view.render(marks[view.name], acked)]
     return Group(*parts)
+
+
+class _GroupSection:
+    """A group of a status, for people."""
+
+    def __init__(self, answer: StatusAnswer, name: str, group: GroupStatus) -> None:
+        self.name = name
+        self._group = group
+        self._records = answer.partitions
+        unserved = set(answer.unavailable)
+        names = sorted({*group.partitions, *unserved}, key=PartitionId.parse)
+        self._problems = {
+            each: problem_of(group.partitions.get(each), is_served=each not in unserved)
+            for each in names
+        }
+
+    def rank(self) -> tuple[int, int, str]:
+        """Return what groups are sorted by: what is wrong, the lag, the name."""
+        return (self._worst(), -self._group.lag, self.name)
+
+    def _worst(self) -> int:
+        return min(map(_severity, self._problems.values()), default=len(Problem))
+
+    def render(self, marks: MemberMarks, acked: float | None) -> Iterator[RenderableType]:
+        """Yield what is shown of the group; `acked`: messages per second, None: not known."""
+        group = self._group
+        holders = {row.member for row in group.partitions.values() if row.member}
+        marks.add({*holders, *(each.member for each in group.members)})
+        yield _summary(self.name, group, acked)
+        for line in blocked_lines(group):
+            yield Text(line, style="bold red")
+        for line in parked_lines(group):
+            yield Text(line, style="yellow")
+        if self._problems:
+            yield render_map(self._squares(), marks)
+        if group.members or "" in {row.member for row in group.partitions.values()}:
+            yield from self._members(marks)
+        if group.handoffs:
+            yield _handoffs(group.handoffs)
+        yield from self._partitions()
+
+    def _squares(self) -> list[Square]:
+        rows = self._group.partitions
+        return [
+            Square(name, rows[name].member if name in rows else "", problem)
+            for name, problem in self._problems.items()
+        ]
+
+    def _members(self, marks: MemberMarks) -> Iterator[RenderableType]:
+        """Yield the table of members, those that are not connected first."""
+        group = self._group
+        table = Table()
+        nodes = {m.member: str(m.node_id) for m in group.members if isinstance(m.node_id, int)}
+        add_columns(table, ("map", "member", "is"))
+        numbered = (*(("node",) if nodes else ()), "ready", "lag")
+        add_columns(table, numbered, is_number=True)
+        counts: Counter[str] = Counter()
+        ready: Counter[str] = Counter()
+        lags: Counter[str] = Counter()
+        for row in group.partitions.values():
+            counts[row.member] += 1
+            ready[row.member] += row.state == "Ready"
+            lags[row.member] += row.lag
+        members = [(each.member, each.state, each.partitions) for each in group.members]
+        if "" in counts:
+            members.append(("", "nobody", counts[""]))
+        members.sort(key=lambda each: (each[1] not in ("Lost", "nobody"), -lags[each[0]], each[0]))
+        for member, state, count in members[:MAX_ROWS]:
+            node = (nodes.get(member, ""),) if nodes else ()
+            mark = Text(marks.letter(member), marks.colour(member)) if member else Text("-")
+            share = f"{ready[member]}/{count}"
+            table.add_row(mark, member, state, *node, share, f"{lags[member]:,}")
+        yield table
+        if len(members) > MAX_ROWS:
+            more = counted(len(members) - MAX_ROWS, "more member", "more members")
+            yield Text(f"and {more}: `partq members --group {self.name}` shows all")
+
+    def _partitions(self) -> Iterator[RenderableType]:
+        """Yield the table of the partitions where something is wrong, or not acknowledged."""
+        rows = self._group.partitions
+        shown = [
+            name
+            for name, problem in self._problems.items()
+            if name in rows and (problem or rows[name].lag or rows[name].parked)
+        ]
+        shown.sort(
+            key=lambda name: (
+                *(_severity(self._problems[name]), not rows[name].parked, -rows[name].lag),
+                PartitionId.parse(name),
+            )
+        )
+        if not shown:
+            return
+        table = Table()
+        add_columns(table, ("partition", "state"))
+        add_columns(table, ("lag", "oldest"), is_number=True)
+        add_columns(table, ("member", "broker"))
+        for name in shown[:MAX_ROWS]:
+            row = rows[name]
+            oldest = spell_age(row.lag_ms) if row.lag else ""
+            broker = self._records[name].broker if name in self._records else ""
+            table.add_row(name, row.state, f"{row.lag:,}", oldest, row.member, broker)
+        yield table
+        if len(shown) > MAX_ROWS:
+            more = counted(len(shown) - MAX_ROWS, "more partition", "more partitions")
+            yield Text(f"and {more}: `partq partitions --group {self.name}` shows all")
+
+
+def _severity(problem: Problem | None) -> int:
+    """Return 0 for the worst problem, and the highest number for none."""
+    return len(Problem) if problem is None else list(Problem).index(problem)
 
 
 def _queue(answer: StatusAnswer, rates: Rates | None) -> Text:
@@ -184,96 +304,6 @@ def _queue(answer: StatusAnswer, rates: Rates | None) -> Text:
     return text
 
 
-def skew_lines(answer: StatusAnswer) -> list[str]:
-    """Return a line for each partition that has got far more messages than the others."""
-    counts = {name: record.end for name, record in answer.partitions.items()}
-    total = sum(counts.values())
-    return _first(
-        f"partition {name} has got {counts[name] / total:.0%} of all messages: "
-        "the keys are few, or one of them is frequent"
-        for name in crowded(counts)
-    )
-
-
-def crowded(counts: Mapping[str, int]) -> list[str]:
-    """Return the partitions that got far more messages than the others, the fullest first.
-
-    `counts`: how many messages each partition of one queue has got. A queue of one partition has
-    no skew. A partition is compared with the others alone, so that one of two can be crowded.
-    """
-    others = len(counts) - 1
-    total = sum(counts.values())
-    found = [
-        name
-        for name, count in counts.items()
-        if others and count >= MIN_CROWD and count * others > CROWD_FACTOR * (total - count)
-    ]
-    return sorted(found, key=lambda name: (-counts[name], name))
-
-
-def unread_partitions(answer: StatusAnswer) -> list[str]:
-    """Return the partitions that no number counts: their node of Redis does not answer."""
-    return [name for name in answer.unavailable if name not in answer.partitions]
-
-
-def blocked_partitions(group: GroupStatus) -> dict[str, str]:
-    """Return the partitions that deliver nothing to a group, each with the reason.
-
-    Its dead letters are not stored, or the log does not hold the message that comes next.
-    """
-    return {name: row.blocked for name, row in group.partitions.items() if row.blocked}
-
-
-def blocked_lines(group: GroupStatus) -> list[str]:
-    """Return a line for each partition that delivers nothing, of many for some of them."""
-    return _first(
-        f"partition {name} delivers nothing: {reason}"
-        for name, reason in blocked_partitions(group).items()
-    )
-
-
-def parked_partitions(group: GroupStatus) -> dict[str, str]:
-    """Return the partitions where dead letters are parked, each with the reason."""
-    return {name: row.parked for name, row in group.partitions.items() if row.parked}
-
-
-def parked_lines(group: GroupStatus) -> list[str]:
-    """Return a line for each partition where dead letters are parked, of many for some."""
-    return _first(
-        f"partition {name}: {letters_parked(group.partitions[name].dead_letters)}, and "
-        f"deliveries continue: {reason}"
-        for name, reason in parked_partitions(group).items()
-    )
-
-
-def letters_parked(count: int) -> str:
-    """Say how many dead letters wait for a queue that is not there."""
-    what = counted(count, "dead letter waits", "dead letters wait")
-    return f"{what} for the dead-letter queue"
-
-
-def letters_waiting(count: int) -> str:
-    """Say how many dead letters wait to be stored."""
-    return f"{counted(count, 'dead letter waits', 'dead letters wait', spec=',')} to be stored"
-
-
-def _first(lines: Iterable[str]) -> list[str]:
-    """Return the lines of some partitions, and how many more there are."""
-    every = list(lines)
-    more = [f"and {counted(count, 'partition')} more"] if (count := _more(every)) else []
-    return [*every[:MAX_NAMED], *more]
-
-
-def named(names: Sequence[str], most: int = MAX_NAMED) -> str:
-    """Return the first of some names, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{', '.join(names[:most])}{more}"
-
-
-def _more(names: Sequence[object]) -> int:
-    return max(0, len(names) - MAX_NAMED)
-
-
 def _summary(name: str, group: GroupStatus, acked: float | None) -> Text:
     rows = group.partitions.values()
     states = Counter(row.state for row in rows)
@@ -295,48 +325,9 @@ def _summary(name: str, group: GroupStatus, acked: float | None) -> Text:
     return Text(f"{lag}; {by_state or 'no partitions'}\n{'; '.join(parts)}")
 
 
-def _members(group: GroupStatus) -> Table:
-    """Return the members and how many partitions of each state they hold."""
-    table = Table()
-    nodes = {m.member: str(m.node_id) for m in group.members if isinstance(m.node_id, int)}
-    add_columns(table, ("member", "is"))
-    add_columns(
-        table, (*(("node",) if nodes else ()), "partitions", *STATES, "lag"), is_number=True
-    )
-    states: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    lags: Counter[str] = Counter()
-    for row in group.partitions.values():
-        states[row.member][row.state] += 1
-        lags[row.member] += row.lag
-    named = [(each.member, each.state, each.partitions) for each in group.members]
-    if "" in states:
-        named.append(("", "nobody", states[""].total()))
-    for member, state, count in named:
-        by_state = [str(states[member][each] or "") for each in STATES]
-        node = (nodes.get(member, ""),) if nodes else ()
-        table.add_row(member, state, *node, str(count), *by_state, f"{lags[member]:,}")
-    return table
-
-
 def _handoffs(handoffs: Sequence[HandoffStatus]) -> Table:
     table = Table(title="handoffs", title_justify="left")
     add_columns(table, ("partition", "from", "to", "phase"))
     for each in handoffs:
         table.add_row(each.partition, each.source, each.target, each.phase)
-    return table
-
-
-def _partitions(
-    records: Mapping[str, PartitionStatus], rows: Mapping[str, GroupPartition]
-) -> Table:
-    table = Table()
-    add_columns(table, ("partition", "broker", "member", "state"))
-    add_columns(table, ("cursor", "end", "lag", "oldest"), is_number=True)
-    for partition, row in rows.items():
-        record = records[partition]
-        table.add_row(
-            *(partition, record.broker, row.member, row.state),
-            *(str(number) for number in (row.cursor, record.end, row.lag)),
-            spell_age(row.lag_ms) if row.lag else "",
-        )
     return table

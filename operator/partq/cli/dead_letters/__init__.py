@@ -1,0 +1,1 @@
+"""`partq dead-letters`."""

@@ -1,0 +1,109 @@
+"""The map of a group: a character for each partition, coloured by member on a terminal."""
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from string import ascii_lowercase, ascii_uppercase
+from typing import NamedTuple
+
+from rich.text import Text
+
+LETTERS = ascii_uppercase + ascii_lowercase
+OTHER = "#"
+"""The mark of every member beyond the letters."""
+COLOURS = (
+    *("green", "cyan", "yellow", "magenta", "blue", "white"),
+    *("bright_green", "bright_cyan", "bright_yellow", "bright_magenta", "bright_blue"),
+)
+LINE, PART = 64, 16
+"""Partitions of a line, and of each part of it."""
+MAX_LINES = 32
+"""A larger map shows the lines where something is wrong."""
+
+
+class Problem(Enum):
+    """What is wrong with a partition, the worst first: its mark, and what the legend says."""
+
+    BLOCKED = ("!", "delivers nothing")
+    UNSERVED = ("?", "no broker or no Redis answers")
+    UNASSIGNED = ("-", "no member")
+    UNBOUND = ("/", "member not connected")
+    PAUSED = ("~", "in a handoff")
+
+    @property
+    def mark(self) -> str:
+        """The character in the map."""
+        return self.value[0]
+
+    @property
+    def text(self) -> str:
+        """What it means."""
+        return self.value[1]
+
+
+class Square(NamedTuple):
+    """A partition on the map."""
+
+    name: str
+    member: str
+    """Empty: no member holds it."""
+    problem: Problem | None
+
+
+class MemberMarks:
+    """The letters of the members of a group; each keeps its letter as long as this object lives."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def add(self, members: Iterable[str]) -> None:
+        """Give each member that has none a letter, in the order of their names."""
+        for member in sorted(set(members) - self._numbers.keys()):
+            self._numbers[member] = len(self._numbers)
+
+    def letter(self, member: str) -> str:
+        """Return the letter of a member that was added."""
+        number = self._numbers[member]
+        return LETTERS[number] if number < len(LETTERS) else OTHER
+
+    def colour(self, member: str) -> str:
+        """Return the colour of a member that was added."""
+        return COLOURS[self._numbers[member] % len(COLOURS)]
+
+
+def render_map(squares: Sequence[Square], marks: MemberMarks) -> Text:
+    """Return the map of a group, with what the marks of problems mean.
+
+    `squares`: in the order of the partitions; `marks` has every member of them.
+    """
+    lines = [squares[at : at + LINE] for at in range(0, len(squares), LINE)]
+    shown = lines
+    if len(lines) > MAX_LINES:
+        shown = [line for line in lines if any(square.problem for square in line)][:MAX_LINES]
+    width = max((len(line[0].name) for line in shown), default=0)
+    text = Text()
+    for line in shown:
+        text.append(f"{line[0].name.rjust(width)}  ")
+        for number, square in enumerate(line):
+            if number and number % PART == 0:
+                text.append(" ")
+            text.append(*_cell(square, marks))
+        text.append("\n")
+    if left_out := len(lines) - len(shown):
+        text.append(f"and {left_out} lines of {LINE} partitions that are not shown\n")
+    found = {square.problem for square in squares}
+    if told := [problem for problem in Problem if problem in found]:
+        text.append("   ".join(f"{problem.mark} {problem.text}" for problem in told) + "\n")
+    text.right_crop(1)
+    return text
+
+
+def _cell(square: Square, marks: MemberMarks) -> tuple[str, str]:
+    """Return the character of a partition, and its style."""
+    colour = marks.colour(square.member) if square.member else ""
+    match square.problem:
+        case None:
+            return marks.letter(square.member), f"black on {colour}"
+        case Problem.BLOCKED | Problem.UNSERVED:
+            return square.problem.mark, "bold white on red"
+        case problem:
+            return problem.mark, f"bold {colour}" if colour else "bold red"

@@ -1,0 +1,118 @@
+"""What a status says is wrong, in sentences for people."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from partq.cli.partition_map import Problem
+from partq.excerpts import counted
+from partq.wire.calls.status import GroupPartition, GroupStatus, StatusAnswer
+
+MAX_NAMED = 5
+"""Partitions that are named of each problem."""
+MIN_CROWD = 1000
+"""Messages of a partition below which its share is chance."""
+CROWD_FACTOR = 3
+"""A partition is crowded above this many times the mean of the others."""
+
+
+def skew_lines(answer: StatusAnswer) -> list[str]:
+    """Return a line for each partition that has got far more messages than the others."""
+    counts = {name: record.end for name, record in answer.partitions.items()}
+    total = sum(counts.values())
+    return _first(
+        f"partition {name} has got {counts[name] / total:.0%} of all messages: "
+        "the keys are few, or one of them is frequent"
+        for name in crowded(counts)
+    )
+
+
+def crowded(counts: Mapping[str, int]) -> list[str]:
+    """Return the partitions that got far more messages than the others, the fullest first.
+
+    `counts`: how many messages each partition of one queue has got. A queue of one partition has
+    no skew. A partition is compared with the others alone, so that one of two can be crowded.
+    """
+    others = len(counts) - 1
+    total = sum(counts.values())
+    found = [
+        name
+        for name, count in counts.items()
+        if others and count >= MIN_CROWD and count * others > CROWD_FACTOR * (total - count)
+    ]
+    return sorted(found, key=lambda name: (-counts[name], name))
+
+
+def unread_partitions(answer: StatusAnswer) -> list[str]:
+    """Return the partitions that no number counts: their node of Redis does not answer."""
+    return [name for name in answer.unavailable if name not in answer.partitions]
+
+
+def blocked_partitions(group: GroupStatus) -> dict[str, str]:
+    """Return the partitions that deliver nothing to a group, each with the reason.
+
+    Its dead letters are not stored, or the log does not hold the message that comes next.
+    """
+    return {name: row.blocked for name, row in group.partitions.items() if row.blocked}
+
+
+def blocked_lines(group: GroupStatus) -> list[str]:
+    """Return a line for each partition that delivers nothing, of many for some of them."""
+    return _first(
+        f"partition {name} delivers nothing: {reason}"
+        for name, reason in blocked_partitions(group).items()
+    )
+
+
+def parked_partitions(group: GroupStatus) -> dict[str, str]:
+    """Return the partitions where dead letters are parked, each with the reason."""
+    return {name: row.parked for name, row in group.partitions.items() if row.parked}
+
+
+def parked_lines(group: GroupStatus) -> list[str]:
+    """Return a line for each partition where dead letters are parked, of many for some."""
+    return _first(
+        f"partition {name}: {letters_parked(group.partitions[name].dead_letters)}, and "
+        f"deliveries continue: {reason}"
+        for name, reason in parked_partitions(group).items()
+    )
+
+
+def letters_parked(count: int) -> str:
+    """Say how many dead letters wait for a queue that is not there."""
+    what = counted(count, "dead letter waits", "dead letters wait")
+    return f"{what} for the dead-letter queue"
+
+
+def letters_waiting(count: int) -> str:
+    """Say how many dead letters wait to be stored."""
+    return f"{counted(count, 'dead letter waits', 'dead letters wait', spec=',')} to be stored"
+
+
+def _first(lines: Iterable[str]) -> list[str]:
+    """Return the lines of some partitions, and how many more there are."""
+    every = list(lines)
+    more = [f"and {counted(count, 'partition')} more"] if (count := _more(every)) else []
+    return [*every[:MAX_NAMED], *more]
+
+
+def named(names: Sequence[str], most: int = MAX_NAMED) -> str:
+    """Return the first of some names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
+
+
+def _more(names: Sequence[object]) -> int:
+    return max(0, len(names) - MAX_NAMED)
+
+
+def problem_of(row: GroupPartition | None, *, is_served: bool) -> Problem | None:
+    """Return the worst of what is wrong with a partition of a group; None: nothing is.
+
+    `row`: None where the status has no number of the partition.
+    """
+    if row is not None and row.blocked:
+        return Problem.BLOCKED
+    if row is None or not is_served:
+        return Problem.UNSERVED
+    if not row.member:
+        return Problem.UNASSIGNED
+    return {"Unbound": Problem.UNBOUND, "Paused": Problem.PAUSED}.get(row.state)
