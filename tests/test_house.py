@@ -303,7 +303,7 @@ def test_the_client_s_dependencies_are_few():
     names = {line.split(">=")[0] for line in project["dependencies"]}
     assert names == {"aiohttp", "cramjam", "crc32c", "mmh3", "msgspec"}
     assert set(project["optional-dependencies"]) == {
-        "broker", "cli", "dev", "embedded", "lab", "operator", "spark",
+        "broker", "cli", "dev", "docs", "embedded", "lab", "operator", "spark",
     }  # fmt: skip
 
 

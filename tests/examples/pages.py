@@ -38,11 +38,16 @@ def programs(page: str) -> list[str]:
     return [block.text for block in blocks("python") if block.page == page]
 
 
-def program(page: str, heading: str) -> str:
-    """Return the only Python block of a page below a heading, up to the next heading."""
+def program_blocks(page: str, heading: str) -> list[str]:
+    """Return the Python blocks of a page below a heading, up to the next heading."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     (part,) = re.findall(
         rf"^#+ {re.escape(heading)}\n(.*?)(?=^#+ |\Z)", text, re.DOTALL | re.MULTILINE
     )
-    (found,) = re.findall(r"^```python\n(.*?)^```$", part, re.DOTALL | re.MULTILINE)
-    return str(found)
+    return re.findall(r"^```python\n(.*?)^```$", part, re.DOTALL | re.MULTILINE)
+
+
+def program(page: str, heading: str) -> str:
+    """Return the only one of them."""
+    (found,) = program_blocks(page, heading)
+    return found

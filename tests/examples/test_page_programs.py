@@ -336,11 +336,6 @@ async def test_several_queues(published, tmp_path):
     assert seen == ["orders"] * COUNT
 
 
-async def test_testing():
-    left = await run(program(CLIENT, "Testing"))
-    await left["test_orders"]()
-
-
 async def test_browsing(published, capsys):
     names = {"url": published.url, "token": published.tokens.consume, "since": 0}
     await run(program(CLIENT, "Browsing"), **names)

@@ -6,6 +6,8 @@ import pytest
 
 from partq import Consumer, Producer
 from partq.errors import SettingsError
+from partq.sync import Consumer as SyncConsumer
+from partq.sync import Producer as SyncProducer
 from partq.testing.local_broker import LocalBroker
 from partq.wire.batch import Codec
 
@@ -47,3 +49,20 @@ def test_wrong_spec_is_named():
 def test_outside_of_its_block():
     with pytest.raises(RuntimeError, match="not started"):
         _ = LocalBroker().url
+
+
+def test_it_serves_code_that_is_not_asynchronous():
+    with LocalBroker(groups=["workers"]) as broker:
+        data_dir = broker.runtime.data_dir
+        with SyncProducer(broker.url, queue="orders", token=broker.tokens.produce) as producer:
+            producer.send_and_wait(b"hello", key="k")
+        with SyncConsumer(
+            broker.url, queue="orders", group="workers", token=broker.tokens.consume
+        ) as consumer:
+            assert next(consumer).value == b"hello"
+    assert not data_dir.exists()
+
+
+async def test_in_an_event_loop_it_names_the_other_way():
+    with pytest.raises(RuntimeError, match="expected `async with`"), LocalBroker():
+        pass

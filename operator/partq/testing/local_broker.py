@@ -1,7 +1,8 @@
 """A real queue for a test: broker, coordinator and Redis as processes, on loopback."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
@@ -12,13 +13,16 @@ from partq.resources import group_document, queue_document, resources_of
 
 
 class LocalBroker:
-    """One queue that runs until the end of the `async with`, with nothing left behind.
+    """One queue that runs until the end of the block, with nothing left behind.
 
     ```python
     async with LocalBroker(queue="orders", groups=["workers"]) as broker:
         async with Producer(broker.url, queue="orders", token=broker.tokens.produce) as producer:
             ...
     ```
+
+    `with LocalBroker(...)` is the same for tests and fixtures that are not asynchronous; a process
+    that a test kills there is not started again.
 
     Args:
         queue: its name.
@@ -55,6 +59,31 @@ class LocalBroker:
         self._data_dir = data_dir
         self._stack = AsyncExitStack()
         self._runtime: EmbeddedRuntime | None = None
+        self._blocking_stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Start everything, without an event loop of the caller.
+
+        Raises:
+            RuntimeError: the caller runs in an event loop.
+            SettingsError and others: as `EmbeddedRuntime.start`.
+        """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            pass  # as it has to be
+        else:
+            raise RuntimeError("LocalBroker: got `with` in an event loop, expected `async with`")
+        with ExitStack() as stack:
+            runner = stack.enter_context(asyncio.Runner())
+            runner.run(self.__aenter__())
+            # The processes belong to this loop, which stands still until they are ended.
+            stack.callback(lambda: runner.run(self._stack.aclose()))
+            self._blocking_stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._blocking_stack.close()
 
     async def __aenter__(self) -> Self:
         """Start everything; raises as `EmbeddedRuntime.start`."""
