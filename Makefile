@@ -35,7 +35,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-kubernetes test test-light e2e manifests conformance conformance-mutants check format lock chaos simulate
-.PHONY: simulate-nightly bench spark-versions clean
+.PHONY: simulate-nightly bench docs spark-versions clean
 
 help: ## what there is
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 24
@@ -93,12 +93,17 @@ conformance-mutants: ## mistakes in the product, each found by the tests of one 
 	@scripts/redis_for_tests.sh
 	@$(if $(MEMORY),TMPDIR=$(MEMORY)) $(BIN)/python -m tests.conformance.mutants $(ARGS)
 
-check: ## formatting, lint, types, import rules
+check: ## formatting, lint, types, import rules, links of the site
 	@scripts/setup.sh dev
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@MYPY_CACHE_DIR=$(MYPY_CACHE) $(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/mkdocs build
+
+docs: ## site/index.html, from docs/; a dead link, or a page without a place, fails it
+	@scripts/setup.sh docs
+	@$(BIN)/mkdocs build
 
 format: ## repair formatting and what lint can repair
 	@scripts/setup.sh dev
@@ -133,5 +138,5 @@ spark-versions: ## the data source's tests with the other versions of Spark; SPA
 	@scripts/spark_versions.sh $(SPARK)
 
 clean: ## remove what make and the tools have made
-	@rm -rf .venv .venv.lock build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf .venv .venv.lock build dist site .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find operator tests -name __pycache__ -type d -prune -exec rm -rf {} +
