@@ -18,6 +18,7 @@ PAGES = {
     "SECURITY.md": "# Security\n",
     "e2e/README.md": "# Stories\n",
     "docs/page.md": "# Page\n\n## A `b`\n\n[first](../README.md) [code](../program.py)\n",
+    "docs/site.css": "",
     "program.py": "pass\n",
 }
 
