@@ -23,9 +23,9 @@ MODULES = [*sorted(SOURCE.rglob("*.py")), SOURCE.parent / "pyspark_partq.py"]
 PUBLIC = {
     "AuditReader", "Batch", "Browsed", "Browser", "Cause", "ClientAssignedConsumer",
     "ConfiguredPartitionInfo", "ConnectionOptions", "Consumer", "ConsumerStats", "Delivery",
-    "LogPosition", "LogReader", "Message", "PartitionId", "PartitionKey", "Position", "Positions",
-    "Producer", "QueuesConsumer", "Reader", "Registration", "SqlFence", "StoredBatch",
-    "Token", "producer_due", "queues_in_directory",
+    "JsonDeserializer", "JsonSerializer", "LogPosition", "LogReader", "Message", "PartitionId",
+    "PartitionKey", "Position", "Positions", "Producer", "QueuesConsumer", "Reader",
+    "Registration", "SqlFence", "StoredBatch", "Token", "producer_due", "queues_in_directory",
 }  # fmt: skip
 """What `from partq import *` gives beside the errors: everything here is promised to users."""
 

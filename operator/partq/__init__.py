@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from partq.client.consume.fence import SqlFence
     from partq.client.consumer import Consumer
     from partq.client.consumer_stats import ConsumerStats
+    from partq.client.hooks.serializers import DeserializationError
     from partq.client.log_reader import LogPosition, LogReader
     from partq.client.partition_key import PartitionKey
     from partq.client.produce.receipts import Position, Positions
     from partq.client.producer import Producer
     from partq.client.producer_state import producer_due
-    from partq.client.queue_directory import queues_in_directory
+    from partq.client.queues.queue_directory import queues_in_directory
     from partq.client.queues_consumer import QueuesConsumer
     from partq.client.reader import Reader
     from partq.client.registration.registration_calls import ConfiguredPartitionInfo, Registration
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
     )
     from partq.wire.batch import Message
     from partq.wire.calls.entries import StoredBatch
+    from partq.wire.json_values import JsonDeserializer, JsonSerializer
 
 __all__ = [
     "AttemptRefusedError",
@@ -102,9 +104,12 @@ __all__ = [
     "ConsumerStats",
     "DataLossError",
     "Delivery",
+    "DeserializationError",
     "FencedError",
     "ForbiddenError",
     "InternalError",
+    "JsonDeserializer",
+    "JsonSerializer",
     "KeyConflictError",
     "LogPosition",
     "LogReader",
@@ -168,6 +173,7 @@ _HOMES = (
     "partq.core.model",
     "partq.wire.batch",
     "partq.wire.calls.entries",
+    "partq.wire.json_values",
     "partq.client.audit_reader",
     "partq.client.browser",
     "partq.client.client_assigned_consumer",
@@ -175,11 +181,12 @@ _HOMES = (
     "partq.client.consumer_stats",
     "partq.client.consume.deliveries",
     "partq.client.consume.fence",
+    "partq.client.hooks.serializers",
     "partq.client.log_reader",
     "partq.client.partition_key",
     "partq.client.producer",
     "partq.client.producer_state",
-    "partq.client.queue_directory",
+    "partq.client.queues.queue_directory",
     "partq.client.queues_consumer",
     "partq.client.reader",
     "partq.client.registration.registration_calls",

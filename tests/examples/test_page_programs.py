@@ -7,6 +7,7 @@ import json
 import re
 import sqlite3
 from collections import Counter
+from dataclasses import dataclass
 
 import pytest
 
@@ -231,6 +232,22 @@ async def test_giving_back(published):
             if seen.count(1) == COUNT:
                 break
     assert seen.count(0) >= COUNT
+
+
+async def test_values_that_are_not_bytes(broker):
+    seen = []
+
+    def process(order):
+        seen.append((order.number, order.paid))
+        raise EnoughError
+
+    token = broker.tokens.produce
+    async with Producer(broker.url, queue="orders", token=token) as producer:
+        await producer.send_and_wait(b"no JSON", key="order-17")
+    text = program(CLIENT, "Values that are not bytes")
+    with pytest.raises(EnoughError):
+        await run(text, url=broker.url, tokens=broker.tokens, process=process, dataclass=dataclass)
+    assert seen == [(17, False)], "behind what is not JSON, in the same partition"
 
 
 async def test_work_that_takes_long(published):

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from types import MappingProxyType
-from typing import Any
+from typing import cast
 from urllib.parse import urlsplit
 
 from partq.core.model import DNS_LABEL, NAME_RULE, PartitionId
@@ -27,7 +27,7 @@ def check_range(name: str, value: object, least: float, most: float) -> None:
     """
     if isinstance(value, bool) or not isinstance(value, Real):
         raise SettingsError(f"{name}: got {type(value).__name__}, expected a number")
-    number: Any = value  # types know no order of Real
+    number = cast(float, value)  # types know no order of Real
     if not least <= number <= most:
         raise SettingsError(f"{name}: got {value}, expected {least} to {most}")
 
@@ -78,6 +78,8 @@ CALLED_WITH: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "on_inactive": ("partition",),
         "on_error": ("error",),
         "find": (),
+        "value_serializer": ("value",),
+        "value_deserializer": ("data",),
     }
 )
 """What the functions of an application are called with, by the argument that names them."""

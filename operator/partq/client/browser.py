@@ -3,8 +3,9 @@
 import asyncio
 import base64
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from partq.aio import cancel_and_wait
 from partq.client.arguments import (
@@ -16,6 +17,7 @@ from partq.client.arguments import (
     check_range,
     whole,
 )
+from partq.client.hooks.serializers import ValueDeserializer, deserialized
 from partq.client.transport import tasks
 from partq.client.transport.answers import unusable
 from partq.client.transport.options import ConnectionOptions
@@ -24,7 +26,7 @@ from partq.client.transport.reader import QueueClient
 from partq.client.transport.retries import RetryWindow
 from partq.client.transport.session import log
 from partq.core.model import PartitionId
-from partq.errors import BadRequestError, PartqError, UnavailableError
+from partq.errors import BadRequestError, PartqError, UnavailableError, UndecodableError
 from partq.excerpts import counted
 from partq.path_names import quoted
 from partq.wire.batch import Message
@@ -64,6 +66,31 @@ class Browsed:
     """The id of its producer; None: published without numbers, or by an earlier version."""
     sequence: int | None = None
     """Its producer's number for it, from 0, as `Delivery.sequence`; None where `producer` is."""
+    value_deserializer: ValueDeserializer | None = field(default=None, repr=False, compare=False)
+    """What makes its `value`; None: the bytes."""
+
+    @property
+    def value(self) -> Any:
+        """Its content: what the `value_deserializer` of its reader makes of it, or the bytes.
+
+        Raises:
+            UndecodableError: the message is undecodable.
+            DeserializationError: the deserializer has failed.
+        """
+        data = self.raw_value
+        if self.value_deserializer is None:
+            return data
+        place = f"partition {self.partition}, offset {self.offset}"
+        return deserialized(self.value_deserializer, data, place)
+
+    @property
+    def raw_value(self) -> bytes:
+        """Its content as it is stored; raises UndecodableError as `value`."""
+        if self.message is None:
+            raise UndecodableError(
+                f"partition {self.partition}, offset {self.offset}: {self.error}"
+            )
+        return self.message.value
 
 
 class Browser(QueueClient):

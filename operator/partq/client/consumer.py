@@ -25,6 +25,7 @@ from partq.client.consume.naming import member_name
 from partq.client.consume.seeks import ConsumerSeeks
 from partq.client.consumer_stats import ConsumerStats, Tally
 from partq.client.group_removal import GroupRemoval
+from partq.client.hooks.serializers import ValueDeserializer, check_serializer
 from partq.client.message_iterator import LEFT_BEFORE_ENTERING
 from partq.client.partition_calls import PartitionCalls
 from partq.client.transport.layout import QueueLayout
@@ -78,6 +79,9 @@ class Consumer(PartitionCalls):
         priority: in groups of the types Failover and Exclusive, 0 (the highest) to 9: partitions go
             to members of the highest priority that is there. Groups of another type refuse all but
             0 when the member binds. An annotation at its pod comes before it.
+        value_deserializer: called with the bytes of a message when its `value` is read, and
+            returns that value. What it raises is raised there as `DeserializationError`. None:
+            values are bytes.
         auto_ack: acknowledge what was handed out when the next is asked for.
         credit: messages to hold ready per broker, 1 to 1,000,000; the queue's limit of
             unacknowledged messages per flow bounds it.
@@ -122,6 +126,7 @@ class Consumer(PartitionCalls):
         on_active: OnStanding | None = None,
         on_inactive: OnStanding | None = None,
         priority: int = 0,
+        value_deserializer: ValueDeserializer | None = None,
         auto_ack: bool = False,
         credit: int = 10_000,
         credit_bytes: int = CREDIT_BYTES,
@@ -147,6 +152,7 @@ class Consumer(PartitionCalls):
                 "on_inactive": on_inactive,
             }
         )
+        check_serializer("value_deserializer", value_deserializer)
         super().__init__(auto_ack=auto_ack)
         self.member = member = member_name(member)
         self._queue = queue
@@ -162,6 +168,7 @@ class Consumer(PartitionCalls):
             on_active=on_active,
             on_inactive=on_inactive,
             priority=arguments.whole("priority", priority, 0, MAX_PRIORITY),
+            value_deserializer=value_deserializer,
             wake=lambda: self._wake.set(),
         )
         self._credit = room

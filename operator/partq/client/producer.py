@@ -5,7 +5,7 @@ import random
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Self, cast
 
 from partq.client.arguments import (
     MAX_TIME_S,
@@ -15,10 +15,16 @@ from partq.client.arguments import (
     check_texts,
     whole,
 )
+from partq.client.hooks.serializers import ValueSerializer, check_serializer, serialized
 from partq.client.produce.batching import BatchLimits
 from partq.client.produce.buffer_pool import BufferPool
 from partq.client.produce.failures import Failures
-from partq.client.produce.message_encoding import encode_checked, first_wrong, listed
+from partq.client.produce.message_encoding import (
+    encode_checked,
+    first_wrong,
+    listed,
+    with_bytes,
+)
 from partq.client.produce.partitioner import Partitioner
 from partq.client.produce.receipts import ListReceipt, Position, Positions, SingleReceipt
 from partq.client.produce.sender import Sender
@@ -59,6 +65,9 @@ class Producer:
         producer_id: None: a fresh one, so every message that is sent is a new one. Given: a
             *deterministic* producer, which sends the same messages in the same order after a
             restart and skips, per partition, the first `due()[partition]`.
+        value_serializer: called with the value of each message, and returns its bytes. What it
+            raises is raised as `BadRequestError` by the call, which takes nothing then. None:
+            values are bytes.
         linger_ms: milliseconds that a message waits for others of its partition, 0 to 10,000.
         max_batch_bytes: bytes per batch, before compression, 1 to 16 MiB.
         max_batch_count: messages per batch, 1 to 65,536.
@@ -84,6 +93,7 @@ class Producer:
         namespace: str | None = None,
         ca_file: str | Path | None = None,
         producer_id: str | None = None,
+        value_serializer: ValueSerializer | None = None,
         linger_ms: float = 5,
         max_batch_bytes: int = 512 * 1024,
         max_batch_count: int = 8192,
@@ -102,6 +112,7 @@ class Producer:
         check_range("delivery_timeout_s", delivery_timeout_s, 0.1, MAX_TIME_S)
         check_range("connect_timeout_s", connect_timeout_s, 0, MAX_TIME_S)
         check_clock(clock)
+        check_serializer("value_serializer", value_serializer)
         check_texts({"compression": compression}, needed=("compression",))
         if compression not in CODECS:
             raise SettingsError(
@@ -116,6 +127,7 @@ class Producer:
             max_count=max_batch_count, max_bytes=max_batch_bytes, codec=CODECS[compression]
         )
         self._buffer_pool = BufferPool(max_count=max_messages, max_bytes=max_bytes)
+        self._value_serializer = value_serializer
         self._linger_s = linger_ms / 1000
         self._delivery_timeout_s = delivery_timeout_s
         self._connect_timeout_s = connect_timeout_s
@@ -225,7 +237,7 @@ class Producer:
 
     async def send(
         self,
-        value: bytes,
+        value: object,
         *,
         key: str | None = None,
         session_id: str | None = None,
@@ -236,6 +248,7 @@ class Producer:
     ) -> asyncio.Future[Position]:
         """Take one message, once there is room for it; return the future of its position.
 
+        `value`: bytes, or what `value_serializer` takes.
         `key`: its partition key. `session_id` and `partition_key` are other names for it; where
         more than one of them is given, all have the same value. A message keeps the key alone.
         `headers`: texts by name, for the application. A header sets no key: one that is called
@@ -258,7 +271,10 @@ class Producer:
         ttl_ms = to_ttl_ms(ttl_s)
         if session_id is not None or partition_key is not None:
             key = key_of_arguments(key, session_id, partition_key)
-        message = Message(key, value, headers, event_time_ms)
+        data = cast(bytes, value)  # what it is instead is refused below
+        if self._value_serializer is not None:
+            data = serialized(self._value_serializer, value)
+        message = Message(key, data, headers, event_time_ms)
         encoded = encode_checked((message,), self._max_message_bytes)
         slot = slots.keyless() if key is None else slots.of_key(key)
         if not self._buffer_pool.try_take(1, len(encoded[0])):
@@ -270,7 +286,7 @@ class Producer:
 
     async def send_and_wait(
         self,
-        value: bytes,
+        value: object,
         *,
         key: str | None = None,
         session_id: str | None = None,
@@ -316,6 +332,8 @@ class Producer:
         sender, slots = self._open()
         messages = listed(messages)
         ttl_ms = to_ttl_ms(ttl_s)
+        if self._value_serializer is not None:
+            messages = with_bytes(messages, self._value_serializer)
         size = self._max_message_bytes
         try:
             slots_of_messages = slots.of(messages)

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
@@ -15,22 +14,21 @@ from partq.client.consume.assigned_partition import DeliveredWindow
 from partq.client.consume.flow import CREDIT_BYTES
 from partq.client.consumer import LAST_ACKS_S, Consumer
 from partq.client.consumer_stats import ConsumerStats
+from partq.client.hooks.serializers import ValueDeserializer
 from partq.client.message_iterator import LEFT_BEFORE_ENTERING, MessageIterator
 from partq.client.partition_calls import check_collection_of
 from partq.client.partition_key import PartitionKey
+from partq.client.queues.queue_choice import MAX_QUEUES, QUEUE_PLACE, checked_group, queue_choice
 from partq.client.transport.options import ConnectionOptions
 from partq.core.model import Cause, PartitionId
 from partq.errors import FencedError, PartqError, SettingsError
-from partq.excerpts import excerpt, some_of
+from partq.excerpts import some_of
 
 log = logging.getLogger("partq.client")
 
 T = TypeVar("T")
 Find = Callable[[], Awaitable[Iterable[ConnectionOptions]] | Iterable[ConnectionOptions]]
 """Says which queues are there, and where; a function or a coroutine function."""
-MAX_QUEUES = 1000
-MAX_PATTERN_CHARS = 1000
-QUEUE_PLACE = "{queue}"
 
 
 class QueuesConsumer(MessageIterator):
@@ -65,6 +63,7 @@ class QueuesConsumer(MessageIterator):
         on_error: called with an error that stops only a part: as of `Consumer`, or that a queue
             cannot be consumed, which is tried again at the next call of `find`. None: iterating
             raises it, once, and can be started again.
+        value_deserializer: makes the `value` of each message, as of `Consumer`.
         auto_ack: acknowledge what was handed out when the next is asked for.
         credit: messages to hold ready per broker of each queue, as of `Consumer`.
         credit_bytes: bytes of batches to hold ready per broker of each queue.
@@ -90,6 +89,7 @@ class QueuesConsumer(MessageIterator):
         on_assigned: Callable[[PartitionKey], object] | None = None,
         on_revoked: Callable[[PartitionKey, Cause], object] | None = None,
         on_error: Callable[[PartqError], object] | None = None,
+        value_deserializer: ValueDeserializer | None = None,
         auto_ack: bool = False,
         credit: int = 10_000,
         credit_bytes: int = CREDIT_BYTES,
@@ -99,14 +99,14 @@ class QueuesConsumer(MessageIterator):
         max_processing_s: float = 300.0,
     ) -> None:
         super().__init__(auto_ack=auto_ack)
-        self._is_wanted = _choice(queues, pattern)
+        self._is_wanted = queue_choice(queues, pattern)
         arguments.check_range("find_every_s", find_every_s, 0.05, arguments.MAX_TIME_S)
         arguments.check_functions(
             {"find": find, "on_assigned": on_assigned, "on_revoked": on_revoked}
         )
         if find is None:
             raise SettingsError("find: got None, expected a function that returns the queues")
-        self._group = _checked_group(group)
+        self._group = checked_group(group)
         self._find = find
         self._find_every_s = find_every_s
         self._max_queues = arguments.whole("max_queues", max_queues, 1, MAX_QUEUES)
@@ -118,6 +118,7 @@ class QueuesConsumer(MessageIterator):
             Consumer,
             member=member,
             on_error=on_error,
+            value_deserializer=value_deserializer,
             auto_ack=auto_ack,
             credit=credit,
             credit_bytes=credit_bytes,
@@ -436,48 +437,3 @@ class QueuesConsumer(MessageIterator):
         if self._untold:
             raise self._next_untold()
         self._acks.raise_error()
-
-
-def _checked_group(group: object) -> str:
-    """Return the name of the group, in which `{queue}` may stand for that of the queue.
-
-    Raises:
-        SettingsError: it is something else than text, or has other braces.
-    """
-    arguments.check_texts({"group": group}, needed=("group",))
-    name = str(group)
-    if "{" in (rest := name.replace(QUEUE_PLACE, "")) or "}" in rest:
-        raise SettingsError(
-            f"group: got {excerpt(repr(name))}, expected a name in which {QUEUE_PLACE} alone may "
-            f"stand for the name of the queue, such as '{QUEUE_PLACE}-workers'"
-        )
-    return name
-
-
-def _choice(queues: Sequence[str] | None, pattern: str | None) -> Callable[[str], bool]:
-    """Return whether a queue is wanted, by its name."""
-    if (queues is None) == (pattern is None):
-        both = "both" if queues is not None else "neither"
-        raise SettingsError(f"queues, pattern: got {both}, expected one of them")
-    if pattern is not None:
-        given: object = pattern
-        if not isinstance(given, str) or not 0 < len(pattern) <= MAX_PATTERN_CHARS:
-            got = excerpt(repr(pattern))
-            raise SettingsError(
-                f"pattern: got {got}, expected a text of 1 to {MAX_PATTERN_CHARS} characters"
-            )
-        try:
-            compiled = re.compile(pattern)
-        except re.error as error:
-            raise SettingsError(
-                f"pattern: got {excerpt(pattern)!r}, expected a regular expression: {error}"
-            ) from error
-        return lambda queue: compiled.fullmatch(queue) is not None
-    if isinstance(queues, str) or not isinstance(queues, Iterable):
-        raise SettingsError(f"queues: got {type(queues).__name__}, expected a list of names")
-    names = list(queues)
-    if not 0 < len(names) <= MAX_QUEUES:
-        raise SettingsError(f"queues: got {len(names)} names, expected 1 to {MAX_QUEUES}")
-    for name in names:
-        arguments.check_names({"queues": name}, needed=("queues",))
-    return frozenset(names).__contains__

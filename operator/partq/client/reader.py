@@ -20,6 +20,7 @@ from partq.client.arguments import (
     whole,
 )
 from partq.client.browser import REMOVE_TIMEOUT_S, Browsed
+from partq.client.hooks.serializers import ValueDeserializer, check_serializer
 from partq.client.log_reader import LogPosition, LogReader, Where, positions_body
 from partq.client.transport.positions import check_unit, log_position
 from partq.client.transport.reader import FETCH_BYTES, TIMEOUT_S
@@ -78,6 +79,7 @@ class Reader:
             acknowledge. A partition has room for 16 pins.
         timeout_s: how long to wait for a partition that no broker serves, in seconds, 0.001 to
             86,400.
+        value_deserializer: makes the `value` of each message, as of `Consumer`.
         fetch_bytes: bytes to fetch at once of a partition, 1 to 16 MiB. Up to twice as much of each
             partition is in memory.
 
@@ -96,11 +98,13 @@ class Reader:
         namespace: str | None = None,
         ca_file: str | Path | None = None,
         is_pinned: bool = True,
+        value_deserializer: ValueDeserializer | None = None,
         timeout_s: float = TIMEOUT_S,
         fetch_bytes: int = FETCH_BYTES,
     ) -> None:
         _check_start(start)
         check_flags({"is_pinned": is_pinned})
+        check_serializer("value_deserializer", value_deserializer)
         check_range("timeout_s", timeout_s, MIN_TIMEOUT_S, MAX_TIME_S)
         self._entered_loop = EnteredLoop("the reader")
         self._log = LogReader(
@@ -113,6 +117,7 @@ class Reader:
             fetch_bytes=fetch_bytes,
         )
         self._start = start
+        self._value_deserializer = value_deserializer
         self._wanted = None if partitions is None else check_partitions("partitions", partitions)
         self._seeking = asyncio.Lock()
         self._pin = f"reader-{secrets.token_hex(8)}" if is_pinned else None
@@ -344,6 +349,8 @@ class Reader:
 
     def _advance(self, partition: PartitionId, follower: _Follower) -> Browsed:
         message = follower.messages.popleft()
+        if self._value_deserializer is not None:
+            message = replace(message, value_deserializer=self._value_deserializer)
         self._next[partition] = LogPosition(
             partition, message.append_broker_epoch, message.offset + 1
         )

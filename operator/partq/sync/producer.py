@@ -42,7 +42,7 @@ class SyncProducer(SyncClient[Producer]):
     def __init__(self, url: str, **options: Any) -> None:
         super().__init__(Producer(url, **options), "the producer")
 
-    def send(self, value: bytes, **details: Any) -> "Future[Position]":
+    def send(self, value: object, **details: Any) -> "Future[Position]":
         """Take one message, once there is room; return the future of its position.
 
         Arguments and errors: those of `partq.Producer.send`. An error that nobody looks at is
@@ -50,7 +50,7 @@ class SyncProducer(SyncClient[Producer]):
         """
         return self._sent(lambda: self._inner.send(value, **details))
 
-    def send_and_wait(self, value: bytes, **details: Any) -> Position:
+    def send_and_wait(self, value: object, **details: Any) -> Position:
         """Publish one message and return its position, once it is stored; arguments as `send`."""
         return self._portal.run(lambda: self._inner.send_and_wait(value, **details))
 

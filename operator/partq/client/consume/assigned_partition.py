@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from partq.client.consume.deliveries import Batch, Delivery
+from partq.client.hooks.serializers import ValueDeserializer
 from partq.client.transport.positions import SeekPlace
 from partq.core.dead_letters import LetterNote
 from partq.core.model import Cause, PartitionId
@@ -80,10 +81,16 @@ class AssignedPartition:
     """The right of one flow to one partition, from `Assigned` to its end."""
 
     def __init__(
-        self, holder: PartitionHolder, partition: PartitionId, token: tuple[int, int], cursor: int
+        self,
+        holder: PartitionHolder,
+        partition: PartitionId,
+        token: tuple[int, int],
+        cursor: int,
+        value_deserializer: ValueDeserializer | None = None,
     ) -> None:
         self.holder = holder
         self.partition = partition
+        self.value_deserializer = value_deserializer
         self.token = token
         """(broker epoch, epoch)"""
         self.delivery = 0

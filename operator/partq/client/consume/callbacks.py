@@ -74,7 +74,7 @@ class Callbacks:
         try:
             if before is not None:
                 await asyncio.wait([before])
-                result: Any = callback(*args)
+                result: object = callback(*args)
             else:
                 result = begun
             if inspect.isawaitable(result):

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from typing import Protocol, overload
+from typing import Any, Protocol, overload
 
+from partq.client.hooks.serializers import ValueDeserializer, deserialized
 from partq.core.dead_letters import LetterNote
 from partq.core.model import BrokerEpoch, Cause, Epoch, Offset, PartitionId, Token
 from partq.excerpts import counted
@@ -22,6 +23,8 @@ class AckTarget(Protocol):
     def partition(self) -> PartitionId:
         """The partition that the messages come from."""
 
+    value_deserializer: ValueDeserializer | None
+    """What makes the values of the messages; None: they are bytes."""
     is_ended: bool
     """Whether the partition is not held any more under this token."""
     is_paused: bool
@@ -57,7 +60,11 @@ class AckTarget(Protocol):
 
 
 class Batch(Sequence[Message]):
-    """Messages that were stored together, under one token. A sequence of `Message`."""
+    """Messages that were stored together, under one token. A sequence of `Message`.
+
+    The value of each is bytes, as it is stored, also with a `value_deserializer`: `deliveries`
+    returns the messages with what that makes of them.
+    """
 
     __slots__ = (
         "_frame",
@@ -124,6 +131,11 @@ class Batch(Sequence[Message]):
     def target(self) -> AckTarget:
         """What takes their acks: for the consumer itself."""
         return self._target
+
+    @property
+    def value_deserializer(self) -> ValueDeserializer | None:
+        """What makes the values of `deliveries`; None: they are bytes."""
+        return self._target.value_deserializer
 
     @property
     def publish_time_ms(self) -> int:
@@ -232,15 +244,20 @@ class Batch(Sequence[Message]):
         return self._target.add_ack(self._frame.delivery, upto, ranges)
 
 
+_UNREAD = object()
+"""In the place of a value that was not asked for."""
+
+
 class Delivery:
     """One message, with the right to process it."""
 
-    __slots__ = ("_index", "_message", "batch")
+    __slots__ = ("_index", "_message", "_value", "batch")
 
     def __init__(self, batch: Batch, index: int) -> None:
         self.batch = batch
         self._index = index
         self._message = batch.messages[index]
+        self._value: object = _UNREAD
 
     @property
     def key(self) -> str | None:
@@ -248,8 +265,20 @@ class Delivery:
         return self._message.key
 
     @property
-    def value(self) -> bytes:
-        """The content, as it was published."""
+    def value(self) -> Any:
+        """The content: what `value_deserializer` makes of it, once; without one, the bytes.
+
+        Raises:
+            DeserializationError: that has failed; the message is as any other, beside this.
+        """
+        if self._value is _UNREAD:
+            data, deserialize = self._message.value, self.batch.value_deserializer
+            self._value = data if deserialize is None else deserialized(deserialize, data, self)
+        return self._value
+
+    @property
+    def raw_value(self) -> bytes:
+        """The content as it is stored."""
         return self._message.value
 
     @property

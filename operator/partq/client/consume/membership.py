@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from partq.client.consume.assigned_partition import AssignedPartition, PartitionHolder
 from partq.client.consume.callbacks import Callbacks
+from partq.client.hooks.serializers import ValueDeserializer
 from partq.core.model import Cause, PartitionId
 from partq.errors import PartqError
 
@@ -35,6 +36,7 @@ class Membership:
         on_active: OnStanding | None = None,
         on_inactive: OnStanding | None = None,
         priority: int = 0,
+        value_deserializer: ValueDeserializer | None = None,
         wake: Callable[[], None],
     ) -> None:
         self.member = member
@@ -51,6 +53,7 @@ class Membership:
         self._on_error = on_error
         self._on_standing = {True: on_active, False: on_inactive}
         self.priority = priority
+        self._value_deserializer = value_deserializer
         self._is_active: dict[PartitionId, bool] = {}
         """The last standing of each partition; empty in groups whose members do not stand by."""
         self._untold: list[PartqError] = []
@@ -117,7 +120,9 @@ class Membership:
             sought = None
         self._sought.pop(partition, None)
         self._highest[partition] = token
-        assigned = self._assigned[partition] = AssignedPartition(holder, partition, token, cursor)
+        assigned = self._assigned[partition] = AssignedPartition(
+            holder, partition, token, cursor, self._value_deserializer
+        )
         self._held[partition] = None
         log.info("%s: assigned from offset %d", assigned, cursor)
         if sought is not None and sought.is_paused:

@@ -6,6 +6,7 @@ A message that a consumer could not read must not get into a log, where it would
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 
+from partq.client.hooks.serializers import ValueSerializer, serialized
 from partq.core.hashing import slot_of
 from partq.errors import BadRequestError, MessageTooLargeError
 from partq.excerpts import excerpt
@@ -39,6 +40,22 @@ def listed(messages: Iterable[Message]) -> Sequence[Message]:
                     "partq.Message(key, value)"
                 )
     return messages
+
+
+def with_bytes(messages: Sequence[Message], serialize: ValueSerializer) -> Sequence[Message]:
+    """Return messages with the bytes of their values.
+
+    Raises:
+        BadRequestError: a value has none; says of which element.
+    """
+    made = []
+    for index, each in enumerate(messages):
+        try:
+            data = serialized(serialize, each.value)
+        except BadRequestError as error:
+            raise BadRequestError(f"element {index}: {error.message}") from error.__cause__
+        made.append(Message(each.key, data, each.headers, each.event_time_ms))
+    return made
 
 
 def encode_checked(messages: Sequence[Message], max_message_bytes: int) -> list[bytes]:

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from partq import ConnectionOptions, SettingsError, queues_in_directory
-from partq.client import queue_directory
+from partq.client.queues import queue_directory
 
 URL = "http://127.0.0.1:7411"
 

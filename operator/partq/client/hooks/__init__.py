@@ -1,0 +1,1 @@
+"""What an application puts between itself and its messages: serializers, interceptors."""

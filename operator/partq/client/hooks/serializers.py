@@ -1,0 +1,67 @@
+"""From an application's values to the bytes of messages, and back."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from partq.client.arguments import check_functions
+from partq.errors import BadRequestError, PartqError
+from partq.excerpts import excerpt
+
+T = TypeVar("T")
+ValueSerializer = Callable[[Any], bytes]
+"""Returns the bytes of a value; called in the event loop, so it must not wait for anything."""
+ValueDeserializer = Callable[[bytes], Any]
+"""Returns the value of bytes; called where an application reads `value`."""
+
+
+class DeserializationError(PartqError):
+    """A `value_deserializer` has raised for one message; its `raw_value` has the bytes.
+
+    The cause (`__cause__`) is what it has raised.
+    """
+
+    code = "deserialization_failed"
+
+
+def check_serializer(name: str, function: object) -> None:
+    """Check a serializer or deserializer; None is one that is left out.
+
+    Raises:
+        SettingsError: it cannot be called with one value.
+    """
+    check_functions({name: function})
+
+
+def serialized(serialize: ValueSerializer, value: object) -> bytes:
+    """Return the bytes of a value.
+
+    Raises:
+        BadRequestError: the serializer has raised, or has returned something else.
+    """
+    try:
+        data: object = serialize(value)
+    except Exception as error:
+        raise BadRequestError(
+            f"value: the value_serializer has failed for {excerpt(repr(value))}: "
+            f"{excerpt(repr(error), 200)}"
+        ) from error
+    if type(data) is not bytes:
+        raise BadRequestError(
+            f"value: the value_serializer has returned {type(data).__name__}, expected bytes"
+        )
+    return data
+
+
+def deserialized(deserialize: Callable[[bytes], T], data: bytes, place: object) -> T:
+    """Return the value of the bytes of a message; `place` names it in the error.
+
+    Raises:
+        DeserializationError: the deserializer has raised.
+    """
+    try:
+        return deserialize(data)
+    except Exception as error:
+        raise DeserializationError(
+            f"{place}: the value_deserializer has failed: {excerpt(repr(error), 200)}; "
+            "`raw_value` has the bytes: make a dead letter of it, or skip it"
+        ) from error
