@@ -18,7 +18,7 @@ ANSWERS, OPENAPI = HERE / "recorded_answers.txt", HERE / "recorded_openapi.txt"
 QUEUE, ADMIN = "/v1/queues/orders", "/admin/v1/queues/orders"
 GROUP = f"{QUEUE}/groups/workers"
 TIMES = re.compile(
-    r'"((?:held|bound|lost)_s|born|\w*(?:publish_time|lag|now|at)_ms|flow|answer)":[0-9.e+-]+'
+    r'"((?:held|bound|lost)_s|born|\w*(?:publish_time|lag|now|at|next_redelivery)_ms|flow|answer)":[0-9.e+-]+'
 )
 """What differs from run to run; so do the texts below."""
 SERIES = re.compile(r'"(accepted|delivered|lag|lag_ms|counts)":\[[^\]]*\]')

@@ -24,6 +24,7 @@ async def test_nothing_is_delivered_until_it_resumes_and_only_its_token_counts(r
     await flow.expect(frames.Pong)
     assert consumed.is_withheld, "another token ended nothing"
     assert consumed.book.in_flight == 0
+    assert await told(running) == [True, True], "status and snapshot tell it"
     await flow.send(frames.Withhold(*place, is_on=False))
     header, _ = await flow.deliver()
     assert (header.start, header.cause) == (0, 0)
@@ -32,4 +33,16 @@ async def test_nothing_is_delivered_until_it_resumes_and_only_its_token_counts(r
     await flow.close()
     await eventually(lambda: consumed.flow is None, "the flow is lost")
     assert not consumed.is_withheld, "the next member gets everything"
+    assert await told(running) == [False, False]
     await producer.close()
+
+
+async def told(running):
+    """Return whether the status and the group's snapshot say that partition 1.0 is withheld."""
+    _, status = await running.call("GET", "/v1/queues/orders/status")
+    _, picture = await running.call("GET", "/v1/queues/orders/groups/workers/picture")
+    state = picture["brokers"][running.broker.id]["state"]
+    return [
+        status["groups"]["workers"]["partitions"]["1.0"]["is_withheld"],
+        state["partitions"]["1.0"]["groups"]["workers"]["is_withheld"],
+    ]

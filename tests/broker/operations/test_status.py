@@ -132,6 +132,7 @@ async def test_the_status_shows_every_partition_and_group(scene):
     assert group["partitions"]["1.0"] == {
         "member": "m", "epoch": scene.held.epoch, "state": "Paused", "cursor": 0, "lag": 3,
         "dead_letters": 0, "blocked": "", "parked": "", "redeliveries": 0,
+        "is_withheld": False, "delayed": 0, "next_redelivery_ms": 0,
     }  # fmt: skip
     assert (group["partitions"]["1.1"]["state"], group["partitions"]["1.1"]["lag"]) == (
         "Unassigned", 1,
@@ -263,6 +264,7 @@ async def test_the_state_for_the_coordinator(scene):
         "member": "m", "incarnation": "i", "epoch": scene.held.epoch, "attempt": 1, "cursor": 0,
         "position": 3, "in_flight": 3, "lag": 3, "state": "Ready", "is_bound": True,
         "pause_attempt": 0, "dead_letters": 0, "blocked": "", "missing": "", "parked": "",
+        "is_withheld": False, "delayed": 0, "next_redelivery_ms": 0,
         "mended": "",
     }  # fmt: skip
     (flow,) = state["flows"]

@@ -325,6 +325,13 @@ def test_a_status_tells_who_holds_what_and_how_fast_it_goes():
     assert "messages/s" not in shown(seen())
 
 
+def test_a_partition_that_its_application_has_paused_is_named():
+    answer = seen()
+    answer.groups["workers"].partitions["1.0"].is_withheld = True
+    assert "partition 1.0 is paused by its application: m has called pause; lag 40" in shown(answer)
+    assert "paused by its application" not in shown(seen())
+
+
 @pytest.mark.req("SOL-46")
 def test_a_skew_is_named():
     text = shown(seen(end=12_345))

@@ -38,7 +38,7 @@ def unserved():
     )
 
 
-def waits(seen, rules=None, *, handoffs=None, held=None, blocked=""):
+def waits(seen, rules=None, *, handoffs=None, held=None, blocked="", is_withheld=False):
     return wait_of(
         P0,
         observation=seen,
@@ -47,6 +47,7 @@ def waits(seen, rules=None, *, handoffs=None, held=None, blocked=""):
         held=held or {},
         now_ms=NOW,
         blocked=blocked,
+        is_withheld=is_withheld,
     )
 
 
@@ -76,6 +77,21 @@ def waits(seen, rules=None, *, handoffs=None, held=None, blocked=""):
             waits(group([A, B, A, B], bound=[B], joined={C: 100}, lost={A: 1_500})),
             PartitionWait(what=WaitsFor.COORDINATOR, target=C),
             id="a lost member that another one stands by for",
+        ),
+        pytest.param(
+            waits(group([A, B], bound=[A, B]), is_withheld=True),
+            PartitionWait(what=WaitsFor.APPLICATION),
+            id="its application",
+        ),
+        pytest.param(
+            waits(group([A, B], bound=[A, B]), blocked="no such queue", is_withheld=True),
+            PartitionWait(what=WaitsFor.DEAD_LETTERS),
+            id="dead letters, which a resume would not help",
+        ),
+        pytest.param(
+            waits(pausing(7), handoffs=handoff("Draining"), is_withheld=True),
+            PartitionWait(what=WaitsFor.DRAIN, target=B, left_ms=2_000),
+            id="a drain of what its application has paused",
         ),
         pytest.param(
             waits(pausing(7), handoffs=handoff("Draining")),

@@ -320,6 +320,9 @@ def _detail(owned: OwnedPartition, consumed: ConsumedPartition, now: float) -> G
         blocked=consumed.blocked,
         missing=consumed.missing,
         parked=consumed.outbox.parked,
+        is_withheld=consumed.is_withheld,
+        delayed=book.waiting.delayed,
+        next_redelivery_ms=consumed.next_redelivery_ms(now),
         mended=mended.describe(owned, consumed.group),
         registered_s=_registered_s(consumed, now),
     )

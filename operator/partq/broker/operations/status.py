@@ -120,7 +120,7 @@ async def read_status(broker: Broker, ask: Ask) -> StatusAnswer:
 
 
 def _add_reasons(views: dict[str, GroupStatus], brokers: Mapping[str, BrokerAnswer]) -> None:
-    """Add what the owners say of partitions where something stops the deliveries."""
+    """Add what the owners alone know: what stops deliveries, and what they wait for."""
     for answer in brokers.values():
         for name, partition in answer.state.partitions.items() if answer.state is not UNSET else ():
             for group, held in partition.groups.items():
@@ -128,6 +128,9 @@ def _add_reasons(views: dict[str, GroupStatus], brokers: Mapping[str, BrokerAnsw
                 if row is not None:
                     row.blocked = held.blocked or row.blocked
                     row.parked = held.parked or row.parked
+                    row.is_withheld |= held.is_withheld
+                    row.delayed = held.delayed or row.delayed
+                    row.next_redelivery_ms = held.next_redelivery_ms or row.next_redelivery_ms
 
 
 async def _group(
@@ -190,6 +193,7 @@ async def read_rows(
             age_ms,
             assigned.get(partition),
             _owned_group(broker, partition, group),
+            broker.clock(),
         )
         for (partition, record), cursor, age_ms in zip(having.items(), cursors, ages, strict=True)
     }
@@ -207,6 +211,7 @@ def _row(
     age_ms: int,
     known: AssignmentEntry | None,
     mine: ConsumedPartition | None,
+    now: float,
 ) -> GroupPartition:
     """Return one partition of a group.
 
@@ -216,6 +221,7 @@ def _row(
         age_ms: how long the oldest message has waited that is not acknowledged.
         known: what the coordinator has written of it.
         mine: what this broker knows of it, where it owns the partition.
+        now: of the broker's clock.
     """
     if cursor.member is None:
         state = "Unassigned"
@@ -234,6 +240,9 @@ def _row(
         blocked=mine.blocked if mine is not None else "",
         parked=mine.outbox.parked if mine is not None else "",
         redeliveries=sum(cursor.redeliveries.values()),
+        is_withheld=mine is not None and mine.is_withheld,
+        delayed=mine.book.waiting.delayed if mine is not None else 0,
+        next_redelivery_ms=mine.next_redelivery_ms(now) if mine is not None else 0,
     )
 
 

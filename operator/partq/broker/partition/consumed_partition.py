@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import count
+from math import ceil, inf
 from typing import Protocol
 
 from partq.aio import Signal
@@ -201,6 +202,14 @@ class ConsumedPartition:
     def blocked(self) -> str:
         """Why the group's deliveries stop; empty: they do not."""
         return self.missing or self.outbox.blocked
+
+    def next_redelivery_ms(self, now: float) -> int:
+        """Return how long the first delayed message still waits; 0: none waits, or it is due.
+
+        `now`: of the broker's clock.
+        """
+        due = self.book.waiting.next_due
+        return max(0, ceil((due - now) * 1000)) if due < inf else 0
 
     @property
     def is_urgent(self) -> bool:

@@ -61,6 +61,8 @@ _WAITS = {
     WaitsFor.MEMBER: "{member}, which is not connected: the rebalance delay {left}",
     WaitsFor.DEAD_LETTERS: "its dead letters to be stored; until then it delivers nothing",
     WaitsFor.MESSAGES: "a reset of the group, as its log does not hold the message that comes next",
+    WaitsFor.APPLICATION: "{member}, whose application has paused it: nothing is delivered until it"
+    " calls resume",
     WaitsFor.DRAIN: "{member} to finish {in_flight} messages that it has not acknowledged, the"
     " oldest at offset {cursor}, before it goes to {target}: the time for that {left}",
     WaitsFor.PAUSE: "its handoff to {target}, which is planned and not begun, or whose coordinator"
@@ -80,7 +82,8 @@ _WAITS = {
 SHOWN_STANDBYS = 5
 """Members that stand by are shown up to this many; JSON has all."""
 _OUTBOX = ("dead_letters", "blocked", "missing", "parked")
-_DETAILS = ("lag", "in_flight", *_OUTBOX, "mended")
+_RETURNS = ("is_withheld", "delayed", "next_redelivery_ms")
+_DETAILS = ("lag", "in_flight", *_OUTBOX, *_RETURNS, "mended")
 
 
 @click.command(help=_HELP)
@@ -119,6 +122,7 @@ def explain(
         now_ms=snapshot.now_ms,
         blocked=detail.blocked if (detail := snapshot.details.get(found)) is not None else "",
         missing=detail.missing if detail is not None else "",
+        is_withheld=detail is not None and detail.is_withheld,
     )
     if as_json:
         told = to_json(found, name, snapshot, waiting)
@@ -214,6 +218,13 @@ def lines(partition: PartitionId, snapshot: GroupSnapshot, waiting: PartitionWai
             yield f"     {letters_waiting(letters)} in the dead-letter queue"
         if detail.blocked:
             yield f"     delivers nothing: {detail.blocked}"
+        if detail.is_withheld:
+            yield f"     paused by its application: {_name(ownership.member)} has called pause"
+        if detail.delayed:
+            yield (
+                f"     {counted(detail.delayed, 'message waits', 'messages wait')} for redelivery, "
+                f"the first for {spell_ms(detail.next_redelivery_ms)}"
+            )
         if detail.mended:
             yield f"     when its broker claimed it, {detail.mended}"
     yield f"waits for: {_sentence(partition, snapshot, waiting)}"

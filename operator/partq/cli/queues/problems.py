@@ -76,6 +76,16 @@ def parked_lines(group: GroupStatus) -> list[str]:
     )
 
 
+def withheld_lines(group: GroupStatus) -> list[str]:
+    """Return a line for each partition that its application has paused, of many for some."""
+    return _first(
+        f"partition {name} is paused by its application: {row.member} has called pause; "
+        f"lag {counted(row.lag, 'message', spec=',')}"
+        for name, row in group.partitions.items()
+        if row.is_withheld
+    )
+
+
 def letters_parked(count: int) -> str:
     """Say how many dead letters wait for a queue that is not there."""
     what = counted(count, "dead letter waits", "dead letters wait")

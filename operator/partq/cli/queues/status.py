@@ -26,6 +26,7 @@ from partq.cli.queues.problems import (
     problem_of,
     skew_lines,
     unread_partitions,
+    withheld_lines,
 )
 from partq.cli.tables import add_columns, open_console, show
 from partq.core.model import PartitionId
@@ -187,7 +188,7 @@ class _GroupSection:
         yield _summary(self.name, group, acked)
         for line in blocked_lines(group):
             yield Text(line, style="bold red")
-        for line in parked_lines(group):
+        for line in [*parked_lines(group), *withheld_lines(group)]:
             yield Text(line, style="yellow")
         if self._problems:
             yield render_map(self._squares(), marks)

@@ -66,6 +66,11 @@ class RedeliveryQueue:
         return inf
 
     @property
+    def delayed(self) -> int:
+        """How many offsets wait for their time."""
+        return sum(wait.due < inf for wait in self._waits.values())
+
+    @property
     def next_again(self) -> int | None:
         """The lowest offset that is to be sent out of its turn."""
         return self._again[0] if self._again else None

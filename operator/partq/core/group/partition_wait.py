@@ -46,6 +46,8 @@ class WaitsFor(StrEnum):
     """It is where it belongs, and its dead letters stop its deliveries."""
     MESSAGES = "messages"
     """It is where it belongs, and its log does not hold the message that comes next."""
+    APPLICATION = "application"
+    """It is where it belongs, and its member's application has paused it."""
     COORDINATOR = "coordinator"
     """It is to move now: a coordinator begins that within a second, if one runs."""
 
@@ -73,6 +75,7 @@ def wait_of(
     now_ms: int,
     blocked: str = "",
     missing: str = "",
+    is_withheld: bool = False,
 ) -> PartitionWait:
     """Return what a partition waits for.
 
@@ -85,6 +88,7 @@ def wait_of(
         now_ms: store time.
         blocked: why its dead letters stop its deliveries; empty: they do not.
         missing: which message its log should hold and does not; empty: none.
+        is_withheld: whether its member's application has paused it.
     """
     ownership = observation.partitions[partition]
     if ownership.broker is None:
@@ -125,7 +129,9 @@ def wait_of(
         return PartitionWait(what=WaitsFor.REBALANCE_PAUSED, target=move.target)
     if missing:
         return PartitionWait(what=WaitsFor.MESSAGES)
-    return PartitionWait(what=WaitsFor.DEAD_LETTERS if blocked else WaitsFor.NOTHING)
+    if blocked:
+        return PartitionWait(what=WaitsFor.DEAD_LETTERS)
+    return PartitionWait(what=WaitsFor.APPLICATION if is_withheld else WaitsFor.NOTHING)
 
 
 def standbys_of(

@@ -48,6 +48,12 @@ class GroupDetail(msgspec.Struct, kw_only=True):
     """Which message the log should hold and does not, so that nothing is delivered."""
     parked: str = ""
     """Why dead letters wait for their queue while deliveries continue."""
+    is_withheld: bool = False
+    """Its member's application has paused the partition: nothing is delivered to it."""
+    delayed: Number = 0
+    """How many messages wait until they are redelivered."""
+    next_redelivery_ms: Number = 0
+    """How long the first of them still waits."""
     mended: str = ""
     """What the broker put right in the group's record when it claimed the partition."""
     registered_s: float | UnsetType = UNSET

@@ -47,6 +47,13 @@ class GroupPartition(msgspec.Struct):
     """Why dead letters wait here while deliveries continue; empty: none do."""
     redeliveries: int = 0
     """How often messages that are not acknowledged yet were delivered again, in all."""
+    is_withheld: bool = False
+    """The member's application has paused the partition (`consumer.pause`): nothing is delivered to
+    it here until it resumes."""
+    delayed: int = 0
+    """How many messages wait for the end of their nack delay, until they are redelivered."""
+    next_redelivery_ms: int = 0
+    """How long the first of them still waits; 0: none waits, or it is due."""
 
 
 class HandoffStatus(msgspec.Struct):

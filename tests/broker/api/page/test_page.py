@@ -155,6 +155,38 @@ async def test_groups_members_and_partitions_and_why_one_is_blocked(orders, open
         assert not await violations(page)
 
 
+async def test_what_an_application_has_paused_and_given_back_is_told(orders, open_page):
+    page = await open_page(page_url(orders), token=orders.tokens.admin)
+    await publish_one_each(orders)
+    async with member(orders, "pausing") as consumer:
+        found = {}
+        async for message in consumer:
+            found[message.partition.index] = message
+            if {3, 5} <= found.keys():
+                break
+        await consumer.nack(found[3], delay_s=600)
+        consumer.pause([found[5].partition])
+        await page.get_by_label("Consumer group").select_option("workers")
+        paused = squares(page, state="withheld")
+        await expect(paused).to_have_count(1)
+        await expect(paused).to_have_accessible_name(re.compile("1.5, .*paused by its application"))
+        await expect(page.locator("#map-summary")).to_contain_text("1 paused by their application")
+        await paused.click()
+        detail = page.locator("#detail")
+        await expect(detail).to_contain_text("its application: pausing has called pause")
+        await page.locator("#squares button[data-partition='1.3']").click()
+        await expect(detail).to_contain_text(
+            re.compile(r"wait for redelivery1, the next in \d+ min")
+        )
+        await page.get_by_role("link", name="Groups").click()
+        await page.get_by_label("only where something waits").check()
+        rows = page.locator("#partition-table tbody tr")
+        third, fifth = (rows.filter(has_text=name) for name in ("1.3", "1.5"))
+        await expect(third).to_contain_text(re.compile(r"1, the next in \d+ min"))
+        await expect(fifth).to_contain_text("paused by its application")
+        assert not await violations(page)
+
+
 async def test_who_may_not_see_the_handoffs_is_told_so(orders, open_page):
     page = await open_page(page_url(orders), token=orders.tokens.consume, hash_="#handoffs")
     told = page.locator("#handoffs-summary")
@@ -339,7 +371,7 @@ async def test_a_broker_that_is_killed_is_named_and_comes_back(orders, open_page
     await expect(squares(page)).to_have_count(COUNT)
     broker = orders.queue.brokers[0]
     broker.freeze()
-    notice = page.get_by_role("status")
+    notice = page.locator("#notice")
     await expect(notice).to_contain_text("does not answer")
     await expect(notice).to_contain_text("shows the state of")
     await expect(squares(page)).to_have_count(COUNT)

@@ -2,7 +2,7 @@
 
 import { markOf } from "./members.js";
 import { emptyTable, fillTable } from "./tables.js";
-import { age, byId, counted, fillSelect, inOrder, number, say } from "./text.js";
+import { age, byId, counted, delayed, fillSelect, inOrder, number, say } from "./text.js";
 
 const NUMBER = true;
 const EVERY = "";
@@ -12,7 +12,9 @@ let again = () => {};
 const oldest = (rows) => Math.max(0, ...rows.map((row) => (row.lag ? row.lag_ms : 0)));
 const sum = (rows, field) => rows.reduce((total, row) => total + (row[field] ?? 0), 0);
 const ageOf = (rows) => (sum(rows, "lag") ? age(oldest(rows)) : "");
-const isTrouble = (row) => row.lag || row.blocked || row.parked || row.dead_letters || row.state !== "Ready";
+const isTrouble = (row) => row.lag || row.blocked || row.parked || row.dead_letters ||
+  row.is_withheld || row.state !== "Ready";
+const reason = (row) => row.blocked || row.parked || (row.is_withheld ? "paused by its application" : "");
 
 export function show(status, name, change) {
   again = change;
@@ -21,11 +23,12 @@ export function show(status, name, change) {
     "group-table",
     [["group", ""], ["type", ""], ["members", NUMBER], ["lag", NUMBER],
       ["oldest unacknowledged", NUMBER], ["redeliveries", NUMBER], ["handoffs", NUMBER],
-      ["blocked", NUMBER]],
+      ["paused by application", NUMBER], ["blocked", NUMBER]],
     Object.entries(status.groups).map(([each, found]) => {
       const rows = Object.values(found.partitions);
       return [each, found.type, number(found.members.length), number(found.lag), ageOf(rows),
         number(sum(rows, "redeliveries")), number(found.handoffs.length),
+        number(rows.filter((row) => row.is_withheld).length),
         number(rows.filter((row) => row.blocked).length)];
     }),
   );
@@ -39,12 +42,14 @@ export function show(status, name, change) {
   fillTable(
     "member-table",
     [["member", ""], ["is", ""], ["partitions", NUMBER], ["lag", NUMBER],
-      ["oldest unacknowledged", NUMBER], ["redeliveries", NUMBER], ["blocked", NUMBER]],
+      ["oldest unacknowledged", NUMBER], ["redeliveries", NUMBER],
+      ["paused by application", NUMBER], ["blocked", NUMBER]],
     [...held].map(([member, rows]) => [
       member ? `${markOf(name, member).letter}: ${member}` : "no member",
       states.get(member) ?? "",
       number(rows.length), number(sum(rows, "lag")), ageOf(rows),
-      number(sum(rows, "redeliveries")), number(rows.filter((row) => row.blocked).length),
+      number(sum(rows, "redeliveries")), number(rows.filter((row) => row.is_withheld).length),
+      number(rows.filter((row) => row.blocked).length),
     ]),
   );
   fillSelect(byId("member"), [[EVERY, "every member"],
@@ -72,14 +77,14 @@ function showPartitions(status, name, group) {
   fillTable(
     "partition-table",
     [["partition", ""], ["member", ""], ["state", ""], ["broker", ""], ["lag", NUMBER],
-      ["oldest unacknowledged", NUMBER], ["redeliveries", NUMBER], ["dead letters waiting", NUMBER],
-      ["blocked because", "reason"]],
+      ["oldest unacknowledged", NUMBER], ["redeliveries", NUMBER], ["wait for redelivery", NUMBER],
+      ["dead letters waiting", NUMBER], ["blocked because", "reason"]],
     wanted.map((partition) => {
       const row = group.partitions[partition];
       const record = status.partitions[partition];
       return [partition, row.member || "no member", row.state, record ? record.broker : "",
         number(row.lag), row.lag ? age(row.lag_ms) : "", number(row.redeliveries ?? 0),
-        number(row.dead_letters), row.blocked || row.parked];
+        delayed(row), number(row.dead_letters), reason(row)];
     }),
   );
 }

@@ -2,7 +2,7 @@
 
 import { markOf } from "./members.js";
 import * as plan from "./plan.js";
-import { age, byId, clock, counted, fill, inOrder, make, number, say } from "./text.js";
+import { age, byId, clock, counted, delayed, fill, inOrder, make, number, say } from "./text.js";
 
 const MANY = 64;
 const MAX_MOVES = 30;
@@ -28,6 +28,10 @@ function stateOf(status, group, name) {
   if (row && row.state === "Paused") {
     words.push("paused");
     classes.push("paused");
+  }
+  if (row && row.is_withheld) {
+    words.push("paused by its application");
+    classes.push("withheld");
   }
   if (row && row.member && row.state === "Unbound") {
     words.push("member not connected");
@@ -102,7 +106,7 @@ function updateSquare(button, partition, status, group, name, handedOver) {
   const wanted = ["square", colour, ...classes].join(" ") + isMoved;
   if (button.className !== wanted) button.className = wanted;
   const isMany = names.length > MANY;
-  const mark = letter + (row && row.blocked ? "!" : "");
+  const mark = letter + (row && row.blocked ? "!" : row && row.is_withheld ? "‖" : "");
   say(button.firstElementChild, target ? (isMany ? "" : mark) + `→${target.letter}` : mark);
   say(button.lastElementChild, partition);
   const member = row && row.member ? `member ${letter} ${row.member}` : "";
@@ -152,6 +156,7 @@ function summarize(status, group) {
   const parts = [counted(names.length, "partition")];
   const states = [
     ["paused", count((row) => row.state === "Paused")],
+    ["paused by their application", count((row) => row.is_withheld)],
     ["blocked", count((row) => row.blocked)],
     ["without a member", count((row) => !row.member)],
     ["whose member is not connected", count((row) => row.member && row.state === "Unbound")],
@@ -194,8 +199,10 @@ function showDetail() {
     facts.push(["lag", counted(row.lag, "message")]);
     facts.push(["oldest unacknowledged", row.lag ? age(row.lag_ms) : "none"]);
     facts.push(["redeliveries", number(row.redeliveries ?? 0)], ["epoch", String(row.epoch)]);
+    if (row.delayed) facts.push(["wait for redelivery", delayed(row)]);
     if (row.blocked) facts.push(["blocked because", row.blocked]);
     if (row.parked) facts.push(["parked because", row.parked]);
+    if (row.is_withheld) facts.push(["paused by", `its application: ${row.member} has called pause`]);
   }
   if (handoff) facts.push(["handoff", `${handoff.phase}, to ${handoff.target || "nobody"}`]);
   const flat = facts.flatMap(([term, value]) => [["dt", term], ["dd", value]]);

@@ -51,6 +51,12 @@ export function age(ms) {
   return `${Math.round(s / 86400)} d`;
 }
 
+/** Say how many messages of a partition wait for their redelivery, and how long the next one does. */
+export function delayed({ delayed: count, next_redelivery_ms: nextMs }) {
+  if (!count) return "";
+  return `${number(count)}, the next ${nextMs ? `in ${age(nextMs)}` : "now"}`;
+}
+
 export const clock = (date) => date.toLocaleTimeString("en-GB");
 
 /** Return the day and the time of day of a unix time, with milliseconds. */
