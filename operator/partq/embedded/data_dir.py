@@ -89,7 +89,7 @@ class DataDir:
         Raises:
             SettingsError: one does, or the lock cannot be read.
         """
-        if (self.path / "lock").exists() and _is_held(self.path):
+        if (self.path / "lock").exists() and is_held(self.path):
             raise self._held_by((self.path / "lock").read_text(encoding="ascii"))
 
     def _held_by(self, lock: str) -> SettingsError:
@@ -98,17 +98,28 @@ class DataDir:
             "stop that one, or give another --data-dir"
         )
 
-    def hold(self) -> None:
-        """Take the directory, making it if need be, until `let_go` or the end of the process.
+    def make(self) -> None:
+        """Make the directory, for its owner only; one that is there stays as it is.
 
         Raises:
-            SettingsError: another runtime holds it, or it cannot be written.
+            SettingsError: it cannot be made.
         """
         if self.path.exists() and not self.path.is_dir():
             raise SettingsError(f"data directory {self.path}: not a directory; name another path")
         try:
             for directory in (self.path, self.path / "queues", self.redis, self.path / "logs"):
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise SettingsError(f"data directory {self.path}: {error.strerror}") from error
+
+    def hold(self) -> None:
+        """Take the directory, making it if need be, until `let_go` or the end of the process.
+
+        Raises:
+            SettingsError: another runtime holds it, or it cannot be written.
+        """
+        self.make()
+        try:
             lock = (self.path / "lock").open("a+", encoding="ascii")
         except OSError as error:
             raise SettingsError(f"data directory {self.path}: {error.strerror}") from error
@@ -221,7 +232,7 @@ def read_state(directory: Path) -> list[QueueState]:
         SettingsError: its state file is damaged or not readable.
     """
     file = directory / "dev.json"
-    if not file.exists() or not _is_held(directory):
+    if not file.exists() or not is_held(directory):
         return []  # a runtime that was killed leaves its file behind
     state = _read_json(file)
     try:
@@ -253,7 +264,20 @@ def write_private(file: Path, text: str) -> None:
     draft.replace(file)
 
 
-def _is_held(directory: Path) -> bool:
+def read_pid(directory: Path) -> int | None:
+    """Return the pid of the runtime that has written the state file last; it may have ended."""
+    try:
+        return int(_read_json(directory / "dev.json")["pid"])
+    except (SettingsError, KeyError, TypeError, ValueError):
+        return None  # not written yet, or of another version
+
+
+def is_held(directory: Path) -> bool:
+    """Say whether a runtime holds a data directory that has a lock.
+
+    Raises:
+        SettingsError: the lock cannot be read.
+    """
     try:
         with (directory / "lock").open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,6 +1,7 @@
 """`partq dev up`: queues on this machine, from the YAML that `kubectl apply` takes."""
 
 import asyncio
+import json
 import logging
 import shlex
 from pathlib import Path
@@ -9,13 +10,29 @@ import click
 
 from partq.aio import cancel_and_wait
 from partq.cli.hosting.block_watch import BlockWatch, missing_targets
-from partq.cli.queues.connection import DEFAULT_DATA_DIR, data_dir_option
+from partq.cli.hosting.detached import start_detached
+from partq.cli.quantity import Quantity
+from partq.cli.queues.connection import (
+    DEFAULT_DATA_DIR,
+    Role,
+    data_dir_option,
+    find_connection,
+)
 from partq.client.consume import stop_signals
+from partq.embedded.data_dir import DataDir, read_state
+from partq.embedded.holder import end_holder, wait_until_free
 from partq.embedded.runtime import EmbeddedRuntime, RunningQueue
-from partq.errors import SettingsError
+from partq.errors import SettingsError, UnavailableError
 from partq.logs import configure_logging
 from partq.path_names import quoted
-from partq.resources import MAX_FILE_CHARS, Resources, parse_resources
+from partq.resources import (
+    MAX_FILE_CHARS,
+    Resources,
+    group_document,
+    parse_resources,
+    queue_document,
+    resources_of,
+)
 from partq.settings import LOG_LEVELS
 
 FIRST_PORT = 7411
@@ -26,11 +43,13 @@ log = logging.getLogger("partq.embedded")
 
 _UP_HELP = """Run the queues of FILE until interrupted: Redis, brokers and coordinator, on loopback.
 
+Without a FILE it runs a queue `orders` of 16 partitions with two brokers and a group `workers`.
 What is published stays in the data directory and is there again at the next start. A process that
 ends is started again. Logs are in DIR/logs.
 
 \b
-  partq dev up -f examples/queue.yaml
+  partq dev up
+  partq dev up --detach && eval "$(partq dev env)"
   partq dev up -f examples/queue.yaml --data-dir /var/tmp/orders --brokers 3 --port 8000
 """
 
@@ -44,11 +63,9 @@ def dev() -> None:
 @click.option(
     "-f",
     "--file",
-    required=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="YAML with the resources PartitionedQueue and ConsumerGroup.",
+    help="YAML with PartitionedQueues and ConsumerGroups. Default: one queue with one group.",
 )
-@data_dir_option
 @click.option(
     "--brokers",
     type=click.IntRange(1, 64),
@@ -64,16 +81,137 @@ def dev() -> None:
 @click.option(
     "--log-level", type=click.Choice(LOG_LEVELS), default="info", help="Log level of all processes."
 )
-def up(*, file: Path, data_dir: Path, brokers: int | None, port: int, log_level: str) -> None:
+@click.option(
+    "--detach",
+    is_flag=True,
+    help="Run in the background; return when the queues are served. `partq dev down` ends it.",
+)
+@click.option("--json", "as_json", is_flag=True, help="With --detach: print JSON.")
+@data_dir_option
+def up(
+    *,
+    file: Path | None,
+    data_dir: Path,
+    brokers: int | None,
+    port: int,
+    log_level: str,
+    detach: bool,
+    as_json: bool,
+) -> None:
     """Start the runtime and wait for a signal."""
-    resources = read_resources(file)
+    if as_json and not detach:
+        raise SettingsError("--json: got it without --detach; give both")
+    resources = default_resources() if file is None else read_resources(file)
     configure_logging(log_level)
     for warning in missing_targets(resources):
         log.warning("%s", warning)
+    if detach:
+        files = [] if file is None else ["-f", str(file.absolute())]
+        counts = [] if brokers is None else ["--brokers", str(brokers)]
+        rest = ["--data-dir", str(data_dir.absolute()), "--port", str(port)]
+        _detach(data_dir, ["dev", "up", *files, *counts, *rest, "--log-level", log_level], as_json)
+        return
     runtime = EmbeddedRuntime(
         resources, data_dir, broker_count=brokers, port=port, log_level=log_level
     )
     asyncio.run(_run(runtime))
+
+
+def _detach(data_dir: Path, arguments: list[str], as_json: bool) -> None:
+    directory = DataDir(data_dir)
+    pid = start_detached(directory, arguments)
+    queues = read_state(data_dir)
+    if as_json:
+        rows = [
+            {"namespace": each.namespace, "name": each.name, "url": each.url,
+             "groups": list(each.groups)}
+            for each in queues
+        ]  # fmt: skip
+        told = {"pid": pid, "data_dir": str(directory.path), "queues": rows}
+        click.echo(json.dumps({**told, "log": str(directory.log("dev"))}))
+        return
+    for each in queues:
+        page = each.url.partition(",")[0]
+        click.echo(f"queue {each.namespace}/{each.name} at {each.url}, page {page}/")
+    where = "" if data_dir == DEFAULT_DATA_DIR else f" --data-dir {shlex.quote(str(data_dir))}"
+    queue = "" if len(queues) == 1 else " --queue NAME"
+    click.echo(f"process {pid} runs it; its log is {directory.log('dev')}")
+    click.echo(f'  eval "$(partq dev env{queue}{where})"    for other programs')
+    click.echo(f"  partq dev down{where}    ends it; the data stays")
+
+
+@dev.command()
+@click.option(
+    "--wait",
+    "wait_s",
+    type=Quantity(0, 600),
+    default=60.0,
+    show_default=True,
+    help="Seconds to wait for the end.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@data_dir_option
+def down(*, data_dir: Path, wait_s: float, as_json: bool) -> None:
+    """End the `partq dev up` that runs on a data directory, in order; the data stays.
+
+    It is no error if none runs.
+    """
+    pid = end_holder(data_dir)
+    if pid is not None and not wait_until_free(data_dir, wait_s):
+        raise UnavailableError(
+            f"process {pid} is still ending after {wait_s:g} s; wait longer with --wait, or look "
+            f"into {DataDir(data_dir).log('dev')}"
+        )
+    if as_json:
+        click.echo(json.dumps({"pid": pid, "is_ended": pid is not None}))
+    elif pid is None:
+        click.echo(f"partq: nothing runs on {data_dir.absolute()}", err=True)
+    else:
+        click.echo(f"process {pid} has ended; the data stays in {data_dir.absolute()}")
+
+
+@dev.command()
+@click.option("--queue", help="Name of the queue; needed only if several run.")
+@click.option("--namespace", default="default", show_default=True, help="Namespace of the queue.")
+@click.option(
+    "--role",
+    type=click.Choice(["produce", "consume", "admin"]),
+    default="admin",
+    show_default=True,
+    help="Of the token; that of an admin may do everything.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@data_dir_option
+def env(*, queue: str | None, namespace: str, role: Role, data_dir: Path, as_json: bool) -> None:
+    """Print where a queue that runs here is, and a token: `eval "$(partq dev env)"`.
+
+    The variables are those that the commands of partq read: PARTQ_URL, PARTQ_QUEUE,
+    PARTQ_NAMESPACE, PARTQ_TOKEN, and PARTQ_GROUP if the queue has one group.
+    """
+    found = find_connection(
+        role, queue=queue, namespace=namespace, url=None, token=None, ca_file=None,
+        data_dir=data_dir,
+    )  # fmt: skip
+    variables = {
+        "PARTQ_URL": found.url,
+        "PARTQ_QUEUE": found.queue,
+        "PARTQ_NAMESPACE": found.namespace,
+        "PARTQ_TOKEN": found.token,
+    }
+    if len(found.groups) == 1:
+        variables["PARTQ_GROUP"] = found.groups[0]
+    if as_json:
+        click.echo(json.dumps(variables))
+        return
+    for name, value in variables.items():
+        click.echo(f"export {name}={shlex.quote(value)}")
+
+
+def default_resources() -> Resources:
+    """Return what runs without a file: as examples/queue.yaml, but for the selector of pods."""
+    rebalance = {"delaySeconds": 5, "maxHandoffSeconds": 3}
+    spec = {"partitions": 16, "brokers": {"replicas": 2}, "rebalance": rebalance}
+    return resources_of(queue_document("orders", **spec), group_document("workers", "orders"))
 
 
 def read_resources(file: Path) -> Resources:

@@ -1,0 +1,87 @@
+"""`partq dev up --detach`: the same command in the background, until it serves or has failed."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from partq.embedded.child import MAX_LOG_BYTES
+from partq.embedded.data_dir import DataDir, is_held, read_pid
+from partq.errors import UnavailableError
+
+READY_TIMEOUT_S = 180.0
+"""Longer than the runtime itself waits for its parts: it ends with a better reason."""
+END_TIMEOUT_S = 30.0
+POLL_S = 0.1
+SHOWN_LINES = 20
+SHOWN_BYTES = 16 * 1024
+
+
+def start_detached(directory: DataDir, arguments: Sequence[str]) -> int:
+    """Run `partq ARGUMENTS`, which hold the directory, in the background; return its pid.
+
+    It returns when the queues are served. Otherwise nothing runs on.
+
+    Raises:
+        SettingsError: another runtime holds the directory, or it cannot be written.
+        UnavailableError: the command has failed; with the last lines of its log.
+    """
+    directory.refuse_if_held()
+    directory.make()
+    log_file = directory.log("dev")
+    if log_file.exists() and log_file.stat().st_size > MAX_LOG_BYTES:
+        log_file.replace(log_file.with_suffix(".old"))
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+    with open(os.open(log_file, flags, 0o600), "ab") as log:
+        start = os.fstat(log.fileno()).st_size
+        # Its output has the tokens. In a new session it does not end with the terminal.
+        child = subprocess.Popen(
+            [sys.executable, "-m", "partq.cli.main", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        _wait(child, directory.path, partial(_tail, log_file, start))
+    except BaseException:
+        _end(child)
+        raise
+    return child.pid
+
+
+def _wait(child: "subprocess.Popen[bytes]", directory: Path, tail: Callable[[], str]) -> None:
+    until = time.monotonic() + READY_TIMEOUT_S
+    # The state file comes first: a look at the lock could keep the command from taking it.
+    while read_pid(directory) != child.pid or not is_held(directory):
+        if child.poll() is not None:
+            raise UnavailableError(
+                f"`partq dev up` has ended with status {child.returncode} before the queues were "
+                f"served; {tail()}"
+            )
+        if time.monotonic() > until:
+            raise UnavailableError(
+                f"the queues are not served after {READY_TIMEOUT_S:g} s; {tail()}"
+            )
+        time.sleep(POLL_S)
+
+
+def _end(child: "subprocess.Popen[bytes]") -> None:
+    """End the command in order, else at once: the kernel ends its children then."""
+    child.terminate()
+    try:
+        child.wait(END_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+
+
+def _tail(file: Path, start: int) -> str:
+    """Return the last of what was logged from an offset of the log file on."""
+    with file.open("rb") as opened:
+        opened.seek(max(start, os.fstat(opened.fileno()).st_size - SHOWN_BYTES))
+        lines = opened.read(SHOWN_BYTES).decode(errors="replace").splitlines()
+    return "\n".join((f"the end of {file}:", *lines[-SHOWN_LINES:]))
