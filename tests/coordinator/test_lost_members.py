@@ -1,6 +1,7 @@
 """Members that are killed, come back in time or too late, and stand by: real processes."""
 
 import asyncio
+import json
 import os
 import sys
 import time
@@ -235,15 +236,16 @@ async def test_a_member_in_excess_gets_nothing_until_one_leaves(groups):
             return member
 
         def take(name, member, message):
-            got[name].append(int(message.value))
+            got[name].append(json.loads(message.value)["order"])
             came.set()
             member.ack_nowait(message)
 
         async def publish(numbers):
+            """Publish what the processes of the other groups can read: they get it, too."""
             async with Producer(
                 group.queue.url, queue="orders", token=group.queue.tokens.produce
             ) as producer:
-                messages = [Message(f"key-{n}", str(n).encode()) for n in numbers]
+                messages = [Message(f"key-{n}", b'{"order": %d}' % n) for n in numbers]
                 await (await producer.send_many(messages))
             async with asyncio.timeout(WAIT_S):
                 while not {n for some in got.values() for n in some}.issuperset(numbers):
