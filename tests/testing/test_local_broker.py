@@ -1,15 +1,16 @@
 """LocalBroker is a real queue, and leaves nothing behind."""
 
 import asyncio
+import random
 
 import pytest
 
-from partq import Consumer, Producer
+from partq import Consumer, LogReader, Producer
 from partq.errors import SettingsError
 from partq.sync import Consumer as SyncConsumer
 from partq.sync import Producer as SyncProducer
 from partq.testing.local_broker import LocalBroker
-from partq.wire.batch import Codec
+from partq.wire.batch import Codec, decode, read_header
 
 
 @pytest.mark.req("PUL-64", "PUL-65", "PUL-66")
@@ -33,6 +34,22 @@ async def test_messages_go_through():
                 await consumer.ack(message)
 
     assert not data_dir.exists()
+
+
+async def test_a_producer_compresses_where_it_pays():
+    """Both kinds lie in one partition; the stored batches say how they are compressed."""
+    text, noise = b"hello again " * 100, random.Random(1).randbytes(1000)
+    async with LocalBroker(queue="orders", groups=[], partitions=1) as broker:
+        async with Producer(
+            broker.url, queue="orders", token=broker.tokens.produce, linger_ms=0
+        ) as producer:
+            for value in (text, noise, b"short"):
+                await producer.send_and_wait(value, key="k")
+        async with LogReader(broker.url, queue="orders", token=broker.tokens.consume) as reader:
+            (partition,) = await reader.bounds()
+            stored = [each async for each in reader.entries(partition, 0)]
+    assert [read_header(each.data).codec for each in stored] == [Codec.LZ4, Codec.NONE, Codec.NONE]
+    assert [decode(each.data)[0].value for each in stored] == [text, noise, b"short"]
 
 
 async def test_given_directory_is_kept(tmp_path):

@@ -1,5 +1,6 @@
 """The bytes of a batch never change once released, and what goes in comes out."""
 
+import random
 import struct
 from itertools import accumulate
 
@@ -61,6 +62,25 @@ def test_an_outline_is_of_slots_and_sizes_message_by_message(codec):
 @pytest.mark.parametrize("window", [(0, 0), (0, 1), (1, 2), (1, 3), (2, 3), (3, 3)])
 def test_a_window_of_a_batch_decodes(codec, window):
     assert batch.decode(bytes.fromhex(GOLDEN[codec]), *window) == MESSAGES[slice(*window)]
+
+
+NOISE = random.Random(1).randbytes(20_000)
+TEXT = b'{"order": 17, "paid": true, "by": "card"}\n' * 500
+
+
+@pytest.mark.parametrize(("raw", "codec"), [
+    pytest.param(TEXT, Codec.LZ4, id="text"),
+    pytest.param(NOISE, Codec.NONE, id="noise"),
+    pytest.param(TEXT[: batch.MIN_CHOICE_BYTES], Codec.LZ4, id="as short as may be"),
+    pytest.param(TEXT[: batch.MIN_CHOICE_BYTES - 1], Codec.NONE, id="too short"),
+    pytest.param(NOISE[:4096] + TEXT[:10_000], Codec.LZ4, id="noise at the start alone"),
+    pytest.param(TEXT[:4096] + NOISE, Codec.LZ4, id="half of the sample is text"),
+    pytest.param(TEXT[:1000] + NOISE[:7000], Codec.NONE, id="less than 15 percent are saved"),
+])  # fmt: skip
+def test_a_codec_is_chosen_by_a_sample(raw, codec):
+    assert batch.choose_codec(raw) == codec
+    encoded = batch.encode_messages([Message("k", raw)])
+    assert batch.encode(encoded, [7], None) == batch.encode(encoded, [7], codec)
 
 
 @pytest.mark.req("PUL-64")

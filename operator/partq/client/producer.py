@@ -42,8 +42,8 @@ from partq.path_names import quoted
 from partq.wire.batch import MAX_BATCH_BYTES, MAX_BATCH_COUNT, Codec, Message
 from partq.wire.partition_key import key_of_arguments
 
-CODECS = {codec.name.lower(): codec for codec in Codec}
-"""What `compression` may be."""
+CODECS: dict[str, Codec | None] = {"auto": None} | {codec.name.lower(): codec for codec in Codec}
+"""What `compression` may be; `auto` chooses for each batch."""
 
 
 class Producer:
@@ -71,7 +71,8 @@ class Producer:
         linger_ms: milliseconds that a message waits for others of its partition, 0 to 10,000.
         max_batch_bytes: bytes per batch, before compression, 1 to 16 MiB.
         max_batch_count: messages per batch, 1 to 65,536.
-        compression: `none`, `lz4`, `zstd`, `zlib` or `snappy`; producers of one queue may differ.
+        compression: `auto`: LZ4 for each batch of which a sample shows that it pays; or `none`,
+            `lz4`, `zstd`, `zlib` or `snappy` for all. Producers of one queue may differ.
         max_pending_messages: messages without an answer, 1 to 2**31; above it the send calls wait.
         max_pending_bytes: the same for their bytes, 1 to 2**40.
         delivery_timeout_s: seconds that a message is tried, 0.1 to 86,400. Then its future fails
@@ -97,7 +98,7 @@ class Producer:
         linger_ms: float = 5,
         max_batch_bytes: int = 512 * 1024,
         max_batch_count: int = 8192,
-        compression: str = "none",
+        compression: str = "auto",
         max_pending_messages: int = 200_000,
         max_pending_bytes: int = 64 * 1024 * 1024,
         delivery_timeout_s: float = 120.0,

@@ -11,6 +11,7 @@ from partq.embedded.runtime import EmbeddedRuntime
 from partq.lab.bench.measure import percentile
 from partq.lab.bench.rate import pace
 from partq.lab.bench.workload import MIN_VALUE_BYTES, OrderCheck, ReaderTally, Workload, due_ns_of
+from partq.lab.workload.events import default_input, text_of
 from partq.wire.batch import Message
 
 KEYS = {
@@ -37,6 +38,15 @@ def test_a_workload_repeats_and_numbers_each_key_from_0():
     check = OrderCheck()
     check.check(messages)
     assert check.seen == ReaderTally(messages=70)
+
+
+def test_values_are_pieces_of_a_text(tmp_path):
+    file = tmp_path / "events.ndjson"
+    file.write_text('{"key": "a", "n": 1}\n{"key": "b", "n": 22}\n')
+    text = text_of(file)
+    values = [message.value for message in Workload(1, MIN_VALUE_BYTES + 24, text).block(4)]
+    pieces = [b'{"key": "a", "n": 1}\n{"k', b'ey": "b", "n": 22}'.ljust(24, b"\0")]
+    assert [value[MIN_VALUE_BYTES:] for value in values] == pieces * 2
 
 
 def test_a_message_tells_when_it_was_due():
@@ -125,7 +135,7 @@ def test_more_consumers_than_partitions_are_refused():
 def test_a_small_run_loses_nothing_and_says_everything(tmp_path):
     file = tmp_path / "bench.json"
     load = {"--partitions": 4, "--keys": 50, "--messages": 2000, "--size": 40, "--json": file}
-    load["--compression"] = "snappy"
+    load |= {"--compression": "auto", "--input": str(default_input())}
     args = [str(part) for option in load.items() for part in option]
     result = CliRunner().invoke(cli, ["bench", *args], catch_exceptions=False)
     assert result.exit_code == 0, result.output
@@ -133,7 +143,7 @@ def test_a_small_run_loses_nothing_and_says_everything(tmp_path):
     assert report.keys() >= KEYS
     # Warm-up, three runs, and three times 200 single messages.
     assert (report["published"], report["lost"], report["out_of_order"]) == (7000, 0, 0)
-    assert (report["appendfsync"], report["compression"]) == ("always", "snappy")
+    assert (report["appendfsync"], report["compression"]) == ("always", "auto")
     assert report["latency_ms"].keys() == {"p50", "p99"}
     assert report["cpu_s_per_million"].keys() == {
         "producer", "consumers", "brokers", "coordinator", "redis",

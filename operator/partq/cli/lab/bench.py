@@ -21,6 +21,7 @@ from partq.lab.bench.processes import pids_of
 from partq.lab.bench.redis_baseline import Plain
 from partq.lab.bench.report import render, report
 from partq.lab.bench.workload import MIN_VALUE_BYTES
+from partq.lab.workload.events import text_of
 from partq.resources import group_document, queue_document, resources_of
 
 _QUEUE, _GROUP = "bench", "readers"
@@ -34,6 +35,7 @@ each side does is in docs/benchmark.md.
 \b
   partq bench
   partq bench --messages 200000 --size 1000 --json bench.json
+  partq bench --size 1000 --input events.ndjson --compression auto
   partq bench handoff
   partq bench codecs
   partq bench loops
@@ -64,6 +66,13 @@ Exit status 1 when a message was lost or out of order.
     show_default=True,
     help="Of the batches, on both sides.",
 )
+@click.option(
+    "--input",
+    "input_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="NDJSON file, gzipped or not: its lines are the values' text, cut or joined to --size "
+    "bytes. Default: zeros.",
+)
 @click.option("--audit", is_flag=True, help="The queue keeps an audit record; nobody archives it.")
 @reports
 @click.pass_context
@@ -77,6 +86,7 @@ def bench(
     consumers: int,
     brokers: int,
     compression: str,
+    input_file: Path | None,
     audit: bool,
     json_file: Path | None,
 ) -> None:
@@ -85,9 +95,12 @@ def bench(
         return
     if consumers > partitions:
         raise click.UsageError("--consumers: more than --partitions; some would have nothing to do")
-    load = BenchLoad(partitions, keys, size, messages, consumers, compression)
+    load = BenchLoad(
+        partitions, keys, size, messages, consumers, compression, str(input_file or "")
+    )
+    text = b"" if input_file is None else text_of(input_file)
     with TemporaryDirectory(prefix="partq-bench-") as directory:
-        found, measured = asyncio.run(_run(load, brokers, Path(directory), audit=audit))
+        found, measured = asyncio.run(_run(load, text, brokers, Path(directory), audit=audit))
     result = report(load, brokers, found["appendfsync"], os.cpu_count() or 1, measured)
     is_good = not result["lost"] and not result["out_of_order"]
     show_report(result, render(result), json_file, is_good=is_good)
@@ -100,7 +113,7 @@ bench.add_command(spark)
 
 
 async def _run(
-    load: BenchLoad, brokers: int, directory: Path, *, audit: bool
+    load: BenchLoad, text: bytes, brokers: int, directory: Path, *, audit: bool
 ) -> tuple[dict[str, str], Measured]:
     """Return the settings of Redis and the measurement."""
     resources = resources_of(
@@ -115,6 +128,12 @@ async def _run(
         plain = Plain.of(runtime.redis_url, load.partitions)
         found = await asyncio.to_thread(redis_baseline.settings, plain)
         measured = await asyncio.to_thread(
-            measure, load, queue, plain, pids_of(runtime), lambda line: click.echo(line, err=True)
+            measure,
+            load,
+            text,
+            queue,
+            plain,
+            pids_of(runtime),
+            lambda line: click.echo(line, err=True),
         )
         return found, measured

@@ -97,9 +97,9 @@ class PublishTally:
 @click.option(
     "--compression",
     type=click.Choice(sorted(CODECS)),
-    default="none",
+    default="auto",
     show_default=True,
-    help="Compression of batches, on their way and in Redis.",
+    help="Compression of batches, on their way and in Redis; auto: LZ4 where it pays.",
 )
 def publish(
     *,

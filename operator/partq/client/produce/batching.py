@@ -19,7 +19,8 @@ class BatchLimits:
     max_count: int
     max_bytes: int
     """Of the messages before compression; a larger message travels alone."""
-    codec: Codec
+    codec: Codec | None
+    """None: chosen for each batch, by a sample of it."""
 
 
 @dataclass(frozen=True, slots=True)

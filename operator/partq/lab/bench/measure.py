@@ -47,6 +47,8 @@ class BenchLoad:
     consumers: int
     compression: str
     """Of both sides' batches."""
+    input: str = ""
+    """The file of the values' text; empty: they are zeros."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +173,17 @@ class Side:
 
 
 def measure(
-    load: BenchLoad, queue: Queue, plain: Plain, servers: Pids, say: Callable[[str], None]
+    load: BenchLoad,
+    text: bytes,
+    queue: Queue,
+    plain: Plain,
+    servers: Pids,
+    say: Callable[[str], None],
 ) -> Measured:
     """Measure a queue that runs, and its Redis without it. Blocks; `say` tells how far it is.
 
-    `servers` are the processes that serve the queue, `redis` among them.
+    `text` is what the values consist of; empty: zeros. `servers` are the processes that serve the
+    queue, `redis` among them.
 
     Raises:
         InternalError: a process has ended, or the limit's own messages came in disorder.
@@ -190,7 +198,7 @@ def measure(
             start("consumers", partq_side.read, queue, tuple(members[number::READERS]))
             for number in range(READERS)
         ]
-        workload = Workload(load.keys, load.size)
+        workload = Workload(load.keys, load.size, text)
         producer = start("producer", partq_side.write, queue, workload, load.compression)
         readers = [
             start(

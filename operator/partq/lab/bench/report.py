@@ -46,7 +46,9 @@ def render(report: Report) -> str:
     """Return a page for people."""
     latency, limit_latency = report["latency_ms"], report["limit_latency_ms"]
     return f"""
-{report["messages"]:,} messages of {report["size"]} bytes, {report["keys"]:,} keys, \
+{report["messages"]:,} messages of {report["size"]} bytes{_of(report["input"])}, \
+compression {report["compression"]}
+{report["keys"]:,} keys, \
 {report["partitions"]} partitions, {report["consumers"]} consumers, {report["brokers"]} brokers, \
 {report["cpu_count"]} CPUs
 appendfsync {report["appendfsync"]}; about {report["batch_messages"]:,} messages per batch
@@ -64,6 +66,10 @@ CPU seconds per million messages
 
 lost {report["lost"]}   out of order {report["out_of_order"]}   \
 duplicates {report["duplicates"]}   of {report["published"]:,} published"""
+
+
+def _of(file: str) -> str:
+    return f" of {file}" if file else ""
 
 
 def _median(runs: Iterable[ThroughputRun], figure: Callable[[ThroughputRun], float]) -> float:

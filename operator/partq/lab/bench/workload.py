@@ -33,24 +33,32 @@ class Workload:
     Keys come in a random order that repeats after some eight messages per key. A value has
     `value_bytes` bytes, of which the first 16 are the message's number within its key, from 0,
     and the instant it was due, in nanoseconds of the system's monotonic clock (0: none).
+    The rest is zeros, or one piece of `text` after the other.
     """
 
-    def __init__(self, key_count: int, value_bytes: int) -> None:
+    def __init__(self, key_count: int, value_bytes: int, text: bytes = b"") -> None:
         self._keys = [f"key-{index:06d}" for index in range(key_count)]
         self._numbers = [0] * key_count
-        self._padding = bytes(value_bytes - MIN_VALUE_BYTES)
+        self._rests = cycle(_pieces(text, value_bytes - MIN_VALUE_BYTES))
         draw = random.Random(_SEED)  # noqa: S311  # repeatable, not secret
         self._draws = cycle(draw.choices(range(key_count), k=_DRAWS_PER_KEY * key_count))
 
     def block(self, count: int, due_ns: int = 0) -> list[Message]:
         """Return the next `count` messages."""
-        keys, numbers, padding, pack = self._keys, self._numbers, self._padding, _STAMP.pack
+        keys, numbers, pack = self._keys, self._numbers, _STAMP.pack
         messages = []
-        for index in islice(self._draws, count):
+        for index, rest in zip(islice(self._draws, count), self._rests, strict=False):
             number = numbers[index]
             numbers[index] = number + 1
-            messages.append(Message(keys[index], pack(number, due_ns) + padding))
+            messages.append(Message(keys[index], pack(number, due_ns) + rest))
         return messages
+
+
+def _pieces(text: bytes, size: int) -> list[bytes]:
+    """Cut a text into pieces of `size` bytes; the last one is filled with zeros."""
+    if not size:
+        return [b""]
+    return [text[at : at + size].ljust(size, b"\0") for at in range(0, len(text) or 1, size)]
 
 
 def due_ns_of(value: bytes) -> int:

@@ -13,6 +13,7 @@ from partq.errors import BadRequestError
 
 MAX_LINE_BYTES: Final = 1024 * 1024
 MAX_EVENTS: Final = 5_000_000
+MAX_TEXT_BYTES: Final = 32 * 1024 * 1024
 MAX_SEQ: Final = 2**53
 """Numbers above are not exact in every JSON reader."""
 
@@ -57,6 +58,14 @@ def load(path: Path) -> list[WorkloadEvent]:
     if not events:
         raise BadRequestError(f"{path}: got no line, expected at least one event")
     return events
+
+
+def text_of(path: Path) -> bytes:
+    """Return the lines of a file one behind the other, as far as they have `MAX_TEXT_BYTES`.
+
+    Raises: as `load`.
+    """
+    return b"\n".join(event.value for event in load(path))[:MAX_TEXT_BYTES]
 
 
 def parse(lines: Iterable[bytes], name: str) -> Iterable[WorkloadEvent]:

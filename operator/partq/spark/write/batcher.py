@@ -42,7 +42,7 @@ class _Open:
 class Batcher:
     """Gathers the messages of each partition until they make a batch."""
 
-    def __init__(self, codec: Codec) -> None:
+    def __init__(self, codec: Codec | None) -> None:
         self._codec = codec
         self._open: dict[PartitionId, _Open] = {}
         self._size_bytes = 0

@@ -32,7 +32,7 @@ class WriteOptions:
     write_id: str
     """Names a batch write; drawn where none is given. A stream is named by its query."""
     is_exactly_once: bool
-    codec: Codec
+    codec: Codec | None
     ttl_ms: int
     """Time to live of rows without one; 0: the queue's."""
     keeps_key_headers: bool
@@ -77,7 +77,7 @@ def write_options(given: Mapping[str, str], *, is_stream: bool) -> WriteOptions:
         raise BadRequestError(
             f"option exactlyOnce: {excerpt(exactly_once)!r}; expected true or false"
         )
-    compression = (options.get("compression") or "none").lower()
+    compression = (options.get("compression") or "auto").lower()
     if compression not in CODECS:
         raise BadRequestError(
             f"option compression: {excerpt(compression)!r}; expected one of {', '.join(CODECS)}"
