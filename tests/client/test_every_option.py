@@ -137,7 +137,7 @@ def test_whole_numbers_of_numpy_are_numbers(number):
 @pytest.mark.parametrize(
     ("kind", "name", "value", "says"),
     [
-        (Producer, "compression", "gzip", "compression: got 'gzip', expected one of none, "),
+        (Producer, "compression", "gzip", "compression: got 'gzip', expected one of auto, "),
         (Producer, "producer_id", "", "producer_id ''; expected 1 to 128 printable"),
         (BatchProducer, "producer", "p\n", "producer 'p\\n'; expected 1 to 128 printable"),
         (BatchProducer, "producer", None, "producer: got NoneType, expected text"),

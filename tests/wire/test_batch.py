@@ -79,8 +79,8 @@ TEXT = b'{"order": 17, "paid": true, "by": "card"}\n' * 500
 ])  # fmt: skip
 def test_a_codec_is_chosen_by_a_sample(raw, codec):
     assert batch.choose_codec(raw) == codec
-    encoded = batch.encode_messages([Message("k", raw)])
-    assert batch.encode(encoded, [7], None) == batch.encode(encoded, [7], codec)
+    outline = b"\7\0", struct.pack("<I", len(raw))
+    assert batch.assemble(raw, *outline, None) == batch.assemble(raw, *outline, codec)
 
 
 @pytest.mark.req("PUL-64")

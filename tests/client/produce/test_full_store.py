@@ -40,6 +40,7 @@ async def publish(local):
         queue="orders",
         token=local.tokens.produce,
         max_batch_bytes=64 * 1024,
+        compression="none",
         delivery_timeout_s=WAIT_S,
     ) as producer:
         for number in range(PER_KEY):

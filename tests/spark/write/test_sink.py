@@ -412,7 +412,7 @@ def test_columns_that_make_no_message_are_refused(spark, columns, says, options)
         ({"url": "orders:1"}, "option url"),
         ({"token": "wrong"}, "token"),
         ({"queue": "others", "timeoutSeconds": "0.1"}, "others"),
-        ({"compression": "rar"}, "option compression: 'rar'; expected one of none, lz4"),
+        ({"compression": "rar"}, "option compression: 'rar'; expected one of auto, none, lz4"),
         ({"ttlMs": "-1"}, "option ttlMs: '-1'"),
         ({"exactlyOnce": "yes"}, "option exactlyOnce: 'yes'; expected true or false"),
         ({"writeId": "x" * 81}, "option writeId"),
