@@ -22,7 +22,8 @@ SOURCE = ROOT / "operator" / "partq"
 MODULES = [*sorted(SOURCE.rglob("*.py")), SOURCE.parent / "pyspark_partq.py"]
 PUBLIC = {
     "AuditReader", "Batch", "Browsed", "Browser", "Cause", "ClientAssignedConsumer",
-    "ConfiguredPartitionInfo", "ConnectionOptions", "Consumer", "ConsumerStats", "Delivery",
+    "ConfiguredPartitionInfo", "ConnectionOptions", "Consumer", "ConsumerInterceptor",
+    "ConsumerStats", "Delivery", "ProducerInterceptor",
     "JsonDeserializer", "JsonSerializer", "LogPosition", "LogReader", "Message", "PartitionId",
     "PartitionKey", "Position", "Positions", "Producer", "QueuesConsumer", "Reader",
     "Registration", "SqlFence", "StoredBatch", "Token", "producer_due", "queues_in_directory",

@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from partq.client.consume.fence import SqlFence
     from partq.client.consumer import Consumer
     from partq.client.consumer_stats import ConsumerStats
+    from partq.client.handout.interceptors import ConsumerInterceptor
     from partq.client.hooks.serializers import DeserializationError
     from partq.client.log_reader import LogPosition, LogReader
     from partq.client.partition_key import PartitionKey
+    from partq.client.produce.interceptors import ProducerInterceptor
     from partq.client.produce.receipts import Position, Positions
     from partq.client.producer import Producer
     from partq.client.producer_state import producer_due
@@ -101,6 +103,7 @@ __all__ = [
     "ConflictError",
     "ConnectionOptions",
     "Consumer",
+    "ConsumerInterceptor",
     "ConsumerStats",
     "DataLossError",
     "Delivery",
@@ -136,6 +139,7 @@ __all__ = [
     "Position",
     "Positions",
     "Producer",
+    "ProducerInterceptor",
     "QueuesConsumer",
     "QuotaExceededError",
     "Reader",
@@ -181,6 +185,7 @@ _HOMES = (
     "partq.client.consumer_stats",
     "partq.client.consume.deliveries",
     "partq.client.consume.fence",
+    "partq.client.handout.interceptors",
     "partq.client.hooks.serializers",
     "partq.client.log_reader",
     "partq.client.partition_key",
@@ -190,6 +195,7 @@ _HOMES = (
     "partq.client.queues_consumer",
     "partq.client.reader",
     "partq.client.registration.registration_calls",
+    "partq.client.produce.interceptors",
     "partq.client.produce.receipts",
     "partq.client.transport.options",
     "partq.client.transport.session",

@@ -295,7 +295,11 @@ class ClientAssignedConsumer(Consumer):
         with self._uses.get:
             await self._yield_turn()
             await self._changes_until(has_taken, timeout_s)
-        return taken[0] if taken else None
+        if not taken:
+            return None
+        if self._interceptors:
+            self._interceptors.consumed(taken[0].deliveries())
+        return taken[0]
 
     async def confirm(self, done: Batch | Delivery, *, ok: bool = True) -> None:
         """Say that a batch or message is done, and return when that is stored; or give it back.

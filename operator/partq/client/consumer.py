@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -25,6 +25,7 @@ from partq.client.consume.naming import member_name
 from partq.client.consume.seeks import ConsumerSeeks
 from partq.client.consumer_stats import ConsumerStats, Tally
 from partq.client.group_removal import GroupRemoval
+from partq.client.handout.interceptors import ConsumerInterceptor
 from partq.client.hooks.serializers import ValueDeserializer, check_serializer
 from partq.client.message_iterator import LEFT_BEFORE_ENTERING
 from partq.client.partition_calls import PartitionCalls
@@ -82,6 +83,7 @@ class Consumer(PartitionCalls):
         value_deserializer: called with the bytes of a message when its `value` is read, and
             returns that value. What it raises is raised there as `DeserializationError`. None:
             values are bytes.
+        interceptors: see messages that are handed out, acknowledged and given back.
         auto_ack: acknowledge what was handed out when the next is asked for.
         credit: messages to hold ready per broker, 1 to 1,000,000; the queue's limit of
             unacknowledged messages per flow bounds it.
@@ -127,6 +129,7 @@ class Consumer(PartitionCalls):
         on_inactive: OnStanding | None = None,
         priority: int = 0,
         value_deserializer: ValueDeserializer | None = None,
+        interceptors: Sequence[ConsumerInterceptor] = (),
         auto_ack: bool = False,
         credit: int = 10_000,
         credit_bytes: int = CREDIT_BYTES,
@@ -153,7 +156,7 @@ class Consumer(PartitionCalls):
             }
         )
         check_serializer("value_deserializer", value_deserializer)
-        super().__init__(auto_ack=auto_ack)
+        super().__init__(auto_ack=auto_ack, interceptors=interceptors)
         self.member = member = member_name(member)
         self._queue = queue
         self._group = group

@@ -2,7 +2,7 @@
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Generic, Self, TypeVar, overload
 
 from partq.client import arguments
@@ -12,7 +12,9 @@ from partq.client.consume.deliveries import Batch, Delivery
 from partq.client.handout.caller import Caller
 from partq.client.handout.concurrent_run import MAX_CONCURRENCY, ConcurrentRun
 from partq.client.handout.held_messages import HeldMessages
+from partq.client.handout.interceptors import ConsumerInterceptor, ConsumerInterceptors
 from partq.client.handout.uses import HandoutUses
+from partq.client.hooks.interceptor_calls import checked_interceptors
 from partq.core.model import PartitionId
 
 T = TypeVar("T")
@@ -33,8 +35,15 @@ LEFT_BEFORE_ENTERING = (
 class MessageIterator(Acknowledger):
     """Hands out messages one by one, in batches or to a callback: a part of the consumers."""
 
-    def __init__(self, *, auto_ack: bool) -> None:
-        super().__init__()
+    def __init__(self, *, auto_ack: bool, interceptors: Sequence[ConsumerInterceptor] = ()) -> None:
+        self._interceptors = ConsumerInterceptors(
+            checked_interceptors(interceptors, ConsumerInterceptor)
+        )
+        has_some = bool(self._interceptors)
+        super().__init__(
+            self._interceptors.acked if has_some else None,
+            self._interceptors.nacked if has_some else None,
+        )
         self._auto_ack = auto_ack
         self._wake = asyncio.Event()
         self._held = HeldMessages()
@@ -70,6 +79,8 @@ class MessageIterator(Acknowledger):
         self._ack_current()
         delivery = await self._until(self._take_one)
         self._current = () if delivery is None else (delivery,)
+        if delivery is not None and self._interceptors:
+            self._interceptors.consumed(self._current)
         return delivery
 
     async def getmany(self, max_messages: int = 500, timeout_s: float = 1.0) -> list[Delivery]:
@@ -166,6 +177,7 @@ class MessageIterator(Acknowledger):
                 in_thread=in_thread,
                 max_threads=concurrency,
                 ended_late=self._succeeded,
+                processing=self._interceptors.processing if self._interceptors else None,
             ) as call,
         ):
             if concurrency > 1:
@@ -188,6 +200,7 @@ class MessageIterator(Acknowledger):
             until=self._until,
             changed=lambda: self._wake.set(),  # read at each call: `share_wake` replaces the event
             succeeded=self._succeeded,
+            handed_out=lambda each: self._interceptors.consumed((each,)),
         ).run()
 
     def _succeeded(self, delivery: Delivery) -> None:
@@ -209,6 +222,8 @@ class MessageIterator(Acknowledger):
             self._ack_current()
             batch = await self._until(self._take_next_batch)
             self._current = () if batch is None else (batch,)
+            if batch is not None and self._interceptors:
+                self._interceptors.consumed(batch.deliveries())
             return batch
 
     async def _next_list(self, max_messages: int, max_wait_s: float) -> list[Delivery] | None:
@@ -227,6 +242,8 @@ class MessageIterator(Acknowledger):
         except TimeoutError:
             self._gather(max_messages)  # without a time to wait it may not have been called
         self._current = messages = self._held.take_many(max_messages)
+        if self._interceptors:
+            self._interceptors.consumed(messages)
         return messages
 
     def _gather(self, count: int) -> bool | None:

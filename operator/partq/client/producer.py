@@ -15,18 +15,31 @@ from partq.client.arguments import (
     check_texts,
     whole,
 )
-from partq.client.hooks.serializers import ValueSerializer, check_serializer, serialized
+from partq.client.hooks.interceptor_calls import checked_interceptors
+from partq.client.hooks.serializers import ValueSerializer, check_serializer
 from partq.client.produce.batching import BatchLimits
 from partq.client.produce.buffer_pool import BufferPool
 from partq.client.produce.failures import Failures
+from partq.client.produce.interceptors import (
+    InterceptedReceipt,
+    ProducerInterceptor,
+    ProducerInterceptors,
+)
 from partq.client.produce.message_encoding import (
+    all_with_bytes,
     encode_checked,
     first_wrong,
     listed,
     with_bytes,
 )
 from partq.client.produce.partitioner import Partitioner
-from partq.client.produce.receipts import ListReceipt, Position, Positions, SingleReceipt
+from partq.client.produce.receipts import (
+    ListReceipt,
+    Position,
+    Positions,
+    Receipt,
+    SingleReceipt,
+)
 from partq.client.produce.sender import Sender
 from partq.client.producer_state import producer_state
 from partq.client.transport.layout import QueueLayout
@@ -68,6 +81,7 @@ class Producer:
         value_serializer: called with the value of each message, and returns its bytes. What it
             raises is raised as `BadRequestError` by the call, which takes nothing then. None:
             values are bytes.
+        interceptors: may change messages that are sent, and are told what becomes of them.
         linger_ms: milliseconds that a message waits for others of its partition, 0 to 10,000.
         max_batch_bytes: bytes per batch, before compression, 1 to 16 MiB.
         max_batch_count: messages per batch, 1 to 65,536.
@@ -95,6 +109,7 @@ class Producer:
         ca_file: str | Path | None = None,
         producer_id: str | None = None,
         value_serializer: ValueSerializer | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
         linger_ms: float = 5,
         max_batch_bytes: int = 512 * 1024,
         max_batch_count: int = 8192,
@@ -129,6 +144,8 @@ class Producer:
         )
         self._buffer_pool = BufferPool(max_count=max_messages, max_bytes=max_bytes)
         self._value_serializer = value_serializer
+        given = checked_interceptors(interceptors, ProducerInterceptor)
+        self._interceptors = ProducerInterceptors(queue, given) if given else None
         self._linger_s = linger_ms / 1000
         self._delivery_timeout_s = delivery_timeout_s
         self._connect_timeout_s = connect_timeout_s
@@ -272,17 +289,30 @@ class Producer:
         ttl_ms = to_ttl_ms(ttl_s)
         if session_id is not None or partition_key is not None:
             key = key_of_arguments(key, session_id, partition_key)
-        data = cast(bytes, value)  # what it is instead is refused below
-        if self._value_serializer is not None:
-            data = serialized(self._value_serializer, value)
-        message = Message(key, data, headers, event_time_ms)
-        encoded = encode_checked((message,), self._max_message_bytes)
-        slot = slots.keyless() if key is None else slots.of_key(key)
+        # A value that is not bytes is refused when it is encoded.
+        message = Message(key, cast(bytes, value), headers, event_time_ms)
+        if self._interceptors is None:
+            return await self._send(sender, slots, message, ttl_ms)
+        message = self._interceptors.sent(message)
+        with self._interceptors.refusing((message,)):
+            return await self._send(sender, slots, message, ttl_ms)
+
+    async def _send(
+        self, sender: Sender, slots: Partitioner, message: Message, ttl_ms: int
+    ) -> asyncio.Future[Position]:
+        """Send one message; what its interceptors know is `message`."""
+        stored, serialize = message, self._value_serializer
+        if serialize is not None:
+            stored = with_bytes(message, serialize)
+        encoded = encode_checked((stored,), self._max_message_bytes)
+        slot = slots.keyless() if message.key is None else slots.of_key(message.key)
         if not self._buffer_pool.try_take(1, len(encoded[0])):
             await self._reserve(sender, encoded)
         self._failures.taken(1)
         receipt = SingleReceipt(self._failures)
-        sender.add(slots.layout.partition_of(slot), encoded, (slot,), receipt, ttl_ms)
+        partition = slots.layout.partition_of(slot)
+        told = self._watched(receipt, {partition: (message,)})
+        sender.add(partition, encoded, (slot,), told, ttl_ms)
         return receipt.future
 
     async def send_and_wait(
@@ -333,8 +363,19 @@ class Producer:
         sender, slots = self._open()
         messages = listed(messages)
         ttl_ms = to_ttl_ms(ttl_s)
-        if self._value_serializer is not None:
-            messages = with_bytes(messages, self._value_serializer)
+        if self._interceptors is None:
+            return await self._send_many(sender, slots, messages, ttl_ms)
+        messages = [self._interceptors.sent(each) for each in messages]
+        with self._interceptors.refusing(messages):
+            return await self._send_many(sender, slots, messages, ttl_ms)
+
+    async def _send_many(
+        self, sender: Sender, slots: Partitioner, sent: Sequence[Message], ttl_ms: int
+    ) -> asyncio.Future[Positions]:
+        """Send messages; what their interceptors know are those of `sent`."""
+        messages, serialize = sent, self._value_serializer
+        if serialize is not None:
+            messages = all_with_bytes(sent, serialize)
         size = self._max_message_bytes
         try:
             slots_of_messages = slots.of(messages)
@@ -349,9 +390,21 @@ class Producer:
         await self._reserve(sender, *(encoded for _, encoded, _ in parts))
         self._failures.taken(len(messages))
         receipt = ListReceipt(slots.layout, slots_of_messages, self._failures)
+        told: Receipt = receipt
+        if self._interceptors is not None:
+            places = slots.sort(sent, slots_of_messages)
+            told = self._watched(receipt, {partition: part for partition, part, _ in places})
         for partition, encoded, part_slots in parts:
-            sender.add(partition, encoded, part_slots, receipt, ttl_ms)
+            sender.add(partition, encoded, part_slots, told, ttl_ms)
         return receipt.future
+
+    def _watched(
+        self, receipt: Receipt, messages: Mapping[PartitionId, Sequence[Message]]
+    ) -> Receipt:
+        """Return a receipt that passes on to the interceptors, if there are any."""
+        if self._interceptors is None:
+            return receipt
+        return InterceptedReceipt(receipt, self._interceptors, messages)
 
     async def flush(self) -> None:
         """Send what waits for its batch, and wait until everything taken so far has an answer.

@@ -14,6 +14,7 @@ from partq.client.consume.assigned_partition import DeliveredWindow
 from partq.client.consume.flow import CREDIT_BYTES
 from partq.client.consumer import LAST_ACKS_S, Consumer
 from partq.client.consumer_stats import ConsumerStats
+from partq.client.handout.interceptors import ConsumerInterceptor
 from partq.client.hooks.serializers import ValueDeserializer
 from partq.client.message_iterator import LEFT_BEFORE_ENTERING, MessageIterator
 from partq.client.partition_calls import check_collection_of
@@ -64,6 +65,7 @@ class QueuesConsumer(MessageIterator):
             cannot be consumed, which is tried again at the next call of `find`. None: iterating
             raises it, once, and can be started again.
         value_deserializer: makes the `value` of each message, as of `Consumer`.
+        interceptors: see messages, as of `Consumer`.
         auto_ack: acknowledge what was handed out when the next is asked for.
         credit: messages to hold ready per broker of each queue, as of `Consumer`.
         credit_bytes: bytes of batches to hold ready per broker of each queue.
@@ -90,6 +92,7 @@ class QueuesConsumer(MessageIterator):
         on_revoked: Callable[[PartitionKey, Cause], object] | None = None,
         on_error: Callable[[PartqError], object] | None = None,
         value_deserializer: ValueDeserializer | None = None,
+        interceptors: Sequence[ConsumerInterceptor] = (),
         auto_ack: bool = False,
         credit: int = 10_000,
         credit_bytes: int = CREDIT_BYTES,
@@ -98,7 +101,7 @@ class QueuesConsumer(MessageIterator):
         connect_timeout_s: float = 30.0,
         max_processing_s: float = 300.0,
     ) -> None:
-        super().__init__(auto_ack=auto_ack)
+        super().__init__(auto_ack=auto_ack, interceptors=interceptors)
         self._is_wanted = queue_choice(queues, pattern)
         arguments.check_range("find_every_s", find_every_s, 0.05, arguments.MAX_TIME_S)
         arguments.check_functions(

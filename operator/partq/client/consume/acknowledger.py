@@ -1,7 +1,8 @@
 """What an application says of the messages that a consumer has handed it."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from partq.client.arguments import check_flag
 from partq.client.consume.confirmations import Confirmations
@@ -16,12 +17,17 @@ from partq.wire.frames import UNDECODABLE
 
 MAX_NACK_DELAY_S = MAX_NACK_DELAY_MS // 1000
 
+Listener = Callable[[Delivery | Batch, BaseException | None], None]
+"""Called with what was acknowledged or given back, and why that was refused."""
+
 
 class Acknowledger:
     """Sends acks and nacks, and keeps the refusals until they are told: a part of `Consumer`."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_acked: Listener | None = None, on_nacked: Listener | None = None) -> None:
         self._entered_loop = EnteredLoop("the consumer")
+        self._on_acked = on_acked
+        self._on_nacked = on_nacked
         self._current: Sequence[Delivery | Batch] = ()
         """What was handed out last, for `auto_ack`."""
         self._acks = Confirmations()
@@ -49,7 +55,7 @@ class Acknowledger:
         """
         self._check("ack", done)
         check_flag("ack: confirmed", confirmed)
-        await self._give(done.ack(), confirmed=confirmed)
+        await self._give(self._notifying(done.ack(), done), confirmed=confirmed)
 
     async def ack_cumulative(self, done: Delivery | Batch, *, confirmed: bool = False) -> None:
         """Acknowledge everything of the partition up to and with a message or batch.
@@ -61,12 +67,12 @@ class Acknowledger:
         check_flag("ack_cumulative: confirmed", confirmed)
         batch = done.batch if isinstance(done, Delivery) else done
         last = done.offset if isinstance(done, Delivery) else done.offsets[-1]
-        await self._give(batch.ack_upto(last), confirmed=confirmed)
+        await self._give(self._notifying(batch.ack_upto(last), done), confirmed=confirmed)
 
     def ack_nowait(self, done: Delivery | Batch) -> None:
         """Acknowledge without waiting, also without bound; only `flush` reports a refusal."""
         self._check("ack_nowait", done)
-        self._quiet_acks.add(done.ack())
+        self._quiet_acks.add(self._notifying(done.ack(), done))
 
     async def flush(self) -> None:
         """Wait until every ack given so far is stored.
@@ -167,7 +173,18 @@ class Acknowledger:
     async def _return(self, failed: Delivery | Batch, delay_ms: int, note: LetterNote) -> None:
         batch = failed.batch if isinstance(failed, Delivery) else failed
         offsets = [failed.offset] if isinstance(failed, Delivery) else failed.offsets
-        await asyncio.shield(batch.give_back(offsets, delay_ms, note))
+        given_back = batch.give_back(offsets, delay_ms, note)
+        if self._on_nacked is not None:
+            given_back.add_done_callback(partial(_notify, self._on_nacked, failed))
+        await asyncio.shield(given_back)
+
+    def _notifying(
+        self, acked: asyncio.Future[None], done: Delivery | Batch
+    ) -> asyncio.Future[None]:
+        """Return the future of an ack; its answer is passed to the application."""
+        if self._on_acked is not None:
+            acked.add_done_callback(partial(_notify, self._on_acked, done))
+        return acked
 
     def _check(self, call: str, done: object) -> None:
         self._entered_loop.check()
@@ -187,6 +204,10 @@ class Acknowledger:
             acks.raise_error()
         if acks.is_full:
             await acks.room()
+
+
+def _notify(listener: Listener, done: Delivery | Batch, future: asyncio.Future[None]) -> None:
+    listener(done, None if future.cancelled() else future.exception())
 
 
 def _note(call: str, reason: str, description: str) -> LetterNote:

@@ -5,6 +5,7 @@ import inspect
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from queue import SimpleQueue
 from typing import Any, Self
 
@@ -22,6 +23,7 @@ class Caller:
         max_threads: as many calls are made at once.
         ended_late: called with a message whose call in a thread was cancelled, which a thread
             cannot be, and has returned after that.
+        processing: returns the context of a call; None: calls need no context.
     """
 
     def __init__(
@@ -31,6 +33,7 @@ class Caller:
         in_thread: bool,
         max_threads: int = 1,
         ended_late: Callable[[Delivery], None],
+        processing: Callable[[Delivery], AbstractContextManager[None]] | None = None,
     ) -> None:
         if not callable(handler):
             raise TypeError(f"run: got {type(handler).__name__}, expected a function")
@@ -41,6 +44,7 @@ class Caller:
                 "in_thread out, or give a plain function"
             )
         self._handler = handler
+        self._processing = processing
         self._ended_late = ended_late
         self._threads = _CallThreads(max_threads) if in_thread else None
 
@@ -54,11 +58,12 @@ class Caller:
     async def __call__(self, delivery: Delivery) -> None:
         """Call the handler and wait until it is done with the message."""
         if self._threads is None:
-            result = self._handler(delivery)
-            if inspect.isawaitable(result):
-                await result
+            with self._context(delivery):
+                result = self._handler(delivery)
+                if inspect.isawaitable(result):
+                    await result
             return
-        called = self._threads.call(self._handler, delivery)
+        called = self._threads.call(self._call_in_thread, delivery)
         try:
             await asyncio.shield(called)
         except asyncio.CancelledError:
@@ -68,6 +73,13 @@ class Caller:
             if called.done() and not called.cancelled() and called.exception() is None:
                 self._ended_late(delivery)
             raise
+
+    def _context(self, delivery: Delivery) -> AbstractContextManager[None]:
+        return nullcontext() if self._processing is None else self._processing(delivery)
+
+    def _call_in_thread(self, delivery: Delivery) -> object:
+        with self._context(delivery):
+            return self._handler(delivery)
 
 
 class _CallThreads:

@@ -30,6 +30,7 @@ class ConcurrentRun:
         until: waits for changes of the consumer.
         changed: tells the consumer that a call has ended.
         succeeded: called with each message whose call has returned.
+        handed_out: called with each message before its call.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class ConcurrentRun:
         until: Until,
         changed: Callable[[], None],
         succeeded: Callable[[Delivery], None],
+        handed_out: Callable[[Delivery], None],
     ) -> None:
         self._call = call
         self._concurrency = concurrency
@@ -51,6 +53,7 @@ class ConcurrentRun:
         self._until = until
         self._changed = changed
         self._succeeded = succeeded
+        self._handed_out = handed_out
         self._calls = TaskSet()
         self._busy: set[MessageKey] = set()
         self._failed: BaseException | None = None
@@ -92,6 +95,7 @@ class ConcurrentRun:
         key = key_of(delivery)
         if key is not None:
             self._busy.add(key)
+        self._handed_out(delivery)
         self._calls.start(self._handle(delivery, key), "partq-call")
 
     async def _calls_ended(self) -> None:

@@ -42,7 +42,17 @@ def listed(messages: Iterable[Message]) -> Sequence[Message]:
     return messages
 
 
-def with_bytes(messages: Sequence[Message], serialize: ValueSerializer) -> Sequence[Message]:
+def with_bytes(message: Message, serialize: ValueSerializer) -> Message:
+    """Return a message with the bytes of its value.
+
+    Raises:
+        BadRequestError: the value has none.
+    """
+    data = serialized(serialize, message.value)
+    return Message(message.key, data, message.headers, message.event_time_ms)
+
+
+def all_with_bytes(messages: Sequence[Message], serialize: ValueSerializer) -> Sequence[Message]:
     """Return messages with the bytes of their values.
 
     Raises:
@@ -51,10 +61,9 @@ def with_bytes(messages: Sequence[Message], serialize: ValueSerializer) -> Seque
     made = []
     for index, each in enumerate(messages):
         try:
-            data = serialized(serialize, each.value)
+            made.append(with_bytes(each, serialize))
         except BadRequestError as error:
             raise BadRequestError(f"element {index}: {error.message}") from error.__cause__
-        made.append(Message(each.key, data, each.headers, each.event_time_ms))
     return made
 
 

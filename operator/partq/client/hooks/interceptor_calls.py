@@ -1,0 +1,54 @@
+"""Calling interceptors of an application: whatever one does, messages go on."""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from partq.errors import SettingsError
+
+log = logging.getLogger("partq.client")
+
+T = TypeVar("T")
+K = TypeVar("K")
+
+
+def checked_interceptors(given: object, kind: type[K]) -> tuple[K, ...]:
+    """Return the interceptors that a client is made with.
+
+    Raises:
+        SettingsError: it is something else than a list of them.
+    """
+    if not isinstance(given, Sequence) or not all(isinstance(each, kind) for each in given):
+        raise SettingsError(
+            f"interceptors: got {type(given).__name__}, expected a list of {kind.__name__}"
+        )
+    return tuple(given)
+
+
+class InterceptorCalls:
+    """Makes calls that cannot fail: the log tells the first failure of each method, once."""
+
+    def __init__(self) -> None:
+        self._logged: set[tuple[int, str]] = set()
+
+    def call(self, interceptor: object, name: str, call: Callable[[], T], instead: T) -> T:
+        """Return what a call of an interceptor returns; `instead` when it raises.
+
+        `name`: of its method, for the log.
+        """
+        try:
+            return call()
+        except Exception as error:  # noqa: BLE001 - the application's, whatever it is
+            self._log_once(interceptor, name, error)
+            return instead
+
+    def _log_once(self, interceptor: object, name: str, error: Exception) -> None:
+        failed = (id(interceptor), name)
+        if failed not in self._logged:
+            self._logged.add(failed)
+            log.error(
+                "%s of the interceptor %r has failed; messages continue without it, and later "
+                "failures of it are not logged",
+                *(name, interceptor),
+                exc_info=error,
+            )

@@ -1,0 +1,122 @@
+"""What an application hears and changes of the messages that it publishes."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+from partq.client.hooks.interceptor_calls import InterceptorCalls
+from partq.client.produce.receipts import Position, Receipt
+from partq.core.model import Offset, PartitionId
+from partq.errors import PartqError
+from partq.wire.batch import Message
+
+
+class ProducerInterceptor:
+    """Base of interceptors of a `Producer`: override the methods that you need.
+
+    They are called in the event loop, in the order of the list, and must not block. What one raises
+    is logged once, and the message continues as if it had not been called.
+    """
+
+    def on_send(self, queue: str, message: Message) -> Message:
+        """Return the message to publish: this one, or another. Called as it is given to a send.
+
+        Its value is as the application gave it, before a `value_serializer`. A message that is
+        changed in place changes what the application holds: return a new one.
+        """
+        return message
+
+    def on_acknowledgement(
+        self,
+        queue: str,
+        message: Message,
+        position: Position | None,
+        error: BaseException | None,
+    ) -> None:
+        """Learn what has become of a message, once for each `on_send`.
+
+        Args:
+            queue: that it was published to.
+            message: as the last `on_send` returned it.
+            position: where it is stored; its offset is -1 for a duplicate whose place is forgotten.
+                None: it failed.
+            error: None, or why it failed, also when the call that sends raises it.
+        """
+
+
+class ProducerInterceptors:
+    """The interceptors of one producer."""
+
+    def __init__(self, queue: str, interceptors: Sequence[ProducerInterceptor]) -> None:
+        self._queue = queue
+        self._interceptors = interceptors
+        self._calls = InterceptorCalls()
+
+    def sent(self, message: Message) -> Message:
+        """Return what is published in the place of a message."""
+        for each in self._interceptors:
+            message = self._calls.call(
+                each, "on_send", partial(self._on_send, each, message), message
+            )
+        return message
+
+    def _on_send(self, interceptor: ProducerInterceptor, message: Message) -> Message:
+        returned: object = interceptor.on_send(self._queue, message)
+        if type(returned) is not Message:
+            raise TypeError(f"on_send: returned {type(returned).__name__}, expected partq.Message")
+        return returned
+
+    def acknowledged(
+        self, message: Message, position: Position | None, error: BaseException | None
+    ) -> None:
+        """Tell what has become of a message."""
+        for each in self._interceptors:
+            self._calls.call(
+                each,
+                "on_acknowledgement",
+                partial(each.on_acknowledgement, self._queue, message, position, error),
+                None,
+            )
+
+    @contextmanager
+    def refusing(self, messages: Sequence[Message]) -> Iterator[None]:
+        """Tell of messages that the block takes, that they failed if it raises."""
+        try:
+            yield
+        except BaseException as error:
+            for message in messages:
+                self.acknowledged(message, None, error)
+            raise
+
+
+class InterceptedReceipt:
+    """A receipt that tells interceptors what it learns, too.
+
+    Args:
+        receipt: what it stands before.
+        interceptors: that are told.
+        messages: of the receipt, by their partition, each in its order.
+    """
+
+    def __init__(
+        self,
+        receipt: Receipt,
+        interceptors: ProducerInterceptors,
+        messages: Mapping[PartitionId, Sequence[Message]],
+    ) -> None:
+        self._receipt = receipt
+        self._interceptors = interceptors
+        self._messages = {partition: iter(each) for partition, each in messages.items()}
+
+    def stored(self, partition: PartitionId, offset: int, count: int) -> None:
+        """Learn that the next messages are stored."""
+        self._receipt.stored(partition, offset, count)
+        for step, message in zip(range(count), self._messages.get(partition, ()), strict=False):
+            place = Offset(offset + step if offset >= 0 else offset)
+            self._interceptors.acknowledged(message, Position(partition, place), None)
+
+    def failed(self, partition: PartitionId, error: PartqError, count: int) -> None:
+        """Learn that the next messages have failed."""
+        self._receipt.failed(partition, error, count)
+        for _, message in zip(range(count), self._messages.get(partition, ()), strict=False):
+            self._interceptors.acknowledged(message, None, error)
