@@ -1,10 +1,12 @@
 """docs/cli.md has the words that programs find in `--json`."""
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import msgspec
 
+from partq.cli.queue_list import ListedGroup, QueueRow
 from partq.cli.queues.groups import row
 from partq.core.group.partition_wait import WaitsFor
 from partq.wire.calls.status import GroupStatus
@@ -24,3 +26,8 @@ def test_all_that_a_partition_waits_for_is_told():
 def test_all_that_is_told_of_a_group_is_named():
     told = row("workers", GroupStatus("Partitioned", 0, 0, [], {}, [], []))
     assert set(msgspec.to_builtins(told)) - set(re.findall(r"`(\w+)`", section("groups"))) == set()
+
+
+def test_all_that_is_told_of_a_queue_is_named():
+    told = {field.name for kind in (QueueRow, ListedGroup) for field in fields(kind)}
+    assert told - set(re.findall(r"`(\w+)`", section("queues"))) == set()

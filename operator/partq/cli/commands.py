@@ -42,6 +42,9 @@ COMMANDS: Mapping[str, CommandEntry] = {
     "browse": CommandEntry(
         "partq.cli.queues.browse", "browse", "Look at messages without consuming them."
     ),
+    "queues": CommandEntry(
+        "partq.cli.queue_list", "queues", "List the queues, what they store, and their lag."
+    ),
     "groups": CommandEntry(
         "partq.cli.queues.groups", "groups", "List the consumer groups and their lag; remove one."
     ),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import click
+from click.core import ParameterSource
 
 from partq.cli.quantity import Quantity
 from partq.client.arguments import broker_urls, check_names, check_token
@@ -46,16 +47,30 @@ Connect = Callable[[Role], QueueAddress]
 """Finds the queue, with a token of that role; raises as `find_connection`."""
 
 
+FindQueues = Callable[[Role], list[QueueAddress]]
+"""Finds every queue that the options name; raises as `find_queues`."""
+
+
 def connection_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that say where a queue is; the command gets `connect`, a `Connect`.
 
     The help lists them behind the command's own ones.
     """
+    return _with_options(command, "connect", find_connection)
 
+
+def queues_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the same options for several queues; the command gets `find_queues`, a `FindQueues`."""
+    return _with_options(command, "find_queues", find_queues)
+
+
+def _with_options(
+    command: Callable[..., None], argument: str, find: Callable[..., object]
+) -> Callable[..., None]:
     @wraps(command)
     def connected(**given: Any) -> None:
         named = {name: given.pop(name) for name in _NAMED}
-        command(connect=partial(find_connection, **named), **given)
+        command(**{argument: partial(find, **named)}, **given)
 
     # Here click collects the options of a function, those of the help's end first.
     own: list[click.Parameter] = connected.__dict__.pop("__click_params__", [])
@@ -174,6 +189,35 @@ def find_connection(
     return QueueAddress(
         found.url, found.name, namespace, own_token, groups=found.groups, is_local=True
     )
+
+
+def find_queues(
+    role: Role, *, queue: str | None, namespace: str, url: str | None, data_dir: Path, **others: Any
+) -> list[QueueAddress]:
+    """Return the queue of a URL; without one every queue of the local runtime that is meant.
+
+    Without `--namespace` these are the queues of all namespaces.
+
+    Raises:
+        SettingsError: as `find_connection`.
+    """
+    from partq.embedded.data_dir import read_state
+
+    place = {**others, "data_dir": data_dir, "url": url}
+    running = [] if url is not None else read_state(data_dir)
+    source = click.get_current_context().get_parameter_source("namespace")
+    spaces = [namespace]
+    if source is ParameterSource.DEFAULT and running:
+        spaces = sorted({each.namespace for each in running})
+    found: list[tuple[str, str | None]] = [
+        (each.namespace, each.name)
+        for each in running
+        if each.namespace in spaces and queue in (None, each.name)
+    ]
+    return [
+        find_connection(role, queue=name, namespace=space, **place)
+        for space, name in found or [(namespace, queue)]
+    ]
 
 
 def known_group(connection: QueueAddress, group: str | None) -> str:
