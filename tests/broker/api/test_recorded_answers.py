@@ -21,7 +21,7 @@ TIMES = re.compile(
     r'"((?:held|bound|lost)_s|born|\w*(?:publish_time|lag|now|at|next_redelivery)_ms|flow|answer)":[0-9.e+-]+'
 )
 """What differs from run to run; so do the texts below."""
-SERIES = re.compile(r'"(accepted|delivered|lag|lag_ms|counts)":\[[^\]]*\]')
+SERIES = re.compile(r'"(accepted|delivered|lag|lag_ms|counts|step_p\d\d_ms)":\[[^\]]*\]')
 """Of rates: what was sampled before the call differs."""
 QUANTILES = re.compile(r'"(p\d\d_ms)":[0-9.]+')
 TEXTS = re.compile(r'"(incarnation|chain|version)":"[^"]+"')

@@ -2,6 +2,7 @@
 
 import asyncio
 from types import SimpleNamespace
+from urllib.parse import urlencode
 
 import msgspec
 import pytest
@@ -60,7 +61,13 @@ async def test_published_delivered_lag_and_waits(running, peers):
     assert (answer["step_ms"], len(answer["accepted"])) == (5000, KEPT_STEPS)
     assert sums(answer["accepted"]) == 3
     assert sum(answer["publish"]["counts"]) == 3
-    assert 0 < answer["publish"]["p50_ms"] <= answer["publish"]["p99_ms"]
+    publish_waits = answer["publish"]
+    assert 0 < publish_waits["p50_ms"] <= publish_waits["p99_ms"]
+    for name in ("p50_ms", "p99_ms"):
+        steps = publish_waits[f"step_{name}"]
+        assert len(steps) == KEPT_STEPS
+        assert [each for each in steps if each is not None] == [publish_waits[name]]
+    assert "step_counts" not in publish_waits, "only brokers get them"
     known = [each for each in group["lag"] if each is not None]
     assert known[-1] == 3
     assert [each for each in group["lag_ms"] if each is not None][-1] >= 0
@@ -176,3 +183,31 @@ async def test_each_step_is_sampled_once(monkeypatch):
     with pytest.raises(asyncio.CancelledError):
         await sampler.run()
     assert steps == [21, 22, 23, 24]
+
+
+async def test_the_percentiles_of_a_step_are_those_of_all_brokers(running, peers):
+    """One step with a slow broker and a fast one, and one in which nothing was stored."""
+    await sample(running, ago=3)
+    running.broker.append_waits.add(1.0, 3)
+    await sample(running, ago=2)
+    fast = running.app[RATES].read()
+    (at,) = [at for at, span in enumerate(fast.publish.step_counts) if span]
+    slow = msgspec.convert(msgspec.to_builtins(fast), type(fast))
+    slow.publish.step_counts[at] = [8 * 9, 2]  # 256 ms
+    joined = rates.add_rates([fast, slow], {}).publish
+    assert (joined.step_p50_ms[at], joined.step_p99_ms[at]) == (1.0, 256.0)
+    assert (joined.p50_ms, joined.p99_ms) == (1.0, 256.0)
+    assert sum(each is not None for each in joined.step_p99_ms) == 1
+    assert sum(joined.counts) == 5
+
+
+async def test_one_group_can_be_asked_for(running, peers):
+    await sample(running, ago=3)
+    running.broker.metrics.delivered("other", "none", 7)
+    await sample(running, ago=2)
+    assert set((await read(running, peers))["groups"]) == {"other", "workers"}
+    for group, found in (("other", {"other"}), ("n/a & more", set())):
+        status, answer = await running.call(
+            "GET", f"{QUEUE}/rates?{urlencode({'group': group})}", token=peers.CONSUME
+        )
+        assert (status, set(answer["groups"])) == (200, found)

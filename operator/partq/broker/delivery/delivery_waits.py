@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.model import PartitionId
 from partq.core.samples.ring import MAX_RATED_GROUPS
-from partq.core.samples.waits import WaitCounts
+from partq.core.samples.waits import Span, WaitCounts
 
 
 class DeliveryWaits:
@@ -38,7 +38,7 @@ class DeliveryWaits:
             counts = self._by_group[group] = WaitCounts()
         counts.add(owned.stored_at_ms - at_ms + 1000 * (self._clock() - owned.stored_at))
 
-    def take(self) -> dict[str, tuple[int, ...]]:
+    def take(self) -> dict[str, Span]:
         """Return the counts of each group since the last call, and begin again."""
         taken, self._by_group = self._by_group, {}
         return {group: counts.take() for group, counts in taken.items()}

@@ -6,6 +6,7 @@ waits are counted once per append and per window.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from urllib.parse import urlencode
 
 from partq.broker.broker import Broker
 from partq.broker.partition.owned_partition import OwnedPartition
@@ -19,11 +20,11 @@ from partq.core.samples.ring import (
     Sample,
     SampleRing,
 )
-from partq.core.samples.waits import add_counts, quantile_ms
+from partq.core.samples.waits import Span, add_spans, dense, quantiles_ms
 from partq.errors import PartqError, UnavailableError
 from partq.path_names import quoted
 from partq.server.memory import Hold
-from partq.wire.calls.answers import ErrorDetail
+from partq.wire.calls.answers import UNSET, ErrorDetail
 from partq.wire.calls.replies import error_detail
 from partq.wire.calls.status import GroupRates, RatesAnswer, Waits
 
@@ -36,6 +37,7 @@ SAMPLE_S = 1.0
 """How long a sample may take: a step is answered so long after its end, or as not known."""
 
 Cells = list[int | None]
+_SHARES = (0.5, 0.99)
 
 
 class RateSampler:
@@ -88,17 +90,18 @@ class RateSampler:
         self._ring.add(Sample(step, accepted - self._accepted, appends, groups))
         self._accepted, self._delivered = accepted, delivered
 
-    def read(self) -> RatesAnswer:
-        """Return the last ten minutes of this broker alone."""
+    def read(self, group: str | None = None) -> RatesAnswer:
+        """Return the last ten minutes of this broker alone, of one group or of all (None)."""
         settings = self._broker.settings
         samples = self._ring.window(int((self._broker.clock() - SAMPLE_S) / STEP_S))
-        names = sorted({name for sample in samples if sample for name in sample.groups})
+        known = sorted({name for sample in samples if sample for name in sample.groups})
+        names = known if group is None else [name for name in known if name == group]
         return RatesAnswer(
             queue=settings.queue,
             namespace=settings.namespace,
             step_ms=round(STEP_S * 1000),
             accepted=[None if each is None else each.accepted for each in samples],
-            publish=_waits([each.waits for each in samples if each]),
+            publish=_sent_waits([each.waits if each else () for each in samples]),
             groups={
                 name: _group([each.groups.get(name) if each else None for each in samples])
                 for name in names[:MAX_RATED_GROUPS]
@@ -143,7 +146,13 @@ class RateSampler:
 
 
 async def read_rates(
-    sampler: RateSampler, broker: Broker, peers: PeerClient, *, authorization: str, hold: Hold
+    sampler: RateSampler,
+    broker: Broker,
+    peers: PeerClient,
+    *,
+    group: str | None,
+    authorization: str,
+    hold: Hold,
 ) -> RatesAnswer:
     """Return the sums over all brokers, and which of them have not answered.
 
@@ -151,12 +160,15 @@ async def read_rates(
         sampler: of this broker.
         broker: that is asked.
         peers: for calls to the others.
+        group: that is asked for; None: every group.
         authorization: the caller's header.
         hold: of the call, for what the others answer.
     """
     leases = broker.claims.living()
     others = sorted(leases.keys() - {broker.id})
     path = f"/v1/queues/{quoted(broker.settings.queue, 'queue')}/rates"
+    if group is not None:
+        path += f"?{urlencode({'group': group})}"
 
     async def ask(url: str) -> RatesAnswer | PartqError:
         try:
@@ -177,8 +189,10 @@ async def read_rates(
             return error
 
     found = await asyncio.gather(*(ask(leases[other].url) for other in others))
-    answers = [sampler.read(), *(each for each in found if isinstance(each, RatesAnswer))]
-    return add_rates(
+    answers = [sampler.read(group), *(each for each in found if isinstance(each, RatesAnswer))]
+    # With many groups that is a tenth of a second, for which deliveries do not wait.
+    return await asyncio.to_thread(
+        add_rates,
         answers,
         {
             other: error_detail(each)
@@ -205,7 +219,7 @@ def add_rates(
         namespace=first.namespace,
         step_ms=first.step_ms,
         accepted=_join([each.accepted for each in answers], sum, upto),
-        publish=_waits([each.publish.counts for each in answers]),
+        publish=_add_waits([each.publish for each in answers], upto),
         groups={
             name: _add_groups([each.groups[name] for each in answers if name in each.groups], upto)
             for name in names[:MAX_RATED_GROUPS]
@@ -219,7 +233,7 @@ def _add_groups(every: Sequence[GroupRates], upto: int) -> GroupRates:
         delivered=_join([each.delivered for each in every], sum, upto),
         lag=_join([each.lag for each in every], sum, upto),
         lag_ms=_join([each.lag_ms for each in every], max, upto),
-        delivery=_waits([each.delivery.counts for each in every]),
+        delivery=_add_waits([each.delivery for each in every], upto),
     )
 
 
@@ -228,13 +242,30 @@ def _group(samples: Sequence[GroupSample | None]) -> GroupRates:
         delivered=[None if each is None else each.delivered for each in samples],
         lag=[None if each is None else each.lag for each in samples],
         lag_ms=[None if each is None else each.age_ms for each in samples],
-        delivery=_waits([each.waits for each in samples if each]),
+        delivery=_sent_waits([each.waits if each else () for each in samples]),
     )
 
 
-def _waits(every: Sequence[Sequence[int]]) -> Waits:
-    counts = add_counts(every)
-    return Waits(quantile_ms(counts, 0.5), quantile_ms(counts, 0.99), list(counts))
+def _sent_waits(steps: Sequence[Span]) -> Waits:
+    """Return the waits of a broker alone, to be added up: percentiles are left to that."""
+    return Waits(step_counts=[list(span) for span in steps])
+
+
+def _add_waits(every: Sequence[Waits], upto: int) -> Waits:
+    """Return the waits of all brokers for this many steps."""
+    known = [each.step_counts for each in every if each.step_counts is not UNSET]
+    steps = [add_spans([spans[at] for spans in known if at < len(spans)]) for at in range(upto)]
+    quantiles = [quantiles_ms(span, _SHARES) for span in steps]
+    missing = [None] * (KEPT_STEPS - upto)
+    total = add_spans(steps)
+    p50, p99 = quantiles_ms(total, _SHARES)
+    return Waits(
+        p50_ms=p50,
+        p99_ms=p99,
+        counts=dense(total),
+        step_p50_ms=[*(each[0] for each in quantiles), *missing],
+        step_p99_ms=[*(each[1] for each in quantiles), *missing],
+    )
 
 
 def _join(every: Sequence[Cells], add: Callable[[Iterable[int]], int], upto: int) -> Cells:

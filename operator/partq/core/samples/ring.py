@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from partq.core.samples.waits import Span
+
 STEP_S = 5.0
 """Length of a step, in seconds."""
 KEPT_STEPS = 120
@@ -24,7 +26,7 @@ class GroupSample:
     lag: int
     age_ms: int | None
     """How long the oldest message that is not acknowledged has been stored; None: not known."""
-    waits: tuple[int, ...]
+    waits: Span
     """From the storing of a message until it was sent the first time."""
 
 
@@ -35,7 +37,7 @@ class Sample:
     step: int
     """Its number: the clock at its end, by the length of a step."""
     accepted: int
-    waits: tuple[int, ...]
+    waits: Span
     """From the arrival of a batch to the answer of its append; each as its oldest one."""
     groups: Mapping[str, GroupSample]
 

@@ -1,17 +1,24 @@
 """How long messages have waited, counted in ranges: few numbers, which brokers can add up.
 
-No I/O.
+No I/O. A *span* is what is kept and sent of counts, without the empty ranges at both ends: the
+number of its first range, and the counts from there on. The span of no counts is empty.
 """
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
+from operator import add
 
 FIRST_BOUND_MS = 0.5
-"""The longest wait of the first range; the bound of each further one is the root of 2 larger."""
-RANGES = 48
+"""The longest wait of the first range."""
+PER_DOUBLING = 8
+"""So many ranges until waits are twice as long: a range ends 9 % above its begin."""
+RANGES = 23 * PER_DOUBLING + 2
 """Ranges of waits; the last one has all above 70 minutes."""
-_BOUNDS_MS = [FIRST_BOUND_MS * 2 ** (at / 2) for at in range(RANGES - 1)]
+_BOUNDS_MS = [FIRST_BOUND_MS * 2 ** (at / PER_DOUBLING) for at in range(RANGES - 1)]
+
+Span = Sequence[int]
 
 
 class WaitCounts:
@@ -24,33 +31,51 @@ class WaitCounts:
         """Count a wait in milliseconds, `times` over; one below 0 counts as 0."""
         self._counts[bisect_left(_BOUNDS_MS, wait_ms)] += times
 
-    def take(self) -> tuple[int, ...]:
-        """Return the counts since the last call, without empty ranges at the end; begin again."""
+    def take(self) -> Span:
+        """Return the span of the counts since the last call; begin again."""
         counts, self._counts = self._counts, [0] * RANGES
-        return trim(counts)
+        # Not a list: ten minutes of it are kept for every group, with eight bytes for a count.
+        return array("Q", span_of(counts))
 
 
-def trim(counts: Sequence[int]) -> tuple[int, ...]:
-    """Return counts without the zeros at their end."""
-    stop = len(counts)
+def span_of(counts: Sequence[int]) -> list[int]:
+    """Return the span of counts of all ranges."""
+    start, stop = 0, len(counts)
     while stop and not counts[stop - 1]:
         stop -= 1
-    return tuple(counts[:stop])
+    while start < stop and not counts[start]:
+        start += 1
+    return [start, *counts[start:stop]] if stop else []
 
 
-def add_counts(every: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """Return the sums of counts, range by range; ranges that no broker has are left out."""
-    length = min(RANGES, max(map(len, every), default=0))
-    return tuple(sum(each[at] for each in every if at < len(each)) for at in range(length))
+def dense(span: Span) -> list[int]:
+    """Return the counts of all ranges up to the last one that has some."""
+    return [0] * span[0] + list(span[1:]) if span else []
 
 
-def quantile_ms(counts: Sequence[int], share: float) -> float | None:
-    """Return a wait in ms that the `share` (0 to 1) of all did not exceed; None: none is counted.
+def add_spans(spans: Sequence[Span]) -> Span:
+    """Return the sum of spans; what lies in no range is left out."""
+    some = [span for span in spans if len(span) > 1 and 0 <= span[0] < RANGES]
+    if len(some) < 2:
+        return some[0] if some else ()
+    start = min(span[0] for span in some)
+    stop = min(RANGES, max(span[0] + len(span) - 1 for span in some))
+    sums = [0] * (stop - start)
+    for span in some:
+        counts = span[1 : stop - span[0] + 1]
+        part = slice(span[0] - start, span[0] - start + len(counts))
+        sums[part] = map(add, sums[part], counts)
+    return [start, *sums]
 
-    It is the bound of a range, so up to the root of 2 too large; of the last range its lower bound.
+
+def quantiles_ms(span: Span, shares: Sequence[float]) -> list[float | None]:
+    """Return for each share (0 to 1) a wait in ms that it did not exceed; None: none is counted.
+
+    It is the bound of a range, so up to 9 % too large; of the last range its lower bound.
     """
-    total = sum(counts)
-    if not total:
-        return None
-    at = next(at for at, seen in enumerate(accumulate(counts)) if seen >= share * total)
-    return round(_BOUNDS_MS[min(at, RANGES - 2)], 3)
+    seen = list(accumulate(span[1:]))
+    total = seen[-1] if seen else 0
+    if total <= 0:
+        return [None] * len(shares)
+    ranges = (span[0] + bisect_left(seen, share * total) for share in shares)
+    return [round(_BOUNDS_MS[min(at, RANGES - 2)], 3) for at in ranges]

@@ -122,6 +122,13 @@ class StatusQuery(msgspec.Struct):
     ] = 0
 
 
+class RatesQuery(msgspec.Struct):
+    """Which groups are asked for."""
+
+    group: str | None = None
+    """None: every group."""
+
+
 class PlanQuery(msgspec.Struct):
     """For how many members to plan."""
 

@@ -114,11 +114,18 @@ class StatusAnswer(msgspec.Struct):
 class Waits(msgspec.Struct):
     """How long messages have waited in the last ten minutes."""
 
-    p50_ms: float | None
-    """Half of them no longer than this; null: none is counted. Up to 42 % too high."""
-    p99_ms: float | None
-    counts: list[int]
-    """How many are in each range: up to 0.5 ms, then each range to 1.414 times the one before."""
+    p50_ms: float | None = None
+    """Half of them no longer than this; null: none is counted. Up to 9 % too high."""
+    p99_ms: float | None = None
+    counts: list[int] = []
+    """How many are in each range: up to 0.5 ms, then each range to the eighth root of 2 times the
+    one before."""
+    step_p50_ms: list[float | None] = []
+    """The same step by step, the oldest first."""
+    step_p99_ms: list[float | None] = []
+    step_counts: list[list[int]] | UnsetType = UNSET
+    """For a broker that asks, in place of the others: of each step the number of its first range
+    that has some, and how many are in each range from there on."""
 
 
 class GroupRates(msgspec.Struct):

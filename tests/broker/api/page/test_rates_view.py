@@ -42,6 +42,11 @@ async def test_charts_and_tables_of_a_group(orders, open_page):
     for name in ("Published: ", "Delivered: ", "Oldest unacknowledged: "):
         await expect(charts(page, f"^{name}.*at most")).to_have_count(1)
     assert await lag.locator("polyline").count() >= 1
+    for name in ("Until stored", "Until sent"):
+        chart = charts(page, rf"^{name}: p50 [\d.]+ ms; .*, p99 [\d.]+ ms; at least")
+        await expect(chart).to_have_count(1)
+        await expect(chart.locator("polyline:not(.dashed)")).not_to_have_count(0)
+        await expect(chart.locator("polyline.dashed")).not_to_have_count(0)
     table = page.get_by_role("table", name="Published, and group workers")
     last = table.get_by_role("row").filter(has_text="last minute")
     await expect(last).to_contain_text("7")
@@ -58,7 +63,7 @@ async def test_a_token_that_is_forgotten_leaves_no_rates(orders, open_page):
     await expect(charts(page, "^Lag: ")).to_have_count(1)
     await page.get_by_role("button", name="Forget the token").click()
     assert "workers" not in await page.locator("body").inner_html()
-    await expect(page.locator("#charts li, #rate-table tbody tr")).to_have_count(0)
+    await expect(page.locator(".charts li, #rate-table tbody tr")).to_have_count(0)
     await sign_in(page, "wrong-token-000001")
     await expect(page.get_by_role("alert")).to_contain_text("unknown token")
 
@@ -81,13 +86,14 @@ async def test_gaps_names_and_missing_brokers_are_shown_as_such(orders, open_pag
         await route.fulfill(json={**answer, "groups": {EVIL: answer["groups"]["workers"]}})
 
     async def poison(route):
-        answer = await (await route.fetch()).json()
+        theirs = f"{page_url(orders)}/v1/queues/orders/rates?group=workers"
+        answer = await (await route.fetch(url=theirs)).json()
         group = answer["groups"]["workers"] | {"lag": [None, 5, 9, None, 0] + [None] * 115}
         missing = {EVIL: {"code": "unavailable", "message": EVIL}}
         await route.fulfill(json={**answer, "groups": {EVIL: group}, "unavailable": missing})
 
     await page.route("**/status?*", poison_status)
-    await page.route("**/rates", poison)
+    await page.route("**/rates?*", poison)
     await sign_in(page, orders.tokens.consume)
     await page.get_by_role("link", name="Rates").click()
     await expect(page.locator("#rates-of")).to_have_text(f"Published, and group {EVIL}")

@@ -37,7 +37,7 @@ from partq.wire.calls.answers import (
     ProducerDue,
     Readiness,
 )
-from partq.wire.calls.bodies import PlanQuery, ProducerQuery, StatusQuery
+from partq.wire.calls.bodies import PlanQuery, ProducerQuery, RatesQuery, StatusQuery
 from partq.wire.calls.state import Picture
 from partq.wire.calls.status import PlanForecast, RatesAnswer, StatusAnswer
 
@@ -116,19 +116,26 @@ async def status(call: EnteredCall, query: StatusQuery) -> web.Response:
     return json_response(answer)
 
 
-@calls.add("GET", "/v1/queues/{queue}/rates", roles=ANYONE, answers={200: RatesAnswer})
-async def rates(call: EnteredCall) -> web.Response:
+@calls.add(
+    "GET",
+    "/v1/queues/{queue}/rates",
+    roles=ANYONE,
+    query=RatesQuery,
+    answers={200: RatesAnswer},
+)
+async def rates(call: EnteredCall, query: RatesQuery) -> web.Response:
     """Show the last ten minutes: messages published and delivered, lag, and waits.
 
     The sums over all brokers; a broker that another one asks answers for itself alone.
     """
     request, sampler = call.request, call.request.app[RATES]
     if FORWARDED in request.headers:
-        return json_response(sampler.read())
+        return json_response(sampler.read(query.group))
     body = await read_rates(
         sampler,
         call.broker,
         request.app[PEERS],
+        group=query.group,
         authorization=request.headers["Authorization"],
         hold=request[HOLD],
     )

@@ -32,18 +32,33 @@ export function linesOf(values, top) {
 
 /** Draw values, the oldest first, into an item with a title, an `svg` and the end of its scale. */
 export function drawChart(item, title, values, text) {
-  const known = values.filter((value) => value !== null);
+  drawLines(item, title, [["", values]], text);
+}
+
+/** Draw several lines of one scale, each with its name; all but the first are dashed. */
+export function drawLines(item, title, lines, text) {
+  const known = lines.flatMap(([, values]) => values.filter((value) => value !== null));
   const top = roundUp(Math.max(0, ...known) || 1);
   const [label, scale, svg] = item.children;
-  const last = values.at(-1) ?? known.at(-1);
-  say(label, known.length ? `${title}: ${text(last)}` : `${title}: not known yet`);
+  say(label, `${title}: ${inWords(lines, (values, last) => text(last))}`);
   say(scale, text(top));
-  svg.setAttribute("aria-label", known.length
-    ? `${title}: ${text(last)}; at least ${text(Math.min(...known))}, at most ${text(Math.max(...known))}`
-    : `${title}: not known yet`);
-  fill(svg, linesOf(values, top), () => document.createElementNS(SVG, "polyline"), (line, points) => {
+  const range = (values, last) =>
+    `${text(last)}; at least ${text(Math.min(...values))}, at most ${text(Math.max(...values))}`;
+  svg.setAttribute("aria-label", `${title}: ${inWords(lines, range)}`);
+  const drawn = lines.flatMap(([, values], at) => linesOf(values, top).map((points) => [at, points]));
+  fill(svg, drawn, () => document.createElementNS(SVG, "polyline"), (line, [at, points]) => {
     line.setAttribute("points", points);
+    line.setAttribute("class", at ? "dashed" : "");
   });
+}
+
+function inWords(lines, tell) {
+  const told = lines.map(([name, values]) => {
+    const known = values.filter((value) => value !== null);
+    if (!known.length) return null;
+    return `${name} ${tell(known, values.at(-1) ?? known.at(-1))}`.trim();
+  });
+  return told.filter((each) => each !== null).join(", ") || "not known yet";
 }
 
 export function makeChart() {

@@ -1,7 +1,7 @@
 // Rates, lag and waits of the last ten minutes, as charts and as tables.
 
 import { CallError, call } from "./api.js";
-import { drawChart, makeChart } from "./charts.js";
+import { drawChart, drawLines, makeChart } from "./charts.js";
 import { emptyTable, fillTable } from "./tables.js";
 import { age, byId, clock, fill, number, say } from "./text.js";
 
@@ -13,12 +13,14 @@ let rates = null;
 let readAt = null;
 let askedAt = -Infinity;
 let isReading = false;
+let askedFor = ""; // The group.
 let round = 0;
 let again = () => {};
 
 export function show(status, name, change) {
   again = change;
-  if (!isReading && performance.now() - askedAt >= EVERY_MS) read();
+  const isDue = askedFor !== name || performance.now() - askedAt >= EVERY_MS;
+  if (!isReading && isDue) read(name);
   draw(name);
 }
 
@@ -28,17 +30,18 @@ export function forget() {
   rates = readAt = null;
   askedAt = -Infinity;
   say(byId("rates-summary"), "");
-  byId("charts").replaceChildren();
+  for (const id of ["charts", "wait-charts"]) byId(id).replaceChildren();
   for (const id of ["rate-table", "wait-table"]) emptyTable(id);
   say(byId("rates-of"), byId("rates-of").dataset.plain);
 }
 
-async function read() {
+async function read(name) {
   isReading = true;
+  askedFor = name;
   const mine = round;
   let told = "";
   try {
-    const found = await call("GET", "/rates");
+    const found = await call("GET", name ? `/rates?group=${encodeURIComponent(name)}` : "/rates");
     if (mine === round) {
       rates = found;
       readAt = new Date();
@@ -59,6 +62,7 @@ async function read() {
 
 const perSecond = (value) => `${number(Math.round(value * 10) / 10)}/s`;
 const messages = (value) => number(Math.round(value));
+const waitOf = (ms) => (ms === null ? "none" : ms < 10 ? `${ms.toFixed(1)} ms` : age(Math.round(ms)));
 const oldest = (value) => age(Math.round(value));
 
 function draw(name) {
@@ -75,16 +79,17 @@ function draw(name) {
   }
   say(byId("rates-of"), group ? `Published, and group ${name}` : byId("rates-of").dataset.plain);
   fill(byId("charts"), series, makeChart, (item, { title, values, text }) => drawChart(item, title, values, text));
-  drawMinutes(series);
-  const waits = [["from arrival until stored", rates.publish]];
-  if (group) waits.push([`from stored until sent to ${name}`, group.delivery]);
+  const waits = [["from arrival until stored", rates.publish, "Until stored"]];
+  if (group) waits.push([`from stored until sent to ${name}`, group.delivery, "Until sent"]);
+  fill(byId("wait-charts"), waits, makeChart, (item, [, found, title]) =>
+    drawLines(item, title, [["p50", found.step_p50_ms], ["p99", found.step_p99_ms]], waitOf));
+  drawMinutes([...series, ...waits.map(([, found, title]) => (
+    { title: `p99 ${title}`, values: found.step_p99_ms, text: waitOf }))]);
   fillTable("wait-table", [["wait", ""], ["p50", NUMBER], ["p99", NUMBER]],
     waits.map(([what, { p50_ms: p50, p99_ms: p99 }]) => [what, waitOf(p50), waitOf(p99)]));
 }
 
-const waitOf = (ms) => (ms === null ? "none" : ms < 10 ? `${ms.toFixed(1)} ms` : age(Math.round(ms)));
-
-/** The same as numbers: the mean of each minute, and of lag and age the last; the newest first. */
+/** The same as numbers: the mean of each minute, of lag and age the last, of waits the highest. */
 function drawMinutes(series) {
   const count = rates.accepted.length / ROW_STEPS;
   const rows = Array.from({ length: count }, (_, at) => {
@@ -92,7 +97,8 @@ function drawMinutes(series) {
     const cells = series.map(({ values, text }) => {
       const known = values.slice(from, from + ROW_STEPS).filter((value) => value !== null);
       if (!known.length) return "";
-      return text(text === perSecond ? known.reduce((sum, each) => sum + each, 0) / known.length : known.at(-1));
+      if (text === perSecond) return text(known.reduce((sum, each) => sum + each, 0) / known.length);
+      return text(text === waitOf ? Math.max(...known) : known.at(-1));
     });
     return [at ? `${at} min ago` : "last minute", ...cells];
   });
