@@ -1,6 +1,7 @@
 """The programs of docs/coming-from/ that use partq run as they stand there, on a real queue."""
 
 import asyncio
+import re
 from itertools import chain, repeat
 
 import pytest
@@ -39,6 +40,21 @@ def broker():
 
 def test_each_system_has_a_page():
     assert PAGES == ["kafka", "pulsar", "rabbitmq", "service-bus", "solace"]
+
+
+@pytest.mark.parametrize(
+    ("page", "system"),
+    [
+        ("pulsar", "Apache Pulsar"),
+        ("service-bus", "Azure Service Bus"),
+        ("solace", "Solace PubSub+"),
+    ],
+)
+def test_it_counts_the_rows_of_its_system(page, system):
+    rows = (ROOT / "docs" / "conformance.md").read_text("utf-8")
+    (count,) = re.findall(rf"^\| \*\*{re.escape(system)}\*\* \| (\d+) \|", rows, re.MULTILINE)
+    text = " ".join((ROOT / "docs" / "coming-from" / f"{page}.md").read_text("utf-8").split())
+    assert f"compares {count} statements" in text
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -5,16 +5,21 @@ import subprocess
 import sys
 
 from tests.examples.pages import program
+from tests.examples.test_page_programs import run
 
 PAGE = "testing.md"
 HEAD = "from partq import Consumer, Producer\n"
+
+
+async def test_one_queue_for_one_test():
+    left = await run(program(PAGE, "One queue for one test"))
+    await left["test_orders"]()
 
 
 def test_its_tests_and_fixtures_pass(tmp_path):
     """In a project of a reader: one pytest, whose fixture all files share."""
     files = {
         "conftest.py": program(PAGE, "Fixtures for pytest"),
-        "test_alone.py": HEAD + program(PAGE, "One queue for one test"),
         "test_shared.py": program(PAGE, "Tests that share a queue"),
         "test_waits.py": HEAD + program(PAGE, "Waiting for conditions"),
         "test_settings.py": (
@@ -47,4 +52,4 @@ def test_its_tests_and_fixtures_pass(tmp_path):
         timeout=300,
     )
     assert done.returncode == 0, done.stdout
-    assert "4 passed" in done.stdout
+    assert "3 passed" in done.stdout
