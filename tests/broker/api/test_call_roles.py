@@ -58,6 +58,7 @@ MAY = {
     f"POST {GROUP}/pull": CONSUMERS,
     f"POST {GROUP}/acks": CONSUMERS,
     f"POST {GROUP}/nacks": CONSUMERS,
+    f"POST {GROUP}/in-progress": CONSUMERS,
     f"GET {GROUP}/members/{{member}}": CONSUMERS,
     f"DELETE {GROUP}/members/{{member}}": CONSUMERS,
     f"POST {GROUP}/members/{{member}}/leave": CONSUMERS,

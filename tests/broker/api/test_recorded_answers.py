@@ -24,7 +24,7 @@ TIMES = re.compile(
 SERIES = re.compile(r'"(accepted|delivered|lag|lag_ms|counts|step_p\d\d_ms)":\[[^\]]*\]')
 """Of rates: what was sampled before the call differs."""
 QUANTILES = re.compile(r'"(p\d\d_ms)":[0-9.]+')
-TEXTS = re.compile(r'"(incarnation|chain|version)":"[^"]+"')
+TEXTS = re.compile(r'"(incarnation|chain|receipt|version)":"[^"]+"')
 EPOCHS = re.compile(r"\b1\d{12}\b")
 CHECKSUMS = re.compile(r'"crc32c":\d+')
 
@@ -130,6 +130,9 @@ async def test_answers_are_the_recorded_ones(running, peers):
         await call("POST", f"{GROUP}/acks", {"member": "m", "flow": found.number, name: items})
     nacks = [{**token, "offsets": [1]}, {**token, "partition": "none", "offsets": [1]}]
     await call("POST", f"{GROUP}/nacks", {"member": "m", "flow": found.number, "nacks": nacks})
+    receipts = {"receipts": [message["receipt"], "none"]}
+    for name in ("in-progress", "acks", "nacks"):
+        await call("POST", f"{GROUP}/{name}", receipts)
     await call("GET", f"{GROUP}/members/m")
     alive = {"flow": found.number, "incarnation": "i"}
     await call("POST", f"{GROUP}/members/n/alive", {**alive, "flow": 1})

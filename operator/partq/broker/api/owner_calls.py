@@ -9,7 +9,12 @@ from partq.broker.api.app_keys import PEERS
 from partq.broker.api.endpoints import EnteredCall
 from partq.broker.broker import Broker
 from partq.broker.operations.group_snapshot import ask_all
-from partq.broker.peers.peer_client import FORWARD_TOKEN, FORWARDED, UnansweredError
+from partq.broker.peers.peer_client import (
+    FORWARD_TOKEN,
+    FORWARDED,
+    FORWARDED_ADDRESS,
+    UnansweredError,
+)
 from partq.core.model import PartitionId
 from partq.errors import (
     BadRequestError,
@@ -88,9 +93,9 @@ async def ask_owners(
         if partition in broker.owned:
             mine.append(partition)
         elif is_forwarded:
-            answers[partition] = _failed(kind, _not_owned(broker, partition))
+            answers[partition] = _failed(kind, not_owned(broker, partition))
         elif owner is None:
-            answers[partition] = _failed(kind, _unserved(partition))
+            answers[partition] = _failed(kind, unserved(partition))
         else:
             others.setdefault(owner[1], []).append(partition)
     limit = asyncio.Semaphore(OWN_AT_ONCE)
@@ -131,17 +136,17 @@ async def ask_owner(
     if partition in broker.owned:
         return await work()
     if FORWARDED in request.headers:
-        raise _not_owned(broker, partition)
+        raise not_owned(broker, partition)
     owner = broker.claims.owner_url(partition)
     if owner is None:
-        raise _unserved(partition)
+        raise unserved(partition)
     try:
         return await request.app[PEERS].call(
             request.method,
             owner[1] + request.path_qs,
             kind,
             authorization=request.headers["Authorization"],
-            headers={FORWARDED: broker.id, FORWARD_TOKEN: broker.peer_token},
+            headers=forward_headers(call),
             json=None if body is None else plain(body),
             timeout_s=OWNER_TIMEOUT_S,
             hold=request[HOLD],
@@ -164,13 +169,30 @@ def is_of_broker(call: EnteredCall) -> bool:
     return FORWARDED in headers and bool(token) and hmac.compare_digest(token.encode(), given)
 
 
-def _not_owned(broker: Broker, partition: PartitionId) -> NotOwnerError:
+def caller_address(call: EnteredCall) -> str:
+    """Return where a call comes from: that of its caller, if a broker of the queue forwards it."""
+    forwarded = call.request.headers.get(FORWARDED_ADDRESS, "")
+    return forwarded if forwarded and is_of_broker(call) else call.address
+
+
+def forward_headers(call: EnteredCall) -> dict[str, str]:
+    """Return the headers of a call made for a caller, whose rights this broker has seen."""
+    return {
+        FORWARDED: call.broker.id,
+        FORWARD_TOKEN: call.broker.peer_token,
+        FORWARDED_ADDRESS: call.address,
+    }
+
+
+def not_owned(broker: Broker, partition: PartitionId) -> NotOwnerError:
+    """Return the error of a call that another broker has forwarded to one that is not the owner."""
     return NotOwnerError(
         f"partition {partition}: asked of {broker.id}, which does not own it; ask again"
     )
 
 
-def _unserved(partition: PartitionId) -> UnavailableError:
+def unserved(partition: PartitionId) -> UnavailableError:
+    """Return the error of a call about a partition that no broker serves."""
     return UnavailableError(
         f"partition {partition}: no broker serves it at the moment; ask again", retry_after_s=1.0
     )

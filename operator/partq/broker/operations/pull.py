@@ -24,6 +24,7 @@ from partq.wire.calls import answers
 from partq.wire.calls.answers import ItemResult
 from partq.wire.calls.bodies import MAX_PULL_MESSAGES, MAX_PULL_WAIT_MS
 from partq.wire.calls.replies import error_detail
+from partq.wire.receipt import Receipt
 
 FIRST_ANSWER_BITS = 48
 """JSON carries whole numbers of 53 bits everywhere."""
@@ -148,6 +149,33 @@ class Pulls:
         flow.last_seen = self._broker.clock()
         return flow
 
+    def find_owner(self, group: str, receipt: Receipt, address: str) -> Flow:
+        """Return the flow that a message was delivered to, while it has the partition.
+
+        Raises:
+            ForbiddenError: it is bound from another address than the call comes from.
+            FencedError: its token has ended.
+            UnknownPartitionError: the queue never had the partition.
+        """
+        partition = receipt.partition
+        owned = self._broker.owned.get(partition)
+        consumed = owned.groups.get(group) if owned is not None else None
+        flow = consumed.flow if consumed is not None else None
+        if (
+            consumed is None
+            or not isinstance(flow, Flow)
+            or (consumed.broker_epoch, consumed.epoch, flow.number)
+            != (receipt.broker_epoch, receipt.epoch, receipt.flow)
+        ):
+            self._broker.ack_handler.check_partition(partition)
+            raise FencedError(
+                f"partition {partition}: the receipt's token ({receipt.broker_epoch}, "
+                f"{receipt.epoch}) has ended; drop the message: it is redelivered, or done with"
+            )
+        flow.check_address(address)
+        flow.last_seen = self._broker.clock()
+        return flow
+
     async def _flow(
         self, group: str, member: str, incarnation: str, address: str, priority: int
     ) -> tuple[Flow, PullState]:
@@ -193,7 +221,7 @@ class Pulls:
             found = flow.next_delivery(clock())
             if isinstance(found, tuple):
                 consumed, entry, window = found
-                reply.add(flow.deliver_header(consumed, entry, window), window)
+                reply.add(flow.number, flow.deliver_header(consumed, entry, window), window)
                 if reply.is_full or flow.credit.messages <= 0:
                     break
                 continue

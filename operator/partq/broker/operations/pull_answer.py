@@ -11,11 +11,12 @@ from partq.store.records.log import Entry
 from partq.wire import batch, frames
 from partq.wire.calls import body_codec
 from partq.wire.calls.answers import PulledMessage
+from partq.wire.receipt import Receipt
 
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
 """Of JSON; one message is always there, however large it is."""
-MESSAGE_BYTES = 300
-"""Bytes that a message counts beside its content: its place and its token."""
+MESSAGE_BYTES = 400
+"""Bytes that a message counts beside its content: its place, its token and its receipt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +86,8 @@ class PullReply:
             at += 1
         return max(entry.first + at, offset + 1)
 
-    def add(self, header: frames.Deliver, window: Window) -> None:
-        """Note a window of the batch that was encoded last."""
+    def add(self, flow: int, header: frames.Deliver, window: Window) -> None:
+        """Note a window of the batch that was encoded last, delivered to the flow of a number."""
         cause = Cause(window.cause)
         skipped = {offset for start, stop in header.skip for offset in range(start, stop)}
         counts = dict(header.redeliveries)
@@ -104,6 +105,10 @@ class PullReply:
                 append_broker_epoch=header.append_broker_epoch,
                 cause="" if cause is Cause.NONE else cause.name.lower(),
                 redeliveries=counts.get(offset, 0),
+                receipt=Receipt(
+                    *(header.generation, header.partition, header.broker_epoch, header.epoch),
+                    *(header.delivery, offset, flow),
+                ).encode(),
             )
             if header.producer:
                 place.producer = header.producer

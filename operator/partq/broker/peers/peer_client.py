@@ -22,6 +22,9 @@ FORWARDED = "Partq-Forwarded"
 """The header of a call that a broker makes for a caller: its id. It is not forwarded again."""
 FORWARD_TOKEN = "Partq-Forward-Token"  # noqa: S105  the name of a header
 """The header that proves it: the token of the queue's brokers."""
+FORWARDED_ADDRESS = "Partq-Forwarded-Address"
+"""The header that says where the caller is, whose member may be bound from there alone. It counts
+with that token."""
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """The most that an answer about many partitions may have."""
 _ENVELOPE_BYTES = 64 * 1024

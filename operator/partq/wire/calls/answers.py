@@ -146,6 +146,8 @@ class PulledMessage(MessageContent):
     append_broker_epoch: int
     cause: str
     redeliveries: int
+    receipt: str
+    """All that an ack or a nack of the message needs; opaque."""
     producer: str | UnsetType = UNSET
     """Left out with `sequence`: published without numbers, or stored by an earlier version."""
     sequence: int | UnsetType = UNSET
@@ -277,6 +279,12 @@ class PartitionAnswer(Protocol):
     """What is said of one partition, or the error that its call failed with."""
 
     error: ErrorDetail | UnsetType
+
+
+class ByItem(msgspec.Struct, Generic[Result]):
+    """One result per item, in their order, as one broker reads it of another."""
+
+    results: list[Result]
 
 
 class ByPartition(msgspec.Struct, Generic[Result]):

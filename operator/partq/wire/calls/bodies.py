@@ -14,6 +14,8 @@ from partq.wire.partition_key import KEY_NAMES
 
 MAX_PULL_MESSAGES = 10_000
 MAX_PULL_WAIT_MS = 20_000
+MAX_RECEIPTS = 10_000
+"""The most receipts of a call."""
 MAX_DRAIN_WAIT_MS = 10_000
 MAX_PLANNED_MEMBERS = 1000
 
@@ -44,6 +46,13 @@ Sequence = Annotated[
     ),
 ]
 
+Receipts = Annotated[
+    list[str],
+    msgspec.Meta(
+        description="The `receipt` of each message, as it was pulled.",
+        extra_json_schema={"maxItems": MAX_RECEIPTS},  # the call checks it: that is a 413
+    ),
+]
 MemberName = Annotated[str, msgspec.Meta(max_length=253)]
 PauseTime = Annotated[int, msgspec.Meta(ge=-MAX_NATURAL, le=MAX_NATURAL)]
 """Its real bounds are those of each pause, which are told for its partition."""
@@ -192,11 +201,27 @@ class AckItem(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class AckBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Acks of a pulling member."""
+    """Acks of pulled messages: by `receipts` alone; or by `member`, `flow` and `acks`."""
 
-    member: str
-    flow: int
-    acks: list[AckItem]
+    receipts: Receipts = []
+    """Of any partitions and members of the group."""
+    member: str | UnsetType = UNSET
+    flow: int | UnsetType = UNSET
+    acks: list[AckItem] | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        """Refuse what is neither the one nor the other."""
+        _check_shape(self.receipts, member=self.member, flow=self.flow, acks=self.acks)
+
+    @property
+    def of_flow(self) -> tuple[str, int, list[AckItem]] | None:
+        """Its member, flow and acks; None: it has receipts."""
+        if self.member is UNSET or self.flow is UNSET or self.acks is UNSET:
+            return None
+        return self.member, self.flow, self.acks
+
+
+NackDelay = Annotated[int, msgspec.Meta(ge=0, le=MAX_NACK_DELAY_MS)] | None
 
 
 class NackItem(msgspec.Struct, forbid_unknown_fields=True):
@@ -207,7 +232,7 @@ class NackItem(msgspec.Struct, forbid_unknown_fields=True):
     epoch: int
     offsets: Annotated[list[Natural], msgspec.Meta(min_length=1)]
     delivery: int = 0
-    delay_ms: Annotated[int, msgspec.Meta(ge=0, le=MAX_NACK_DELAY_MS)] | None = None
+    delay_ms: NackDelay = None
     """How long they wait; null: as the group's rules say."""
     reason: str = ""
     """`undecodable`, or a code of the application, of at most 64 printable characters."""
@@ -218,11 +243,48 @@ class NackItem(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class NackBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Nacks of a pulling member."""
+    """Nacks of pulled messages: by `receipts`; or by `member`, `flow` and `nacks`."""
 
-    member: str
-    flow: int
-    nacks: list[NackItem]
+    receipts: Receipts = []
+    """Of any partitions and members of the group; the fields below are for all of them."""
+    delay_ms: NackDelay = None
+    reason: str = ""
+    makes_dead_letters: bool = False
+    description: str = ""
+    member: str | UnsetType = UNSET
+    flow: int | UnsetType = UNSET
+    nacks: list[NackItem] | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        """Refuse what is neither the one nor the other."""
+        _check_shape(self.receipts, member=self.member, flow=self.flow, nacks=self.nacks)
+        is_default = (self.delay_ms, self.reason, self.description) == (None, "", "")
+        if not self.receipts and not (is_default and not self.makes_dead_letters):
+            raise ValueError(
+                "got delay_ms, reason, makes_dead_letters or description beside nacks, expected "
+                "them in each of the nacks"
+            )
+
+    @property
+    def of_flow(self) -> tuple[str, int, list[NackItem]] | None:
+        """Its member, flow and nacks; None: it has receipts."""
+        if self.member is UNSET or self.flow is UNSET or self.nacks is UNSET:
+            return None
+        return self.member, self.flow, self.nacks
+
+
+class InProgressBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Pulled messages whose application still works on them."""
+
+    receipts: Annotated[Receipts, msgspec.Meta(min_length=1)]
+
+
+def _check_shape(receipts: list[str], **fields: object) -> None:
+    """See that a call has receipts, or all of the other fields."""
+    given = [name for name, value in fields.items() if value is not UNSET]
+    if len(given) != (0 if receipts else len(fields)):
+        got = ", ".join([*(["receipts"] if receipts else []), *given]) or "none of them"
+        raise ValueError(f"got {got}, expected receipts alone, or {', '.join(fields)}")
 
 
 class AliveBody(msgspec.Struct, forbid_unknown_fields=True):

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
+from typing import Any
 
 from aiohttp import web
 
@@ -11,6 +12,7 @@ from partq.aio import resolve
 from partq.broker.api.app_keys import PULLS
 from partq.broker.api.endpoints import CONSUMERS, Calls, EnteredCall
 from partq.broker.api.errors import json_response
+from partq.broker.api.receipts import settle
 from partq.broker.broker import Broker
 from partq.broker.delivery.flow import Flow
 from partq.broker.operations.pull import ack_outcome
@@ -27,16 +29,26 @@ from partq.errors import (
     UnknownPartitionError,
 )
 from partq.wire import frames
-from partq.wire.calls.answers import UNSET, ItemResults, Left, NackResult, NackResults, PullAnswer
+from partq.wire.calls.answers import (
+    UNSET,
+    ItemResult,
+    ItemResults,
+    Left,
+    NackResult,
+    NackResults,
+    PullAnswer,
+)
 from partq.wire.calls.bodies import (
     AckBody,
     AckItem,
+    InProgressBody,
     LeaveQuery,
     NackBody,
     NackItem,
     PullBody,
 )
 from partq.wire.calls.replies import error_detail
+from partq.wire.receipt import Receipt
 
 MAX_ACKS = 10_000
 """The most entries of a call that acknowledges or gives back."""
@@ -82,13 +94,19 @@ async def pull(call: EnteredCall, body: PullBody) -> web.Response:
 )
 async def ack(call: EnteredCall, body: AckBody) -> web.Response:
     """Count acks; answer once they are stored."""
-    _check_size("acks", [len(item.offsets) for item in body.acks])
-    flow = _find_flow(call, body.member, body.flow, body.acks)
-    outcomes = await asyncio.gather(*(ack_one(call.broker, flow, item) for item in body.acks))
-    has_failed = any(outcome is not None for outcome in outcomes)
-    return json_response(
-        ItemResults([ack_outcome(outcome) for outcome in outcomes]),
-        status=207 if has_failed else 200,
+    if body.of_flow is not None:
+        member, number, acks = body.of_flow
+        _check_size("acks", [len(item.offsets) for item in acks])
+        bound = _find_flow(call, member, number, acks)
+        outcomes = await asyncio.gather(*(ack_one(call.broker, bound, item) for item in acks))
+        return _results(ItemResults([ack_outcome(outcome) for outcome in outcomes]))
+
+    async def settle_delivery(flow: Flow, receipt: Receipt, offsets: list[int]) -> ItemResult:
+        item = AckItem(**_token(receipt), offsets=offsets)
+        return ack_outcome(await ack_one(call.broker, flow, item))
+
+    return _results(
+        ItemResults(await settle(call, body.receipts, body, ItemResult, settle_delivery))
     )
 
 
@@ -102,11 +120,52 @@ async def ack(call: EnteredCall, body: AckBody) -> web.Response:
 )
 async def nack(call: EnteredCall, body: NackBody) -> web.Response:
     """Take messages back that could not be processed; answer once their counts are stored."""
-    _check_size("nacks", [len(item.offsets) for item in body.nacks])
-    flow = _find_flow(call, body.member, body.flow, body.nacks)
-    outcomes = await asyncio.gather(*(_nack_one(call.broker, flow, item) for item in body.nacks))
-    has_failed = any(outcome.error is not UNSET for outcome in outcomes)
-    return json_response(NackResults(outcomes), status=207 if has_failed else 200)
+    if body.of_flow is not None:
+        member, number, nacks = body.of_flow
+        _check_size("nacks", [len(item.offsets) for item in nacks])
+        bound = _find_flow(call, member, number, nacks)
+        outcomes = await asyncio.gather(*(_nack_one(call.broker, bound, item) for item in nacks))
+        return _results(NackResults(outcomes))
+
+    async def settle_delivery(flow: Flow, receipt: Receipt, offsets: list[int]) -> NackResult:
+        item = NackItem(
+            **_token(receipt),
+            offsets=offsets,
+            delay_ms=body.delay_ms,
+            reason=body.reason,
+            makes_dead_letters=body.makes_dead_letters,
+            description=body.description,
+        )
+        return await _nack_one(call.broker, flow, item)
+
+    return _results(
+        NackResults(await settle(call, body.receipts, body, NackResult, settle_delivery))
+    )
+
+
+@calls.add(
+    "POST",
+    PREFIX + "/in-progress",
+    roles=CONSUMERS,
+    body=InProgressBody,
+    answers={200: ItemResults, 207: ItemResults},
+)
+async def extend(call: EnteredCall, body: InProgressBody) -> web.Response:
+    """Let the time for the acks of messages start again."""
+
+    async def settle_delivery(flow: Flow, receipt: Receipt, offsets: list[int]) -> ItemResult:
+        answered = _future()
+        frame = frames.InProgress(
+            0,
+            *(*receipt.partition, receipt.broker_epoch, receipt.epoch, receipt.delivery),
+            _ranges(offsets),
+        )
+        call.broker.ack_handler.extend(flow, frame, partial(resolve, answered))
+        return ack_outcome(await _answer_to("word", receipt.partition, answered))
+
+    return _results(
+        ItemResults(await settle(call, body.receipts, body, ItemResult, settle_delivery))
+    )
 
 
 @calls.add(
@@ -124,6 +183,21 @@ async def leave(call: EnteredCall, query: LeaveQuery) -> web.Response:
     )
     call.broker.flow_registry.leave(flow)
     return json_response(Left(sorted(str(each.partition) for each in flow.partitions)))
+
+
+def _results(results: ItemResults | NackResults) -> web.Response:
+    has_failed = any(each.error is not UNSET for each in results.results)
+    return json_response(results, status=207 if has_failed else 200)
+
+
+def _token(receipt: Receipt) -> dict[str, Any]:
+    """Return the fields of an ack or a nack that name a delivery."""
+    return {
+        "partition": str(receipt.partition),
+        "broker_epoch": receipt.broker_epoch,
+        "epoch": receipt.epoch,
+        "delivery": receipt.delivery,
+    }
 
 
 def _find_flow(

@@ -280,9 +280,10 @@ class BrokerProcess:
 
     async def _ack(self, body: bodies.AckBody) -> ItemResults:
         broker = cast(Broker, self.broker)
-        flow = self._pulls.find(GROUP, body.member, body.flow, body.member)
-        outcomes = await asyncio.gather(*(ack_one(broker, flow, item) for item in body.acks))
-        for item, outcome in zip(body.acks, outcomes, strict=True):
+        member, number, acks = cast(tuple[str, int, list[bodies.AckItem]], body.of_flow)
+        flow = self._pulls.find(GROUP, member, number, member)
+        outcomes = await asyncio.gather(*(ack_one(broker, flow, item) for item in acks))
+        for item, outcome in zip(acks, outcomes, strict=True):
             if outcome is None:
                 token = (item.broker_epoch, item.epoch)
                 self._watcher.confirmed_ack(self.name, item.partition, token, item.offsets)
