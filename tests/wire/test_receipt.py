@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partq.errors import BadRequestError
-from partq.wire.receipt import MAX_RECEIPT_CHARS, Receipt
+from partq.wire.receipt import MAX_RECEIPT_CHARS, PulledReceipt
 
 NUMBERS = st.integers(0, 2**63 - 1)
-RECEIPT = Receipt(1, 0, 5, 9, 0, 17, 12)
+RECEIPT = PulledReceipt(1, 0, 5, 9, 0, 17, 12)
 
 
-@given(st.builds(Receipt, *[NUMBERS] * 7))
+@given(st.builds(PulledReceipt, *[NUMBERS] * 7))
 def test_a_receipt_is_read_as_it_was_written(receipt):
     text = receipt.encode()
-    assert Receipt.decode(text) == receipt
+    assert PulledReceipt.decode(text) == receipt
     assert len(text) <= MAX_RECEIPT_CHARS
 
 
@@ -31,7 +31,7 @@ def test_a_changed_character_is_refused(place, other):
     changed = text[:place] + alphabet[other] + text[place + 1 :]
     if changed != text:
         with pytest.raises(BadRequestError, match="checksum"):
-            Receipt.decode(changed)
+            PulledReceipt.decode(changed)
 
 
 @pytest.mark.parametrize(
@@ -50,10 +50,10 @@ def test_a_changed_character_is_refused(place, other):
 )
 def test_what_no_broker_wrote_is_refused_with_advice(text):
     with pytest.raises(BadRequestError, match="send the `receipt` of a pulled message unchanged"):
-        Receipt.decode(text)
+        PulledReceipt.decode(text)
 
 
 @given(st.text(max_size=200))
 def test_no_text_fails_otherwise(text):
     with suppress(BadRequestError):
-        Receipt.decode(text)
+        PulledReceipt.decode(text)

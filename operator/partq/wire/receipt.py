@@ -18,7 +18,7 @@ _MAX_NUMBER = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class PulledReceipt:
     """One message as it was delivered; its owner is the flow, under the token of the two epochs.
 
     Its text is opaque to callers: version, numbers of 7 bits a byte, and a checksum, in the

@@ -1,4 +1,4 @@
-"""Calls by receipts: the broker that is asked settles its own, and sends the rest to the owners."""
+"""Calls by receipts: the broker that is asked takes its part, and sends the rest to the owners."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -22,28 +22,28 @@ from partq.server.body import HOLD
 from partq.wire.calls.answers import UNSET, ByItem, ItemResult, Struct
 from partq.wire.calls.bodies import MAX_RECEIPTS
 from partq.wire.calls.replies import error_detail, plain, to_error
-from partq.wire.receipt import Receipt
+from partq.wire.receipt import PulledReceipt
 
 R = TypeVar("R", bound=ItemResult)
-Settle = Callable[[Flow, Receipt, list[int]], Awaitable[R]]
-"""Settles the messages of a flow at some offsets, whose delivery is that of the receipt."""
+Apply = Callable[[Flow, PulledReceipt, list[int]], Awaitable[R]]
+"""Takes a flow, a receipt and offsets of its delivery: acks, gives back or extends these."""
 
 
 @dataclass(slots=True)
-class _Delivery:
-    """The receipts of one delivery of a partition: one ack or nack settles them."""
+class _DeliveryReceipts:
+    """The receipts of one delivery of a partition: one ack or nack is about all."""
 
-    receipt: Receipt
+    receipt: PulledReceipt
     places: list[int] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
 
 
-async def settle(
+async def call_by_receipts(
     call: EnteredCall,
     receipts: Sequence[str],
     body: Struct,
     kind: type[R],
-    settle_delivery: Settle[R],
+    apply_delivery: Apply[R],
 ) -> list[R]:
     """Return what became of each message, in the order of its receipts.
 
@@ -53,9 +53,9 @@ async def settle(
     Args:
         call: that is made.
         receipts: of the messages.
-        body: of the call, which another broker gets with the receipts of its own partitions.
+        body: of the call, that another broker gets with the receipts of its partitions.
         kind: of the results.
-        settle_delivery: does it at this broker.
+        apply_delivery: does it at this broker.
 
     Raises:
         BatchTooLargeError: there are too many; nothing was done.
@@ -65,12 +65,12 @@ async def settle(
             f"receipts: got {len(receipts)}, expected at most {MAX_RECEIPTS}; make several calls"
         )
     results: dict[int, R] = {}
-    mine: dict[tuple[int, ...], _Delivery] = {}
+    mine: dict[tuple[int, ...], _DeliveryReceipts] = {}
     others: dict[tuple[str, str], list[int]] = {}
     partitions: dict[int, PartitionId] = {}
     for place, text in enumerate(receipts):
         try:
-            receipt = Receipt.decode(text)
+            receipt = PulledReceipt.decode(text)
             owner = _owner_of(call, receipt.partition)
         except PartqError as error:
             results[place] = _failed(kind, error)
@@ -80,15 +80,17 @@ async def settle(
             others.setdefault(owner, []).append(place)
             continue
         name = (*receipt.partition, receipt.broker_epoch, receipt.epoch)
-        delivery = mine.setdefault((*name, receipt.delivery, receipt.flow), _Delivery(receipt))
+        delivery = mine.setdefault(
+            (*name, receipt.delivery, receipt.flow), _DeliveryReceipts(receipt)
+        )
         delivery.places.append(place)
         delivery.offsets.append(receipt.offset)
 
-    async def here(delivery: _Delivery) -> R:
+    async def here(delivery: _DeliveryReceipts) -> R:
         pulls = call.request.app[PULLS]
         try:
             flow = pulls.find_owner(call.group, delivery.receipt, caller_address(call))
-            return await settle_delivery(flow, delivery.receipt, delivery.offsets)
+            return await apply_delivery(flow, delivery.receipt, delivery.offsets)
         except PartqError as error:
             return _failed(kind, error)
 

@@ -24,7 +24,7 @@ from partq.wire.calls import answers
 from partq.wire.calls.answers import ItemResult
 from partq.wire.calls.bodies import MAX_PULL_MESSAGES, MAX_PULL_WAIT_MS
 from partq.wire.calls.replies import error_detail
-from partq.wire.receipt import Receipt
+from partq.wire.receipt import PulledReceipt
 
 FIRST_ANSWER_BITS = 48
 """JSON carries whole numbers of 53 bits everywhere."""
@@ -149,7 +149,7 @@ class Pulls:
         flow.last_seen = self._broker.clock()
         return flow
 
-    def find_owner(self, group: str, receipt: Receipt, address: str) -> Flow:
+    def find_owner(self, group: str, receipt: PulledReceipt, address: str) -> Flow:
         """Return the flow that a message was delivered to, while it has the partition.
 
         Raises:

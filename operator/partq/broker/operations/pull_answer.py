@@ -11,7 +11,7 @@ from partq.store.records.log import Entry
 from partq.wire import batch, frames
 from partq.wire.calls import body_codec
 from partq.wire.calls.answers import PulledMessage
-from partq.wire.receipt import Receipt
+from partq.wire.receipt import PulledReceipt
 
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
 """Of JSON; one message is always there, however large it is."""
@@ -105,7 +105,7 @@ class PullReply:
                 append_broker_epoch=header.append_broker_epoch,
                 cause="" if cause is Cause.NONE else cause.name.lower(),
                 redeliveries=counts.get(offset, 0),
-                receipt=Receipt(
+                receipt=PulledReceipt(
                     *(header.generation, header.partition, header.broker_epoch, header.epoch),
                     *(header.delivery, offset, flow),
                 ).encode(),

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
-from typing import Any
 
 from aiohttp import web
 
@@ -12,7 +11,7 @@ from partq.aio import resolve
 from partq.broker.api.app_keys import PULLS
 from partq.broker.api.endpoints import CONSUMERS, Calls, EnteredCall
 from partq.broker.api.errors import json_response
-from partq.broker.api.receipts import settle
+from partq.broker.api.receipts import call_by_receipts
 from partq.broker.broker import Broker
 from partq.broker.delivery.flow import Flow
 from partq.broker.operations.pull import ack_outcome
@@ -48,7 +47,7 @@ from partq.wire.calls.bodies import (
     PullBody,
 )
 from partq.wire.calls.replies import error_detail
-from partq.wire.receipt import Receipt
+from partq.wire.receipt import PulledReceipt
 
 MAX_ACKS = 10_000
 """The most entries of a call that acknowledges or gives back."""
@@ -101,12 +100,15 @@ async def ack(call: EnteredCall, body: AckBody) -> web.Response:
         outcomes = await asyncio.gather(*(ack_one(call.broker, bound, item) for item in acks))
         return _results(ItemResults([ack_outcome(outcome) for outcome in outcomes]))
 
-    async def settle_delivery(flow: Flow, receipt: Receipt, offsets: list[int]) -> ItemResult:
-        item = AckItem(**_token(receipt), offsets=offsets)
+    async def apply_delivery(flow: Flow, receipt: PulledReceipt, offsets: list[int]) -> ItemResult:
+        item = AckItem(
+            *(str(receipt.partition), receipt.broker_epoch, receipt.epoch, receipt.delivery),
+            offsets=offsets,
+        )
         return ack_outcome(await ack_one(call.broker, flow, item))
 
     return _results(
-        ItemResults(await settle(call, body.receipts, body, ItemResult, settle_delivery))
+        ItemResults(await call_by_receipts(call, body.receipts, body, ItemResult, apply_delivery))
     )
 
 
@@ -127,10 +129,13 @@ async def nack(call: EnteredCall, body: NackBody) -> web.Response:
         outcomes = await asyncio.gather(*(_nack_one(call.broker, bound, item) for item in nacks))
         return _results(NackResults(outcomes))
 
-    async def settle_delivery(flow: Flow, receipt: Receipt, offsets: list[int]) -> NackResult:
+    async def apply_delivery(flow: Flow, receipt: PulledReceipt, offsets: list[int]) -> NackResult:
         item = NackItem(
-            **_token(receipt),
-            offsets=offsets,
+            str(receipt.partition),
+            receipt.broker_epoch,
+            receipt.epoch,
+            offsets,
+            receipt.delivery,
             delay_ms=body.delay_ms,
             reason=body.reason,
             makes_dead_letters=body.makes_dead_letters,
@@ -139,7 +144,7 @@ async def nack(call: EnteredCall, body: NackBody) -> web.Response:
         return await _nack_one(call.broker, flow, item)
 
     return _results(
-        NackResults(await settle(call, body.receipts, body, NackResult, settle_delivery))
+        NackResults(await call_by_receipts(call, body.receipts, body, NackResult, apply_delivery))
     )
 
 
@@ -153,7 +158,7 @@ async def nack(call: EnteredCall, body: NackBody) -> web.Response:
 async def extend(call: EnteredCall, body: InProgressBody) -> web.Response:
     """Let the time for the acks of messages start again."""
 
-    async def settle_delivery(flow: Flow, receipt: Receipt, offsets: list[int]) -> ItemResult:
+    async def apply_delivery(flow: Flow, receipt: PulledReceipt, offsets: list[int]) -> ItemResult:
         answered = _future()
         frame = frames.InProgress(
             0,
@@ -164,7 +169,7 @@ async def extend(call: EnteredCall, body: InProgressBody) -> web.Response:
         return ack_outcome(await _answer_to("word", receipt.partition, answered))
 
     return _results(
-        ItemResults(await settle(call, body.receipts, body, ItemResult, settle_delivery))
+        ItemResults(await call_by_receipts(call, body.receipts, body, ItemResult, apply_delivery))
     )
 
 
@@ -188,16 +193,6 @@ async def leave(call: EnteredCall, query: LeaveQuery) -> web.Response:
 def _results(results: ItemResults | NackResults) -> web.Response:
     has_failed = any(each.error is not UNSET for each in results.results)
     return json_response(results, status=207 if has_failed else 200)
-
-
-def _token(receipt: Receipt) -> dict[str, Any]:
-    """Return the fields of an ack or a nack that name a delivery."""
-    return {
-        "partition": str(receipt.partition),
-        "broker_epoch": receipt.broker_epoch,
-        "epoch": receipt.epoch,
-        "delivery": receipt.delivery,
-    }
 
 
 def _find_flow(
