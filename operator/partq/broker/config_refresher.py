@@ -69,7 +69,7 @@ class ConfigRefresher:
         self._flow_registry.follow_types()
         # Before anything is awaited: a group that comes meanwhile is in a later answer.
         for owned in list(self._owned.values()):
-            for group in owned.groups.keys() - config.groups:
+            for group in sorted(owned.groups.keys() - config.groups):
                 self._ownership.lose_group(
                     owned.groups[group],
                     UnknownGroupError(f"group {group}: removed; create it again"),
@@ -101,7 +101,8 @@ class ConfigRefresher:
         Raises:
             StoreUnavailableError: no answer.
         """
-        for group in groups - owned.groups.keys():
+        # In an order that does not depend on the process: simulated histories are repeated.
+        for group in sorted(groups - owned.groups.keys()):
             try:
                 record = await self._partitions.read_cursor(owned.id, group)
             except UnknownGroupError:

@@ -76,9 +76,13 @@ def test_things_do_happen():
 
 
 def test_a_seed_is_the_same_history_in_every_process():
+    """In 5239 a broker finds two groups at once, whose order must not be that of a set."""
     program = (
-        "from partq.lab.simulate.trial import run_seed\n"
-        "print([run_seed(seed).digest for seed in range(100, 104)])"
+        "from partq.lab.simulate.parallel import SeedOptions\n"
+        "from partq.lab.simulate.trial import run_schedule, run_seed\n"
+        "print([run_seed(seed).digest for seed in range(100, 103)])\n"
+        "chosen = SeedOptions(20, assignment='Client').schedule(5239)\n"
+        "print(run_schedule(chosen).digest)"
     )
     runs = [
         subprocess.run(
