@@ -23,7 +23,7 @@ MODULES = [*sorted(SOURCE.rglob("*.py")), SOURCE.parent / "pyspark_partq.py"]
 PUBLIC = {
     "AuditReader", "Batch", "Browsed", "Browser", "Cause", "ClientAssignedConsumer",
     "ConfiguredPartitionInfo", "ConnectionOptions", "Consumer", "ConsumerInterceptor",
-    "ConsumerStats", "Delivery", "ProducerInterceptor",
+    "ConsumerStats", "Delivery", "ProducerInterceptor", "ProducerStats",
     "JsonDeserializer", "JsonSerializer", "LogPosition", "LogReader", "Message", "PartitionId",
     "PartitionKey", "Position", "Positions", "Producer", "QueuesConsumer", "Reader",
     "Registration", "SqlFence", "StoredBatch", "Token", "producer_due", "queues_in_directory",
@@ -304,7 +304,8 @@ def test_the_client_s_dependencies_are_few():
     names = {line.split(">=")[0] for line in project["dependencies"]}
     assert names == {"aiohttp", "cramjam", "crc32c", "mmh3", "msgspec"}
     assert set(project["optional-dependencies"]) == {
-        "broker", "cli", "dev", "docs", "embedded", "lab", "operator", "spark",
+        "broker", "cli", "dev", "docs", "embedded", "lab", "operator", "otel",
+        "prometheus", "spark",
     }  # fmt: skip
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from partq.client.log_reader import LogPosition, LogReader
     from partq.client.partition_key import PartitionKey
     from partq.client.produce.interceptors import ProducerInterceptor
+    from partq.client.produce.producer_stats import ProducerStats
     from partq.client.produce.receipts import Position, Positions
     from partq.client.producer import Producer
     from partq.client.producer_state import producer_due
@@ -140,6 +141,7 @@ __all__ = [
     "Positions",
     "Producer",
     "ProducerInterceptor",
+    "ProducerStats",
     "QueuesConsumer",
     "QuotaExceededError",
     "Reader",
@@ -196,6 +198,7 @@ _HOMES = (
     "partq.client.reader",
     "partq.client.registration.registration_calls",
     "partq.client.produce.interceptors",
+    "partq.client.produce.producer_stats",
     "partq.client.produce.receipts",
     "partq.client.transport.options",
     "partq.client.transport.session",

@@ -348,6 +348,16 @@ class Consumer(PartitionCalls):
         log.info("group %s is removed: member %s has unsubscribed", self._group, self.member)
         self._raise_untold()
 
+    @property
+    def queue(self) -> str:
+        """The queue that it consumes."""
+        return self._queue
+
+    @property
+    def group(self) -> str:
+        """The consumer group that it is a member of."""
+        return self._group
+
     def leave_on_signals(self) -> bool:
         """Let SIGTERM and Ctrl-C mean `leave`; False when the application handles both itself."""
         return stop_signals.add(self.leave)
@@ -356,7 +366,14 @@ class Consumer(PartitionCalls):
         """Return what the consumer has received and acknowledged so far, and its rates.
 
         It costs about a microsecond per batch that is held ready: ask as often as once a second.
+        Any thread may ask. From another one than the event loop's it waits for a turn of the loop.
+
+        Raises:
+            TimeoutError: the event loop has stood still for a second.
         """
+        return self._entered_loop.make(self._snapshot)
+
+    def _snapshot(self) -> ConsumerStats:
         held = self._membership.assigned
         return self._tally.snapshot(
             buffered=sum(each.buffered_count for each in held),

@@ -146,8 +146,8 @@ class Tally:
             nacked=counts.nacked,
             refused=self._refused,
             redelivered=dict(sorted(self._redelivered.items())),
-            ack_p50_s=_percentile(times, 50),
-            ack_p99_s=_percentile(times, 99),
+            ack_p50_s=percentile(times, 50),
+            ack_p99_s=percentile(times, 99),
             received_per_s=rates[0],
             received_bytes_per_s=rates[1],
             acked_per_s=rates[2],
@@ -170,6 +170,6 @@ class Tally:
             self._samples.popleft()
 
 
-def _percentile(times: list[float], percent: int) -> float | None:
+def percentile(times: list[float], percent: int) -> float | None:
     """Return the shortest of the sorted times that so many percent of them do not exceed."""
     return times[max(0, -(-len(times) * percent // 100) - 1)] if times else None

@@ -21,9 +21,9 @@ from partq.client.produce.batching import BatchLimits
 from partq.client.produce.buffer_pool import BufferPool
 from partq.client.produce.failures import Failures
 from partq.client.produce.interceptors import (
-    InterceptedReceipt,
     ProducerInterceptor,
     ProducerInterceptors,
+    intercepted,
 )
 from partq.client.produce.message_encoding import (
     all_with_bytes,
@@ -33,6 +33,7 @@ from partq.client.produce.message_encoding import (
     with_bytes,
 )
 from partq.client.produce.partitioner import Partitioner
+from partq.client.produce.producer_stats import ProducerStats, ProducerTally
 from partq.client.produce.receipts import (
     ListReceipt,
     Position,
@@ -150,6 +151,8 @@ class Producer:
         self._delivery_timeout_s = delivery_timeout_s
         self._connect_timeout_s = connect_timeout_s
         self._clock = clock
+        self._tally = ProducerTally(clock)
+        self._queue = queue
         self._has_given_id = producer_id is not None
         self._producer = producer_id or uuid.uuid4().hex
         self._entered_loop = EnteredLoop("the producer")
@@ -196,6 +199,7 @@ class Producer:
             self._queue_layout,
             limits=self._limits,
             buffer_pool=self._buffer_pool,
+            tally=self._tally,
             next_producer=self._next_producer,
             on_layout=self._apply_layout,
             linger_s=self._linger_s,
@@ -301,9 +305,7 @@ class Producer:
         self, sender: Sender, slots: Partitioner, message: Message, ttl_ms: int
     ) -> asyncio.Future[Position]:
         """Send one message; what its interceptors know is `message`."""
-        stored, serialize = message, self._value_serializer
-        if serialize is not None:
-            stored = with_bytes(message, serialize)
+        stored = with_bytes(message, self._value_serializer)
         encoded = encode_checked((stored,), self._max_message_bytes)
         slot = slots.keyless() if message.key is None else slots.of_key(message.key)
         if not self._buffer_pool.try_take(1, len(encoded[0])):
@@ -311,7 +313,7 @@ class Producer:
         self._failures.taken(1)
         receipt = SingleReceipt(self._failures)
         partition = slots.layout.partition_of(slot)
-        told = self._watched(receipt, {partition: (message,)})
+        told = intercepted(receipt, self._interceptors, {partition: (message,)})
         sender.add(partition, encoded, (slot,), told, ttl_ms)
         return receipt.future
 
@@ -373,9 +375,7 @@ class Producer:
         self, sender: Sender, slots: Partitioner, sent: Sequence[Message], ttl_ms: int
     ) -> asyncio.Future[Positions]:
         """Send messages; what their interceptors know are those of `sent`."""
-        messages, serialize = sent, self._value_serializer
-        if serialize is not None:
-            messages = all_with_bytes(sent, serialize)
+        messages = all_with_bytes(sent, self._value_serializer)
         size = self._max_message_bytes
         try:
             slots_of_messages = slots.of(messages)
@@ -392,19 +392,11 @@ class Producer:
         receipt = ListReceipt(slots.layout, slots_of_messages, self._failures)
         told: Receipt = receipt
         if self._interceptors is not None:
-            places = slots.sort(sent, slots_of_messages)
-            told = self._watched(receipt, {partition: part for partition, part, _ in places})
+            places = {each: part for each, part, _ in slots.sort(sent, slots_of_messages)}
+            told = intercepted(receipt, self._interceptors, places)
         for partition, encoded, part_slots in parts:
             sender.add(partition, encoded, part_slots, told, ttl_ms)
         return receipt.future
-
-    def _watched(
-        self, receipt: Receipt, messages: Mapping[PartitionId, Sequence[Message]]
-    ) -> Receipt:
-        """Return a receipt that passes on to the interceptors, if there are any."""
-        if self._interceptors is None:
-            return receipt
-        return InterceptedReceipt(receipt, self._interceptors, messages)
 
     async def flush(self) -> None:
         """Send what waits for its batch, and wait until everything taken so far has an answer.
@@ -423,6 +415,26 @@ class Producer:
         unseen = self._failures.take_error()
         if unseen is not None:
             raise unseen
+
+    @property
+    def queue(self) -> str:
+        """The queue that it publishes to."""
+        return self._queue
+
+    def stats(self) -> ProducerStats:
+        """Return what the producer has sent so far, and what became of it.
+
+        Any thread may ask. From another one than the event loop's it waits for a turn of the loop.
+
+        Raises:
+            TimeoutError: the event loop has stood still for a second.
+        """
+        pool = self._buffer_pool
+        return self._entered_loop.make(
+            lambda: self._tally.snapshot(
+                in_flight=pool.pending_count, in_flight_bytes=pool.pending_bytes
+            )
+        )
 
     # ---- deterministic producers ----
 

@@ -244,8 +244,14 @@ class QueuesConsumer(MessageIterator):
         )
 
     def stats(self) -> dict[str, ConsumerStats]:
-        """Return what `Consumer.stats` says of each queue that is consumed now."""
-        return {queue: consumer.stats() for queue, consumer in self._consumers.items()}
+        """Return what `Consumer.stats` says of each queue that is consumed now; raises as that."""
+        return self._entered_loop.make(
+            lambda: {queue: consumer.stats() for queue, consumer in self._consumers.items()}
+        )
+
+    def group_of(self, queue: str) -> str:
+        """Return the name of the group in a queue."""
+        return self._group.replace(QUEUE_PLACE, queue)
 
     # ---- inside ----
 
@@ -392,7 +398,7 @@ class QueuesConsumer(MessageIterator):
 
         return self._consumer_of(
             **options.arguments(),
-            group=self._group.replace(QUEUE_PLACE, options.queue),
+            group=self.group_of(options.queue),
             on_assigned=on_assigned if assigned is not None else None,
             on_revoked=on_revoked if revoked is not None else None,
         )

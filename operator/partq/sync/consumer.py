@@ -178,6 +178,16 @@ class SyncConsumer(SyncClient[Consumer]):
         self._portal.run(self._inner.flush)
 
     @property
+    def queue(self) -> str:
+        """The queue that it consumes."""
+        return self._inner.queue
+
+    @property
+    def group(self) -> str:
+        """The consumer group that it is a member of."""
+        return self._inner.group
+
+    @property
     def member(self) -> str:
         """The name in the group."""
         return self._inner.member
@@ -213,4 +223,4 @@ class SyncConsumer(SyncClient[Consumer]):
 
     def stats(self) -> ConsumerStats:
         """Return what `partq.Consumer.stats` says."""
-        return self._portal.make(self._inner.stats)
+        return self._inner.stats()

@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from partq.client.produce.message_encoding import listed
+from partq.client.produce.producer_stats import ProducerStats
 from partq.client.produce.receipts import Position, Positions
 from partq.client.producer import Producer
 from partq.core.model import PartitionId
@@ -64,6 +65,15 @@ class SyncProducer(SyncClient[Producer]):
     def flush(self) -> None:
         """Wait until everything taken so far has an answer; raises as `partq.Producer.flush`."""
         self._portal.run(self._inner.flush)
+
+    @property
+    def queue(self) -> str:
+        """The queue that it publishes to."""
+        return self._inner.queue
+
+    def stats(self) -> ProducerStats:
+        """Return what `partq.Producer.stats` says."""
+        return self._inner.stats()
 
     def partition_of(self, key: str) -> PartitionId:
         """Return the partition of a key; raises as `partq.Producer.partition_of`."""

@@ -4,6 +4,7 @@ import pytest
 
 from partq.client.produce.batching import BatchLimits, ReadyBatch
 from partq.client.produce.partition_sender import PartitionSender
+from partq.client.produce.producer_stats import ProducerTally
 from partq.core.model import PartitionId
 from partq.errors import (
     InternalError,
@@ -46,6 +47,7 @@ class Line:
             limits=BatchLimits(max_count=max_count, max_bytes=1000, codec=codec),
             next_producer=lambda _: self.ids.pop(0) if self.ids else None,
             give_back=lambda count, _: setattr(self, "freed", self.freed + count),
+            tally=ProducerTally(lambda: 0.0),
         )
         self.partition_sender.max_in_flight = 5
         self.requests = 0
@@ -348,6 +350,7 @@ def line_of_fixed_numbers(*deadlines):
         limits=BatchLimits(max_count=2, max_bytes=1000, codec=Codec.NONE),
         next_producer=lambda _: None,
         give_back=lambda count, _: setattr(line, "freed", line.freed + count),
+        tally=ProducerTally(lambda: 0.0),
         are_numbers_fixed=True,
     )
     for contents, deadline in zip(((b"a", b"b"), (b"c",)), deadlines, strict=True):

@@ -9,6 +9,7 @@ import pytest
 from partq import Message, NotStoredError, OutcomeUnknownError, Position, Producer
 from partq.client.produce.batching import BatchLimits
 from partq.client.produce.partition_sender import PartitionSender
+from partq.client.produce.producer_stats import ProducerTally
 from partq.core.hashing import partition_index, slot_of
 from partq.core.model import PartitionId
 from partq.wire import frames
@@ -242,6 +243,7 @@ def line():
         limits=BatchLimits(max_count=10, max_bytes=1000, codec=Codec.NONE),
         next_producer=lambda _: "q",
         give_back=lambda count, size: None,
+        tally=ProducerTally(lambda: 0.0),
     )
 
 

@@ -15,6 +15,7 @@ from partq.client.arguments import (
 )
 from partq.client.produce.batching import BatchLimits, ReadyBatch
 from partq.client.produce.buffer_pool import BufferPool
+from partq.client.produce.producer_stats import ProducerTally
 from partq.client.produce.sender import Sender
 from partq.client.producer_state import producer_state
 from partq.client.transport.layout import QueueLayout
@@ -107,6 +108,7 @@ class BatchProducer:
                 max_count=MAX_BATCH_COUNT, max_bytes=MAX_BATCH_BYTES, codec=Codec.NONE
             ),
             buffer_pool=self._buffer_pool,
+            tally=ProducerTally(self._clock),
             next_producer=lambda _: None,
             on_layout=lambda _: None,
             linger_s=0,

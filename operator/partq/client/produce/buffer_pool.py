@@ -21,7 +21,7 @@ class BufferPool:
 
     def __init__(self, *, max_count: int, max_bytes: int) -> None:
         self.pending_count = 0
-        self._pending_bytes = 0
+        self.pending_bytes = 0
         self._max_count = max_count
         self._max_bytes = max_bytes
         self._line: deque[_WaitingCall] = deque()
@@ -50,7 +50,7 @@ class BufferPool:
     def give_back(self, count: int, size_bytes: int) -> None:
         """Count messages as answered."""
         self.pending_count -= count
-        self._pending_bytes -= size_bytes
+        self.pending_bytes -= size_bytes
         while self._line and (self._has_room or self._line[0].turn.done()):
             waiting = self._line.popleft()
             if not waiting.turn.done():
@@ -78,8 +78,8 @@ class BufferPool:
 
     @property
     def _has_room(self) -> bool:
-        return self.pending_count < self._max_count and self._pending_bytes < self._max_bytes
+        return self.pending_count < self._max_count and self.pending_bytes < self._max_bytes
 
     def _take(self, count: int, size_bytes: int) -> None:
         self.pending_count += count
-        self._pending_bytes += size_bytes
+        self.pending_bytes += size_bytes

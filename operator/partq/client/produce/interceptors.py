@@ -120,3 +120,12 @@ class InterceptedReceipt:
         self._receipt.failed(partition, error, count)
         for _, message in zip(range(count), self._messages.get(partition, ()), strict=False):
             self._interceptors.acknowledged(message, None, error)
+
+
+def intercepted(
+    receipt: Receipt,
+    interceptors: ProducerInterceptors | None,
+    messages: Mapping[PartitionId, Sequence[Message]],
+) -> Receipt:
+    """Return a receipt that tells interceptors, if there are any, what it learns of messages."""
+    return receipt if interceptors is None else InterceptedReceipt(receipt, interceptors, messages)

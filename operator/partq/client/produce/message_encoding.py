@@ -42,22 +42,28 @@ def listed(messages: Iterable[Message]) -> Sequence[Message]:
     return messages
 
 
-def with_bytes(message: Message, serialize: ValueSerializer) -> Message:
-    """Return a message with the bytes of its value.
+def with_bytes(message: Message, serialize: ValueSerializer | None) -> Message:
+    """Return a message with the bytes of its value; None: it has them.
 
     Raises:
         BadRequestError: the value has none.
     """
+    if serialize is None:
+        return message
     data = serialized(serialize, message.value)
     return Message(message.key, data, message.headers, message.event_time_ms)
 
 
-def all_with_bytes(messages: Sequence[Message], serialize: ValueSerializer) -> Sequence[Message]:
-    """Return messages with the bytes of their values.
+def all_with_bytes(
+    messages: Sequence[Message], serialize: ValueSerializer | None
+) -> Sequence[Message]:
+    """Return messages with the bytes of their values; None: they have them.
 
     Raises:
         BadRequestError: a value has none; says of which element.
     """
+    if serialize is None:
+        return messages
     made = []
     for index, each in enumerate(messages):
         try:

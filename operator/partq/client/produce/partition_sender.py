@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from partq.client.produce.batching import BatchLimits, OpenBatch, ReadyBatch, SealedBatch
+from partq.client.produce.producer_stats import ProducerTally
 from partq.client.produce.receipts import UNKNOWN_OFFSET, Receipt
 from partq.client.transport.retries import retry_backoff
 from partq.core.model import PartitionId
@@ -65,6 +66,7 @@ class PartitionSender:
         limits: BatchLimits,
         next_producer: Callable[[str], str | None],
         give_back: Callable[[int, int], None],
+        tally: ProducerTally,
         are_numbers_fixed: bool = False,
     ) -> None:
         self.partition = partition
@@ -76,6 +78,7 @@ class PartitionSender:
         """Why this partition takes no more messages; only under a producer id that was given."""
         self._next_producer = next_producer
         self._give_back = give_back
+        self._tally = tally
         self._are_numbers_fixed = are_numbers_fixed
         self._next = first
         self._open = OpenBatch(limits)
@@ -153,6 +156,8 @@ class PartitionSender:
                 return None
             self._seal()
         batch = self._window[self._sent_count]
+        if batch.first_sent_at is not None:
+            self._tally.resent(batch.count)
         batch.note_sent(now)
         self._sent_count += 1
         batch.request = request
@@ -281,12 +286,14 @@ class PartitionSender:
         head = self._window.popleft()
         self._sent_count = max(0, self._sent_count - 1)
         self._give_back(head.count, head.size_bytes)
+        self._tally.stored(head.count, head.first_sent_at)
         head.resolve_stored(self.partition, offset)
 
     def _fail(self, batches: Sequence[SealedBatch], error: PartqError) -> None:
         for batch in batches:
             self._window.remove(batch)
             self._give_back(batch.count, batch.size_bytes)
+            self._tally.failed(batch.count)
             batch.resolve_failed(self.partition, error)
 
     def _rewind(self) -> None:

@@ -9,6 +9,7 @@ from partq.aio import TaskSet, cancel_and_wait
 from partq.client.produce.batching import BatchLimits, ReadyBatch, SealedBatch
 from partq.client.produce.buffer_pool import BufferPool
 from partq.client.produce.partition_sender import PartitionSender
+from partq.client.produce.producer_stats import ProducerTally
 from partq.client.produce.receipts import Receipt
 from partq.client.transport import tasks
 from partq.client.transport.broker_connection import BrokerConnection
@@ -117,6 +118,7 @@ class Sender:
         *,
         limits: BatchLimits,
         buffer_pool: BufferPool,
+        tally: ProducerTally,
         next_producer: Callable[[str], str | None],
         on_layout: Callable[[QueueLayout], None],
         linger_s: float,
@@ -129,6 +131,7 @@ class Sender:
         self._session = session
         self._limits = limits
         self._buffer_pool = buffer_pool
+        self._tally = tally
         self._next_producer = next_producer
         self._on_layout = on_layout
         self._linger_s = linger_s
@@ -157,6 +160,7 @@ class Sender:
                 limits=self._limits,
                 next_producer=self._next_producer,
                 give_back=self._buffer_pool.give_back,
+                tally=self._tally,
                 are_numbers_fixed=self._are_numbers_fixed,
             )
         self._apply_layout(self._watch.queue_layout)
@@ -176,6 +180,7 @@ class Sender:
         partition_sender = self._partition_senders[partition]
         if partition_sender.broken is not None:
             self._buffer_pool.give_back(len(encoded), sum(map(len, encoded)))
+            self._tally.failed(len(encoded))
             receipt.failed(partition, partition_sender.broken, len(encoded))
             return
         partition_sender.add(
@@ -199,6 +204,7 @@ class Sender:
         partition_sender = self._partition_senders[partition]
         if partition_sender.broken is not None:
             self._buffer_pool.give_back(ready.count, ready.size_bytes)
+            self._tally.failed(ready.count)
             receipt.failed(partition, partition_sender.broken, ready.count)
             return
         partition_sender.add_batch(ready, receipt, self._clock() + self._delivery_timeout_s)

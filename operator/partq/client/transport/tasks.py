@@ -3,10 +3,16 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import TypeVar
 
 from partq.errors import InternalError, PartqError
 
 log = logging.getLogger("partq.client")
+
+T = TypeVar("T")
+MAKE_TIMEOUT_S = 1.0
+"""How long a call from another thread waits for a turn of the event loop."""
 
 
 def start(
@@ -51,6 +57,38 @@ class EnteredLoop:
         """Learn that the client was closed; before it was entered that means nothing."""
         self._was_closed = self.is_entered
 
+    def make(self, call: Callable[[], T]) -> T:
+        """Make a call in the loop, from whichever thread: what it reads must not change meanwhile.
+
+        At once in the loop itself, and where no loop runs it.
+
+        Raises:
+            TimeoutError: the loop has not made it within `MAKE_TIMEOUT_S`.
+        """
+        loop = self._loop
+        if loop is None or not loop.is_running() or loop is _running_loop():
+            return call()
+        made: Future[T] = Future()
+
+        def make() -> None:
+            if made.set_running_or_notify_cancel():
+                try:
+                    made.set_result(call())
+                except BaseException as error:  # noqa: BLE001  raised again in the other thread
+                    made.set_exception(error)
+
+        try:
+            loop.call_soon_threadsafe(make)
+        except RuntimeError:  # it was closed in this moment
+            return call()
+        try:
+            return made.result(MAKE_TIMEOUT_S)
+        except TimeoutError:
+            made.cancel()
+            raise TimeoutError(
+                f"{self._name}: its event loop has stood still for {MAKE_TIMEOUT_S:g} s; ask again"
+            ) from None
+
     def check_not_closed(self) -> None:
         """Refuse what a client cannot do that was closed; raises RuntimeError, also as `check`."""
         self.check()
@@ -63,13 +101,17 @@ class EnteredLoop:
         Raises:
             RuntimeError: it comes from another event loop, or from a thread without one.
         """
-        try:
-            running = asyncio.get_running_loop()
-        except RuntimeError:
-            running = None
+        running = _running_loop()
         if self._loop is not None and self._loop is not running:
             raise RuntimeError(
                 f"{self._name} belongs to the event loop that entered it; from another thread use "
                 "asyncio.run_coroutine_threadsafe(..., loop), and loop.call_soon_threadsafe for "
                 "what is not awaited"
             )
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

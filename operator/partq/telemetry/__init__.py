@@ -1,0 +1,1 @@
+"""Traces and metrics of applications that use the client; each module needs an extra."""
