@@ -1,16 +1,18 @@
 """Take the screenshots of docs/web.md: `python -m tests.broker.api.page.screenshots [messages]`.
 
 A group of three members, one of them about to hand over; a dead letter blocks another group. With
-names of parts (small, many, messages, rates) only theirs are taken.
+names of parts (small, handoffs, many, messages, rates) only theirs are taken.
 """
 
 import asyncio
 import json
 import sys
 from contextlib import AsyncExitStack
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
 from playwright.async_api import Browser, Page, async_playwright
 
 from partq import Consumer, Message, Producer
@@ -51,24 +53,46 @@ async def open_page(browser: Browser, broker: LocalBroker, **look: Any) -> Page:
     return page
 
 
+async def open_pages(browser: Browser, broker: LocalBroker) -> dict[str, Page]:
+    """Return the page as the images show it: in the light, in the dark, and 400 px wide."""
+    return {
+        "light": await open_page(browser, broker, viewport=WIDE, color_scheme="light"),
+        "dark": await open_page(browser, broker, viewport=WIDE, color_scheme="dark"),
+        "narrow": await open_page(browser, broker, viewport=NARROW, color_scheme="dark"),
+    }
+
+
 async def take(page: Page, name: str) -> None:
-    """Write one of the files."""
-    await page.screenshot(path=FOLDER / f"{name}.png", animations="disabled")
+    """Write one of the files, with a palette: that is a third of the bytes."""
+    data = await page.screenshot(animations="disabled")
+    image = Image.open(BytesIO(data)).convert("RGB").quantize(128, dither=Image.Dither.NONE)
+    image.save(FOLDER / f"{name}.png", optimize=True)
+
+
+async def take_all(pages: dict[str, Page], view: str, shown: str, *, at: str = "") -> None:
+    """Write the files of a view once an element is shown; `at`: what the narrow one scrolls to."""
+    for look, page in pages.items():
+        await page.locator(shown).first.wait_for()
+        if at and look == "narrow":
+            await page.locator(at).evaluate("e => e.scrollIntoView()")
+        await take(page, f"{view}-{look}")
+        await page.evaluate("scrollTo(0, 0)")
+
+
+async def go_to(pages: dict[str, Page], view: str, group: str) -> None:
+    """Show a view of a group in each page."""
+    for page in pages.values():
+        await page.get_by_label("Consumer group").select_option(group)
+        await page.get_by_role("link", name=view).click()
 
 
 async def take_small(browser: Browser) -> None:
-    """Take those of 16 partitions."""
+    """Take those of 16 partitions: map, plan, groups."""
     async with (
         LocalBroker(partitions=16, groups=GROUPS, broker_count=2) as broker,
         AsyncExitStack() as stack,
     ):
-        pages = {
-            scheme: await open_page(
-                browser, broker, viewport=NARROW if scheme == "narrow" else WIDE,
-                color_scheme="light" if scheme == "light" else "dark",
-            )
-            for scheme in ("light", "dark", "narrow")
-        }  # fmt: skip
+        pages = await open_pages(browser, broker)
         light = pages["light"]
         await light.get_by_label("Consumer group").select_option("workers")
         members = []
@@ -78,18 +102,43 @@ async def take_small(browser: Browser) -> None:
         await publish_one_each(broker, 16)
         strict = await stack.enter_async_context(member(broker, "billing-0", "strict"))
         await strict.nack(await anext(strict), delay_s=0)
-        for each in members:
-            for _ in range(8):
-                await anext(each)
+        held = [await anext(each) for each in members for _ in range(8)]
+        members[0].pause([held[0].partition])
         await stack.enter_async_context(member(broker, "worker-2"))
+        await go_to(pages, "Partition map", "workers")
+        await take_all(pages, "map", ".square.paused:not(.sample)")
+        for message in held:
+            members[held.index(message) // 8].ack_nowait(message)
         for page in pages.values():
-            await page.get_by_label("Consumer group").select_option("workers")
-            await page.locator(".square.paused:not(.sample)").first.wait_for()
-        for scheme, page in pages.items():
-            await take(page, f"map-{scheme}")
-        await light.get_by_label("Consumer group").select_option("strict")
-        await light.get_by_role("link", name="Groups").click()
-        await take(light, "groups-light")
+            settled = page.locator("#legend li").filter(has_text="worker-2, Active, 5 partitions")
+            await settled.wait_for()
+            await page.get_by_label("Members of the group").fill("5")
+            await page.keyboard.press("Enter")
+        await take_all(pages, "plan", ".square.planned:not(.sample)", at="#squares")
+        await go_to(pages, "Groups", "strict")
+        await take_all(pages, "groups", "#partition-table .reason:not(:empty)")
+
+
+async def take_handoffs(browser: Browser) -> None:
+    """Take those of handoffs: half a minute in which members come and go."""
+    async with (
+        LocalBroker(partitions=12, groups=GROUPS, broker_count=2) as broker,
+        AsyncExitStack() as stack,
+    ):
+        pages = await open_pages(browser, broker)
+        for number in range(3):
+            await stack.enter_async_context(member(broker, f"worker-{number}"))
+            await asyncio.sleep(8)
+        async with member(broker, "worker-3"):
+            await asyncio.sleep(8)
+        await asyncio.sleep(8)
+        await go_to(pages, "Handoffs", "workers")
+        for page in pages.values():
+            await page.locator("#span").select_option("60000")
+            await page.locator("#strips rect.gap").last.evaluate(
+                "e => e.focus({preventScroll: true})"
+            )
+        await take_all(pages, "handoffs", "#time-told:not(:empty)", at="#strips-title")
 
 
 async def take_many(browser: Browser) -> None:
@@ -116,10 +165,11 @@ async def take_messages(browser: Browser) -> None:
                 headers = {"trace": f"{number:08x}"}
                 key = key_of(layout, number % 4)
                 await (await producer.send_many([Message(key, value, headers=headers)]))
-        page = await open_page(browser, broker, viewport=WIDE, color_scheme="light")
-        await page.get_by_role("link", name="Messages").click()
-        await page.locator("#message-table button").nth(1).click()
-        await take(page, "messages-light")
+        pages = await open_pages(browser, broker)
+        for page in pages.values():
+            await page.get_by_role("link", name="Messages").click()
+            await page.locator("#message-table button").nth(1).click()
+        await take_all(pages, "messages", "#value")
 
 
 async def take_rates(browser: Browser) -> None:
@@ -138,13 +188,20 @@ async def take_rates(browser: Browser) -> None:
                     await consumer.ack(await anext(consumer))
                     left -= 1
                 await asyncio.sleep(0.1)
-        page = await open_page(browser, broker, viewport=WIDE, color_scheme="light")
-        await page.get_by_role("link", name="Rates").click()
-        await page.locator("#charts polyline").nth(3).wait_for()
-        await take(page, "rates-light")
+        pages = await open_pages(browser, broker)
+        for page in pages.values():
+            await page.get_by_role("link", name="Rates").click()
+            await page.locator("#charts polyline").nth(3).wait_for()
+        await take_all(pages, "rates", "#wait-charts polyline")
 
 
-PARTS = {"small": take_small, "many": take_many, "messages": take_messages, "rates": take_rates}
+PARTS = {
+    "small": take_small,
+    "handoffs": take_handoffs,
+    "many": take_many,
+    "messages": take_messages,
+    "rates": take_rates,
+}
 
 
 async def main() -> None:

@@ -110,16 +110,41 @@ async def test_a_handoff_is_seen_live(orders, open_page):
         others = page.get_by_role("button", name="member A first")
         assert await theirs.first.evaluate(colour) != await others.first.evaluate(colour)
         await page.get_by_role("link", name="Handoffs").click()
-        strips = page.get_by_role("img", name="then first, then second")
+        strips = page.get_by_role("group", name="then first, then second")
         await expect(strips).to_have_count(COUNT // 2)
         await expect(strips.first.locator("rect.gap title").last).to_have_text(
             re.compile(r"first → second, gap [\d,]+ ms, newcomer")
         )
+        await gaps_and_columns_are_reached_by_the_keyboard(page)
         rebalances = page.get_by_role("table", name="Rebalances")
         await expect(rebalances).to_contain_text("member joined")
         moves = page.get_by_role("table", name="Moves")
         await expect(moves.get_by_role("row", name="first second")).to_have_count(COUNT // 2)
         assert not await violations(page)
+
+
+async def gaps_and_columns_are_reached_by_the_keyboard(page):
+    """Tab stops once; arrows go on; what is focused is told in words, also for the pointer."""
+    told = page.locator("#time-told")
+    await expect(page.locator("#timeline rect[tabindex='0']")).to_have_count(1)
+    await page.locator("#span").focus()
+    for _ in range(10):  # over the two tables before
+        await page.keyboard.press("Tab")
+        if await page.evaluate("document.activeElement.tagName") == "rect":
+            break
+    await page.keyboard.press("End")
+    column = re.compile(
+        r"rebalance: member joined, 8 moves, 0 first assignments, longest pause [\d,]+ ms"
+    )
+    await expect(told).to_contain_text(column)
+    await expect(page.locator("rect:focus")).to_have_accessible_name(column)
+    await page.keyboard.press("ArrowDown")
+    await expect(told).to_contain_text(re.compile(r"partition 1\.\d+: .* gap [\d,]+ ms, "))
+    await expect(page.locator("#timeline rect[tabindex='0']")).to_have_count(1)
+    await page.keyboard.press("ArrowUp")
+    await expect(told).to_contain_text("rebalance: ")
+    await page.locator("#strips rect.gap").last.hover()
+    await expect(told).to_contain_text("partition 1.15: ")
 
 
 async def test_groups_members_and_partitions_and_why_one_is_blocked(orders, open_page):

@@ -1,10 +1,9 @@
 // The handoffs of a group: rebalances, a strip of time per partition, and each move with its cause.
 
 import { CallError, call } from "./api.js";
-import { markOf } from "./members.js";
-import { piecesOf } from "./strips.js";
 import { fillTable } from "./tables.js";
-import { age, byId, clock, counted, fill, inOrder, make, number, say } from "./text.js";
+import { age, byId, clock, counted, inOrder, number, say } from "./text.js";
+import { drawTimeline } from "./timeline.js";
 
 const NUMBER = true;
 const MAX_STRIPS = 100;
@@ -13,9 +12,6 @@ const MAX_MOVES = 200;
 // moved, and at the second in any case.
 const MOVED_AGE_MS = 3000;
 const MAX_AGE_MS = 30000;
-const SVG = "http://www.w3.org/2000/svg";
-const WIDTH = 1000;
-const HEIGHT = 24;
 const NOTHING = { now_ms: 0, past: {}, rebalances: [] };
 const NEEDS_ADMIN = "This view needs a token of the role admin. The page does not ask again for " +
   "this group with this token.";
@@ -96,6 +92,15 @@ function describeMove(partition, move) {
     `gap ${gapOf(move)}, ${cause(move)}`;
 }
 
+function describeRebalance(each) {
+  const began = clock(new Date(each.started_at_ms));
+  const took = each.ended_at_ms - each.started_at_ms;
+  const late = each.timed_out ? `, ${number(each.timed_out)} not drained in time` : "";
+  return `${began}, rebalance: ${words(each.trigger)}, ${counted(each.moved, "move")}, ` +
+    `${counted(each.assigned, "first assignment")}, longest pause ${number(each.longest_pause_ms)} ms, ` +
+    `took ${age(took)}${late}`;
+}
+
 /** Draw the snapshot; without one the strips and tables are empty. */
 function draw(name, group) {
   const { now_ms: brokerNow, past, rebalances } = snapshot ?? NOTHING;
@@ -110,16 +115,26 @@ function draw(name, group) {
   const rest = more > 0 ? `, the first ${MAX_STRIPS} of them are drawn` : "";
   const told = `${counted(moved.length, "partition")} moved${rest}`;
   say(byId("strips-title"), snapshot ? told : "Partitions that have moved");
-  fill(byId("strips"), moved.slice(0, MAX_STRIPS), makeStrip, (item, partition) => {
-    const row = group.partitions[partition];
-    const pieces = piecesOf(past[partition], row ? row.member : "", from, to);
-    drawStrip(item, partition, pieces, name, from, to);
+  const shown = [...rebalances].reverse().filter((each) => each.ended_at_ms >= from);
+  drawTimeline({
+    group: name,
+    from,
+    to,
+    strips: moved.slice(0, MAX_STRIPS).map((partition) => ({
+      partition,
+      moves: past[partition],
+      member: group.partitions[partition]?.member ?? "",
+      describe: (move) => describeMove(partition, move),
+    })),
+    columns: shown.map((each) => ({
+      from: each.started_at_ms, to: each.ended_at_ms, text: describeRebalance(each),
+    })),
   });
   fillTable(
     "rebalance-table",
     [["began", ""], ["trigger", ""], ["moves", NUMBER], ["first assignments", NUMBER],
       ["longest pause", NUMBER], ["took", NUMBER], ["not drained in time", NUMBER]],
-    [...rebalances].reverse().filter((each) => each.ended_at_ms >= from).map((each) => [
+    shown.map((each) => [
       clock(new Date(each.started_at_ms)), words(each.trigger), number(each.moved),
       number(each.assigned), `${number(each.longest_pause_ms)} ms`,
       age(each.ended_at_ms - each.started_at_ms), number(each.timed_out),
@@ -134,41 +149,6 @@ function draw(name, group) {
       cause(move),
     ]),
   );
-}
-
-function makeStrip() {
-  const item = make("li");
-  const strip = document.createElementNS(SVG, "svg");
-  strip.setAttribute("viewBox", `0 0 ${WIDTH} ${HEIGHT}`);
-  strip.setAttribute("preserveAspectRatio", "none");
-  strip.setAttribute("role", "img");
-  item.append(make("span"), strip);
-  return item;
-}
-
-function drawStrip(item, partition, pieces, name, from, to) {
-  const [label, strip] = item.children;
-  say(label, partition);
-  const x = (ms) => ((ms - from) / (to - from)) * WIDTH;
-  fill(strip, pieces, makePiece, (rect, piece) => {
-    const text = piece.move ? describeMove(partition, piece.move) : `partition ${partition}: ${who(piece.member)}`;
-    const width = x(piece.to) - x(piece.from);
-    // A gap of some milliseconds is still seen, at the end of its time.
-    const shown = piece.move ? Math.max(3, width) : width;
-    rect.setAttribute("class", piece.move ? "gap" : markOf(name, piece.member).colour);
-    rect.setAttribute("x", x(piece.to) - shown);
-    rect.setAttribute("width", shown);
-    say(rect.firstElementChild, text);
-  });
-  const owners = pieces.filter((piece) => !piece.move).map((piece) => who(piece.member));
-  strip.setAttribute("aria-label", `partition ${partition}: ${owners.join(", then ")}`);
-}
-
-function makePiece() {
-  const rect = document.createElementNS(SVG, "rect");
-  rect.setAttribute("height", HEIGHT);
-  rect.append(document.createElementNS(SVG, "title"));
-  return rect;
 }
 
 byId("span").addEventListener("change", () => again());

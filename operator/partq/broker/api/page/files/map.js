@@ -1,6 +1,6 @@
 // The partition map: a square per partition, and what has moved since the page was opened.
 
-import { markOf } from "./members.js";
+import { fillLegend, markOf } from "./members.js";
 import * as plan from "./plan.js";
 import { age, byId, clock, counted, delayed, fill, inOrder, make, number, say } from "./text.js";
 
@@ -170,19 +170,9 @@ function summarize(status, group) {
 }
 
 function showLegend(group, name) {
-  const create = () => {
-    const item = make("li");
-    const mark = make("span", "square");
-    mark.setAttribute("aria-hidden", "true");
-    item.append(mark, make("span"));
-    return item;
-  };
-  fill(byId("legend"), group.members, create, (item, each) => {
-    const { letter, colour } = markOf(name, each.member);
-    item.firstElementChild.className = `square ${colour}`;
-    say(item.firstElementChild, letter);
-    const held = counted(each.partitions, "partition");
-    say(item.lastElementChild, `${letter}: ${each.member}, ${each.state}, ${held}`);
+  fillLegend("legend", name, group.members.map((each) => each.member), (letter, member, at) => {
+    const { state, partitions } = group.members[at];
+    return `${letter}: ${member}, ${state}, ${counted(partitions, "partition")}`;
   });
 }
 

@@ -1,5 +1,7 @@
 // Each member has a letter and a colour, which it keeps until the token is forgotten.
 
+import { byId, fill, make, say } from "./text.js";
+
 const COLOURS = 12;
 const seen = new Map();
 
@@ -24,4 +26,21 @@ export function markOf(group, member) {
 export function markOfNew(group, at) {
   const taken = seen.get(group)?.size ?? 0;
   return { letter: `+${at + 1}`, colour: `m${(taken + at) % COLOURS}` };
+}
+
+/** Fill a list with members, each with its letter and colour, and what `tell` says of it. */
+export function fillLegend(id, group, members, tell) {
+  const create = () => {
+    const item = make("li");
+    const mark = make("span", "square");
+    mark.setAttribute("aria-hidden", "true");
+    item.append(mark, make("span"));
+    return item;
+  };
+  fill(byId(id), members, create, (item, member, at) => {
+    const { letter, colour } = markOf(group, member);
+    item.firstElementChild.className = `square ${colour}`;
+    say(item.firstElementChild, letter);
+    say(item.lastElementChild, tell(letter, member, at));
+  });
 }
