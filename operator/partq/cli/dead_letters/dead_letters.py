@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 import click
 from rich.table import Table
 
+from partq.cli.dead_letters.letter_search import LetterFilter, find_letters
+from partq.cli.dead_letters.replay_plan import MAX_PLANNED, make_plan, show_plan
 from partq.cli.queues.broker_session import ask, open_session, unfinished
 from partq.cli.queues.browse import missing_line
 from partq.cli.queues.connection import Connect, QueueAddress, connection_options
@@ -32,7 +34,7 @@ from partq.wire.calls.replies import plain
 PAGE = 1000
 MAX_VALUE_CHARS = 60
 AT_ONCE = 8
-"""How many partitions are dropped side by side, each by a separate call."""
+"""How many partitions are dropped, or replayed in part, side by side, each by a separate call."""
 DROP_PATH = "/dead-letters/drop"
 
 _yes_option = click.option("--yes", is_flag=True, help="Do it without asking.")
@@ -54,13 +56,31 @@ def dead_letters() -> None:
 @dead_letters.command(name="list")
 @connection_options
 @click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True)
+@click.option("--key", help="Only dead letters of this partition key.")
+@click.option(
+    "--reason", help="Only those with this reason, such as expired, or this one of an application."
+)
 @_partition_option
 @_json_option
-def list_(*, connect: Connect, limit: int, names: tuple[str, ...], as_json: bool) -> None:
+def list_(
+    *,
+    connect: Connect,
+    limit: int,
+    key: str | None,
+    reason: str | None,
+    names: tuple[str, ...],
+    as_json: bool,
+) -> None:
     """Show dead letters, the oldest first: where they came from, and why."""
-    body = BrowseBody(_partitions(names), max_messages=limit)
-    told = asyncio.run(ask(connect("admin"), "POST", "/browse", object, body))
-    answer = read("browse", told, BrowseAnswer)
+    connection, partitions = connect("admin"), _partitions(names)
+    if key is None and reason is None:
+        body = BrowseBody(partitions, max_messages=limit)
+        told = asyncio.run(ask(connection, "POST", "/browse", object, body))
+        answer = read("browse", told, BrowseAnswer)
+    else:
+        wanted = LetterFilter(key, reason)
+        answer = asyncio.run(find_letters(connection, partitions, wanted, limit))
+        told = plain(answer)
     if as_json:
         click.echo(json.dumps(told))  # with the fields that only a newer version knows
     else:
@@ -82,17 +102,35 @@ def list_(*, connect: Connect, limit: int, names: tuple[str, ...], as_json: bool
 @dead_letters.command()
 @connection_options
 @_partition_option
+@click.option(
+    "--limit",
+    type=click.IntRange(1, MAX_PLANNED),
+    help="Only the oldest so many, over all partitions. Default: all.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be replayed, and replay nothing.")
 @_yes_option
 @_json_option
-def replay(*, connect: Connect, names: tuple[str, ...], yes: bool, as_json: bool) -> None:
+def replay(
+    *,
+    connect: Connect,
+    names: tuple[str, ...],
+    limit: int | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
     """Send dead letters back to their queues, in the order of each key, and free them here.
 
     A replay that was stopped repeats nothing when it is run again. Dead letters of undecodable
     messages are no messages: they are skipped, stay where they are, and make the exit status 1.
     """
-    connection = connect("admin")
-    _confirm(f"replay the dead letters of {connection.queue}?", yes=yes, as_json=as_json)
-    asyncio.run(_replay(connection, _partitions(names), as_json=as_json))
+    connection, partitions = connect("admin"), _partitions(names)
+    if dry_run:
+        asyncio.run(_dry_run(connection, partitions, limit, as_json=as_json))
+        return
+    what = "the dead letters" if limit is None else f"up to {counted(limit, 'dead letter')}"
+    _confirm(f"replay {what} of {connection.queue}?", yes=yes, as_json=as_json)
+    asyncio.run(_replay(connection, partitions, limit, as_json=as_json))
 
 
 @dead_letters.command()
@@ -209,25 +247,46 @@ def _confirm(question: str, *, yes: bool, as_json: bool) -> None:
     if yes:
         return
     if as_json or not is_terminal():
-        raise SettingsError("dead-letters: cannot ask: no terminal; give --yes")
+        raise SettingsError("dead-letters: cannot ask: no terminal; give --yes, or --dry-run")
     click.confirm(question, abort=True)
 
 
-async def _replay(connection: QueueAddress, names: list[str], *, as_json: bool) -> None:
+async def _dry_run(
+    connection: QueueAddress, names: list[str], limit: int | None, *, as_json: bool
+) -> None:
+    plan = await make_plan(connection, names, limit)
+    await show_plan(connection, plan, as_json=as_json)
+
+
+async def _replay(
+    connection: QueueAddress, names: list[str], limit: int | None, *, as_json: bool
+) -> None:
     offsets: dict[str, int] = {}
+    stops: dict[str, int] = {}
+    """With a limit: up to where each partition is replayed."""
+    widths: dict[str, int] = {}
     done: dict[str, ReplayResult] = {}
     replayed = repeated = skipped = 0
+    if limit is not None:
+        plan = await make_plan(connection, names, limit)
+        planned = {name: each for name, each in plan.partitions.items() if each.count}
+        stops = {name: each.stop for name, each in planned.items()}
+        widths = {name: each.stop - each.start for name, each in planned.items()}
+        names = list(planned)
     async with open_session(connection) as session:
-        while True:
-            body = ReplayBody(names, offsets, PAGE)
-            answer = await session.ask("POST", "/dead-letters/replay", ReplayResults, body)
-            rows = answer.partitions
+        while limit is None or names:
+            if limit is None:
+                rows = await _ask_replay(session, names, offsets, PAGE)
+            else:
+                rows = await _replay_each(session, offsets, {name: widths[name] for name in names})
             done |= rows
             replayed += sum(_number(row.replayed) for row in rows.values())
             repeated += sum(_number(row.repeated) for row in rows.values())
             skipped += sum(_number(row.skipped) for row in rows.values())
             ends = {name: _ends(row) for name, row in rows.items() if not _errors(row)}
+            ends = {name: (at, min(end, stops.get(name, end))) for name, (at, end) in ends.items()}
             offsets = {name: start for name, (start, end) in ends.items() if start < end}
+            widths = {name: ends[name][1] - start for name, start in offsets.items()}
             names = list(offsets)
             if not names:
                 break
@@ -253,6 +312,30 @@ async def _replay(connection: QueueAddress, names: list[str], *, as_json: bool) 
     _check(done, "error", "stopped")
     if skipped:
         raise ConflictError(told)
+
+
+async def _ask_replay(
+    session: Session, names: list[str], offsets: dict[str, int], most: int
+) -> dict[str, ReplayResult]:
+    body = ReplayBody(names, offsets, most)
+    return (await session.ask("POST", "/dead-letters/replay", ReplayResults, body)).partitions
+
+
+async def _replay_each(
+    session: Session, offsets: Mapping[str, int], widths: Mapping[str, int]
+) -> dict[str, ReplayResult]:
+    """Replay a part of each partition, which is not equally wide for all."""
+    limit = asyncio.Semaphore(AT_ONCE)
+
+    async def one(name: str, width: int) -> dict[str, ReplayResult]:
+        at = {name: offsets[name]} if name in offsets else {}
+        async with limit:
+            return await _ask_replay(session, [name], at, min(PAGE, width))
+
+    found: dict[str, ReplayResult] = {}
+    for rows in await asyncio.gather(*(one(*item) for item in widths.items())):
+        found |= rows
+    return found
 
 
 def _number(count: int | UnsetType) -> int:
