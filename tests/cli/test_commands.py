@@ -90,9 +90,24 @@ def test_the_script_for_a_shell_is_one_of_that_shell():
     assert run("completion", "tcsh").exit_code == 2
 
 
-def test_help_lists_what_finds_the_queue_behind_the_options_of_the_command():
-    text = run("browse", "--help").stdout
-    assert text.index("--count") < text.index("--queue") < text.index("--data-dir")
+def commands_of(command, *path):
+    """Yield a command and those below it, each with its words."""
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            yield from commands_of(command.get_command(context, name), *path, name)
+
+
+def test_every_help_lists_what_finds_the_queue_last():
+    place = ["--queue", "--namespace", "--url", "--token", "--ca-file", "--data-dir"]
+    found = {}
+    for path, command in commands_of(cli):
+        options = [each.opts[-1] for each in command.params if isinstance(each, click.Option)]
+        found[path] = [each for each in options if each in place]
+        assert options == [each for each in options if each not in place] + found[path], path
+    assert found["browse",] == found["dead-letters", "replay"] == place
+    assert found["dev", "up"] == ["--data-dir"]
 
 
 def ranges_of(command, *path):

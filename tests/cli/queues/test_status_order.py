@@ -104,3 +104,14 @@ def test_while_it_watches_members_keep_their_letters():
     assert "1.0  A\n" in shown(answer_of(g=group_of({"1.0": row("m")}, members=["m"])), marks)
     after = answer_of(g=group_of({"1.0": row("m"), "1.1": row("a")}, members=["a", "m"]))
     assert "1.0  AB\n" in shown(after, marks)
+
+
+def test_of_a_group_that_nobody_consumes_the_partitions_with_a_lag_have_a_row():
+    rows = {"1.0": row("", "Unassigned"), "1.1": row("", "Unassigned", lag=3)}
+    nobody = group_of(rows, members=["m"])
+    nobody.members[0].state = "Left"
+    text = shown(answer_of(g=nobody))
+    assert "1.0  --\n" in text
+    assert first_cells(text)[-1] == "1.1"
+    nobody.members[0].state = "Active"
+    assert first_cells(shown(answer_of(g=nobody)))[-2:] == ["1.1", "1.0"]

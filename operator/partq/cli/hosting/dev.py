@@ -171,8 +171,6 @@ def down(*, data_dir: Path, wait_s: float, as_json: bool) -> None:
 
 
 @dev.command()
-@click.option("--queue", help="Name of the queue; needed only if several run.")
-@click.option("--namespace", default="default", show_default=True, help="Namespace of the queue.")
 @click.option(
     "--role",
     type=click.Choice(["produce", "consume", "admin"]),
@@ -181,6 +179,8 @@ def down(*, data_dir: Path, wait_s: float, as_json: bool) -> None:
     help="Of the token; that of an admin may do everything.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--queue", help="Name of the queue; needed only if several run.")
+@click.option("--namespace", default="default", show_default=True, help="Namespace of the queue.")
 @data_dir_option
 def env(*, queue: str | None, namespace: str, role: Role, data_dir: Path, as_json: bool) -> None:
     """Print where a queue that runs here is, and a token: `eval "$(partq dev env)"`.

@@ -237,10 +237,12 @@ class _GroupSection:
     def _partitions(self) -> Iterator[RenderableType]:
         """Yield the table of the partitions where something is wrong, or not acknowledged."""
         rows = self._group.partitions
+        # In a group that nobody consumes it is no news that a partition has no member.
+        calm = (None,) if _has_member(self._group) else (None, Problem.UNASSIGNED)
         shown = [
             name
             for name, problem in self._problems.items()
-            if name in rows and (problem or rows[name].lag or rows[name].parked)
+            if name in rows and (problem not in calm or rows[name].lag or rows[name].parked)
         ]
         shown.sort(
             key=lambda name: (
@@ -263,6 +265,10 @@ class _GroupSection:
         if len(shown) > MAX_ROWS:
             more = counted(len(shown) - MAX_ROWS, "more partition", "more partitions")
             yield Text(f"and {more}: `partq partitions --group {self.name}` shows all")
+
+
+def _has_member(group: GroupStatus) -> bool:
+    return any(each.state in ("Active", "Standby", "Lost") for each in group.members)
 
 
 def _severity(problem: Problem | None) -> int:
@@ -312,7 +318,7 @@ def _summary(name: str, group: GroupStatus, acked: float | None) -> Text:
     waiting = len(group.waiting_moves)
     lag = f"group {name}: lag {counted(group.lag, 'message', spec=',')}, {spell_age(group.lag_ms)}"
     parts = [counted(len(group.handoffs), "handoff")]
-    if not any(each.state in ("Active", "Standby", "Lost") for each in group.members):
+    if not _has_member(group):
         parts.append("no member: nobody consumes")
     if group.assignment == "Client":
         parts.append("members choose their partitions")
