@@ -102,7 +102,7 @@ def test_the_loops_that_people_write_are_measured_one_by_one(tmp_path, monkeypat
     assert result.exit_code == 0, result.output
     rows = json.loads(file.read_text())
     assert [row["name"] for row in rows] == [
-        "ack", "ack-confirmed", "auto-ack", "ack-nowait", "batches",
+        "ack", "ack-confirmed", "auto-ack", "ack-nowait", "run", "run-16", "batches",
         "send-and-wait", "at-once", "gather", "send-many",
     ]  # fmt: skip
     assert all(row["msgs_per_s"] > 0 for row in rows)

@@ -8,9 +8,12 @@ from contextlib import AsyncExitStack
 import pytest
 
 from partq import Cause, Consumer, FencedError, Message, Producer, SettingsError
+from partq.client.handout.concurrent_run import ConcurrentRun
+from partq.client.handout.held_messages import HeldMessages
 from partq.testing import eventually
 from partq.testing.local_broker import LocalBroker
 from partq.wire import batch, frames
+from tests.client.handout.test_held_messages import Target, message
 from tests.client.member import P0, WAIT_S, Member, assigned, deliver
 
 
@@ -84,6 +87,33 @@ async def test_a_key_has_one_call_at_a_time_and_others_pass_it(peer, running):
     assert (await flow.next(frames.Ack)).ranges == [(0, 1)]
     handler.end(1)
     await handler.has_begun(0, 2, 3, 5, 6, 1, 4)
+
+
+async def test_a_call_that_ends_makes_room_for_the_next():
+    """Nothing else happens to the consumer: neither an answer to an ack nor a pong wakes it."""
+    changes, done = asyncio.Event(), []
+    target = Target(may_hand_out=True)
+    ready = [message(f"k{n}", target, n) for n in range(20)]
+
+    async def until(attempt):
+        while not ((result := attempt()) or len(done) == 20):
+            changes.clear()
+            await changes.wait()
+        return result
+
+    run = ConcurrentRun(
+        lambda _: asyncio.sleep(0),
+        concurrency=2,
+        held=HeldMessages(),
+        take=lambda: ready.pop(0) if ready else None,
+        until=until,
+        changed=changes.set,
+        succeeded=done.append,
+        handed_out=lambda _: None,
+    )
+    async with asyncio.timeout(WAIT_S):
+        await run.run()
+    assert [each.offset for each in done] == list(range(20))
 
 
 async def test_what_waits_in_a_paused_partition_holds_up_no_other(peer, running):

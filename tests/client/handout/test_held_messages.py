@@ -7,6 +7,7 @@ from partq.client.handout.held_messages import HeldMessages
 
 class Target:
     is_ended = False
+    is_paused = False
     rewound_from = None
 
     def __init__(self, *, may_hand_out):

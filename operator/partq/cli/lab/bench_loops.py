@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 import click
 
 from partq.cli.lab.bench_options import count_option, reports, show_report
+from partq.client.consume.deliveries import Delivery
 from partq.client.consumer import Consumer
 from partq.client.producer import Producer
 from partq.embedded.runtime import EmbeddedRuntime, RunningQueue
@@ -20,6 +21,8 @@ from partq.wire.batch import Message
 
 PARTITIONS = 2
 KEYS = 50
+HANDLER_S = 0.005
+"""How long the slow callback of `run` waits for each message, as for another service."""
 LEASE_TTL_S = 20.0
 """Of the brokers: a busy machine holds them up, and a lease that is over is not measured here."""
 _READ, _WRITTEN = "read", "written"
@@ -47,7 +50,7 @@ class Loop:
     run: Callable[[RunningQueue, str, list[Message]], Awaitable[float]]
     """Return the seconds that the messages take; the text is the group that consumes them."""
     is_slow: bool = False
-    """Each message waits for a write to disk."""
+    """Each message waits, for a write to disk or in its callback."""
 
 
 @click.command(help=_HELP)
@@ -174,6 +177,25 @@ async def _batches(queue: RunningQueue, group: str, values: list[Message]) -> fl
         return time.perf_counter() - began
 
 
+async def _run(
+    queue: RunningQueue, group: str, values: list[Message], *, concurrency: int
+) -> float:
+    began, ended, left = 0.0, 0.0, len(values)
+
+    async def handle(_: Delivery) -> None:
+        nonlocal began, ended, left
+        began = began or time.perf_counter()
+        await asyncio.sleep(HANDLER_S)
+        left -= 1
+        if left <= 0:
+            ended = ended or time.perf_counter()
+            consumer.leave()
+
+    async with _consumer(queue, group, auto_ack=True) as consumer:
+        await consumer.run(handle, concurrency=concurrency)
+    return ended - began
+
+
 # ---- publishing ----
 
 
@@ -212,6 +234,8 @@ CONSUMING = (
     ),
     Loop("auto-ack", "Consumer(auto_ack=True)", _auto_ack),
     Loop("ack-nowait", "... c.ack_nowait(m), then c.flush()", _ack_nowait),
+    Loop("run", "await c.run(slow)", partial(_run, concurrency=1), is_slow=True),
+    Loop("run-16", "... concurrency=16", partial(_run, concurrency=16), is_slow=True),
     Loop("batches", "c.batches(), c.ack_nowait(batch)", _batches),
 )
 PUBLISHING = (

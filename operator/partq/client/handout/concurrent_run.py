@@ -55,6 +55,8 @@ class ConcurrentRun:
         self._succeeded = succeeded
         self._handed_out = handed_out
         self._calls = TaskSet()
+        self._under_way = 0
+        """Calls that have not ended. A task that tells of its end is in `_calls` until later."""
         self._busy: set[MessageKey] = set()
         self._failed: BaseException | None = None
 
@@ -78,7 +80,7 @@ class ConcurrentRun:
     def _begin_ready(self) -> bool | None:
         """Begin what may begin; True: a call has failed, so nothing does."""
         while self._failed is None:
-            if len(self._calls) >= self._concurrency:
+            if self._under_way >= self._concurrency:
                 return None
             delivery = self._held.take(self._busy)
             if delivery is not None:
@@ -96,6 +98,7 @@ class ConcurrentRun:
         if key is not None:
             self._busy.add(key)
         self._handed_out(delivery)
+        self._under_way += 1
         self._calls.start(self._handle(delivery, key), "partq-call")
 
     async def _calls_ended(self) -> None:
@@ -117,4 +120,5 @@ class ConcurrentRun:
         finally:
             if key is not None:
                 self._busy.discard(key)
+            self._under_way -= 1
             self._changed()
