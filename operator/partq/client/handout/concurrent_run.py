@@ -56,7 +56,7 @@ class ConcurrentRun:
         self._handed_out = handed_out
         self._calls = TaskSet()
         self._under_way = 0
-        """Calls that have not ended. A task that tells of its end is in `_calls` until later."""
+        """Calls that have not ended. When a task reports its end, `_calls` still has it."""
         self._busy: set[MessageKey] = set()
         self._failed: BaseException | None = None
 
