@@ -1,5 +1,7 @@
 """What `partq dev up` prints of a queue works for the groups that the queue has."""
 
+import re
+
 import pytest
 
 from partq.cli.hosting.dev import introduce
@@ -33,3 +35,6 @@ async def test_other_groups_are_introduced_as_ever(tmp_path):
     said = await introduced(tmp_path, workers="Server")
     assert "partq consume --group workers" in said
     assert "partq partitions" not in said
+    assert re.search(r"\n  tokens   produce  \w{48}\n           consume  \w{48}\n", said)
+    where = f"--data-dir {tmp_path / 'data'}"
+    assert f'\n  eval "$(partq dev env {where})"' in said

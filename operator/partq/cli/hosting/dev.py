@@ -291,10 +291,11 @@ queue {queue.namespace}/{queue.name}
   page     {queue.brokers[0].url}/
   brokers  {queue.url}
   groups   {", ".join(queue.groups) or "none"}
-  produce  {queue.tokens.produce}
-  consume  {queue.tokens.consume}
-  admin    {queue.tokens.admin}
+  tokens   produce  {queue.tokens.produce}
+           consume  {queue.tokens.consume}
+           admin    {queue.tokens.admin}
 
+  eval "$(partq dev env{where})"    for commands and programs elsewhere
   echo hello | partq publish --key k{where}
 {consume}  partq status{where}
 
