@@ -22,6 +22,7 @@ SOURCE = ROOT / "operator" / "partq"
 MODULES = [*sorted(SOURCE.rglob("*.py")), SOURCE.parent / "pyspark_partq.py"]
 PUBLIC = {
     "AuditReader", "Batch", "Browsed", "Browser", "Cause", "ClientAssignedConsumer",
+    "CloudEvent",
     "ConfiguredPartitionInfo", "ConnectionOptions", "Consumer", "ConsumerInterceptor",
     "ConsumerStats", "Delivery", "ProducerInterceptor", "ProducerStats",
     "JsonDeserializer", "JsonSerializer", "LogPosition", "LogReader", "Message", "PartitionId",

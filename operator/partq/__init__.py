@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from partq.client.consumer import Consumer
     from partq.client.consumer_stats import ConsumerStats
     from partq.client.handout.interceptors import ConsumerInterceptor
+    from partq.client.hooks.cloud_event import CloudEvent
     from partq.client.hooks.serializers import DeserializationError
     from partq.client.log_reader import LogPosition, LogReader
     from partq.client.partition_key import PartitionKey
@@ -100,6 +101,7 @@ __all__ = [
     "Browser",
     "Cause",
     "ClientAssignedConsumer",
+    "CloudEvent",
     "ConfiguredPartitionInfo",
     "ConflictError",
     "ConnectionOptions",
@@ -188,6 +190,7 @@ _HOMES = (
     "partq.client.consume.deliveries",
     "partq.client.consume.fence",
     "partq.client.handout.interceptors",
+    "partq.client.hooks.cloud_event",
     "partq.client.hooks.serializers",
     "partq.client.log_reader",
     "partq.client.partition_key",

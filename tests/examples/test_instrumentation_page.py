@@ -72,3 +72,10 @@ def test_the_tables_name_each_figure():
     for figures in _FIGURES.values():
         for figure in figures:
             assert f"_{figure.name.removeprefix('messages_')}" in told
+
+
+async def test_cloud_events():
+    seen = []
+    async with LocalBroker(queue="orders", groups=["workers"]) as own:
+        await run(own, "CloudEvents", process=lambda *what: seen.append(what))
+    assert seen == [("com.example.order.paid", b'{"order": 17}')]

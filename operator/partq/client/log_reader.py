@@ -14,7 +14,7 @@ from partq.client.arguments import (
     whole,
 )
 from partq.client.transport.answers import given
-from partq.client.transport.positions import LogPosition, offset_and_epoch
+from partq.client.transport.positions import LogPosition, check_unit, offset_and_epoch
 from partq.client.transport.reader import QueueReader
 from partq.core.model import PartitionId
 from partq.errors import BadRequestError, InternalError, RolledBackError, SettingsError
@@ -84,11 +84,13 @@ class LogReader(QueueReader):
             partitions: which.
 
         Raises:
-            BadRequestError: `where` is something else.
+            BadRequestError: `where` is something else, or `at_ms` is in another unit: it is 0, or
+                from 10**11 to 10**14.
             UnknownPartitionError, UnknownGroupError: the queue has no such partition or group.
             UnavailableError: a partition had no broker in time.
         """
         asked = positions_body(where)
+        check_unit("positions", asked.at_ms)
         if asked.offsets is not None and partitions is None:
             partitions = [PartitionId.parse(name) for name in asked.offsets]
         wanted = await self._router.checked(partitions)

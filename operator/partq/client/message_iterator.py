@@ -86,8 +86,8 @@ class MessageIterator(Acknowledger):
     async def getmany(self, max_messages: int = 500, timeout_s: float = 1.0) -> list[Delivery]:
         """Return up to `max_messages`, as soon as they are here, after `timeout_s` at the latest.
 
-        An empty list: none came in that time, or the consumer has left. A call that is cancelled
-        loses no message: the next call or loop hands them out.
+        An empty list: none came in that time. A call that is cancelled loses no message: the next
+        call or loop hands them out.
 
         Args:
             max_messages: 1 to 10,000.
@@ -95,7 +95,8 @@ class MessageIterator(Acknowledger):
 
         Raises:
             SettingsError: one of them is out of range.
-            RuntimeError: a `run` is under way, or the consumer was closed.
+            RuntimeError: a `run` is under way; or the consumer has left or was closed, and nothing
+                is left to hand out: end the loop.
             Exception: as iterating, what has stopped the consumer or a part.
         """
         max_messages = arguments.whole("max_messages", max_messages, 1, MAX_MANY)
@@ -103,7 +104,13 @@ class MessageIterator(Acknowledger):
         self._entered_loop.check_not_closed()
         with self._uses.getmany:
             self._ack_current()
-            return await self._gathered(max_messages, timeout_s)
+            messages = await self._gathered(max_messages, timeout_s)
+        if messages is None:
+            raise RuntimeError(
+                "getmany: the consumer has left, and nothing is left to hand out: end the loop; "
+                "batches(max_messages=) ends by itself"
+            )
+        return messages
 
     @overload
     def batches(self) -> AsyncIterator[Batch]: ...
@@ -235,12 +242,16 @@ class MessageIterator(Acknowledger):
                     return messages
             return None
 
-    async def _gathered(self, max_messages: int, timeout_s: float) -> list[Delivery]:
+    async def _gathered(self, max_messages: int, timeout_s: float) -> list[Delivery] | None:
+        """Return what comes within a time; None: the consumer has left, and nothing comes."""
+        has_left = False
         try:
             async with asyncio.timeout(timeout_s):
-                await self._until(lambda: self._gather(max_messages))
+                has_left = await self._until(lambda: self._gather(max_messages)) is None
         except TimeoutError:
             self._gather(max_messages)  # without a time to wait it may not have been called
+        if has_left and not self._held.ready_count():
+            return None
         self._current = messages = self._held.take_many(max_messages)
         if self._interceptors:
             self._interceptors.consumed(messages)

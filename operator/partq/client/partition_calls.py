@@ -114,7 +114,9 @@ class PartitionCalls(MessageIterator):
         self._check_open()
         for assigned in self._membership.assigned:
             if assigned.partition == partition:
-                return Offset(min([assigned.begun_upto, *self._held.offsets_of(partition)]))
+                return Offset(
+                    min([assigned.begun_upto, *self._held.offsets_of(assigned.queue, partition)])
+                )
         if partition in self.partitions:
             raise UnavailableError(
                 f"position: a seek of partition {partition} is under way; ask once it has returned"

@@ -21,7 +21,7 @@ from partq.client.partition_calls import check_collection_of
 from partq.client.partition_key import PartitionKey
 from partq.client.queues.queue_choice import MAX_QUEUES, QUEUE_PLACE, checked_group, queue_choice
 from partq.client.transport.options import ConnectionOptions
-from partq.core.model import Cause, PartitionId
+from partq.core.model import Cause, Offset, PartitionId
 from partq.errors import FencedError, PartqError, SettingsError
 from partq.excerpts import some_of
 
@@ -242,6 +242,48 @@ class QueuesConsumer(MessageIterator):
             for queue, consumer in self._consumers.items()
             for partition in consumer.paused()
         )
+
+    def position(self, key: PartitionKey) -> Offset:
+        """Return the offset that is handed out next of a partition, as `Consumer.position`.
+
+        Raises: as that.
+        """
+        self._entered_loop.check_not_closed()
+        check_collection_of(PartitionKey, "position", [key])
+        consumer = self._consumers.get(key.queue)
+        if consumer is None or key.partition not in consumer.partitions:
+            raise FencedError(
+                f"position: got {key}, expected a partition that this consumer has, of "
+                f"{some_of([str(each) for each in self.partitions])}"
+            )
+        taken = self._held.offsets_of(key.queue, key.partition)
+        return Offset(min([consumer.position(key.partition), *taken]))
+
+    async def end_offsets(self) -> dict[PartitionKey, int]:
+        """Return the ends of all partitions that are held, as `Consumer.end_offsets`.
+
+        Raises: as that, the first error of a queue.
+        """
+        return await self._of_each_queue(Consumer.end_offsets)
+
+    async def lag(self) -> dict[PartitionKey, int]:
+        """Return the lag of all partitions that are held, as `Consumer.lag`.
+
+        Raises: as that, the first error of a queue.
+        """
+        return await self._of_each_queue(Consumer.lag)
+
+    async def _of_each_queue(
+        self, ask: Callable[[Consumer], Awaitable[dict[PartitionId, int]]]
+    ) -> dict[PartitionKey, int]:
+        self._entered_loop.check_not_closed()
+        consumers = dict(self._consumers)
+        answers = await asyncio.gather(*map(ask, consumers.values()))
+        return {
+            PartitionKey(queue, partition): found
+            for queue, answer in zip(consumers, answers, strict=True)
+            for partition, found in answer.items()
+        }
 
     def stats(self) -> dict[str, ConsumerStats]:
         """Return what `Consumer.stats` says of each queue that is consumed now; raises as that."""

@@ -71,9 +71,21 @@ class SyncConsumer(SyncClient[Consumer]):
         return messages[0]
 
     def messages(self, *, timeout_s: float) -> Iterator[Delivery]:
-        """Iterate over messages until none has come for `timeout_s` seconds, 0 to 86,400."""
+        """Iterate over messages until none has come for `timeout_s` seconds, 0 to 86,400.
+
+        It ends before that when the consumer has left.
+        """
+
+        async def handed_out() -> list[Delivery]:
+            try:
+                return await self._inner.getmany(1, timeout_s)
+            except RuntimeError:
+                if not self._inner.has_ended:
+                    raise
+                return []
+
         while True:
-            made = self._handout(lambda: self._inner.getmany(1, timeout_s))
+            made = self._handout(handed_out)
             try:
                 messages = made.result()
             except BaseException:

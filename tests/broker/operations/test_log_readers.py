@@ -99,6 +99,9 @@ async def test_what_no_reading_can_be_of_is_refused(producer, reader, partition,
     for where in ("never", {}, {"at_ms": 1, "group": "workers"}, {"topic": 1}):
         with pytest.raises(BadRequestError, match="expected earliest, latest, or one of"):
             await reader.positions(where)
+    for seconds_or_microseconds in (1_795_203_246, 1_795_203_246_921_000):
+        with pytest.raises(BadRequestError, match="which is usually not in milliseconds"):
+            await reader.positions({"at_ms": seconds_or_microseconds})
     with pytest.raises(BadRequestError, match=r"no offset for partition 1\.1"):
         await reader.positions({"offsets": {partition: 1}}, [type(partition)(1, 1)])
     with pytest.raises(UnknownGroupError):

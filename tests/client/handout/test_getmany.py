@@ -111,7 +111,6 @@ async def test_lists_end_when_the_consumer_has_left(peer):
         await flow.send(frames.Revoked(1, 0, 5, 9, 0))
         with pytest.raises(StopAsyncIteration):
             await anext(lists)
-        assert await consumer.getmany(1, timeout_s=WAIT_S) == []
 
 
 @pytest.mark.parametrize(("count", "time_s"), [(0, 1), (10_001, 1), (1, -1), (1, 86_401), ("1", 1)])
@@ -120,3 +119,20 @@ async def test_a_count_or_time_out_of_range_is_refused(member, count, time_s):
         await member.consumer.getmany(count, time_s)
     with pytest.raises(SettingsError, match=r"max_messages|max_wait_s"):
         member.consumer.batches(max_messages=count, max_wait_s=time_s)
+
+
+async def test_a_consumer_that_has_left_says_so_once_all_is_handed_out(peer, member):
+    flow = await bound(peer, 2)
+    consumer = member.consumer
+    await until_held_ready(consumer, 2)
+    consumer.leave()
+    await flow.next(frames.Leave)
+    assert offsets(await consumer.getmany(2, timeout_s=WAIT_S)) == [0, 1]
+    assert await consumer.getmany(1, timeout_s=0.01) == [], "it still has the partition"
+    await flow.send(frames.Revoked(1, 0, 5, 9, Cause.RELEASED))
+    with pytest.raises(RuntimeError, match="getmany: the consumer has left"):
+        await consumer.getmany(1, timeout_s=WAIT_S)
+
+
+async def until_held_ready(consumer, count):
+    await eventually(lambda: consumer.stats().buffered == count, f"{count} are ready")

@@ -76,10 +76,11 @@ class HeldMessages:
         self._forget_all_redelivered()
         return any(each.partition == partition for each in self._held)
 
-    def offsets_of(self, partition: PartitionId) -> list[int]:
-        """Return the offsets of the messages of a partition that are held."""
+    def offsets_of(self, queue: str, partition: PartitionId) -> list[int]:
+        """Return the offsets of the messages of a partition of a queue that are held."""
         self._forget_all_redelivered()
-        return [each.offset for each in self._held if each.partition == partition]
+        held = (each for each in self._held if each.partition == partition)
+        return [each.offset for each in held if each.queue == queue]
 
     def pop_of(self, partition: PartitionId) -> Delivery | None:
         """Return the first message of a partition, if it may be handed out now."""

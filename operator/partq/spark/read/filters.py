@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from partq.client.transport.positions import MAX_AT_MS, MIN_AT_MS
 from partq.core.model import PartitionId
 from partq.spark.read.log_thread import LogThread
 from partq.spark.read.offsets import Range
@@ -49,8 +50,8 @@ class Narrowing:
         if not left or not self.has_times:
             return left
         partitions = [each.partition for each in left]
-        begin = log.positions({"at_ms": self._from_ms}, partitions)
-        end = log.positions({"at_ms": self._until_ms}, partitions)
+        begin = log.positions({"at_ms": _storing_time(self._from_ms)}, partitions)
+        end = log.positions({"at_ms": _storing_time(self._until_ms)}, partitions)
         return [
             _between(each, begin[each.partition].offset, end[each.partition].offset)
             for each in left
@@ -100,6 +101,11 @@ class Narrowing:
             self._until_ms = max(
                 0, min(self._until_ms, below if kind == "LessThan" else at_most + 1)
             )
+
+
+def _storing_time(at_ms: int) -> int:
+    """Return a time at which messages may have been stored: a filter may name any."""
+    return 0 if at_ms < MIN_AT_MS else min(at_ms, MAX_AT_MS)
 
 
 def _between(given: Range, first: int, stop: int) -> Range:
