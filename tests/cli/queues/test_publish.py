@@ -19,7 +19,11 @@ async def test_the_reason_of_a_failure_is_printed_once():
     spec = {"limits": {"maxSpoolBytes": QUOTA_BYTES}}
     async with asyncio.timeout(WAIT_S), LocalBroker(partitions=1, spec=spec) as broker:
         producer = Producer(
-            broker.url, queue="orders", token=broker.tokens.produce, delivery_timeout_s=1
+            broker.url,
+            queue="orders",
+            token=broker.tokens.produce,
+            delivery_timeout_s=1,
+            compression="none",
         )
         async with producer:
             stored = 0
@@ -31,7 +35,7 @@ async def test_the_reason_of_a_failure_is_printed_once():
             done = await asyncio.to_thread(
                 subprocess.run,
                 [
-                    *(*PARTQ, "publish", "--timeout", "5"),
+                    *(*PARTQ, "publish", "--timeout", "5", "--compression", "none"),
                     *("--url", broker.url, "--queue", "orders", "--token", broker.tokens.produce),
                     *(VALUE, VALUE),
                 ],
