@@ -31,6 +31,7 @@ from partq.broker.api.errors import error_response, errors_as_json
 from partq.broker.api.frame_socket import SOCKETS, close_all
 from partq.broker.api.log_waits import LogWaits
 from partq.broker.api.openapi import DOCUMENT, ApiDocument
+from partq.broker.api.owner_pulls import MAX_FORWARDED, OWNER_PULLS, OwnerPulls
 from partq.broker.api.page import routes as page
 from partq.broker.api.revocation import watch_tokens
 from partq.broker.api.routes import (
@@ -112,12 +113,14 @@ def make_app(broker: Broker, tokens: Tokens, peers: PeerClient) -> web.Applicati
     app[STATUS] = SharedStatus(time.monotonic)
     app[RATES] = RateSampler(broker)
     app[PEERS] = peers
+    app[OWNER_PULLS] = OwnerPulls(time.monotonic)
     app[SOCKETS] = set()
     app.on_startup.append(_join_queues)
     app.on_shutdown.append(close_all)
     app.on_shutdown.append(_end_log_waits)
     app.cleanup_ctx.append(watch_tokens)
     app.cleanup_ctx.append(_sample_rates)
+    app.cleanup_ctx.append(_pull_at_owners)
     calls = app[CALLS] = CallTable(CALLS_OF_ALL)
     app[DOCUMENT] = ApiDocument(calls)
     app.add_routes(routes(calls))
@@ -128,6 +131,13 @@ async def _sample_rates(app: web.Application) -> AsyncIterator[None]:
     sampling = asyncio.create_task(app[RATES].run(), name="rates")
     yield
     await cancel_and_wait(sampling)
+
+
+async def _pull_at_owners(app: web.Application) -> AsyncIterator[None]:
+    """Connect pulls that wait at other brokers apart from all other calls: they take long."""
+    async with PeerClient(app[PEERS].tls, max_connections=MAX_FORWARDED) as peers:
+        app[OWNER_PULLS].connect(peers)
+        yield
 
 
 async def _end_log_waits(app: web.Application) -> None:

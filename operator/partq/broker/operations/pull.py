@@ -30,6 +30,21 @@ FIRST_ANSWER_BITS = 48
 """JSON carries whole numbers of 53 bits everywhere."""
 
 
+class PullWait:
+    """The wait of a pull, which somebody else may end: it is answered then with what there is."""
+
+    def __init__(self) -> None:
+        self.is_ended = False
+        self.flow: Flow | None = None
+        """Where it waits; None: it does not yet."""
+
+    def end(self) -> None:
+        """Let the pull wait no longer; a repeat does nothing."""
+        self.is_ended = True
+        if self.flow is not None:
+            self.flow.wake.set()
+
+
 @dataclass(slots=True)
 class PullState:
     """The last answer of a pulling member."""
@@ -44,6 +59,8 @@ class PullState:
     """What of it no call was answered with yet: the time for its acks does not run."""
     hold: Hold | None = None
     """What the last answer holds of the memory of all requests, until the next one."""
+    newest: PullWait | None = None
+    """Of the pulls that a broker makes for the member: the caller has given the older ones up."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Pulls of one member are answered one after another."""
 
@@ -86,28 +103,32 @@ class Pulls:
         wait_ms: int,
         last_answer: int | None,
         priority: int = 0,
+        wait: PullWait | None = None,
     ) -> answers.PullAnswer:
         """Return the next messages; or the last answer again, not named and with some in flight.
+
+        `wait`: of a pull that a broker makes for the member; it ends the wait of the one before.
 
         Raises:
             BadRequestError, NotListedError, MemberInUseError: nothing was delivered.
             OverloadedError: other requests hold too much memory; nothing was delivered.
         """
-        if not 1 <= max_messages <= MAX_PULL_MESSAGES or not 0 <= wait_ms <= MAX_PULL_WAIT_MS:
-            raise BadRequestError(
-                f"pull: max_messages {excerpt(max_messages)}, wait_ms {excerpt(wait_ms)}; "
-                "expected 1 to "
-                f"{MAX_PULL_MESSAGES} and 0 to {MAX_PULL_WAIT_MS}"
-            )
+        check_bounds(max_messages, wait_ms)
         flow, state = await self._flow(group, member, incarnation, address, priority)
         flow.last_seen = self._broker.clock()
+        if wait is None:
+            wait = PullWait()
+        else:
+            if state.newest is not None:
+                state.newest.end()
+            wait.flow, state.newest = flow, wait
         async with state.lock:
             if last_answer == state.answer_number or not state.is_wanted(flow.credit.unacked):
                 state.release()
                 reply = PullReply(Hold(self._memory))
                 flow.credit.messages, flow.count_fitting = max_messages, reply.encode_fitting
                 try:
-                    await self._take(flow, reply, wait_ms)
+                    await self._take(flow, reply, wait_ms, wait)
                     await self._recorded(flow, reply.taken)
                 except BaseException:
                     reply.hold.release()
@@ -206,7 +227,7 @@ class Pulls:
             return flow, state
         return flow, self._states[flow]
 
-    async def _take(self, flow: Flow, reply: PullReply, wait_ms: int) -> None:
+    async def _take(self, flow: Flow, reply: PullReply, wait_ms: int, wait: PullWait) -> None:
         """Take windows until there are some, or a partition is paused, or the wait is over.
 
         Raises:
@@ -229,7 +250,7 @@ class Pulls:
                 raise reply.hold.refusal(reply.lacks_bytes)
             is_paused = any(each.pause is not None for each in flow.partitions)
             left = until - clock()
-            if reply.taken or is_paused or left <= 0:
+            if reply.taken or is_paused or left <= 0 or wait.is_ended:
                 break
             await flow.wake.wait_at_most(left if found is None else min(left, found - clock()))
         flow.credit.messages = 0
@@ -300,6 +321,20 @@ class Pulls:
                 str(each.partition) for each in flow.partitions if each.pause is not None
             ),
             others=sorted(leases[b].url for b in living if b != self._broker.id),
+        )
+
+
+def check_bounds(max_messages: int, wait_ms: int) -> None:
+    """Refuse a pull for too few or too many messages, or that waits for too long.
+
+    Raises:
+        BadRequestError: it is one.
+    """
+    if not 1 <= max_messages <= MAX_PULL_MESSAGES or not 0 <= wait_ms <= MAX_PULL_WAIT_MS:
+        raise BadRequestError(
+            f"pull: max_messages {excerpt(max_messages)}, wait_ms {excerpt(wait_ms)}; "
+            "expected 1 to "
+            f"{MAX_PULL_MESSAGES} and 0 to {MAX_PULL_WAIT_MS}"
         )
 
 

@@ -1,5 +1,6 @@
 """The answer to a pull, encoded while its messages are taken, so that it has a bound as JSON."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import cast
 
@@ -123,7 +124,9 @@ class PullReply:
 
     def messages(self) -> list[PulledMessage]:
         """Return all messages as one piece of JSON, which stands for them in an answer."""
-        raw = body_codec.Raw(
-            b"[" + b",".join(m for each in self.taken for m in each.messages) + b"]"
-        )
-        return cast(list[PulledMessage], raw)
+        return joined(m for each in self.taken for m in each.messages)
+
+
+def joined(messages: Iterable[bytes]) -> list[PulledMessage]:
+    """Return messages in JSON as one piece of it, which stands for them in an answer."""
+    return cast(list[PulledMessage], body_codec.Raw(b"[" + b",".join(messages) + b"]"))

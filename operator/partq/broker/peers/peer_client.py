@@ -10,6 +10,7 @@ from aiohttp import (
     ClientResponse,
     ClientSession,
     ClientTimeout,
+    TCPConnector,
 )
 
 from partq.broker.peers.tls import BrokerTls
@@ -58,11 +59,15 @@ class PeerClient:
 
     Args:
         tls: says whose certificates are trusted; None: those that the system trusts.
+        max_connections: open at a time; further calls wait for one, within their time.
     """
 
-    def __init__(self, tls: BrokerTls | None = None) -> None:
+    def __init__(self, tls: BrokerTls | None = None, *, max_connections: int = 100) -> None:
         self.tls = tls
-        self._session = ClientSession(auto_decompress=False)  # nothing that they answer is inflated
+        self._session = ClientSession(
+            connector=TCPConnector(limit=max_connections),
+            auto_decompress=False,  # nothing that they answer is inflated
+        )
 
     async def __aenter__(self) -> Self:
         return self

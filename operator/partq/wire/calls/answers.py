@@ -163,6 +163,10 @@ class PullAnswer(msgspec.Struct):
     held: list[str]
     paused: list[str]
     others: list[str]
+    answers: dict[str, int] | UnsetType = UNSET
+    """The answer of each broker whose messages are here; left out without `all_brokers`."""
+    failed: dict[str, ErrorDetail] | UnsetType = UNSET
+    """Why brokers gave none; left out without `all_brokers`."""
 
 
 class ItemResult(msgspec.Struct):
@@ -194,6 +198,8 @@ class Left(msgspec.Struct):
     """What a member that leaves still holds."""
 
     held: list[str]
+    failed: dict[str, ErrorDetail] | UnsetType = UNSET
+    """Why brokers do not know of it; left out where one flow leaves."""
 
 
 class Alive(msgspec.Struct):

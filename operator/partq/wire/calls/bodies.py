@@ -14,6 +14,8 @@ from partq.wire.partition_key import KEY_NAMES
 
 MAX_PULL_MESSAGES = 10_000
 MAX_PULL_WAIT_MS = 20_000
+MAX_BROKERS = 1000
+"""The most brokers that a pull may name."""
 MAX_RECEIPTS = 10_000
 """The most receipts of a call."""
 MAX_DRAIN_WAIT_MS = 10_000
@@ -181,6 +183,10 @@ class PullBody(msgspec.Struct, forbid_unknown_fields=True):
     last_answer: int | None = None
     priority: Annotated[int, _described_range(0, MAX_PRIORITY)] = 0
     """As of the call that binds the member."""
+    all_brokers: bool = False
+    """Whether messages of the partitions of other brokers are wanted, too."""
+    last_answers: Annotated[dict[str, int], msgspec.Meta(max_length=MAX_BROKERS)] = {}
+    """With `all_brokers`: `answers` of the last answer, in the place of `last_answer`."""
 
 
 class AckItem(msgspec.Struct, forbid_unknown_fields=True):
@@ -296,9 +302,11 @@ class AliveBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class LeaveQuery(msgspec.Struct):
-    """Which flow of a member leaves."""
+    """Which flow of a member leaves; none named: those at all brokers."""
 
-    flow: Annotated[int, msgspec.Meta(ge=0, lt=10**18, description="as the pull answered it")]
+    flow: (
+        Annotated[int, msgspec.Meta(ge=0, lt=10**18, description="as the pull answered it")] | None
+    ) = None
 
 
 class PartitionName(msgspec.Struct):

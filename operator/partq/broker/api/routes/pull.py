@@ -8,13 +8,16 @@ from itertools import groupby
 from aiohttp import web
 
 from partq.aio import resolve
-from partq.broker.api.app_keys import PULLS
+from partq.broker.api.app_keys import PEERS, PULLS
 from partq.broker.api.endpoints import CONSUMERS, Calls, EnteredCall
 from partq.broker.api.errors import json_response
+from partq.broker.api.owner_calls import caller_address
+from partq.broker.api.owner_pulls import OWNER_PULLS, leave_all
 from partq.broker.api.receipts import call_by_receipts
 from partq.broker.broker import Broker
 from partq.broker.delivery.flow import Flow
-from partq.broker.operations.pull import ack_outcome
+from partq.broker.operations.pull import PullWait, ack_outcome
+from partq.broker.peers.peer_client import FORWARDED
 from partq.core.model import MemberId, PartitionId
 from partq.errors import (
     BadRequestError,
@@ -69,18 +72,26 @@ PREFIX = "/v1/queues/{queue}/groups/{group}"
     errors=(FencedError, MemberInUseError, MemberRefusedError, NotListedError),
 )
 async def pull(call: EnteredCall, body: PullBody) -> web.Response:
-    """Bind the member, if it is not, and deliver to it."""
-    answer = await call.request.app[PULLS].pull(
-        group=call.group,
-        member=body.member,
-        incarnation=body.incarnation,
-        address=call.address,
-        max_messages=body.max_messages,
-        wait_ms=body.wait_ms,
-        last_answer=body.last_answer,
-        priority=body.priority,
-    )
-    return json_response(answer)
+    """Bind the member, if it is not, and deliver to it; for all brokers, if it asks for that."""
+
+    async def here(asked: PullBody, wait: PullWait | None) -> PullAnswer:
+        return await call.request.app[PULLS].pull(
+            group=call.group,
+            member=asked.member,
+            incarnation=asked.incarnation,
+            address=caller_address(call),
+            max_messages=asked.max_messages,
+            wait_ms=asked.wait_ms,
+            last_answer=asked.last_answer,
+            priority=asked.priority,
+            wait=wait,
+        )
+
+    if FORWARDED in call.request.headers:
+        return json_response(await here(body, PullWait()))
+    if body.all_brokers:
+        return json_response(await call.request.app[OWNER_PULLS].pull(call, body, here))
+    return json_response(await here(body, None))
 
 
 @calls.add(
@@ -183,6 +194,8 @@ async def extend(call: EnteredCall, body: InProgressBody) -> web.Response:
 )
 async def leave(call: EnteredCall, query: LeaveQuery) -> web.Response:
     """Note that a member leaves: its partitions are handed over while it continues pulling."""
+    if query.flow is None:
+        return json_response(await leave_all(call, call.request.app[PEERS]))
     flow = call.request.app[PULLS].find(
         call.group, MemberId(call.request.match_info["member"]), query.flow, call.address
     )
