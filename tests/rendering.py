@@ -82,6 +82,19 @@ VALUES: dict[str, dict[str, Any]] = {
             "labels": {"release": "prometheus"},
             "dashboard": True,
         },
+        "page": {
+            "ingresses": [
+                {"queue": "orders", "host": "orders.example.org"},
+                {
+                    "queue": "mail",
+                    "namespace": "team-a",
+                    "host": "mail.example.org",
+                    "className": "nginx",
+                    "tlsSecret": "mail-page",
+                    "annotations": {"example.org/timeout": "60"},
+                },
+            ]
+        },
     },
 }
 """By name; each turns on or off what the others leave as it is."""

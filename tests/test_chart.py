@@ -1,11 +1,13 @@
 """The chart: the same resource kinds as `crds/`, and what its values decide."""
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 
+from partq.kube import names
 from partq.settings import OperatorSettings
 from tests.rendering import CHART, helm, render
 
@@ -273,3 +275,48 @@ def notes(values, folder):
     text = helm("template", "partq", str(chart), *options, values=values, folder=folder)
     shutil.rmtree(chart)
     return yaml.safe_load(text)["notes"]
+
+
+def ingresses(folder, *pages, **values):
+    return rendered(folder, {"page": {"ingresses": list(pages)}, **values}, "Ingress")
+
+
+def test_an_ingress_reaches_the_page_of_a_queue_and_nothing_else(tmp_path):
+    """The page, its files and its calls: no metrics, and no calls of a coordinator."""
+    page = {"queue": "orders", "namespace": "shop", "host": "orders.example.org"}
+    more = {"className": "nginx", "tlsSecret": "orders-page", "annotations": {"a": "b"}}
+    (plain,) = ingresses(tmp_path, page)
+    assert (plain["metadata"]["name"], plain["metadata"]["namespace"]) == ("orders-page", "shop")
+    assert set(plain["spec"]) == {"rules"}
+    (rule,) = plain["spec"]["rules"]
+    assert rule["host"] == "orders.example.org"
+    paths = {each["path"]: each["pathType"] for each in rule["http"]["paths"]}
+    assert paths == {"/": "Exact", "/page/": "Prefix", "/v1/queues/orders/": "Prefix"}
+    (service,) = {json.dumps(each["backend"]["service"]) for each in rule["http"]["paths"]}
+    assert json.loads(service) == {
+        "name": names.client_service("orders"), "port": {"number": names.BROKER_PORT},
+    }  # fmt: skip
+    (full,) = ingresses(tmp_path, {**page, **more})
+    assert full["spec"]["ingressClassName"] == "nginx"
+    assert full["spec"]["tls"] == [{"hosts": ["orders.example.org"], "secretName": "orders-page"}]
+    assert full["metadata"]["annotations"] == {"a": "b"}
+    assert rendered(tmp_path, {}, "Ingress") == []
+
+
+@pytest.mark.parametrize(
+    ("pages", "values", "said"),
+    [
+        ([{"queue": "orders"}], {}, "host"),
+        ([{"queue": "a/b", "host": "a.example.org"}], {}, "pattern"),
+        ([{"queue": "a", "host": "a.example.org"}] * 2, {}, "queue default/a has an entry already"),
+        (
+            [{"queue": "a", "namespace": "other", "host": "a.example.org"}],
+            {"operator": {"namespaces": ["team-a"]}},
+            "namespace: got other, expected one of operator.namespaces: team-a",
+        ),
+    ],
+    ids=["no host", "no name of a queue", "twice", "a namespace without queues"],
+)
+def test_a_wrong_ingress_is_refused(tmp_path, pages, values, said):
+    with pytest.raises(AssertionError, match=said):
+        ingresses(tmp_path, *pages, **values)

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from contextlib import AsyncExitStack
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import pytest_asyncio
@@ -145,6 +146,43 @@ async def gaps_and_columns_are_reached_by_the_keyboard(page):
     await expect(told).to_contain_text("rebalance: ")
     await page.locator("#strips rect.gap").last.hover()
     await expect(told).to_contain_text("partition 1.15: ")
+
+
+async def test_the_page_asks_more_often_while_partitions_move(orders, open_page):
+    """A handoff that is under way, or an epoch that has changed since the last answer."""
+    page = await open_page(page_url(orders))
+    asked, epoch, handoffs = [], 1, []
+
+    async def note(route):
+        asked.append(int(parse_qs(urlsplit(route.request.url).query)["max_age_ms"][0]))
+        answer = await (await route.fetch()).json()
+        group = answer["groups"]["workers"]
+        group["handoffs"] = handoffs
+        for row in group["partitions"].values():
+            row.update(member="steady", epoch=epoch)
+        answer["groups"] = {"workers": group}
+        await route.fulfill(json=answer)
+
+    async def until(period):
+        before = len(asked)
+        while period not in asked[before:]:
+            await page.clock.run_for(1_000)
+
+    await page.clock.install()
+    await page.route("**/status?*", note)
+    await sign_in(page, orders.tokens.admin)
+    await expect(squares(page)).to_have_count(COUNT)
+    await until(1000)
+    assert set(asked) == {1000}
+    epoch = 2
+    await until(250)
+    await expect(page.get_by_role("log")).to_contain_text("1.0: steady again")
+    await page.clock.run_for(12_000)
+    await until(1000)
+    handoffs = [
+        {"partition": "1.0", "source": "steady", "target": "n", "attempt": 1, "phase": "Draining"}
+    ]
+    await until(250)
 
 
 async def test_groups_members_and_partitions_and_why_one_is_blocked(orders, open_page):

@@ -10,6 +10,8 @@ import * as rates from "./rates.js";
 import { byId, clock, fillSelect, say } from "./text.js";
 
 const EVERY_MS = 1000;
+const MOVING_MS = 250; // While partitions move, and for some time after: a rollout is a series of moves.
+const MOVING_FOR_MS = 10000;
 const REST = 4; // A page waits for this many times what an answer took: large queues are asked less.
 const MAX_WAIT_MS = 5000;
 const REFUSED = [401, 403];
@@ -19,6 +21,8 @@ const WITHOUT_GROUP = ["messages", "rates"];
 
 let status = null;
 let seenAt = null;
+let owners = null;
+let movedAt = -Infinity;
 let failures = 0;
 let timer = 0;
 let round = 0;
@@ -53,17 +57,31 @@ function tell(text, isBad = false) {
   say(notice, text);
 }
 
+/** Note whether partitions move: a handoff is under way, or a member or an epoch is another one. */
+function noteMoves() {
+  const groups = Object.entries(status.groups);
+  const now = JSON.stringify(groups.map(([name, group]) => [
+    name, Object.entries(group.partitions).map(([partition, row]) => [partition, row.member, row.epoch]),
+  ]));
+  const isUnderWay = groups.some(([, group]) => group.handoffs.length > 0);
+  if (isUnderWay || (owners !== null && owners !== now)) movedAt = performance.now();
+  owners = now;
+}
+
+const period = () => (performance.now() - movedAt < MOVING_FOR_MS ? MOVING_MS : EVERY_MS);
+
 async function look() {
   clearTimeout(timer);
   const mine = ++round;
   if (token.get() === null || document.hidden) return;
   const began = performance.now();
   try {
-    const found = await call("GET", `/status?max_age_ms=${EVERY_MS}`);
+    const found = await call("GET", `/status?max_age_ms=${period()}`);
     if (mine !== round) return;
     status = found;
     seenAt = new Date();
     failures = 0;
+    noteMoves();
     tell(Object.keys(status.groups).length ? "" : "The queue has no consumer group.");
     show();
   } catch (error) {
@@ -76,7 +94,7 @@ async function look() {
     tell(`${error.message}${since} The page tries again.`, true);
   }
   const took = performance.now() - began;
-  const wait = failures ? 500 * 2 ** Math.min(failures, 4) : Math.max(EVERY_MS, REST * took);
+  const wait = failures ? 500 * 2 ** Math.min(failures, 4) : Math.max(period(), REST * took);
   timer = setTimeout(look, Math.min(wait, MAX_WAIT_MS));
 }
 
@@ -86,7 +104,8 @@ function signOut(why) {
   token.forget();
   for (const each of Object.values(VIEWS)) each.forget(); // The next token may show less.
   forgetMarks();
-  status = seenAt = null;
+  status = seenAt = owners = null;
+  movedAt = -Infinity;
   failures = 0;
   tell("");
   show();

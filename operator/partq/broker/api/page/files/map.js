@@ -128,11 +128,15 @@ function noteMoves(group) {
     const row = group.partitions[partition];
     if (row === undefined) continue;
     const before = known.members.get(partition);
-    if (!isFirst && before !== undefined && before !== row.member) {
+    if (!isFirst && before !== undefined && (before.member !== row.member || before.epoch !== row.epoch)) {
       moved.add(partition);
-      lines.push(`${partition}: ${before || "no member"} → ${row.member || "no member"}`);
+      // The same member under another epoch: it has connected again, or a move and the one back were
+      // between two answers.
+      lines.push(before.member === row.member
+        ? `${partition}: ${row.member || "no member"} again`
+        : `${partition}: ${before.member || "no member"} → ${row.member || "no member"}`);
     }
-    known.members.set(partition, row.member);
+    known.members.set(partition, { member: row.member, epoch: row.epoch });
   }
   if (lines.length) {
     const at = clock(new Date());
