@@ -15,6 +15,7 @@ from partq.resources import API_VERSION, queue_document, resources_of
 from partq.wire.calls import answers, browse, group_removal, registration, status
 from tests.examples.pages import ROOT, blocks
 
+VALUES = json.loads((ROOT / "charts/partq/values.schema.json").read_text(encoding="utf-8"))
 MAKE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
@@ -68,6 +69,20 @@ def test_files_of_other_commands_are_there(words):
         assert f" AS {target}\n" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
 
 
+def unknown_values(value, schema):
+    """Return the names in values of the chart that its schema does not have."""
+    if isinstance(value, list):
+        return [name for each in value for name in unknown_values(each, schema["items"])]
+    if not isinstance(value, dict) or "properties" not in schema:
+        return []
+    known = schema["properties"]
+    return [
+        found
+        for name, each in value.items()
+        for found in (unknown_values(each, known[name]) if name in known else [name])
+    ]
+
+
 @pytest.mark.parametrize("block", blocks("yaml"), ids=lambda block: block.place)
 def test_manifests_are_such_as_the_operator_takes(block):
     documents = list(yaml.safe_load_all(block.text))
@@ -80,6 +95,9 @@ def test_manifests_are_such_as_the_operator_takes(block):
     (fields,) = documents
     if "audit" in fields.get("spec", {}) or "brokers" in fields:
         assert resources_of(queue_document("orders", **fields.get("spec", fields)))
+        return
+    if fields.keys() <= VALUES["properties"].keys():
+        assert unknown_values(fields, VALUES) == []
         return
     assert re.search("POD_NAME|POD_UID|PARTQ_", block.text), "a part of a pod"
     known = {"PARTQ_URL", "PARTQ_QUEUE", "PARTQ_NAMESPACE", "PARTQ_GROUP", "PARTQ_TOKEN"}

@@ -28,6 +28,7 @@ class Problem(Enum):
     UNASSIGNED = ("-", "no member")
     UNBOUND = ("/", "member not connected")
     PAUSED = ("~", "in a handoff")
+    WITHHELD = ("=", "paused by its application")
 
     @property
     def mark(self) -> str:

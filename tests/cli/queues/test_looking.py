@@ -329,6 +329,7 @@ def test_a_partition_that_its_application_has_paused_is_named():
     answer = seen()
     answer.groups["workers"].partitions["1.0"].is_withheld = True
     assert "partition 1.0 is paused by its application: m has called pause; lag 40" in shown(answer)
+    assert "= paused by its application" in shown(answer), "on the map, too"
     assert "paused by its application" not in shown(seen())
 
 

@@ -125,4 +125,5 @@ def problem_of(row: GroupPartition | None, *, is_served: bool) -> Problem | None
         return Problem.UNSERVED
     if not row.member:
         return Problem.UNASSIGNED
-    return {"Unbound": Problem.UNBOUND, "Paused": Problem.PAUSED}.get(row.state)
+    found = {"Unbound": Problem.UNBOUND, "Paused": Problem.PAUSED}.get(row.state)
+    return Problem.WITHHELD if found is None and row.is_withheld else found

@@ -456,4 +456,8 @@ async def test_a_thousand_partitions_fit(open_page):
             assert box["width"] >= 24
             assert box["height"] >= 24
             assert await page.evaluate("document.documentElement.scrollWidth") <= 400
+            await page.get_by_label("Members of the group").fill("2")
+            await page.keyboard.press("Enter")
+            await expect(squares(page, state="planned")).to_have_count(512)
+            await expect(squares(page, state="planned").first).to_have_text(re.compile(r"^\+1"))
             assert not await violations(page)

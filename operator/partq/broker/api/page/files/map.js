@@ -107,7 +107,7 @@ function updateSquare(button, partition, status, group, name, handedOver) {
   if (button.className !== wanted) button.className = wanted;
   const isMany = names.length > MANY;
   const mark = letter + (row && row.blocked ? "!" : row && row.is_withheld ? "‖" : "");
-  say(button.firstElementChild, target ? (isMany ? "" : mark) + `→${target.letter}` : mark);
+  say(button.firstElementChild, target ? changeOf(mark, target.letter, isMany) : mark);
   say(button.lastElementChild, partition);
   const member = row && row.member ? `member ${letter} ${row.member}` : "";
   const lag = row ? `lag ${number(row.lag)}` : "";
@@ -118,6 +118,12 @@ function updateSquare(button, partition, status, group, name, handedOver) {
   }
   button.dataset.partition = partition;
   button.tabIndex = partition === chosen ? 0 : -1;
+}
+
+/** Say in letters where a partition would go; small squares have room for two. */
+function changeOf(mark, letter, isSmall) {
+  if (!isSmall) return `${mark}→${letter}`;
+  return letter.startsWith("+") ? letter : `→${letter}`;
 }
 
 function noteMoves(group) {
