@@ -146,7 +146,8 @@ async def test_a_closed_consumer_waits_for_nothing_and_says_so(peer, member, sto
     waiting = asyncio.create_task(consumer.getmany(2, timeout_s=WAIT_S))
     await eventually(lambda: consumer._uses.getmany.count, "it waits")
     await consumer.close()
-    await waiting
+    with pytest.raises(RuntimeError, match="getmany: the consumer has left"):
+        await waiting
     for call in (consumer.getmany, lambda: consumer.run(print)):
         with pytest.raises(RuntimeError, match="the consumer was closed: make another one"):
             await call()

@@ -1,12 +1,16 @@
 """What filters leave of a read, for any ranges: all that Spark wants, and no more than it knows."""
 
 import operator
+from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import datasource as spark_api
 
+from partq.client.log_reader import LogPosition
+from partq.client.transport.positions import check_unit
 from partq.core.model import PartitionId
 from partq.spark.read.division import divide
 from partq.spark.read.filters import Narrowing
@@ -79,3 +83,26 @@ def test_what_is_left_is_what_passes_the_filters_that_were_taken(whole, chosen, 
             # What is known of a boundary holds where it is, and nowhere else.
             assert each.start_epoch == (3 if each.start == start else 0)
             assert each.stop_epoch == (9 if each.stop == stop else 0)
+
+
+@pytest.mark.skipif(not hasattr(spark_api, "EqualTo"), reason="Spark 4.0 hands no filters over")
+@pytest.mark.parametrize(("kind", "year", "asked"), [
+    ("GreaterThanOrEqual", 1960, {0, 10**14}),
+    ("GreaterThanOrEqual", 1971, {0, 10**14}),
+    ("LessThan", 1971, {0}),
+    ("LessThan", 9999, {0, 10**14}),
+])  # fmt: skip
+def test_a_filter_may_name_a_time_at_which_nothing_can_have_been_stored(kind, year, asked):
+    """Positions in a log are refused for such a time: it is usually in another unit."""
+    partition, times = PartitionId(1, 0), set()
+
+    def positions(where, partitions):
+        check_unit("positions", where["at_ms"])
+        times.add(where["at_ms"])
+        return dict.fromkeys(partitions, LogPosition(partition, 0, 0, 0, 0))
+
+    narrowing = Narrowing()
+    value = datetime(year, 6, 1, tzinfo=UTC)
+    assert list(narrowing.accept([getattr(spark_api, kind)(("publish_time",), value)]))
+    narrowing.narrow([Range(partition, 0, 5)], SimpleNamespace(positions=positions))
+    assert times <= asked
