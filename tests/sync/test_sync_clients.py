@@ -53,6 +53,7 @@ def test_threads_share_a_producer_and_a_consumer(local):
         seen = set()
         for message in consumer.messages(timeout_s=WAIT_S):
             assert message.value == b"v"
+            consumer.in_progress(message)
             consumer.ack(message, confirmed=True)
             seen.add((message.partition, message.offset))
             if len(seen) == COUNT:
