@@ -126,7 +126,7 @@ function draw(name, group) {
       member: group.partitions[partition]?.member ?? "",
       describe: (move) => describeMove(partition, move),
     })),
-    columns: shown.map((each) => ({
+    columns: [...shown].reverse().map((each) => ({
       from: each.started_at_ms, to: each.ended_at_ms, text: describeRebalance(each),
     })),
   });

@@ -34,7 +34,7 @@ export function drawTimeline({ group, from, to, strips, columns }) {
   const bands = columns.map((each) => boxOf(x(each.from), x(each.to)));
   const named = columns.map((each, at) => ({ ...bands[at], text: each.text, kind: "column" }));
   fill(byId("columns"), columns.length ? [named] : [], makeStrip, (item, boxes) => {
-    drawStrip(item, "rebalances", "rebalances", boxes);
+    drawStrip(item, "rebalances", "rebalances", [], boxes);
   });
   fill(byId("strips"), strips, makeStrip, (item, { partition, moves, member, describe }) => {
     const pieces = piecesOf(moves, member, from, to);
@@ -44,9 +44,9 @@ export function drawTimeline({ group, from, to, strips, columns }) {
         title: `partition ${partition}: ${who(piece.member)}` });
     const owners = pieces.filter((piece) => !piece.move).map((piece) => who(piece.member));
     const across = bands.map((band) => ({ ...band, kind: "band" }));
-    const gaps = boxes.filter((box) => box.text); // Above the rest, so that none is covered.
     const rest = boxes.filter((box) => !box.text);
-    drawStrip(item, partition, `partition ${partition}: ${owners.join(", then ")}`, [...rest, ...across, ...gaps]);
+    drawStrip(item, partition, `partition ${partition}: ${owners.join(", then ")}`,
+      [...rest, ...across], boxes.filter((box) => box.text));
   });
   keepOneStop();
   const focused = document.activeElement;
@@ -65,28 +65,21 @@ function makeStrip() {
   strip.setAttribute("role", "group");
   const letters = document.createElementNS(SVG, "g");
   letters.setAttribute("aria-hidden", "true");
-  strip.append(document.createElementNS(SVG, "g"), letters);
+  strip.append(document.createElementNS(SVG, "g"), document.createElementNS(SVG, "g"), letters);
   item.append(make("span"), strip);
   return item;
 }
 
-function drawStrip(item, label, name, boxes) {
+/** Draw boxes, and above them those that are reached by the keyboard, the oldest first. */
+function drawStrip(item, label, name, boxes, told) {
   const [title, strip] = item.children;
   say(title, label);
   strip.setAttribute("aria-label", name);
-  const [rects, letters] = strip.children;
-  fill(rects, boxes, makeBox, (rect, box) => {
-    rect.setAttribute("class", box.kind ?? box.mark.colour);
-    rect.setAttribute("x", `${box.x}%`);
-    rect.setAttribute("width", `${box.width}%`);
-    say(rect.firstElementChild, box.text ?? box.title ?? "");
-    if (box.text) {
-      rect.setAttribute("role", "img");
-      rect.setAttribute("aria-label", box.text);
-      if (!rect.hasAttribute("tabindex")) rect.setAttribute("tabindex", "-1");
-    } else {
-      for (const attribute of ["role", "aria-label", "tabindex"]) rect.removeAttribute(attribute);
-    }
+  const [rects, stopping, letters] = strip.children;
+  fill(rects, boxes, makeBox, placeBox);
+  fill(stopping, told, makeStop, (rect, box) => {
+    placeBox(rect, box);
+    rect.setAttribute("aria-label", box.text);
   });
   const wide = boxes.filter((box) => box.mark && box.width >= LETTER_WIDTH);
   fill(letters, wide, () => document.createElementNS(SVG, "text"), (text, box) => {
@@ -94,6 +87,20 @@ function drawStrip(item, label, name, boxes) {
     text.setAttribute("y", "55%");
     say(text, box.mark.letter);
   });
+}
+
+function placeBox(rect, box) {
+  rect.setAttribute("class", box.kind ?? box.mark.colour);
+  rect.setAttribute("x", `${box.x}%`);
+  rect.setAttribute("width", `${box.width}%`);
+  say(rect.firstElementChild, box.text ?? box.title ?? "");
+}
+
+function makeStop() {
+  const rect = makeBox();
+  rect.setAttribute("role", "img");
+  rect.setAttribute("tabindex", "-1");
+  return rect;
 }
 
 function makeBox() {
