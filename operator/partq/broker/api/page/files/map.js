@@ -134,6 +134,8 @@ function noteMoves(group) {
     const row = group.partitions[partition];
     if (row === undefined) continue;
     const before = known.members.get(partition);
+    // Behind a Service another broker answers each time; one of them may have an older status.
+    if (before !== undefined && row.epoch < before.epoch) continue;
     if (!isFirst && before !== undefined && (before.member !== row.member || before.epoch !== row.epoch)) {
       moved.add(partition);
       // The same member under another epoch: it has connected again, or a move and the one back were
