@@ -25,6 +25,7 @@ from partq.client.transport.session import Session
 from partq.testing import eventually
 from partq.testing.local_broker import LocalBroker
 from partq.wire.calls.registration import Subscribable
+from tests.client.hooks.test_interceptor_calls import Notes
 from tests.even_shares import even_shares
 
 WAIT_S = 60.0
@@ -70,7 +71,8 @@ async def taken(consumer, key):
 @pytest.mark.req("TUB-06", "TUB-10", "TUB-11", "TUB-12", "TUB-16", "TUB-U02", "TUB-U03")
 async def test_a_member_has_what_it_registers_and_nothing_else(broker):
     await publish(broker, 200)
-    async with consumer_of(broker, "a") as consumer:
+    notes = Notes()
+    async with consumer_of(broker, "a", interceptors=[notes]) as consumer:
         await consumer.start()
         shown = await consumer.query_partitions()
         assert sorted(shown) == KEYS
@@ -91,6 +93,9 @@ async def test_a_member_has_what_it_registers_and_nothing_else(broker):
         repeated = await taken(consumer, KEYS[0])
         assert (repeated.offsets[0], repeated.redeliveries(0)) == (0, 1)
         await consumer.confirm(repeated)
+        offsets = [place[1] for place in notes.all_of("consume")]
+        assert offsets == sorted([*batch.offsets, *repeated.offsets])
+        assert [len(notes.all_of(word)) for word in ("nack", "ack")] == [1, 1]
         cursor = (await consumer.offsets())[KEYS[0]].cursor
         assert cursor == repeated.offsets[-1] + 1
 
