@@ -3,9 +3,9 @@
 //   PARTQ_URL=http://127.0.0.1:7411 PARTQ_QUEUE=orders PARTQ_GROUP=workers \
 //   PARTQ_TOKEN=... node examples/consume.mjs [--stop-after 100]
 //
-// One broker's URL is enough: each pull names the others. Every broker delivers the partitions that
-// it owns, so there is one loop per broker. Ctrl-C and SIGTERM: the member leaves, and continues until
-// its partitions have been handed over.
+// One broker's URL is enough: it pulls from the others, and passes acks on to them. Several, with
+// commas between them, let the member continue when that broker ends. Ctrl-C and SIGTERM: the member
+// leaves, and continues until its partitions have been handed over.
 
 import { randomUUID } from "node:crypto";
 import { hostname } from "node:os";
@@ -14,26 +14,24 @@ import { parseArgs } from "node:util";
 const { values: options } = parseArgs({ options: { "stop-after": { type: "string" } } });
 const stopAfter = Number(options["stop-after"] ?? Infinity);
 const { PARTQ_URL, PARTQ_TOKEN, PARTQ_QUEUE = "orders", PARTQ_GROUP = "workers" } = process.env;
-const path = `/v1/queues/${PARTQ_QUEUE}/groups/${PARTQ_GROUP}`;
+const urls = PARTQ_URL.split(",").map((url) => `${url}/v1/queues/${PARTQ_QUEUE}/groups/${PARTQ_GROUP}`);
 
 const member = process.env.PARTQ_MEMBER ?? `node-${hostname()}-${process.pid}`;
-const incarnation = randomUUID();
-const waitMs = 1000;
+const pull = { member, incarnation: randomUUID(), all_brokers: true, wait_ms: 1000 };
 
 let processed = 0;
 let leaveBy = null; // set once the member leaves: then it waits no longer for its relief
-const loops = new Map(); // by URL
 
 const leave = () => (leaveBy ??= Date.now() + 30_000);
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 /** Make a call; throws with the broker's code when it is refused. */
-async function call(method, url, body) {
-  const response = await fetch(url, {
+async function call(method, path, body) {
+  const response = await fetch(urls[0] + path, {
     method,
     headers: { Authorization: `Bearer ${PARTQ_TOKEN}`, "Content-Type": "application/json" },
     body: body && JSON.stringify(body),
-    signal: AbortSignal.timeout(waitMs + 30_000),
+    signal: AbortSignal.timeout(30_000),
   });
   const answer = await response.json();
   if (!response.ok) {
@@ -50,59 +48,39 @@ async function handle(message) {
 }
 
 /** Acknowledge what was processed; a message that failed is given back, with all behind it. */
-async function processAll(url, { flow, messages }) {
-  const acks = new Map(); // by partition: everything below `upto`
-  const nacks = new Map();
+async function processAll(messages) {
+  const done = [];
+  const failed = new Map(); // by partition
   for (const message of messages) {
-    const { partition, broker_epoch, epoch, delivery, offset } = message;
-    if (nacks.has(partition)) continue;
+    if (failed.has(message.partition)) continue;
     try {
       await handle(message);
-      acks.set(partition, { partition, broker_epoch, epoch, delivery, upto: offset + 1 });
-      processed += 1;
+      done.push(message.receipt);
     } catch (error) {
-      console.error(`${partition}/${offset}: ${error.message}`);
-      nacks.set(partition, { partition, broker_epoch, epoch, delivery, offsets: [offset] });
+      console.error(`${message.partition}/${message.offset}: ${error.message}`);
+      failed.set(message.partition, message.receipt);
     }
   }
-  // A refused ack (`fenced`): the partition has moved meanwhile; its new owner gets the messages.
-  if (acks.size) await call("POST", `${url}${path}/acks`, { member, flow, acks: [...acks.values()] });
-  if (nacks.size) await call("POST", `${url}${path}/nacks`, { member, flow, nacks: [...nacks.values()] });
-}
-
-/** Pull from one broker until the member has left. */
-async function consume(url) {
-  let last = null;
-  let left = null; // the flow that was told
-  while (true) {
-    try {
-      if (leaveBy && last !== null && left !== last.flow) {
-        await call("DELETE", `${url}${path}/members/${member}?flow=${last.flow}`);
-        left = last.flow;
-      }
-      const pulled = await call("POST", `${url}${path}/pull`, {
-        member, incarnation, wait_ms: waitMs, last_answer: last?.answer ?? null,
-      });
-      for (const other of pulled.others) start(other);
-      await processAll(url, pulled);
-      last = pulled;
-      if (processed >= stopAfter) leave();
-      if (left === pulled.flow && (pulled.held.length === 0 || Date.now() > leaveBy)) return;
-    } catch (error) {
-      // Not listed yet, the broker is gone, the flow is over: ask again. A wrong token stays wrong.
-      if (error.isFinal) throw error;
-      if (leaveBy) return;
-      last = null;
-      await pause(200);
-    }
-  }
-}
-
-function start(url) {
-  if (!loops.has(url)) loops.set(url, consume(url));
+  processed += done.length;
+  // A refused receipt (`fenced`): the partition has moved meanwhile; its new owner gets the message.
+  if (done.length) await call("POST", "/acks", { receipts: done });
+  if (failed.size) await call("POST", "/nacks", { receipts: [...failed.values()] });
 }
 
 for (const signal of ["SIGINT", "SIGTERM"]) process.on(signal, leave);
-start(PARTQ_URL.split(",")[0]);
-for (const loop of loops.values()) await loop; // a loop may start others meanwhile
-console.log(`${processed} processed at ${loops.size} brokers`);
+while (true) {
+  try {
+    if (leaveBy) await call("DELETE", `/members/${member}`);
+    const { messages, held, failed } = await call("POST", "/pull", pull);
+    await processAll(messages);
+    if (processed >= stopAfter) leave();
+    if (leaveBy && held.length === 0 && Object.keys(failed).length === 0) break;
+  } catch (error) {
+    // Not listed yet, or the broker is gone: ask again, the next one. A wrong token stays wrong.
+    if (error.isFinal) throw error;
+    urls.push(urls.shift());
+    await pause(200);
+  }
+  if (leaveBy && Date.now() > leaveBy) break;
+}
+console.log(`${processed} processed`);

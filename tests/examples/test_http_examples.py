@@ -5,14 +5,19 @@ import os
 import re
 import shutil
 import signal
+import sys
+from pathlib import Path
 
 import pytest
+from aiohttp import ClientSession
 
 from partq import Producer
+from partq.testing import eventually
 from partq.testing.local_broker import LocalBroker
 from tests.even_shares import even_shares
 from tests.examples.programs import EXAMPLES, WAIT_S, output, run
 
+PAGE = (Path(__file__).parents[2] / "docs" / "clients.md").read_text(encoding="utf-8")
 CUSTOMERS = [f"customer-{number}" for number in range(12)]
 
 
@@ -39,6 +44,25 @@ async def start(broker, *command):
         "PARTQ_PRODUCE_TOKEN": broker.tokens.produce,
     }
     return await run(*command, env=environment)
+
+
+async def publish_numbers(broker, count):
+    """Publish the numbers below `count` for each customer, in order."""
+    async with Producer(broker.url, queue="orders", token=broker.tokens.produce) as producer:
+        for number in range(count):
+            for customer in CUSTOMERS:
+                await producer.send(str(number).encode(), key=customer)
+        await producer.flush()
+
+
+async def read_lines(process, count):
+    """Return so many lines that a process prints."""
+    lines: list[str] = []
+    async with asyncio.timeout(WAIT_S):
+        while len(lines) < count:
+            lines.append((await process.stdout.readline()).decode())
+            assert lines[-1], lines
+    return lines
 
 
 @needs("curl")
@@ -80,20 +104,35 @@ async def test_node_consumes_from_both_brokers_in_order(broker):
     assert stranger.returncode == 1
     assert "unauthorized: unknown token" in text.decode()
     process = await start(broker, "node", str(EXAMPLES / "consume.mjs"))
-    async with Producer(broker.url, queue="orders", token=broker.tokens.produce) as producer:
-        for number in range(5):
-            for customer in CUSTOMERS:
-                await producer.send(str(number).encode(), key=customer)
-        await producer.flush()
-    lines: list[str] = []
-    async with asyncio.timeout(WAIT_S):
-        while len(lines) < 5 * len(CUSTOMERS):
-            lines.append((await process.stdout.readline()).decode())
-            assert lines[-1], lines
+    await publish_numbers(broker, 5)
+    lines = await read_lines(process, 5 * len(CUSTOMERS))
     process.send_signal(signal.SIGTERM)
     rest = await output(process)
     found = [re.match(r"(\S+): (\d+), partition (\S+)", line).groups() for line in lines]
     for customer in CUSTOMERS:
         assert [number for key, number, _ in found if key == customer] == list("01234")
     assert {partition for _, _, partition in found} == {"1.0", "1.1", "1.2", "1.3"}
-    assert rest[-1] == "60 processed at 2 brokers"
+    assert rest[-1] == "60 processed"
+
+
+async def test_the_consumer_of_the_clients_page_drains_both_brokers_by_one_url(broker):
+    """Each customer's in order, each once, and all are acknowledged."""
+    pytest.importorskip("requests")
+    (program,) = re.findall(r"```python\n(import os.*?)```", PAGE, re.DOTALL)
+    process = await start(broker, sys.executable, "-c", program)
+    await publish_numbers(broker, 3)
+    lines = await read_lines(process, 3 * len(CUSTOMERS))
+    found = [line.split() for line in lines]
+    for customer in CUSTOMERS:
+        assert [number for key, number, _ in found if key == customer] == list("012")
+    assert {partition for *_, partition in found} == {"1.0", "1.1", "1.2", "1.3"}
+
+    async def is_drained():
+        url = f"{broker.url.split(',')[0]}/v1/queues/orders/status"
+        headers = {"Authorization": f"Bearer {broker.tokens.admin}"}
+        async with ClientSession(headers=headers) as session, session.get(url) as response:
+            return (await response.json())["groups"]["workers"]["lag"] == 0
+
+    await eventually(is_drained, "all are acknowledged")
+    process.kill()
+    await process.wait()

@@ -224,12 +224,19 @@ def test_wrong_names(dev):
 def test_what_it_prints_can_be_copied(dev):
     """The curl lines work as they stand; `partq` lines are covered above."""
     commands = re.findall(r"^  (curl (?:.*\\\n)*.*)$", dev.said, re.MULTILINE)
-    publish, pull = (shlex.split(command.replace("\\\n", " ")) for command in commands)
+    publish, pull, ack = (shlex.split(command.replace("\\\n", " ")) for command in commands)
 
-    stored = subprocess.run(publish, capture_output=True, text=True, timeout=60, check=True)
-    assert "offset" in json.loads(stored.stdout)
-    pulled = subprocess.run(pull, capture_output=True, text=True, timeout=60, check=True)
-    assert {"held", "messages"} <= json.loads(pulled.stdout).keys()
+    def run(command):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        return json.loads(done.stdout)
+
+    def pulled():
+        return run(pull).get("messages")  # at first the member may not be listed yet
+
+    assert "offset" in run(publish)
+    messages = eventually_blocking(pulled, "the message is pulled")
+    receipt = messages[0]["receipt"]
+    assert run([part.replace("RECEIPT OF A MESSAGE", receipt) for part in ack]) == {"results": [{}]}
 
 
 def test_second_dev_up_is_refused(dev):

@@ -276,10 +276,12 @@ def introduce(queue: RunningQueue, data_dir: Path, *, is_only_one: bool) -> str:
     consume = pull = note = ""
     if served or not chosen:
         consume = f"  partq consume --group {group}{where}\n"
+        at_group = f"{base}/groups/{quoted(group, 'group')}"
         pull = f"""
   curl -H 'Authorization: Bearer {queue.tokens.consume}' {json_header} \\
-    -d '{{"member": "me", "incarnation": "1", "max_messages": 10, "wait_ms": 1000}}' \\
-    '{base}/groups/{quoted(group, "group")}/pull'"""
+    -d '{{"member": "me", "incarnation": "1", "all_brokers": true}}' '{at_group}/pull'
+  curl -H 'Authorization: Bearer {queue.tokens.consume}' {json_header} \\
+    -d '{{"receipts": ["RECEIPT OF A MESSAGE"]}}' '{at_group}/acks'"""
     for each in chosen:
         consume += f"  partq partitions --group {each}{where}\n"
         note += f"""
