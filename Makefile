@@ -60,6 +60,7 @@ test-tools: ## what the tests need, installed or in the cache
 	@scripts/java_for_spark.sh
 	@scripts/apiserver_for_tests.sh
 	@scripts/chromium_for_tests.sh
+	@scripts/mariadb_for_tests.sh
 
 test-light: ## the tests that need neither Java nor Kubernetes, as for PYTHON=python3.13
 	@scripts/setup.sh dev

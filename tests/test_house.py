@@ -21,10 +21,10 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "operator" / "partq"
 MODULES = [*sorted(SOURCE.rglob("*.py")), SOURCE.parent / "pyspark_partq.py"]
 PUBLIC = {
-    "AuditReader", "Batch", "Browsed", "Browser", "Cause", "ClientAssignedConsumer",
-    "CloudEvent",
-    "ConfiguredPartitionInfo", "ConnectionOptions", "Consumer", "ConsumerInterceptor",
-    "ConsumerStats", "Delivery", "ProducerInterceptor", "ProducerStats",
+    "AsyncSqlFence", "AuditReader", "Batch", "Browsed", "Browser", "Cause",
+    "ClientAssignedConsumer", "CloudEvent", "ConfiguredPartitionInfo", "ConnectionOptions",
+    "Consumer", "ConsumerInterceptor", "ConsumerStats", "Delivery", "ProducerInterceptor",
+    "ProducerStats",
     "JsonDeserializer", "JsonSerializer", "LogPosition", "LogReader", "Message", "PartitionId",
     "PartitionKey", "Position", "Positions", "Producer", "QueuesConsumer", "Reader",
     "Registration", "SqlFence", "StoredBatch", "Token", "producer_due", "queues_in_directory",

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from partq.client.browser import Browsed, Browser
     from partq.client.client_assigned_consumer import ClientAssignedConsumer
     from partq.client.consume.deliveries import Batch, Delivery
-    from partq.client.consume.fence import SqlFence
     from partq.client.consumer import Consumer
     from partq.client.consumer_stats import ConsumerStats
+    from partq.client.fence.sql_fence import AsyncSqlFence, SqlFence
     from partq.client.handout.interceptors import ConsumerInterceptor
     from partq.client.hooks.cloud_event import CloudEvent
     from partq.client.hooks.serializers import DeserializationError
@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from partq.wire.json_values import JsonDeserializer, JsonSerializer
 
 __all__ = [
+    "AsyncSqlFence",
     "AttemptRefusedError",
     "AuditReader",
     "BadBatchError",
@@ -188,7 +189,7 @@ _HOMES = (
     "partq.client.consumer",
     "partq.client.consumer_stats",
     "partq.client.consume.deliveries",
-    "partq.client.consume.fence",
+    "partq.client.fence.sql_fence",
     "partq.client.handout.interceptors",
     "partq.client.hooks.cloud_event",
     "partq.client.hooks.serializers",

@@ -9,7 +9,15 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from partq import Browser, Consumer, LogReader, Producer, SettingsError, SqlFence
+from partq import (
+    AsyncSqlFence,
+    Browser,
+    Consumer,
+    LogReader,
+    Producer,
+    SettingsError,
+    SqlFence,
+)
 from partq.client.audit_reader import AuditReader
 from partq.client.produce.batch_producer import BatchProducer
 from partq.client.producer_state import producer_due
@@ -24,6 +32,7 @@ GOOD = {
     LogReader: {"url": "http://h:1", "queue": "orders"},
     AuditReader: {"url": "http://h:1", "queue": "orders"},
     SqlFence: {"scope": "s", "paramstyle": "qmark"},
+    AsyncSqlFence: {"scope": "s"},
 }
 EVERY = [(kind, name) for kind in GOOD for name in inspect.signature(kind).parameters]
 SHARED = "url queue token namespace ca_file"
@@ -156,6 +165,7 @@ def test_whole_numbers_of_numpy_are_numbers(number):
         (Browser, "pin", "..", "pin: got '..', expected printable characters, other than . and"),
         (Producer, "producer_id", ".", "producer_id '.'; expected 1 to 128 printable characters, "),
         (SqlFence, "scope", "", "scope: got 0 characters"),
+        (AsyncSqlFence, "dialect", "oracle", "dialect: got 'oracle', expected one of sqlite, "),
     ],
 )  # fmt: skip
 def test_a_text_that_is_none_of_the_possible_ones(kind, name, value, says):

@@ -39,7 +39,7 @@ async def published(broker):
     return broker
 
 
-async def run(text, **names):
+async def run(text, /, **names):
     """Run a program; return the names that it leaves behind."""
     names = {**{name: getattr(partq, name) for name in partq.__all__}, **names}
     program = compile(text, "page", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
@@ -396,7 +396,7 @@ async def test_reading_the_audit_record(published):
 
 
 async def test_a_fence(published):
-    (text,) = programs("patterns.md")
+    text = program("patterns.md", "Each effect once: SqlFence")
     database = sqlite3.connect(":memory:")
     database.execute("CREATE TABLE accounts (id TEXT PRIMARY KEY, cents INTEGER NOT NULL)")
     token, seen = published.tokens.consume, 0

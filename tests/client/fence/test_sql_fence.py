@@ -6,10 +6,11 @@ from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
+import sqlalchemy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partq import BadRequestError, FencedError, SettingsError, SqlFence, Token
+from partq import AsyncSqlFence, BadRequestError, FencedError, SettingsError, SqlFence, Token
 
 
 def message(epoch, offset, *, key="k", generation=1, broker_epoch=1, append=1):
@@ -205,3 +206,66 @@ def test_drivers_of_postgresql_get_their_placeholders(paramstyle):
     ((statement, values),) = said
     assert statement.count("%s") == len(values) == 8
     assert "INSERT INTO app.fence AS held" in statement
+
+
+@pytest.mark.parametrize("connection", [sqlite3.connect, object])
+def test_what_is_neither_a_cursor_nor_a_known_connection_is_refused(connection):
+    made = connection(":memory:") if connection is sqlite3.connect else connection()
+    with pytest.raises(BadRequestError, match="expected a cursor of DB-API 2 or of Django, or a"):
+        SqlFence("s", paramstyle="qmark").admits(made, message(1, 0))
+    if connection is sqlite3.connect:
+        made.close()
+
+
+def test_a_cursor_needs_the_paramstyle_of_its_driver(sink):
+    with pytest.raises(BadRequestError, match=r"paramstyle None; .* of its driver's module"):
+        SqlFence("s").admits(sink.database.cursor(), message(1, 0))
+
+
+def test_a_connection_that_commits_each_statement_is_refused(sink):
+    sink.database.isolation_level = None
+    with pytest.raises(BadRequestError, match="commits each statement; expected one in a trans"):
+        sink.fence.admits(sink.database.cursor(), message(1, 0))
+    sink.database.execute("BEGIN")
+    assert sink.write(message(1, 0))
+
+
+class AwaitedCursor:
+    """A cursor as those of asynchronous drivers are."""
+
+    rowcount = 1
+
+    def __init__(self):
+        self.ran = 0
+
+    async def execute(self, operation, parameters=()):
+        self.ran += 1
+
+
+async def test_each_fence_refuses_the_connections_of_the_other(sink):
+    awaited = AwaitedCursor()
+    with pytest.raises(BadRequestError, match=r"calls are awaited; expected .* or AsyncSqlFence"):
+        SqlFence("s", paramstyle="qmark").admits(awaited, message(1, 0))
+    assert awaited.ran == 0
+    fence = AsyncSqlFence("s", paramstyle="qmark")
+    assert await fence.admits(awaited, message(1, 0))
+    with pytest.raises(BadRequestError, match=r"calls block; expected .* or SqlFence"):
+        await fence.admits(sink.database.cursor(), message(1, 0))
+
+
+def test_sqlalchemy_says_what_its_database_is():
+    engine = sqlalchemy.create_engine("sqlite://")
+    fence = SqlFence("orders/workers")
+    with engine.begin() as connection:
+        fence.create(connection)
+        assert fence.admits(connection, message(2, 0))
+    with engine.connect() as connection, pytest.raises(FencedError):
+        fence.admits(connection, message(1, 1))
+    engine.dispose()
+    connection = SimpleNamespace(
+        dialect=SimpleNamespace(name="oracle", paramstyle="qmark"),
+        get_execution_options=dict,
+        exec_driver_sql=None,
+    )
+    with pytest.raises(BadRequestError, match="got the database 'oracle'; expected one of sqlite"):
+        fence.admits(connection, message(1, 0))
