@@ -1,6 +1,7 @@
 """Pulls of all brokers: the one that is asked pulls at the owners, and returns what they answer."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -63,7 +64,6 @@ class OwnerPulls:
         self._peers: PeerClient | None = None
         self._silent: Backoffs[str] = Backoffs(FIRST_REST_S, MOST_REST_S)
         self._forwarded = 0
-        self._turn = 0
 
     def connect(self, peers: PeerClient) -> None:
         """Begin to call others, by connections of which pulls that wait may take all."""
@@ -215,10 +215,10 @@ class OwnerPulls:
     def _join(self, call: EnteredCall, body: PullBody, parts: Sequence[_Part]) -> PullAnswer:
         """Return one answer: of each broker all of its messages, or none.
 
-        The brokers take turns at being the first. What finds no room is given again by its owner.
+        What finds no room is given again by its owner. Which broker is the first is drawn: with
+        turns, two members that pull in step would each have the same one every time.
         """
-        self._turn += 1
-        turn = self._turn % len(parts)
+        turn = random.randrange(len(parts))  # noqa: S311  a turn, not secrecy
         messages: list[bytes] = []
         size_bytes = 0
         known = call.broker.claims.observer.leases
