@@ -8,6 +8,7 @@ import asyncio
 import os
 import pwd
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -41,7 +42,14 @@ def postgresql_programs():
     wheel = find_spec("pgserver")  # not imported: it would look for a directory of the user
     if not found and wheel is not None:
         found.append(Path(wheel.origin).parent / "pginstall" / "bin")
-    return found[-1] if found else None
+    is_root = os.geteuid() == 0  # then it runs as nobody, who has to get there
+    reached = [path for path in found if not is_root or all(is_open(each) for each in path.parents)]
+    return reached[-1] if reached else None
+
+
+def is_open(folder):
+    """Tell whether every user may enter a folder."""
+    return bool(folder.stat().st_mode & stat.S_IXOTH)
 
 
 def mariadb_program():

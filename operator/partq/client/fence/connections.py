@@ -78,11 +78,6 @@ def _of_sqlalchemy(connection: DriverObject) -> StatementRunner:
     dialect = connection.dialect
     # An AsyncConnection has one that blocks inside.
     blocking = connection.sync_connection if hasattr(connection, "sync_connection") else connection
-    if blocking is None:
-        raise BadRequestError(
-            "fence: got an AsyncConnection that is not started; expected one of `async with "
-            "engine.begin()`"
-        )
     level = blocking.get_execution_options().get("isolation_level")
     # An engine that was made with a level keeps it where no public name leads.
     level = level or getattr(dialect, "_on_connect_isolation_level", None)
