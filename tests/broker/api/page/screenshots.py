@@ -135,7 +135,7 @@ async def take_handoffs(browser: Browser) -> None:
         await go_to(pages, "Handoffs", "workers")
         for page in pages.values():
             await page.locator("#span").select_option("60000")
-            await page.locator("#strips rect.gap").last.evaluate(
+            await page.locator("#strips rect.pause").last.evaluate(
                 "e => e.focus({preventScroll: true})"
             )
         await take_all(pages, "handoffs", "#time-told:not(:empty)", at="#strips-title")

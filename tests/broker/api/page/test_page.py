@@ -113,18 +113,18 @@ async def test_a_handoff_is_seen_live(orders, open_page):
         await page.get_by_role("link", name="Handoffs").click()
         strips = page.get_by_role("group", name="then first, then second")
         await expect(strips).to_have_count(COUNT // 2)
-        await expect(strips.first.locator("rect.gap title").last).to_have_text(
-            re.compile(r"first → second, gap [\d,]+ ms, newcomer")
+        await expect(strips.first.locator("rect.pause title").last).to_have_text(
+            re.compile(r"first → second, pause [\d,]+ ms, newcomer")
         )
         rebalances = page.get_by_role("table", name="Rebalances")
         await expect(rebalances).to_contain_text(re.compile("member joined80"))
-        await gaps_and_columns_are_reached_by_the_keyboard(page)
+        await pauses_and_columns_are_reached_by_the_keyboard(page)
         moves = page.get_by_role("table", name="Moves")
         await expect(moves.get_by_role("row", name="first second")).to_have_count(COUNT // 2)
         assert not await violations(page)
 
 
-async def gaps_and_columns_are_reached_by_the_keyboard(page):
+async def pauses_and_columns_are_reached_by_the_keyboard(page):
     """Tab stops once; arrows go on; what is focused is told in words, also for the pointer."""
     told = page.locator("#time-told")
     await expect(page.locator("#timeline rect[tabindex='0']")).to_have_count(1)
@@ -140,11 +140,11 @@ async def gaps_and_columns_are_reached_by_the_keyboard(page):
     await expect(told).to_contain_text(column)
     await expect(page.locator("rect:focus")).to_have_accessible_name(column)
     await page.keyboard.press("ArrowDown")
-    await expect(told).to_contain_text(re.compile(r"partition 1\.\d+: .* gap [\d,]+ ms, "))
+    await expect(told).to_contain_text(re.compile(r"partition 1\.\d+: .* pause [\d,]+ ms, "))
     await expect(page.locator("#timeline rect[tabindex='0']")).to_have_count(1)
     await page.keyboard.press("ArrowUp")
     await expect(told).to_contain_text("rebalance: ")
-    await page.locator("#strips rect.gap").last.hover()
+    await page.locator("#strips rect.pause").last.hover()
     await expect(told).to_contain_text("partition 1.15: ")
 
 
@@ -261,6 +261,14 @@ async def test_who_may_not_see_the_handoffs_is_told_so(orders, open_page):
     await expect(told).to_contain_text("needs a token of the role admin")
     await page.get_by_role("link", name="Groups").click()
     await expect(page.get_by_role("table", name="Groups of the queue")).to_be_visible()
+    reasons = re.compile("brokers other than .* only a token of the role admin shows")
+    table = page.locator("#partition-table")
+    await expect(table).to_have_accessible_description(reasons)
+    await expect(page.locator("#partitions-about")).to_be_visible()
+    await page.get_by_role("link", name="Partition map").click()
+    await expect(page.locator("#detail")).to_have_accessible_description(
+        re.compile("only a token of the role admin shows that it is blocked")
+    )
 
 
 async def test_who_may_not_see_the_handoffs_does_not_ask_for_them_again(orders, open_page):
@@ -429,7 +437,7 @@ async def test_names_and_reasons_are_shown_as_text(orders, open_page):
     await expect(page.locator("#partition-table")).to_contain_text(evil)
     await page.get_by_role("link", name="Handoffs").click()
     await expect(page.locator("#move-table")).to_contain_text(f"forced: {evil}")
-    await expect(page.locator("#strips rect.gap title")).to_contain_text(evil)
+    await expect(page.locator("#strips rect.pause title")).to_contain_text(evil)
     assert await page.locator("img").count() == 0
 
 

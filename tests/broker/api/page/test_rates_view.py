@@ -47,11 +47,13 @@ async def test_charts_and_tables_of_a_group(orders, open_page):
         await expect(chart).to_have_count(1)
         await expect(chart.locator("polyline:not(.dashed)")).not_to_have_count(0)
         await expect(chart.locator("polyline.dashed")).not_to_have_count(0)
-    table = page.get_by_role("table", name="Published, and group workers")
+    table = page.get_by_role("table", name="Minute by minute")
     last = table.get_by_role("row").filter(has_text="last minute")
     await expect(last).to_contain_text("7")
     await expect(table.locator("tbody tr")).to_have_count(10)
     waits = page.get_by_role("table", name="How long messages wait")
+    for told in (waits, page.get_by_role("list", name="How long messages wait")):
+        await expect(told).to_have_accessible_description(re.compile("99th percentile"))
     stored = waits.get_by_role("row").filter(has_text="from arrival until stored")
     await expect(stored).to_contain_text("ms")
     await expect(waits.get_by_role("row").filter(has_text="sent to workers")).to_have_count(1)
@@ -89,17 +91,24 @@ async def test_gaps_names_and_missing_brokers_are_shown_as_such(orders, open_pag
         theirs = f"{page_url(orders)}/v1/queues/orders/rates?group=workers"
         answer = await (await route.fetch(url=theirs)).json()
         group = answer["groups"]["workers"] | {"lag": [None, 5, 9, None, 0] + [None] * 115}
-        missing = {EVIL: {"code": "unavailable", "message": EVIL}}
-        await route.fulfill(json={**answer, "groups": {EVIL: group}, "unavailable": missing})
+        publish = answer["publish"] | {"step_p99_ms": [30, 20] + [None] * 118}
+        counts = {"accepted": [5, 15] + [None] * 118, "publish": publish}
+        missing = {"unavailable": {EVIL: {"code": "unavailable", "message": EVIL}}}
+        await route.fulfill(json=answer | {"groups": {EVIL: group}} | counts | missing)
 
     await page.route("**/status?*", poison_status)
     await page.route("**/rates?*", poison)
     await sign_in(page, orders.tokens.consume)
     await page.get_by_role("link", name="Rates").click()
     await expect(page.locator("#rates-of")).to_have_text(f"Published, and group {EVIL}")
-    await expect(page.locator("#rates-summary")).to_contain_text(f"{EVIL}: {EVIL}")
+    await expect(page.locator("#rates-summary")).to_have_text(
+        f"The counts of these brokers are missing: {EVIL}: {EVIL}"
+    )
     chart = charts(page, "^Lag: 0; at least 0, at most 9$")
     await expect(chart.locator("polyline")).to_have_count(2)
+    minute = page.get_by_role("row", name="9 min ago").locator("td")
+    for at, text in ((0, "2/s"), (2, "0"), (4, "30 ms")):  # the mean, the last, the highest
+        await expect(minute.nth(at)).to_have_text(text)
     assert await page.locator("img").count() == 0
 
 

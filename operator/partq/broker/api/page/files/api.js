@@ -21,6 +21,11 @@ export class CallError extends Error {
   }
 }
 
+/** Say why a call has failed, and which role `what` needs if the token has another one. */
+export function explain(error, what, role = "admin") {
+  return error.status === 403 ? `${what} needs a token of the role ${role}. ${error.message}` : error.message;
+}
+
 /** Make a call below the queue's path and return its JSON. */
 export async function call(method, path, body) {
   const headers = { Authorization: `Bearer ${token.get()}` };

@@ -1,10 +1,9 @@
 // Groups, their members and their partitions, as tables.
 
-import { markOf } from "./members.js";
-import { emptyTable, fillTable } from "./tables.js";
+import { markOf, nameOf } from "./members.js";
+import { NUMBER, emptyTable, fillTable } from "./tables.js";
 import { age, byId, counted, delayed, fillSelect, inOrder, number, say } from "./text.js";
 
-const NUMBER = true;
 const EVERY = "";
 const only = (member) => `=${member}`; // a member without a name is nobody, and a choice, too
 let again = () => {};
@@ -45,7 +44,7 @@ export function show(status, name, change) {
       ["oldest unacknowledged", NUMBER], ["redeliveries", NUMBER],
       ["paused by application", NUMBER], ["blocked", NUMBER]],
     [...held].map(([member, rows]) => [
-      member ? `${markOf(name, member).letter}: ${member}` : "no member",
+      member ? `${markOf(name, member).letter}: ${member}` : nameOf(member),
       states.get(member) ?? "",
       number(rows.length), number(sum(rows, "lag")), ageOf(rows),
       number(sum(rows, "redeliveries")), number(rows.filter((row) => row.is_withheld).length),
@@ -53,7 +52,7 @@ export function show(status, name, change) {
     ]),
   );
   fillSelect(byId("member"), [[EVERY, "every member"],
-    ...[...held.keys()].map((member) => [only(member), member || "no member"])]);
+    ...[...held.keys()].map((member) => [only(member), nameOf(member)])]);
   showPartitions(status, name, group);
 }
 
@@ -82,7 +81,7 @@ function showPartitions(status, name, group) {
     wanted.map((partition) => {
       const row = group.partitions[partition];
       const record = status.partitions[partition];
-      return [partition, row.member || "no member", row.state, record ? record.broker : "",
+      return [partition, nameOf(row.member), row.state, record ? record.broker : "",
         number(row.lag), row.lag ? age(row.lag_ms) : "", number(row.redeliveries ?? 0),
         delayed(row), number(row.dead_letters), reason(row)];
     }),

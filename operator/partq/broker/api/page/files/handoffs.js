@@ -1,11 +1,11 @@
 // The handoffs of a group: rebalances, a strip of time per partition, and each move with its cause.
 
-import { CallError, call } from "./api.js";
-import { fillTable } from "./tables.js";
+import { CallError, call, explain } from "./api.js";
+import { nameOf } from "./members.js";
+import { NUMBER, fillTable } from "./tables.js";
 import { age, byId, clock, counted, inOrder, number, say } from "./text.js";
 import { drawTimeline } from "./timeline.js";
 
-const NUMBER = true;
 const MAX_STRIPS = 100;
 const MAX_MOVES = 200;
 // Every broker is asked for a snapshot. It is read again at the first age when partitions have
@@ -13,8 +13,7 @@ const MAX_MOVES = 200;
 const MOVED_AGE_MS = 3000;
 const MAX_AGE_MS = 30000;
 const NOTHING = { now_ms: 0, past: {}, rebalances: [] };
-const NEEDS_ADMIN = "This view needs a token of the role admin. The page does not ask again for " +
-  "this group with this token.";
+const NOT_AGAIN = "The page does not ask again for this group with this token.";
 
 const words = (text) => (text ?? "").replaceAll("_", " ");
 
@@ -64,7 +63,7 @@ async function read(name, owners) {
   } catch (error) {
     if (!(error instanceof CallError)) throw error;
     refused = error.status === 403;
-    told = refused ? `${NEEDS_ADMIN} ${error.message}` : error.message;
+    told = (refused ? `${NOT_AGAIN} ` : "") + explain(error, "This view");
   } finally {
     isReading = false;
   }
@@ -83,13 +82,12 @@ function cause(move) {
   return `${words(move.evidence) || words(move.trigger) || "not recorded"}${forced}`;
 }
 
-const gapOf = (move) => (move.pause_ms === null ? "not measured" : `${number(move.pause_ms)} ms`);
-const who = (member) => member || "no member";
+const pauseOf = (move) => (move.pause_ms === null ? "not measured" : `${number(move.pause_ms)} ms`);
 
 function describeMove(partition, move) {
   const at = clock(new Date(move.at_ms));
-  return `${at}, partition ${partition}: ${who(move.source)} → ${who(move.target)}, ` +
-    `gap ${gapOf(move)}, ${cause(move)}`;
+  return `${at}, partition ${partition}: ${nameOf(move.source)} → ${nameOf(move.target)}, ` +
+    `pause ${pauseOf(move)}, ${cause(move)}`;
 }
 
 function describeRebalance(each) {
@@ -143,9 +141,9 @@ function draw(name, group) {
   say(byId("past-title"), moves.length > MAX_MOVES ? `The last ${MAX_MOVES} moves` : "Moves");
   fillTable(
     "move-table",
-    [["at", ""], ["partition", ""], ["from", ""], ["to", ""], ["gap", NUMBER], ["cause", ""]],
+    [["at", ""], ["partition", ""], ["from", ""], ["to", ""], ["pause", NUMBER], ["cause", ""]],
     moves.slice(0, MAX_MOVES).map(({ partition, move }) => [
-      clock(new Date(move.at_ms)), partition, who(move.source), who(move.target), gapOf(move),
+      clock(new Date(move.at_ms)), partition, nameOf(move.source), nameOf(move.target), pauseOf(move),
       cause(move),
     ]),
   );

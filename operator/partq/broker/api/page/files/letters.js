@@ -1,8 +1,8 @@
 // Dead letters among the messages: why they are here; replaying and dropping them, after a question.
 
-import { CallError, call } from "./api.js";
+import { CallError, call, explain } from "./api.js";
 import { inParts } from "./newest.js";
-import { byId, counted, fill, make, number, say } from "./text.js";
+import { byId, counted, fill, firstOf, make, number, say } from "./text.js";
 
 const PREFIX = "partq-dead-letter-";
 const AT_ONCE = 8; // A broker works on so many partitions side by side, within the time of a call.
@@ -91,15 +91,14 @@ async function alone(act) {
   } catch (error) {
     if (isVoid()) return;
     if (!(error instanceof CallError)) throw error;
-    tell((error.status === 403 ? "This needs a token of the role admin. " : "") + error.message);
+    tell(explain(error, "This"));
   } finally {
     if (!isVoid()) isBusy = false;
   }
 }
 
 const whereOf = (names) => (names.length === 1 ? `partition ${names[0]}` : `${number(names.length)} partitions`);
-const reasons = (failed) =>
-  (failed.length ? ` Not done: ${failed.slice(0, 3).join("; ")}${failed.length > 3 ? "; ..." : ""}` : "");
+const reasons = (failed) => (failed.length ? ` Not done: ${firstOf(failed)}` : "");
 
 /** Return the result of each partition; a call that fails leaves what others did to be told. */
 async function tryCall(act, body) {

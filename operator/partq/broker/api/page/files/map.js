@@ -1,6 +1,6 @@
 // The partition map: a square per partition, and what has moved since the page was opened.
 
-import { fillLegend, markOf } from "./members.js";
+import { fillLegend, markOf, nameOf } from "./members.js";
 import * as plan from "./plan.js";
 import { age, byId, clock, counted, delayed, fill, inOrder, make, number, say } from "./text.js";
 
@@ -24,7 +24,7 @@ function stateOf(status, group, name) {
   const words = [];
   const classes = [];
   if (row === undefined) words.push("not part of the group yet");
-  else if (!row.member) words.push("no member");
+  else if (!row.member) words.push(nameOf(row.member));
   if (row && row.state === "Paused") {
     words.push("paused");
     classes.push("paused");
@@ -100,7 +100,7 @@ function updateSquare(button, partition, status, group, name, handedOver) {
   const target = plan.targetOf(partition);
   if (target) {
     classes.push("planned", ...(target.member ? [target.colour.replace("m", "to")] : []));
-    words.push(`would move to ${target.member || "no member"}`);
+    words.push(`would move to ${nameOf(target.member)}`);
   }
   const isMoved = button.classList.contains("moved") ? " moved" : "";
   const wanted = ["square", colour, ...classes].join(" ") + isMoved;
@@ -141,8 +141,8 @@ function noteMoves(group) {
       // The same member under another epoch: it has connected again, or a move and the one back were
       // between two answers.
       lines.push(before.member === row.member
-        ? `${partition}: ${row.member || "no member"} again`
-        : `${partition}: ${before.member || "no member"} → ${row.member || "no member"}`);
+        ? `${partition}: ${nameOf(row.member)} again`
+        : `${partition}: ${nameOf(before.member)} → ${nameOf(row.member)}`);
     }
     known.members.set(partition, { member: row.member, epoch: row.epoch });
   }

@@ -12,6 +12,9 @@ function letters(at) {
   return (rest ? letters(rest - 1) : "") + String.fromCharCode(65 + (at % 26));
 }
 
+/** Return the name of a member for a text; a partition may have none. */
+export const nameOf = (member) => member || "no member";
+
 /** Return the letter and the class of a member of a group; those of a new one are the next. */
 export function markOf(group, member) {
   if (!member) return { letter: "-", colour: "nobody" };

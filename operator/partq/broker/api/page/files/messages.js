@@ -1,17 +1,17 @@
 // The messages of the queue without consuming them: the newest first, of a key, until a time.
 
-import { CallError, queue } from "./api.js";
+import { CallError, explain, queue } from "./api.js";
 import * as letters from "./letters.js";
 import { NewestFirst } from "./newest.js";
-import { emptyTable } from "./tables.js";
-import { byId, counted, fill, fillSelect, inOrder, make, moment, number, say } from "./text.js";
+import { NUMBER, bodyOf } from "./tables.js";
+import { byId, counted, fill, fillSelect, firstOf, inOrder, make, moment, number, say } from "./text.js";
 import { MAX_SHOWN_BYTES, previewOf, renderValue } from "./values.js";
 
 const PAGE = 50;
 const PREVIEW_CHARS = 60;
 const MAX_TEXT = 2048; // Of a key, a header, a producer.
 const EVERY = "";
-const COLUMNS = [["message", ""], ["stored", ""], ["key", ""], ["value", ""], ["bytes", "number"],
+const COLUMNS = [["message", ""], ["stored", ""], ["key", ""], ["value", ""], ["bytes", NUMBER],
   ["dead letter because", ""]];
 
 let round = 0;
@@ -77,16 +77,15 @@ async function read(open) {
   } catch (error) {
     if (isVoid()) return;
     if (!(error instanceof CallError)) throw error;
-    const why = error.status === 403 ? "This view needs a token of the role consume or admin. " : "";
     byId("older").disabled = newest === null;
-    tell(why + error.message);
+    tell(explain(error, "This view", "consume or admin"));
   }
 }
 
 function summaryOf({ messages, scanned, hasMore }, errors) {
   const what = counted(messages.length, "message") + (key === "" ? "" : ` of the key, among ${number(scanned)}`);
   const more = hasMore ? "older ones may follow" : "none is older";
-  const left = errors.length ? ` Left out: ${errors.slice(0, 3).join("; ")}${errors.length > 3 ? "; ..." : ""}` : "";
+  const left = errors.length ? ` Left out: ${firstOf(errors)}` : "";
   return `${what}; ${more}.${left}`;
 }
 
@@ -98,14 +97,7 @@ function draw(messages) {
 }
 
 function drawRows() {
-  const table = byId("message-table");
-  if (!table.tHead) {
-    const head = table.createTHead().insertRow();
-    for (const [title, kind] of COLUMNS) head.append(Object.assign(make("th", kind, title), { scope: "col" }));
-    table.createTBody();
-  }
-  if (!found.length) return emptyTable("message-table");
-  fill(table.tBodies[0], found, makeRow, (row, message) => {
+  fill(bodyOf("message-table", COLUMNS), found, makeRow, (row, message) => {
     const [place, ...cells] = row.children;
     const isBroken = message.error !== undefined;
     say(place.firstElementChild, placeOf(message));

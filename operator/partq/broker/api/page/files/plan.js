@@ -1,14 +1,12 @@
 // What if: the moves that another number of members would cause, on the map and as tables.
 
-import { CallError, call } from "./api.js";
-import { markOf, markOfNew } from "./members.js";
-import { emptyTable, fillTable } from "./tables.js";
+import { CallError, call, explain } from "./api.js";
+import { markOf, markOfNew, nameOf } from "./members.js";
+import { NUMBER, emptyTable, fillTable } from "./tables.js";
 import { age, byId, clock, counted, number, say } from "./text.js";
 
-const NUMBER = true;
 const MAX_MEMBERS = 1000;
 const MAX_ROWS = 200;
-const NEEDS_ADMIN = "A plan needs a token of the role admin.";
 
 let plan = null; // With the group, the time of the answer, and what the group was like then.
 let shownGroup = "";
@@ -17,7 +15,6 @@ let now = ""; // The members and owners of the selected group.
 let again = () => {};
 
 const count = byId("plan-count");
-const who = (member) => member || "no member";
 
 const stateOf = (group) => JSON.stringify([
   group.members.map((each) => each.member),
@@ -91,7 +88,7 @@ async function ask() {
     if (!(error instanceof CallError)) throw error;
     if (mine !== round) return;
     plan = null;
-    refuse(error.status === 403 ? `${NEEDS_ADMIN} ${error.message}` : error.message);
+    refuse(explain(error, "A plan"));
   }
   again();
 }
@@ -144,7 +141,7 @@ function draw() {
     "plan-moves",
     [["partition", ""], ["from", ""], ["to", ""], ["why", ""]],
     moves.slice(0, MAX_ROWS).map((move) => [
-      move.partition, who(move.from), who(move.to),
+      move.partition, nameOf(move.from), nameOf(move.to),
       move.may_wait ? "balance" : move.from ? "its member leaves" : "it has no member",
     ]),
   );

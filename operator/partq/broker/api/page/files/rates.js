@@ -2,10 +2,9 @@
 
 import { CallError, call } from "./api.js";
 import { drawChart, drawLines, makeChart } from "./charts.js";
-import { emptyTable, fillTable } from "./tables.js";
-import { age, byId, clock, fill, number, say } from "./text.js";
+import { NUMBER, emptyTable, fillTable } from "./tables.js";
+import { age, byId, clock, fill, firstOf, number, say } from "./text.js";
 
-const NUMBER = true;
 const EVERY_MS = 5000;
 const ROW_STEPS = 12; // A row of the table is a minute.
 
@@ -46,7 +45,7 @@ async function read(name) {
       rates = found;
       readAt = new Date();
       const left = Object.entries(found.unavailable).map(([broker, error]) => `${broker}: ${error.message}`);
-      told = left.length ? `Without what these brokers have counted: ${left.slice(0, 3).join("; ")}` : "";
+      told = left.length ? `The counts of these brokers are missing: ${firstOf(left)}` : "";
     }
   } catch (error) {
     if (!(error instanceof CallError)) throw error;
@@ -65,16 +64,23 @@ const messages = (value) => number(Math.round(value));
 const waitOf = (ms) => (ms === null ? "none" : ms < 10 ? `${ms.toFixed(1)} ms` : age(Math.round(ms)));
 const oldest = (value) => age(Math.round(value));
 
+// What a row of the table has of the values of its minute.
+const mean = (values) => values.reduce((sum, each) => sum + each, 0) / values.length;
+const last = (values) => values.at(-1);
+const highest = (values) => Math.max(...values);
+
 function draw(name) {
   if (rates === null) return;
   const perStep = (counts) => counts.map((each) => (each === null ? null : each / (rates.step_ms / 1000)));
   const group = Object.hasOwn(rates.groups, name) ? rates.groups[name] : null;
-  const series = [{ title: "Published", values: perStep(rates.accepted), text: perSecond }];
+  const series = [
+    { title: "Published", values: perStep(rates.accepted), text: perSecond, ofMinute: mean },
+  ];
   if (group) {
     series.push(
-      { title: "Delivered", values: perStep(group.delivered), text: perSecond },
-      { title: "Lag", values: group.lag, text: messages },
-      { title: "Oldest unacknowledged", values: group.lag_ms, text: oldest },
+      { title: "Delivered", values: perStep(group.delivered), text: perSecond, ofMinute: mean },
+      { title: "Lag", values: group.lag, text: messages, ofMinute: last },
+      { title: "Oldest unacknowledged", values: group.lag_ms, text: oldest, ofMinute: last },
     );
   }
   say(byId("rates-of"), group ? `Published, and group ${name}` : byId("rates-of").dataset.plain);
@@ -84,21 +90,19 @@ function draw(name) {
   fill(byId("wait-charts"), waits, makeChart, (item, [, found, title]) =>
     drawLines(item, title, [["p50", found.step_p50_ms], ["p99", found.step_p99_ms]], waitOf));
   drawMinutes([...series, ...waits.map(([, found, title]) => (
-    { title: `p99 ${title}`, values: found.step_p99_ms, text: waitOf }))]);
+    { title: `p99 ${title}`, values: found.step_p99_ms, text: waitOf, ofMinute: highest }))]);
   fillTable("wait-table", [["wait", ""], ["p50", NUMBER], ["p99", NUMBER]],
     waits.map(([what, { p50_ms: p50, p99_ms: p99 }]) => [what, waitOf(p50), waitOf(p99)]));
 }
 
-/** The same as numbers: the mean of each minute, of lag and age the last, of waits the highest. */
+/** Draw the same as numbers, a row for each minute. */
 function drawMinutes(series) {
   const count = rates.accepted.length / ROW_STEPS;
   const rows = Array.from({ length: count }, (_, at) => {
     const from = rates.accepted.length - (at + 1) * ROW_STEPS;
-    const cells = series.map(({ values, text }) => {
+    const cells = series.map(({ values, text, ofMinute }) => {
       const known = values.slice(from, from + ROW_STEPS).filter((value) => value !== null);
-      if (!known.length) return "";
-      if (text === perSecond) return text(known.reduce((sum, each) => sum + each, 0) / known.length);
-      return text(text === waitOf ? Math.max(...known) : known.at(-1));
+      return known.length ? text(ofMinute(known)) : "";
     });
     return [at ? `${at} min ago` : "last minute", ...cells];
   });

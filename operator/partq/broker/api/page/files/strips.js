@@ -3,7 +3,7 @@
 /**
  * Return the pieces of a partition's strip, in order, within [from, to].
  *
- * `moves`: the newest last. A piece has a member, or is the gap of a move: the time in which nobody
+ * `moves`: the newest last. A piece has a member, or is the pause of a move: the time in which nobody
  * consumed the partition. What was before the first move that is kept is not known further back.
  */
 export function piecesOf(moves, member, from, to) {
@@ -16,8 +16,8 @@ export function piecesOf(moves, member, from, to) {
   };
   for (const move of moves) {
     if (move.at_ms < from) continue;
-    const gap = move.pause_ms ?? 0;
-    add({ member: move.source ?? "" }, move.at_ms - gap);
+    const pause = move.pause_ms ?? 0;
+    add({ member: move.source ?? "" }, move.at_ms - pause);
     add({ member: "", move }, move.at_ms);
   }
   const last = moves.at(-1);

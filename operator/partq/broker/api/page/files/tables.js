@@ -2,33 +2,40 @@
 
 import { byId, fill, make, say } from "./text.js";
 
+export const NUMBER = "number"; // The class of a column of numbers.
+
 /** Take the rows away. */
 export function emptyTable(id) {
   for (const body of byId(id).tBodies) body.replaceChildren();
 }
 
-/** Fill a table; a cell is a text, the first of each row is its header; kind true: numbers. */
-export function fillTable(id, columns, rows) {
+/** Return the body of a table, which has a head with a title for each column. */
+export function bodyOf(id, columns) {
   const element = byId(id);
   if (!element.tHead) {
     const head = element.createTHead().insertRow();
     for (const [title, kind] of columns) {
-      const cell = make("th", kind === true ? "number" : "", title);
+      const cell = make("th", kind === NUMBER ? NUMBER : "", title);
       cell.scope = "col";
       head.append(cell);
     }
     element.createTBody();
   }
+  return element.tBodies[0];
+}
+
+/** Fill a table. A column has a title and a class; a cell is a text, the first of a row its header. */
+export function fillTable(id, columns, rows) {
   const create = () => {
     const row = make("tr");
     columns.forEach(([, kind], at) => {
-      const cell = make(at ? "td" : "th", kind === true ? "number" : kind || "");
+      const cell = make(at ? "td" : "th", kind);
       if (!at) cell.scope = "row";
       row.append(cell);
     });
     return row;
   };
-  fill(element.tBodies[0], rows, create, (row, cells) => {
+  fill(bodyOf(id, columns), rows, create, (row, cells) => {
     cells.forEach((text, at) => say(row.children[at], text));
   });
 }

@@ -51,6 +51,11 @@ export function age(ms) {
   return `${Math.round(s / 86400)} d`;
 }
 
+/** Return the first texts of a list that may be long. */
+export function firstOf(texts, count = 3) {
+  return texts.slice(0, count).join("; ") + (texts.length > count ? "; ..." : "");
+}
+
 /** Say how many messages of a partition wait for their redelivery, and how long the next one does. */
 export function delayed({ delayed: count, next_redelivery_ms: nextMs }) {
   if (!count) return "";

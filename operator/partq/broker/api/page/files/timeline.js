@@ -1,9 +1,9 @@
 // The time line of handoffs: a strip per partition, and a column for each rebalance across them.
 //
-// Gaps and columns say what they are where the pointer is, and to who reaches them by the keyboard:
+// Pauses and columns say what they are where the pointer is, and to who reaches them by the keyboard:
 // Tab goes to one of them, the arrow keys from there to the others.
 
-import { fillLegend, markOf } from "./members.js";
+import { fillLegend, markOf, nameOf } from "./members.js";
 import { piecesOf } from "./strips.js";
 import { byId, clock, fill, make, say } from "./text.js";
 
@@ -14,7 +14,6 @@ const MAX_MEMBERS = 100; // In the list of letters.
 const LETTER_WIDTH = 3; // A piece that is narrower has no letter.
 
 const timeline = byId("timeline");
-const who = (member) => member || "no member";
 
 /**
  * Draw the strips of [from, to] in milliseconds, and the columns across them.
@@ -39,10 +38,10 @@ export function drawTimeline({ group, from, to, strips, columns }) {
   fill(byId("strips"), strips, makeStrip, (item, { partition, moves, member, describe }) => {
     const pieces = piecesOf(moves, member, from, to);
     const boxes = pieces.map((piece) => piece.move
-      ? { ...boxOf(x(piece.from), x(piece.to)), text: describe(piece.move), kind: "gap" }
+      ? { ...boxOf(x(piece.from), x(piece.to)), text: describe(piece.move), kind: "pause" }
       : { x: x(piece.from), width: x(piece.to) - x(piece.from), mark: markOf(group, piece.member),
-        title: `partition ${partition}: ${who(piece.member)}` });
-    const owners = pieces.filter((piece) => !piece.move).map((piece) => who(piece.member));
+        title: `partition ${partition}: ${nameOf(piece.member)}` });
+    const owners = pieces.filter((piece) => !piece.move).map((piece) => nameOf(piece.member));
     const across = bands.map((band) => ({ ...band, kind: "band" }));
     const rest = boxes.filter((box) => !box.text);
     drawStrip(item, partition, `partition ${partition}: ${owners.join(", then ")}`,
@@ -112,7 +111,7 @@ function makeBox() {
 
 const stops = (within = timeline) => [...within.querySelectorAll("rect[tabindex]")];
 
-/** Have the Tab key reach one of the gaps and columns: the arrow keys go on from there. */
+/** Have the Tab key reach one of the pauses and columns: the arrow keys go on from there. */
 function keepOneStop() {
   const all = stops();
   if (all.length && !all.some((each) => each.getAttribute("tabindex") === "0")) {
