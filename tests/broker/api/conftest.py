@@ -2,7 +2,10 @@
 
 import pytest
 
+from partq.broker.api import owner_pulls, receipts
+
 GROUP = "/v1/queues/orders/groups/workers"
+PATIENCE_S = 30.0
 
 
 class Caller:
@@ -50,7 +53,10 @@ class Caller:
 
 
 @pytest.fixture
-async def caller(running, peers):
+async def caller(running, peers, monkeypatch):
+    """Member m, which has two partitions; brokers wait for each other as long as a test needs."""
+    monkeypatch.setattr(owner_pulls, "OWNER_ANSWER_S", PATIENCE_S)
+    monkeypatch.setattr(receipts, "OWNER_TIMEOUT_S", PATIENCE_S)
     await running.assign("m", [0, 1])
     return Caller(running, peers)
 

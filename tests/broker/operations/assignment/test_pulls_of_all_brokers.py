@@ -1,12 +1,14 @@
 """Members that choose their partitions pull them through one broker, whoever owns them."""
 
+from partq.broker.api import owner_pulls
 from tests.broker.operations.assignment.conftest import GROUP
 
 
 async def test_chosen_partitions_of_two_brokers_come_through_one(
-    running, start_broker, members, peers
+    running, start_broker, members, peers, monkeypatch
 ):
     """Only what the member registered comes; acks by receipts reach both owners."""
+    monkeypatch.setattr(owner_pulls, "OWNER_ANSWER_S", 30.0)
     other = await start_broker("orders-1")
     await running.admin("/yield", {"partitions": ["1.1"]})
     await other.admin("/claim", {"partitions": ["1.1"]})
