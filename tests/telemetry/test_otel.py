@@ -7,6 +7,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 from opentelemetry.trace import SpanKind, StatusCode
 
 from partq import BadRequestError, Consumer, Message, Producer, sync
@@ -18,7 +19,7 @@ from partq.telemetry.otel import (
 from partq.testing.local_broker import LocalBroker
 from tests.client.member import WAIT_S
 
-GROUPS = ["run", "threads", "loop", "batch", "blocking"]
+GROUPS = ["run", "threads", "loop", "batch", "blocking", "sampled"]
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +158,21 @@ async def test_a_message_that_is_passed_on_keeps_its_context(local, traced):
     spans = traced.spans("publish orders")
     assert [each.links[0].context.span_id for each in spans] == [int("b" * 16, 16)] * 2
     assert traced.producing._open == {}
+
+
+async def test_a_message_that_is_not_sampled_is_not_sampled_where_it_is_processed(local, traced):
+    """Of each trace there are both spans, or none: the consumer does not decide once more."""
+    unsampled = TracerProvider(sampler=ParentBased(ALWAYS_OFF))
+    async with producer(local, OpenTelemetryProducerInterceptor(unsampled)) as opened:
+        position = await opened.send_and_wait(b"v", key="k")
+    interceptor = traced.consuming("sampled")  # alone it samples every trace
+    async with asyncio.timeout(WAIT_S), consumer(local, "sampled", interceptor) as opened:
+        async for message in opened:
+            if message.offset == position.offset:
+                break
+        with interceptor.processing(message) as span:
+            assert not span.is_recording()
+    assert traced.exporter.get_finished_spans() == ()
 
 
 def test_spans_whose_answer_never_comes_are_bounded(traced, monkeypatch):

@@ -6,7 +6,7 @@ import threading
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from partq import Consumer, Message, Producer, QueuesConsumer, sync
+from partq import Consumer, Message, Producer, QueuesConsumer, SettingsError, sync
 from partq.client.transport import tasks
 from partq.client.transport.options import ConnectionOptions
 from partq.telemetry.prometheus import ClientCollector
@@ -57,7 +57,10 @@ async def test_a_scrape_from_another_thread_shows_all_clients(local):
             collector.add(client)
         await first.send_and_wait(b"v", key="k")
         await (await second.send_many([Message(f"k{n}", b"v") for n in range(COUNT - 1)]))
-        await taking.nack(await anext(taking), delay_s=0)
+        message = await anext(taking)
+        shown = await asyncio.to_thread(scrape, registry)
+        assert shown[f"partq_consumer_messages_in_hand{LABELS}"] == 1
+        await taking.nack(message, delay_s=0)
         acked = 0
         while acked < COUNT - 1:
             await taking.ack(await anext(taking), confirmed=True)
@@ -70,6 +73,9 @@ async def test_a_scrape_from_another_thread_shows_all_clients(local):
         assert shown['partq_producer_ack_seconds{quantile="0.99",queue="orders"}'] > 0
         assert shown[f"partq_consumer_messages_acked_total{LABELS}"] == COUNT - 1
         assert shown[f"partq_consumer_messages_nacked_total{LABELS}"] == 1
+        names = ("handed_out_total", "returned_total", "undecodable_total", "buffered")
+        taken = sum(shown[f"partq_consumer_messages_{name}{LABELS}"] for name in names)
+        assert shown[f"partq_consumer_messages_received_total{LABELS}"] == taken
         nacked = (
             'partq_consumer_messages_redelivered_total{cause="nack",group="workers",queue="orders"}'
         )
@@ -122,6 +128,9 @@ async def test_what_is_sent_is_stored_failed_or_in_flight(local):
         assert stats.ack_p50_s <= stats.ack_p99_s
 
 
-def test_something_else_is_refused():
-    with pytest.raises(AttributeError):
-        list(ClientCollector(object()).collect())
+@pytest.mark.parametrize("given", [object(), None, [], ConnectionOptions("http://b:1", "orders")])
+def test_something_else_is_refused_when_it_is_added(given):
+    collector = ClientCollector()
+    with pytest.raises(SettingsError, match=f"got {type(given).__name__}, expected a Producer"):
+        collector.add(given)
+    assert list(collector.collect()) == []

@@ -61,15 +61,16 @@ class OpenTelemetryProducerInterceptor(ProducerInterceptor):
             },
             links=_links(headers),
         )
-        if not span.is_recording():
-            return message
-        if _PARENT not in headers:
+        if _PARENT not in headers:  # without an SDK the context is not valid, and adds nothing
             _PROPAGATOR.inject(headers, trace.set_span_in_context(span))
+        published = Message(message.key, message.value, headers, message.event_time_ms)
+        if not span.is_recording():  # its context goes along all the same: "not sampled"
+            return published if headers else message
         while self._open_count >= MAX_OPEN_SPANS:
             self._pop(next(iter(self._open))).end()
         self._open.setdefault(headers[_PARENT], []).append(span)
         self._open_count += 1
-        return Message(message.key, message.value, headers, message.event_time_ms)
+        return published
 
     def on_acknowledgement(
         self,

@@ -13,10 +13,12 @@ from prometheus_client.registry import Collector
 
 from partq.client.consumer_stats import ConsumerStats
 from partq.client.produce.producer_stats import ProducerStats
+from partq.errors import SettingsError
 
 _log = logging.getLogger(__name__)
 
 
+@runtime_checkable
 class ProducerLike(Protocol):
     """A producer, asynchronous or blocking."""
 
@@ -75,12 +77,18 @@ _FIGURES: Mapping[type[Stats], tuple[_Figure, ...]] = {
         _Figure("failed", "messages_failed", "Messages not stored, or with an unknown outcome"),
         _Figure("resent", "messages_resent", "Messages sent to a broker again"),
         _Figure("in_flight", "messages_in_flight", "Messages without an answer", is_gauge=True),
-        _Figure("in_flight_bytes", "bytes_in_flight", "Their bytes", is_gauge=True),
+        _Figure(
+            "in_flight_bytes",
+            "bytes_in_flight",
+            "Bytes of the messages without an answer",
+            is_gauge=True,
+        ),
     ),
     ConsumerStats: (
         _Figure("received", "messages_received", "Messages delivered by brokers"),
         _Figure("received_bytes", "bytes_received", "Bytes of the batches that were delivered"),
         _Figure("handed_out", "messages_handed_out", "Messages taken by the application"),
+        _Figure("returned", "messages_returned", "Messages given back before they were taken"),
         _Figure("acked", "messages_acked", "Messages in acks that a broker has confirmed"),
         _Figure("nacked", "messages_nacked", "Messages given back, or made dead letters"),
         _Figure("refused", "messages_refused", "Messages in acks and nacks without success"),
@@ -88,7 +96,7 @@ _FIGURES: Mapping[type[Stats], tuple[_Figure, ...]] = {
         _Figure("buffered", "messages_buffered", "Messages held ready", is_gauge=True),
         _Figure(
             "in_hand",
-            "messages_in_flight",
+            "messages_in_hand",
             "Messages handed out, neither acknowledged nor given back",
             is_gauge=True,
         ),
@@ -117,7 +125,17 @@ class ClientCollector(Collector):
             self.add(client)
 
     def add(self, client: Client) -> None:
-        """Show a client: asynchronous or blocking, of one queue or several. It may be repeated."""
+        """Show a client: asynchronous or blocking, of one queue or several. It may be repeated.
+
+        Raises:
+            SettingsError: it is no client that has such stats.
+        """
+        given: object = client
+        if not isinstance(given, Client):
+            raise SettingsError(
+                f"ClientCollector: got {type(given).__name__}, expected a Producer, a Consumer, a "
+                "ClientAssignedConsumer or a QueuesConsumer, of partq or partq.sync"
+            )
         self._clients[id(client)] = client
 
     def remove(self, client: Client) -> None:
@@ -144,14 +162,11 @@ class ClientCollector(Collector):
 
 def _stats_of(client: Client) -> list[tuple[tuple[str, ...], Stats]]:
     """Return the stats of a client, each with the values of its labels."""
-    stats = client.stats()
-    if isinstance(stats, ProducerStats) and not isinstance(client, SeveralQueues):
-        return [((client.queue,), stats)]
-    if isinstance(stats, ConsumerStats) and isinstance(client, ConsumerLike):
-        return [((client.queue, client.group), stats)]
-    if isinstance(stats, Mapping) and isinstance(client, SeveralQueues):
-        return [((queue, client.group_of(queue)), each) for queue, each in stats.items()]
-    raise TypeError(f"ClientCollector: got {type(client).__name__}, expected a client of partq")
+    if isinstance(client, SeveralQueues):
+        return [((queue, client.group_of(queue)), each) for queue, each in client.stats().items()]
+    if isinstance(client, ConsumerLike):
+        return [((client.queue, client.group), client.stats())]
+    return [((client.queue,), client.stats())]
 
 
 def _metrics(
@@ -182,7 +197,7 @@ def _metrics(
 def _redelivered(by_labels: Mapping[tuple[str, ...], list[Stats]]) -> Metric:
     metric = CounterMetricFamily(
         "partq_consumer_messages_redelivered",
-        "Of the messages delivered those that were no first delivery, by cause.",
+        "Messages delivered again, by cause.",
         labels=("queue", "group", "cause"),
     )
     for labels, several in by_labels.items():
