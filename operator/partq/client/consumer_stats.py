@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from partq.core.model import Cause
+from partq.core.samples.percentile import percentile
 
 RATE_WINDOW_S = 60.0
 """Over how long the rates of a consumer are taken."""
@@ -133,7 +134,6 @@ class Tally:
             (new - old) / lasted_s if lasted_s > 0 else 0.0
             for new, old in zip(counts, before, strict=True)
         ]
-        times = sorted(self._ack_times)
         return ConsumerStats(
             received=counts.received,
             received_bytes=counts.received_bytes,
@@ -146,8 +146,8 @@ class Tally:
             nacked=counts.nacked,
             refused=self._refused,
             redelivered=dict(sorted(self._redelivered.items())),
-            ack_p50_s=percentile(times, 50),
-            ack_p99_s=percentile(times, 99),
+            ack_p50_s=percentile(self._ack_times, 50),
+            ack_p99_s=percentile(self._ack_times, 99),
             received_per_s=rates[0],
             received_bytes_per_s=rates[1],
             acked_per_s=rates[2],
@@ -168,8 +168,3 @@ class Tally:
     def _drop_old(self, now: float) -> None:
         while self._samples and self._samples[0][0] < now - RATE_WINDOW_S:
             self._samples.popleft()
-
-
-def percentile(times: list[float], percent: int) -> float | None:
-    """Return the shortest of the sorted times that so many percent of them do not exceed."""
-    return times[max(0, -(-len(times) * percent // 100) - 1)] if times else None

@@ -8,7 +8,6 @@ from click.testing import CliRunner
 
 from partq.cli.commands import cli
 from partq.embedded.runtime import EmbeddedRuntime
-from partq.lab.bench.measure import percentile
 from partq.lab.bench.rate import pace
 from partq.lab.bench.workload import MIN_VALUE_BYTES, OrderCheck, ReaderTally, Workload, due_ns_of
 from partq.lab.workload.events import default_input, text_of
@@ -108,16 +107,6 @@ def test_the_loops_that_people_write_are_measured_one_by_one(tmp_path, monkeypat
     assert all(row["msgs_per_s"] > 0 for row in rows)
     assert all(row["code"] in result.output for row in rows)
     assert counts == [1, 1], "brokers of the queue that is read, and of the one that is written"
-
-
-@pytest.mark.parametrize(("values", "percent", "expected"), [
-    pytest.param([], 99, 0.0, id="none"),
-    pytest.param([3.0], 99, 3.0, id="one"),
-    pytest.param([4.0, 1.0, 3.0, 2.0], 50, 2.0, id="the lower middle of an even count"),
-    pytest.param(list(map(float, range(1, 101))), 99, 99.0, id="of a hundred"),
-])  # fmt: skip
-def test_percentile(values, percent, expected):
-    assert percentile(values, percent) == expected
 
 
 def test_the_pace_is_that_of_the_instants_not_of_the_calls():

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from contextlib import contextmanager
 
 import pytest
@@ -14,6 +15,7 @@ from partq import (
     Message,
     Producer,
     ProducerInterceptor,
+    SettingsError,
     sync,
 )
 from partq.testing import eventually
@@ -158,6 +160,17 @@ async def test_what_a_producers_interceptor_raises_is_told_once(local, caplog):
     assert [error for *_, error in stamp.ends] == [None] * 3
     told = [each.getMessage() for each in caplog.records]
     assert [each.split(" ")[0] for each in told] == ["on_send", "on_acknowledgement"]
+
+
+@pytest.mark.parametrize(("given", "got"), [
+    pytest.param(Stamp(), "interceptors: got Stamp, expected a list of ProducerI", id="no list"),
+    pytest.param("stamp", "interceptors: got str, expected a list of ProducerI", id="a text"),
+    pytest.param([Stamp(), Notes()], "interceptors[1]: got Notes, expected an", id="of consumers"),
+    pytest.param([Stamp], "interceptors[0]: got the class Stamp, expected an", id="a class"),
+])  # fmt: skip
+def test_what_is_no_interceptor_is_named(given, got):
+    with pytest.raises(SettingsError, match=re.escape(got)):
+        Producer("http://127.0.0.1:1", queue="orders", interceptors=given)
 
 
 async def take_in_a_loop(opened):

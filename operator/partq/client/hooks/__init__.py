@@ -1,1 +1,1 @@
-"""What an application puts between itself and its messages: serializers, interceptors."""
+"""What stands between an application and its messages: serializers, CloudEvents, interceptors."""

@@ -16,12 +16,19 @@ def checked_interceptors(given: object, kind: type[K]) -> tuple[K, ...]:
     """Return the interceptors that a client is made with.
 
     Raises:
-        SettingsError: it is something else than a list of them.
+        SettingsError: it is something else than a list, or one of its items is.
     """
-    if not isinstance(given, Sequence) or not all(isinstance(each, kind) for each in given):
+    if isinstance(given, str) or not isinstance(given, Sequence):
         raise SettingsError(
             f"interceptors: got {type(given).__name__}, expected a list of {kind.__name__}"
         )
+    for number, each in enumerate(given):
+        if not isinstance(each, kind):
+            got = f"the class {each.__name__}" if isinstance(each, type) else type(each).__name__
+            raise SettingsError(
+                f"interceptors[{number}]: got {got}, expected an object of a class that is derived "
+                f"from {kind.__name__}"
+            )
     return tuple(given)
 
 

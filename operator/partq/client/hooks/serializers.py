@@ -27,7 +27,7 @@ def check_serializer(name: str, function: object) -> None:
     """Check a serializer or deserializer; None is one that is left out.
 
     Raises:
-        SettingsError: it cannot be called with one value.
+        SettingsError: it is not callable, or cannot be called with one value.
     """
     check_functions({name: function})
 

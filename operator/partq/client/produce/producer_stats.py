@@ -4,7 +4,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from partq.client.consumer_stats import MAX_ACK_TIMES, percentile
+from partq.client.consumer_stats import MAX_ACK_TIMES
+from partq.core.samples.percentile import percentile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +62,6 @@ class ProducerTally:
 
     def snapshot(self, *, in_flight: int, in_flight_bytes: int) -> ProducerStats:
         """Return the counts as of now."""
-        times = sorted(self._ack_times)
         return ProducerStats(
             sent=self._stored + self._failed + in_flight,
             stored=self._stored,
@@ -69,6 +69,6 @@ class ProducerTally:
             resent=self._resent,
             in_flight=in_flight,
             in_flight_bytes=in_flight_bytes,
-            ack_p50_s=percentile(times, 50),
-            ack_p99_s=percentile(times, 99),
+            ack_p50_s=percentile(self._ack_times, 50),
+            ack_p99_s=percentile(self._ack_times, 99),
         )

@@ -1,1 +1,1 @@
-"""Counts of the last ten minutes, which brokers keep and add up."""
+"""Counts of the last ten minutes, which brokers keep and add up; percentiles of samples."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import psutil
 
 from partq.client.producer import CODECS
+from partq.core.samples.percentile import percentile
 from partq.errors import InternalError
 from partq.lab.bench import partq_side, redis_baseline
 from partq.lab.bench.partq_side import Queue
@@ -126,7 +127,10 @@ class Side:
     def run_singles(self, messages: int) -> Latency:
         """Send single messages at a steady rate."""
         _, _, latencies_ms = self._carry(WriteOrder(messages, SINGLES_PER_S))
-        return Latency(percentile(latencies_ms, 50), percentile(latencies_ms, 99))
+        p50_ms, p99_ms = percentile(latencies_ms, 50), percentile(latencies_ms, 99)
+        if p50_ms is None or p99_ms is None:
+            raise InternalError(f"bench: none of {messages} messages has a latency")
+        return Latency(p50_ms, p99_ms)
 
     def totals(self) -> ReaderTotals:
         """Return what came so far."""
@@ -245,12 +249,6 @@ def measure(
         runs, limit_runs = zip(*pairs, strict=True)
         of_queue, of_limit = zip(*latencies, strict=True)
         return Measured(runs, limit_runs, of_queue, of_limit, queue_side.totals())
-
-
-def percentile(values: Sequence[float], percent: int) -> float:
-    """Return the smallest value that `percent` % of the values do not exceed; 0 of none."""
-    ordered = sorted(values)
-    return ordered[-(-len(ordered) * percent // 100) - 1] if ordered else 0.0
 
 
 def _wait_until_spread(load: BenchLoad, consumers: Sequence[Worker]) -> None:

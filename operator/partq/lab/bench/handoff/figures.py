@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from partq.lab.bench.measure import percentile
+from partq.core.samples.percentile import percentile
 from partq.lab.verdict.journal_rows import DeliveredRow
 from partq.lab.verdict.judge import token_of
 
@@ -114,7 +114,7 @@ def summary(values_ms: Sequence[float]) -> dict[str, float | int]:
     """Return count, median, 99th percentile and maximum, rounded to a tenth of a millisecond."""
     return {
         "count": len(values_ms),
-        "p50": round(percentile(values_ms, 50), 1),
-        "p99": round(percentile(values_ms, 99), 1),
+        "p50": round(percentile(values_ms, 50) or 0.0, 1),
+        "p99": round(percentile(values_ms, 99) or 0.0, 1),
         "max": round(max(values_ms, default=0.0), 1),
     }
