@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from partq.embedded import child as child_module
+from partq.embedded import log_files
 from partq.embedded.child import Child
 from partq.errors import UnavailableError
 from partq.testing import eventually
@@ -165,7 +166,7 @@ async def test_child_that_ignores_sigterm_is_killed(make, tmp_path):
 
 
 async def test_large_log_is_put_aside(make, tmp_path, monkeypatch):
-    monkeypatch.setattr(child_module, "MAX_LOG_BYTES", 10)
+    monkeypatch.setattr(log_files, "MAX_LOG_BYTES", 10)
     log_file = tmp_path / "logs" / "sleeper.log"
     log_file.parent.mkdir()
     log_file.write_text("old and long\n")

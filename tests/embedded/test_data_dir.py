@@ -1,5 +1,6 @@
 """A data directory has one holder, keeps uid and tokens, and hides them."""
 
+import fcntl
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import sys
 
 import pytest
 
+from partq.embedded import data_dir as data_dir_module
 from partq.embedded.data_dir import DataDir, QueueState, QueueTokens, read_state
 from partq.errors import SettingsError
 
@@ -28,6 +30,39 @@ def mode(path):
 def test_second_holder_is_refused(held):
     with pytest.raises(SettingsError, match=rf"process {os.getpid()} is using it; stop that"):
         DataDir(held.path).hold()
+
+
+@pytest.fixture
+def looked_at(tmp_path):
+    """A directory whose lock another command shares, as it does to see whether it is held."""
+    data_dir = DataDir(tmp_path)
+    data_dir.lock_file.touch()
+    with data_dir.lock_file.open() as look:
+        fcntl.flock(look, fcntl.LOCK_SH)
+        yield data_dir, look
+
+
+def test_a_start_waits_for_a_command_that_looks(looked_at, monkeypatch):
+    data_dir, look = looked_at
+    monkeypatch.setattr(data_dir_module, "sleep", lambda _: look.close())
+    data_dir.hold()
+    assert data_dir.read_pid() == os.getpid()
+    data_dir.let_go()
+
+
+def test_a_start_does_not_wait_for_ever(looked_at, monkeypatch):
+    data_dir, _ = looked_at
+    monkeypatch.setattr(data_dir_module, "LOOKS_TIMEOUT_S", 0.0)
+    with pytest.raises(SettingsError, match="other commands have looked at it for 0 s"):
+        data_dir.hold()
+
+
+def test_the_state_of_a_runtime_that_was_killed_goes_at_the_next_start(tmp_path):
+    data_dir = DataDir(tmp_path)
+    data_dir.state_file.write_text('{"queues": []}')
+    data_dir.hold()
+    assert not data_dir.state_file.exists()
+    data_dir.let_go()
 
 
 def test_dead_holder_holds_nothing(tmp_path):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from partq.aio import Backoff, cancel_and_wait
+from partq.embedded.log_files import open_log
 from partq.embedded.tether import tethered
 from partq.errors import UnavailableError
 
@@ -23,8 +24,6 @@ FIRST_RESTART_DELAY_S = 0.1
 LAST_RESTART_DELAY_S = 5.0
 STEADY_AFTER_S = 10.0
 """A process that has run for this long is restarted after the first delay again."""
-MAX_LOG_BYTES = 16 * 1024 * 1024
-"""A log above this is put aside (one older one is kept) when its process starts."""
 LOG_TAIL_BYTES = 1000
 
 Probe = Callable[[], Awaitable[bool]]
@@ -147,10 +146,8 @@ class Child:
 
     async def _spawn(self) -> None:
         self._log_file.parent.mkdir(parents=True, exist_ok=True)
-        if self._log_file.exists() and self._log_file.stat().st_size > MAX_LOG_BYTES:
-            self._log_file.replace(self._log_file.with_suffix(".old"))
-        with self._log_file.open("ab") as log_file:
-            self._log_start = log_file.tell()
+        with open_log(self._log_file) as log_file:
+            self._log_start = os.fstat(log_file.fileno()).st_size
             self._process = await self._execute(log_file)
 
     async def _execute(self, log_file: IO[bytes]) -> asyncio.subprocess.Process:

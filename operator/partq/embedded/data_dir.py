@@ -13,16 +13,23 @@ import fcntl
 import json
 import os
 import secrets
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from time import sleep
 from typing import IO, Any, Self
 
 from partq.broker.api.tokens import read_grants
 from partq.errors import SettingsError
 
 MAX_STATE_BYTES = 1024 * 1024
+MAX_PID_CHARS = 20
+MAX_PID = 2**31 - 1
+LOOKS_TIMEOUT_S = 5.0
+"""How long a start waits for commands that look whether the directory is held."""
+LOOK_POLL_S = 0.01
 _IDENTITY = "identity.json"
 
 
@@ -79,9 +86,44 @@ class DataDir:
         """Where Redis keeps its data."""
         return self.path / "redis"
 
+    @property
+    def lock_file(self) -> Path:
+        """The file that a runtime locks while it runs; it names the process."""
+        return self.path / "lock"
+
+    @property
+    def state_file(self) -> Path:
+        """Where the queues of the runtime that runs are; it is there once they are served."""
+        return self.path / "dev.json"
+
     def log(self, process: str) -> Path:
         """Return the log file of a process."""
         return self.path / "logs" / f"{process}.log"
+
+    def is_held(self) -> bool:
+        """Say whether a runtime holds the directory.
+
+        Raises:
+            SettingsError: the lock cannot be read.
+        """
+        try:
+            with self.lock_file.open("rb") as lock:
+                return not _try_lock(lock, fcntl.LOCK_SH)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise SettingsError(f"{self.lock_file}: {error.strerror}") from error
+
+    def read_pid(self) -> int | None:
+        """Return the process that the lock names; it may have ended. None: it names none."""
+        try:
+            with self.lock_file.open(encoding="ascii", errors="replace") as opened:
+                text = opened.read(MAX_PID_CHARS).strip()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise SettingsError(f"{self.lock_file}: {error.strerror}") from error
+        return int(text) if text.isdecimal() and 1 < int(text) <= MAX_PID else None
 
     def refuse_if_held(self) -> None:
         """Look whether another runtime holds the directory, and write nothing.
@@ -89,12 +131,12 @@ class DataDir:
         Raises:
             SettingsError: one does, or the lock cannot be read.
         """
-        if (self.path / "lock").exists() and is_held(self.path):
-            raise self._held_by((self.path / "lock").read_text(encoding="ascii"))
+        if self.is_held():
+            raise self._held()
 
-    def _held_by(self, lock: str) -> SettingsError:
+    def _held(self) -> SettingsError:
         return SettingsError(
-            f"data directory {self.path}: process {lock[:20].strip() or '?'} is using it; "
+            f"data directory {self.path}: process {self.read_pid() or '?'} is using it; "
             "stop that one, or give another --data-dir"
         )
 
@@ -120,25 +162,40 @@ class DataDir:
         """
         self.make()
         try:
-            lock = (self.path / "lock").open("a+", encoding="ascii")
+            lock = self.lock_file.open("a+", encoding="ascii")
         except OSError as error:
             raise SettingsError(f"data directory {self.path}: {error.strerror}") from error
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.seek(0)
-            holder = lock.read(20)
+            self._take(lock)
+        except BaseException:
             lock.close()
-            raise self._held_by(holder) from None
+            raise
+        self.state_file.unlink(missing_ok=True)  # of a runtime that was killed
         lock.truncate(0)
         lock.write(f"{os.getpid()}\n")
         lock.flush()
         self._lock = lock
 
+    def _take(self, lock: IO[str]) -> None:
+        """Lock the file. Commands that look at it share the lock for a moment each."""
+        until = time.monotonic() + LOOKS_TIMEOUT_S
+        while not _try_lock(lock, fcntl.LOCK_EX):
+            if not _try_lock(lock, fcntl.LOCK_SH):
+                raise self._held()
+            if time.monotonic() > until:
+                raise SettingsError(
+                    f"data directory {self.path}: other commands have looked at it for "
+                    f"{LOOKS_TIMEOUT_S:g} s, expected a moment each; look for one that hangs, end "
+                    "it, and start again"
+                )
+            # The shared lock goes first, or two starts would wait for each other.
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            sleep(LOOK_POLL_S)
+
     def let_go(self) -> None:
         """Give the directory back; repeats are harmless."""
         if self._lock is not None:
-            (self.path / "dev.json").unlink(missing_ok=True)
+            self.state_file.unlink(missing_ok=True)
             self._lock.close()
             self._lock = None
 
@@ -210,7 +267,6 @@ class DataDir:
     def publish_state(self, queues: list[QueueState]) -> None:
         """Tell the other commands where the queues are, until `let_go`."""
         state = {
-            "pid": os.getpid(),
             "queues": [
                 {
                     "namespace": queue.namespace,
@@ -222,7 +278,7 @@ class DataDir:
                 for queue in queues
             ],
         }
-        write_private(self.path / "dev.json", json.dumps(state, indent=2) + "\n")
+        write_private(self.state_file, json.dumps(state, indent=2) + "\n")
 
 
 def read_state(directory: Path) -> list[QueueState]:
@@ -231,8 +287,9 @@ def read_state(directory: Path) -> list[QueueState]:
     Raises:
         SettingsError: its state file is damaged or not readable.
     """
-    file = directory / "dev.json"
-    if not file.exists() or not is_held(directory):
+    data_dir = DataDir(directory)
+    file = data_dir.state_file
+    if not file.exists() or not data_dir.is_held():
         return []  # a runtime that was killed leaves its file behind
     state = _read_json(file)
     try:
@@ -264,28 +321,13 @@ def write_private(file: Path, text: str) -> None:
     draft.replace(file)
 
 
-def read_pid(directory: Path) -> int | None:
-    """Return the pid of the runtime that has written the state file last; it may have ended."""
+def _try_lock(lock: IO[Any], kind: int) -> bool:
+    """Lock an open file if nobody keeps us from it, and say whether that is so."""
     try:
-        return int(_read_json(directory / "dev.json")["pid"])
-    except (SettingsError, KeyError, TypeError, ValueError):
-        return None  # not written yet, or of another version
-
-
-def is_held(directory: Path) -> bool:
-    """Say whether a runtime holds a data directory that has a lock.
-
-    Raises:
-        SettingsError: the lock cannot be read.
-    """
-    try:
-        with (directory / "lock").open("rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
     except BlockingIOError:
-        return True
-    except OSError as error:
-        raise SettingsError(f"{directory / 'lock'}: {error.strerror}") from error
-    return False
+        return False
+    return True
 
 
 def _added(tokens_file: Path, tokens: QueueTokens) -> list[dict[str, object]]:

@@ -12,14 +12,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from partq.embedded.data_dir import is_held
+from partq.embedded.data_dir import DataDir
 from partq.errors import SettingsError, UnavailableError
 
 NAMED_TIMEOUT_S = 5.0
 """How long a runtime that has taken the lock may take to write its number."""
 POLL_S = 0.05
-MAX_PID_CHARS = 20
-MAX_PID = 2**31 - 1
 _PROCESSES = Path("/proc")
 
 
@@ -34,12 +32,11 @@ def end_holder(directory: Path) -> int | None:
             has open, and others may write the directory, so that its lock says nothing.
         UnavailableError: the process that holds it cannot be told for certain; nothing was sent.
     """
-    lock = directory / "lock"
-    if not lock.exists():
-        return None
+    data_dir = DataDir(directory)
+    lock = data_dir.lock_file
     until = time.monotonic() + NAMED_TIMEOUT_S
-    while is_held(directory):
-        pid = _read_number(lock)
+    while data_dir.is_held():
+        pid = data_dir.read_pid()
         if pid is not None and _signal(pid, lock):
             return pid
         if time.monotonic() > until:
@@ -54,7 +51,7 @@ def end_holder(directory: Path) -> int | None:
 def wait_until_free(directory: Path, timeout_s: float) -> bool:
     """Wait until no runtime holds a data directory; False: one still does after this time."""
     until = time.monotonic() + timeout_s
-    while is_held(directory):
+    while DataDir(directory).is_held():
         if time.monotonic() > until:
             return False
         time.sleep(POLL_S)
@@ -68,12 +65,6 @@ def _check_owner(path: Path) -> None:
             f"{path}: got mode {found.st_mode & 0o777:04o} and owner {found.st_uid}, expected one "
             f"that only its owner {os.getuid()} may write: others could name any process in it"
         )
-
-
-def _read_number(lock: Path) -> int | None:
-    with lock.open(encoding="ascii", errors="replace") as opened:
-        text = opened.read(MAX_PID_CHARS).strip()
-    return int(text) if text.isdecimal() and 1 < int(text) <= MAX_PID else None
 
 
 def _signal(pid: int, lock: Path) -> bool:

@@ -2,17 +2,29 @@
 
 import json
 import os
+import re
 import shlex
 import socket
 import stat
 import subprocess
 
+import click
 import psutil
 import pytest
+from click.testing import CliRunner
 
+from partq.cli.commands import cli
+from partq.cli.hosting import dev
+from partq.embedded.data_dir import DataDir, QueueState, QueueTokens
 from tests.cli.processes import PARTQ
 
 TIMEOUT_S = 120.0
+QUEUE = """
+apiVersion: partq.dev/v1alpha1
+kind: PartitionedQueue
+metadata: {name: orders}
+spec: {partitions: 1}
+"""
 ENV = {key: value for key, value in os.environ.items() if not key.startswith("PARTQ_")}
 
 
@@ -103,3 +115,73 @@ def test_what_cannot_start_says_why_and_leaves_nothing(data_dir):
 def test_json_of_what_does_not_return_is_refused(data_dir):
     wrong = partq("dev", "up", "--json", data_dir=data_dir)
     assert (wrong.returncode, "--json: got it without --detach" in wrong.stderr) == (2, True)
+
+
+@pytest.fixture
+def runs(data_dir):
+    """Let this process run queues, given as NAMESPACE/NAME, as far as other commands can see."""
+    directory = DataDir(data_dir)
+    directory.hold()
+
+    def published(*queues):
+        tokens = QueueTokens(
+            "produce-token-0123456", "consume-token-0123456", "admin-token-0123456"
+        )
+        places = [each.split("/") for each in queues]
+        url = "http://127.0.0.1:7411"
+        directory.publish_state([QueueState(*place, url, ("w",), tokens) for place in places])
+
+    yield published
+    directory.let_go()
+
+
+def answered(*arguments, **env):
+    return CliRunner().invoke(cli, arguments, env={"PARTQ_NAMESPACE": None, **env})
+
+
+@pytest.mark.parametrize("queues", [("shop/orders",), ("shop/orders", "default/orders", "a/b")])
+def test_each_command_that_it_prints_finds_its_queue(data_dir, runs, monkeypatch, queues):
+    runs(*queues)
+    monkeypatch.setattr(dev, "start_detached", lambda *_: os.getpid())
+    monkeypatch.chdir(data_dir.parent)
+    said = answered("dev", "up", "--detach", "--data-dir", data_dir.name).stdout
+    monkeypatch.chdir("/")
+    commands = re.findall(r'eval "\$\(partq (dev env.*)\)" ', said)
+    found = [json.loads(answered(*shlex.split(each), "--json").stdout) for each in commands]
+    names = [f"{each['PARTQ_NAMESPACE']}/{each['PARTQ_QUEUE']}" for each in found]
+    assert names == list(queues)
+
+
+def test_without_a_namespace_env_looks_in_all(data_dir, runs):
+    place = {"PARTQ_DATA_DIR": str(data_dir)}
+    runs("shop/orders")
+    assert "export PARTQ_NAMESPACE=shop\n" in answered("dev", "env", **place).stdout
+    runs("shop/orders", "store/orders")
+    refused = answered("dev", "env", "--queue", "orders", **place)
+    assert refused.exit_code == 2
+    assert "several queues run: shop/orders, store/orders; choose one" in refused.stderr
+    runs("shop/orders", "default/orders")
+    assert "export PARTQ_NAMESPACE=default\n" in answered("dev", "env", **place).stdout
+    chosen = answered("dev", "env", **{**place, "PARTQ_NAMESPACE": "shop"})
+    assert "export PARTQ_NAMESPACE=shop\n" in chosen.stdout
+
+
+def test_the_process_in_the_background_gets_every_option(data_dir, runs, monkeypatch):
+    runs("default/orders")
+    given = {
+        "--file": "queue.yaml", "--brokers": "3", "--port": "0", "--log-level": "debug",
+        "--data-dir": str(data_dir),
+    }  # fmt: skip
+    about_detach = {"--detach", "--json"}
+    options = [each for each in dev.up.params if isinstance(each, click.Option)]
+    assert {each.opts[-1] for each in options} == given.keys() | about_detach
+    monkeypatch.chdir(data_dir.parent)
+    (data_dir.parent / "queue.yaml").write_text(QUEUE)
+    told = []
+    monkeypatch.setattr(dev, "start_detached", lambda _, arguments: told.append(arguments) or 1)
+    up = ("dev", "up", "--detach", *(word for item in given.items() for word in item))
+    assert answered(*up).exit_code == 0
+    given["--file"] = str(data_dir.parent / "queue.yaml")
+    command, subcommand, *words = told[0]
+    assert (command, subcommand) == ("dev", "up")
+    assert dict(zip(words[::2], words[1::2], strict=True)) == given

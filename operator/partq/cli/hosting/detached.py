@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from partq.embedded.child import MAX_LOG_BYTES
-from partq.embedded.data_dir import DataDir, is_held, read_pid
+from partq.embedded.data_dir import DataDir
+from partq.embedded.log_files import open_log
 from partq.errors import UnavailableError
 
 READY_TIMEOUT_S = 180.0
@@ -32,10 +32,7 @@ def start_detached(directory: DataDir, arguments: Sequence[str]) -> int:
     directory.refuse_if_held()
     directory.make()
     log_file = directory.log("dev")
-    if log_file.exists() and log_file.stat().st_size > MAX_LOG_BYTES:
-        log_file.replace(log_file.with_suffix(".old"))
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
-    with open(os.open(log_file, flags, 0o600), "ab") as log:
+    with open_log(log_file) as log:
         start = os.fstat(log.fileno()).st_size
         # Its output has the tokens. In a new session it does not end with the terminal.
         child = subprocess.Popen(
@@ -46,17 +43,16 @@ def start_detached(directory: DataDir, arguments: Sequence[str]) -> int:
             start_new_session=True,
         )
     try:
-        _wait(child, directory.path, partial(_tail, log_file, start))
+        _wait(child, directory, partial(_tail, log_file, start))
     except BaseException:
         _end(child)
         raise
     return child.pid
 
 
-def _wait(child: "subprocess.Popen[bytes]", directory: Path, tail: Callable[[], str]) -> None:
+def _wait(child: "subprocess.Popen[bytes]", directory: DataDir, tail: Callable[[], str]) -> None:
     until = time.monotonic() + READY_TIMEOUT_S
-    # The state file comes first: a look at the lock could keep the command from taking it.
-    while read_pid(directory) != child.pid or not is_held(directory):
+    while not (_is_holder(child.pid, directory) and directory.state_file.exists()):
         if child.poll() is not None:
             raise UnavailableError(
                 f"`partq dev up` has ended with status {child.returncode} before the queues were "
@@ -67,6 +63,10 @@ def _wait(child: "subprocess.Popen[bytes]", directory: Path, tail: Callable[[], 
                 f"the queues are not served after {READY_TIMEOUT_S:g} s; {tail()}"
             )
         time.sleep(POLL_S)
+
+
+def _is_holder(pid: int, directory: DataDir) -> bool:
+    return directory.is_held() and directory.read_pid() == pid
 
 
 def _end(child: "subprocess.Popen[bytes]") -> None:

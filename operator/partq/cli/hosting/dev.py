@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -14,15 +15,18 @@ from partq.cli.hosting.detached import start_detached
 from partq.cli.quantity import Quantity
 from partq.cli.queues.connection import (
     DEFAULT_DATA_DIR,
+    QueueAddress,
     Role,
     data_dir_option,
-    find_connection,
+    find_queues,
+    namespace_option,
 )
 from partq.client.consume import stop_signals
-from partq.embedded.data_dir import DataDir, read_state
+from partq.embedded.data_dir import DataDir, QueueState, read_state
 from partq.embedded.holder import end_holder, wait_until_free
 from partq.embedded.runtime import EmbeddedRuntime, RunningQueue
 from partq.errors import SettingsError, UnavailableError
+from partq.excerpts import some_of
 from partq.logs import configure_logging
 from partq.path_names import quoted
 from partq.resources import (
@@ -106,15 +110,26 @@ def up(
     for warning in missing_targets(resources):
         log.warning("%s", warning)
     if detach:
-        files = [] if file is None else ["-f", str(file.absolute())]
-        counts = [] if brokers is None else ["--brokers", str(brokers)]
-        rest = ["--data-dir", str(data_dir.absolute()), "--port", str(port)]
-        _detach(data_dir, ["dev", "up", *files, *counts, *rest, "--log-level", log_level], as_json)
+        _detach(data_dir, ["dev", "up", *_given_options(click.get_current_context())], as_json)
         return
     runtime = EmbeddedRuntime(
         resources, data_dir, broker_count=brokers, port=port, log_level=log_level
     )
     asyncio.run(_run(runtime))
+
+
+def _given_options(context: click.Context) -> list[str]:
+    """Return the options of the command that runs, but for those that are about `--detach`.
+
+    Paths are absolute: the arguments mean the same in another directory.
+    """
+    arguments = []
+    for option in context.command.params:
+        value = context.params[option.name or ""]
+        if option.name in ("detach", "as_json") or value is None:
+            continue
+        arguments += [option.opts[-1], str(value.absolute() if isinstance(value, Path) else value)]
+    return arguments
 
 
 def _detach(data_dir: Path, arguments: list[str], as_json: bool) -> None:
@@ -130,14 +145,13 @@ def _detach(data_dir: Path, arguments: list[str], as_json: bool) -> None:
         told = {"pid": pid, "data_dir": str(directory.path), "queues": rows}
         click.echo(json.dumps({**told, "log": str(directory.log("dev"))}))
         return
+    click.echo(f"process {pid} runs it; its log is {directory.log('dev')}")
     for each in queues:
         page = each.url.partition(",")[0]
+        where = place_options(each, data_dir, is_only_one=len(queues) == 1)
         click.echo(f"queue {each.namespace}/{each.name} at {each.url}, page {page}/")
-    where = "" if data_dir == DEFAULT_DATA_DIR else f" --data-dir {shlex.quote(str(data_dir))}"
-    queue = "" if len(queues) == 1 else " --queue NAME"
-    click.echo(f"process {pid} runs it; its log is {directory.log('dev')}")
-    click.echo(f'  eval "$(partq dev env{queue}{where})"    for other programs')
-    click.echo(f"  partq dev down{where}    ends it; the data stays")
+        click.echo(f'  eval "$(partq dev env{where})"    for other programs')
+    click.echo(f"partq dev down{_data_dir_option(data_dir)}    ends it; the data stays")
 
 
 @dev.command()
@@ -180,17 +194,21 @@ def down(*, data_dir: Path, wait_s: float, as_json: bool) -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--queue", help="Name of the queue; needed only if several run.")
-@click.option("--namespace", default="default", show_default=True, help="Namespace of the queue.")
+@namespace_option
 @data_dir_option
 def env(*, queue: str | None, namespace: str, role: Role, data_dir: Path, as_json: bool) -> None:
     """Print where a queue that runs here is, and a token: `eval "$(partq dev env)"`.
 
     The variables are those that the commands of partq read: PARTQ_URL, PARTQ_QUEUE,
-    PARTQ_NAMESPACE, PARTQ_TOKEN, and PARTQ_GROUP if the queue has one group.
+    PARTQ_NAMESPACE, PARTQ_TOKEN, and PARTQ_GROUP if the queue has one group. Without a namespace
+    it looks in `default`, then in the others.
     """
-    found = find_connection(
-        role, queue=queue, namespace=namespace, url=None, token=None, ca_file=None,
-        data_dir=data_dir,
+    found = _one_of(
+        find_queues(
+            role, queue=queue, namespace=namespace, url=None, token=None, ca_file=None,
+            data_dir=data_dir,
+        ),
+        namespace,
     )  # fmt: skip
     variables = {
         "PARTQ_URL": found.url,
@@ -205,6 +223,15 @@ def env(*, queue: str | None, namespace: str, role: Role, data_dir: Path, as_jso
         return
     for name, value in variables.items():
         click.echo(f"export {name}={shlex.quote(value)}")
+
+
+def _one_of(queues: Sequence[QueueAddress], namespace: str) -> QueueAddress:
+    """Return the queue that is meant: the only one of a namespace, else the only one of all."""
+    found = [each for each in queues if each.namespace == namespace] or queues
+    if len(found) > 1:
+        names = some_of([f"{each.namespace}/{each.queue}" for each in found])
+        raise SettingsError(f"several queues run: {names}; choose one with --queue and --namespace")
+    return found[0]
 
 
 def default_resources() -> Resources:
@@ -261,17 +288,26 @@ async def _run(runtime: EmbeddedRuntime) -> None:
         await runtime.stop()
 
 
+def place_options(queue: RunningQueue | QueueState, data_dir: Path, *, is_only_one: bool) -> str:
+    """Return the options by which a command in another terminal finds a queue; a space first."""
+    name = "" if is_only_one else f" --queue {queue.name}"
+    namespace = "" if queue.namespace == "default" else f" --namespace {queue.namespace}"
+    return f"{name}{namespace}{_data_dir_option(data_dir)}"
+
+
+def _data_dir_option(data_dir: Path) -> str:
+    path = data_dir.absolute()
+    is_default = path == DEFAULT_DATA_DIR.absolute()
+    return "" if is_default else f" --data-dir {shlex.quote(str(path))}"
+
+
 def introduce(queue: RunningQueue, data_dir: Path, *, is_only_one: bool) -> str:
     """Return what to do with a queue, to be copied into another terminal."""
     base = f"{queue.brokers[0].url}/v1/queues/{quoted(queue.name, 'queue')}"
     served = [each for each in queue.groups if each not in queue.client_assigned]
     chosen = [each for each in queue.groups if each in queue.client_assigned]
     group = served[0] if served else "GROUP"
-    where = "" if is_only_one else f" --queue {queue.name}"
-    if queue.namespace != "default":
-        where += f" --namespace {queue.namespace}"
-    if data_dir != DEFAULT_DATA_DIR.absolute():
-        where += f" --data-dir {shlex.quote(str(data_dir))}"
+    where = place_options(queue, data_dir, is_only_one=is_only_one)
     json_header = "-H 'Content-Type: application/json'"
     consume = pull = note = ""
     if served or not chosen:

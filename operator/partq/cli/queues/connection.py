@@ -77,14 +77,7 @@ def _with_options(
 
     options = [
         click.option("--queue", envvar="PARTQ_QUEUE", show_envvar=True, help="Name of the queue."),
-        click.option(
-            "--namespace",
-            envvar="PARTQ_NAMESPACE",
-            default="default",
-            show_default=True,
-            show_envvar=True,
-            help="Namespace of the queue.",
-        ),
+        namespace_option,
         click.option(
             "--url",
             envvar="PARTQ_URL",
@@ -129,6 +122,15 @@ group_option = click.option(
     envvar="PARTQ_GROUP",
     show_envvar=True,
     help="Consumer group. Default: the queue's only one, on this machine.",
+)
+
+namespace_option = click.option(
+    "--namespace",
+    envvar="PARTQ_NAMESPACE",
+    default="default",
+    show_default=True,
+    show_envvar=True,
+    help="Namespace of the queue.",
 )
 
 data_dir_option = click.option(
