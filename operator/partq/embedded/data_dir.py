@@ -28,7 +28,7 @@ MAX_STATE_BYTES = 1024 * 1024
 MAX_PID_CHARS = 20
 MAX_PID = 2**31 - 1
 LOOKS_TIMEOUT_S = 5.0
-"""How long a start waits for commands that look whether the directory is held."""
+"""How long a start waits for commands that check whether the directory is held."""
 LOOK_POLL_S = 0.01
 _IDENTITY = "identity.json"
 
@@ -126,7 +126,7 @@ class DataDir:
         return int(text) if text.isdecimal() and 1 < int(text) <= MAX_PID else None
 
     def refuse_if_held(self) -> None:
-        """Look whether another runtime holds the directory, and write nothing.
+        """Check that no other runtime holds the directory, and write nothing.
 
         Raises:
             SettingsError: one does, or the lock cannot be read.
@@ -166,7 +166,7 @@ class DataDir:
         except OSError as error:
             raise SettingsError(f"data directory {self.path}: {error.strerror}") from error
         try:
-            self._take(lock)
+            self._acquire(lock)
         except BaseException:
             lock.close()
             raise
@@ -176,7 +176,7 @@ class DataDir:
         lock.flush()
         self._lock = lock
 
-    def _take(self, lock: IO[str]) -> None:
+    def _acquire(self, lock: IO[str]) -> None:
         """Lock the file. Commands that look at it share the lock for a moment each."""
         until = time.monotonic() + LOOKS_TIMEOUT_S
         while not _try_lock(lock, fcntl.LOCK_EX):

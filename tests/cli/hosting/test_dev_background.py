@@ -16,15 +16,10 @@ from click.testing import CliRunner
 from partq.cli.commands import cli
 from partq.cli.hosting import dev
 from partq.embedded.data_dir import DataDir, QueueState, QueueTokens
+from partq.resources import queue_document
 from tests.cli.processes import PARTQ
 
 TIMEOUT_S = 120.0
-QUEUE = """
-apiVersion: partq.dev/v1alpha1
-kind: PartitionedQueue
-metadata: {name: orders}
-spec: {partitions: 1}
-"""
 ENV = {key: value for key, value in os.environ.items() if not key.startswith("PARTQ_")}
 
 
@@ -176,7 +171,7 @@ def test_the_process_in_the_background_gets_every_option(data_dir, runs, monkeyp
     options = [each for each in dev.up.params if isinstance(each, click.Option)]
     assert {each.opts[-1] for each in options} == given.keys() | about_detach
     monkeypatch.chdir(data_dir.parent)
-    (data_dir.parent / "queue.yaml").write_text(QUEUE)
+    (data_dir.parent / "queue.yaml").write_text(json.dumps(queue_document("orders")))
     told = []
     monkeypatch.setattr(dev, "start_detached", lambda _, arguments: told.append(arguments) or 1)
     up = ("dev", "up", "--detach", *(word for item in given.items() for word in item))
