@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from partq.cli.queue_list import ListedGroup, QueueRow
 from partq.cli.queues.groups import row
+from partq.cli.queues.queue_list import ListedGroup, QueueRow
 from partq.core.group.partition_wait import WaitsFor
 from partq.wire.calls.status import GroupStatus
 

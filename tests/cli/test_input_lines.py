@@ -8,7 +8,7 @@ import pytest
 
 from partq.cli import input_lines
 from partq.cli.input_lines import Line, open_lines
-from partq.cli.queues.publish import Outgoing, parse_record
+from partq.cli.messages.publish import Outgoing, parse_record
 from partq.errors import BadRequestError, MessageTooLargeError, SettingsError
 
 

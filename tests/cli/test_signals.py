@@ -35,7 +35,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("module", ["click", "aiohttp", "partq.cli.queues.consume"])
+@pytest.mark.parametrize("module", ["click", "aiohttp", "partq.cli.messages.consume"])
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_command_that_starts_ends_at_once_and_says_nothing(module, number, status, tmp_path):
     program = STARTING.format(module=module, number=int(number))

@@ -27,9 +27,9 @@ COMMANDS: Mapping[str, CommandEntry] = {
     "dev": CommandEntry(
         "partq.cli.hosting.dev", "dev", "Run queues on this machine: Redis, brokers, coordinator."
     ),
-    "publish": CommandEntry("partq.cli.queues.publish", "publish", "Publish messages."),
+    "publish": CommandEntry("partq.cli.messages.publish", "publish", "Publish messages."),
     "consume": CommandEntry(
-        "partq.cli.queues.consume", "consume", "Print the messages of a consumer group."
+        "partq.cli.messages.consume", "consume", "Print the messages of a consumer group."
     ),
     "drained": CommandEntry(
         "partq.cli.members.drained",
@@ -40,10 +40,10 @@ COMMANDS: Mapping[str, CommandEntry] = {
         "partq.cli.queues.status", "status", "Show partitions, members, lag and handoffs."
     ),
     "browse": CommandEntry(
-        "partq.cli.queues.browse", "browse", "Look at messages without consuming them."
+        "partq.cli.messages.browse", "browse", "Look at messages without consuming them."
     ),
     "queues": CommandEntry(
-        "partq.cli.queue_list", "queues", "List the queues, what they store, and their lag."
+        "partq.cli.queues.queue_list", "queues", "List the queues, what they store, and their lag."
     ),
     "groups": CommandEntry(
         "partq.cli.queues.groups", "groups", "List the consumer groups and their lag; remove one."

@@ -68,7 +68,7 @@ async def test_a_dry_run_tells_and_a_limit_replays_that_part(running, target, se
 async def test_the_oldest_of_all_partitions_are_within_the_limit(
     running, target, sent, monkeypatch
 ):
-    monkeypatch.setattr("partq.cli.dead_letters.dead_letters.PAGE", 1)
+    monkeypatch.setattr("partq.cli.dead_letters.replay.PAGE", 1)
     for number, slot in enumerate((0, HIGH, 0, HIGH, HIGH)):
         await bury_one(running, number, slot, "k", DeadLetterReason.EXPIRED)
     plan = await asked(target, "replay", "--dry-run", "--limit", "3")
@@ -132,9 +132,9 @@ async def test_letters_of_a_key_or_a_reason_are_listed(running, target, monkeypa
     assert await values("--reason", "expired", "--limit", "2") == ["dead 0", "dead 2"]
     assert len(await values("--reason", "undecodable")) == 1
     assert await values("--key", "other") == []
-    monkeypatch.setattr(letter_search, "MAX_SEARCHED", 4)
+    monkeypatch.setattr(letter_search, "MAX_LETTERS_SEARCHED", 3)
     cut = await run(target, "list", "--key", "other")
-    assert (cut.exit_code, "ended after 4 messages" in cut.stderr) == (0, True)
+    assert (cut.exit_code, "ended after 3 messages" in cut.stderr) == (0, True)
 
 
 @pytest.mark.parametrize("limit", ["0", "100001"])

@@ -169,7 +169,7 @@ async def _call(call, *args, **kwargs):
 async def test_more_of_them_than_a_call_takes_are_set_aside_by_several_calls(
     running, target, sent, kept, monkeypatch
 ):
-    monkeypatch.setattr("partq.cli.dead_letters.dead_letters.PAGE", 2)
+    monkeypatch.setattr("partq.cli.dead_letters.replay.PAGE", 2)
     await bury_all(running, target, *[REFERENCE] * 5, 5, *[REFERENCE] * 5, 11)
     answer, _ = await replayed(target, status=1)
     assert (answer["replayed"], answer["repeated"], answer["skipped"]) == (2, 0, 10)

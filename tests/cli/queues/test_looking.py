@@ -14,7 +14,7 @@ from rich.console import Console
 from partq import Consumer, Message, Producer
 from partq.cli.commands import cli
 from partq.cli.formatting import spell_age
-from partq.cli.queues.browse import _print_gaps
+from partq.cli.messages.browse import _print_gaps
 from partq.cli.queues.groups import row
 from partq.cli.queues.reset import CursorMove, place, remark
 from partq.cli.queues.status import Rates, render

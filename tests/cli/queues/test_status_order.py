@@ -5,7 +5,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from partq.cli.partition_map import MemberMarks
+from partq.cli.queues.partition_map import MemberMarks
 from partq.cli.queues.status import MAX_ROWS, render
 from partq.wire.calls.status import (
     GroupPartition,

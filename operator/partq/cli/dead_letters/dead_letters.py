@@ -2,39 +2,33 @@
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import click
-from rich.table import Table
 
 from partq.cli.dead_letters.letter_search import LetterFilter, find_letters
+from partq.cli.dead_letters.letter_table import letter_headers, show_letters
+from partq.cli.dead_letters.partition_results import AT_ONCE, check
+from partq.cli.dead_letters.replay import replay_letters
 from partq.cli.dead_letters.replay_plan import MAX_PLANNED, make_plan, show_plan
-from partq.cli.queues.broker_session import ask, open_session, unfinished
-from partq.cli.queues.browse import missing_line
+from partq.cli.messages.browse import missing_line
+from partq.cli.queues.broker_session import ask, open_session
 from partq.cli.queues.connection import Connect, QueueAddress, connection_options
 from partq.cli.standard_input import is_terminal
-from partq.cli.tables import add_columns, show
 from partq.client.transport.answers import given, read, unusable
 from partq.client.transport.session import Session
-from partq.core.dead_letters import DESCRIPTION_HEADER, HEADER_PREFIX, REASON_HEADER
-from partq.errors import ConflictError, PartqError, SettingsError, UnavailableError
+from partq.core.dead_letters import HEADER_PREFIX
+from partq.errors import PartqError, SettingsError, UnavailableError
 from partq.excerpts import counted
-from partq.wire.calls.answers import UNSET, ErrorDetail, UnsetType
-from partq.wire.calls.browse import BrowseAnswer, BrowseBody, BrowsedMessage
+from partq.wire.calls.answers import UNSET, ErrorDetail
+from partq.wire.calls.browse import BrowseAnswer, BrowseBody
 from partq.wire.calls.dead_letters import (
     DropBody,
     DropResult,
     DropResults,
-    ReplayBody,
-    ReplayResult,
-    ReplayResults,
 )
 from partq.wire.calls.replies import plain
 
-PAGE = 1000
-MAX_VALUE_CHARS = 60
-AT_ONCE = 8
-"""How many partitions are dropped, or replayed in part, side by side, each by a separate call."""
 DROP_PATH = "/dead-letters/drop"
 
 _yes_option = click.option("--yes", is_flag=True, help="Do it without asking.")
@@ -79,15 +73,22 @@ def list_(
         answer = read("browse", told, BrowseAnswer)
     else:
         wanted = LetterFilter(key, reason)
-        answer = asyncio.run(find_letters(connection, partitions, wanted, limit))
+        found = asyncio.run(find_letters(connection, partitions, wanted, limit))
+        answer = found.answer
         told = plain(answer)
+        if found.is_cut:
+            click.echo(
+                f"partq: ended after {found.searched:,} messages; name a --partition to look "
+                "further",
+                err=True,
+            )
     if as_json:
         click.echo(json.dumps(told))  # with the fields that only a newer version knows
     else:
-        _show(answer)
+        show_letters(answer)
     for name, holes in answer.missing.items():
         click.echo(f"partq: {missing_line(name, holes)}", err=True)
-    others = sum(HEADER_PREFIX + "queue" not in _headers(row) for row in answer.messages)
+    others = sum(HEADER_PREFIX + "queue" not in letter_headers(row) for row in answer.messages)
     if others:
         click.echo(
             f"partq: {others} of them are not dead letters, as they lack the header "
@@ -130,7 +131,7 @@ def replay(
         return
     what = "the dead letters" if limit is None else f"up to {counted(limit, 'dead letter')}"
     _confirm(f"replay {what} of {connection.queue}?", yes=yes, as_json=as_json)
-    asyncio.run(_replay(connection, partitions, limit, as_json=as_json))
+    asyncio.run(replay_letters(connection, partitions, limit, as_json=as_json))
 
 
 @dead_letters.command()
@@ -163,9 +164,9 @@ def drop(
     if not dry_run:
         if not yes:
             # What is wrong comes before the question.
-            _check(rows, "error")
+            check(rows, "error")
             if not _count(rows):
-                _check(rows, "stopped")
+                check(rows, "stopped")
             for row in rows.values():
                 if row.stopped is not UNSET:
                     click.echo(f"partq: {row.stopped.message}", err=True)
@@ -183,7 +184,7 @@ def drop(
         click.echo(
             f"{counted(count, 'dead letter')} would be dropped" if dry_run else f"{what} dropped"
         )
-    _check(rows, "error", "stopped")
+    check(rows, "error", "stopped")
 
 
 async def _drop(
@@ -256,151 +257,3 @@ async def _dry_run(
 ) -> None:
     plan = await make_plan(connection, names, limit)
     await show_plan(connection, plan, as_json=as_json)
-
-
-async def _replay(
-    connection: QueueAddress, names: list[str], limit: int | None, *, as_json: bool
-) -> None:
-    offsets: dict[str, int] = {}
-    stops: dict[str, int] = {}
-    """With a limit: up to where each partition is replayed."""
-    widths: dict[str, int] = {}
-    done: dict[str, ReplayResult] = {}
-    replayed = repeated = skipped = 0
-    if limit is not None:
-        plan = await make_plan(connection, names, limit)
-        planned = {name: each for name, each in plan.partitions.items() if each.count}
-        stops = {name: each.stop for name, each in planned.items()}
-        widths = {name: each.stop - each.start for name, each in planned.items()}
-        names = list(planned)
-    async with open_session(connection) as session:
-        while limit is None or names:
-            if limit is None:
-                rows = await _ask_replay(session, names, offsets, PAGE)
-            else:
-                rows = await _replay_each(session, offsets, {name: widths[name] for name in names})
-            done |= rows
-            replayed += sum(_number(row.replayed) for row in rows.values())
-            repeated += sum(_number(row.repeated) for row in rows.values())
-            skipped += sum(_number(row.skipped) for row in rows.values())
-            ends = {name: _ends(row) for name, row in rows.items() if not _errors(row)}
-            ends = {name: (at, min(end, stops.get(name, end))) for name, (at, end) in ends.items()}
-            offsets = {name: start for name, (start, end) in ends.items() if start < end}
-            widths = {name: ends[name][1] - start for name, start in offsets.items()}
-            names = list(offsets)
-            if not names:
-                break
-            click.echo(f"{replayed} replayed", err=True)
-    if as_json:
-        summary = {"replayed": replayed, "repeated": repeated, "skipped": skipped}
-        click.echo(json.dumps({**summary, "partitions": plain(done)}))
-    else:
-        again = f"; {repeated} had been before" if repeated else ""
-        passed = f"; {counted(skipped, 'is', 'are')} skipped" if skipped else ""
-        click.echo(
-            f"{counted(replayed, 'dead letter is', 'dead letters are')} replayed{again}{passed}"
-        )
-    told = (
-        f"{counted(skipped, 'dead letter is', 'dead letters are')} skipped, as the message behind "
-        f"each does not decode, and what is skipped stays in {connection.queue}; look at them "
-        f"with `partq dead-letters list --queue {connection.queue}`, publish what "
-        "they stood for again, then drop them with `partq dead-letters drop --queue "
-        f"{connection.queue}`, which takes --partition and --before"
-    )
-    if skipped and any(map(_errors, done.values())):
-        click.echo(f"partq: {told}", err=True)
-    _check(done, "error", "stopped")
-    if skipped:
-        raise ConflictError(told)
-
-
-async def _ask_replay(
-    session: Session, names: list[str], offsets: dict[str, int], most: int
-) -> dict[str, ReplayResult]:
-    body = ReplayBody(names, offsets, most)
-    return (await session.ask("POST", "/dead-letters/replay", ReplayResults, body)).partitions
-
-
-async def _replay_each(
-    session: Session, offsets: Mapping[str, int], widths: Mapping[str, int]
-) -> dict[str, ReplayResult]:
-    """Replay a part of each partition, which is not equally wide for all."""
-    limit = asyncio.Semaphore(AT_ONCE)
-
-    async def one(name: str, width: int) -> dict[str, ReplayResult]:
-        at = {name: offsets[name]} if name in offsets else {}
-        async with limit:
-            return await _ask_replay(session, [name], at, min(PAGE, width))
-
-    found: dict[str, ReplayResult] = {}
-    for rows in await asyncio.gather(*(one(*item) for item in widths.items())):
-        found |= rows
-    return found
-
-
-def _number(count: int | UnsetType) -> int:
-    return 0 if count is UNSET else count
-
-
-def _ends(row: ReplayResult) -> tuple[int, int]:
-    """Return where a replay continues, and where it ends."""
-    return given("replay", "next", row.next), given("replay", "end", row.end)
-
-
-def _errors(
-    row: ReplayResult | DropResult, kinds: Sequence[str] = ("error", "stopped")
-) -> list[ErrorDetail]:
-    found = (getattr(row, kind) for kind in kinds)
-    return [error for error in found if error is not UNSET]
-
-
-def _check(rows: Mapping[str, ReplayResult] | Mapping[str, DropResult], *kinds: str) -> None:
-    """Fail if a partition did."""
-    failed = [(name, errors[0]) for name, row in rows.items() if (errors := _errors(row, kinds))]
-    if failed:
-        raise unfinished(failed, len(rows))
-
-
-def _headers(row: BrowsedMessage) -> Mapping[str, str]:
-    return {} if row.headers is UNSET else row.headers
-
-
-def _value(row: BrowsedMessage) -> str:
-    if row.value is not UNSET:
-        return row.value
-    return "" if row.value_base64 is UNSET else row.value_base64
-
-
-def _note(row: BrowsedMessage) -> str:
-    """Return what the application said of a dead letter: its reason and its description."""
-    told = _headers(row)
-    said = [told[name] for name in (REASON_HEADER, DESCRIPTION_HEADER) if name in told]
-    return ": ".join(said)
-
-
-def _show(answer: BrowseAnswer) -> None:
-    table = Table()
-    # What applications said has a column only where one has said something: the line is full.
-    has_notes = any(_note(row) for row in answer.messages)
-    notes = ("application",) if has_notes else ()
-    columns = ("partition", "offset", "key", "reason", *notes, "from", "failures", "value")
-    add_columns(table, columns)
-    table.columns[columns.index("reason")].no_wrap = True
-    for row in answer.messages:
-        told = {
-            name.removeprefix(HEADER_PREFIX): value
-            for name, value in _headers(row).items()
-            if name.startswith(HEADER_PREFIX)
-        }
-        origin = " ".join(told.get(name, "?") for name in ("queue", "group", "partition", "offset"))
-        table.add_row(
-            row.partition,
-            str(row.offset),
-            "" if row.key is UNSET else row.key,
-            told.get("reason", ""),
-            *([_note(row)] if has_notes else []),
-            origin,
-            told.get("redeliveries", ""),
-            _value(row)[:MAX_VALUE_CHARS],
-        )
-    show(table)

@@ -2,8 +2,6 @@
 
 from typing import NamedTuple
 
-import click
-
 from partq.cli.queues.broker_session import open_session
 from partq.cli.queues.connection import QueueAddress
 from partq.core.dead_letters import HEADER_PREFIX, REASON_HEADER
@@ -11,8 +9,8 @@ from partq.wire.calls.answers import UNSET
 from partq.wire.calls.browse import BrowseAnswer, BrowseBody, BrowsedMessage
 
 PAGE = 1000
-MAX_SEARCHED = 100_000
-"""The most messages that a search reads."""
+MAX_LETTERS_SEARCHED = 100_000
+"""The most messages that a search reads; then it ends with what it has found."""
 REASON_HEADERS = (HEADER_PREFIX + "reason", REASON_HEADER)
 """Of the broker, and of the application."""
 
@@ -32,12 +30,21 @@ class LetterFilter(NamedTuple):
         )
 
 
+class FoundLetters(NamedTuple):
+    """What a search has found."""
+
+    answer: BrowseAnswer
+    """As of one browse; its `next` is where the search ended."""
+    searched: int
+    """How many messages were read."""
+    is_cut: bool
+    """Whether `MAX_LETTERS_SEARCHED` has ended the search: later messages may match, too."""
+
+
 async def find_letters(
     connection: QueueAddress, names: list[str], wanted: LetterFilter, limit: int
-) -> BrowseAnswer:
-    """Return the oldest `limit` dead letters that are wanted, as one answer to a browse.
-
-    Its `next` is where the search ended.
+) -> FoundLetters:
+    """Return the oldest `limit` dead letters that are wanted.
 
     Raises:
         PartqError: the brokers do not answer, or refuse.
@@ -49,7 +56,8 @@ async def find_letters(
     searched = 0
     async with open_session(connection) as session:
         while True:
-            body = BrowseBody(names, offsets, max_messages=PAGE)
+            most = min(PAGE, MAX_LETTERS_SEARCHED - searched)
+            body = BrowseBody(names, offsets, max_messages=most)
             page = await session.ask("POST", "/browse", BrowseAnswer, body)
             searched += len(page.messages)
             found += filter(wanted.has, page.messages)
@@ -58,11 +66,7 @@ async def find_letters(
                 missing.setdefault(name, []).extend(holes)
             offsets = page.next
             is_done = len(found) >= limit or page.why == "end" or bool(page.unavailable)
-            if is_done or searched >= MAX_SEARCHED:
+            if is_done or searched >= MAX_LETTERS_SEARCHED:
                 break
-    if not is_done:
-        click.echo(
-            f"partq: ended after {searched:,} messages; name a --partition to look further",
-            err=True,
-        )
-    return BrowseAnswer(found[:limit], offsets, page.why, trimmed, page.unavailable, missing)
+    answer = BrowseAnswer(found[:limit], offsets, page.why, trimmed, page.unavailable, missing)
+    return FoundLetters(answer, searched, is_cut=not is_done)

@@ -1,1 +1,1 @@
-"""The commands that ask a queue that runs: its messages, its groups, its state."""
+"""Commands about queues, their groups and partitions; and how every command finds its queue."""

@@ -11,7 +11,7 @@ import click
 from partq.cli.formatting import spell_ms
 from partq.cli.queues.broker_session import ask, ask_for_group
 from partq.cli.queues.connection import Connect, QueueAddress, connection_options
-from partq.cli.queues.problems import letters_parked, letters_waiting
+from partq.cli.queues.problems import blocked, letters_waiting, parked, withheld
 from partq.client.transport.layout import QueueLayout
 from partq.coordinator.group_snapshot import GroupSnapshot, read_snapshot
 from partq.core.group.move_reason import MoveReason
@@ -211,15 +211,15 @@ def lines(partition: PartitionId, snapshot: GroupSnapshot, waiting: PartitionWai
             f"delivered, from offset {detail.cursor} to {snapshot.ends[partition]}"
         )
         yield f"     epoch {ownership.epoch}, broker epoch {ownership.broker_epoch}"
-        letters, parked = detail.dead_letters, detail.parked
-        if parked:
-            yield (f"     {letters_parked(letters)}, and deliveries continue: {parked}")
+        letters = detail.dead_letters
+        if detail.parked:
+            yield f"     {parked(letters, detail.parked)}"
         elif letters:
             yield f"     {letters_waiting(letters)} in the dead-letter queue"
         if detail.blocked:
-            yield f"     delivers nothing: {detail.blocked}"
+            yield f"     {blocked(detail.blocked)}"
         if detail.is_withheld:
-            yield f"     paused by its application: {_name(ownership.member)} has called pause"
+            yield f"     {withheld(_name(ownership.member))}"
         if detail.delayed:
             yield (
                 f"     {counted(detail.delayed, 'message waits', 'messages wait')} for redelivery, "

@@ -1,8 +1,8 @@
 """What a status says is wrong, in sentences for people."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
 
-from partq.cli.partition_map import Problem
 from partq.excerpts import counted
 from partq.wire.calls.status import GroupPartition, GroupStatus, StatusAnswer
 
@@ -12,6 +12,27 @@ MIN_CROWD = 1000
 """Messages of a partition below which its share is chance."""
 CROWD_FACTOR = 3
 """A partition is crowded above this many times the mean of the others."""
+
+
+class Problem(Enum):
+    """What is wrong with a partition, the worst first: its mark, and what the legend says."""
+
+    BLOCKED = ("!", "delivers nothing")
+    UNSERVED = ("?", "no broker or no Redis answers")
+    UNASSIGNED = ("-", "no member")
+    UNBOUND = ("/", "member not connected")
+    PAUSED = ("~", "in a handoff")
+    WITHHELD = ("=", "paused by its application")
+
+    @property
+    def mark(self) -> str:
+        """The character in the map."""
+        return self.value[0]
+
+    @property
+    def text(self) -> str:
+        """What it means."""
+        return self.value[1]
 
 
 def skew_lines(answer: StatusAnswer) -> list[str]:
@@ -57,8 +78,7 @@ def blocked_partitions(group: GroupStatus) -> dict[str, str]:
 def blocked_lines(group: GroupStatus) -> list[str]:
     """Return a line for each partition that delivers nothing, of many for some of them."""
     return _first(
-        f"partition {name} delivers nothing: {reason}"
-        for name, reason in blocked_partitions(group).items()
+        f"partition {name} {blocked(reason)}" for name, reason in blocked_partitions(group).items()
     )
 
 
@@ -70,8 +90,7 @@ def parked_partitions(group: GroupStatus) -> dict[str, str]:
 def parked_lines(group: GroupStatus) -> list[str]:
     """Return a line for each partition where dead letters are parked, of many for some."""
     return _first(
-        f"partition {name}: {letters_parked(group.partitions[name].dead_letters)}, and "
-        f"deliveries continue: {reason}"
+        f"partition {name}: {parked(group.partitions[name].dead_letters, reason)}"
         for name, reason in parked_partitions(group).items()
     )
 
@@ -79,17 +98,26 @@ def parked_lines(group: GroupStatus) -> list[str]:
 def withheld_lines(group: GroupStatus) -> list[str]:
     """Return a line for each partition that its application has paused, of many for some."""
     return _first(
-        f"partition {name} is paused by its application: {row.member} has called pause; "
-        f"lag {counted(row.lag, 'message', spec=',')}"
+        f"partition {name} is {withheld(row.member)}; lag {counted(row.lag, 'message', spec=',')}"
         for name, row in group.partitions.items()
         if row.is_withheld
     )
 
 
-def letters_parked(count: int) -> str:
-    """Say how many dead letters wait for a queue that is not there."""
+def blocked(reason: str) -> str:
+    """Say that a partition delivers nothing, and why."""
+    return f"{Problem.BLOCKED.text}: {reason}"
+
+
+def withheld(member: str) -> str:
+    """Say which application has paused a partition."""
+    return f"{Problem.WITHHELD.text}: {member} has called pause"
+
+
+def parked(count: int, reason: str) -> str:
+    """Say how many dead letters wait for a queue that is not there, and why."""
     what = counted(count, "dead letter waits", "dead letters wait")
-    return f"{what} for the dead-letter queue"
+    return f"{what} for the dead-letter queue, and deliveries continue: {reason}"
 
 
 def letters_waiting(count: int) -> str:

@@ -15,10 +15,11 @@ from rich.table import Table
 from rich.text import Text
 
 from partq.cli.formatting import spell_age
-from partq.cli.partition_map import MemberMarks, Problem, Square, render_map
 from partq.cli.queues.broker_session import ask, open_session
 from partq.cli.queues.connection import Connect, QueueAddress, connection_options
+from partq.cli.queues.partition_map import MemberMarks, Square, render_map
 from partq.cli.queues.problems import (
+    Problem,
     blocked_lines,
     letters_waiting,
     named,

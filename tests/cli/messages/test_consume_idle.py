@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from partq import Consumer, Producer
-from partq.cli.queues.idle import RemainingWork, rest
+from partq.cli.messages.idle import RemainingWork, rest
 from partq.core.model import PartitionId
 from partq.testing.local_broker import LocalBroker
 from partq.wire.calls.status import (

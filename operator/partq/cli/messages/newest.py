@@ -4,19 +4,22 @@ import heapq
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 
 from partq.client.browser import Browsed, read_browsed
 from partq.client.transport.answers import given
 from partq.client.transport.partition_router import PartitionRouter
 from partq.core.model import PartitionId
 from partq.wire.calls.browse import BrowseBody, BrowsedPage
+from partq.wire.calls.positions import PositionResult, PositionsBody
 
 MAX_LAST = 1000
 """The most messages that a search returns."""
 MAX_SEARCHED = 200_000
 """The most messages that a search reads; then it ends with what it has found."""
 CALL_PARTITIONS = 64
+"""Partitions that are read in one call."""
+POSITIONS_PARTITIONS = 1000
+"""Partitions whose ends are asked for in one call."""
 CALL_BYTES = 2 * 1024 * 1024
 """Of one answer, over its partitions."""
 MIN_BYTES = 16 * 1024
@@ -25,12 +28,14 @@ MIN_PIECE, MAX_PIECE = 4, 1000
 """Messages that are read of a partition at once."""
 AHEAD = 2
 """Partitions are never equally full: this many times an equal share is read first."""
-END = 2**53
-"""An offset behind every log: the page from there on is empty and says where the log ends."""
+
+
+_Place = tuple[int, PartitionId, int]
+"""When a message was stored, its partition and offset: messages are sorted by it."""
 
 
 @dataclass(slots=True)
-class _LogTail:
+class _UnreadLog:
     """How far back a partition's log is read."""
 
     partition: PartitionId
@@ -71,8 +76,7 @@ async def find_newest(
         PartqError: a partition could not be read in time, or the brokers refuse.
     """
     found = Newest()
-    best: list[tuple[tuple[int, PartitionId, int], int, Browsed]] = []
-    tie = count()
+    best: list[tuple[_Place, Browsed]] = []
     logs = await _open(router, partitions, most, found)
     while todo := [log for log in logs if _may_have_newer(log, best, most)]:
         if found.searched >= MAX_SEARCHED:
@@ -80,41 +84,57 @@ async def find_newest(
             break
         # Those whose unread messages may be the newest come first.
         todo.sort(key=lambda log: (-log.oldest_ms, log.partition))
-        for each in await _read_pieces(router, todo[:CALL_PARTITIONS], found):
+        chosen = _within(todo[:CALL_PARTITIONS], MAX_SEARCHED - found.searched)
+        for each in await _read_pieces(router, chosen, found):
             if has(each):
+                # No two messages are at one place: heaps compare no messages.
                 at = (each.publish_time_ms, each.partition, each.offset)
-                heapq.heappush(best, (at, next(tie), each))
+                heapq.heappush(best, (at, each))
                 if len(best) > most:
                     heapq.heappop(best)
-    found.messages = [each for *_, each in sorted(best)]
+    found.messages = [each for _, each in sorted(best)]
     return found
 
 
-def _may_have_newer(
-    log: _LogTail, best: Sequence[tuple[tuple[int, PartitionId, int], int, Browsed]], most: int
-) -> bool:
+def _may_have_newer(log: _UnreadLog, best: Sequence[tuple[_Place, Browsed]], most: int) -> bool:
     if log.low <= log.first:
         return False
     return len(best) < most or log.oldest_ms > best[0][0][0]
 
 
+def _within(logs: Sequence[_UnreadLog], most: int) -> list[_UnreadLog]:
+    """Return the first of the logs, whose next pieces have at most so many messages together."""
+    chosen: list[_UnreadLog] = []
+    for log in logs:
+        if most <= 0:
+            break
+        log.piece = min(log.piece, most)
+        most -= log.piece
+        chosen.append(log)
+    return chosen
+
+
 async def _open(
     router: PartitionRouter, partitions: Sequence[PartitionId], most: int, found: Newest
-) -> list[_LogTail]:
+) -> list[_UnreadLog]:
     """Find the ends of the logs."""
     piece = min(MAX_PIECE, max(MIN_PIECE, -(-AHEAD * most // max(1, len(partitions)))))
     logs = []
-    for start in range(0, len(partitions), MAX_PIECE):
-        chunk = partitions[start : start + MAX_PIECE]
-        pages = await _pages(router, dict.fromkeys(chunk, END), 1, MIN_BYTES)
-        for partition, page in pages.items():
-            end = found.ends[partition] = given("browse", "end", page.end)
-            logs.append(_LogTail(partition, given("browse", "first", page.first), end, piece))
+    for start in range(0, len(partitions), POSITIONS_PARTITIONS):
+        chunk = partitions[start : start + POSITIONS_PARTITIONS]
+        answers = await router.ask_each("POST", "/positions", chunk, _latest, PositionResult)
+        for partition, at in answers.items():
+            end = found.ends[partition] = given("positions", "end", at.end)
+            logs.append(_UnreadLog(partition, given("positions", "first", at.first), end, piece))
     return logs
 
 
+def _latest(partitions: list[PartitionId]) -> PositionsBody:
+    return PositionsBody([str(each) for each in partitions], to="latest")
+
+
 async def _read_pieces(
-    router: PartitionRouter, logs: Sequence[_LogTail], found: Newest
+    router: PartitionRouter, logs: Sequence[_UnreadLog], found: Newest
 ) -> list[Browsed]:
     """Return the next older piece of some logs."""
     at = {log.partition: max(log.first, log.low - log.piece) for log in logs}

@@ -1,11 +1,12 @@
 """The map of a group: a character for each partition, coloured by member on a terminal."""
 
 from collections.abc import Iterable, Sequence
-from enum import Enum
 from string import ascii_lowercase, ascii_uppercase
 from typing import NamedTuple
 
 from rich.text import Text
+
+from partq.cli.queues.problems import Problem
 
 LETTERS = ascii_uppercase + ascii_lowercase
 OTHER = "#"
@@ -14,31 +15,11 @@ COLOURS = (
     *("green", "cyan", "yellow", "magenta", "blue", "white"),
     *("bright_green", "bright_cyan", "bright_yellow", "bright_magenta", "bright_blue"),
 )
-LINE, PART = 64, 16
-"""Partitions of a line, and of each part of it."""
+LINE_PARTITIONS = 64
+BLOCK_PARTITIONS = 16
+"""A line is divided into blocks of this many partitions."""
 MAX_LINES = 32
-"""A larger map shows the lines where something is wrong."""
-
-
-class Problem(Enum):
-    """What is wrong with a partition, the worst first: its mark, and what the legend says."""
-
-    BLOCKED = ("!", "delivers nothing")
-    UNSERVED = ("?", "no broker or no Redis answers")
-    UNASSIGNED = ("-", "no member")
-    UNBOUND = ("/", "member not connected")
-    PAUSED = ("~", "in a handoff")
-    WITHHELD = ("=", "paused by its application")
-
-    @property
-    def mark(self) -> str:
-        """The character in the map."""
-        return self.value[0]
-
-    @property
-    def text(self) -> str:
-        """What it means."""
-        return self.value[1]
+"""A larger map shows the lines where something is wrong; or that all partitions are ready."""
 
 
 class Square(NamedTuple):
@@ -76,7 +57,7 @@ def render_map(squares: Sequence[Square], marks: MemberMarks) -> Text:
 
     `squares`: in the order of the partitions; `marks` has every member of them.
     """
-    lines = [squares[at : at + LINE] for at in range(0, len(squares), LINE)]
+    lines = [squares[at : at + LINE_PARTITIONS] for at in range(0, len(squares), LINE_PARTITIONS)]
     shown = lines
     if len(lines) > MAX_LINES:
         shown = [line for line in lines if any(square.problem for square in line)][:MAX_LINES]
@@ -85,12 +66,14 @@ def render_map(squares: Sequence[Square], marks: MemberMarks) -> Text:
     for line in shown:
         text.append(f"{line[0].name.rjust(width)}  ")
         for number, square in enumerate(line):
-            if number and number % PART == 0:
+            if number and number % BLOCK_PARTITIONS == 0:
                 text.append(" ")
             text.append(*_cell(square, marks))
         text.append("\n")
-    if left_out := len(lines) - len(shown):
-        text.append(f"and {left_out} lines of {LINE} partitions that are not shown\n")
+    if not shown and lines:
+        text.append(f"all {len(squares):,} partitions are ready\n")
+    elif left_out := len(lines) - len(shown):
+        text.append(f"and {left_out} lines of {LINE_PARTITIONS} partitions that are not shown\n")
     found = {square.problem for square in squares}
     if told := [problem for problem in Problem if problem in found]:
         text.append("   ".join(f"{problem.mark} {problem.text}" for problem in told) + "\n")

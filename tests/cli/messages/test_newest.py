@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partq.cli.queues import newest
-from partq.cli.queues.newest import find_newest
+from partq.cli.messages import newest
+from partq.cli.messages.newest import find_newest
 from partq.core.model import PartitionId
 from partq.wire.calls.browse import BrowsedMessage, BrowsedPage, BrowsedRow
+from partq.wire.calls.positions import PositionResult
 
 
 class Router:
@@ -22,9 +23,16 @@ class Router:
         self._page = page
 
     async def ask_each(self, method, path, partitions, body, kind):
-        assert (method, path, kind) == ("POST", "/browse", BrowsedPage)
         asked = body(list(partitions))
+        if path == "/positions":
+            assert (method, kind, asked.to) == ("POST", PositionResult, "latest")
+            return {each: self._end(each) for each in partitions}
+        assert (method, path, kind) == ("POST", "/browse", BrowsedPage)
         return {each: self._answer(each, asked) for each in partitions}
+
+    def _end(self, partition):
+        end = len(self.logs[partition])
+        return PositionResult(end, 1, min(self._trimmed, end), end)
 
     def _answer(self, partition, asked):
         times = self.logs[partition]
@@ -96,7 +104,16 @@ async def test_what_matches_is_searched_for_as_long_as_it_may_be_there(monkeypat
     assert not found.is_cut
     monkeypatch.setattr(newest, "MAX_SEARCHED", 100)
     found = await find_newest(router, list(router.logs), 3, lambda each: each.offset < 2)
-    assert (found.messages, found.is_cut) == ([], True)
+    assert (found.messages, found.is_cut, found.searched) == ([], True, 100)
+
+
+@pytest.mark.parametrize("most_searched", [1, 100, 1001, 2999])
+async def test_no_search_reads_more_than_the_bound(monkeypatch, most_searched):
+    """Many logs are read side by side: their pieces share what is left."""
+    monkeypatch.setattr(newest, "MAX_SEARCHED", most_searched)
+    router = Router([list(range(100)) for _ in range(30)])
+    found = await find_newest(router, list(router.logs), 50, lambda _: False)
+    assert (found.searched, found.is_cut) == (most_searched, True)
 
 
 @pytest.mark.parametrize("most", [1, 3])

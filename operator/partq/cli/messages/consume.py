@@ -9,6 +9,8 @@ from contextlib import AsyncExitStack
 
 import click
 
+from partq.cli.messages.idle import IdleError, Idleness
+from partq.cli.messages.message_json import value_field
 from partq.cli.quantity import Quantity
 from partq.cli.queues.broker_session import open_session
 from partq.cli.queues.connection import (
@@ -19,8 +21,6 @@ from partq.cli.queues.connection import (
     known_group,
     wait_option,
 )
-from partq.cli.queues.idle import IdleError, Idleness
-from partq.cli.queues.message_json import value_field
 from partq.client.consume.deliveries import Batch, Delivery
 from partq.client.consumer import Consumer
 from partq.core.model import Cause

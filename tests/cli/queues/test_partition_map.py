@@ -5,7 +5,8 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from partq.cli.partition_map import MAX_LINES, MemberMarks, Problem, Square, render_map
+from partq.cli.queues.partition_map import MAX_LINES, MemberMarks, Square, render_map
+from partq.cli.queues.problems import Problem
 
 RED = "\x1b[1;37;41m"
 
@@ -47,6 +48,8 @@ def test_sixteen_partitions_are_a_line_with_what_is_wrong():
         "! delivers nothing   - no member   / member not connected   ~ in a handoff",
     ]
     assert drawn(squares_of(16)) == ["1.0  AAAABBBBCCCCDDDD"]
+    withheld = drawn(squares_of(16, wrong={5: Problem.WITHHELD}))
+    assert withheld == ["1.0  AAAAB=BBCCCCDDDD", "= paused by its application"]
     assert drawn(squares_of(16, wrong={0: Problem.UNSERVED}))[0] == "1.0  ?AAABBBBCCCCDDDD"
 
 
@@ -62,6 +65,7 @@ def test_of_a_larger_queue_the_lines_with_something_wrong_are_shown():
     lines = drawn(squares_of(65_536, wrong={40_000: Problem.PAUSED}))
     assert lines[0].startswith("1.40000  ~CCC")
     assert lines[1:] == ["and 1023 lines of 64 partitions that are not shown", "~ in a handoff"]
+    assert drawn(squares_of(65_536)) == ["all 65,536 partitions are ready"]
     everywhere = dict.fromkeys(range(65_536), Problem.UNSERVED)
     assert len(drawn(squares_of(65_536, wrong=everywhere))) == MAX_LINES + 2
 

@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 import click
 
 from partq.cli.formatting import full_name, milliseconds
+from partq.cli.messages.message_json import value_field
+from partq.cli.messages.newest import MAX_LAST, Newest, find_newest
 from partq.cli.queues.broker_session import open_session
 from partq.cli.queues.connection import Connect, QueueAddress, connection_options
-from partq.cli.queues.message_json import value_field
-from partq.cli.queues.newest import MAX_LAST, Newest, find_newest
 from partq.client.browser import Browsed, Browser
 from partq.client.transport.partition_router import PartitionRouter
 from partq.client.transport.positions import MIN_AT_MS

@@ -1,0 +1,1 @@
+"""Commands that publish, consume and show messages."""
