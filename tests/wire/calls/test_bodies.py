@@ -21,6 +21,7 @@ from partq.wire.calls.bodies import (
 )
 from partq.wire.calls.body_codec import decode, read_texts
 from partq.wire.calls.browse import BrowseBody
+from partq.wire.calls.entries import EntriesQuery
 from partq.wire.calls.registration import RegisterBody, SubscribableBody
 
 
@@ -141,7 +142,8 @@ def test_a_large_body_is_not_looked_at_again_to_say_what_was_got():
         (PublishHeaders, {"Partq-TTL-Ms": "0"}, "query: Partq-TTL-Ms: got 0, expected 1 or more;"),
         (PublishHeaders, {"Partq-TTL-Ms": "x"}, "Partq-TTL-Ms: got text, expected a whole number;"),
         (ProducerQuery, {"outlines": "1"}, "outlines: got '1', expected 'false' or 'true'"),
-        (LeaveQuery, {}, "query: flow: got nothing, expected the field; send it"),
+        (LeaveQuery, {"flow": "-1"}, "query: flow: got -1, expected 0 or more"),
+        (EntriesQuery, {}, "query: from: got nothing, expected the field; send it"),
     ],
 )
 def test_a_parameter_that_does_not_fit_is_told_likewise(kind, given, expected):

@@ -89,7 +89,7 @@ async def call_by_receipts(
     async def here(delivery: _DeliveryReceipts) -> R:
         pulls = call.request.app[PULLS]
         try:
-            flow = pulls.find_owner(call.group, delivery.receipt, caller_address(call))
+            flow = pulls.find_flow_of_receipt(call.group, delivery.receipt, caller_address(call))
             return await apply_delivery(flow, delivery.receipt, delivery.offsets)
         except PartqError as error:
             return _failed(kind, error)

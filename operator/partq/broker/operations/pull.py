@@ -21,9 +21,7 @@ from partq.excerpts import excerpt
 from partq.server.memory import Hold, RequestMemory
 from partq.wire import frames
 from partq.wire.calls import answers
-from partq.wire.calls.answers import ItemResult
 from partq.wire.calls.bodies import MAX_PULL_MESSAGES, MAX_PULL_WAIT_MS
-from partq.wire.calls.replies import error_detail
 from partq.wire.receipt import PulledReceipt
 
 FIRST_ANSWER_BITS = 48
@@ -170,7 +168,7 @@ class Pulls:
         flow.last_seen = self._broker.clock()
         return flow
 
-    def find_owner(self, group: str, receipt: PulledReceipt, address: str) -> Flow:
+    def find_flow_of_receipt(self, group: str, receipt: PulledReceipt, address: str) -> Flow:
         """Return the flow that a message was delivered to, while it has the partition.
 
         Raises:
@@ -352,8 +350,3 @@ def _begun(taken: TakenWindow) -> frames.Begun:
         header.delivery,
         ranges=[(window.start, window.stop)],
     )
-
-
-def ack_outcome(error: PartqError | None) -> ItemResult:
-    """Return what one ack of a call came to."""
-    return ItemResult() if error is None else ItemResult(error_detail(error))

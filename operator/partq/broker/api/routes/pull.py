@@ -2,35 +2,28 @@
 
 import asyncio
 from collections.abc import Sequence
-from functools import partial
-from itertools import groupby
 
 from aiohttp import web
 
-from partq.aio import resolve
 from partq.broker.api.app_keys import PEERS, PULLS
 from partq.broker.api.endpoints import CONSUMERS, Calls, EnteredCall
 from partq.broker.api.errors import json_response
 from partq.broker.api.owner_calls import caller_address
 from partq.broker.api.owner_pulls import OWNER_PULLS, leave_all
 from partq.broker.api.receipts import call_by_receipts
-from partq.broker.broker import Broker
 from partq.broker.delivery.flow import Flow
-from partq.broker.operations.pull import PullWait, ack_outcome
+from partq.broker.operations.acks import ack_one, ack_outcome, extend_one, nack_one, partition_of
+from partq.broker.operations.pull import PullWait
 from partq.broker.peers.peer_client import FORWARDED
-from partq.core.model import MemberId, PartitionId
+from partq.core.model import MemberId
 from partq.errors import (
-    BadRequestError,
     BatchTooLargeError,
     FencedError,
     MemberInUseError,
     MemberRefusedError,
     NotListedError,
-    OutcomeUnknownError,
-    PartqError,
     UnknownPartitionError,
 )
-from partq.wire import frames
 from partq.wire.calls.answers import (
     UNSET,
     ItemResult,
@@ -49,15 +42,12 @@ from partq.wire.calls.bodies import (
     NackItem,
     PullBody,
 )
-from partq.wire.calls.replies import error_detail
 from partq.wire.receipt import PulledReceipt
 
 MAX_ACKS = 10_000
 """The most entries of a call that acknowledges or gives back."""
 MAX_OFFSETS = 100_000
 """The most offsets in all entries of such a call."""
-ANSWER_TIMEOUT_S = 10.0
-"""Seconds until the store has to have an ack or a nack; after that its outcome is unknown."""
 
 calls = Calls("pull")
 PREFIX = "/v1/queues/{queue}/groups/{group}"
@@ -113,7 +103,10 @@ async def ack(call: EnteredCall, body: AckBody) -> web.Response:
 
     async def apply_delivery(flow: Flow, receipt: PulledReceipt, offsets: list[int]) -> ItemResult:
         item = AckItem(
-            *(str(receipt.partition), receipt.broker_epoch, receipt.epoch, receipt.delivery),
+            str(receipt.partition),
+            receipt.broker_epoch,
+            receipt.epoch,
+            receipt.delivery,
             offsets=offsets,
         )
         return ack_outcome(await ack_one(call.broker, flow, item))
@@ -137,7 +130,7 @@ async def nack(call: EnteredCall, body: NackBody) -> web.Response:
         member, number, nacks = body.of_flow
         _check_size("nacks", [len(item.offsets) for item in nacks])
         bound = _find_flow(call, member, number, nacks)
-        outcomes = await asyncio.gather(*(_nack_one(call.broker, bound, item) for item in nacks))
+        outcomes = await asyncio.gather(*(nack_one(call.broker, bound, item) for item in nacks))
         return _results(NackResults(outcomes))
 
     async def apply_delivery(flow: Flow, receipt: PulledReceipt, offsets: list[int]) -> NackResult:
@@ -152,7 +145,7 @@ async def nack(call: EnteredCall, body: NackBody) -> web.Response:
             makes_dead_letters=body.makes_dead_letters,
             description=body.description,
         )
-        return await _nack_one(call.broker, flow, item)
+        return await nack_one(call.broker, flow, item)
 
     return _results(
         NackResults(await call_by_receipts(call, body.receipts, body, NackResult, apply_delivery))
@@ -170,14 +163,7 @@ async def extend(call: EnteredCall, body: InProgressBody) -> web.Response:
     """Let the time for the acks of messages start again."""
 
     async def apply_delivery(flow: Flow, receipt: PulledReceipt, offsets: list[int]) -> ItemResult:
-        answered = _future()
-        frame = frames.InProgress(
-            0,
-            *(*receipt.partition, receipt.broker_epoch, receipt.epoch, receipt.delivery),
-            _ranges(offsets),
-        )
-        call.broker.ack_handler.extend(flow, frame, partial(resolve, answered))
-        return ack_outcome(await _answer_to("word", receipt.partition, answered))
+        return ack_outcome(await extend_one(call.broker, flow, receipt, offsets))
 
     return _results(
         ItemResults(await call_by_receipts(call, body.receipts, body, ItemResult, apply_delivery))
@@ -223,83 +209,8 @@ def _find_flow(
         return call.request.app[PULLS].find(call.group, member, number, call.address)
     except FencedError:
         for item in items:
-            call.broker.ack_handler.check_partition(_partition_of(item))
+            call.broker.ack_handler.check_partition(partition_of(item))
         raise
-
-
-def _partition_of(item: AckItem | NackItem) -> PartitionId:
-    try:
-        return PartitionId.parse(item.partition)
-    except ValueError as error:
-        raise BadRequestError(str(error)) from error
-
-
-async def ack_one(broker: Broker, flow: Flow, item: AckItem) -> PartqError | None:
-    """Count the acks of one partition; return once they are stored, or why they do not count."""
-    try:
-        partition = _partition_of(item)
-    except BadRequestError as error:
-        return error
-    answered = _future()
-    broker.ack_handler.ack(
-        flow,
-        frames.Ack(
-            0,
-            *partition,
-            item.broker_epoch,
-            item.epoch,
-            item.delivery,
-            -1 if item.upto is None else item.upto,
-            _ranges(item.offsets),
-        ),
-        partial(resolve, answered),
-    )
-    return await _answer_to("ack", partition, answered)
-
-
-async def _nack_one(broker: Broker, flow: Flow, item: NackItem) -> NackResult:
-    try:
-        partition = _partition_of(item)
-    except BadRequestError as error:
-        return NackResult(error_detail(error))
-    answered = _future()
-    frame = frames.Nack(
-        0,
-        *partition,
-        item.broker_epoch,
-        item.epoch,
-        item.delivery,
-        _ranges(item.offsets),
-        -1 if item.delay_ms is None else item.delay_ms,
-        item.reason,
-        makes_dead_letters=item.makes_dead_letters,
-        description=item.description,
-    )
-    # What was found says from where on all is redelivered, so it is looked for before.
-    is_unread = item.reason == frames.UNDECODABLE
-    found = await broker.ack_handler.find_unreadable(flow, frame) if is_unread else None
-    rewound_from = broker.ack_handler.nack(flow, frame, partial(resolve, answered), found)
-    refusal = await _answer_to("nack", partition, answered)
-    result = NackResult() if refusal is None else NackResult(error_detail(refusal))
-    if rewound_from is not None:
-        result.rewound_from = rewound_from
-    return result
-
-
-def _future() -> asyncio.Future[PartqError | None]:
-    return asyncio.get_running_loop().create_future()
-
-
-async def _answer_to(
-    what: str, partition: PartitionId, answered: asyncio.Future[PartqError | None]
-) -> PartqError | None:
-    try:
-        async with asyncio.timeout(ANSWER_TIMEOUT_S):
-            return await answered
-    except TimeoutError:
-        return OutcomeUnknownError(
-            f"partition {partition}: the {what} is counted but not stored yet; {what} again"
-        )
 
 
 def _check_size(what: str, sizes: list[int]) -> None:
@@ -307,12 +218,3 @@ def _check_size(what: str, sizes: list[int]) -> None:
         raise BatchTooLargeError(
             f"{what}: expected at most {MAX_ACKS} entries and {MAX_OFFSETS} offsets in a call"
         )
-
-
-def _ranges(offsets: list[int]) -> list[tuple[int, int]]:
-    """Join offsets to half-open ranges."""
-    ranges: list[tuple[int, int]] = []
-    for _, run in groupby(enumerate(sorted(set(offsets))), key=lambda pair: pair[1] - pair[0]):
-        members = [offset for _, offset in run]
-        ranges.append((members[0], members[-1] + 1))
-    return ranges
