@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from partq.client.log_reader import LogPosition, LogReader
     from partq.client.partition_key import PartitionKey
     from partq.client.produce.interceptors import ProducerInterceptor
-    from partq.client.produce.producer_stats import ProducerStats
-    from partq.client.produce.receipts import Position, Positions
+    from partq.client.produce.results import Position, Positions
     from partq.client.producer import Producer
     from partq.client.producer_state import producer_due
+    from partq.client.producer_stats import ProducerStats
     from partq.client.queues.queue_directory import queues_in_directory
     from partq.client.queues_consumer import QueuesConsumer
     from partq.client.reader import Reader
@@ -202,8 +202,8 @@ _HOMES = (
     "partq.client.reader",
     "partq.client.registration.registration_calls",
     "partq.client.produce.interceptors",
-    "partq.client.produce.producer_stats",
-    "partq.client.produce.receipts",
+    "partq.client.producer_stats",
+    "partq.client.produce.results",
     "partq.client.transport.options",
     "partq.client.transport.session",
 )

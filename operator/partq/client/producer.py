@@ -33,16 +33,16 @@ from partq.client.produce.message_encoding import (
     with_bytes,
 )
 from partq.client.produce.partitioner import Partitioner
-from partq.client.produce.producer_stats import ProducerStats, ProducerTally
-from partq.client.produce.receipts import (
-    ListReceipt,
+from partq.client.produce.results import (
+    ListResult,
+    MessageResult,
     Position,
     Positions,
-    Receipt,
-    SingleReceipt,
+    SingleResult,
 )
 from partq.client.produce.sender import Sender
 from partq.client.producer_state import producer_state
+from partq.client.producer_stats import ProducerStats, ProducerTally
 from partq.client.transport.layout import QueueLayout
 from partq.client.transport.liveness import Clock, boot_time
 from partq.client.transport.options import ConnectionOptions
@@ -298,7 +298,7 @@ class Producer:
         if self._interceptors is None:
             return await self._send(sender, slots, message, ttl_ms)
         message = self._interceptors.sent(message)
-        with self._interceptors.refusing((message,)):
+        with self._interceptors.notifying_failure((message,)):
             return await self._send(sender, slots, message, ttl_ms)
 
     async def _send(
@@ -311,11 +311,11 @@ class Producer:
         if not self._buffer_pool.try_take(1, len(encoded[0])):
             await self._reserve(sender, encoded)
         self._failures.taken(1)
-        receipt = SingleReceipt(self._failures)
+        result = SingleResult(self._failures)
         partition = slots.layout.partition_of(slot)
-        told = intercepted(receipt, self._interceptors, {partition: (message,)})
+        told = intercepted(result, self._interceptors, {partition: (message,)})
         sender.add(partition, encoded, (slot,), told, ttl_ms)
-        return receipt.future
+        return result.future
 
     async def send_and_wait(
         self,
@@ -368,7 +368,7 @@ class Producer:
         if self._interceptors is None:
             return await self._send_many(sender, slots, messages, ttl_ms)
         messages = [self._interceptors.sent(each) for each in messages]
-        with self._interceptors.refusing(messages):
+        with self._interceptors.notifying_failure(messages):
             return await self._send_many(sender, slots, messages, ttl_ms)
 
     async def _send_many(
@@ -389,14 +389,14 @@ class Producer:
             ) from error
         await self._reserve(sender, *(encoded for _, encoded, _ in parts))
         self._failures.taken(len(messages))
-        receipt = ListReceipt(slots.layout, slots_of_messages, self._failures)
-        told: Receipt = receipt
+        result = ListResult(slots.layout, slots_of_messages, self._failures)
+        told: MessageResult = result
         if self._interceptors is not None:
             places = {each: part for each, part, _ in slots.sort(sent, slots_of_messages)}
-            told = intercepted(receipt, self._interceptors, places)
+            told = intercepted(result, self._interceptors, places)
         for partition, encoded, part_slots in parts:
             sender.add(partition, encoded, part_slots, told, ttl_ms)
-        return receipt.future
+        return result.future
 
     async def flush(self) -> None:
         """Send what waits for its batch, and wait until everything taken so far has an answer.

@@ -6,9 +6,9 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from partq.client.produce.message_encoding import listed
-from partq.client.produce.producer_stats import ProducerStats
-from partq.client.produce.receipts import Position, Positions
+from partq.client.produce.results import Position, Positions
 from partq.client.producer import Producer
+from partq.client.producer_stats import ProducerStats
 from partq.core.model import PartitionId
 from partq.sync.client import SyncClient
 from partq.sync.process_loop import LoopPortal

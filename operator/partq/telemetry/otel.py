@@ -17,7 +17,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from partq.client.consume.deliveries import Delivery
 from partq.client.handout.interceptors import ConsumerInterceptor
 from partq.client.produce.interceptors import ProducerInterceptor
-from partq.client.produce.receipts import Position
+from partq.client.produce.results import Position
 from partq.errors import PartqError
 from partq.wire.batch import Message
 
@@ -72,7 +72,7 @@ class OpenTelemetryProducerInterceptor(ProducerInterceptor):
         self._open_count += 1
         return published
 
-    def on_acknowledgement(
+    def on_send_result(
         self,
         queue: str,
         message: Message,

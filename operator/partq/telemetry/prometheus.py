@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from partq.client.consumer_stats import ConsumerStats
-from partq.client.produce.producer_stats import ProducerStats
+from partq.client.producer_stats import ProducerStats
 from partq.errors import SettingsError
 
 _log = logging.getLogger(__name__)

@@ -63,7 +63,7 @@ class Stamp(ProducerInterceptor):
         headers = {**(message.headers or {}), self.name: queue}
         return Message(message.key, message.value, headers, message.event_time_ms)
 
-    def on_acknowledgement(self, queue, message, position, error):
+    def on_send_result(self, queue, message, position, error):
         self.ends.append((message.headers, message.value, position, error))
 
 
@@ -71,7 +71,7 @@ class BrokenProducerInterceptor(ProducerInterceptor):
     def on_send(self, queue, message):
         return None if message.key == "k0" else 1 / 0
 
-    def on_acknowledgement(self, queue, message, position, error):
+    def on_send_result(self, queue, message, position, error):
         raise RuntimeError("broken")
 
 
@@ -159,7 +159,7 @@ async def test_what_a_producers_interceptor_raises_is_told_once(local, caplog):
             await opened.send_and_wait(b"v", key=f"k{n}")
     assert [error for *_, error in stamp.ends] == [None] * 3
     told = [each.getMessage() for each in caplog.records]
-    assert [each.split(" ")[0] for each in told] == ["on_send", "on_acknowledgement"]
+    assert [each.split(" ")[0] for each in told] == ["on_send", "on_send_result"]
 
 
 @pytest.mark.parametrize(("given", "got"), [

@@ -4,7 +4,7 @@ import pytest
 
 from partq.client.produce.batching import BatchLimits, ReadyBatch
 from partq.client.produce.partition_sender import PartitionSender
-from partq.client.produce.producer_stats import ProducerTally
+from partq.client.producer_stats import ProducerTally
 from partq.core.model import PartitionId
 from partq.errors import (
     InternalError,

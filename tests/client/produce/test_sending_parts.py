@@ -1,4 +1,4 @@
-"""The parts of a producer: budget, receipts, slots, checks, time."""
+"""The parts of a producer: budget, results, slots, checks, time."""
 
 import asyncio
 import random
@@ -11,7 +11,7 @@ from partq.client.produce.buffer_pool import BufferPool
 from partq.client.produce.failures import Failures
 from partq.client.produce.message_encoding import encode_checked
 from partq.client.produce.partitioner import Partitioner
-from partq.client.produce.receipts import ListReceipt
+from partq.client.produce.results import ListResult
 from partq.client.transport.liveness import PeerLease
 from partq.core.hashing import slot_of
 from partq.core.layout import Layout
@@ -78,7 +78,7 @@ async def test_closing_turns_away_who_waits():
         await waiting
 
 
-# ---- receipts ----
+# ---- results ----
 
 
 def slots_in(*partitions):
@@ -86,11 +86,11 @@ def slots_in(*partitions):
 
 
 async def test_positions_are_in_the_order_of_the_list():
-    receipt = ListReceipt(LAYOUT, slots_in(0, 1, 0, 1, 0), Failures())
-    receipt.stored(PartitionId(1, 1), 70, 2)
-    receipt.stored(PartitionId(1, 0), 5, 2)
-    receipt.stored(PartitionId(1, 0), -1, 1)
-    positions = await receipt.future
+    result = ListResult(LAYOUT, slots_in(0, 1, 0, 1, 0), Failures())
+    result.stored(PartitionId(1, 1), 70, 2)
+    result.stored(PartitionId(1, 0), 5, 2)
+    result.stored(PartitionId(1, 0), -1, 1)
+    positions = await result.future
     assert [(p.partition.index, p.offset) for p in positions] == [
         (0, 5), (1, 70), (0, 6), (1, 71), (0, -1),
     ]  # fmt: skip
@@ -98,16 +98,16 @@ async def test_positions_are_in_the_order_of_the_list():
 
 
 async def test_a_list_that_failed_in_part_says_so_and_the_worst_first():
-    receipt = ListReceipt(LAYOUT, slots_in(0, 1, 2), Failures())
-    receipt.failed(PartitionId(1, 0), NotStoredError("no"), 1)
-    receipt.failed(PartitionId(1, 1), OutcomeUnknownError("who knows"), 1)
-    receipt.stored(PartitionId(1, 2), 0, 1)
+    result = ListResult(LAYOUT, slots_in(0, 1, 2), Failures())
+    result.failed(PartitionId(1, 0), NotStoredError("no"), 1)
+    result.failed(PartitionId(1, 1), OutcomeUnknownError("who knows"), 1)
+    result.stored(PartitionId(1, 2), 0, 1)
     with pytest.raises(OutcomeUnknownError, match="2 of 3 messages failed, 1 is stored"):
-        await receipt.future
+        await result.future
 
 
 async def test_an_empty_list_is_stored_at_once():
-    assert len(await ListReceipt(LAYOUT, [], Failures()).future) == 0
+    assert len(await ListResult(LAYOUT, [], Failures()).future) == 0
 
 
 # ---- slots ----

@@ -9,7 +9,7 @@ import pytest
 from partq import Message, NotStoredError, OutcomeUnknownError, Position, Producer
 from partq.client.produce.batching import BatchLimits
 from partq.client.produce.partition_sender import PartitionSender
-from partq.client.produce.producer_stats import ProducerTally
+from partq.client.producer_stats import ProducerTally
 from partq.core.hashing import partition_index, slot_of
 from partq.core.model import PartitionId
 from partq.wire import frames
@@ -215,15 +215,15 @@ async def test_what_waits_for_its_batch_has_a_deadline_too(away):
 
 
 def test_a_partition_sender_expires_what_is_not_sealed(line):
-    receipt = Receipt()
-    line.add([b"x"], [0], receipt, deadline=5.0)
+    result = CountedResult()
+    line.add([b"x"], [0], result, deadline=5.0)
     line.expire(4.0)
-    assert receipt.failed_count == 0
+    assert result.failed_count == 0
     line.expire(5.0)
-    assert receipt.failed_count == 1
+    assert result.failed_count == 1
 
 
-class Receipt:
+class CountedResult:
     failed_count = 0
 
     def stored(self, partition, offset, count):

@@ -28,7 +28,7 @@ from partq.cli.queues.connection import (
     wait_option,
 )
 from partq.cli.standard_input import check_open
-from partq.client.produce.receipts import Position
+from partq.client.produce.results import Position
 from partq.client.producer import CODECS, Producer
 from partq.errors import BadRequestError, PartqError
 from partq.excerpts import excerpt

@@ -1,1 +1,1 @@
-"""Publishing: from messages to batches per partition, to brokers, and back to receipts."""
+"""Publishing: from messages to batches per partition, to brokers, and back to results."""

@@ -15,9 +15,9 @@ from partq.client.arguments import (
 )
 from partq.client.produce.batching import BatchLimits, ReadyBatch
 from partq.client.produce.buffer_pool import BufferPool
-from partq.client.produce.producer_stats import ProducerTally
 from partq.client.produce.sender import Sender
 from partq.client.producer_state import producer_state
+from partq.client.producer_stats import ProducerTally
 from partq.client.transport.layout import QueueLayout
 from partq.client.transport.liveness import Clock, boot_time
 from partq.client.transport.options import ConnectionOptions

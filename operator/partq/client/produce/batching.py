@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from partq.client.produce.receipts import UNKNOWN_OFFSET, Receipt
+from partq.client.produce.results import UNKNOWN_OFFSET, MessageResult
 from partq.core.model import PartitionId
 from partq.errors import PartqError
 from partq.wire import batch as wire
@@ -46,8 +46,8 @@ class SealedBatch:
         "first",
         "first_sent_at",
         "may_be_stored",
-        "receipts",
         "request",
+        "results",
         "size_bytes",
         "ttl_ms",
     )
@@ -55,7 +55,7 @@ class SealedBatch:
     def __init__(
         self,
         data: bytes,
-        receipts: list[tuple[Receipt, int]],
+        results: list[tuple[MessageResult, int]],
         *,
         first: int,
         size_bytes: int,
@@ -63,11 +63,11 @@ class SealedBatch:
         ttl_ms: int,
     ) -> None:
         self.data = data
-        self.receipts = receipts
+        self.results = results
         """The callers that wait for the messages, each with how many, in order."""
         self.first = first
         """Number of the first message."""
-        self.count = sum(count for _, count in receipts)
+        self.count = sum(count for _, count in results)
         self.size_bytes = size_bytes
         self.deadline = deadline
         self.ttl_ms = ttl_ms
@@ -99,28 +99,28 @@ class SealedBatch:
         self.first_sent_at, self.age_ms = None, 0
 
     def resolve_stored(self, partition: PartitionId, offset: int) -> None:
-        """Tell the receipts where their messages are; `offset` -1: no longer known."""
-        for receipt, count in self.receipts:
-            receipt.stored(partition, offset, count)
+        """Tell the results where their messages are; `offset` -1: no longer known."""
+        for result, count in self.results:
+            result.stored(partition, offset, count)
             if offset != UNKNOWN_OFFSET:
                 offset += count
 
     def resolve_failed(self, partition: PartitionId, error: PartqError) -> None:
-        """Tell the receipts that their messages have failed."""
-        for receipt, count in self.receipts:
-            receipt.failed(partition, error, count)
+        """Tell the results that their messages have failed."""
+        for result, count in self.results:
+            result.failed(partition, error, count)
 
     def cut(self, known: int) -> tuple["SealedBatch", "SealedBatch"]:
         """Split off the first `known` messages; both parts are encoded again."""
         header = wire.read_header(self.data)
         slots = wire.read_slots(self.data, header)
         encoded = wire.encode_messages(wire.decode(self.data))
-        head, tail = _split_receipts(self.receipts, known)
+        head, tail = _split_results(self.results, known)
         parts = []
-        for receipts, start, stop in ((head, 0, known), (tail, known, self.count)):
+        for results, start, stop in ((head, 0, known), (tail, known, self.count)):
             part = SealedBatch(
                 wire.encode(encoded[start:stop], slots[start:stop], header.codec),
-                receipts,
+                results,
                 first=self.first + start,
                 size_bytes=sum(map(len, encoded[start:stop])),
                 deadline=self.deadline,
@@ -142,7 +142,7 @@ class OpenBatch:
     def _clear(self) -> None:
         self._encoded: list[bytes] = []
         self._slots: list[int] = []
-        self._receipts: list[tuple[Receipt, int]] = []
+        self._results: list[tuple[MessageResult, int]] = []
         self.size_bytes = 0
         self.deadline = 0.0
         self.ttl_ms = 0
@@ -162,7 +162,7 @@ class OpenBatch:
         self,
         encoded: Sequence[bytes],
         slots: Sequence[int],
-        receipt: Receipt,
+        result: MessageResult,
         deadline: float,
         ttl_ms: int,
     ) -> int:
@@ -182,7 +182,7 @@ class OpenBatch:
         self._encoded.extend(encoded if whole else encoded[:taken])
         self._slots.extend(slots if whole else slots[:taken])
         self.size_bytes += sum(map(len, encoded if whole else encoded[:taken]))
-        self._receipts.append((receipt, taken))
+        self._results.append((result, taken))
         return taken
 
     def _fitting(self, encoded: Sequence[bytes]) -> int:
@@ -197,7 +197,7 @@ class OpenBatch:
         """Return the messages as one batch, numbered from `first`; the batch is empty then."""
         sealed = SealedBatch(
             wire.encode(self._encoded, self._slots, self._limits.codec),
-            self._receipts,
+            self._results,
             first=first,
             size_bytes=self.size_bytes,
             deadline=self.deadline,
@@ -207,16 +207,16 @@ class OpenBatch:
         return sealed
 
 
-def _split_receipts(
-    receipts: list[tuple[Receipt, int]], known: int
-) -> tuple[list[tuple[Receipt, int]], list[tuple[Receipt, int]]]:
-    head: list[tuple[Receipt, int]] = []
-    tail: list[tuple[Receipt, int]] = []
-    for receipt, count in receipts:
+def _split_results(
+    results: list[tuple[MessageResult, int]], known: int
+) -> tuple[list[tuple[MessageResult, int]], list[tuple[MessageResult, int]]]:
+    head: list[tuple[MessageResult, int]] = []
+    tail: list[tuple[MessageResult, int]] = []
+    for result, count in results:
         in_head = max(0, min(count, known))
         if in_head:
-            head.append((receipt, in_head))
+            head.append((result, in_head))
         if count - in_head:
-            tail.append((receipt, count - in_head))
+            tail.append((result, count - in_head))
         known -= in_head
     return head, tail

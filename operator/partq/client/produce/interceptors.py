@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from partq.client.hooks.interceptor_calls import InterceptorCalls
-from partq.client.produce.receipts import Position, Receipt
+from partq.client.produce.results import MessageResult, Position
 from partq.core.model import Offset, PartitionId
 from partq.errors import PartqError
 from partq.wire.batch import Message
@@ -26,7 +26,7 @@ class ProducerInterceptor:
         """
         return message
 
-    def on_acknowledgement(
+    def on_send_result(
         self,
         queue: str,
         message: Message,
@@ -66,66 +66,66 @@ class ProducerInterceptors:
             raise TypeError(f"on_send: returned {type(returned).__name__}, expected partq.Message")
         return returned
 
-    def acknowledged(
+    def resolved(
         self, message: Message, position: Position | None, error: BaseException | None
     ) -> None:
-        """Tell what has become of a message."""
+        """Call `on_send_result` with what has become of a message."""
         for each in self._interceptors:
             self._calls.call(
                 each,
-                "on_acknowledgement",
-                partial(each.on_acknowledgement, self._queue, message, position, error),
+                "on_send_result",
+                partial(each.on_send_result, self._queue, message, position, error),
                 None,
             )
 
     @contextmanager
-    def refusing(self, messages: Sequence[Message]) -> Iterator[None]:
-        """Tell of messages that the block takes, that they failed if it raises."""
+    def notifying_failure(self, messages: Sequence[Message]) -> Iterator[None]:
+        """Call `on_send_result` of each message if the block, which sends them, raises."""
         try:
             yield
         except BaseException as error:
             for message in messages:
-                self.acknowledged(message, None, error)
+                self.resolved(message, None, error)
             raise
 
 
-class InterceptedReceipt:
-    """A receipt that tells interceptors what it learns, too.
+class InterceptedResult:
+    """A result that interceptors learn, too.
 
     Args:
-        receipt: what it stands before.
-        interceptors: that are told.
-        messages: of the receipt, by their partition, each in its order.
+        result: of the messages, for their caller.
+        interceptors: that learn it.
+        messages: the same, by their partition, each in its order.
     """
 
     def __init__(
         self,
-        receipt: Receipt,
+        result: MessageResult,
         interceptors: ProducerInterceptors,
         messages: Mapping[PartitionId, Sequence[Message]],
     ) -> None:
-        self._receipt = receipt
+        self._result = result
         self._interceptors = interceptors
         self._messages = {partition: iter(each) for partition, each in messages.items()}
 
     def stored(self, partition: PartitionId, offset: int, count: int) -> None:
         """Learn that the next messages are stored."""
-        self._receipt.stored(partition, offset, count)
+        self._result.stored(partition, offset, count)
         for step, message in zip(range(count), self._messages.get(partition, ()), strict=False):
             place = Offset(offset + step if offset >= 0 else offset)
-            self._interceptors.acknowledged(message, Position(partition, place), None)
+            self._interceptors.resolved(message, Position(partition, place), None)
 
     def failed(self, partition: PartitionId, error: PartqError, count: int) -> None:
         """Learn that the next messages have failed."""
-        self._receipt.failed(partition, error, count)
+        self._result.failed(partition, error, count)
         for _, message in zip(range(count), self._messages.get(partition, ()), strict=False):
-            self._interceptors.acknowledged(message, None, error)
+            self._interceptors.resolved(message, None, error)
 
 
 def intercepted(
-    receipt: Receipt,
+    result: MessageResult,
     interceptors: ProducerInterceptors | None,
     messages: Mapping[PartitionId, Sequence[Message]],
-) -> Receipt:
-    """Return a receipt that tells interceptors, if there are any, what it learns of messages."""
-    return receipt if interceptors is None else InterceptedReceipt(receipt, interceptors, messages)
+) -> MessageResult:
+    """Return a result that interceptors, if there are any, learn, too."""
+    return result if interceptors is None else InterceptedResult(result, interceptors, messages)

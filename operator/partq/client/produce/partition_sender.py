@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from partq.client.produce.batching import BatchLimits, OpenBatch, ReadyBatch, SealedBatch
-from partq.client.produce.producer_stats import ProducerTally
-from partq.client.produce.receipts import UNKNOWN_OFFSET, Receipt
+from partq.client.produce.results import UNKNOWN_OFFSET, MessageResult
+from partq.client.producer_stats import ProducerTally
 from partq.client.transport.retries import retry_backoff
 from partq.core.model import PartitionId
 from partq.errors import (
@@ -108,25 +108,25 @@ class PartitionSender:
         self,
         encoded: Sequence[bytes],
         slots: Sequence[int],
-        receipt: Receipt,
+        result: MessageResult,
         deadline: float,
         ttl_ms: int = 0,
     ) -> None:
         """Take messages, to be answered by `deadline`; `ttl_ms` 0: they have no time to live."""
         while encoded:
-            taken = self._open.fill(encoded, slots, receipt, deadline, ttl_ms)
+            taken = self._open.fill(encoded, slots, result, deadline, ttl_ms)
             if taken == len(encoded) and not self._open.is_full:
                 return
             self._seal()
             encoded, slots = encoded[taken:], slots[taken:]
 
-    def add_batch(self, ready: ReadyBatch, receipt: Receipt, deadline: float) -> None:
+    def add_batch(self, ready: ReadyBatch, result: MessageResult, deadline: float) -> None:
         """Take a batch that is complete, to be answered by `deadline`."""
         if len(self._open):
             self._seal()
         batch = SealedBatch(
             ready.data,
-            [(receipt, ready.count)],
+            [(result, ready.count)],
             first=self._next,
             size_bytes=ready.size_bytes,
             deadline=deadline,

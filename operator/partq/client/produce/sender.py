@@ -9,8 +9,8 @@ from partq.aio import TaskSet, cancel_and_wait
 from partq.client.produce.batching import BatchLimits, ReadyBatch, SealedBatch
 from partq.client.produce.buffer_pool import BufferPool
 from partq.client.produce.partition_sender import PartitionSender
-from partq.client.produce.producer_stats import ProducerTally
-from partq.client.produce.receipts import Receipt
+from partq.client.produce.results import MessageResult
+from partq.client.producer_stats import ProducerTally
 from partq.client.transport import tasks
 from partq.client.transport.broker_connection import BrokerConnection
 from partq.client.transport.layout import QueueLayout
@@ -170,7 +170,7 @@ class Sender:
         partition: PartitionId,
         encoded: Sequence[bytes],
         slots: Sequence[int],
-        receipt: Receipt,
+        result: MessageResult,
         ttl_ms: int,
     ) -> None:
         """Take messages of one partition, counted in the buffer pool before.
@@ -181,10 +181,10 @@ class Sender:
         if partition_sender.broken is not None:
             self._buffer_pool.give_back(len(encoded), sum(map(len, encoded)))
             self._tally.failed(len(encoded))
-            receipt.failed(partition, partition_sender.broken, len(encoded))
+            result.failed(partition, partition_sender.broken, len(encoded))
             return
         partition_sender.add(
-            encoded, slots, receipt, self._clock() + self._delivery_timeout_s, ttl_ms
+            encoded, slots, result, self._clock() + self._delivery_timeout_s, ttl_ms
         )
         if partition_sender.has_work:
             self.pump(partition_sender)
@@ -199,15 +199,15 @@ class Sender:
                 else loop.call_soon(self.make_due)
             )
 
-    def add_batch(self, partition: PartitionId, ready: ReadyBatch, receipt: Receipt) -> None:
+    def add_batch(self, partition: PartitionId, ready: ReadyBatch, result: MessageResult) -> None:
         """Take a complete batch of one partition, counted in the buffer pool; it leaves now."""
         partition_sender = self._partition_senders[partition]
         if partition_sender.broken is not None:
             self._buffer_pool.give_back(ready.count, ready.size_bytes)
             self._tally.failed(ready.count)
-            receipt.failed(partition, partition_sender.broken, ready.count)
+            result.failed(partition, partition_sender.broken, ready.count)
             return
-        partition_sender.add_batch(ready, receipt, self._clock() + self._delivery_timeout_s)
+        partition_sender.add_batch(ready, result, self._clock() + self._delivery_timeout_s)
         self.pump(partition_sender)
 
     def make_due(self) -> None:

@@ -21,7 +21,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from partq import Producer
-from partq.client.produce.receipts import UNKNOWN_OFFSET, Position
+from partq.client.produce.results import UNKNOWN_OFFSET, Position
 from partq.core.model import PartitionId
 from partq.lab.verdict.journal import JournalWriter
 from partq.lab.verdict.journal_rows import MESSAGE_NUMBER_HEADER, PublishedRow

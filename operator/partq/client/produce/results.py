@@ -22,7 +22,7 @@ class Position(NamedTuple):
     """Its place in the partition, from 0."""
 
 
-class Receipt(Protocol):
+class MessageResult(Protocol):
     """Takes the fate of messages that follow each other in one partition."""
 
     def stored(self, partition: PartitionId, offset: int, count: int) -> None:
@@ -32,7 +32,7 @@ class Receipt(Protocol):
         """Learn that the next `count` messages have failed."""
 
 
-class SingleReceipt:
+class SingleResult:
     """Of one message."""
 
     __slots__ = ("future",)
@@ -42,7 +42,7 @@ class SingleReceipt:
 
     def stored(self, partition: PartitionId, offset: int, count: int) -> None:
         """Fulfil the future."""
-        assert count == 1  # noqa: S101  a receipt of one message is never split
+        assert count == 1  # noqa: S101  a result of one message is never split
         if not self.future.done():
             self.future.set_result(Position(partition, Offset(offset)))
 
@@ -96,7 +96,7 @@ def _expand(runs: list[tuple[int, int]]) -> Iterator[Offset]:
             yield Offset(offset + step) if offset >= 0 else UNKNOWN_OFFSET
 
 
-class ListReceipt:
+class ListResult:
     """Of a list of messages: done when each of them has an answer."""
 
     def __init__(self, layout: Layout, slots: Sequence[int], failures: Failures) -> None:
