@@ -1,4 +1,4 @@
-from partq.excerpts import counted, excerpt, some_of
+from partq.excerpts import counted, excerpt, represented, some_of
 
 
 def test_a_long_text_is_cut():
@@ -6,6 +6,16 @@ def test_a_long_text_is_cut():
     assert excerpt("a" * 81) == "a" * 80 + "..."
     assert excerpt("abcd", 3) == "abc..."
     assert excerpt(12) == "12"
+
+
+def test_an_object_without_a_repr_is_shown_by_its_type():
+    class Broken:
+        def __repr__(self):
+            raise ZeroDivisionError
+
+    assert represented({"a": 1}) == "{'a': 1}"
+    assert represented("abcd", 3) == "'ab..."
+    assert represented(Broken()) == "<Broken without a repr>"
 
 
 def test_some_of_many_names():

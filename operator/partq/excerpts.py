@@ -17,6 +17,14 @@ def excerpt(value: object, max_chars: int = MAX_CHARS) -> str:
     return text if len(text) <= max_chars else f"{text[:max_chars]}..."
 
 
+def represented(value: object, max_chars: int = MAX_CHARS) -> str:
+    """Return the beginning of the `repr` of an application's object; its type if that raises."""
+    try:
+        return excerpt(repr(value), max_chars)
+    except Exception:  # noqa: BLE001 - the application's, whatever it is
+        return f"<{excerpt(type(value).__name__, max_chars)} without a repr>"
+
+
 def some_of(names: Collection[str], max_names: int = MAX_NAMES) -> str:
     """Return names in their order: of many the first, and how many there are besides."""
     if not names:

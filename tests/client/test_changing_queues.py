@@ -115,6 +115,37 @@ async def test_a_queue_without_a_broker_holds_up_no_other(peer, stored_batch):
         assert (await take(consumer)).value == b"2"
 
 
+async def test_an_on_error_that_is_a_coroutine_function_is_awaited(peer):
+    """One call after the other; closing waits for the last."""
+    begun, ended, may_end = [], [], asyncio.Event()
+
+    async def on_error(error):
+        begun.append(error)
+        await may_end.wait()
+        ended.append(error)
+
+    options = {"connect_timeout_s": 0.1, "leave_timeout_s": WAIT_S}
+    async with open_consumer(found(down=DEAD, gone=DEAD), on_error=on_error, **options):
+        await eventually(lambda: begun, "the first error is told")
+        may_end.set()
+    assert isinstance(ended[0], UnavailableError)
+    assert ended == begun
+
+
+@pytest.mark.parametrize("is_coroutine", [False, True])
+async def test_what_an_on_error_raises_is_raised_by_iterating(is_coroutine):
+    def on_error(error):
+        raise KeyError("a mistake")
+
+    async def on_error_later(error):
+        raise KeyError("a mistake")
+
+    told = on_error_later if is_coroutine else on_error
+    async with open_consumer(found(down=DEAD), on_error=told, connect_timeout_s=0.1) as consumer:
+        with pytest.raises(KeyError, match="a mistake"):
+            await take(consumer)
+
+
 async def test_a_queue_whose_broker_is_lost_holds_up_no_other(peer, other_peer, stored_batch):
     async with open_consumer(found(a=peer.url, b=other_peer.url)) as consumer:
         lost, stays = await flow_of(peer), await flow_of(other_peer)

@@ -163,6 +163,36 @@ with Producer(url, queue="orders", token=produce) as producer:
     assert stored == ["child: stored", "parent: stored"]
 
 
+def test_after_a_fork_nothing_in_the_child_waits_for_the_parents_loop(local):
+    """Neither counts nor the future of a message, which nobody would ever resolve."""
+    program = start_program(
+        local,
+        """
+with (
+    Producer(url, queue="orders", token=produce, linger_ms=10_000) as producer,
+    Consumer(url, queue="orders", group="g2", token=consume) as consumer,
+):
+    stored = producer.send_and_wait(b"x") and producer.send(b"y")
+    child = os.fork()
+    if not child:
+        for call in (producer.stats, consumer.stats, stored.result, stored.exception):
+            try:
+                call()
+            except RuntimeError as error:
+                print("child:", error, flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+    print("parent:", producer.stats().sent, stored.result().offset >= 0, stored.exception())
+""",
+    )
+    *refused, parent = output_of(program).splitlines()
+    assert [each.split(" ")[1:3] for each in refused] == [
+        ["the", "producer"], ["the", "consumer"], ["the", "future"], ["the", "future"],
+    ]  # fmt: skip
+    assert all("fork" in each for each in refused)
+    assert parent == "parent: 2 True None"
+
+
 def test_what_is_open_when_the_interpreter_ends_is_closed(local):
     """The message waits for others when the program ends."""
     program = start_program(

@@ -12,6 +12,7 @@ from partq.client.transport.options import ConnectionOptions
 from partq.telemetry.prometheus import ClientCollector
 from partq.testing.local_broker import LocalBroker
 from tests.client.member import WAIT_S
+from tests.sync.programs import output_of, start_program
 
 COUNT = 4
 LABELS = '{group="workers",queue="orders"}'
@@ -98,6 +99,30 @@ async def test_a_client_whose_loop_stands_still_holds_up_no_scrape(local, monkey
         assert shown == [{}]
         assert "its event loop has stood still" in caplog.text
         assert await asyncio.to_thread(scrape, registry)
+
+
+async def test_a_child_of_a_fork_leaves_out_what_its_parent_has_opened(local):
+    program = start_program(
+        local,
+        """
+from prometheus_client import CollectorRegistry, generate_latest
+from partq.telemetry.prometheus import ClientCollector
+
+registry = CollectorRegistry()
+with Producer(url, queue="orders", token=produce) as producer:
+    registry.register(ClientCollector(producer))
+    shown = bool(generate_latest(registry))
+    child = os.fork()
+    if not child:
+        print("child:", bool(generate_latest(registry)), flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+    print("parent:", shown)
+""",
+    )
+    told, *shown = (await asyncio.to_thread(output_of, program)).splitlines()
+    assert "forked from it" in told
+    assert shown == ["child: False", "parent: True"]
 
 
 async def test_blocking_and_closed_clients_are_shown(local):

@@ -370,6 +370,7 @@ class Consumer(PartitionCalls):
 
         Raises:
             TimeoutError: the event loop has stood still for a second.
+            RuntimeError: it was entered before this process was forked.
         """
         return self._entered_loop.make(self._snapshot)
 

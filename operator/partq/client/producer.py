@@ -428,6 +428,7 @@ class Producer:
 
         Raises:
             TimeoutError: the event loop has stood still for a second.
+            RuntimeError: it was entered before this process was forked.
         """
         pool = self._buffer_pool
         return self._entered_loop.make(

@@ -11,6 +11,7 @@ from partq.aio import TaskSet, cancel_and_wait
 from partq.client import arguments
 from partq.client.consume import stop_signals
 from partq.client.consume.assigned_partition import DeliveredWindow
+from partq.client.consume.callbacks import Callbacks
 from partq.client.consume.flow import CREDIT_BYTES
 from partq.client.consumer import LAST_ACKS_S, Consumer
 from partq.client.consumer_stats import ConsumerStats
@@ -116,7 +117,9 @@ class QueuesConsumer(MessageIterator):
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked
         self._on_error = on_error
+        self._callbacks = Callbacks(partial(self._keep, "on_error"))
         self._handle_signals = handle_signals
+        self._leave_timeout_s = leave_timeout_s
         self._consumer_of: Callable[..., Consumer] = partial(
             Consumer,
             member=member,
@@ -141,7 +144,7 @@ class QueuesConsumer(MessageIterator):
         self._busy: set[str] = set()
         self._opening: dict[str, Consumer] = {}
         self._untold: dict[str, Exception] = {}
-        """Of each queue one error that nobody has been told."""
+        """Of each queue one error that nobody has been told, and of `on_error`."""
         self._finding: asyncio.Task[None] | None = None
         self._is_leaving = False
         self._is_finished = False
@@ -452,9 +455,12 @@ class QueuesConsumer(MessageIterator):
         take the place of one that reports lost acks.
         """
         if self._on_error is not None and isinstance(error, PartqError):
-            self._on_error(error)
-            return
-        self._untold[queue] = kept
+            self._callbacks.call(None, self._on_error, error)
+        else:
+            self._keep(queue, kept)
+
+    def _keep(self, name: str, error: Exception) -> None:
+        self._untold[name] = error
         if len(self._untold) > MAX_QUEUES:  # of names that come and go
             del self._untold[next(iter(self._untold))]
         self._wake.set()
@@ -483,6 +489,8 @@ class QueuesConsumer(MessageIterator):
             self._wake.set()
             stop_signals.remove(self.leave)
             await self._work.close()
+            last_s = 0 if stop_signals.is_interrupted() else self._leave_timeout_s
+            await self._callbacks.close(last_s)
 
     def _raise_untold(self) -> None:
         if self._untold:

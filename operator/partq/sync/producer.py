@@ -95,7 +95,10 @@ class SyncProducer(SyncClient[Producer]):
 
 
 class SentFuture(Future[T]):
-    """The future of a publish, for any thread. Its error counts as seen once a caller reads it."""
+    """The future of a publish, for any thread. Its error counts as seen once a caller reads it.
+
+    After a fork only the parent can wait for it.
+    """
 
     def __init__(self, portal: LoopPortal) -> None:
         super().__init__()
@@ -108,14 +111,19 @@ class SentFuture(Future[T]):
         stored.add_done_callback(self._copy)
 
     def result(self, timeout: float | None = None) -> T:
-        """Return the result, as of `concurrent.futures.Future`."""
+        """Return the result, as of `concurrent.futures.Future`.
+
+        Raises: as that; RuntimeError: it was made before this process was forked.
+        """
+        self._check_not_forked()
         try:
             return super().result(timeout)
         finally:
             self._mark_seen()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return the error, if any, as of `concurrent.futures.Future`."""
+        """Return the error, if any, as of `concurrent.futures.Future`; raises as `result`."""
+        self._check_not_forked()
         error = super().exception(timeout)
         self._mark_seen()
         return error
@@ -123,6 +131,14 @@ class SentFuture(Future[T]):
     def cancel(self) -> bool:
         """Return False: what was sent cannot be called back."""
         return False
+
+    def _check_not_forked(self) -> None:
+        # Also one that is done: the fork may have copied a lock of it that is held for good.
+        if self._portal.is_forked:
+            raise RuntimeError(
+                "the future of a publish was made before this process was forked, and only the "
+                "parent learns its outcome: wait for it there, or before the fork"
+            )
 
     def _copy(self, stored: "asyncio.Future[T]") -> None:
         if stored.cancelled():

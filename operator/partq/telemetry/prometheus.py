@@ -147,13 +147,16 @@ class ClientCollector(Collector):
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Return the metrics; a client whose event loop stands still is left out, and logged."""
+        """Return the metrics; a client that cannot be asked is left out, and logged.
+
+        That is one whose event loop stands still, or that a parent of this process has opened.
+        """
         found: _Found = {kind: defaultdict(list) for kind in _FIGURES}
         for client in list(self._clients.values()):
             try:
                 for labels, stats in _stats_of(client):
                     found[type(stats)][labels].append(stats)
-            except TimeoutError as error:
+            except (TimeoutError, RuntimeError) as error:
                 _log.warning("a client is left out of the metrics: %s", error)
         for kind, by_labels in found.items():
             if by_labels:

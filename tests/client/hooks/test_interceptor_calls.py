@@ -23,7 +23,17 @@ from partq.testing.local_broker import LocalBroker
 from tests.client.member import WAIT_S
 
 COUNT = 6
-GROUPS = ["loop", "lists", "batches", "run-1", "run-3", "run-thread", "broken", "blocking"]
+GROUPS = [
+    "loop",
+    "lists",
+    "batches",
+    "run-1",
+    "run-3",
+    "run-thread",
+    "broken",
+    "cancelled",
+    "blocking",
+]
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +132,18 @@ class BrokenConsumerInterceptor(ConsumerInterceptor):
     def processing(self, message):
         yield
         raise RuntimeError("broken")
+
+
+class CancelledInterceptor(ProducerInterceptor, ConsumerInterceptor):
+    """Reads in its methods the result of something that was cancelled."""
+
+    def __getattribute__(self, name):
+        if name.startswith("on_"):
+            return self.raise_it
+        return super().__getattribute__(name)
+
+    def raise_it(self, *_):
+        raise asyncio.CancelledError
 
 
 async def test_a_producer_tells_of_each_message_where_it_is(local):
@@ -249,6 +271,19 @@ async def test_what_a_consumers_interceptor_raises_is_told_once(local, caplog):
     assert len(notes.all_of("ack")) >= COUNT
     told = [each.getMessage().split(" ")[0] for each in caplog.records]
     assert sorted(told) == ["on_ack", "on_consume", "on_nack", "processing"]
+
+
+async def test_a_cancellation_that_an_interceptor_raises_cancels_no_call(local):
+    """Nor does it keep the answers of other messages of the same batch, or what is handed out."""
+    cancelled = CancelledInterceptor()
+    async with asyncio.timeout(WAIT_S):
+        async with producer(local, interceptors=[cancelled]) as opened:
+            one, other = await opened.send(b"v", key="k0"), await opened.send(b"v", key="k0")
+            assert (await other).offset == (await one).offset + 1
+        async with consumer(local, "cancelled", cancelled) as opened:
+            messages = await opened.getmany(COUNT, timeout_s=WAIT_S)
+            assert len(messages) == COUNT
+            await opened.ack(messages[0], confirmed=True)
 
 
 def test_blocking_clients_have_them(local):

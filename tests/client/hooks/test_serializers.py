@@ -195,6 +195,21 @@ def test_blocking_clients_take_the_same(local):
         producer.send({1j})
 
 
+class NoReprError(Exception):
+    def __repr__(self):
+        raise ZeroDivisionError
+
+
+async def test_what_cannot_even_be_shown_is_refused(local):
+    def serialize(value):
+        raise value
+
+    options = {"queue": "orders", "token": local.tokens.produce, "value_serializer": serialize}
+    async with Producer(local.url, **options) as producer:
+        with pytest.raises(BadRequestError, match="has failed for <NoReprError without a repr>"):
+            await producer.send(NoReprError(), key="k")
+
+
 @pytest.mark.parametrize(("serialize", "says"), [
     (JsonSerializer(), "the value_serializer has failed for 1j: TypeError"),
     (lambda value: value, "the value_serializer has returned complex, expected bytes"),

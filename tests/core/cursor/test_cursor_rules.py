@@ -282,6 +282,22 @@ def test_of_what_is_in_progress_all_that_can_is_extended():
     assert late(book, 5.0) == [1]
 
 
+def test_only_the_last_delivery_of_a_message_is_extended():
+    """2 was sent before a step back behind it, given back after it, and sent again alone."""
+    book = GroupCursor(0)
+    book.take(0, 10, 10)
+    book.begin([(0, 10)], 0, 1.0)
+    book.release(5, 0)
+    book.nack([(2, 3)], 0, now=1.0, delay_s=lambda _: 1.0, is_free=True)
+    book.end_waits(2.0)
+    book.take_again(10, 1)
+    book.begin([(2, 3)], 1, 2.0)
+    with pytest.raises(RewoundError, match="offset 2 was taken back"):
+        book.extend([(0, 5)], 0, 5.0)
+    assert late(book, 2.0) == [2]
+    assert late(book, 5.0) == [0, 1, 3, 4]
+
+
 def test_what_was_sent_before_a_step_back_can_be_extended_below_it():
     book = GroupCursor(0)
     book.take(0, 10, 10)

@@ -1,10 +1,12 @@
 """Calling interceptors of an application: whatever one does, messages go on."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from partq.errors import SettingsError
+from partq.excerpts import represented
 
 log = logging.getLogger("partq.client")
 
@@ -45,17 +47,18 @@ class InterceptorCalls:
         """
         try:
             return call()
-        except Exception as error:  # noqa: BLE001 - the application's, whatever it is
+        # No task is cancelled inside a plain call: it read the result of something cancelled.
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the application's
             self._log_once(interceptor, name, error)
             return instead
 
-    def _log_once(self, interceptor: object, name: str, error: Exception) -> None:
+    def _log_once(self, interceptor: object, name: str, error: BaseException) -> None:
         failed = (id(interceptor), name)
         if failed not in self._logged:
             self._logged.add(failed)
             log.error(
-                "%s of the interceptor %r has failed; messages continue without it, and later "
+                "%s of the interceptor %s has failed; messages continue without it, and later "
                 "failures of it are not logged",
-                *(name, interceptor),
+                *(name, represented(interceptor)),
                 exc_info=error,
             )

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from partq.client.arguments import check_functions
 from partq.errors import BadRequestError, PartqError
-from partq.excerpts import excerpt
+from partq.excerpts import represented
 
 T = TypeVar("T")
 ValueSerializer = Callable[[Any], bytes]
@@ -42,8 +42,8 @@ def serialized(serialize: ValueSerializer, value: object) -> bytes:
         data: object = serialize(value)
     except Exception as error:
         raise BadRequestError(
-            f"value: the value_serializer has failed for {excerpt(repr(value))}: "
-            f"{excerpt(repr(error), 200)}"
+            f"value: the value_serializer has failed for {represented(value)}: "
+            f"{represented(error, 200)}"
         ) from error
     if type(data) is not bytes:
         raise BadRequestError(
@@ -62,6 +62,6 @@ def deserialized(deserialize: Callable[[bytes], T], data: bytes, place: object) 
         return deserialize(data)
     except Exception as error:
         raise DeserializationError(
-            f"{place}: the value_deserializer has failed: {excerpt(repr(error), 200)}; "
+            f"{place}: the value_deserializer has failed: {represented(error, 200)}; "
             "`raw_value` has the bytes: make a dead letter of it, or skip it"
         ) from error

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import TypeVar
@@ -40,6 +41,7 @@ class EnteredLoop:
     def __init__(self, name: str) -> None:
         self._name = name
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._pid = 0
         self._was_closed = False
 
     @property
@@ -52,6 +54,7 @@ class EnteredLoop:
         if self._loop is not None:
             raise RuntimeError(f"{self._name} was entered before: make another one")
         self._loop = asyncio.get_running_loop()
+        self._pid = os.getpid()
 
     def close(self) -> None:
         """Learn that the client was closed; before it was entered that means nothing."""
@@ -63,9 +66,15 @@ class EnteredLoop:
         At once in the loop itself, and where no loop runs it.
 
         Raises:
+            RuntimeError: the client was entered before this process was forked.
             TimeoutError: the loop has not made it within `MAKE_TIMEOUT_S`.
         """
         loop = self._loop
+        if loop is not None and self._pid != os.getpid():
+            raise RuntimeError(
+                f"{self._name} was opened by process {self._pid}, and this is process "
+                f"{os.getpid()}, forked from it: open another one after the fork"
+            )
         if loop is None or not loop.is_running() or loop is _running_loop():
             return call()
         made: Future[T] = Future()
