@@ -426,9 +426,7 @@ class Producer:
 
         Any thread may ask. From another one than the event loop's it waits for a turn of the loop.
 
-        Raises:
-            TimeoutError: the event loop has stood still for a second.
-            RuntimeError: it was entered before this process was forked.
+        Raises: TimeoutError: the loop has stood still for a second; RuntimeError: after a fork.
         """
         pool = self._buffer_pool
         return self._entered_loop.make(

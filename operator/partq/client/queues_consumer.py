@@ -455,7 +455,7 @@ class QueuesConsumer(MessageIterator):
         take the place of one that reports lost acks.
         """
         if self._on_error is not None and isinstance(error, PartqError):
-            self._callbacks.call(None, self._on_error, error)
+            self._callbacks.call(None, partial(self._on_error, error))  # each failure is told
         else:
             self._keep(queue, kept)
 
