@@ -137,6 +137,44 @@ def test_a_call_of_a_callback_that_would_wait_for_itself_is_refused(local):
         next(consumer)
 
 
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_an_exit_in_a_handler_ends_its_run_and_no_other_client(local, concurrency):
+    program = start_program(
+        local,
+        f"""
+with Producer(url, queue="orders", token=produce) as producer:
+    producer.send_and_wait(b"first", key="a")
+    with Consumer(url, queue="orders", group="g5", token=consume) as consumer:
+        try:
+            consumer.run(lambda _: sys.exit(3), concurrency={concurrency})
+        except SystemExit as exit:
+            print("the run raises", exit.code)
+    producer.send_and_wait(b"second", key="a")
+    print("stored")
+""",
+    )
+    assert output_of(program).splitlines() == ["the run raises 3", "stored"]
+
+
+def test_an_exit_in_a_serializer_is_raised_and_ends_no_other_client(local):
+    program = start_program(
+        local,
+        """
+with (
+    Producer(url, queue="orders", token=produce) as other,
+    Producer(url, queue="orders", token=produce, value_serializer=sys.exit) as producer,
+):
+    try:
+        producer.send(3)
+    except SystemExit as exit:
+        print("send raises", exit.code)
+    other.send_and_wait(b"v")
+    print("stored")
+""",
+    )
+    assert output_of(program).splitlines() == ["send raises 3", "stored"]
+
+
 def test_after_a_fork_only_the_parent_uses_what_it_has_opened(local):
     program = start_program(
         local,

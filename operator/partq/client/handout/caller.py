@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import logging
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
@@ -12,6 +13,11 @@ from typing import Any, Self
 from partq.client.arguments import check_flag
 from partq.client.consume import stop_signals
 from partq.client.consume.deliveries import Delivery
+
+log = logging.getLogger("partq.client")
+
+UNRAISABLE = (StopIteration, asyncio.CancelledError)
+"""Raised in a coroutine they would say something else: it returns, or its task was cancelled."""
 
 
 class Caller:
@@ -65,14 +71,24 @@ class Caller:
             return
         called = self._threads.call(self._call_in_thread, delivery)
         try:
-            await asyncio.shield(called)
+            error = await asyncio.shield(called)
         except asyncio.CancelledError:
             # A thread cannot be stopped. Meanwhile its message must not go to another member.
             if not stop_signals.is_interrupted():
                 await asyncio.wait([called])
-            if called.done() and not called.cancelled() and called.exception() is None:
-                self._ended_late(delivery)
+            if called.done() and not called.cancelled():
+                self._end_late(delivery, called.result())
             raise
+        if isinstance(error, UNRAISABLE):
+            raise RuntimeError(f"{delivery!r}: the handler has raised {error!r}") from error
+        if error is not None:
+            raise error
+
+    def _end_late(self, delivery: Delivery, error: BaseException | None) -> None:
+        if error is None:
+            self._ended_late(delivery)
+        else:
+            log.error("%r: the handler has failed in a cancelled run", delivery, exc_info=error)
 
     def _context(self, delivery: Delivery) -> AbstractContextManager[None]:
         return nullcontext() if self._processing is None else self._processing(delivery)
@@ -80,6 +96,9 @@ class Caller:
     def _call_in_thread(self, delivery: Delivery) -> object:
         with self._context(delivery):
             return self._handler(delivery)
+
+
+_Ended = Future[BaseException | None]
 
 
 class _CallThreads:
@@ -90,16 +109,18 @@ class _CallThreads:
     """
 
     def __init__(self, max_threads: int) -> None:
-        self._calls: SimpleQueue[tuple[Future[Any], Callable[..., Any], Delivery] | None]
+        self._calls: SimpleQueue[tuple[_Ended, Callable[[Delivery], Any], Delivery] | None]
         self._calls = SimpleQueue()
         self._max_threads = max_threads
         self._thread_count = 0
         self._open_count = 0
         """Calls that have not ended."""
 
-    def call(self, function: Callable[[Delivery], Any], delivery: Delivery) -> asyncio.Future[Any]:
-        """Return what will have the result."""
-        future: Future[Any] = Future()
+    def call(
+        self, function: Callable[[Delivery], Any], delivery: Delivery
+    ) -> "asyncio.Future[BaseException | None]":
+        """Return a future whose result is what the function raises; None: it has returned."""
+        future: _Ended = Future()
         self._open_count += 1
         if self._thread_count < min(self._open_count, self._max_threads):
             self._thread_count += 1
@@ -122,8 +143,11 @@ class _CallThreads:
             future, function, delivery = call
             if not future.set_running_or_notify_cancel():
                 continue
+            raised: BaseException | None = None
             try:
-                future.set_result(function(delivery))
+                function(delivery)
             except BaseException as error:  # noqa: BLE001  raised again where it is awaited
-                future.set_exception(error)
-            del call, future, function, delivery
+                raised = error
+            # Not as its exception: a future of asyncio takes none that is in `UNRAISABLE`.
+            future.set_result(raised)
+            del call, future, function, delivery, raised

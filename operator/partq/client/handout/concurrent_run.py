@@ -109,10 +109,10 @@ class ConcurrentRun:
         try:
             await self._call(delivery)
             self._succeeded(delivery)
-        except asyncio.CancelledError as error:
+        except (asyncio.CancelledError, KeyboardInterrupt) as error:
             self._failed = self._failed or error
             raise
-        except Exception as error:
+        except BaseException as error:  # `run` raises it, SystemExit too
             if self._failed is None:
                 self._failed = error
             else:

@@ -1,10 +1,13 @@
 """An event loop on a separate thread, for code that is not asynchronous."""
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
+
+log = logging.getLogger("partq.client")
 
 T = TypeVar("T")
 
@@ -14,13 +17,17 @@ JOIN_S = 10.0
 class LoopThread:
     """Runs coroutines while its caller computes; it is running once it is made.
 
+    SystemExit and KeyboardInterrupt in a coroutine are raised by the call that waits for it, as any
+    error is. The loop, which others use as well, continues.
+
     Args:
         name: of the thread.
     """
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._must_end = False
         self._thread.start()
 
     @property
@@ -48,7 +55,18 @@ class LoopThread:
 
     def end(self) -> None:
         """End the loop and its thread."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._loop.call_soon_threadsafe(self._stop)
         self._thread.join(JOIN_S)
         with suppress(RuntimeError):  # still running, if that was not long enough
             self._loop.close()
+
+    def _stop(self) -> None:
+        self._must_end = True
+        self._loop.stop()
+
+    def _run(self) -> None:
+        while not self._must_end:
+            try:
+                self._loop.run_forever()
+            except (SystemExit, KeyboardInterrupt) as error:  # they end `run_forever`
+                log.debug("raised in %s, which continues", self._thread.name, exc_info=error)
