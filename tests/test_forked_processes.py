@@ -40,7 +40,7 @@ async def test_a_command_is_killed_in_a_session_of_its_own(tmp_path):
     env = {
         **os.environ,
         "PARTQ_QUEUE": "orders",
-        "PARTQ_QUEUE_UID": "u",
+        "PARTQ_QUEUE_UID": "0123abcd",
         "PARTQ_REDIS_URL": "redis://127.0.0.1:1/0",
         "PARTQ_TOKEN_FILE": str(pipe),
     }
