@@ -239,6 +239,21 @@ def test_wrong_usage(arguments, sentence, tmp_path, monkeypatch):
     assert sentence in " ".join(result.stderr.split())
 
 
+def test_a_url_of_the_environment_is_called_by_its_variable(monkeypatch):
+    for variable in ("PARTQ_QUEUE", "PARTQ_TOKEN"):
+        monkeypatch.delenv(variable, raising=False)
+    env = {"PARTQ_URL": URL[-1]}
+    for given, missing in (
+        ((), "--queue (PARTQ_QUEUE)"),
+        (("--queue", "q"), "--token (PARTQ_TOKEN)"),
+    ):
+        result = run("status", *given, env=env)
+        assert result.exit_code == 2
+        assert f"PARTQ_URL is set, but {missing} is not given; give both, or" in result.stderr
+        assert "unset PARTQ_URL" in result.stderr
+        assert "--url" not in result.stderr
+
+
 def test_no_broker_there():
     result = run("status", *URL, "--queue", "q", "--token", "t")
 
@@ -266,6 +281,7 @@ def test_version():
 def test_a_url_without_a_group_says_what_lists_them():
     done = run("consume", *URL, "--queue", "orders", "--token", "t")
     assert done.exit_code == 2
+    assert "--group is not given (PARTQ_GROUP), and with a URL it has to be" in done.stderr
     assert "`partq groups` lists the queue's; name one" in done.stderr
 
 

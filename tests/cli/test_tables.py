@@ -34,3 +34,13 @@ def test_on_a_narrow_terminal_names_wrap(width):
     assert "".join(row[3] for row in cells) == MEMBER
     assert "1.4095" in cells[0]
     assert "…" not in console.file.getvalue()
+
+
+def test_what_looks_like_markup_is_shown_as_it_is(capsys):
+    texts = ("[true]", "[red]x", ":smile:", "[/]")
+    made = Table("value")
+    for text in texts:
+        made.add_row(text)
+    tables.show(made)
+    printed = capsys.readouterr().out
+    assert all(f"│ {text} " in printed for text in texts)

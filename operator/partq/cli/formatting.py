@@ -1,9 +1,18 @@
 """How people write and read times and names on the command line."""
 
+import re
 from datetime import UTC, datetime
 
 from partq.errors import SettingsError
 from partq.excerpts import excerpt
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+"""What ends a line or steers a terminal."""
+
+
+def one_line(text: str) -> str:
+    """Return a text of a message as it is, but for control characters, which are escaped."""
+    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def spell_ms(length_ms: int) -> str:

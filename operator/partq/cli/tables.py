@@ -11,7 +11,8 @@ PIPE_COLUMNS = 10_000
 
 def open_console() -> Console:
     """Return standard output: as wide as the terminal, or as wide as what is printed."""
-    console = Console()
+    # What messages hold is shown as it is: `[true]` is no style, and `:x:` no picture.
+    console = Console(markup=False, emoji=False)
     if not console.is_terminal:
         console.width = PIPE_COLUMNS
     return console

@@ -319,7 +319,10 @@ class EmbeddedRuntime:
         self._broker_ports = list(range(self._port, self._port + count))
         for port in self._broker_ports:
             if not _is_free(port):
-                raise SettingsError(f"port {port} of {HOST} is in use; choose others with --port")
+                raise SettingsError(
+                    f"port {port} of {HOST} is in use; choose others with --port, or "
+                    "any that are free with --port 0"
+                )
 
     def _free_port(self) -> int:
         try:

@@ -101,9 +101,10 @@ def test_what_cannot_start_says_why_and_leaves_nothing(data_dir):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         failed = partq("dev", "up", "--detach", "--port", port, data_dir=data_dir)
-    assert (failed.returncode, failed.stdout) == (1, "")
+    assert (failed.returncode, failed.stdout) == (2, "")
+    assert all(line.count("partq: ") == 1 for line in failed.stderr.splitlines())
     assert "`partq dev up` has ended with status 2 before the queues were served" in failed.stderr
-    assert f"port {port} of 127.0.0.1 is in use; choose others with --port" in failed.stderr
+    assert f"port {port} of 127.0.0.1 is in use; choose others with --port, or any" in failed.stderr
     assert partq("dev", "down", data_dir=data_dir).returncode == 0
 
 

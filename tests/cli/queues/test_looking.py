@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from io import StringIO
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +25,7 @@ from partq.wire.calls.replies import convert, plain
 from partq.wire.calls.status import StatusAnswer
 from tests.even_shares import even_shares
 
+NO_MORE: Mapping[str, str] = {}
 KEYS = [f"key-{number}" for number in range(20)]
 
 
@@ -34,9 +35,11 @@ class Queue:
     def __init__(self, broker: LocalBroker) -> None:
         self.broker = broker
 
-    async def partq(self, *arguments: str, status: int = 0, text: str = "") -> str:
+    async def partq(
+        self, *arguments: str, status: int = 0, text: str = "", env: Mapping[str, str] = NO_MORE
+    ) -> str:
         """Run a command; return what it prints, or what it complains of."""
-        env = {"PARTQ_DATA_DIR": str(self.broker.runtime.data_dir), "COLUMNS": "200"}
+        env = {"PARTQ_DATA_DIR": str(self.broker.runtime.data_dir), "COLUMNS": "200", **env}
         run = CliRunner().invoke
         result = await asyncio.to_thread(run, cli, arguments, env=env, input=text)
         assert result.exit_code == status, result.output
@@ -63,12 +66,29 @@ def cursors(answer):
 
 async def test_a_queue_is_looked_at_and_a_group_is_reset(queue):
     await status_sums_up(queue)
+    await variables_of_another_queue_are_named(queue)
     await groups_are_listed(queue)
     await messages_are_browsed(queue)
     await a_key_is_explained(queue)
     await reset_moves_what_it_has_shown(queue)
     await messages_are_followed(queue)
     await the_newest_are_browsed(queue)
+
+
+async def variables_of_another_queue_are_named(queue):
+    """Where the environment has a URL or a token, and `--queue` names another queue than it."""
+    place = {"PARTQ_URL": queue.broker.url, "PARTQ_TOKEN": queue.broker.tokens.admin}
+    said = await queue.partq("status", "--queue", "letters", env=place, status=1)
+    assert "serves default/orders only" in said
+    assert "PARTQ_URL and PARTQ_TOKEN are those of the environment" in said
+    assert "than --queue letters" in said
+    wrong = {"PARTQ_TOKEN": "a-token-of-another-queue"}
+    said = await queue.partq("status", "--queue", "orders", env=wrong, status=1)
+    assert "unknown token" in said
+    assert "PARTQ_TOKEN is that of the environment" in said
+    given = ("--url", queue.broker.url, "--token", queue.broker.tokens.admin)
+    said = await queue.partq("status", "--queue", "letters", *given, status=1)
+    assert "of the environment" not in said
 
 
 async def messages_are_browsed(queue):

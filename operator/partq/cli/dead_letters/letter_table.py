@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from rich.table import Table
 
+from partq.cli.formatting import one_line
 from partq.cli.tables import add_columns, show
 from partq.core.dead_letters import DESCRIPTION_HEADER, HEADER_PREFIX, REASON_HEADER
 from partq.wire.calls.answers import UNSET
@@ -49,11 +50,11 @@ def show_letters(answer: BrowseAnswer) -> None:
         table.add_row(
             row.partition,
             str(row.offset),
-            "" if row.key is UNSET else row.key,
+            "" if row.key is UNSET or row.key is None else one_line(row.key),
             told.get("reason", ""),
             *([_note(row)] if has_notes else []),
             origin,
             told.get("redeliveries", ""),
-            _value(row)[:MAX_VALUE_CHARS],
+            one_line(_value(row))[:MAX_VALUE_CHARS],
         )
     show(table)

@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from partq.cli.errors import WrongInputError
 from partq.embedded.data_dir import DataDir
 from partq.embedded.log_files import open_log
-from partq.errors import UnavailableError
+from partq.errors import SettingsError, UnavailableError
 
 READY_TIMEOUT_S = 180.0
 """Longer than the runtime itself waits for its parts: it ends with a better reason."""
@@ -18,6 +19,9 @@ END_TIMEOUT_S = 30.0
 POLL_S = 0.1
 SHOWN_LINES = 20
 SHOWN_BYTES = 16 * 1024
+WRONG_INPUT = WrongInputError.exit_code
+PREFIX = "partq: "
+"""Errors begin with it, in the log, too: they are shown as part of an error."""
 
 
 def start_detached(directory: DataDir, arguments: Sequence[str]) -> int:
@@ -26,8 +30,9 @@ def start_detached(directory: DataDir, arguments: Sequence[str]) -> int:
     It returns when the queues are served. Otherwise nothing runs on.
 
     Raises:
-        SettingsError: another runtime holds the directory, or it cannot be written.
-        UnavailableError: the command has failed; with the last lines of its log.
+        SettingsError: another runtime holds the directory, it cannot be written, or the command
+            refused what it was given; with the last lines of its log.
+        UnavailableError: the command has failed otherwise; with the same.
     """
     directory.refuse_if_held()
     directory.make()
@@ -54,7 +59,8 @@ def _wait(child: "subprocess.Popen[bytes]", directory: DataDir, tail: Callable[[
     until = time.monotonic() + READY_TIMEOUT_S
     while not (_is_holder(child.pid, directory) and directory.state_file.exists()):
         if child.poll() is not None:
-            raise UnavailableError(
+            kind = SettingsError if child.returncode == WRONG_INPUT else UnavailableError
+            raise kind(
                 f"`partq dev up` has ended with status {child.returncode} before the queues were "
                 f"served; {tail()}"
             )
@@ -84,4 +90,5 @@ def _tail(file: Path, start: int) -> str:
     with file.open("rb") as opened:
         opened.seek(max(start, os.fstat(opened.fileno()).st_size - SHOWN_BYTES))
         lines = opened.read(SHOWN_BYTES).decode(errors="replace").splitlines()
-    return "\n".join((f"the end of {file}:", *lines[-SHOWN_LINES:]))
+    shown = (line.removeprefix(PREFIX) for line in lines[-SHOWN_LINES:])
+    return "\n".join((f"the end of {file}:", *shown))

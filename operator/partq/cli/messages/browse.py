@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import click
 
-from partq.cli.formatting import full_name, milliseconds
+from partq.cli.formatting import full_name, milliseconds, one_line
 from partq.cli.messages.message_json import value_field
 from partq.cli.messages.newest import MAX_LAST, Newest, find_newest
 from partq.cli.queues.broker_session import open_session
@@ -18,6 +18,7 @@ from partq.cli.queues.connection import Connect, QueueAddress, connection_option
 from partq.client.browser import Browsed, Browser
 from partq.client.transport.partition_router import PartitionRouter
 from partq.client.transport.positions import MIN_AT_MS
+from partq.core.dead_letters import HEADER_PREFIX
 from partq.core.model import PartitionId
 from partq.errors import SettingsError
 from partq.excerpts import excerpt
@@ -305,11 +306,13 @@ def missing_line(partition: str, holes: Sequence[Sequence[int]]) -> str:
 
 
 def line(browsed: Browsed) -> str:
-    """Return a message as a line for people: time, place, key, value."""
+    """Return a message as a line: time, place, key, value, and why it is a dead letter."""
     at = datetime.fromtimestamp(browsed.publish_time_ms / 1000, UTC)
     place = f"{at:%Y-%m-%d %H:%M:%S.%f}"[:-3] + f"  {browsed.partition}:{browsed.offset}"
-    if browsed.message is None:
+    if (message := browsed.message) is None:
         return f"{place}  cannot be read: {browsed.error}"
-    key = "-" if browsed.message.key is None else json.dumps(browsed.message.key)
-    text = json.dumps(browsed.message.value.decode(errors="replace"), ensure_ascii=False)[1:-1]
-    return f"{place}  {key}  {text[:MAX_VALUE_CHARS]}"
+    key = "-" if message.key is None else json.dumps(message.key, ensure_ascii=False)
+    value = one_line(message.value.decode(errors="replace"))[:MAX_VALUE_CHARS]
+    reason = (message.headers or {}).get(f"{HEADER_PREFIX}reason")
+    died = "" if reason is None else f"  (dead letter: {one_line(excerpt(reason))})"
+    return f"{place}  {one_line(key)}  {value}{died}"

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from partq.cli.quantity import Quantity
 from partq.client.arguments import broker_urls, check_names, check_token
 from partq.client.transport.options import ConnectionOptions
-from partq.errors import SettingsError, UnknownGroupError
+from partq.errors import SettingsError, UnauthorizedError, UnknownGroupError, UnknownQueueError
 from partq.excerpts import excerpt, some_of
 
 Role = Literal["produce", "consume", "admin"]
@@ -70,7 +70,10 @@ def _with_options(
     @wraps(command)
     def connected(**given: Any) -> None:
         named = {name: given.pop(name) for name in _NAMED}
-        command(**{argument: partial(find, **named)}, **given)
+        try:
+            command(**{argument: partial(find, **named)}, **given)
+        except (UnknownQueueError, UnauthorizedError) as error:
+            raise _with_origin(error) from error
 
     # Here click collects the options of a function, those of the help's end first.
     own: list[click.Parameter] = connected.__dict__.pop("__click_params__", [])
@@ -103,6 +106,33 @@ def _with_options(
         connected = option(connected)
     connected.__dict__["__click_params__"] += own
     return connected
+
+
+def _from_environment(option: str) -> bool:
+    """Say whether the option of the command that runs was set by its variable."""
+    context = click.get_current_context(silent=True)
+    return context is not None and (
+        context.get_parameter_source(option) is ParameterSource.ENVIRONMENT
+    )
+
+
+def _with_origin(
+    error: UnknownQueueError | UnauthorizedError,
+) -> UnknownQueueError | UnauthorizedError:
+    """Return the error, which says which variables may belong to another queue than `--queue`."""
+    context = click.get_current_context()
+    if context.get_parameter_source("queue") is not ParameterSource.COMMANDLINE:
+        return error
+    kept = [f"PARTQ_{name.upper()}" for name in ("url", "token") if _from_environment(name)]
+    if not kept:
+        return error
+    set_there = " and ".join(kept)
+    are = "are those" if len(kept) > 1 else "is that"
+    return type(error)(
+        f"{error.message}; {set_there} {are} of the environment, maybe of another queue than "
+        f"--queue {excerpt(context.params['queue'])}: give --url and --token of this one, or for "
+        "a queue of `partq dev up` unset PARTQ_URL and PARTQ_TOKEN"
+    )
 
 
 wait_option = click.option(
@@ -166,7 +196,12 @@ def find_connection(
         broker_urls(url)
         if queue is None or token is None:
             missing = "--queue (PARTQ_QUEUE)" if queue is None else "--token (PARTQ_TOKEN)"
-            raise SettingsError(f"--url is given without {missing}; give both")
+            if not _from_environment("url"):
+                raise SettingsError(f"--url is given without {missing}; give both")
+            raise SettingsError(
+                f"PARTQ_URL is set, but {missing} is not given; give both, or for a queue of "
+                "`partq dev up` unset PARTQ_URL"
+            )
         check_names({"--queue": queue, "--namespace": namespace}, needed=("--queue",))
         return QueueAddress(url, queue, namespace, token, ca_file)
 
@@ -240,6 +275,9 @@ def known_group(connection: QueueAddress, group: str | None) -> str:
     if len(connection.groups) == 1:
         return connection.groups[0]
     if not connection.groups:
-        raise SettingsError("--group is not given; `partq groups` lists the queue's; name one")
+        needed = "" if connection.is_local else " (PARTQ_GROUP), and with a URL it has to be"
+        raise SettingsError(
+            f"--group is not given{needed}; `partq groups` lists the queue's; name one"
+        )
     known = some_of(connection.groups)
     raise SettingsError(f"--group is not given, and the queue has {known}; name one")
