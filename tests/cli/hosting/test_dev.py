@@ -253,7 +253,10 @@ def test_a_port_in_use_is_refused_before_anything_is_written(tmp_path, is_there)
         port = taken.getsockname()[1]
         up = ["dev", "up", "-f", str(ROOT / "examples/queue.yaml"), "--data-dir", str(data)]
         said = refused(*up, "--port", str(port - 1))
-    refusal = rf"partq: port ({port - 1}|{port}) of 127.0.0.1 is in use; choose others with --port, or any that are free with --port 0\n"
+    refusal = (
+        rf"partq: port ({port - 1}|{port}) of 127.0.0.1 is in use; choose others with --port, "
+        r"or any that are free with --port 0\n"
+    )
     assert re.fullmatch(refusal, said), said
     assert list(data.iterdir()) == [] if is_there else not data.exists()
 
