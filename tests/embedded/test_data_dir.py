@@ -7,6 +7,7 @@ import re
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -173,9 +174,10 @@ def test_state_is_what_was_published_while_it_is_held(held):
     state = QueueState(
         "default", "orders", "http://a:1,http://b:2", ("w",), QueueTokens("p", "c", "a")
     )
-    held.publish_state([state])
+    created = replace(state, name="orders-w-dlq", groups=(), is_created=True)
+    held.publish_state([state, created])
 
-    assert read_state(held.path) == [state]
+    assert read_state(held.path) == [state, created]
     held.let_go()
     assert read_state(held.path) == []
 

@@ -72,6 +72,8 @@ class QueueState:
     """The brokers' URLs with commas between them, as the clients take it."""
     groups: tuple[str, ...]
     tokens: QueueTokens
+    is_created: bool = False
+    """Whether it is a dead-letter queue that `deadLetter.create` asked for: no file declares it."""
 
 
 class DataDir:
@@ -274,6 +276,7 @@ class DataDir:
                     "url": queue.url,
                     "groups": list(queue.groups),
                     "tokens": _roles(queue.tokens),
+                    "is_created": queue.is_created,
                 }
                 for queue in queues
             ],
@@ -300,6 +303,7 @@ def read_state(directory: Path) -> list[QueueState]:
                 str(queue["url"]),
                 tuple(map(str, queue["groups"])),
                 _tokens(queue["tokens"]),
+                is_created=bool(queue.get("is_created", False)),  # an older runtime does not say
             )
             for queue in state["queues"]
         ]

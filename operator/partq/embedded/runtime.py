@@ -66,6 +66,8 @@ class RunningQueue:
     """The groups whose members choose their partitions."""
     brokers: tuple[BrokerChild, ...]
     coordinator: Child
+    is_created: bool = False
+    """Whether it is a dead-letter queue that `deadLetter.create` asked for: no file declares it."""
 
     @property
     def url(self) -> str:
@@ -97,6 +99,7 @@ class EmbeddedRuntime:
             raise SettingsError(f"brokers: got {broker_count}, expected 1 to {MAX_BROKERS}")
         self.queues: list[RunningQueue] = []
         # What is stored must be what runs: the coordinator waits for all brokers to be there.
+        self._declared = frozenset(queue.key for queue in resources.queues)
         resources = resources.with_dead_letter_queues()
         self._resources = resources.with_replicas(broker_count) if broker_count else resources
         self._dir = DataDir(data_dir)
@@ -207,7 +210,10 @@ class EmbeddedRuntime:
 
     def _publish_state(self) -> None:
         self._dir.publish_state(
-            [QueueState(q.namespace, q.name, q.url, q.groups, q.tokens) for q in self.queues]
+            [
+                QueueState(q.namespace, q.name, q.url, q.groups, q.tokens, is_created=q.is_created)
+                for q in self.queues
+            ]
         )
 
     async def _start_redis(self) -> None:
@@ -308,6 +314,7 @@ class EmbeddedRuntime:
             client_assigned=client_assigned,
             brokers=tuple(brokers),
             coordinator=coordinator,
+            is_created=queue.key not in self._declared,
         )
 
     def _choose_ports(self) -> None:

@@ -224,7 +224,7 @@ def test_wrong_names(dev):
 def test_what_it_prints_can_be_copied(dev):
     """The curl lines work as they stand; `partq` lines are covered above."""
     commands = re.findall(r"^  (curl (?:.*\\\n)*.*)$", dev.said, re.MULTILINE)
-    publish, pull, ack = (shlex.split(command.replace("\\\n", " ")) for command in commands)
+    publish, pull, ack, leave = (shlex.split(command.replace("\\\n", " ")) for command in commands)
 
     def run(command):
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
@@ -237,6 +237,7 @@ def test_what_it_prints_can_be_copied(dev):
     messages = eventually_blocking(pulled, "the message is pulled")
     receipt = messages[0]["receipt"]
     assert run([part.replace("RECEIPT OF A MESSAGE", receipt) for part in ack]) == {"results": [{}]}
+    assert not run(leave).get("failed")
 
 
 def test_second_dev_up_is_refused(dev):

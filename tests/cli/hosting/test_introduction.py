@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from partq.cli.hosting import dev
 from partq.cli.hosting.dev import introduce
 from partq.embedded.runtime import EmbeddedRuntime
 from partq.resources import group_document, queue_document, resources_of
@@ -38,3 +39,25 @@ async def test_other_groups_are_introduced_as_ever(tmp_path):
     assert re.search(r"\n  tokens   produce  \w{48}\n           consume  \w{48}\n", said)
     where = f"--data-dir {tmp_path / 'data'}"
     assert f'\n  eval "$(partq dev env {where})"' in said
+
+
+def test_commands_are_printed_as_the_shell_finds_them(tmp_path, monkeypatch):
+    def installed(name):
+        command = tmp_path / name / "partq"
+        command.parent.mkdir()
+        command.write_text("#!/bin/sh\n")
+        command.chmod(0o755)
+        return command
+
+    mine, other = installed("my venv"), installed("other")
+    calls = [
+        (mine, mine.parent, "partq"),
+        (mine, other.parent, f"'{mine}'"),
+        (mine, tmp_path, f"'{mine}'"),
+        (tmp_path / "main.py", other.parent, "partq"),
+        ("partq", tmp_path, "partq"),
+    ]
+    for path, searched, printed in calls:
+        monkeypatch.setattr("sys.argv", [str(path)])
+        monkeypatch.setenv("PATH", str(searched))
+        assert dev.called_as() == printed

@@ -113,5 +113,6 @@ def test_of_a_group_that_nobody_consumes_the_partitions_with_a_lag_have_a_row():
     text = shown(answer_of(g=nobody))
     assert "1.0  --\n" in text
     assert first_cells(text)[-1] == "1.1"
+    assert "Left" not in text
     nobody.members[0].state = "Active"
     assert first_cells(shown(answer_of(g=nobody)))[-2:] == ["1.1", "1.0"]

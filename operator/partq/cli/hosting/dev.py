@@ -3,7 +3,10 @@
 import asyncio
 import json
 import logging
+import os
 import shlex
+import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -145,13 +148,14 @@ def _detach(data_dir: Path, arguments: list[str], as_json: bool) -> None:
         told = {"pid": pid, "data_dir": str(directory.path), "queues": rows}
         click.echo(json.dumps({**told, "log": str(directory.log("dev"))}))
         return
+    partq = called_as()
     click.echo(f"process {pid} runs it; its log is {directory.log('dev')}")
     for each in queues:
         page = each.url.partition(",")[0]
         where = place_options(each, data_dir, is_only_one=len(queues) == 1)
         click.echo(f"queue {each.namespace}/{each.name} at {each.url}, page {page}/")
-        click.echo(f'  eval "$(partq dev env{where})"    for other programs')
-    click.echo(f"partq dev down{_data_dir_option(data_dir)}    ends it; the data stays")
+        click.echo(f'  eval "$({partq} dev env{where})"    for other programs')
+    click.echo(f"{partq} dev down{_data_dir_option(data_dir)}    ends it; the data stays")
 
 
 @dev.command()
@@ -226,8 +230,12 @@ def env(*, queue: str | None, namespace: str, role: Role, data_dir: Path, as_jso
 
 
 def _one_of(queues: Sequence[QueueAddress], namespace: str) -> QueueAddress:
-    """Return the queue that is meant: the only one of a namespace, else the only one of all."""
-    found = [each for each in queues if each.namespace == namespace] or queues
+    """Return the queue that is meant: the only one of a namespace, else the only one of all.
+
+    Dead-letter queues that were created are not meant, unless there is no other.
+    """
+    declared = [each for each in queues if not each.is_created] or queues
+    found = [each for each in declared if each.namespace == namespace] or declared
     if len(found) > 1:
         names = some_of([f"{each.namespace}/{each.queue}" for each in found])
         raise SettingsError(f"several queues run: {names}; choose one with --queue and --namespace")
@@ -295,6 +303,19 @@ def place_options(queue: RunningQueue | QueueState, data_dir: Path, *, is_only_o
     return f"{name}{namespace}{_data_dir_option(data_dir)}"
 
 
+def called_as() -> str:
+    """Return how a shell finds this `partq`: by its name, else by the path it was called by.
+
+    What is run as a module is called `partq`.
+    """
+    path = sys.argv[0]
+    if Path(path).name != "partq" or os.sep not in path:
+        return "partq"
+    found = shutil.which("partq")
+    is_found = found is not None and os.path.realpath(found) == os.path.realpath(path)
+    return "partq" if is_found else shlex.quote(path)
+
+
 def _data_dir_option(data_dir: Path) -> str:
     path = data_dir.absolute()
     is_default = path == DEFAULT_DATA_DIR.absolute()
@@ -307,19 +328,21 @@ def introduce(queue: RunningQueue, data_dir: Path, *, is_only_one: bool) -> str:
     served = [each for each in queue.groups if each not in queue.client_assigned]
     chosen = [each for each in queue.groups if each in queue.client_assigned]
     group = served[0] if served else "GROUP"
-    where = place_options(queue, data_dir, is_only_one=is_only_one)
+    where, partq = place_options(queue, data_dir, is_only_one=is_only_one), called_as()
     json_header = "-H 'Content-Type: application/json'"
     consume = pull = note = ""
     if served or not chosen:
-        consume = f"  partq consume --group {group}{where}\n"
+        consume = f"  {partq} consume --group {group}{where}\n"
         at_group = f"{base}/groups/{quoted(group, 'group')}"
         pull = f"""
   curl -H 'Authorization: Bearer {queue.tokens.consume}' {json_header} \\
     -d '{{"member": "me", "incarnation": "1", "all_brokers": true}}' '{at_group}/pull'
   curl -H 'Authorization: Bearer {queue.tokens.consume}' {json_header} \\
-    -d '{{"receipts": ["RECEIPT OF A MESSAGE"]}}' '{at_group}/acks'"""
+    -d '{{"receipts": ["RECEIPT OF A MESSAGE"]}}' '{at_group}/acks'
+  curl -X DELETE -H 'Authorization: Bearer {queue.tokens.consume}' \\
+    '{at_group}/members/me'"""
     for each in chosen:
-        consume += f"  partq partitions --group {each}{where}\n"
+        consume += f"  {partq} partitions --group {each}{where}\n"
         note += f"""
 
   group {each} has assignment: Client. Its members register the partitions that they choose, with
@@ -333,9 +356,9 @@ queue {queue.namespace}/{queue.name}
            consume  {queue.tokens.consume}
            admin    {queue.tokens.admin}
 
-  eval "$(partq dev env{where})"    for commands and programs elsewhere
-  echo hello | partq publish --key k{where}
-{consume}  partq status{where}
+  eval "$({partq} dev env{where})"    for commands and programs elsewhere
+  echo hello | {partq} publish --key k{where}
+{consume}  {partq} status{where}
 
   curl -H 'Authorization: Bearer {queue.tokens.produce}' {json_header} \\
     -d '{{"key": "k", "value": "hello"}}' '{base}/messages'{pull}{note}

@@ -35,6 +35,8 @@ class QueueAddress:
     """The queue's groups as far as they are known."""
     is_local: bool = False
     """Whether `partq dev up` runs it on this machine."""
+    is_created: bool = False
+    """Whether it is a dead-letter queue that was created there: it has to be named."""
 
     def options(self) -> ConnectionOptions:
         """Return what a client of the queue is made with."""
@@ -187,6 +189,7 @@ def find_connection(
     """Return the connection that the options name.
 
     With a URL the token has to be given, too: that of the local runtime is for nobody else.
+    Without a name it is the only queue that runs, apart from dead-letter queues that were created.
 
     Raises:
         SettingsError: something is missing or cannot be used; says what to give.
@@ -215,16 +218,21 @@ def find_connection(
             "`partq dev up -f FILE`, name its --data-dir, or give --url, --queue and --token"
         )
     names = some_of([each.name for each in queues])
-    if queue is None and len(queues) > 1:
+    declared = [each for each in queues if not each.is_created] or queues
+    if queue is None and len(declared) > 1:
         raise SettingsError(f"several queues run: {names}; choose one with --queue")
-    found = next((each for each in queues if queue in (None, each.name)), None)
+    meant = declared if queue is None else [each for each in queues if each.name == queue]
+    found = next(iter(meant), None)
     if found is None:
         raise SettingsError(
             f"queue {excerpt(queue)!r}: got no such queue in {data_dir}; expected {names}"
         )
     own_token = token or getattr(found.tokens, role)
     return QueueAddress(
-        found.url, found.name, namespace, own_token, groups=found.groups, is_local=True
+        *(found.url, found.name, namespace, own_token),
+        groups=found.groups,
+        is_local=True,
+        is_created=found.is_created,
     )
 
 

@@ -193,8 +193,7 @@ class _GroupSection:
             yield Text(line, style="yellow")
         if self._problems:
             yield render_map(self._squares(), marks)
-        if group.members or "" in {row.member for row in group.partitions.values()}:
-            yield from self._members(marks)
+        yield from self._members(marks)
         if group.handoffs:
             yield _handoffs(group.handoffs)
         yield from self._partitions()
@@ -221,9 +220,16 @@ class _GroupSection:
             counts[row.member] += 1
             ready[row.member] += row.state == "Ready"
             lags[row.member] += row.lag
-        members = [(each.member, each.state, each.partitions) for each in group.members]
+        # Members that have left hold nothing; `partq members` lists them while they are known.
+        members = [
+            (each.member, each.state, each.partitions)
+            for each in group.members
+            if each.state != "Left"
+        ]
         if "" in counts:
             members.append(("", "nobody", counts[""]))
+        if not members:
+            return
         members.sort(key=lambda each: (each[1] not in ("Lost", "nobody"), -lags[each[0]], each[0]))
         for member, state, count in members[:MAX_ROWS]:
             node = (nodes.get(member, ""),) if nodes else ()
