@@ -131,6 +131,69 @@ async def test_what_waits_in_a_paused_partition_holds_up_no_other(peer, running)
     await handler.has_begun(0, 0, 1)
 
 
+class HotKey:
+    """The calls of the key `a` end when they are told, all others at once."""
+
+    def __init__(self, error=None):
+        self.begun = defaultdict(list)
+        self.may_end = asyncio.Event()
+        self._error = error
+
+    async def __call__(self, message):
+        self.begun[message.key].append(message.offset)
+        if message.key == "a":
+            await self.may_end.wait()
+            if self._error is not None:
+                raise self._error
+
+
+async def test_a_key_with_slow_calls_holds_up_no_other_partition(peer, running):
+    _, run = running
+    flow = await bound(peer, *"a" * 30)  # more than may wait
+    handler = HotKey()
+    run(handler, concurrency=2)
+    await eventually(lambda: handler.begun["a"] == [0], "the first call of the key has begun")
+    await flow.send(assigned(partition=1))
+    for offset in range(20):
+        await flow.send(deliver(offset, offset + 1, partition=1), payload=stored("b"))
+    await eventually(lambda: handler.begun["b"] == [*range(20)], "the others are handled")
+    handler.may_end.set()
+    await eventually(lambda: len(handler.begun["a"]) == 30, "the key follows")
+    assert handler.begun["a"] == [*range(30)]
+
+
+async def test_what_a_key_with_slow_calls_had_ready_comes_after_the_run(peer, running):
+    member, run = running
+    await bound(peer, *"a" * 30)
+    handler = HotKey(ValueError("bad"))
+    task = run(handler, concurrency=2)
+    await eventually(lambda: handler.begun["a"] == [0], "the first call of the key has begun")
+    handler.may_end.set()
+    with pytest.raises(ValueError, match="bad"):
+        await asyncio.wait_for(task, WAIT_S)
+    assert [(await member.next()).offset for _ in range(29)] == [*range(1, 30)]
+
+
+@pytest.mark.parametrize(
+    ("bound_name", "most", "held"),
+    [
+        pytest.param("MAX_HELD_OF_PARTITION", 5, 5, id="messages of a partition"),
+        pytest.param("MAX_HELD", 6, 6, id="messages"),
+        pytest.param("MAX_HELD_BYTES_OF_PARTITION", 7, 7, id="bytes of a partition"),
+        pytest.param("MAX_HELD_BYTES", 8, 8, id="bytes"),
+    ],
+)
+async def test_what_waits_is_bounded(peer, running, monkeypatch, bound_name, most, held):
+    """The values of the messages that are held have a byte each."""
+    member, run = running
+    monkeypatch.setattr(f"partq.client.handout.concurrent_run.{bound_name}", most)
+    await bound(peer, *"a" * 10)
+    handler = HotKey()
+    run(handler, concurrency=50)
+    await eventually(lambda: handler.begun["a"] == [0], "the first call of the key has begun")
+    assert len(member.consumer._held) == held
+
+
 async def test_what_waits_behind_a_nacked_message_is_handed_out_once_it_is_redelivered(
     peer, running
 ):

@@ -2,6 +2,9 @@
 
 from types import SimpleNamespace
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from partq.client.handout.held_messages import HeldMessages
 
 
@@ -12,15 +15,35 @@ class Target:
 
     def __init__(self, *, may_hand_out):
         self.may_hand_out = may_hand_out
+        self.is_full = False
+
+    def set_full(self, is_full):
+        self.is_full = is_full
 
     def pop_rewound(self):
         start, self.rewound_from = self.rewound_from, None
         return start
 
 
+class Held(SimpleNamespace):
+    """Counts how often its key is read, and how often messages are compared with each other."""
+
+    looks = 0
+
+    def __getattribute__(self, name):
+        Held.looks += name == "key"
+        return super().__getattribute__(name)
+
+    def __eq__(self, other):
+        Held.looks += 1
+        return self is other
+
+    __hash__ = None
+
+
 def message(key, target, offset, given_back=()):
     batch = SimpleNamespace(target=target, is_given_back=lambda offset: offset in given_back)
-    return SimpleNamespace(queue="orders", key=key, batch=batch, offset=offset)
+    return Held(queue="orders", key=key, batch=batch, offset=offset, raw_value=b"12")
 
 
 def test_a_key_that_waits_in_one_partition_counts_in_no_other():
@@ -61,3 +84,131 @@ def test_nothing_passes_what_is_held_of_a_partition_that_stepped_back():
     target.rewound_from = 5
     held.put_back(taken)
     assert [each.offset for each in held.take_many(9)] == [4]
+
+
+# ---- compared with looking through all of them ----
+
+
+class Looking:
+    """What is to be handed out, found by looking through all messages in the order of taking."""
+
+    def __init__(self):
+        self.held, self.busy = [], set()
+
+    def take_many(self, count):
+        found, passed = [], set()
+        for each in self.held:
+            if len(found) == count:
+                break
+            if each.key is not None and each.key in self.busy | passed:
+                continue
+            if each.batch.target.may_hand_out:
+                found.append(each)
+            else:
+                passed.add(each.key)
+        self.held = [each for each in self.held if not any(each is other for other in found)]
+        return found
+
+    def forget(self, target, start):
+        self.held = [
+            each for each in self.held if each.batch.target is not target or each.offset < start
+        ]
+
+
+def places(messages):
+    return [(each.key, each.offset) for each in messages]
+
+
+TARGETS = st.integers(0, 2)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.sampled_from(["a", "b", "c", None]), TARGETS),
+        st.tuples(st.just("begin")),
+        st.tuples(st.just("end"), st.integers(0, 9)),
+        st.tuples(st.just("take"), st.integers(1, 5)),
+        st.tuples(st.just("put back"), st.integers(1, 5)),
+        st.tuples(st.just("rewind"), TARGETS, st.integers(0, 20)),
+        st.tuples(st.just("turn"), TARGETS),
+        st.tuples(st.just("lose"), TARGETS),
+    ),
+    max_size=60,
+)
+
+
+@given(STEPS)
+def test_the_order_of_each_key_is_that_of_looking_through_all_messages(steps):
+    held, looking = HeldMessages(), Looking()
+    targets = [Target(may_hand_out=True) for _ in range(3)]
+    begun, offset = [], 0
+    for name, *step in steps:
+        match name, step:
+            case "add", (key, number):
+                each = message(key, targets[number], offset)
+                offset += 1
+                held.add(each)
+                looking.held.append(each)
+            case "begin", _:
+                found = held.begin()
+                assert places([found] if found else []) == places(looking.take_many(1))
+                if found:
+                    begun.append(found)
+                    looking.busy |= {found.key} - {None}
+            case "end", (number,) if begun:
+                each = begun.pop(number % len(begun))
+                held.end(each)
+                looking.busy.discard(each.key)
+            case "take", (count,):
+                assert places(held.take_many(count)) == places(looking.take_many(count))
+            case "put back", (count,):
+                found = held.take_many(count)
+                assert places(found) == places(looking.take_many(count))
+                held.may_put_back(found)
+                held.put_back(found)
+                looking.held[:0] = found
+            case "rewind", (number, start):
+                targets[number].rewound_from = start
+                looking.forget(targets[number], start)
+            case "turn", (number,):
+                targets[number].may_hand_out = not targets[number].may_hand_out
+            case "lose", (number,):
+                targets[number].is_ended = True
+                looking.forget(targets[number], 0)
+                targets[number] = Target(may_hand_out=True)
+        ready = Looking()
+        ready.held = looking.held
+        assert held.ready_count() == len(ready.take_many(len(ready.held)))
+        assert len(held) == len(looking.held)
+        assert held.unpaused_bytes() == 2 * len(looking.held)
+    held.end_all()
+    looking.busy.clear()
+    assert places(held.take_many(99)) == places(looking.take_many(99))
+
+
+def test_a_message_costs_as_many_looks_however_many_are_held():
+    def looks(count):
+        held, target = HeldMessages(), Target(may_hand_out=True)
+        before = Held.looks
+        for offset in range(2 * count):
+            held.add(message(f"k{offset % count}", target, offset))
+        begun = [held.begin() for _ in range(count)]
+        assert held.begin() is None, "each key has a call under way"
+        while begun:
+            held.end(begun.pop(0))
+            if following := held.begin():
+                begun.append(following)
+        assert not len(held)
+        return (Held.looks - before) / count
+
+    assert looks(200) == looks(20)
+
+
+def test_a_message_that_is_forgotten_is_looked_for_once():
+    held = HeldMessages()
+    stays, goes = Target(may_hand_out=True), Target(may_hand_out=True)
+    for target in (stays, goes):
+        for offset in range(100):
+            held.add(message("k" if offset % 2 else None, target, offset))
+    goes.is_ended = True
+    before = Held.looks
+    assert held.ready_count() == 100
+    assert Held.looks - before < 1000

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from partq.client.consume.deliveries import Batch, Delivery
+from partq.client.consume.deliveries import Batch, Delivery, delivered_offsets
 from partq.client.hooks.serializers import ValueDeserializer
 from partq.client.transport.positions import SeekPlace
 from partq.core.dead_letters import LetterNote
@@ -102,6 +102,8 @@ class AssignedPartition:
         """The application has paused it."""
         self.waits = 0
         """Nacks without an answer, an `on_assigned` under way, and a pause: nothing goes out."""
+        self.is_full = False
+        """Another wait, in which what was taken goes out."""
         self.set_aside: list[DeliveredWindow] = []
         """Windows whose turn came meanwhile."""
         self._rewound_from: int | None = None
@@ -131,7 +133,15 @@ class AssignedPartition:
     @property
     def may_hand_out(self) -> bool:
         """Whether its messages may be handed out now: the same for all that came."""
-        return not self.is_ended and not self.waits and self.holder.is_valid()
+        return not self.is_ended and self.waits == int(self.is_full) and self.holder.is_valid()
+
+    def set_full(self, is_full: bool) -> None:
+        """Have no further message taken while this is so."""
+        if is_full and not self.is_full:
+            self.waits += 1
+        elif self.is_full and not is_full:
+            self.holder.go_on(self)
+        self.is_full = is_full
 
     @property
     def begun_upto(self) -> int:
@@ -382,7 +392,7 @@ class DeliveredWindow:
         self.payload = payload
         """The stored batch, while messages of it are left to take."""
         self._size = frame.kept_bytes or len(payload)
-        self._offsets = _offsets(frame)
+        self._offsets = delivered_offsets(frame)
         self._batch: Batch | None = None
         self._taken = 0
         self._end = len(self._offsets)
@@ -484,15 +494,3 @@ def _drop(windows: Iterable[DeliveredWindow], offset: int) -> FreedCredit:
         messages += window.drop_from(offset)
         size += window.freed_bytes()
     return FreedCredit(messages, size)
-
-
-def window_size(frame: Deliver) -> int:
-    """Return how many messages a delivery counts for: those in the window that are not skipped."""
-    return frame.stop - frame.start - sum(stop - first for first, stop in frame.skip)
-
-
-def _offsets(frame: Deliver) -> Sequence[int]:
-    if not frame.skip:
-        return range(frame.start, frame.stop)
-    skipped = {offset for first, stop in frame.skip for offset in range(first, stop)}
-    return [offset for offset in range(frame.start, frame.stop) if offset not in skipped]

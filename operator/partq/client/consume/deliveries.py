@@ -34,6 +34,9 @@ class AckTarget(Protocol):
     def may_hand_out(self) -> bool:
         """Whether messages of the partition may be handed out now."""
 
+    def set_full(self, is_full: bool) -> None:
+        """Have no further message of the partition taken while this is so."""
+
     def pop_rewound(self) -> int | None:
         """Return the offset that the partition stepped back to since this was asked last.
 
@@ -378,3 +381,16 @@ def cause_of(number: int) -> Cause:
     """Return the cause that a frame names by its number."""
     # A broker of a later version may know more reasons; that it is not a first delivery remains.
     return _CAUSES.get(number, Cause.FLOW_LOST)
+
+
+def window_size(frame: Deliver) -> int:
+    """Return how many messages a delivery counts for: those in the window that are not skipped."""
+    return frame.stop - frame.start - sum(stop - first for first, stop in frame.skip)
+
+
+def delivered_offsets(frame: Deliver) -> Sequence[int]:
+    """Return the offsets of the messages of a delivery."""
+    if not frame.skip:
+        return range(frame.start, frame.stop)
+    skipped = {offset for first, stop in frame.skip for offset in range(first, stop)}
+    return [offset for offset in range(frame.start, frame.stop) if offset not in skipped]

@@ -11,9 +11,8 @@ from partq.client.consume.assigned_partition import (
     AssignedPartition,
     DeliveredWindow,
     FreedCredit,
-    window_size,
 )
-from partq.client.consume.deliveries import cause_of
+from partq.client.consume.deliveries import cause_of, window_size
 from partq.client.consume.flow_acks import AckBook, SeekBook
 from partq.client.consume.membership import Membership
 from partq.client.consumer_stats import Tally

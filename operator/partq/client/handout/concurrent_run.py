@@ -5,18 +5,24 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from partq.aio import TaskSet
-from partq.client.consume.deliveries import Delivery
+from partq.client.consume.deliveries import AckTarget, Delivery
 from partq.client.handout.caller import Caller
-from partq.client.handout.held_messages import HeldMessages, MessageKey, key_of
+from partq.client.handout.held_messages import HeldMessages
 
 log = logging.getLogger("partq.client")
 
 MAX_CONCURRENCY = 1_000
 """The most calls at once; each is a task, and in a thread a thread."""
 LOOKAHEAD = 4
-"""Messages that may wait because their key is busy, for each call that may be under way."""
-MAX_HELD = 1_000
-"""The most messages that wait because their key is busy, whatever the concurrency."""
+"""Messages of a partition that may wait for their keys, for each call that may be under way."""
+MAX_HELD_OF_PARTITION = 1_000
+"""The most messages of a partition that wait for their keys, whatever the concurrency."""
+MAX_HELD_BYTES_OF_PARTITION = 16 * 1024 * 1024
+"""So many bytes of a partition wait for their keys, and the rest of the last message."""
+MAX_HELD = 4 * MAX_HELD_OF_PARTITION
+"""The most messages that wait for their keys: a few partitions hold up no other."""
+MAX_HELD_BYTES = 4 * MAX_HELD_BYTES_OF_PARTITION
+"""So many bytes wait for their keys, and the rest of the last message."""
 
 Until = Callable[[Callable[[], bool | None]], Awaitable[bool | None]]
 """Tries something at each change of the consumer until it returns what is not None."""
@@ -47,7 +53,7 @@ class ConcurrentRun:
     ) -> None:
         self._call = call
         self._concurrency = concurrency
-        self._max_held = min(LOOKAHEAD * concurrency, MAX_HELD)
+        self._max_held_of_partition = min(LOOKAHEAD * concurrency, MAX_HELD_OF_PARTITION)
         self._held = held
         self._take = take
         self._until = until
@@ -57,7 +63,8 @@ class ConcurrentRun:
         self._calls = TaskSet()
         self._under_way = 0
         """Calls that have not ended. When a task reports its end, `_calls` still has it."""
-        self._busy: set[MessageKey] = set()
+        self._full: set[AckTarget] = set()
+        """Partitions of which no further message is taken, for now."""
         self._failed: BaseException | None = None
 
     async def run(self) -> None:
@@ -74,6 +81,9 @@ class ConcurrentRun:
             await self._calls_ended()
         finally:
             await self._calls.close()
+            self._held.end_all()
+            for target in self._full:
+                target.set_full(False)
         if self._failed is not None:
             raise self._failed
 
@@ -82,30 +92,50 @@ class ConcurrentRun:
         while self._failed is None:
             if self._under_way >= self._concurrency:
                 return None
-            delivery = self._held.take(self._busy)
+            delivery = self._held.begin()
             if delivery is not None:
                 self._begin(delivery)
                 continue
-            if self._held.unpaused_count() >= self._max_held:
+            if self._held.unpaused_count() >= MAX_HELD:
                 return None
+            if self._held.unpaused_bytes() >= MAX_HELD_BYTES:
+                return None
+            self._take_on()
             if (taken := self._take()) is None:
                 return None
-            self._held.add(taken)
+            self._hold(taken)
         return True
 
+    def _hold(self, delivery: Delivery) -> None:
+        self._held.add(delivery)
+        target = delivery.batch.target
+        count, size_bytes = self._held.count_of(target)
+        if count >= self._max_held_of_partition or size_bytes >= MAX_HELD_BYTES_OF_PARTITION:
+            # Else one key with slow calls would fill all room, and hold up the other partitions.
+            target.set_full(True)
+            self._full.add(target)
+
+    def _take_on(self) -> None:
+        """Take messages again of the partitions of which half has begun."""
+        for target in list(self._full):
+            count, size_bytes = self._held.count_of(target)
+            if (
+                count * 2 <= self._max_held_of_partition
+                and size_bytes * 2 <= MAX_HELD_BYTES_OF_PARTITION
+            ):
+                self._full.discard(target)
+                target.set_full(False)
+
     def _begin(self, delivery: Delivery) -> None:
-        key = key_of(delivery)
-        if key is not None:
-            self._busy.add(key)
         self._handed_out(delivery)
         self._under_way += 1
-        self._calls.start(self._handle(delivery, key), "partq-call")
+        self._calls.start(self._handle(delivery), "partq-call")
 
     async def _calls_ended(self) -> None:
         while calls := list(self._calls):
             await asyncio.wait(calls)
 
-    async def _handle(self, delivery: Delivery, key: MessageKey | None) -> None:
+    async def _handle(self, delivery: Delivery) -> None:
         try:
             await self._call(delivery)
             self._succeeded(delivery)
@@ -118,7 +148,6 @@ class ConcurrentRun:
             else:
                 log.error("%r: the handler has failed, too", delivery, exc_info=error)
         finally:
-            if key is not None:
-                self._busy.discard(key)
+            self._held.end(delivery)
             self._under_way -= 1
             self._changed()
