@@ -139,9 +139,12 @@ def test_a_call_of_a_callback_that_would_wait_for_itself_is_refused(local):
 
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_an_exit_in_a_handler_ends_its_run_and_no_other_client(local, concurrency):
+    """The log, which has what other calls raise meanwhile, is off."""
     program = start_program(
         local,
         f"""
+import logging
+logging.disable()
 with Producer(url, queue="orders", token=produce) as producer:
     producer.send_and_wait(b"first", key="a")
     with Consumer(url, queue="orders", group="g5", token=consume) as consumer:
