@@ -100,7 +100,7 @@ class ConcurrentRun:
                 return None
             if self._held.unpaused_bytes() >= MAX_HELD_BYTES:
                 return None
-            self._take_on()
+            self._refill()
             if (taken := self._take()) is None:
                 return None
             self._hold(taken)
@@ -115,7 +115,7 @@ class ConcurrentRun:
             target.set_full(True)
             self._full.add(target)
 
-    def _take_on(self) -> None:
+    def _refill(self) -> None:
         """Take messages again of the partitions of which half has begun."""
         for target in list(self._full):
             count, size_bytes = self._held.count_of(target)
