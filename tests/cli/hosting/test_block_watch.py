@@ -111,6 +111,11 @@ def test_explain_says_why_a_partition_delivers_nothing():
     said = "waits for: its dead letters to be stored; until then it delivers nothing"
     assert said in lines
 
+    detail.blocked = ""  # as in the first seconds
+    lines = [each.strip() for each in explained(partition, snapshot, waiting)]
+    (line,) = [each for each in lines if each.startswith("1 dead letter waits")]
+    assert line.endswith("in the dead-letter queue; a reason that lasts is shown after 5 s")
+
 
 def test_a_group_whose_last_member_has_left_is_empty():
     left = group(members=[{"member": "m", "partitions": 0, "state": "Left"}])

@@ -215,7 +215,9 @@ def lines(partition: PartitionId, snapshot: GroupSnapshot, waiting: PartitionWai
         if detail.parked:
             yield f"     {parked(letters, detail.parked)}"
         elif letters:
-            yield f"     {letters_waiting(letters)} in the dead-letter queue"
+            # The broker names a reason only once it has tried for five seconds.
+            soon = "" if detail.blocked else "; a reason that lasts is shown after 5 s"
+            yield f"     {letters_waiting(letters)} in the dead-letter queue{soon}"
         if detail.blocked:
             yield f"     {blocked(detail.blocked)}"
         if detail.is_withheld:
