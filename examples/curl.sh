@@ -62,21 +62,18 @@ while ((processed < count && SECONDS < ends_at)); do
     for other in $(grep -o '"others":\[[^]]*\]' <<<"$pulled" | grep -o 'http[^"]*' || true); do
       [[ " ${urls[*]} " == *" $other "* ]] || urls+=("$other")
     done
-    offset=$(field offset "$pulled")
-    [[ -n $offset ]] || continue # nothing new here
+    receipt=$(field receipt "$pulled") # all that an ack or a nack needs
+    [[ -n $receipt ]] || continue # nothing new here
     ends_at=$((SECONDS + idle_s))
 
-    token="\"partition\": \"$(field partition "$pulled")\", \"broker_epoch\": $(field broker_epoch "$pulled"),
-      \"epoch\": $(field epoch "$pulled"), \"delivery\": $(field delivery "$pulled")"
     key=$(field key "$pulled")
     value=$(field value "$pulled")
     if [[ $key == ada && $value == "order 0" && $(field redeliveries "$pulled") == 0 ]]; then
-      post "$PARTQ_CONSUME_TOKEN" "$url/$group/nacks" "{\"member\": \"$run\", \"flow\": ${flow[$url]},
-        \"nacks\": [{$token, \"offsets\": [$offset], \"delay_ms\": 100}]}" >/dev/null
+      post "$PARTQ_CONSUME_TOKEN" "$url/$group/nacks" \
+        "{\"receipts\": [\"$receipt\"], \"delay_ms\": 100}" >/dev/null
       echo "gave back $key: $value"
     else
-      post "$PARTQ_CONSUME_TOKEN" "$url/$group/acks" "{\"member\": \"$run\", \"flow\": ${flow[$url]},
-        \"acks\": [{$token, \"upto\": $((offset + 1))}]}" >/dev/null
+      post "$PARTQ_CONSUME_TOKEN" "$url/$group/acks" "{\"receipts\": [\"$receipt\"]}" >/dev/null
       echo "processed $key: $value, from $url"
       processed=$((processed + 1))
     fi
@@ -92,6 +89,7 @@ for url in "${!flow[@]}"; do
 done
 echo "$processed processed at ${#urls[@]} brokers"
 if ((processed < count)); then
-  echo "$((count - processed)) of $count did not come for $idle_s s; are they dead letters?" >&2
+  echo "$((count - processed)) of $count did not come for $idle_s s; are they dead letters, or" \
+    "does another member hold partitions?" >&2
   exit 1
 fi

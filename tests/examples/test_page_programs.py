@@ -246,7 +246,9 @@ async def test_values_that_are_not_bytes(broker):
         await producer.send_and_wait(b"no JSON", key="order-17")
     text = program(CLIENT, "Values that are not bytes")
     with pytest.raises(EnoughError):
-        await run(text, url=broker.url, tokens=broker.tokens, process=process, dataclass=dataclass)
+        await run(
+            text, url=broker.url, token=broker.tokens.admin, process=process, dataclass=dataclass
+        )
     assert seen == [(17, False)], "behind what is not JSON, in the same partition"
 
 

@@ -16,6 +16,7 @@ from partq import (
     Producer,
     QueuesConsumer,
     Reader,
+    SettingsError,
     sync,
 )
 from partq.client.transport.options import ConnectionOptions
@@ -221,3 +222,20 @@ async def test_what_has_no_bytes_is_refused_and_nothing_is_taken(local, serializ
             await producer.send(1j, key="k")
         with pytest.raises(BadRequestError, match=f"element 0: value: {says}"):
             await producer.send_many([Message("k", 1j)])
+
+
+@pytest.mark.parametrize(
+    ("client", "argument", "given"),
+    [
+        (Consumer, "value_deserializer", JsonDeserializer),
+        (Producer, "value_serializer", JsonSerializer),
+    ],
+)
+def test_a_class_in_the_place_of_its_instance_is_refused(client, argument, given):
+    group = {"group": "workers"} if client is Consumer else {}
+    with pytest.raises(SettingsError, match=f"{argument}: got the class {given.__name__}; .* inst"):
+        client("http://127.0.0.1:9", queue="orders", **group, **{argument: given})
+
+
+def test_a_class_that_makes_values_of_bytes_is_a_deserializer():
+    Consumer("http://127.0.0.1:9", queue="orders", group="workers", value_deserializer=bytearray)

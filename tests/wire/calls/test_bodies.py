@@ -94,9 +94,10 @@ ITEM = {"partition": "1.0", "broker_epoch": 1, "epoch": 1}
         (PublishBody, {"headers": {"a": "", "b": 1}}, "headers[b]: got a whole number, expected"),
         (PublishBody, {"event_time_ms": 1.5}, "event_time_ms: got a number that is not whole, "),
         (PublishBody, {"sequence": -1}, "sequence: got -1, expected 0 or more"),
-        (AckBody, {"flow": 1, "acks": []}, "got flow, acks, expected receipts alone, or member, "),
-        (AckBody, {}, "got none of them, expected receipts alone, or member, flow, acks"),
-        (NackBody, {"receipts": ["r"], "flow": 1}, "got receipts, flow, expected receipts alone, "),
+        (AckBody, {"flow": 1, "acks": []}, "got flow, acks, expected 1 or more receipts alone, "),
+        (AckBody, {}, "got no receipts, expected 1 or more receipts alone, or member, flow, acks"),
+        (AckBody, {"receipts": []}, "got no receipts, expected 1 or more receipts alone, or mem"),
+        (NackBody, {"receipts": ["r"], "flow": 1}, "got receipts, flow, expected 1 or more "),
         (
             NackBody, {"member": "m", "flow": 1, "nacks": [], "delay_ms": 0},
             "beside nacks, expected them in each of the nacks",

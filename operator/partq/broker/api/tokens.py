@@ -84,7 +84,10 @@ class Tokens:
         self._reload()
         scheme, _, token = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not token:
-            raise UnauthorizedError("no token: send the header 'Authorization: Bearer TOKEN'")
+            raise UnauthorizedError(
+                "no token: send the header 'Authorization: Bearer TOKEN'; in Python, give the "
+                "client token="
+            )
         given = token.strip().encode(errors="surrogateescape")  # bytes that are not text, too
         # Every token is compared, in constant time: how long it takes tells nothing.
         peer = self.peer_token()

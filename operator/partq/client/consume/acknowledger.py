@@ -10,7 +10,7 @@ from partq.client.consume.deliveries import Batch, Delivery
 from partq.client.consume.flow import GROUP_DELAY_MS
 from partq.client.transport.tasks import EnteredLoop
 from partq.core.cursor.redelivery_rules import MAX_NACK_DELAY_MS
-from partq.core.dead_letters import LetterNote, check_note
+from partq.core.dead_letters import MAX_DESCRIPTION_CHARS, LetterNote, check_note
 from partq.errors import BadRequestError
 from partq.wire.batch import Message
 from partq.wire.frames import UNDECODABLE
@@ -126,12 +126,14 @@ class Acknowledger:
 
         Args:
             failed: as it was handed out.
-            reason: a short code for programs, at most 64 printable characters.
-            description: a text for people, at most 1,024 characters. It is left out where the
-                dead-letter queue takes no message of that size.
+            reason: a short code for programs, at most 64 printable characters. Empty: the dead
+                letter has no such header; that the application asked for it is told in any case.
+            description: a text for people. Of one above 1,024 characters the beginning is kept, and
+                `...`. It is left out where the dead-letter queue takes no message of that size.
 
         Raises:
-            BadRequestError: the reason or the description is out of range; nothing has happened.
+            BadRequestError: the reason is out of range, or the description has half a surrogate
+                pair; nothing has happened.
             FencedError: the partition is not this member's any more, or the connection was lost:
                 the message is redelivered, unless it has become a dead letter.
             UnavailableError: the broker is of an earlier version, and nothing has happened; or
@@ -219,6 +221,9 @@ def _note(call: str, reason: str, description: str) -> LetterNote:
     for name, text in {"reason": reason, "description": description}.items():
         if not isinstance(text, str):
             raise TypeError(f"{call}: {name}: got {type(text).__name__}, expected str")
+    if len(description) > MAX_DESCRIPTION_CHARS:
+        # An error for a long text would end a loop, and again after each redelivery.
+        description = f"{description[: MAX_DESCRIPTION_CHARS - 3]}..."
     check_note(call, reason, description)
     if reason == UNDECODABLE:
         raise BadRequestError(

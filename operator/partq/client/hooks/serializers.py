@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from partq.client.arguments import check_functions
-from partq.errors import BadRequestError, PartqError
+from partq.errors import BadRequestError, PartqError, SettingsError
 from partq.excerpts import represented
 
 T = TypeVar("T")
@@ -27,8 +27,14 @@ def check_serializer(name: str, function: object) -> None:
     """Check a serializer or deserializer; None is one that is left out.
 
     Raises:
-        SettingsError: it is not callable, or cannot be called with one value.
+        SettingsError: it is not callable, or cannot be called with one value; or it is a class
+            whose instances are what is to be called.
     """
+    if isinstance(function, type) and "__call__" in dir(function):  # not of its metaclass
+        raise SettingsError(
+            f"{name}: got the class {function.__name__}; expected an instance of it: "
+            f"{function.__name__}()"
+        )
     check_functions({name: function})
 
 

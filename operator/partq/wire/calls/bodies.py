@@ -289,8 +289,8 @@ def _check_shape(receipts: list[str], **fields: object) -> None:
     """See that a call has receipts, or all of the other fields."""
     given = [name for name, value in fields.items() if value is not UNSET]
     if len(given) != (0 if receipts else len(fields)):
-        got = ", ".join([*(["receipts"] if receipts else []), *given]) or "none of them"
-        raise ValueError(f"got {got}, expected receipts alone, or {', '.join(fields)}")
+        got = ", ".join([*(["receipts"] if receipts else []), *given]) or "no receipts"
+        raise ValueError(f"got {got}, expected 1 or more receipts alone, or {', '.join(fields)}")
 
 
 class AliveBody(msgspec.Struct, forbid_unknown_fields=True):
