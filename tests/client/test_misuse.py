@@ -163,6 +163,8 @@ async def test_what_cannot_be_called_is_refused_before_a_message_is_taken(
     await bound(peer, stored_batch, b"a")
     with pytest.raises(TypeError, match="run: got NoneType, expected a function"):
         await member.consumer.run(None, in_thread=in_thread)
+    with pytest.raises(TypeError, match=r"can be called as callback\(message\)"):
+        await member.consumer.run(lambda: None, in_thread=in_thread)
     assert (await member.next()).value == b"a"
 
 

@@ -77,6 +77,7 @@ CALLED_WITH: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "on_active": ("partition",),
         "on_inactive": ("partition",),
         "on_error": ("error",),
+        "callback": ("message",),
         "find": (),
         "value_serializer": ("value",),
         "value_deserializer": ("data",),

@@ -16,6 +16,7 @@ from partq.client.handout.interceptors import ConsumerInterceptor, ConsumerInter
 from partq.client.handout.uses import HandoutUses
 from partq.client.hooks.interceptor_calls import checked_interceptors
 from partq.core.model import PartitionId
+from partq.errors import SettingsError
 
 T = TypeVar("T")
 
@@ -170,13 +171,18 @@ class MessageIterator(Acknowledger):
                 cancelled, the calls under way are waited for, and count.
 
         Raises:
-            TypeError: no function, no bool, or a coroutine function in a thread; nothing was taken.
+            TypeError: no function, or one that does not take a message; no bool, or a coroutine
+                function in a thread. Nothing was taken.
             SettingsError: `concurrency` is no whole number, or out of range; nothing was taken.
             RuntimeError: another run, or a call that waits for messages, is under way, and while
                 this one is, these calls are refused; or the consumer was closed. Nothing was taken.
         """
         self._entered_loop.check_not_closed()
         concurrency = arguments.whole("run: concurrency", concurrency, 1, MAX_CONCURRENCY)
+        try:
+            arguments.check_functions({"callback": callback})
+        except SettingsError as error:
+            raise TypeError(f"run: {error}") from None
         with (
             self._uses,
             Caller(
