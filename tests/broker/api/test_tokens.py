@@ -78,7 +78,7 @@ def test_a_refusal_names_what_the_token_is_for(path, token, role, group, says):
 
 @pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", f"Basic {LONG}p", f"{LONG}p"])
 def test_without_a_bearer_token_nobody_enters(path, header):
-    with pytest.raises(UnauthorizedError):
+    with pytest.raises(UnauthorizedError, match="in Python, give the client token="):
         Tokens(path, clock=lambda: 0.0).check(header, queue="orders", roles={Role.PRODUCE})
 
 
