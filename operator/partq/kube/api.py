@@ -144,8 +144,7 @@ class KubeApi:
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 status, text = await self._send(method, path, query, body, content_type)
-        except (aiohttp.ClientError, OSError, TimeoutError, RuntimeError) as error:
-            # RuntimeError: uvloop's, of a file descriptor that another connection has just had.
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
             self.error_count += 1
             raise KubernetesError(
                 f"{where}: no answer from the API server: {type(error).__name__} {error}".rstrip()

@@ -15,13 +15,14 @@ from tests.rendering import TEAMS, VALUES, render
 EXAMPLES = Path(__file__).parents[3] / "examples"
 FOREIGN = "monitoring.coreos.com/v1"
 CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"}
+PLURALS = {"NetworkPolicy": "networkpolicies", "Ingress": "ingresses"}
 
 
 def path_of(body, namespace):
-    """Return where the server has an object; each of our kinds has a regular plural but one."""
+    """Return where the server has an object; each of our kinds has a regular plural but two."""
     version, kind, metadata = body["apiVersion"], body["kind"], body["metadata"]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
-    plural = "networkpolicies" if kind == "NetworkPolicy" else f"{kind.lower()}s"
+    plural = PLURALS.get(kind, f"{kind.lower()}s")
     scope = "" if kind in CLUSTER_WIDE else f"/namespaces/{metadata.get('namespace', namespace)}"
     return f"{root}{scope}/{plural}/{metadata['name']}"
 

@@ -67,7 +67,9 @@ def operator() -> None:
     configure_logging(settings.log_level)
     from partq.cli.hosting.operate import operate
 
-    run_on_uvloop(operate(settings))
+    # Not on uvloop: while connections to the API server fail, it may refuse a file descriptor that
+    # another connection has just had, by a RuntimeError, which ends kopf.
+    asyncio.run(operate(settings))
 
 
 def run_on_uvloop(work: Coroutine[Any, Any, None]) -> None:
