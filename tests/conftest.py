@@ -15,6 +15,7 @@ from partq.store.connection import Store
 from partq.testing.redis_server import RedisServer
 from tests.forked_processes import SERVER, fork_children
 
+pytest_plugins = ["tests.spark.session"]
 _prefix_numbers = count()
 
 # The same examples in every run, however busy the machine: what fails here, fails everywhere.
@@ -103,6 +104,7 @@ async def store(redis_server: RedisServer, key_prefix: str) -> AsyncIterator[Sto
 
 
 SLOW = (
+    "tests/pipeline/",
     "tests/spark/",
     "tests/kube/api_server/",
     "tests/broker/api/test_schemathesis.py",
@@ -126,8 +128,8 @@ SLOW = (
 """Where a file takes long, the longest first: begun last, it would keep one worker busy alone."""
 TREES = ("any", "architecture", "errors", "house", "prose", "verbs")
 TOGETHER = {
-    "tests/spark/pipeline/audit/": "Spark",
-    "tests/spark/pipeline/": "pipeline",
+    "tests/pipeline/audit/": "Spark",
+    "tests/pipeline/": "pipeline",
     "tests/spark/write/": "pipeline",
     "tests/spark/": "Spark",
     "tests/kube/api_server/": "Kubernetes",

@@ -208,7 +208,7 @@ AT_WORK = {
     "tests/faults/stage.py: renew",
     "tests/faults/stage.py: renewing",
     "tests/faults/traffic.py: _publish",
-    "tests/spark/pipeline/audit/choosing_member.py: _keep",
+    "tests/pipeline/audit/choosing_member.py: _keep",
 }
 """Loops that sleep between their turns because they play a member, a producer, a coordinator."""
 

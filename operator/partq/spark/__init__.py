@@ -1,1 +1,1 @@
-"""Spark reads queues, writes them, archives them and checks what happened to them."""
+"""The data source `partq`: Spark reads queues and writes them."""

@@ -11,7 +11,7 @@ import pytest
 
 from partq import PartitionId
 from partq.errors import DataLossError
-from partq.spark.pipeline.failures import as_ours
+from partq.pipeline.failures import as_ours
 from tests.spark.live_queue import live_queue
 
 COUNT = 1000

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from partq.errors import RolledBackError
-from partq.spark.pipeline.failures import as_ours
+from partq.pipeline.failures import as_ours
 from partq.spark.read.log_thread import LogThread
 from partq.spark.read.offsets import to_json
 from partq.spark.read.options import read_options

@@ -12,7 +12,7 @@ import pytest
 
 from partq import Consumer, PartitionId
 from partq.errors import ConflictError, RolledBackError
-from partq.spark.pipeline.failures import as_ours
+from partq.pipeline.failures import as_ours
 from tests.spark.live_queue import live_queue
 from tests.spark.stream_run import WAIT_S, Run, run_to_end
 

@@ -21,12 +21,12 @@ from partq.lab.bench.measure import Pids
 from partq.lab.bench.processes import cpu_s, family_of_this_process, pids_of
 from partq.lab.bench.spark_figures import SIDES, WITHOUT_QUEUE, SparkMeasurements, Turn, render
 from partq.lab.workload.events import default_input
+from partq.pipeline.watch import JobWatch
 from partq.resources import group_document, queue_document, resources_of
-from partq.spark.pipeline.watch import JobWatch
 
 if TYPE_CHECKING:
-    from partq.spark.pipeline.audit.verdict import AuditVerdict
-    from partq.spark.pipeline.job import Job
+    from partq.pipeline.audit.verdict import AuditVerdict
+    from partq.pipeline.job import Job
 
 T = TypeVar("T")
 
@@ -73,8 +73,8 @@ def spark(
 ) -> None:
     """Measure, report, judge."""
     # Only here: `--help` needs no Spark.
-    from partq.spark.pipeline.failures import spark_failures
-    from partq.spark.pipeline.job import Job
+    from partq.pipeline.failures import spark_failures
+    from partq.pipeline.job import Job
 
     events = (input_file or default_input()).resolve()
     with TemporaryDirectory(prefix="partq-bench-") as directory, spark_failures():
@@ -107,8 +107,8 @@ async def _run(
     brokers: int,
     turns: int,
 ) -> "tuple[SparkMeasurements, AuditVerdict]":
-    from partq.spark import rates
-    from partq.spark.pipeline.access import QueueAccess
+    from partq.pipeline import rates
+    from partq.pipeline.access import QueueAccess
 
     session = job.spark
     folder, archive = directory / "rows", directory / "archive"

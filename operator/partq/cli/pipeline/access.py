@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 from partq.cli.queues.connection import QueueAddress
 
 if TYPE_CHECKING:
-    from partq.spark.pipeline.access import QueueAccess
+    from partq.pipeline.access import QueueAccess
 
 
 def access_of(connection: QueueAddress) -> "QueueAccess":
     """Return what a job needs to reach the queue."""
     # Only here: `--help` needs no Spark.
-    from partq.spark.pipeline.access import QueueAccess
+    from partq.pipeline.access import QueueAccess
 
     return QueueAccess(
         url=connection.url,

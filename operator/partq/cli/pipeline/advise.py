@@ -11,9 +11,9 @@ from partq.cli.pipeline.running import SparkChoice, json_option, run_job, spark_
 from partq.excerpts import counted
 
 if TYPE_CHECKING:
-    from partq.spark.pipeline.advise.advice import Candidate
-    from partq.spark.pipeline.advise.job import Advised
-    from partq.spark.pipeline.job import Job
+    from partq.pipeline.advise.advice import Candidate
+    from partq.pipeline.advise.job import Advised
+    from partq.pipeline.job import Job
 
 SHOWN_KEYS = 10
 
@@ -81,9 +81,9 @@ def advise(
     """Read, try, suggest."""
 
     def work(job: "Job") -> "Advised":
-        from partq.spark.pipeline.advise.advice import Needs
-        from partq.spark.pipeline.advise.job import run_advise
-        from partq.spark.pipeline.archive_files import read_archive, read_audit
+        from partq.pipeline.advise.advice import Needs
+        from partq.pipeline.advise.job import run_advise
+        from partq.pipeline.archive_files import read_archive, read_audit
 
         audit = read_audit(job.spark, root)
         return run_advise(

@@ -14,8 +14,8 @@ from partq.cli.queues.connection import Connect, connection_options
 from partq.errors import SettingsError
 
 if TYPE_CHECKING:
-    from partq.spark.pipeline.archive import Archived
-    from partq.spark.pipeline.job import Job
+    from partq.pipeline.archive import Archived
+    from partq.pipeline.job import Job
 
 _HELP = """Write a queue to Parquet under ROOT: a path, or a URL that Spark can write.
 
@@ -86,7 +86,7 @@ def archive(
             "--group is not given (PARTQ_GROUP); name a consumer group that is the archive's alone"
         )
     # Only here: `--help` needs no Spark.
-    from partq.spark.pipeline.audit_feed import AuditFeed
+    from partq.pipeline.audit_feed import AuditFeed
 
     access = access_of(connect("consume" if audit is False else "admin"))
     record = AuditFeed(access)
@@ -94,10 +94,10 @@ def archive(
     has_record = record.has_record() if audit is None else audit
 
     def work(job: "Job") -> "Archived":
-        from partq.spark.pipeline.archive import Archiver, ArchiveSettings
-        from partq.spark.pipeline.archive_log import ArchiveLog
-        from partq.spark.pipeline.feeds import Feed, MessageFeed
-        from partq.spark.pipeline.storage.files import open_files
+        from partq.pipeline.archive import Archiver, ArchiveSettings
+        from partq.pipeline.archive_log import ArchiveLog
+        from partq.pipeline.feeds import Feed, MessageFeed
+        from partq.pipeline.storage.files import open_files
 
         feeds: list[Feed] = [MessageFeed(access, group)]
         if has_record:

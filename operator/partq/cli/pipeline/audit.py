@@ -10,9 +10,9 @@ from rich.table import Table
 from partq.cli.pipeline.running import SparkChoice, json_option, run_job, spark_options
 
 if TYPE_CHECKING:
-    from partq.spark.pipeline.audit.job import Report
-    from partq.spark.pipeline.audit.verdict import AuditVerdict
-    from partq.spark.pipeline.job import Job
+    from partq.pipeline.audit.job import Report
+    from partq.pipeline.audit.verdict import AuditVerdict
+    from partq.pipeline.job import Job
 
 _HELP = """Check the audit record in an archive, and the archived messages against it.
 
@@ -63,7 +63,7 @@ def audit(
     """Check, report, and tell by the exit status."""
 
     def work(job: "Job") -> "Report":
-        from partq.spark.pipeline.audit.job import run_audit
+        from partq.pipeline.audit.job import run_audit
 
         return run_audit(
             job.spark,

@@ -11,8 +11,8 @@ from partq.cli.pipeline.running import SparkChoice, json_option, run_job, spark_
 from partq.cli.quantity import Quantity
 
 if TYPE_CHECKING:
-    from partq.spark.pipeline.compaction import Compaction
-    from partq.spark.pipeline.job import Job
+    from partq.pipeline.compaction import Compaction
+    from partq.pipeline.job import Job
 
 MIB = 1024 * 1024
 
@@ -53,9 +53,9 @@ def compact(
     """Merge until nothing is left to merge."""
 
     def work(job: "Job") -> "Compaction":
-        from partq.spark.pipeline import compaction
-        from partq.spark.pipeline.archive_log import ArchiveLog
-        from partq.spark.pipeline.storage.files import open_files
+        from partq.pipeline import compaction
+        from partq.pipeline.archive_log import ArchiveLog
+        from partq.pipeline.storage.files import open_files
 
         return compaction.compact(
             job,

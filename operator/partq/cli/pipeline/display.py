@@ -11,7 +11,7 @@ from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
 if TYPE_CHECKING:
-    from partq.spark.pipeline.watch import JobProgress
+    from partq.pipeline.watch import JobProgress
 
 LINE_EVERY_S = 5.0
 """How often a plain line is written."""

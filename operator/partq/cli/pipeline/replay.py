@@ -16,8 +16,8 @@ from partq.core.model import PartitionId
 from partq.errors import SettingsError
 
 if TYPE_CHECKING:
-    from partq.spark.pipeline.job import Job
-    from partq.spark.pipeline.replay import Preview, Replayed
+    from partq.pipeline.job import Job
+    from partq.pipeline.replay import Preview, Replayed
 
 _HELP = """Publish the archive in ROOT to a queue, or a part of it, in the order of each key.
 
@@ -79,9 +79,9 @@ def replay(
     connection = connect("produce")
 
     def work(job: "Job") -> "Replayed":
-        from partq.spark.pipeline import replay as replaying
-        from partq.spark.pipeline.archive_log import ArchiveLog
-        from partq.spark.pipeline.storage.files import open_files
+        from partq.pipeline import replay as replaying
+        from partq.pipeline.archive_log import ArchiveLog
+        from partq.pipeline.storage.files import open_files
 
         return replaying.replay(
             job,
@@ -99,9 +99,9 @@ def replay(
 
 
 def _preview(job: "Job", root: str, chosen: dict[str, Any]) -> "Preview":
-    from partq.spark.pipeline import replay as replaying
-    from partq.spark.pipeline.archive_log import ArchiveLog
-    from partq.spark.pipeline.storage.files import open_files
+    from partq.pipeline import replay as replaying
+    from partq.pipeline.archive_log import ArchiveLog
+    from partq.pipeline.storage.files import open_files
 
     archive = ArchiveLog.open(open_files(job.spark, root))
     return replaying.preview(job, archive, replaying.ReplayFilter(**chosen))

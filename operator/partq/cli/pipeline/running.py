@@ -16,8 +16,8 @@ from partq.errors import SettingsError
 from partq.excerpts import excerpt
 
 if TYPE_CHECKING:
-    from partq.spark.pipeline.job import Job
-    from partq.spark.pipeline.watch import JobWatch
+    from partq.pipeline.job import Job
+    from partq.pipeline.watch import JobWatch
 
 T = TypeVar("T")
 
@@ -69,9 +69,9 @@ def run_job(title: str, spark: SparkChoice, work: Callable[["Job"], T]) -> tuple
             status is that of shells, 130 for Ctrl-C and 143 for SIGTERM.
     """
     # Only here: `--help` needs no Spark.
-    from partq.spark.pipeline.failures import spark_failures
-    from partq.spark.pipeline.job import Job
-    from partq.spark.pipeline.watch import JobWatch, StoppedError
+    from partq.pipeline.failures import spark_failures
+    from partq.pipeline.job import Job
+    from partq.pipeline.watch import JobWatch, StoppedError
 
     with open_display(title) as display:
         watch = JobWatch(display.show, display.tell)
@@ -120,7 +120,7 @@ def _signals(watch: "JobWatch") -> Iterator[_Received]:
 
 def _in_thread(job: "Job", work: Callable[["Job"], T], received: _Received) -> T:
     """Run `work` in a thread, so that a signal never cuts into a call of the JVM."""
-    from partq.spark.pipeline.watch import StoppedError
+    from partq.pipeline.watch import StoppedError
 
     outcome: list[T] = []
     failure: list[BaseException] = []

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from partq.arrow.columns import record_batches
 from partq.client.log_reader import LogPosition
 from partq.errors import DataLossError, RolledBackError
 from partq.spark.errors import short_errors
-from partq.spark.read.columns import record_batches
 from partq.spark.read.log_thread import LogThread
 from partq.spark.read.offsets import Range
 from partq.spark.read.options import ReadOptions

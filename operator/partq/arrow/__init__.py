@@ -1,0 +1,1 @@
+"""Stored batches as Arrow columns, without a Python object per message."""

@@ -1,0 +1,118 @@
+"""The verdict of an audit, and its figures, as plain values."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Final
+
+from partq.pipeline.audit.schema import FAULT, INFORMATION, WARNING
+
+CLEAN: Final = "clean"
+FAULTS_FOUND: Final = "faults found"
+INCOMPLETE: Final = "incomplete"
+
+INCOMPLETE_KINDS: Final = frozenset({"missing_range", "missing_record"})
+"""Findings that say that something could not be judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class FindingCount:
+    """Findings of one kind."""
+
+    check: str
+    what: str
+    severity: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicates:
+    """What one group got more than once for one cause."""
+
+    group: str
+    cause: str
+    event: str
+    """What the cause goes back to, a kind of record such as `claim` or `commit`; "": nothing."""
+    events: int
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class HandoffCount:
+    """Handoffs of one group that ended in one way."""
+
+    group: str
+    outcome: str
+    is_forced: bool
+    count: int
+    median_pause_ms: int | None
+    longest_pause_ms: int | None
+    messages_cut: int
+    keys_continued: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditTotals:
+    """How much was looked at."""
+
+    partitions: int
+    records: int
+    published: int
+    delivered: int
+    acknowledged: int
+    dead_lettered: int
+    expired: int
+    archived: int | None
+    """None: the messages were not looked at."""
+    from_ms: int
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditVerdict:
+    """What an audit came to."""
+
+    totals: AuditTotals
+    found: Sequence[FindingCount] = field(default_factory=tuple)
+    duplicates: Sequence[Duplicates] = field(default_factory=tuple)
+    handoffs: Sequence[HandoffCount] = field(default_factory=tuple)
+
+    @property
+    def text(self) -> str:
+        """`clean`, `faults found` or `incomplete`."""
+        faults = self.faults()
+        if faults.keys() - INCOMPLETE_KINDS:
+            return FAULTS_FOUND
+        return INCOMPLETE if faults else CLEAN
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether everything was judged, and nothing is wrong."""
+        return self.text == CLEAN
+
+    def faults(self) -> Mapping[str, int]:
+        """Return how many faults there are of each kind."""
+        return {each.what: each.count for each in self.found if each.severity == FAULT}
+
+    def count(self, severity: str) -> int:
+        """Return how many findings there are of a severity."""
+        return sum(each.count for each in self.found if each.severity == severity)
+
+    def by_cause(self) -> Mapping[str, int]:
+        """Return how many messages were redelivered, by cause."""
+        counts: dict[str, int] = {}
+        for each in self.duplicates:
+            counts[each.cause] = counts.get(each.cause, 0) + each.messages
+        return dict(sorted(counts.items(), key=lambda item: -item[1]))
+
+    def to_json(self) -> dict[str, object]:
+        """Return it under stable names."""
+        return {
+            "verdict": self.text,
+            "faults": self.count(FAULT),
+            "warnings": self.count(WARNING),
+            "informations": self.count(INFORMATION),
+            "totals": asdict(self.totals),
+            "findings": [asdict(each) for each in self.found],
+            "duplicates": [asdict(each) for each in self.duplicates],
+            "handoffs": [asdict(each) for each in self.handoffs],
+        }

@@ -1,0 +1,95 @@
+"""Decides what an archive takes next, from how far it is and what the queue holds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from partq.core.model import PartitionId
+from partq.errors import DataLossError, RolledBackError
+from partq.pipeline.manifest import ArchivePosition
+
+
+@dataclass(frozen=True, slots=True)
+class LogExtent:
+    """What a partition holds: [first, end)."""
+
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What one step takes of a partition: [start, stop)."""
+
+    start: ArchivePosition
+    stop: int
+    lost_from: int | None = None
+    """Where the archive was, if what stood between that and `start` is gone."""
+
+    @property
+    def size(self) -> int:
+        """How many places it has."""
+        return self.stop - self.start.offset
+
+
+def plan(
+    positions: Mapping[str, ArchivePosition],
+    extents: Mapping[PartitionId, LogExtent],
+    *,
+    most: int,
+    skips_lost: bool,
+) -> dict[PartitionId, Span]:
+    """Return what to take next of each partition; those that have nothing new are left out.
+
+    At most `most` in all, of each partition its part of what waits. Nothing is taken of a
+    generation while an earlier one has more: the messages of a key moved on from there.
+
+    Args:
+        positions: how far the archive is; a partition that is missing begins at its first.
+        extents: what the partitions hold.
+        most: 1 or more.
+        skips_lost: continue behind what is lost, instead of refusing.
+
+    Raises:
+        DataLossError: what comes next is no longer stored.
+        RolledBackError: a partition ends below what the archive has of it.
+    """
+    spans = {}
+    for partition, extent in extents.items():
+        start = positions.get(str(partition), ArchivePosition(extent.first))
+        lost_from = None
+        if start.offset > extent.end:
+            raise RolledBackError(
+                f"partition {partition}: ends at {extent.end}, and the archive has it up to "
+                f"{start.offset}: the store has lost what the archive holds; give what follows a "
+                "separate ROOT"
+            )
+        if start.offset < extent.first:
+            if not skips_lost:
+                raise DataLossError(
+                    f"partition {partition}: stored from {extent.first} on only, and the archive "
+                    f"has it up to {start.offset}; with --skip-lost it notes the gap and continues"
+                )
+            lost_from, start = start.offset, ArchivePosition(extent.first)
+        if start.offset < extent.end or lost_from is not None:
+            spans[partition] = Span(start, extent.end, lost_from)
+    return _limited(spans, most)
+
+
+def _limited(spans: Mapping[PartitionId, Span], most: int) -> dict[PartitionId, Span]:
+    limited: dict[PartitionId, Span] = {}
+    for generation in sorted({partition.generation for partition in spans}):
+        ours = {each: span for each, span in spans.items() if each.generation == generation}
+        waiting = sum(span.size for span in ours.values())
+        if waiting <= most:
+            limited |= ours
+            most -= waiting
+            continue
+        for partition, span in sorted(ours.items()):
+            # Rounded up, so that every partition moves on; what that takes too much, the last lack.
+            part = min(most, -(-span.size * most // waiting)) if span.size else 0
+            waiting -= span.size
+            most -= part
+            if part or span.lost_from is not None:
+                limited[partition] = Span(span.start, span.start.offset + part, span.lost_from)
+        break
+    return limited

@@ -1,0 +1,78 @@
+"""Puts a recorded run into an archive, with no Spark."""
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from partq.pipeline.archive_log import ArchivedQueue, ArchiveLog
+from partq.pipeline.manifest import ArchivePosition, DataFile, ManifestEntry
+from partq.pipeline.storage.local_files import LocalFiles
+from partq.wire.audit import COLUMNS
+
+_TEXTS = {
+    *("partition", "previous", "chain", "kind", "broker", "group", "member", "incarnation"),
+    *("cause", "producer", "target", "flags"),
+}
+_KINDS = {"slots": pa.binary(), "place": pa.int32(), "delivery": pa.int32()}
+RECORD = pa.schema(
+    [(name, pa.string() if name in _TEXTS else _KINDS.get(name, pa.int64())) for name in COLUMNS]
+)
+MESSAGES = pa.schema(
+    [
+        ("partition", pa.string()),
+        ("offset", pa.int64()),
+        ("key", pa.string()),
+        ("publish_time", pa.timestamp("us", tz="UTC")),
+        ("append_broker_epoch", pa.int64()),
+    ]
+)
+
+
+def write_archive(root, runs, stops=None, gaps=()):
+    """Write the archive of runs; each is a run and its record as it is read.
+
+    Args:
+        root: must not exist.
+        runs: what is archived.
+        stops: how far the archive says it has a partition's messages; else to the end of its run.
+        gaps: what it says was gone before.
+    """
+    root.mkdir()
+    records = [asdict_of(row) for _, rows in runs for row in rows]
+    messages = [
+        {
+            "partition": each.partition,
+            "offset": each.offset,
+            "key": each.key,
+            "publish_time": datetime.fromtimestamp(each.at_ms / 1000, UTC),
+            "append_broker_epoch": each.append_broker_epoch,
+        }
+        for run, _ in runs
+        for each in run.messages
+    ]
+    parquet.write_table(pa.Table.from_pylist(records, RECORD), root / "audit.parquet")
+    parquet.write_table(pa.Table.from_pylist(messages, MESSAGES), root / "messages.parquet")
+    positions = {
+        "messages": {
+            run.name: ArchivePosition((stops or {}).get(run.name, run.end)) for run, _ in runs
+        },
+        "audit": {run.name: ArchivePosition(len(run.record)) for run, _ in runs},
+    }
+    archive = ArchiveLog.open_for(
+        LocalFiles(str(root)), ArchivedQueue("default", "orders", "0123abcd")
+    )
+    added = tuple(
+        DataFile(f"{stream}.parquet", stream, "1.0", 0, 1, 1, 1, 0, 2**53)
+        for stream in ("audit", "messages")
+    )
+    entry = ManifestEntry(
+        number=0, attempt="made", kind="archive", at_ms=0, added=added, positions=positions,
+        gaps=tuple(gaps),
+    )  # fmt: skip
+    archive.commit(archive.load(), lambda _: entry)
+    return str(root)
+
+
+def asdict_of(row):
+    return {name: getattr(row, name) for name in COLUMNS}

@@ -1,0 +1,127 @@
+"""The audit record is archived with the messages, and trimmed once it is durable."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from partq.cli.commands import cli
+from partq.client.audit_reader import AuditReader
+from partq.pipeline.archive_files import AUDIT_COLUMNS, read_archive, read_audit, read_state
+from partq.wire import audit
+from tests.spark.live_queue import live_queue
+
+COUNT = 60
+
+
+@pytest.fixture(scope="module")
+def queue():
+    with live_queue(partitions=2, groups=["archive"], spec={"audit": True}) as running:
+        yield running
+
+
+def run(queue, *arguments, token=None, **options):
+    where = ["--url", queue.broker.url, "--queue", queue.name]
+    secret = ["--token", token or queue.broker.tokens.admin]
+    given = ["pipeline", "archive", *map(str, arguments), *where, *secret]
+    return CliRunner().invoke(cli, given, **options)
+
+
+def auditing(queue, call):
+    async def ask():
+        async with AuditReader(
+            queue.broker.url, queue=queue.name, token=queue.broker.tokens.admin
+        ) as reader:
+            return await call(reader)
+
+    return queue.run(ask())
+
+
+async def _everything(reader):
+    return {
+        str(partition): [group async for group in reader.groups(partition, extent.first)]
+        for partition, extent in (await reader.bounds()).items()
+    }
+
+
+def test_the_columns_are_those_of_the_record():
+    assert tuple(AUDIT_COLUMNS) == audit.COLUMNS
+
+
+def test_the_record_is_archived_and_trimmed(spark, queue, tmp_path):
+    queue.publish(range(COUNT))
+    before = auditing(queue, _everything)
+    result = run(queue, tmp_path, "--group", "archive", "--json")
+
+    assert result.exit_code == 0, result.stderr
+    done = json.loads(result.stdout)
+    assert (done["is_complete"], done["lag"], done["rows"]["messages"]) == (True, 0, COUNT)
+    rows = sorted(
+        read_audit(spark, str(tmp_path)).collect(),
+        key=lambda row: (row.partition, row.sequence, row.place),
+    )
+    assert done["rows"]["audit"] == len(rows)
+    archived = [row.asDict() for row in rows]
+    for partition, groups in before.items():
+        columns = audit.decode_columns(partition, groups)
+        expected = list(zip(*columns.values(), strict=True))
+        ours = [row for row in archived if row["partition"] == partition][: len(expected)]
+        assert [tuple(row[name] for name in columns) for row in ours] == expected
+
+    # Whatever a publish speaks of is in the archive of the messages, too.
+    published = {
+        (row["partition"], offset)
+        for row in archived
+        if row["kind"] == "publish"
+        for offset in range(row["first"], row["stop"])
+    }
+    messages = {(row.partition, row.offset) for row in read_archive(spark, str(tmp_path)).collect()}
+    assert len(published) == COUNT
+    assert published <= messages
+
+    positions = read_state(spark, str(tmp_path)).positions["audit"]
+    extents = auditing(queue, lambda reader: reader.bounds())
+    assert {str(each): extent.first for each, extent in extents.items()} == {
+        partition: at.offset for partition, at in positions.items()
+    }
+
+
+def test_what_comes_later_is_added_once(spark, queue, tmp_path):
+    """The archive's own steps are on record: cursors that move, messages that are freed."""
+    for _ in range(2):
+        queue.publish(range(5))
+        assert run(queue, tmp_path, "--group", "archive").exit_code == 0
+    rows = read_audit(spark, str(tmp_path)).select("partition", "sequence", "place").collect()
+    assert len(rows) == len(set(rows))
+    for partition in ("1.0", "1.1"):
+        sequences = sorted({row.sequence for row in rows if row.partition == partition})
+        assert sequences == list(range(sequences[0], sequences[-1] + 1))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changed", "sentence"),
+    [
+        ([], {}, "--group is not given (PARTQ_GROUP)"),
+        (["--group", "nobody"], {}, "nobody"),
+        (["--group", "archive"], {"token": "consume"}, "or leave the audit record out with --no-a"),
+        (["--group", "archive"], {"token": "wrong"}, "token"),
+        (["--group", "archive", "--max-rows", "0"], {}, "0 is not in the range"),
+    ],
+)
+def test_wrong_input_is_a_sentence(spark, queue, tmp_path, arguments, changed, sentence):
+    if changed.get("token") == "consume":
+        changed = {"token": queue.broker.tokens.consume}
+    result = run(queue, tmp_path / "root", *arguments, **changed)
+
+    assert result.exit_code in (1, 2)
+    assert result.stdout == ""
+    assert sentence in result.stderr.splitlines()[-1]
+    assert "Traceback" not in result.stderr
+
+
+def test_a_root_that_cannot_be_written_is_a_sentence(spark, queue, tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    result = run(queue, tmp_path / "file", "--group", "archive")
+
+    assert result.exit_code == 2
+    assert "Not a directory" in result.stderr.splitlines()[-1]

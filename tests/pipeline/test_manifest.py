@@ -1,0 +1,103 @@
+"""What an archive consists of follows from its entries, and from nothing else."""
+
+import pytest
+
+from partq.errors import InternalError
+from partq.pipeline.manifest import (
+    ArchiveGap,
+    ArchivePosition,
+    ArchiveState,
+    DataFile,
+    ManifestEntry,
+    select,
+)
+
+
+def file(name, partition="1.0", first=0, stop=10, *, stream="messages", at_ms=(0, 9)):
+    path = f"{stream}/date=1970-01-01/queue_partition={partition}/{name}.parquet"
+    rows = stop - first
+    return DataFile(path, stream, partition, first, stop, rows, 100 * rows, *at_ms)
+
+
+def entry(number, **fields):
+    return ManifestEntry(
+        number=number, attempt=f"a{number}", kind="archive", at_ms=1000 * number, **fields
+    )
+
+
+A, B, MERGED = file("a"), file("b", first=10, stop=20), file("merged", stop=20)
+ENTRIES = [
+    entry(1, added=(A,), positions={"messages": {"1.0": ArchivePosition(10, 7)}}),
+    entry(
+        2,
+        added=(B,),
+        positions={"messages": {"1.0": ArchivePosition(20, 7), "1.1": ArchivePosition(0)}},
+    ),
+    entry(
+        3, added=(MERGED,), removed=(A.path, B.path), gaps=(ArchiveGap("messages", "1.1", 0, 5),)
+    ),
+    entry(4, deleted=(A.path,)),
+]
+
+
+def state_after(entries):
+    state = ArchiveState()
+    for each in entries:
+        state.apply(each)
+    return state
+
+
+def test_files_positions_and_gaps_follow_from_the_entries():
+    state = state_after(ENTRIES)
+
+    assert state.files == {MERGED.path: MERGED}
+    assert state.removed == {B.path: 3000}
+    assert state.positions == {
+        "messages": {"1.0": ArchivePosition(20, 7), "1.1": ArchivePosition(0)}
+    }
+    assert state.gaps == [ArchiveGap("messages", "1.1", 0, 5)]
+
+
+def test_entries_and_states_are_stored_as_they_are():
+    for each in ENTRIES:
+        assert ManifestEntry.from_json("n", each.to_json()) == each
+    state = state_after(ENTRIES)
+    assert ArchiveState.from_json("n", state.to_json()) == state
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        pytest.param(entry(6), "entry 6 follows entry 4; expected 5", id="one is missing"),
+        pytest.param(entry(4), "entry 4 follows entry 4; expected 5", id="one comes twice"),
+        pytest.param(entry(5, removed=(A.path,)), "does not fit", id="removes what is not there"),
+        pytest.param(entry(5, deleted=(A.path,)), "does not fit", id="deletes what is deleted"),
+        pytest.param(entry(5, added=(MERGED,)), "does not fit", id="adds what is there"),
+    ],
+)
+def test_entries_that_do_not_fit_are_refused(wrong, sentence):
+    with pytest.raises(InternalError, match=sentence):
+        state_after([*ENTRIES, wrong])
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"number": 1}', b"\xff"])
+def test_what_is_no_entry_is_named(data):
+    with pytest.raises(InternalError, match="log/1: got no"):
+        ManifestEntry.from_json("log/1", data)
+    with pytest.raises(InternalError, match="snapshots/1: got no"):
+        ArchiveState.from_json("snapshots/1", data)
+
+
+def test_files_are_chosen_by_what_they_may_hold_and_ordered():
+    late = file("late", "1.10", at_ms=(100, 200))
+    second = file("second", "1.2", at_ms=(10, 20))
+    audit = file("audit", stream="audit")
+    files = [late, second, B, audit, A]
+
+    assert select(files, "messages") == [A, B, second, late]
+    assert select(files, "audit") == [audit]
+    assert select(files, "messages", partitions=["1.10", "1.2"]) == [second, late]
+    assert select(files, "messages", from_ms=20) == [second, late]
+    assert select(files, "messages", from_ms=21) == [late]
+    assert select(files, "messages", until_ms=100) == [A, B, second]
+    assert select(files, "messages", until_ms=101) == [A, B, second, late]

@@ -1,0 +1,64 @@
+"""What an archive takes next."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partq import PartitionId
+from partq.errors import DataLossError, RolledBackError
+from partq.pipeline.manifest import ArchivePosition
+from partq.pipeline.planning import LogExtent, Span, plan
+
+A, B, NEXT = PartitionId(1, 0), PartitionId(1, 1), PartitionId(2, 0)
+
+
+def test_all_that_is_new_is_taken():
+    extents = {A: LogExtent(0, 10), B: LogExtent(5, 5), NEXT: LogExtent(3, 4)}
+    spans = plan({"1.0": ArchivePosition(4, 7)}, extents, most=100, skips_lost=False)
+    assert spans == {A: Span(ArchivePosition(4, 7), 10), NEXT: Span(ArchivePosition(3), 4)}
+
+
+def test_a_later_generation_waits_for_the_earlier_one():
+    extents = {A: LogExtent(0, 10), B: LogExtent(0, 20), NEXT: LogExtent(0, 5)}
+    spans = plan({}, extents, most=15, skips_lost=False)
+    assert spans == {A: Span(ArchivePosition(0), 5), B: Span(ArchivePosition(0), 10)}
+
+
+def test_what_is_lost_is_refused_or_skipped():
+    extents = {A: LogExtent(5, 10), B: LogExtent(7, 7)}
+    positions = {"1.0": ArchivePosition(2, 1), "1.1": ArchivePosition(3, 1)}
+    with pytest.raises(DataLossError, match="stored from 5 on only"):
+        plan(positions, extents, most=100, skips_lost=False)
+    assert plan(positions, extents, most=100, skips_lost=True) == {
+        A: Span(ArchivePosition(5), 10, lost_from=2),
+        B: Span(ArchivePosition(7), 7, lost_from=3),
+    }
+
+
+def test_an_archive_that_has_more_than_the_queue_is_refused():
+    with pytest.raises(RolledBackError, match="the store has lost what the archive holds"):
+        plan({"1.0": ArchivePosition(11)}, {A: LogExtent(0, 10)}, most=100, skips_lost=True)
+
+
+extents = st.dictionaries(
+    st.builds(PartitionId, st.integers(1, 3), st.integers(0, 4)),
+    st.tuples(st.integers(0, 50), st.integers(0, 50)).map(lambda t: LogExtent(t[0], t[0] + t[1])),
+    max_size=8,
+)
+
+
+@given(extents=extents, most=st.integers(1, 40))
+def test_steps_take_everything_once_and_in_the_order_of_generations(extents, most):
+    positions, taken = {}, []
+    while spans := plan(positions, extents, most=most, skips_lost=False):
+        assert 0 < sum(span.size for span in spans.values()) <= most
+        for partition, span in sorted(spans.items()):
+            taken += [(partition, offset) for offset in range(span.start.offset, span.stop)]
+            positions[str(partition)] = ArchivePosition(span.stop)
+    assert sorted(taken) == [
+        (partition, offset)
+        for partition, extent in sorted(extents.items())
+        for offset in range(extent.first, extent.end)
+    ]
+    generations = [partition.generation for partition, _ in taken]
+    assert generations == sorted(generations)
