@@ -1,6 +1,7 @@
 """Archives for tests, made of rows that no queue had."""
 
-from partq.pipeline.archive_files import COLUMNS, Staging
+from partq.pipeline.archive_columns import COLUMNS
+from partq.pipeline.archive_files import Staging
 from partq.pipeline.archive_log import ArchivedQueue
 from partq.pipeline.manifest import ManifestEntry
 

@@ -7,7 +7,8 @@ from click.testing import CliRunner
 
 from partq.cli.commands import cli
 from partq.client.audit_reader import AuditReader
-from partq.pipeline.archive_files import AUDIT_COLUMNS, read_archive, read_audit, read_state
+from partq.pipeline.archive_columns import AUDIT_COLUMNS
+from partq.pipeline.archive_files import read_archive, read_audit, read_state
 from partq.wire import audit
 from tests.spark.live_queue import live_queue
 

@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from partq.errors import ConflictError, InternalError, SettingsError
+from partq.pipeline.archive_columns import COLUMNS
 from partq.pipeline.archive_files import (
-    COLUMNS,
     read_archive,
     read_audit,
     read_state,

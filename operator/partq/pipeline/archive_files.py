@@ -10,59 +10,10 @@ from pyspark.sql import functions as F  # noqa: N812  as everybody names it
 
 from partq.core.model import PartitionId
 from partq.errors import InternalError
+from partq.pipeline.archive_columns import COLUMNS, PLACE
 from partq.pipeline.archive_log import STAGING, ArchiveLog
 from partq.pipeline.manifest import ArchiveState, DataFile, Stream, select
 from partq.pipeline.storage.files import Files, open_files
-
-MESSAGE_COLUMNS: Final = {
-    "queue": "string",
-    "partition": "string",
-    "generation": "int",
-    "partition_index": "int",
-    "offset": "bigint",
-    "key": "string",
-    "value": "binary",
-    "headers": "map<string,string>",
-    "publish_time": "timestamp",
-    "event_time": "timestamp",
-    "append_broker_epoch": "bigint",
-}
-AUDIT_COLUMNS: Final = {
-    "partition": "string",
-    "sequence": "bigint",
-    "place": "int",
-    "previous": "string",
-    "chain": "string",
-    "at_ms": "bigint",
-    "kind": "string",
-    "broker": "string",
-    "broker_epoch": "bigint",
-    "group": "string",
-    "member": "string",
-    "incarnation": "string",
-    "flow": "bigint",
-    "epoch": "bigint",
-    "attempt": "bigint",
-    "first": "bigint",
-    "stop": "bigint",
-    "delivery": "int",
-    "cause": "string",
-    "append_broker_epoch": "bigint",
-    "producer": "string",
-    "number": "bigint",
-    "target": "string",
-    "slots": "binary",
-    "flags": "string",
-}
-COLUMNS: Final[dict[Stream, dict[str, str]]] = {
-    "messages": MESSAGE_COLUMNS,
-    "audit": AUDIT_COLUMNS,
-}
-PLACE: Final[dict[Stream, tuple[str, ...]]] = {
-    "messages": ("offset",),
-    "audit": ("sequence", "place"),
-}
-"""What orders the rows of a partition; the first one is what positions count."""
 
 _AT_MS: Final[dict[Stream, str]] = {"messages": "unix_millis(publish_time)", "audit": "at_ms"}
 _DAY_MS = 86_400_000

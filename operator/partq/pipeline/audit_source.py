@@ -12,15 +12,14 @@ from pyspark.sql.types import StructType
 
 from partq.client.audit_reader import AuditReader
 from partq.core.model import PartitionId
-from partq.pipeline.archive_files import AUDIT_COLUMNS
+from partq.pipeline.archive_columns import AUDIT_COLUMNS, arrow_schema
 from partq.spark.errors import short_errors
 from partq.wire.audit import AuditGroup, decode_columns
 
 BATCH_BYTES = 1024 * 1024
 """How many bytes of groups become one Arrow batch, about."""
 
-_ARROW = {"string": pa.string(), "bigint": pa.int64(), "int": pa.int32(), "binary": pa.binary()}
-_SCHEMA = pa.schema([(name, _ARROW[kind]) for name, kind in AUDIT_COLUMNS.items()])
+_SCHEMA = arrow_schema("audit")
 
 
 @dataclass

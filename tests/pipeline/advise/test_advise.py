@@ -22,7 +22,8 @@ from partq.pipeline.advise.advice import (
 from partq.pipeline.advise.job import run_advise
 from partq.pipeline.advise.lag import lag_history
 from partq.pipeline.advise.loads import HotKey, KeySpread, Loads, load_of
-from partq.pipeline.archive_files import COLUMNS, Staging
+from partq.pipeline.archive_columns import COLUMNS
+from partq.pipeline.archive_files import Staging
 from partq.pipeline.archive_log import ArchivedQueue, ArchiveLog
 from partq.pipeline.manifest import ManifestEntry
 from partq.pipeline.storage.files import open_files

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from partq.errors import SettingsError
-from partq.pipeline.storage.files import open_files
+from partq.pipeline.storage.files import open_files, open_local_files
 from partq.pipeline.storage.hadoop_files import HadoopFiles
 from partq.pipeline.storage.local_files import LocalFiles
 
@@ -98,3 +98,12 @@ def test_the_root_says_which_kind(spark, tmp_path):
 def test_a_root_that_cannot_be_is_a_sentence(spark, root, sentence):
     with pytest.raises(SettingsError, match=sentence):
         open_files(spark, root)
+
+
+def test_without_spark_a_path_is_the_same_and_a_url_names_the_other_engine(tmp_path):
+    for root in (str(tmp_path), tmp_path.as_uri()):
+        assert open_local_files(root).root == str(tmp_path)
+    with pytest.raises(SettingsError, match=r"s3a://lake/orders: got a URL.*use --engine spark"):
+        open_local_files("s3a://lake/orders")
+    with pytest.raises(SettingsError, match="takes for a pattern"):
+        open_local_files("/data/[x]")

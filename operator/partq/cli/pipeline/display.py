@@ -28,8 +28,8 @@ class Display(Protocol):
 
 
 @contextmanager
-def open_display(title: str) -> Iterator[Display]:
-    """Open the display that fits standard error."""
+def open_display(title: str, beginning: str = "") -> Iterator[Display]:
+    """Open the display that fits standard error; `beginning` is shown before the first progress."""
     console = Console(stderr=True)
     if not console.is_terminal:
         plain = PlainLines(title)
@@ -44,15 +44,15 @@ def open_display(title: str) -> Iterator[Display]:
         TimeElapsedColumn(),
     )
     with Bar(*columns, console=console) as bar:
-        yield LiveLine(title, bar)
+        yield LiveLine(title, bar, beginning)
 
 
 class LiveLine:
     """One line that changes, on a terminal."""
 
-    def __init__(self, title: str, bar: Bar) -> None:
+    def __init__(self, title: str, bar: Bar, beginning: str) -> None:
         self._bar = bar
-        self._task = bar.add_task(title, total=None, rows="", detail="starting Spark")
+        self._task = bar.add_task(title, total=None, rows="", detail=beginning)
         self._rate = RowRate()
 
     def show(self, progress: "JobProgress") -> None:

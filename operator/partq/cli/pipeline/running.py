@@ -1,4 +1,4 @@
-"""Runs one job on Spark from the command line: options, signals, and errors as sentences."""
+"""Runs one job from the command line: options, signals, and errors as sentences."""
 
 import signal
 import sys
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from partq.cli.pipeline.display import open_display
+from partq.cli.pipeline.display import Display, open_display
 from partq.errors import SettingsError
 from partq.excerpts import excerpt
 
@@ -71,18 +71,29 @@ def run_job(title: str, spark: SparkChoice, work: Callable[["Job"], T]) -> tuple
     # Only here: `--help` needs no Spark.
     from partq.pipeline.failures import spark_failures
     from partq.pipeline.job import Job
-    from partq.pipeline.watch import JobWatch, StoppedError
+    from partq.pipeline.watch import JobWatch
 
-    with open_display(title) as display:
+    with open_display(title, "starting Spark") as display:
         watch = JobWatch(display.show, display.tell)
         with spark_failures(), _signals(watch) as received:
             job = Job.open(title, watch, master=spark.master, settings=spark.settings)
-            received.has_job = True
-            try:
-                return _in_thread(job, work, received), received.number
-            except StoppedError as error:
-                display.tell(error.message)
-                raise click.exceptions.Exit(128 + received.number) from error
+
+            def run() -> T:
+                job.enter_thread()
+                return work(job)
+
+            return _until_signal(display, run, job.stop, received)
+
+
+def run_local_job(title: str, work: Callable[["JobWatch"], T]) -> tuple[T, int]:
+    """Run `work` in this process, without Spark; otherwise as `run_job`."""
+    # Only here: `--help` needs none of it.
+    from partq.pipeline.watch import JobWatch
+
+    with open_display(title) as display:
+        watch = JobWatch(display.show, display.tell)
+        with _signals(watch) as received:
+            return _until_signal(display, lambda: work(watch), watch.stop, received)
 
 
 class _Received:
@@ -118,8 +129,22 @@ def _signals(watch: "JobWatch") -> Iterator[_Received]:
             signal.signal(number, handler)
 
 
-def _in_thread(job: "Job", work: Callable[["Job"], T], received: _Received) -> T:
-    """Run `work` in a thread, so that a signal never cuts into a call of the JVM."""
+def _until_signal(
+    display: Display, work: Callable[[], T], stop: Callable[[], None], received: _Received
+) -> tuple[T, int]:
+    """Run `work` until it ends, and `stop` it when a signal comes; returns as `run_job`."""
+    from partq.pipeline.watch import StoppedError
+
+    received.has_job = True
+    try:
+        return _in_thread(work, stop, received), received.number
+    except StoppedError as error:
+        display.tell(error.message)
+        raise click.exceptions.Exit(128 + received.number) from error
+
+
+def _in_thread(work: Callable[[], T], stop: Callable[[], None], received: _Received) -> T:
+    """Run `work` in a thread, so that a signal never cuts into a call of the JVM or a file."""
     from partq.pipeline.watch import StoppedError
 
     outcome: list[T] = []
@@ -127,8 +152,7 @@ def _in_thread(job: "Job", work: Callable[["Job"], T], received: _Received) -> T
 
     def run() -> None:
         try:
-            job.enter_thread()
-            outcome.append(work(job))
+            outcome.append(work())
         except BaseException as error:  # noqa: BLE001  raised again where it is awaited
             failure.append(error)
         finally:
@@ -138,7 +162,7 @@ def _in_thread(job: "Job", work: Callable[["Job"], T], received: _Received) -> T
     thread.start()
     received.event.wait()
     if received.number:
-        job.stop()
+        stop()
     thread.join()
     if not failure:
         return outcome[0]

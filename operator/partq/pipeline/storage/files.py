@@ -5,15 +5,15 @@ at all, and says when somebody else was faster. `move` puts a file in its place,
 is durable. Nothing else has to be atomic.
 """
 
-from typing import Protocol
-from urllib.parse import unquote, urlsplit
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from partq.errors import SettingsError
 from partq.excerpts import excerpt
-from partq.pipeline.storage.hadoop_files import HadoopFiles
 from partq.pipeline.storage.local_files import LocalFiles
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 MAX_ROOT_CHARS = 1024
 
@@ -45,12 +45,42 @@ class Files(Protocol):
         """Delete a file or a folder with all that is in it; one that is not there is fine."""
 
 
-def open_files(spark: SparkSession, root: str) -> Files:
+def open_files(spark: "SparkSession", root: str) -> Files:
     """Return the files below `root`: a path, or a URL that this Spark can write.
 
     Raises:
         SettingsError: Spark knows no file system of that kind, or the text is not a URL.
     """
+    parts = _checked(root)
+    if parts.scheme == "file":
+        return _at_file_url(root, parts)
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    if not parts.scheme and str(hadoop.get("fs.defaultFS", "file:///")).startswith("file:"):
+        return LocalFiles(root)
+    # Only here: jobs without Spark open local files alone.
+    from partq.pipeline.storage.hadoop_files import HadoopFiles
+
+    return HadoopFiles(spark, root)
+
+
+def open_local_files(root: str) -> LocalFiles:
+    """Return the files below a path of this machine, for jobs without Spark.
+
+    Raises:
+        SettingsError: `root` is a URL of other storage, or no path.
+    """
+    parts = _checked(root)
+    if parts.scheme == "file":
+        return _at_file_url(root, parts)
+    if parts.scheme:
+        raise SettingsError(
+            f"ROOT {root}: got a URL, and without Spark only paths of this machine can be read and "
+            "written; use --engine spark, or give a path"
+        )
+    return LocalFiles(root)
+
+
+def _checked(root: str) -> SplitResult:
     if not root or len(root) > MAX_ROOT_CHARS or not root.isprintable():
         raise SettingsError(
             f"ROOT {excerpt(root)!r}: expected a path or a URL that Spark can write"
@@ -60,12 +90,10 @@ def open_files(spark: SparkSession, root: str) -> Files:
             f"ROOT {root}: got {min(special)!r} in it, which Spark takes for a pattern; choose "
             "another name"
         )
-    parts = urlsplit(root)
-    if parts.scheme == "file":
-        if parts.netloc not in ("", "localhost"):
-            raise SettingsError(f"ROOT {root}: expected file:///PATH, or a path")
-        return LocalFiles(unquote(parts.path))
-    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
-    if not parts.scheme and str(hadoop.get("fs.defaultFS", "file:///")).startswith("file:"):
-        return LocalFiles(root)
-    return HadoopFiles(spark, root)
+    return urlsplit(root)
+
+
+def _at_file_url(root: str, parts: SplitResult) -> LocalFiles:
+    if parts.netloc not in ("", "localhost"):
+        raise SettingsError(f"ROOT {root}: expected file:///PATH, or a path")
+    return LocalFiles(unquote(parts.path))
