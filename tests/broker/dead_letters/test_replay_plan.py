@@ -1,20 +1,25 @@
 """`partq dead-letters`: a plan, a replay of some, and the letters of a key or a reason."""
 
+import asyncio
 import json
+import shlex
 
 import pytest
+from click.testing import CliRunner
 
+from partq.cli.commands import cli
 from partq.cli.dead_letters import letter_search, replay_plan
 from partq.core.dead_letters import DeadLetter, DeadLetterReason, Origin, headers_of, producer_of
 from partq.core.model import Offset, PartitionId
 from partq.errors import NotStoredError
 from partq.wire import batch
-from tests.broker.conftest import UID
+from tests.broker.conftest import ADMIN, UID
 from tests.broker.dead_letters import test_dead_letters
 from tests.broker.dead_letters.test_dead_letters import TARGET, P, run
 from tests.broker.delivery.test_undecodable import resources as resources
 from tests.broker.operations import test_replay
 from tests.broker.operations.test_replay import REFERENCE, bury_all, bury_broken
+from tests.examples.pages import blocks
 
 start_target, target = test_dead_letters.start_target, test_dead_letters.target
 sent, kept = test_replay.sent, test_replay.kept
@@ -135,6 +140,34 @@ async def test_letters_of_a_key_or_a_reason_are_listed(running, target, monkeypa
     monkeypatch.setattr(letter_search, "MAX_LETTERS_SEARCHED", 3)
     cut = await run(target, "list", "--key", "other")
     assert (cut.exit_code, "ended after 3 messages" in cut.stderr) == (0, True)
+
+
+async def test_copies_of_the_letters_of_a_key_are_published_as_the_page_says(
+    running, target, kept, tmp_path
+):
+    async def invoke(line, *more):
+        words = shlex.split(line)[1:]
+        url = target.url if TARGET in words else running.url
+        command = [*words, *more, "--url", url, "--token", ADMIN]
+        result = await asyncio.to_thread(CliRunner().invoke, cli, command)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    for number, key in enumerate(("other", "order-17", "order-17")):
+        await bury_one(running, number, 0, key, DeadLetterReason.EXPIRED)
+    await bury_broken(running, 3, REFERENCE)
+    pipe = f"browse --queue {TARGET}"
+    (shown,) = [block.text for block in blocks("sh") if pipe in block.text]
+    browse, publish = shown.replace("\\\n", "").split(" | ")
+    file = tmp_path / "letters.ndjson"
+    file.write_text(await invoke(browse), encoding="utf-8")
+    await invoke(publish.replace("--input -", f"--input {file}"))
+    lines = (await invoke("partq browse --queue orders --json")).splitlines()
+    copies = [json.loads(line) for line in lines]
+    assert [(copy["key"], copy["value"]) for copy in copies] == [
+        ("order-17", "dead 1"), ("order-17", "dead 2"),
+    ]  # fmt: skip
+    assert len(await kept()) == 4, "the letters stay"
 
 
 @pytest.mark.parametrize("limit", ["0", "100001"])
