@@ -35,7 +35,7 @@ def check_chain(groups, start=0):
 def written_again(group):
     """Return the group that follows from what is read of one."""
     read = decode_group("1.0", group)
-    names = [name for name, _ in audit.FIELDS if name != "kind"]
+    names = [name for name, _ in audit.FIELDS + audit.LATER_FIELDS if name != "kind"]
     records = [
         audit.encode_record(
             each.kind, slots=each.slots, **{name: getattr(each, name) for name in names}

@@ -15,8 +15,10 @@ PARTITION = PartitionId(1, 3)
 NAMES = st.text(max_size=20)
 NUMBERS = st.integers(-1, 2**53)
 FIELDS = {
-    name: NAMES if kind == 0 else NUMBERS for name, kind in audit.FIELDS if name != "kind"
-}  # fmt: skip
+    name: NAMES if kind == 0 else NUMBERS
+    for name, kind in audit.FIELDS + audit.LATER_FIELDS
+    if name != "kind"
+}
 
 
 def group_of(*records, previous=audit.GENESIS, sequence=0):
@@ -44,10 +46,19 @@ def test_what_is_written_is_read(records):
     assert [record.kind for record in read] == [kind for kind, _ in records]
     for place, (record, (_, fields)) in enumerate(zip(read, records, strict=True)):
         assert (record.partition, record.sequence, record.place) == ("1.3", 0, place)
-        for name, kind in audit.FIELDS[1:]:
+        for name, kind in audit.FIELDS[1:] + audit.LATER_FIELDS:
             assert getattr(record, name) == fields.get(name, "" if kind == 0 else -1), name
     if records:
         assert written_again(group) == group
+
+
+def test_a_later_field_changes_no_byte_of_a_line_without_it():
+    """The chains of older records stay as they are; what they lack is read as nothing."""
+    before, after = publish(0, b"\1\0"), publish(0, b"\1\0", content_crc=0)
+    assert before.count(b"\t") == len(audit.FIELDS) - 1
+    assert after == before.replace(b"\n", b"\t0\n", 1)
+    read = decode_group(PARTITION, group_of(before, after))
+    assert [record.content_crc for record in read] == [-1, 0]
 
 
 def test_slots_are_bytes_of_any_kind():

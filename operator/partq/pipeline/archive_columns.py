@@ -45,6 +45,7 @@ AUDIT_COLUMNS: Final = {
     "target": "string",
     "slots": "binary",
     "flags": "string",
+    "content_crc": "bigint",
 }
 COLUMNS: Final[dict[Stream, dict[str, str]]] = {
     "messages": MESSAGE_COLUMNS,

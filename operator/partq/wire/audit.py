@@ -2,7 +2,8 @@
 
 The record of a partition is a chain of groups, one for each script that had something to tell. A
 group is a line `1 SEQUENCE AT_MS BROKER_EPOCH BROKER` and its records, one line each: the fields of
-`FIELDS` with tabs between them, empty where a kind has no such thing. Behind the line of a publish
+`FIELDS` with tabs between them, empty where a kind has no such thing. A field of
+`LATER_FIELDS` stands at the end of the line only where it has a value. Behind the line of a publish
 stand the slots of its messages, u16 each. In names, control characters and `%` are written `%XX`.
 `chain` is the SHA-1 of the chain before it, as 40 hex digits, followed by the bytes of the group.
 """
@@ -71,8 +72,14 @@ FIELDS: Final[tuple[tuple[str, int], ...]] = (
 )
 """What stands in the line of a record, in this order, and whether it is a number."""
 
-_NAMES: Final = tuple(name for name, _ in FIELDS)
-_TEXTS: Final = frozenset(name for name, kind in FIELDS if kind == _TEXT)
+LATER_FIELDS: Final[tuple[tuple[str, int], ...]] = (("content_crc", _NUMBER),)
+"""What a line ends with where there is a value. Lines without one have the bytes that they had
+before there was such a field, so the chains of older records stay as they are."""
+
+_ALL_FIELDS: Final = FIELDS + LATER_FIELDS
+_NAMES: Final = tuple(name for name, _ in _ALL_FIELDS)
+_NO_LATER: Final = [""] * len(LATER_FIELDS)
+_TEXTS: Final = frozenset(name for name, kind in _ALL_FIELDS if kind == _TEXT)
 _NAME_AT: Final = {name: at for at, name in enumerate(_NAMES)}
 _FIRST_AT, _STOP_AT = _NAME_AT["first"], _NAME_AT["stop"]
 _PUBLISH: Final = b"publish\t"
@@ -115,6 +122,9 @@ class AuditRecord:
     slots: bytes = b""
     """Of a publish: u16, little-endian, for each offset of [first, stop)."""
     flags: str = ""
+    content_crc: int = -1
+    """Of a publish: the CRC-32C of the batch's body as it was before it was compressed; -1: the
+    broker could not expand the body, or is of a version that did not record it."""
 
 
 COLUMNS: Final = tuple(AuditRecord.__slots__)
@@ -145,7 +155,10 @@ def chain_of(previous: str, data: bytes) -> str:
 
 
 def encode_record(kind: str, *, slots: bytes = b"", **fields: str | int) -> bytes:
-    """Return the bytes of a record; `fields` are named as in `FIELDS`, and -1 stands for none."""
+    """Return the bytes of a record.
+
+    `fields` are named as in `FIELDS` and `LATER_FIELDS`, and -1 stands for none.
+    """
     line = [""] * len(_NAMES)
     line[0] = kind
     for name, value in fields.items():
@@ -153,6 +166,8 @@ def encode_record(kind: str, *, slots: bytes = b"", **fields: str | int) -> byte
             line[_NAME_AT[name]] = value.translate(_SPECIAL)
         elif value != -1:  # read back as what an empty field is: so it has to be written as one
             line[_NAME_AT[name]] = str(int(value))
+    while len(line) > len(FIELDS) and not line[-1]:
+        line.pop()
     return "\t".join(line).encode() + b"\n" + slots
 
 
@@ -244,8 +259,10 @@ def _read_lines(data: bytes, at: int, lines: list[list[str]], slots: list[bytes]
     while at < len(data):
         end = data.index(b"\n", at)
         line = data[at:end].decode().split("\t")
-        if len(line) != len(_NAMES):
-            raise ValueError(f"{len(line)} fields, expected {len(_NAMES)}")
+        if len(line) == len(FIELDS):
+            line += _NO_LATER
+        elif len(line) != len(_NAMES):
+            raise ValueError(f"{len(line)} fields, expected {len(FIELDS)} or {len(_NAMES)}")
         is_publish = data.startswith(_PUBLISH, at)
         at = end + 1
         if is_publish:

@@ -235,6 +235,17 @@ def digest(batch: bytes, header: BatchHeader) -> str:
     return f"{crc:08x}.{outlines:08x}.{int(header.codec is not Codec.NONE)}"
 
 
+def content_crc(batch: bytes, header: BatchHeader) -> int:
+    """Return the CRC-32C of a batch's body as it was before it was compressed; -1: none.
+
+    A body that does not expand to what its header promises has none. Nothing is decoded.
+    """
+    try:
+        return int(crc32c(_expand(memoryview(batch)[header.body_at :], header)))
+    except _UNDECODABLE:
+        return -1
+
+
 def read_slots(batch: bytes, header: BatchHeader) -> "array[int]":
     """Return the slot of each message."""
     return _array("H", batch, HEADER_SIZE, header.count)

@@ -5,16 +5,21 @@ import dataclasses
 import json
 
 import pytest
+from crc32c import crc32c
 
 from partq.client.audit_reader import AuditReader
+from partq.core.hashing import slot_of
 from partq.core.model import PartitionId
 from partq.errors import DataLossError, RolledBackError, StoreUnavailableError
 from partq.store.records.audit import Audits
-from partq.testing.frame_peers import values_of
+from partq.testing.frame_peers import key_of, values_of
 from partq.wire import audit, frames
+from partq.wire.batch import Codec, Message, encode, encode_message
 from tests.audit_record import check_chain, decode_group
+from tests.wire.batch_bytes import assemble
 
 P0 = PartitionId(1, 0)
+MESSAGES_OF_X = [encode_message(Message("k", b"x" * 300))] * 4
 
 
 @pytest.fixture
@@ -62,6 +67,26 @@ async def test_the_road_of_a_message(scene, peers):
     assert deliver.append_broker_epoch == token[0]
     assert [(ack.first, ack.stop) for ack in acks] == [(0, 2), (2, 3)]
     assert of_kind(records, "bind")[0].epoch == scene.assigned.epoch
+
+
+async def test_a_publish_tells_the_checksum_of_what_was_compressed(scene):
+    """Whatever the codec is; a body that does not expand is stored like any other, without one."""
+    peer, key = scene.producer, key_of(scene.running.broker.config.layout, 0)
+    large = [encode_message(Message(key, bytes(4000)))] * 300
+    bodies = [(MESSAGES_OF_X, codec) for codec in Codec] + [(large, Codec.LZ4)]
+    wanted = []
+    for messages, codec in bodies:
+        data = encode(messages, [slot_of(key)] * len(messages), codec)
+        wanted.append((data, len(messages), crc32c(b"".join(messages))))
+    wanted.append((assemble(b"\xff" * 40, [100], [slot_of(key)], codec=1), 1, -1))
+    first = peer.due[0]
+    for request, (data, count, _) in enumerate(wanted, 1000):
+        await peer.send(frames.Publish(request, 1, 0, first, 0), data)
+        published, _ = await peer.expect(frames.Published)
+        assert published.offset == first
+        first += count
+    told_of = of_kind(await told(scene.running), "publish")[-len(wanted) :]
+    assert [each.content_crc for each in told_of] == [crc for *_, crc in wanted]
 
 
 async def test_nothing_is_sent_before_it_is_on_record(scene, peers):

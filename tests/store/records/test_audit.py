@@ -81,6 +81,21 @@ async def test_a_publish_tells_its_slots_and_is_told_once(audits, log, partition
     assert (free.kind, free.producer, free.number, free.sequence) == ("publish", "", -1, 2)
 
 
+async def test_a_publish_tells_the_checksum_of_its_content(audits, log, partition, audited):
+    """Each of its own; a repeat of the call writes nothing, and one without has a shorter line."""
+    checksums = [4_294_967_295, -1, 0]
+    batches = [
+        AppendBatch("p", 3 * at, 3, batch(), content_crc=crc) for at, crc in enumerate(checksums)
+    ]
+    for _ in range(2):
+        await log.append(
+            partition, broker_epoch=audited, number=0, expected=0, batches=batches, room_bytes=None
+        )
+    told = [each for each in await records_of(audits, partition) if each.kind == "publish"]
+    assert [each.content_crc for each in told] == checksums
+    assert [(each.first, each.slots) for each in told] == [(at, told[0].slots) for at in (0, 3, 6)]
+
+
 async def test_what_is_not_stored_is_not_told(audits, log, partition, audited):
     await append(log, partition, audited)
     before = await records_of(audits, partition)

@@ -24,10 +24,13 @@ from partq.errors import (
 )
 from partq.store.records.log import AppendBatch, Appended, AppendResult, Entry, Log
 from partq.store.retries import WRITE_RETRY_S
+from partq.wire.batch import BatchHeader, content_crc, read_header
 
 MAX_CALL_BYTES = 4 * 1024 * 1024
 """Batches of one call, in bytes; one larger batch makes a separate call."""
 MAX_CALL_BATCHES = 128
+MAX_EXPANDED_HERE_BYTES = 1024 * 1024
+"""Batches of a call of an audited queue that expand to more in all are expanded in a thread."""
 MAX_PASSED_MS = 10_000
 """The most that the time between two calls counts for: in a longer one this process may have
 stood still, or its machine slept, and repeats that wait to be read have not aged meanwhile."""
@@ -62,6 +65,7 @@ class LogAppender:
         budget: PendingBudget,
         clock: Callable[[], float],
         waits: WaitCounts,
+        is_audited: Callable[[], bool],
         on_stored: Callable[[list[Entry]], None],
         on_lost: Callable[[PartqError], None],
     ) -> None:
@@ -73,6 +77,7 @@ class LogAppender:
         self._quota = quota
         self._clock = clock
         self._waits = waits
+        self._is_audited = is_audited
         self._counted_upto = clock()
         """Up to where the store was told how much time has passed."""
         self._on_stored = on_stored
@@ -172,6 +177,8 @@ class LogAppender:
         return call
 
     async def _store_call(self, call: list[_Pending]) -> None:
+        if self._is_audited():
+            call = await _with_checksums(call)
         sizes = [len(pending.batch.data) for pending in call]
         grant = self._quota.take(sizes)
         stored_bytes = sum(sizes)  # until the outcome is known
@@ -268,6 +275,28 @@ class LogAppender:
         )
         for pending in call:
             pending.reply(error)
+
+
+async def _with_checksums(call: list[_Pending]) -> list[_Pending]:
+    """Return batches with the checksum of their content, for the audit record.
+
+    Small ones are expanded here, which takes microseconds; together large ones in a thread, as the
+    lease has to be renewed meanwhile.
+    """
+    headers = [read_header(pending.batch.data) for pending in call]
+    if sum(header.raw_bytes for header in headers) <= MAX_EXPANDED_HERE_BYTES:
+        return _checksummed(call, headers)
+    return await asyncio.to_thread(_checksummed, call, headers)
+
+
+def _checksummed(call: list[_Pending], headers: list[BatchHeader]) -> list[_Pending]:
+    return [
+        replace(
+            pending,
+            batch=replace(pending.batch, content_crc=content_crc(pending.batch.data, header)),
+        )
+        for pending, header in zip(call, headers, strict=True)
+    ]
 
 
 def _aged(pending: _Pending, now: float) -> AppendBatch:

@@ -90,6 +90,7 @@ class OwnedPartition:
             budget=buffers.pending,
             clock=clock,
             waits=append_waits,
+            is_audited=lambda: owned.audit.is_on,
             on_stored=lambda entries: owned.accept(entries, clock()),
             on_lost=lambda error: on_lost(owned, error),
         )

@@ -180,7 +180,8 @@ def _bytes_of_record() -> Column:
         else f.when(f.col(name) == -1, "").otherwise(f.col(name).cast("string"))
         for name in _LINE
     ]
-    line = f.concat(f.concat_ws("\t", *texts), f.lit("\n"))
+    later = f.when(f.col("content_crc") >= 0, f.col("content_crc").cast("string"))
+    line = f.concat(f.concat_ws("\t", *texts, later), f.lit("\n"))  # leaves out what is null
     return f.concat(f.encode(line, "UTF-8"), f.col("slots"))
 
 

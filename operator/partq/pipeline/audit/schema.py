@@ -72,6 +72,7 @@ RECORD: Final = _struct(
         "target": StringType(),
         "slots": BinaryType(),
         "flags": StringType(),
+        "content_crc": LongType(),
     }
 )
 """The brokers' audit record as it is archived; `partq.wire.audit` says what each means."""

@@ -7,6 +7,8 @@
 -- before this one), group: the bytes that wire/audit.py describes
 local AUDIT_FIELDS = {"kind", "group", "member", "incarnation", "flow", "epoch", "attempt", "first",
   "stop", "delivery", "cause", "append_broker_epoch", "producer", "number", "target", "flags"}
+-- Stands behind the others, where there is one: lines without it keep the bytes that they always had.
+local AUDIT_LATER_FIELD = "content_crc"
 
 local function audit_name(text)
   return (string.gsub(text, "[%c%%]", function(special)
@@ -24,6 +26,10 @@ local function audit_line(record)
     else
       texts[at] = audit_name(value or "")
     end
+  end
+  local later = record[AUDIT_LATER_FIELD]
+  if later and later ~= "" then
+    table.insert(texts, later)
   end
   return table.concat(texts, "\t") .. "\n"
 end

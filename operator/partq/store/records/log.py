@@ -57,6 +57,8 @@ class AppendBatch:
     """By which a repeat is told from other messages (`wire.batch.digest`); empty: by nothing."""
     age_ms: int = 0
     """How long ago it was first sent; 0: never before."""
+    content_crc: int = -1
+    """For the audit record: `wire.batch.content_crc`; -1: the record says nothing of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +190,7 @@ class Log:
         for batch in batches:
             args += (batch.producer, batch.first, batch.count, batch.data, batch.ttl_ms)
             args += (batch.digest, batch.age_ms)
+            args.append("" if batch.content_crc < 0 else batch.content_crc)
         answer = await self._store.run(
             "append_batches",
             [place(partition) for place in places],

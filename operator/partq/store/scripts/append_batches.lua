@@ -18,7 +18,8 @@
 -- ARGV[5]  how many ms have passed, at least, since the caller's last call, or its claim
 -- ARGV[6...]  of each batch: producer (empty: not numbered), first number, count, bytes, time to
 --          live in ms (0: none), digest "<crc>.<crc of slots and ends>.<1: compressed>" (empty:
---          none), how many ms ago it was first sent (0: never before)
+--          none), how many ms ago it was first sent (0: never before), CRC-32C of the body as it
+--          expands, for the audit record (empty: none)
 -- returns  text "<next> <at_ms> <verdict> ...", one verdict per batch, "<letter>:<offset>:<due>":
 --          S stored, D duplicate, R resend_from, O out_of_sequence, U unknown_producer,
 --          N number_reused, Q quota_exceeded; -1 where there is no such number. The same again for a repeat.
@@ -150,7 +151,7 @@ local function may_be_forgotten(name, age)
   return age > 0 and forgotten[table_of(name)] >= passed - age - SLACK_MS
 end
 
-for i = 6, #ARGV, 7 do
+for i = 6, #ARGV, 8 do
   local name, first, count, bytes = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), ARGV[i + 3]
   local state = nil
   local is_due = true
@@ -209,7 +210,7 @@ for i = 6, #ARGV, 7 do
         -- The slots of a batch stand behind its header.
         table.insert(records, audit_line({kind = "publish", first = next_offset,
           stop = next_offset + count, append_broker_epoch = ARGV[1], producer = name,
-          number = state and first}))
+          number = state and first, content_crc = ARGV[i + 7]}))
         table.insert(records, string.sub(bytes, HEADER_SIZE + 1, HEADER_SIZE + 2 * count))
       end
       next_offset = next_offset + count
