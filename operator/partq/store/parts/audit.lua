@@ -34,10 +34,11 @@ local function audit_line(record)
   return table.concat(texts, "\t") .. "\n"
 end
 
--- Write a group of records, and return the new value of "audit".
-local function write_audit(meta, audit, state, broker_epoch, records)
+-- Write a group of records, and return the new value of "audit". `time`: as the script has read it
+-- already; nil: it has not.
+local function write_audit(meta, audit, state, broker_epoch, records, time)
   local sequence, chain, bytes, broker = string.match(state, "^(%d+) (%x+) (%d+) (.*)$")
-  local time = redis.call("TIME")
+  time = time or redis.call("TIME")
   local head = string.format("1 %s %.0f %s %s\n", sequence,
     time[1] * 1000 + math.floor(time[2] / 1000), broker_epoch, audit_name(broker))
   local group = head .. table.concat(records)

@@ -272,6 +272,7 @@ redis.call("HSET", meta, "next", string.format("%.0f", next_offset),
   "total_bytes", string.format("%.0f", total), "largest_bytes", string.format("%.0f", largest),
   "at_ms", at_ms, "passed_ms", passed_ms, "append_number", ARGV[2], "append_answer", answer)
 if #records > 0 then
-  write_audit(meta, KEYS[4], record[7], ARGV[1], records)
+  -- Of the time that the messages have: they are compared with their record.
+  write_audit(meta, KEYS[4], record[7], ARGV[1], records, time)
 end
 return answer
