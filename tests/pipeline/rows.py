@@ -1,9 +1,10 @@
 """Archives for tests, made of rows that no queue had."""
 
 from partq.pipeline.archive_columns import COLUMNS
-from partq.pipeline.archive_files import Staging
+from partq.pipeline.archive_files import write_rows
 from partq.pipeline.archive_log import ArchivedQueue
 from partq.pipeline.manifest import ManifestEntry
+from partq.pipeline.staging import Staging
 
 QUEUE = ArchivedQueue("default", "orders", "0123abcd")
 NOW_MS = 1_800_000_000_000
@@ -26,8 +27,8 @@ def rows_of(spark, partition, first, stop, *, at_ms=NOW_MS, key=lambda offset: f
 
 
 def add(spark, archive, frame):
-    with Staging(spark, archive.files) as staging:
-        added = staging.place(staging.write("messages", frame))
+    with Staging(archive.files) as staging:
+        added = staging.place(write_rows(spark, staging, "messages", frame))
         return archive.commit(
             archive.load(),
             lambda _: ManifestEntry(

@@ -1,9 +1,7 @@
-"""The Parquet files of an archive: how they are read, written and put in place."""
+"""The Parquet files of an archive, as Spark reads and writes them."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Final
-from uuid import uuid4
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  as everybody names it
@@ -11,8 +9,9 @@ from pyspark.sql import functions as F  # noqa: N812  as everybody names it
 from partq.core.model import PartitionId
 from partq.errors import InternalError
 from partq.pipeline.archive_columns import COLUMNS, PLACE
-from partq.pipeline.archive_log import STAGING, ArchiveLog
+from partq.pipeline.archive_log import ArchiveLog
 from partq.pipeline.manifest import ArchiveState, DataFile, Stream, select
+from partq.pipeline.staging import Staging
 from partq.pipeline.storage.files import Files, open_files
 
 _AT_MS: Final[dict[Stream, str]] = {"messages": "unix_millis(publish_time)", "audit": "at_ms"}
@@ -112,96 +111,68 @@ def _date(stream: Stream) -> Column:
     return F.expr(f"cast(date_add(date'1970-01-01', {days}) as string)")
 
 
-class Staging:
-    """Parquet files that are written, and belong to nothing yet. Use it in `with`.
+def write_rows(
+    spark: SparkSession, staging: Staging, stream: Stream, rows: DataFrame
+) -> list[DataFile]:
+    """Write rows by date and partition, in the order of their places; then count them.
 
-    At the end of the block what was not put in place is deleted; after a crash it stays, and is
-    swept later.
+    What is returned was read back from the files, not taken from what should be in them.
+
+    Raises:
+        InternalError: what Spark wrote cannot be seen from here.
     """
+    folder = f"{staging.folder}/{stream}"
+    (
+        rows.select(*COLUMNS[stream])
+        .withColumn("date", _date(stream))
+        .withColumn("queue_partition", F.col("partition"))
+        .sortWithinPartitions(*_LAYOUT, *PLACE[stream])
+        .write.partitionBy(*_LAYOUT)
+        .parquet(staging.files.url(folder))
+    )
+    sizes = {
+        path: size for path, size, _ in staging.files.walk(folder) if path.endswith(".parquet")
+    }
+    return _measure(spark, staging.files, stream, folder, sizes)
 
-    def __init__(self, spark: SparkSession, files: Files) -> None:
-        self._spark = spark
-        self._files = files
-        self.attempt = uuid4().hex
-        self._folder = f"{STAGING}/{self.attempt}"
 
-    def __enter__(self) -> "Staging":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._files.remove(self._folder)
-
-    def write(self, stream: Stream, rows: DataFrame) -> list[DataFile]:
-        """Write rows by date and partition, in the order of their places; then count them.
-
-        What is returned was read back from the files, not taken from what should be in them.
-
-        Raises:
-            InternalError: what Spark wrote cannot be seen from here.
-        """
-        folder = f"{self._folder}/{stream}"
-        (
-            rows.select(*COLUMNS[stream])
-            .withColumn("date", _date(stream))
-            .withColumn("queue_partition", F.col("partition"))
-            .sortWithinPartitions(*_LAYOUT, *PLACE[stream])
-            .write.partitionBy(*_LAYOUT)
-            .parquet(self._files.url(folder))
+def _measure(
+    spark: SparkSession, files: Files, stream: Stream, folder: str, sizes: dict[str, int]
+) -> list[DataFile]:
+    """Return what stands in the files, read from them."""
+    if not sizes:
+        return []
+    at, at_ms = PLACE[stream][0], F.expr(_AT_MS[stream])
+    rows = (
+        read_files(spark, files, stream, list(sizes))
+        .groupBy(F.col("_metadata.file_path").alias("path"))
+        .agg(
+            F.min("partition").alias("partition"),
+            F.min(at).alias("first"),
+            (F.max(at) + 1).alias("stop"),
+            F.count("*").alias("rows"),
+            F.min(at_ms).alias("min_ms"),
+            F.max(at_ms).alias("max_ms"),
         )
-        sizes = {
-            path: size for path, size, _ in self._files.walk(folder) if path.endswith(".parquet")
-        }
-        return self._measure(stream, folder, sizes)
-
-    def place(self, written: Iterable[DataFile]) -> tuple[DataFile, ...]:
-        """Move files where they belong, and return them as they are then.
-
-        The name tells the offsets, and is like no other: of two attempts each has its own.
-        """
-        placed = []
-        for number, each in enumerate(written):
-            *_, stream, date, partition, _ = each.path.split("/")
-            name = f"{each.first:015d}-{each.stop:015d}-{self.attempt[:12]}-{number}.parquet"
-            path = f"{stream}/{date}/{partition}/{name}"
-            self._files.move(each.path, path)
-            placed.append(replace(each, path=path))
-        return tuple(placed)
-
-    def _measure(self, stream: Stream, folder: str, sizes: dict[str, int]) -> list[DataFile]:
-        """Return what stands in the files, read from them."""
-        if not sizes:
-            return []
-        at, at_ms = PLACE[stream][0], F.expr(_AT_MS[stream])
-        rows = (
-            read_files(self._spark, self._files, stream, list(sizes))
-            .groupBy(F.col("_metadata.file_path").alias("path"))
-            .agg(
-                F.min("partition").alias("partition"),
-                F.min(at).alias("first"),
-                (F.max(at) + 1).alias("stop"),
-                F.count("*").alias("rows"),
-                F.min(at_ms).alias("min_ms"),
-                F.max(at_ms).alias("max_ms"),
+        .collect()
+    )
+    found = []
+    for row in rows:
+        # Names repeat in the folders of two partitions; the last three parts are unique.
+        tail = "/".join(row["path"].split("/")[-3:])
+        path = f"{folder}/{tail}"
+        if path not in sizes:
+            raise InternalError(f"{files.url(path)}: is read, and not listed")
+        values = {name: row[name] for name in ("first", "stop", "rows", "min_ms", "max_ms")}
+        found.append(
+            DataFile(
+                path=path,
+                stream=stream,
+                partition=row["partition"],
+                bytes=sizes[path],
+                **values,
             )
-            .collect()
         )
-        found = []
-        for row in rows:
-            # Names repeat in the folders of two partitions; the last three parts are unique.
-            tail = "/".join(row["path"].split("/")[-3:])
-            path = f"{folder}/{tail}"
-            if path not in sizes:
-                raise InternalError(f"{self._files.url(path)}: is read, and not listed")
-            values = {name: row[name] for name in ("first", "stop", "rows", "min_ms", "max_ms")}
-            found.append(
-                DataFile(
-                    path=path,
-                    stream=stream,
-                    partition=row["partition"],
-                    bytes=sizes[path],
-                    **values,
-                )
-            )
-        if len(found) != len(sizes):
-            raise InternalError(f"{self._files.url(folder)}: of {len(sizes)} files some are empty")
-        return sorted(found, key=lambda each: (PartitionId.parse(each.partition), each.first))
+    if len(found) != len(sizes):
+        raise InternalError(f"{files.url(folder)}: of {len(sizes)} files some are empty")
+    return sorted(found, key=lambda each: (PartitionId.parse(each.partition), each.first))

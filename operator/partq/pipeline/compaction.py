@@ -7,7 +7,7 @@ from itertools import groupby
 from uuid import uuid4
 
 from partq.errors import ConflictError, InternalError
-from partq.pipeline.archive_files import Staging, in_one_file_per_folder, read_files
+from partq.pipeline.archive_files import in_one_file_per_folder, read_files, write_rows
 from partq.pipeline.archive_log import STAGING, ArchiveLog
 from partq.pipeline.job import Job
 from partq.pipeline.manifest import (
@@ -18,6 +18,7 @@ from partq.pipeline.manifest import (
     Stream,
     select,
 )
+from partq.pipeline.staging import Staging
 from partq.pipeline.storage.files import Files
 from partq.pipeline.watch import JobProgress
 
@@ -178,9 +179,10 @@ def _merge(
 ) -> ArchiveState:
     """Write each run as one file, and have that count instead."""
     removed = tuple(each.path for run in runs for each in run)
-    with Staging(job.spark, archive.files) as staging:
+    with Staging(archive.files) as staging:
         rows = read_files(job.spark, archive.files, stream, removed)
-        written = staging.write(stream, in_one_file_per_folder(stream, rows, len(runs)))
+        folders = in_one_file_per_folder(stream, rows, len(runs))
+        written = write_rows(job.spark, staging, stream, folders)
         _compare(runs, written)
         added = staging.place(written)
 

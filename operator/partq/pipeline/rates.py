@@ -8,12 +8,13 @@ from pyspark.sql import functions as F  # noqa: N812  as everybody names it
 
 from partq.errors import BadRequestError
 from partq.pipeline.access import QueueAccess
-from partq.pipeline.archive import Archiver, ArchiveSettings
+from partq.pipeline.archive.archiver import Archiver, ArchiveSettings
+from partq.pipeline.archive.audit_feed import AuditFeed
+from partq.pipeline.archive.feeds import MessageFeed
+from partq.pipeline.archive.spark_engine import SparkEngine
 from partq.pipeline.archive_log import ArchiveLog
 from partq.pipeline.audit.job import run_audit
 from partq.pipeline.audit.verdict import AuditVerdict
-from partq.pipeline.audit_feed import AuditFeed
-from partq.pipeline.feeds import MessageFeed
 from partq.pipeline.job import Job
 from partq.pipeline.storage.files import open_files
 
@@ -93,7 +94,8 @@ def archive_queue(
     """
     archive = ArchiveLog.open_for(open_files(job.spark, str(root)), access.identity())
     done = Archiver(
-        job,
+        SparkEngine(job.spark),
+        job.watch,
         archive,
         [AuditFeed(access), MessageFeed(access, group)],
         ArchiveSettings(),

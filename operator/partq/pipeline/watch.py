@@ -1,7 +1,8 @@
 """How a job tells what it does, and learns that it is to end."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from partq.errors import PartqError
@@ -47,10 +48,31 @@ class JobWatch:
         self.show = on_progress
         self.tell = on_line
         self._stopped = threading.Event()
+        self._calls: list[Callable[[], object]] = []
+        self._lock = threading.RLock()
 
     def stop(self) -> None:
         """Have the job end at its next step; a repeat changes nothing."""
-        self._stopped.set()
+        with self._lock:
+            self._stopped.set()
+            for call in self._calls:
+                call()
+
+    @contextmanager
+    def on_stop(self, call: Callable[[], object]) -> Iterator[None]:
+        """Have `stop` make a call, if it comes during the block: what a step waits for can end.
+
+        It is made in the thread of `stop`; at once, if the job was told to end before.
+        """
+        with self._lock:
+            self._calls.append(call)
+            if self.is_stopped:
+                call()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._calls.remove(call)
 
     @property
     def is_stopped(self) -> bool:

@@ -23,9 +23,10 @@ from partq.pipeline.advise.job import run_advise
 from partq.pipeline.advise.lag import lag_history
 from partq.pipeline.advise.loads import HotKey, KeySpread, Loads, load_of
 from partq.pipeline.archive_columns import COLUMNS
-from partq.pipeline.archive_files import Staging
+from partq.pipeline.archive_files import write_rows
 from partq.pipeline.archive_log import ArchivedQueue, ArchiveLog
 from partq.pipeline.manifest import ManifestEntry
+from partq.pipeline.staging import Staging
 from partq.pipeline.storage.files import open_files
 from partq.pipeline.watch import JobWatch
 
@@ -238,8 +239,9 @@ def test_the_command_reads_an_archive(spark, tmp_path):
     archive = ArchiveLog.open_for(
         open_files(spark, str(tmp_path)), ArchivedQueue("default", "orders", "0123abcd")
     )
-    with Staging(spark, archive.files) as staging:
-        added = staging.place(staging.write("messages", messages(spark, ROWS)))
+    with Staging(archive.files) as staging:
+        rows = messages(spark, ROWS)
+        added = staging.place(write_rows(spark, staging, "messages", rows))
         archive.commit(
             archive.load(),
             lambda _: ManifestEntry(

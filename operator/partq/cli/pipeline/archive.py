@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING
 import click
 
 from partq.cli.pipeline.access import access_of
-from partq.cli.pipeline.running import SparkChoice, json_option, run_job, spark_options
+from partq.cli.pipeline.engine import EngineChoice, engine_options
+from partq.cli.pipeline.running import json_option, run_job, run_local_job
 from partq.cli.quantity import Quantity
 from partq.cli.queues.connection import Connect, connection_options
 from partq.errors import SettingsError
 
 if TYPE_CHECKING:
-    from partq.pipeline.archive import Archived
+    from partq.pipeline.archive.archiver import Archived
+    from partq.pipeline.archive.engine import ArchiveEngine
     from partq.pipeline.job import Job
+    from partq.pipeline.storage.files import Files
+    from partq.pipeline.watch import JobWatch
 
 _HELP = """Write a queue to Parquet under ROOT: a path, or a URL that Spark can write.
 
@@ -65,7 +69,7 @@ is archived of it is trimmed.
 @click.option(
     "--skip-lost", is_flag=True, help="Note what is no longer stored as a gap, and continue."
 )
-@spark_options
+@engine_options
 @json_option
 def archive(
     *,
@@ -77,7 +81,7 @@ def archive(
     max_rows: int,
     audit: bool | None,
     skip_lost: bool,
-    spark: SparkChoice,
+    engine: EngineChoice,
     as_json: bool,
 ) -> None:
     """Archive, and say what is durable."""
@@ -85,34 +89,44 @@ def archive(
         raise SettingsError(
             "--group is not given (PARTQ_GROUP); name a consumer group that is the archive's alone"
         )
-    # Only here: `--help` needs no Spark.
-    from partq.pipeline.audit_feed import AuditFeed
+    # Only here: `--help` needs neither Spark nor Arrow.
+    from partq.pipeline.archive.archiver import Archiver, ArchiveSettings
+    from partq.pipeline.archive.audit_feed import AuditFeed
+    from partq.pipeline.archive.feeds import Feed, MessageFeed
+    from partq.pipeline.archive_log import ArchiveLog
+    from partq.pipeline.storage.files import open_files, open_local_files
 
     access = access_of(connect("consume" if audit is False else "admin"))
     record = AuditFeed(access)
     # Before Spark starts: a token that is not enough is said at once.
     has_record = record.has_record() if audit is None else audit
+    messages = MessageFeed(access, group)
+    feeds: list[Feed] = [record, messages] if has_record else [messages]
+    settings = ArchiveSettings(
+        every_s=None if once else every_s, max_rows=max_rows, skips_lost=skip_lost
+    )
 
-    def work(job: "Job") -> "Archived":
-        from partq.pipeline.archive import Archiver, ArchiveSettings
-        from partq.pipeline.archive_log import ArchiveLog
-        from partq.pipeline.feeds import Feed, MessageFeed
-        from partq.pipeline.storage.files import open_files
-
-        feeds: list[Feed] = [MessageFeed(access, group)]
-        if has_record:
-            feeds.insert(0, record)
+    def run(runner: "ArchiveEngine", watch: "JobWatch", files: "Files") -> "Archived":
+        log = ArchiveLog.open_for(files, access.identity())
         return Archiver(
-            job,
-            ArchiveLog.open_for(open_files(job.spark, root), access.identity()),
-            feeds,
-            ArchiveSettings(
-                every_s=None if once else every_s, max_rows=max_rows, skips_lost=skip_lost
-            ),
-            now_ms=lambda: time.time_ns() // 1_000_000,
+            runner, watch, log, feeds, settings, now_ms=lambda: time.time_ns() // 1_000_000
         ).run()
 
-    done, number = run_job("archive", spark, work)
+    def with_arrow(watch: "JobWatch") -> "Archived":
+        from partq.pipeline.archive.arrow_engine import ArrowEngine
+
+        files = open_local_files(root)
+        return run(ArrowEngine(watch, files), watch, files)
+
+    def with_spark(job: "Job") -> "Archived":
+        from partq.pipeline.archive.spark_engine import SparkEngine
+
+        return run(SparkEngine(job.spark), job.watch, open_files(job.spark, root))
+
+    if engine.engine(root, messages.waiting) == "arrow":
+        done, number = run_local_job("archive", with_arrow)
+    else:
+        done, number = run_job("archive", engine.spark, with_spark)
     click.echo(json.dumps(asdict(done)) if as_json else as_text(done))
     if number and not done.is_complete:
         raise click.exceptions.Exit(128 + number)

@@ -22,6 +22,10 @@ class LocalFiles:
         # As it is: Hadoop takes %20 for what it says.
         return f"file://{self._root.as_posix()}/{path}"
 
+    def path(self, path: str) -> Path:
+        """Return where a file is."""
+        return self._root / path
+
     def read(self, path: str) -> bytes | None:
         """Return what a file holds; None: it is not there."""
         with self._naming(path):

@@ -12,14 +12,10 @@ from pyspark.sql.types import StructType
 
 from partq.client.audit_reader import AuditReader
 from partq.core.model import PartitionId
-from partq.pipeline.archive_columns import AUDIT_COLUMNS, arrow_schema
+from partq.pipeline.archive.span_readers import AuditSpans
+from partq.pipeline.archive_columns import AUDIT_COLUMNS
+from partq.pipeline.manifest import ArchivePosition
 from partq.spark.errors import short_errors
-from partq.wire.audit import AuditGroup, decode_columns
-
-BATCH_BYTES = 1024 * 1024
-"""How many bytes of groups become one Arrow batch, about."""
-
-_SCHEMA = arrow_schema("audit")
 
 
 @dataclass
@@ -70,29 +66,20 @@ class AuditRangesReader(DataSourceReader):
         Raises:
             PartqError: as `AuditReader.groups`.
         """
+        wanted = cast(AuditRange, partition)
         with short_errors(), asyncio.Runner() as runner:
-            batches = self._batches(cast(AuditRange, partition))
+            batches = self._batches(wanted)
             while (batch := runner.run(_next(batches))) is not None:
                 yield batch
 
     async def _batches(self, wanted: AuditRange) -> AsyncIterator[pa.RecordBatch]:
-        partition = PartitionId.parse(wanted.partition)
-        waiting: list[AuditGroup] = []
-        size = 0
+        start, stop = ArchivePosition(wanted.start), ArchivePosition(wanted.stop)
         async with AuditReader(**self._client) as reader:
-            async for group in reader.groups(partition, wanted.start, wanted.stop):
-                waiting.append(group)
-                size += len(group.data)
-                if size >= BATCH_BYTES:
-                    yield _batch(wanted.partition, waiting)
-                    waiting, size = [], 0
-        if waiting:
-            yield _batch(wanted.partition, waiting)
+            spans = AuditSpans(reader)
+            async for decode in spans.fetch(PartitionId.parse(wanted.partition), start, stop):
+                for batch in decode():
+                    yield batch
 
 
 async def _next(batches: AsyncIterator[pa.RecordBatch]) -> pa.RecordBatch | None:
     return await anext(batches, None)
-
-
-def _batch(partition: str, groups: list[AuditGroup]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict(decode_columns(partition, groups), schema=_SCHEMA)

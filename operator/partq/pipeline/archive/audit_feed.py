@@ -1,16 +1,12 @@
 """What an archive takes in of the audit record, and how it has it trimmed."""
 
 import asyncio
-import json
 from collections.abc import Mapping
-
-from pyspark.sql import DataFrame, SparkSession
 
 from partq.client.audit_reader import AuditExtent, AuditReader
 from partq.core.model import PartitionId
 from partq.errors import ForbiddenError
 from partq.pipeline.access import QueueAccess
-from partq.pipeline.audit_source import AuditSource
 from partq.pipeline.manifest import ArchivePosition, Stream
 from partq.pipeline.planning import LogExtent, Span
 
@@ -21,7 +17,7 @@ class AuditFeed:
     stream: Stream = "audit"
 
     def __init__(self, access: QueueAccess) -> None:
-        self._access = access
+        self.access = access
 
     def beginnings(self) -> dict[str, ArchivePosition]:
         """Return the first sequences that are stored."""
@@ -38,32 +34,12 @@ class AuditFeed:
         """Return the sequences behind the spans."""
         return {partition: ArchivePosition(span.stop) for partition, span in spans.items()}
 
-    def rows(
-        self,
-        spark: SparkSession,
-        starts: Mapping[str, ArchivePosition],
-        stops: Mapping[str, ArchivePosition],
-    ) -> DataFrame:
-        """Return the records of the groups."""
-        spark.dataSource.register(AuditSource)
-        ranges = {
-            each: [starts[each].offset, stop.offset]
-            for each, stop in stops.items()
-            if stop.offset > starts[each].offset
-        }
-        return (
-            spark.read.format(AuditSource.name())
-            .options(**self._access.options())
-            .option("ranges", json.dumps(ranges))
-            .load()
-        )
-
     def acknowledge(self, positions: Mapping[str, ArchivePosition]) -> None:
         """Have what is below trimmed."""
         wanted = {PartitionId.parse(name): at.offset for name, at in positions.items()}
 
         async def trim() -> None:
-            async with AuditReader(**self._access.connection().arguments()) as reader:
+            async with AuditReader(**self.access.connection().arguments()) as reader:
                 await reader.trim(wanted)
 
         if wanted:
@@ -86,7 +62,7 @@ class AuditFeed:
 
     def _ask(self) -> dict[PartitionId, AuditExtent]:
         async def ask() -> dict[PartitionId, AuditExtent]:
-            async with AuditReader(**self._access.connection().arguments()) as reader:
+            async with AuditReader(**self.access.connection().arguments()) as reader:
                 return await reader.bounds()
 
         return asyncio.run(ask())

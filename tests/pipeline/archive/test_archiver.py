@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -20,11 +20,12 @@ from partq.errors import (
     UnknownGroupError,
 )
 from partq.pipeline.access import QueueAccess
-from partq.pipeline.archive import Archiver, ArchiveSettings, check_written
+from partq.pipeline.archive.archiver import Archiver, ArchiveSettings, check_written
+from partq.pipeline.archive.arrow_engine import ArrowEngine
+from partq.pipeline.archive.feeds import MessageFeed
+from partq.pipeline.archive.spark_engine import SparkEngine
 from partq.pipeline.archive_files import read_archive, read_state
 from partq.pipeline.archive_log import ArchiveLog
-from partq.pipeline.feeds import MessageFeed
-from partq.pipeline.job import Job
 from partq.pipeline.manifest import ArchiveGap, ArchivePosition, DataFile
 from partq.pipeline.planning import Span
 from partq.pipeline.storage.local_files import LocalFiles
@@ -56,12 +57,36 @@ def access(queue, **changed):
     return QueueAccess(**(given | changed))
 
 
-def archive(spark, queue, root, *, files=None, group=GROUP, watch=None, feed=None, **settings):
+@dataclass(frozen=True)
+class Engines:
+    """The engine of a test's jobs, and the other one, which continues what they began."""
+
+    name: str
+    spark: object
+
+    @property
+    def other(self):
+        return replace(self, name="spark" if self.name == "arrow" else "arrow")
+
+    def open(self, watch, root):
+        if self.name == "spark":
+            return SparkEngine(self.spark)
+        return ArrowEngine(watch, LocalFiles(str(root)))
+
+
+@pytest.fixture(params=["arrow", "spark"])
+def engine(request, spark):
+    return Engines(request.param, spark)
+
+
+def archive(engine, queue, root, *, files=None, group=GROUP, watch=None, feed=None, **settings):
     """Run the job as its command does."""
     reached = access(queue)
+    watch = watch or JobWatch()
     log = ArchiveLog.open_for(files or LocalFiles(str(root)), reached.identity())
     return Archiver(
-        Job(spark, watch or JobWatch()),
+        engine.open(watch, root),
+        watch,
         log,
         [feed or MessageFeed(reached, group)],
         ArchiveSettings(**settings),
@@ -83,10 +108,10 @@ def stored(queue, first):
     )
 
 
-def test_what_is_there_is_archived_and_the_cursors_follow(spark, queue, tmp_path):
+def test_what_is_there_is_archived_and_the_cursors_follow(engine, spark, queue, tmp_path):
     first = queue.cursors(GROUP)
     sent = queue.publish(range(200))
-    done = archive(spark, queue, tmp_path, max_rows=150)
+    done = archive(engine, queue, tmp_path, max_rows=150)
 
     rows = {
         (row.partition, row.offset): row for row in read_archive(spark, str(tmp_path)).collect()
@@ -102,9 +127,9 @@ def test_what_is_there_is_archived_and_the_cursors_follow(spark, queue, tmp_path
         assert row.append_broker_epoch > 0
     assert queue.cursors(GROUP) == done.positions["messages"]
 
-    assert archive(spark, queue, tmp_path).rows == {}
+    assert archive(engine, queue, tmp_path).rows == {}
     queue.publish(range(10))
-    assert archive(spark, queue, tmp_path).rows == {"messages": 10}
+    assert archive(engine.other, queue, tmp_path).rows == {"messages": 10}
     assert places(spark, tmp_path) == stored(queue, first)
 
 
@@ -125,7 +150,7 @@ class _CrashingFeed(MessageFeed):
         self._has_acknowledged = True  # what an earlier job could not
 
 
-def test_crashes_at_every_change_lose_and_repeat_nothing(spark, queue, tmp_path):
+def test_crashes_at_every_change_lose_and_repeat_nothing(engine, spark, queue, tmp_path):
     """One job after the other dies, each at another point, and the next one continues from there.
 
     The changes of a first step are: the header, a file of each partition put in its place, the
@@ -136,13 +161,13 @@ def test_crashes_at_every_change_lose_and_repeat_nothing(spark, queue, tmp_path)
         queue.publish(range(20))
         crashing = CrashingFiles(LocalFiles(str(tmp_path)), at=at, is_done=is_done)
         with pytest.raises(Crash):
-            archive(spark, queue, tmp_path, files=crashing)
+            archive(engine, queue, tmp_path, files=crashing)
     for is_done in (False, True):
         queue.publish(range(20))
         with pytest.raises(Crash):
-            archive(spark, queue, tmp_path, feed=_CrashingFeed(access(queue), is_done=is_done))
+            archive(engine, queue, tmp_path, feed=_CrashingFeed(access(queue), is_done=is_done))
 
-    archive(spark, queue, tmp_path)
+    archive(engine.other, queue, tmp_path)
     assert places(spark, tmp_path) == stored(queue, first)
     state = read_state(spark, str(tmp_path))
     assert state.number >= 3, "some of them died when their step counted already"
@@ -151,7 +176,7 @@ def test_crashes_at_every_change_lose_and_repeat_nothing(spark, queue, tmp_path)
     }
 
 
-def test_a_job_that_is_stopped_returns_what_is_durable(spark, queue, tmp_path):
+def test_a_job_that_is_stopped_returns_what_is_durable(engine, spark, queue, tmp_path):
     queue.publish(range(60))
 
     def stop_after_a_step(progress):
@@ -159,36 +184,37 @@ def test_a_job_that_is_stopped_returns_what_is_durable(spark, queue, tmp_path):
             watch.stop()
 
     watch = JobWatch(stop_after_a_step)
-    done = archive(spark, queue, tmp_path, watch=watch, max_rows=20)
+    done = archive(engine, queue, tmp_path, watch=watch, max_rows=20)
 
     assert (done.is_complete, done.rows, done.lag) == (False, {"messages": 20}, 40)
     assert len(places(spark, tmp_path)) == 20
+    assert archive(engine.other, queue, tmp_path).rows == {"messages": 40}
 
 
-def test_of_two_jobs_one_ends_and_nothing_is_doubled(spark, queue, tmp_path):
+def test_of_two_jobs_one_ends_and_nothing_is_doubled(engine, spark, queue, tmp_path):
     first = queue.cursors(GROUP)
     queue.publish(range(20))
 
     class Slower(LocalFiles):
         def create(self, path, data):
             if path.startswith("_partq/log/") and not meddled:
-                meddled.append(archive(spark, queue, tmp_path))
+                meddled.append(archive(engine.other, queue, tmp_path))
             return super().create(path, data)
 
     meddled = []
     with pytest.raises(ConflictError, match="another job archives to it"):
-        archive(spark, queue, tmp_path, files=Slower(str(tmp_path)))
+        archive(engine, queue, tmp_path, files=Slower(str(tmp_path)))
 
     assert places(spark, tmp_path) == stored(queue, first)
 
 
-def test_what_is_no_longer_stored_is_refused_or_noted(spark, queue, tmp_path):
+def test_what_is_no_longer_stored_is_refused_or_noted(engine, spark, queue, tmp_path):
     queue.publish(range(30))
     late, early = tmp_path / "late", tmp_path / "early"
-    archive(spark, queue, late)
+    archive(engine, queue, late)
     before = read_state(spark, str(late)).positions["messages"]
     queue.publish(range(30))
-    archive(spark, queue, early)
+    archive(engine, queue, early)
     ends = queue.reading(lambda reader: reader.positions("latest"))
     queue.reading(lambda reader: reader.commit("workers", ends))
     eventually_blocking(
@@ -200,9 +226,9 @@ def test_what_is_no_longer_stored_is_refused_or_noted(spark, queue, tmp_path):
     )
 
     with pytest.raises(DataLossError, match="with --skip-lost it notes the gap"):
-        archive(spark, queue, late)
+        archive(engine, queue, late)
     said = []
-    done = archive(spark, queue, late, watch=JobWatch(on_line=said.append), skips_lost=True)
+    done = archive(engine, queue, late, watch=JobWatch(on_line=said.append), skips_lost=True)
 
     lost = [
         ArchiveGap("messages", str(partition), before[str(partition)].offset, at.offset)
@@ -211,17 +237,17 @@ def test_what_is_no_longer_stored_is_refused_or_noted(spark, queue, tmp_path):
     assert sorted(done.gaps, key=lambda gap: gap.partition) == lost
     assert sorted(read_state(spark, str(late)).gaps, key=lambda gap: gap.partition) == lost
     assert len(said) == len(lost)
-    assert archive(spark, queue, late).gaps == []
+    assert archive(engine, queue, late).gaps == []
 
 
-def test_a_group_with_a_member_is_refused(spark, queue, tmp_path):
+def test_a_group_with_a_member_is_refused(engine, queue, tmp_path):
     async def consume():
         consumer = Consumer(
             queue.broker.url, queue=queue.name, group=GROUP, token=queue.broker.tokens.consume
         )
         async with consumer:
             delivery = await anext(aiter(consumer))
-            refused.append(await asyncio.to_thread(_refusal, spark, queue, tmp_path))
+            refused.append(await asyncio.to_thread(_refusal, engine, queue, tmp_path))
             await delivery.ack()
 
     refused = []
@@ -230,9 +256,9 @@ def test_a_group_with_a_member_is_refused(spark, queue, tmp_path):
     assert "member" in refused[0]
 
 
-def _refusal(spark, queue, root):
+def _refusal(engine, queue, root):
     with pytest.raises(ConflictError) as caught:
-        archive(spark, queue, root)
+        archive(engine, queue, root)
     return caught.value.message
 
 
@@ -248,12 +274,12 @@ def test_wrong_input_is_a_sentence(queue, changed, group, kind, sentence):
         MessageFeed(access(queue, **changed), group).beginnings()
 
 
-def test_the_root_of_another_queue_is_refused(spark, queue, tmp_path):
-    archive(spark, queue, tmp_path)
+def test_the_root_of_another_queue_is_refused(engine, queue, tmp_path):
+    archive(engine, queue, tmp_path)
     header = tmp_path / "_partq" / "archive.json"
     header.write_text(json.dumps({**json.loads(header.read_text()), "queue": "bills"}))
     with pytest.raises(SettingsError, match="is the archive of default/bills"):
-        archive(spark, queue, tmp_path)
+        archive(engine, queue, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -278,7 +304,7 @@ def test_files_that_are_not_what_was_planned_do_not_count(planned):
         check_written("messages", spans, [replace(written, rows=3)])
 
 
-def test_brokers_that_die_meanwhile_change_nothing(spark, tmp_path):
+def test_brokers_that_die_meanwhile_change_nothing(engine, spark, tmp_path):
     """Partitions move from broker to broker while they are read and while cursors move."""
     with live_queue(partitions=4, groups=[GROUP], broker_count=2) as queue:
         queue.publish(range(100))
@@ -290,20 +316,21 @@ def test_brokers_that_die_meanwhile_change_nothing(spark, tmp_path):
                 killed.append(child)
                 os.kill(child.pid, signal.SIGKILL)
 
-        done = archive(spark, queue, tmp_path, watch=JobWatch(kill_one), max_rows=30)
+        done = archive(engine, queue, tmp_path, watch=JobWatch(kill_one), max_rows=30)
         assert (len(killed), done.rows) == (2, {"messages": 100})
         assert places(spark, tmp_path) == stored(queue, {f"1.{index}": 0 for index in range(4)})
 
 
-def test_a_driver_that_is_killed_loses_and_repeats_nothing(spark, queue, tmp_path):
-    """The command itself, with a JVM of its own, killed with -9 while it writes."""
+def test_a_driver_that_is_killed_loses_and_repeats_nothing(engine, spark, queue, tmp_path):
+    """The command itself, a process alone, killed with -9 while it writes."""
     first = queue.cursors(GROUP)
     root = tmp_path / "root"
     queue.publish(range(1000))
     command = [
         *PARTQ, "pipeline", "archive", str(root), "--group", GROUP, "--follow", "--every", "0.1",
-        "--max-rows", "10", "--no-audit", "--master", "local[2]", *QUICK_JVM,
+        "--max-rows", "10", "--no-audit", "--engine", engine.name,
     ]  # fmt: skip
+    command += ["--master", "local[2]", *QUICK_JVM] if engine.name == "spark" else []
     environ = {
         **os.environ,
         "PARTQ_URL": queue.broker.url,
@@ -330,5 +357,5 @@ def test_a_driver_that_is_killed_loses_and_repeats_nothing(spark, queue, tmp_pat
 
     before = len(places(spark, root))
     assert 30 <= before < 1000, "it was killed in the middle"
-    archive(spark, queue, root)
+    archive(engine.other, queue, root)
     assert places(spark, root) == stored(queue, first)

@@ -11,11 +11,9 @@ from dataclasses import dataclass, field
 
 from partq.core.model import PartitionId
 from partq.errors import ConflictError, InternalError, PartqError
-from partq.pipeline.archive_files import Staging
+from partq.pipeline.archive.engine import ArchiveEngine
+from partq.pipeline.archive.feeds import Feed
 from partq.pipeline.archive_log import ArchiveLog
-from partq.pipeline.failures import spark_failures
-from partq.pipeline.feeds import Feed
-from partq.pipeline.job import Job
 from partq.pipeline.manifest import (
     ArchiveGap,
     ArchivePosition,
@@ -25,7 +23,8 @@ from partq.pipeline.manifest import (
     Stream,
 )
 from partq.pipeline.planning import LogExtent, Span, plan
-from partq.pipeline.watch import JobProgress
+from partq.pipeline.staging import Staging
+from partq.pipeline.watch import JobProgress, JobWatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +60,8 @@ class Archiver:
     """Archives feeds until there is no more, or until it is stopped.
 
     Args:
-        job: to run in.
+        engine: reads and writes rows.
+        watch: over the job.
         archive: where to; of the same queue.
         feeds: in this order; the audit record comes before the messages, so that no record that is
             archived speaks of a message that is not.
@@ -71,14 +71,16 @@ class Archiver:
 
     def __init__(
         self,
-        job: Job,
+        engine: ArchiveEngine,
+        watch: JobWatch,
         archive: ArchiveLog,
         feeds: Sequence[Feed],
         settings: ArchiveSettings,
         *,
         now_ms: Callable[[], int],
     ) -> None:
-        self._job = job
+        self._engine = engine
+        self._watch = watch
         self._archive = archive
         self._feeds = feeds
         self._settings = settings
@@ -99,11 +101,10 @@ class Archiver:
             InternalError: what was written is not what was to be read; it does not count.
         """
         try:
-            with spark_failures():
-                self._run()
+            self._run()
         except PartqError:
-            # Spark says in many ways that it was cancelled.
-            if not self._job.watch.is_stopped:
+            # An engine says in many ways that it was cancelled.
+            if not self._watch.is_stopped:
                 raise
             self._done.is_complete = False
         return self._done
@@ -121,13 +122,13 @@ class Archiver:
                     pass
             if every_s is None:
                 return
-            if self._job.watch.wait(every_s):
+            if self._watch.wait(every_s):
                 return
             ends = {feed.stream: feed.extents() for feed in self._feeds}
 
     def _begin(self, feed: Feed) -> None:
         """Find out how far the archive is, and tell the queue what an earlier job could not."""
-        self._job.watch.check()
+        self._watch.check()
         stored = self._state.positions.get(feed.stream, {})
         feed.acknowledge(stored)
         self._begun_at[feed.stream] = feed.beginnings()
@@ -135,7 +136,7 @@ class Archiver:
 
     def _step(self, feed: Feed, extents: Mapping[PartitionId, LogExtent]) -> bool:
         """Archive what comes next; False: nothing does."""
-        self._job.watch.check()
+        self._watch.check()
         positions = self._positions(feed.stream)
         spans = plan(
             positions,
@@ -147,15 +148,14 @@ class Archiver:
         if not spans:
             return False
         stops = {str(each): at for each, at in feed.stops(spans).items()}
-        with Staging(self._job.spark, self._archive.files) as staging:
+        with Staging(self._archive.files) as staging:
             filled = {each: span for each, span in spans.items() if span.size}
             written: list[DataFile] = []
             if filled:
                 starts = positions | {str(each): span.start for each, span in spans.items()}
-                rows = feed.rows(self._job.spark, starts, stops)
-                written = staging.write(feed.stream, rows)
+                written = self._engine.write(staging, feed, starts, stops)
             check_written(feed.stream, filled, written)
-            self._job.watch.check()
+            self._watch.check()
             entry = ManifestEntry(
                 number=0,
                 attempt=staging.attempt,
@@ -210,7 +210,7 @@ class Archiver:
         done.steps += 1
         done.gaps += entry.gaps
         for gap in entry.gaps:
-            self._job.watch.tell(
+            self._watch.tell(
                 f"{gap.stream} of partition {gap.partition}: {gap.first} to {gap.stop - 1} are no "
                 "longer stored; the archive notes the gap"
             )
@@ -244,7 +244,7 @@ class Archiver:
         detail = f"{stream}: lag {lag:,}"
         if lag:
             detail += f", most in partition {behind}: {lags[behind]:,}"
-        self._job.watch.show(JobProgress(done, detail=detail))
+        self._watch.show(JobProgress(done, detail=detail))
 
 
 def check_written(
