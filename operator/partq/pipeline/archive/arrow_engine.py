@@ -107,7 +107,7 @@ def _add(files: SpanFiles, decode: Decode) -> None:
 
 
 async def _in_thread(call: Callable[[], T]) -> T:
-    """Make a call in a thread; who is cancelled waits for its end, too, as it cannot be cut off."""
+    """Make a call in a thread, and wait for its end also when cancelled: a thread cannot be."""
     calling = asyncio.get_running_loop().run_in_executor(None, call)
     try:
         return await asyncio.shield(calling)

@@ -19,8 +19,8 @@ ROW_GROUP_BYTES: Final = 32 * 1024 * 1024
 """How many bytes of Arrow columns are kept in memory for a file, before they are written."""
 ROW_GROUP_ROWS: Final = 1_000_000
 MAX_OPEN_FILES: Final = 8
-"""How many days of a span are written at once. Rows come in the order of time, but for a Redis
-whose clock was set back: a day that comes again after so many others has a second file."""
+"""How many days of a span are written at once. Rows are in the order of time, unless the clock of
+Redis was set back: a day that returns after this many others gets a second file."""
 
 _TIME: Final[dict[Stream, str]] = {"messages": "publish_time", "audit": "at_ms"}
 _US_PER_MS = 1000
