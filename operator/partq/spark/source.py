@@ -1,7 +1,5 @@
 """The data source that Spark knows as `partq`."""
 
-import uuid
-
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
@@ -27,8 +25,8 @@ from partq.spark.read.stream_reader import FixedSignature, RefusedReader
 class PartqDataSource(DataSource):
     """`spark.read.format("partq")`, `spark.readStream.format("partq")`, and both for writing."""
 
-    _pin: str | None = None
-    """Under which name the logs are kept while they are read without a group."""
+    cores: int | None = None
+    """How many tasks Spark runs at once; None: not known, as nothing tells a data source."""
 
     @classmethod
     def name(cls) -> str:
@@ -38,7 +36,6 @@ class PartqDataSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns that there are, once the brokers know the queue."""
         with short_errors():
-            self._pin = _pin_name()
             options = read_options(self.options, is_stream=None)
             find_brokers(options.connection)
             with LogThread(at_first(options.connection)) as log:
@@ -49,15 +46,15 @@ class PartqDataSource(DataSource):
         """Return what reads a batch."""
         with short_errors():
             check_schema(schema)
-            options = read_options(self.options, is_stream=False)
-            # One pin for all queries on one table: a partition has only so many.
-            return BatchReader(options, schema, pin=self._pin or _pin_name())
+            options = read_options(self.options, is_stream=False, cores=self.cores)
+            return BatchReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Return what reads a stream."""
         try:
             check_schema(schema)
-            return open_stream_reader(read_options(self.options, is_stream=True), schema)
+            options = read_options(self.options, is_stream=True, cores=self.cores)
+            return open_stream_reader(options, schema)
         except PartqError as error:
             return RefusedReader(error)
 
@@ -91,17 +88,25 @@ def open_stream_reader(options: ReadOptions, schema: StructType) -> DataSourceSt
 
 
 def register(spark: SparkSession) -> None:
-    """Have a session know the data source from now on; a repeat changes nothing.
+    """Have a session know the data source from now on, and the data source Spark's cores.
 
-    Spark also finds it by its name, but gives up for good when that takes above 10 s.
+    Spark also finds it by its name, but gives up for good when that takes above 10 s, and does not
+    tell it how many cores there are. A repeat takes notice of cores that were added or removed.
     """
     try:
-        spark.dataSource.register(PartqDataSource)
+        spark.dataSource.register(_on_cores(spark))
     except AnalysisException as error:
         # Spark 4.0 looks for it by its name first, and then has it.
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
 
 
-def _pin_name() -> str:
-    return f"spark-{uuid.uuid4().hex[:16]}"
+def _on_cores(spark: SparkSession) -> type[PartqDataSource]:
+    """Return the data source with what its processes cannot find out."""
+    # A session of Spark Connect has no context.
+    context = getattr(spark, "sparkContext", None)
+
+    class KnownCores(PartqDataSource):
+        cores = None if context is None else context.defaultParallelism
+
+    return KnownCores

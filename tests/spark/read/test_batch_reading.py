@@ -12,6 +12,10 @@ import pytest
 from partq import PartitionId
 from partq.errors import DataLossError
 from partq.pipeline.failures import as_ours
+from partq.spark.read.batch_reader import BatchReader
+from partq.spark.read.options import read_options
+from partq.spark.read.schema import source_schema
+from partq.spark.source import register
 from tests.spark.live_queue import live_queue
 
 COUNT = 1000
@@ -65,6 +69,36 @@ def test_a_read_is_cut_into_as_many_tasks_as_asked_for(spark, queue):
     assert values(frame) == list(range(COUNT))
     sizes = read(spark, queue, maxRecordsPerPartition="90", columns="value").rdd.glom().map(len)
     assert max(sizes.collect()) <= 90
+
+
+def test_partitions_share_tasks_in_their_order(spark, queue):
+    frame = read(spark, queue, maxTasks="2", columns="partition,offset")
+    tasks = frame.rdd.glom().collect()
+    assert len(tasks) == 2
+    found = [[(row.partition, row.offset) for row in task] for task in tasks]
+    assert sorted(found[0] + found[1]) == sorted(
+        (str(place.partition), place.offset) for place in queue.places
+    )
+    assert all(task == sorted(task) for task in found)
+    assert not {name for name, _ in found[0]} & {name for name, _ in found[1]}
+
+
+def test_a_registered_source_makes_one_task_for_each_core(spark, queue):
+    register(spark)
+    cores = spark.sparkContext.defaultParallelism
+    assert cores < 3
+    assert read(spark, queue, columns="value").rdd.getNumPartitions() == cores
+
+
+def test_reads_of_the_same_messages_share_a_pin(queue, caplog):
+    """A partition has 16 of them, and each lasts ten minutes longer than its read."""
+    schema = source_schema(with_headers=False)
+    tasks = [
+        BatchReader(read_options(queue.options(), is_stream=False), schema).partitions()
+        for _ in range(20)
+    ]
+    assert len({task.pin for each in tasks for task in each}) == 1
+    assert "without a pin" not in caplog.text
 
 
 def test_offsets_say_what_is_read(spark, queue):

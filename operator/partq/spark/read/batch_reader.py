@@ -1,6 +1,7 @@
 """Reads what a queue holds, for `spark.read`."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -9,12 +10,12 @@ from pyspark.sql.types import StructType
 
 from partq.spark.connectivity import find_brokers
 from partq.spark.errors import short_errors
-from partq.spark.read.division import divide
 from partq.spark.read.filters import Narrowing
 from partq.spark.read.log_thread import LogThread
-from partq.spark.read.offsets import Range
+from partq.spark.read.offsets import TaskRanges, pin_name
 from partq.spark.read.options import ReadOptions
-from partq.spark.read.range_reader import read_range
+from partq.spark.read.packing import planned_tasks
+from partq.spark.read.range_reader import read_ranges
 from partq.spark.read.read_planner import ReadPlanner
 
 if TYPE_CHECKING:
@@ -40,11 +41,9 @@ class _Taker:
 class BatchReader(DataSourceReader):
     """Covers what lies between two places of each partition, as of when it is planned."""
 
-    def __init__(self, options: ReadOptions, schema: StructType, *, pin: str) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        # What a group has not done with is kept for it; a pin would hold it for ten minutes more.
-        self._pin = None if options.start.everywhere == "group" else pin
         self._narrowing = Narrowing()
         self.pushFilters = _Taker(self._narrowing.accept)  # type: ignore[method-assign]
 
@@ -57,21 +56,21 @@ class BatchReader(DataSourceReader):
             end = plan.end()
             begin = plan.start()
             ranges = self._narrowing.narrow(plan.ranges(begin, end), log)
-            if self._pin is not None and ranges:
-                log.hold(self._pin, {each.partition: each.kept_from for each in ranges})
-            found = divide(
-                ranges,
-                at_least=self._options.min_partitions,
-                most_records=self._options.max_records_per_partition,
-            )
-            return list(found) or [InputPartition(None)]
+            tasks = planned_tasks(self._options, ranges)
+            # What a group has not done with is kept for it; a pin would hold it ten minutes longer.
+            if ranges and self._options.start.everywhere != "group":
+                kept_from = {each.partition: each.kept_from for each in ranges}
+                pin = pin_name(kept_from)
+                log.hold(pin, kept_from)
+                tasks = [replace(each, pin=pin) for each in tasks]
+            return list(tasks) or [InputPartition(None)]
 
     def _open(self) -> LogThread:
         find_brokers(self._options.connection)
         return LogThread(self._options.connection)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of one range."""
-        if not isinstance(partition, Range):
+        """Yield the messages of one task."""
+        if not isinstance(partition, TaskRanges):
             return iter(())  # there is nothing to read, and Spark wants a task for it
-        return read_range(self._options, self._schema, partition, pin=self._pin)
+        return read_ranges(self._options, self._schema, partition)

@@ -3,12 +3,13 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Self
 
 from partq.client.log_reader import LogPosition, LogReader, StoredBatch, Where
 from partq.client.transport.loop_thread import LoopThread
 from partq.core.model import PartitionId
-from partq.errors import PartqError, QuotaExceededError
+from partq.errors import ConflictError, PartqError, QuotaExceededError
 from partq.spark.connection import ClientOptions
 from partq.wire.calls.browse import PIN_RENEW_S
 
@@ -81,13 +82,15 @@ class LogThread:
     def hold(self, name: str, offsets: Mapping[PartitionId, int]) -> None:
         """Pin what is stored from these offsets on, until this is closed and ten minutes longer.
 
-        That is a help and no promise: what is trimmed is noticed when it is read.
+        That is a help and no promise: what is trimmed is noticed when it is read. A pin's name
+        belongs to these offsets, or to one query: another task that sets it sets the same.
         """
         if self._pin is not None:
             self._thread.call_soon(self._pin.cancel)
             self._pin = None
         try:
-            self._thread.run(self._reader.pin(name, offsets))
+            with suppress(ConflictError):
+                self._thread.run(self._reader.pin(name, offsets))
         except QuotaExceededError as error:
             log.warning("reading continues without a pin: %s", error)
             return
@@ -109,7 +112,8 @@ class LogThread:
         while True:
             await asyncio.sleep(PIN_RENEW_S)
             try:
-                await self._reader.pin(name, offsets)
+                with suppress(ConflictError):
+                    await self._reader.pin(name, offsets)
             except PartqError as error:
                 # Four more tries fit into the time that it lasts.
                 log.warning("pin %s is not renewed: %s", name, error)

@@ -1,5 +1,6 @@
 """Positions of a queue, and ranges between two, as Spark keeps them."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -24,7 +25,7 @@ Offsets = Mapping[PartitionId, ReadPosition]
 
 
 @dataclass
-class Range(InputPartition):
+class Range:
     """Messages of one partition that one task reads."""
 
     partition: PartitionId
@@ -44,6 +45,24 @@ class Range(InputPartition):
     def size(self) -> int:
         """How many messages it has at most."""
         return self.stop - self.start
+
+
+@dataclass
+class TaskRanges(InputPartition):
+    """What one task reads, range by range."""
+
+    ranges: tuple[Range, ...]
+    pin: str | None = None
+    """Under which name the rest of the logs is kept meanwhile; None: something else does."""
+
+
+def pin_name(kept_from: Mapping[PartitionId, int]) -> str:
+    """Return the name of the pin of all reads that keep what is stored from these offsets on.
+
+    So reads that are repeated, as in a notebook, renew one pin: a partition has only a few.
+    """
+    places = " ".join(f"{partition}:{at}" for partition, at in sorted(kept_from.items()))
+    return f"spark-{hashlib.sha256(places.encode()).hexdigest()[:16]}"
 
 
 def to_json(offsets: Offsets) -> dict[str, object]:

@@ -27,6 +27,7 @@ READ_OPTIONS = (
     "maxOffsetsPerTrigger",
     "minPartitions",
     "maxRecordsPerPartition",
+    "maxTasks",
     "failOnDataLoss",
     "includeHeaders",
     "columns",
@@ -55,17 +56,23 @@ class ReadOptions:
     max_offsets_per_trigger: int | None
     min_partitions: int | None
     max_records_per_partition: int | None
+    max_tasks: int | None
     fail_on_data_loss: bool
     columns: tuple[str, ...]
     with_headers: bool
+    cores: int | None = None
+    """How many tasks Spark runs at once; None: not known."""
 
 
-def read_options(given: Mapping[str, str], *, is_stream: bool | None) -> ReadOptions:
+def read_options(
+    given: Mapping[str, str], *, is_stream: bool | None, cores: int | None = None
+) -> ReadOptions:
     """Read the options of a batch or of a stream; their names are of any case.
 
     Args:
         given: by their names.
         is_stream: None: not known yet; what is right for either passes.
+        cores: how many tasks Spark runs at once; None: not known.
 
     Raises:
         BadRequestError: an option that there is not, that is unusable, or that contradicts another.
@@ -94,17 +101,31 @@ def read_options(given: Mapping[str, str], *, is_stream: bool | None) -> ReadOpt
     with_headers = options.flag("includeHeaders", default=False)
     if names and with_headers and "headers" not in names:
         raise BadRequestError("includeHeaders is true, and columns does not name headers")
+    max_tasks = options.natural("maxTasks")
+    min_partitions = options.natural("minPartitions")
+    most_records = options.natural("maxRecordsPerPartition")
+    if max_tasks is not None and most_records is not None:
+        raise BadRequestError(
+            "options maxTasks and maxRecordsPerPartition contradict each other; set one"
+        )
+    if max_tasks is not None and min_partitions is not None and min_partitions > max_tasks:
+        raise BadRequestError(
+            f"options minPartitions and maxTasks: got {min_partitions} tasks at least and "
+            f"{max_tasks} at most; set minPartitions lower, or maxTasks higher"
+        )
     return ReadOptions(
         connection=connection_of(given),
         group=group,
         start=start,
         end=end,
         max_offsets_per_trigger=options.natural("maxOffsetsPerTrigger"),
-        min_partitions=options.natural("minPartitions"),
-        max_records_per_partition=options.natural("maxRecordsPerPartition"),
+        min_partitions=min_partitions,
+        max_records_per_partition=most_records,
+        max_tasks=max_tasks,
         fail_on_data_loss=options.flag("failOnDataLoss", default=True),
         columns=names,
         with_headers=with_headers,
+        cores=cores,
     )
 
 

@@ -1,4 +1,4 @@
-"""Reads one range of a partition, in a task of Spark."""
+"""Reads ranges of partitions, in a task of Spark."""
 
 from collections.abc import Iterator
 
@@ -10,22 +10,21 @@ from partq.client.log_reader import LogPosition
 from partq.errors import DataLossError, RolledBackError
 from partq.spark.errors import short_errors
 from partq.spark.read.log_thread import LogThread
-from partq.spark.read.offsets import Range
+from partq.spark.read.offsets import Range, TaskRanges
 from partq.spark.read.options import ReadOptions
 from partq.spark.read.schema import arrow_schema
 from partq.wire.calls.entries import StoredBatch
 
 
-def read_range(
-    options: ReadOptions, schema: StructType, planned: Range, *, pin: str | None
+def read_ranges(
+    options: ReadOptions, schema: StructType, task: TaskRanges
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of a range.
+    """Yield the messages of a task, range by range.
 
     Args:
         options: of the read.
         schema: the columns that are asked for.
-        planned: what to read.
-        pin: under which name the rest of the log is kept meanwhile; None: something else does.
+        task: what to read.
 
     Raises:
         DataLossError: messages are gone by now, and `failOnDataLoss` is true.
@@ -34,16 +33,17 @@ def read_range(
         PartqError: the brokers refuse, or nobody serves the partition in time.
     """
     with short_errors(), LogThread(options.connection) as log:
-        if pin is not None:
-            log.hold(pin, {planned.partition: planned.kept_from})
-        yield from record_batches(
-            _stored(log, options, planned),
-            arrow_schema(schema),
-            queue=options.connection.queue,
-            partition=planned.partition,
-            start=planned.start,
-            stop=planned.stop,
-        )
+        if task.pin is not None:
+            log.hold(task.pin, {each.partition: each.kept_from for each in task.ranges})
+        for each in task.ranges:
+            yield from record_batches(
+                _stored(log, options, each),
+                arrow_schema(schema),
+                queue=options.connection.queue,
+                partition=each.partition,
+                start=each.start,
+                stop=each.stop,
+            )
 
 
 def _stored(log: LogThread, options: ReadOptions, planned: Range) -> Iterator[StoredBatch]:

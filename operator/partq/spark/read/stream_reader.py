@@ -13,11 +13,11 @@ from partq.core.model import PartitionId
 from partq.errors import ConflictError, PartqError, RolledBackError, UnavailableError
 from partq.spark.connectivity import find_brokers
 from partq.spark.errors import short_errors
-from partq.spark.read.division import divide
 from partq.spark.read.log_thread import LogThread
-from partq.spark.read.offsets import Range, ReadPosition, from_json, to_json
+from partq.spark.read.offsets import ReadPosition, TaskRanges, from_json, to_json
 from partq.spark.read.options import ReadOptions
-from partq.spark.read.range_reader import read_range
+from partq.spark.read.packing import planned_tasks
+from partq.spark.read.range_reader import read_ranges
 from partq.spark.read.read_planner import ReadPlanner, log_positions
 
 log = logging.getLogger("partq.spark")
@@ -52,16 +52,12 @@ class StreamReader(DataSourceStreamReader):
         with short_errors():
             plan, stop = self._plan(), from_json(end)
             begin = plan.begin(from_json(start), stop)
-            return divide(
-                plan.ranges(begin, plan.end_of(begin, stop)),
-                at_least=self._options.min_partitions,
-                most_records=self._options.max_records_per_partition,
-            )
+            return planned_tasks(self._options, plan.ranges(begin, plan.end_of(begin, stop)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of one range."""
-        assert isinstance(partition, Range)  # noqa: S101  for mypy: Spark hands back what it was given
-        return read_range(self._options, self._schema, partition, pin=None)
+        """Yield the messages of one task."""
+        assert isinstance(partition, TaskRanges)  # noqa: S101  for mypy: Spark hands back what it was given
+        return read_ranges(self._options, self._schema, partition)
 
     def commit(self, end: dict[str, object]) -> None:
         """Note that everything below `end` is processed."""
