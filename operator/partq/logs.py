@@ -29,3 +29,26 @@ def left_out(logger: str, is_told: Callable[[logging.LogRecord], bool]) -> Itera
         yield
     finally:
         log.removeFilter(is_untold)
+
+
+@contextmanager
+def without_traces(is_expected: Callable[[BaseException], bool]) -> Iterator[None]:
+    """Log the errors for which `is_expected` without their traces: the text says what happened.
+
+    It holds for every logger, through the handlers that the root has when the block begins.
+    """
+
+    def shorten(record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None and is_expected(error):
+            record.exc_info = record.exc_text = None
+        return True
+
+    handlers = tuple(logging.getLogger().handlers)
+    for handler in handlers:
+        handler.addFilter(shorten)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(shorten)

@@ -12,8 +12,8 @@ from partq.kube.watch.object_cache import GroupKey, ObjectCache
 from partq.resources import API_GROUP
 
 
-def register(registry: kopf.OperatorRegistry, cache: ObjectCache) -> None:
-    """Pass events of queues, groups and pods to `cluster`."""
+def register(registry: kopf.OperatorRegistry, cache: ObjectCache) -> frozenset[str]:
+    """Pass events of queues, groups and pods to `cache`; return the kinds, by plural name."""
 
     @kopf.on.event(API_GROUP, names.VERSION, names.QUEUES, registry=registry)
     async def notice_queue(*, body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's
@@ -36,14 +36,18 @@ def register(registry: kopf.OperatorRegistry, cache: ObjectCache) -> None:
         else:
             cache.put_pod(parse.pod(cast(Body, body)))
 
+    return frozenset({names.QUEUES, names.GROUPS, "pods"})
 
-def register_nodes(registry: kopf.OperatorRegistry, cache: ObjectCache) -> None:
-    """Pass events of nodes to `cluster`."""
+
+def register_nodes(registry: kopf.OperatorRegistry, cache: ObjectCache) -> frozenset[str]:
+    """Pass events of nodes to `cache`; return the kind, by plural name."""
 
     @kopf.on.event("", "v1", "nodes", registry=registry)
     async def notice_node(*, body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's
         found = None if type == "DELETED" else nodes.node(cast(Body, body))
         cache.put_node(body["metadata"]["name"], found)
+
+    return frozenset({"nodes"})
 
 
 def plain(value: object) -> object:

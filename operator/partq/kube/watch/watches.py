@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from partq.kube.errors import KubernetesError
 from partq.kube.health import ProcessHealth
 from partq.kube.watch.handlers import register, register_nodes
 from partq.kube.watch.object_cache import ObjectCache
+from partq.logs import without_traces
 
 FIRST_BACKOFF_S = 1.0
 MAX_BACKOFF_S = 60.0
@@ -27,9 +29,10 @@ NODES_RETRY_S = 300.0
 
 Scope = tuple[str, ...]
 """One namespace; none: the whole cluster."""
-Handlers = Callable[[kopf.OperatorRegistry, ObjectCache], None]
-"""Registers the handlers of events."""
+Handlers = Callable[[kopf.OperatorRegistry, ObjectCache], frozenset[str]]
+"""Registers the handlers of events, and returns the kinds of these, by their plural names."""
 
+_WATCHER = re.compile(r"watcher for (?P<kind>[^.]+)\..+@(?P<namespace>[^@]+)")
 _log = logging.getLogger(__name__)
 
 
@@ -53,10 +56,11 @@ class Watches:
 
     async def run(self) -> None:
         """Watch until cancelled; a refusal in one namespace does not end the watches of others."""
-        async with asyncio.TaskGroup() as tasks:
-            for scope in self._scopes:
-                tasks.create_task(self._keep_watching(scope, register))
-            tasks.create_task(self._watch_nodes())
+        with without_traces(is_of_kopf):
+            async with asyncio.TaskGroup() as tasks:
+                for scope in self._scopes:
+                    tasks.create_task(self._keep_watching(scope, register))
+                tasks.create_task(self._watch_nodes())
 
     async def _watch_nodes(self) -> None:
         """Watch nodes where that is allowed; where it is not, say so once, and do without.
@@ -93,7 +97,7 @@ class Watches:
 
     async def _watch(self, scope: Scope, handlers: Handlers) -> None:
         registry = kopf.OperatorRegistry()
-        handlers(registry, self._cache)
+        kinds = handlers(registry, self._cache)
         kopf.on.login(registry=registry)(log_in)
 
         # It would write a line for every change of every pod.
@@ -119,6 +123,32 @@ class Watches:
                 task.result()
         finally:
             await cancel_and_wait(*tasks)
+            await cancel_and_wait(*_left_watchers(scope, kinds))
+
+
+def _left_watchers(scope: Scope, kinds: Collection[str]) -> list[asyncio.Task[object]]:
+    """Return the watches of a kopf that has ended through another of its watches.
+
+    It leaves them: each waits for credentials without end, and holds up the end of the process.
+    Tasks of kopf are known by their names alone.
+    """
+    namespace = scope[0] if scope else None
+    return [
+        task
+        for task in asyncio.all_tasks()
+        if (told := _WATCHER.fullmatch(task.get_name()))
+        and told["kind"] in kinds
+        and told["namespace"] == str(namespace)
+    ]
+
+
+def is_of_kopf(error: BaseException) -> bool:
+    """Say whether it is an answer that kopf could not use.
+
+    An API server that restarts says 404 to a watch before it knows our kinds again. kopf logs that
+    twice, with its trace, and ends; `Watches` starts it again.
+    """
+    return type(error).__module__.startswith("kopf.")
 
 
 def settings() -> kopf.OperatorSettings:
