@@ -1,5 +1,6 @@
 """What the columns hold is what the wire's own decoder says, message by message."""
 
+import struct
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -153,6 +154,23 @@ def test_a_body_that_is_not_what_its_header_says_names_its_place():
     batch = stored([wire.encode_message(Message("k", b"v"))], first=12, codec=Codec.ZSTD)
     with pytest.raises(UndecodableError, match="offset 12: batch does not decode"):
         rows_of([batch._replace(data=batch.data[:-3])])
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+@pytest.mark.parametrize("ends", [(7, 6), (0, 12), (2**32 - 1, 12), (6, 11), (6, 18)])
+def test_ends_that_do_not_cut_up_a_body_name_its_place(codec, ends):
+    encoded = [wire.encode_message(Message("k", b"v"))] * 2
+    good, bad = stored(encoded, codec=codec), stored(encoded, first=2, codec=codec)
+    at = wire.read_header(bad.data).ends_at
+    data = bad.data[:at] + struct.pack("<2I", *ends) + bad.data[at + 8 :]
+    with pytest.raises(UndecodableError, match="offset 2: batch does not decode: batch: the "):
+        rows_of([good, bad._replace(data=data), stored(encoded, first=4)])
+
+
+def test_a_batch_with_another_number_of_messages_than_the_log_says_is_refused():
+    batch = stored([wire.encode_message(Message("k", b"v"))] * 3)
+    with pytest.raises(UndecodableError, match="batch has 3 messages; it is stored as 2"):
+        rows_of([batch._replace(count=2)])
 
 
 def test_batches_are_joined_and_a_large_one_stays_whole():

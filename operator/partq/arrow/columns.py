@@ -7,10 +7,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from partq.arrow.decoding import PADDING, Fields, Ints, find_fields, find_headers
+from partq.arrow.decoding import PADDING, Bytes, Fields, Ints, Places, find_fields, find_headers
 from partq.core.model import PartitionId
 from partq.errors import UndecodableError
-from partq.wire.batch import Message, decode_message, open_body
+from partq.wire.batch import (
+    BatchHeader,
+    Message,
+    decode_message,
+    expand_into,
+    open_body,
+    open_header,
+)
 from partq.wire.calls.entries import StoredBatch
 
 MAX_ROWS = 32_768
@@ -31,11 +38,14 @@ class _Piece:
 
     offset: int
     count: int
-    at_ms: int
-    append_broker_epoch: int
-    body: bytes | memoryview
-    starts: Ints
-    ends: Ints
+    batch: StoredBatch
+    header: BatchHeader | None
+    """None: no column needs the body."""
+
+    @property
+    def size(self) -> int:
+        """How many bytes the body has, expanded."""
+        return 0 if self.header is None else self.header.raw_bytes
 
 
 def record_batches(
@@ -62,12 +72,12 @@ def record_batches(
         if low >= high:
             continue
         piece = table.open(batch, low, high)
-        if pieces and (rows + piece.count > MAX_ROWS or size + len(piece.body) > MAX_COLUMN_BYTES):
+        if pieces and (rows + piece.count > MAX_ROWS or size + piece.size > MAX_COLUMN_BYTES):
             yield table.rows(pieces)
             pieces, rows, size = [], 0, 0
         pieces.append(piece)
         rows += piece.count
-        size += len(piece.body)
+        size += piece.size
     if pieces:
         yield table.rows(pieces)
 
@@ -83,24 +93,18 @@ class _Table:
         self._opens = bool(self._names & FROM_BODY)
 
     def open(self, batch: StoredBatch, low: int, high: int) -> _Piece:
-        """Expand a batch, where a column needs it."""
-        body: bytes | memoryview = b""
-        starts = ends = np.empty(0, np.int64)
+        """Read the header of a batch, where a column needs its body."""
+        header = None
         if self._opens:
             try:
-                places, body = open_body(batch.data)
-                if len(places) != batch.count:
+                header = open_header(batch.data)
+                if header.count != batch.count:
                     raise UndecodableError(
-                        f"batch has {len(places)} messages; it is stored as {batch.count}"
+                        f"batch has {header.count} messages; it is stored as {batch.count}"
                     )
             except UndecodableError as error:
                 raise self._at(batch.first, error) from error
-            all_ends = np.frombuffer(places, np.uint32).astype(np.int64)
-            ends = all_ends[low - batch.first : high - batch.first]
-            starts = np.concatenate(([0], all_ends[:-1]))[low - batch.first : high - batch.first]
-        return _Piece(
-            low, high - low, batch.at_ms, batch.append_broker_epoch, body, starts, ends
-        )  # fmt: skip
+        return _Piece(low, high - low, batch, header)
 
     def rows(self, pieces: Sequence[_Piece]) -> pa.RecordBatch:
         """Return one record batch of all pieces, in their order."""
@@ -108,15 +112,17 @@ class _Table:
         total = int(counts.sum())
         columns: dict[str, pa.Array] = {}
         if self._opens:
-            columns |= self._opened(pieces, counts)
+            columns |= self._opened(pieces)
         if self._names & {"offset", "token"}:
             firsts = np.array([piece.offset for piece in pieces], np.int64)
             within = np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
             columns["offset"] = pa.array(np.repeat(firsts, counts) + within)
-        epochs = np.array([piece.append_broker_epoch for piece in pieces], np.int64)
-        columns["append_broker_epoch"] = pa.array(np.repeat(epochs, counts))
-        stored = np.array([piece.at_ms for piece in pieces], np.int64) * 1000
-        columns["publish_time"] = pa.array(np.repeat(stored, counts)).cast(_TIMESTAMP)
+        if self._names & {"append_broker_epoch", "token"}:
+            epochs = np.array([piece.batch.append_broker_epoch for piece in pieces], np.int64)
+            columns["append_broker_epoch"] = pa.array(np.repeat(epochs, counts))
+        if "publish_time" in self._names:
+            stored = np.array([piece.batch.at_ms for piece in pieces], np.int64) * 1000
+            columns["publish_time"] = pa.array(np.repeat(stored, counts)).view(_TIMESTAMP)
         same: dict[str, object] = {
             "queue": self._queue,
             "partition": str(self._partition),
@@ -145,15 +151,55 @@ class _Table:
         ]
         return pa.StructArray.from_arrays(parts, fields=list(kind))
 
-    def _opened(self, pieces: Sequence[_Piece], counts: Ints) -> dict[str, pa.Array]:
+    def _expand(self, pieces: Sequence[_Piece]) -> tuple[Bytes, Places, Places]:
+        """Return all bodies in one buffer, and where the wanted messages are in it."""
+        sizes = np.array([piece.size for piece in pieces])
+        counts = np.array([piece.batch.count for piece in pieces])
+        body = np.zeros(int(sizes.sum()) + PADDING, np.uint8)
+        target = body.data
+        # Some 24 MiB at most: 32 bits hold any place, and cost half of what 64 do.
+        ends = np.empty(int(counts.sum()), np.int32)
+        at = row = 0
+        for piece in pieces:
+            data, size, count = piece.batch.data, piece.size, piece.batch.count
+            assert piece.header is not None  # noqa: S101  for mypy: bodies are opened
+            try:
+                expand_into(data, piece.header, target[at : at + size])
+            except UndecodableError as error:
+                raise self._at(piece.batch.first, error) from error
+            ends[row : row + count] = np.frombuffer(data, "<u4", count, piece.header.ends_at)
+            at += size
+            row += count
+        behind = np.cumsum(sizes)
+        ends += np.repeat((behind - sizes).astype(np.int32), counts)
+        starts = np.empty_like(ends)
+        starts[:1] = 0
+        starts[1:] = ends[:-1]
+        lasts = np.cumsum(counts)
+        if (ends <= starts).any() or (ends[lasts - 1] != behind).any():
+            self._refuse(pieces)
+        if len(ends) > sum(piece.count for piece in pieces):  # some of a batch are not wanted
+            lows = [piece.offset - piece.batch.first for piece in pieces]
+            rows = np.concatenate(
+                [
+                    np.arange(first + low, first + low + piece.count)
+                    for first, low, piece in zip(lasts - counts, lows, pieces, strict=True)
+                ]
+            )
+            starts, ends = starts[rows], ends[rows]
+        return body, starts, ends
+
+    def _refuse(self, pieces: Sequence[_Piece]) -> None:
+        """Raise which batch is not cut up by its ends, and why."""
+        for piece in pieces:
+            try:
+                open_body(piece.batch.data)
+            except UndecodableError as error:
+                raise self._at(piece.batch.first, error) from error
+
+    def _opened(self, pieces: Sequence[_Piece]) -> dict[str, pa.Array]:
         """Return the columns that come from the bodies."""
-        body = np.frombuffer(
-            b"".join([*(piece.body for piece in pieces), bytes(PADDING)]), np.uint8
-        )
-        sizes = np.array([len(piece.body) for piece in pieces])
-        shifts = np.repeat(np.cumsum(sizes) - sizes, counts)
-        starts = np.concatenate([piece.starts for piece in pieces]) + shifts
-        ends = np.concatenate([piece.ends for piece in pieces]) + shifts
+        body, starts, ends = self._expand(pieces)
         is_whole = bool(self._names & {"headers", "event_time"})
         fields = find_fields(body, starts, ends, is_whole=is_whole)
         columns = self._found(body, fields, ends)
@@ -165,7 +211,7 @@ class _Table:
         odd = np.flatnonzero(fields.odd)
         if not len(odd):
             return columns
-        decoded = [self._decode(pieces, counts, body, starts, ends, row) for row in odd.tolist()]
+        decoded = [self._decode(pieces, body, starts, ends, row) for row in odd.tolist()]
         places = np.arange(len(starts))
         places[odd] = len(starts) + np.arange(len(odd))
         index = pa.array(places)
@@ -174,20 +220,18 @@ class _Table:
             for name, column in columns.items()
         }
 
-    def _found(self, body: Any, fields: Fields, ends: Ints) -> dict[str, pa.Array] | None:
+    def _found(self, body: Bytes, fields: Fields, ends: Places) -> dict[str, pa.Array] | None:
         """Return the columns of all messages that are not odd; None: some text is not UTF-8."""
         columns: dict[str, pa.Array] = {}
         texts = []
         names = values = None
         if "headers" in self._names:
             name_at, name_end, text_at, text_end = find_headers(body, fields, ends)
-            names, values = _cut(body, name_at, name_end, text_at, text_end, pa.string())
+            names, values = _cut(body, (name_at, name_end, text_at, text_end), pa.string())
             texts += [names, values]
         if self._names & {"key", "value"}:
-            fields.key_end[~fields.has_key] = fields.key_at[~fields.has_key]
-            keys, contents = _cut(
-                body, fields.key_at, fields.key_end, fields.value_at, fields.value_end, pa.binary()
-            )
+            places = (fields.key_at, fields.key_end, fields.value_at, fields.value_end)
+            keys, contents = _cut(body, places, pa.binary())
             columns["value"] = contents
             texts.append(_nulled(keys, fields.has_key).view(pa.string()))
             columns["key"] = texts[-1]
@@ -204,13 +248,14 @@ class _Table:
         return {name: column for name, column in columns.items() if name in self._names}
 
     def _decode(
-        self, pieces: Sequence[_Piece], counts: Ints, body: Any, starts: Ints, ends: Ints, row: int
+        self, pieces: Sequence[_Piece], body: Bytes, starts: Places, ends: Places, row: int
     ) -> Message:
         try:
             return decode_message(body[starts[row] : ends[row]].tobytes())
         except UndecodableError as error:
-            place = int(np.searchsorted(np.cumsum(counts), row, side="right"))
-            offset = pieces[place].offset + row - int(counts[:place].sum())
+            behind = np.cumsum([piece.count for piece in pieces])
+            piece = int(np.searchsorted(behind, row, side="right"))
+            offset = pieces[piece].offset + pieces[piece].count - int(behind[piece]) + row
             raise self._at(offset, error) from error
 
     def _at(self, offset: int, error: UndecodableError) -> UndecodableError:
@@ -231,22 +276,24 @@ _TYPES = {
 
 
 def _cut(
-    body: Any, first_at: Ints, first_end: Ints, second_at: Ints, second_end: Ints, kind: pa.DataType
+    body: Bytes, between: tuple[Places, Places, Places, Places], kind: pa.DataType
 ) -> tuple[pa.Array, pa.Array]:
     """Return two columns of which each row's bytes lie in `body`, the first's before the second's.
+
+    `between`: where each row's first begins and ends, and its second.
 
     What is between them, and between the rows, is an array too: four to a row lie end to end in the
     body, which so is no copy. Arrow then copies the two that are wanted.
     """
-    count = len(first_at)
+    count = len(between[0])
     places = np.empty(4 * count + 1, np.int32)
-    places[0:-1:4], places[1:-1:4] = first_at, first_end
-    places[2:-1:4], places[3:-1:4] = second_at, second_end
+    for number, each in enumerate(between):
+        places[number:-1:4] = each
     places[-1] = places[-2] if count else 0
     parts = pa.Array.from_buffers(
         kind, 4 * count, [None, pa.py_buffer(places), pa.py_buffer(body)]
     )  # fmt: skip
-    every_fourth = np.arange(0, 4 * count, 4)
+    every_fourth = np.arange(0, 4 * count, 4, dtype=np.int32)
     return parts.take(pa.array(every_fourth)), parts.take(pa.array(every_fourth + 2))
 
 
@@ -288,7 +335,7 @@ def _instants(event_time_ms: Ints) -> pa.Array:
         (event_time_ms == 0) | (event_time_ms < FIRST_EVENT_MS) | (event_time_ms > LAST_EVENT_MS)
     )
     micros = np.where(is_none, 0, event_time_ms) * 1000
-    return pa.array(micros, mask=is_none).cast(_TIMESTAMP)
+    return pa.array(micros, mask=is_none).view(_TIMESTAMP)
 
 
 def _column(name: str, messages: Sequence[Message]) -> pa.Array:

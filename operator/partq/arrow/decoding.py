@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
+Places = npt.NDArray[np.int32]
+"""Places in a body, lengths and counts: 32 bits cost half of what 64 do."""
 Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 
@@ -32,16 +34,18 @@ _BINARY = np.full(256, -1, np.int8)
 _BINARY[[0xC4, 0xC5, 0xC6]] = 1, 2, 4
 # Integers: how many bytes follow, and as what they are read.
 _INTEGERS = {
-    0xCC: ">u1",
-    0xCD: ">u2",
-    0xCE: ">u4",
-    0xCF: ">u8",
-    0xD0: ">i1",
-    0xD1: ">i2",
-    0xD2: ">i4",
-    0xD3: ">i8",
+    0xCC: "u1",
+    0xCD: "u2",
+    0xCE: "u4",
+    0xCF: "u8",
+    0xD0: "i1",
+    0xD1: "i2",
+    0xD2: "i4",
+    0xD3: "i8",
 }
 _MOST = np.iinfo(np.int64).max
+_FAR = 2**30
+"""A length that leads behind any body: 32 bits hold it with a place in the body added."""
 
 
 @dataclass(slots=True)
@@ -50,19 +54,20 @@ class Fields:
 
     odd: Bools
     """What only the wire's decoder can judge; its positions are those of its start."""
-    key_at: Ints
-    key_end: Ints
+    key_at: Places
+    key_end: Places
     has_key: Bools
-    value_at: Ints
-    value_end: Ints
-    header_count: Ints
+    value_at: Places
+    value_end: Places
+    header_count: Places
+    """This and what follows are empty where nothing behind the value was asked for."""
     has_headers: Bools
-    headers_at: Ints
+    headers_at: Places
     """Where the first header's name is."""
     event_time_ms: Ints
 
 
-def find_fields(body: Bytes, starts: Ints, ends: Ints, *, is_whole: bool = True) -> Fields:
+def find_fields(body: Bytes, starts: Places, ends: Places, *, is_whole: bool = True) -> Fields:
     """Find the fields of the messages that lie in `body` from `starts` to `ends`.
 
     Args:
@@ -80,10 +85,9 @@ def find_fields(body: Bytes, starts: Ints, ends: Ints, *, is_whole: bool = True)
     has_key = key_kind != _NIL
     key_at, key_end = finder.read_bytes(_STRING, may_be_nil=True)
     value_at, value_end = finder.read_bytes(_BINARY)
-    header_count = np.zeros_like(starts)
-    has_headers = np.zeros(len(starts), np.bool_)
-    headers_at = finder.at
-    event_time_ms = np.zeros_like(starts)
+    header_count = headers_at = np.empty(0, np.int32)
+    has_headers = np.empty(0, np.bool_)
+    event_time_ms = np.empty(0, np.int64)
     if is_whole:
         header_count, has_headers = finder.read_map_head()
         headers_at = finder.at.copy()
@@ -91,21 +95,26 @@ def find_fields(body: Bytes, starts: Ints, ends: Ints, *, is_whole: bool = True)
         event_time_ms = finder.read_integers()
         finder.require(finder.at == ends)
     odd = finder.odd
-    for places in (key_at, key_end, value_at, value_end, headers_at):
-        places[odd] = starts[odd]
-    header_count[odd] = 0
+    if odd.any():
+        for places in (key_at, key_end, value_at, value_end, headers_at):
+            if len(places):
+                places[odd] = starts[odd]
+        if is_whole:
+            header_count[odd] = 0
     return Fields(
         odd, key_at, key_end, has_key, value_at, value_end, header_count, has_headers, headers_at,
         event_time_ms,
     )  # fmt: skip
 
 
-def find_headers(body: Bytes, fields: Fields, ends: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+def find_headers(
+    body: Bytes, fields: Fields, ends: Places
+) -> tuple[Places, Places, Places, Places]:
     """Return where each header's name and value begin and end, message by message."""
     counts = fields.header_count
     first = np.cumsum(counts) - counts
     total = int(counts.sum())
-    name_at, name_end, value_at, value_end = (np.empty(total, np.int64) for _ in range(4))
+    name_at, name_end, value_at, value_end = (np.empty(total, np.int32) for _ in range(4))
     at = fields.headers_at.copy()
     for number in range(int(counts.max(initial=0))):
         rows = np.flatnonzero(counts > number)
@@ -120,7 +129,7 @@ def find_headers(body: Bytes, fields: Fields, ends: Ints) -> tuple[Ints, Ints, I
 class _Finder:
     """A place in each message, moved over one field after another."""
 
-    def __init__(self, body: Bytes, starts: Ints, ends: Ints) -> None:
+    def __init__(self, body: Bytes, starts: Places, ends: Places) -> None:
         self._body = body
         self._starts = starts
         self._ends = ends
@@ -136,20 +145,21 @@ class _Finder:
 
     def read_bytes(
         self, kinds: npt.NDArray[np.int8], *, may_be_nil: bool = False
-    ) -> tuple[Ints, Ints]:
+    ) -> tuple[Places, Places]:
         """Read a string or bytes, and return where its content begins and ends."""
         kind = self._body[self.at]
-        sizes = kinds[kind].astype(np.int64)
-        length = (kind & 0x1F).astype(np.int64)
+        sizes = kinds[kind]
+        length = (kind & 0x1F).astype(np.int32)
         if may_be_nil:
             is_nil = kind == _NIL
             sizes[is_nil] = 0
             length[is_nil] = 0
         self.require(sizes >= 0)
-        for size, as_what in ((1, ">u1"), (2, ">u2"), (4, ">u4")):
+        for size in (1, 2, 4):
             rows = np.flatnonzero(sizes == size)
             if len(rows):
-                length[rows] = self._gather(self.at[rows] + 1, as_what)
+                found = self._gather(self.at[rows] + 1, f"u{size}")
+                length[rows] = np.minimum(found, np.uint32(_FAR))
         begin = self.at + 1 + np.maximum(sizes, 0)
         end = begin + length
         self.at = end.copy()
@@ -158,24 +168,24 @@ class _Finder:
         begin[self.odd] = end[self.odd] = self._starts[self.odd]
         return begin, end
 
-    def read_map_head(self) -> tuple[Ints, Bools]:
+    def read_map_head(self) -> tuple[Places, Bools]:
         """Read nil or a map's head; returns how many entries follow, and where there is a map."""
         kind = self._body[self.at]
         is_map = kind != _NIL
         is_short = (kind & 0xF0) == 0x80
         is_long = kind == _MAP_16
         self.require(~is_map | is_short | is_long)
-        count = np.where(is_short, kind & 0x0F, 0).astype(np.int64)
+        count = np.where(is_short, kind & 0x0F, 0).astype(np.int32)
         self.at += 1
         rows = np.flatnonzero(is_long & ~self.odd)
         if len(rows):
-            count[rows] = self._gather(self.at[rows], ">u2")
+            count[rows] = self._gather(self.at[rows], "u2")
             self.at[rows] += 2
         self.require((self.at <= self._ends) & (count <= MAX_HEADERS))
         count[self.odd] = 0
         return count, is_map
 
-    def skip_strings(self, counts: Ints) -> None:
+    def skip_strings(self, counts: Places) -> None:
         """Move over so many strings, of which each message has its own count."""
         for number in range(int(counts.max(initial=0))):
             rows = np.flatnonzero((counts > number) & ~self.odd)
@@ -192,22 +202,25 @@ class _Finder:
         is_negative = kind >= 0xE0
         value = np.where(is_negative, kind.astype(np.int64) - 256, kind).astype(np.int64)
         is_known = (kind < 0x80) | is_negative
-        width = np.ones_like(value)
+        width = np.ones_like(self.at)
         for byte, as_what in _INTEGERS.items():
             rows = np.flatnonzero(kind == byte)
             if len(rows):
                 read = self._gather(self.at[rows] + 1, as_what)
-                value[rows] = np.minimum(read, _MOST) if as_what == ">u8" else read
+                value[rows] = np.minimum(read, _MOST) if as_what == "u8" else read
                 width[rows] = 1 + np.dtype(as_what).itemsize
                 is_known[rows] = True
         self.at = self.at + width
         self.require(is_known)
         return value
 
-    def _gather(self, at: Ints, as_what: str) -> npt.NDArray[Any]:
-        """Return the integers that begin at these places."""
-        size = np.dtype(as_what).itemsize
+    def _gather(self, at: Places, as_what: str) -> npt.NDArray[Any]:
+        """Return the integers that begin at these places, the highest byte first."""
+        kind = np.dtype(as_what)
         # A place that lies behind the body belongs to a message that its end refuses afterwards.
-        at = np.minimum(at, len(self._body) - size)
-        places = at[:, np.newaxis] + np.arange(size)
-        return np.ascontiguousarray(self._body[places]).view(as_what)[:, 0]
+        at = np.minimum(at, len(self._body) - kind.itemsize)
+        value = self._body[at].astype(f"u{kind.itemsize}")
+        for place in range(1, kind.itemsize):
+            value <<= 8
+            value |= self._body[at + place]
+        return value.view(kind)

@@ -86,6 +86,11 @@ class BatchHeader:
     body_bytes: int
 
     @property
+    def ends_at(self) -> int:
+        """Where the ends of the messages start in the batch."""
+        return HEADER_SIZE + 2 * self.count
+
+    @property
     def body_at(self) -> int:
         """Where the body starts in the batch."""
         return HEADER_SIZE + 6 * self.count
@@ -324,6 +329,32 @@ def open_body(batch: bytes | memoryview) -> tuple["array[int]", bytes | memoryvi
         raise UndecodableError(f"batch does not decode: {error}") from error
 
 
+def open_header(batch: bytes | memoryview) -> BatchHeader:
+    """Read the header of a batch whose body is opened next.
+
+    Raises:
+        UndecodableError: not a batch of this version, or cut off, or longer than it says.
+    """
+    try:
+        return read_header(batch)
+    except BadBatchError as error:
+        raise UndecodableError(f"batch does not decode: {error}") from error
+
+
+def expand_into(batch: bytes | memoryview, header: BatchHeader, target: memoryview) -> None:
+    """Expand the body of a batch into a buffer that is as large as it says.
+
+    The places in it are those of `read_ends`, which are not checked.
+
+    Raises:
+        UndecodableError: the body is not what the header promises.
+    """
+    try:
+        _expand_into(memoryview(batch)[header.body_at :], header, target)
+    except _UNDECODABLE as error:
+        raise UndecodableError(f"batch does not decode: {error}") from error
+
+
 def undecodable(batch: bytes | memoryview) -> list[tuple[int, int]]:
     """Return which messages of a batch are undecodable, as half-open ranges of their places in it.
 
@@ -387,9 +418,17 @@ def _compress(raw: bytes, codec: Codec) -> bytes:
 def _expand(body: memoryview, header: BatchHeader) -> bytes | memoryview:
     if header.codec is Codec.NONE:
         return body  # of `raw_len` bytes, says the header's check
-    # Into a buffer of `raw_len` bytes: a body that holds more is an error there.
     raw = bytearray(header.raw_bytes)
+    _expand_into(body, header, raw)
+    return bytes(raw)
+
+
+def _expand_into(body: memoryview, header: BatchHeader, raw: bytearray | memoryview) -> None:
+    """Expand into a buffer of `raw_len` bytes: a body that holds more is an error there."""
     match header.codec:
+        case Codec.NONE:
+            raw[:] = body
+            return
         case Codec.LZ4:
             size = cramjam.lz4.decompress_block_into(body, raw, output_len=header.raw_bytes)
         case Codec.ZSTD:
@@ -400,7 +439,6 @@ def _expand(body: memoryview, header: BatchHeader) -> bytes | memoryview:
             size = cramjam.snappy.decompress_raw_into(body, raw)
     if size != header.raw_bytes:
         raise BadBatchError(f"body expands to {size} bytes; raw_len says {header.raw_bytes}")
-    return bytes(raw)
 
 
 def _array(kind: str, batch: bytes, at: int, count: int) -> "array[int]":
