@@ -102,7 +102,9 @@ def test_what_is_submitted_is_in_the_image(application):
 
 def test_the_image_has_everything_that_the_extra_names():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    wanted = {re.split(r"[>=<]", line)[0] for line in extras["optional-dependencies"]["spark"]}
+    by_extra = extras["optional-dependencies"]
+    wanted = {re.split(r"[>=<]", line)[0] for line in (*by_extra["spark"], *by_extra["pipeline"])}
+    wanted -= {"partq[pipeline]", "partq[cli]"}
     pinned = re.findall(
         r"^(\S+)==", (ROOT / "constraints-spark.txt").read_text("utf-8"), re.MULTILINE
     )
