@@ -124,7 +124,7 @@ def test_an_audit_that_is_told_to_end_says_so(spark, queue, root, tmp_path):
     with told(TERM, once=active):
         first = run(queue, *given)
     assert first.exit_code == 128 + TERM, first.output
-    assert first.stdout == ""
+    assert json.loads(first.stdout)["error"]["code"] == "stopped"
     assert "stopped before the end" in first.stderr
     assert "Exception" not in first.stderr
     again = run(queue, *given)

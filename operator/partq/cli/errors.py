@@ -1,5 +1,6 @@
 """How the errors of a command look, and its exit status."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -8,7 +9,11 @@ import click
 
 from partq.cli import interrupts
 from partq.cli.interrupts import INTERRUPTED
-from partq.errors import BadRequestError, PartqError, SettingsError
+from partq.errors import BadRequestError, InternalError, PartqError, SettingsError
+
+USAGE = "usage"
+NOT_INSTALLED = "not_installed"
+"""Codes of failures that are none of partq's errors."""
 
 
 class ExpectedError(click.ClickException):
@@ -47,3 +52,55 @@ def command_errors() -> Iterator[None]:
     except KeyboardInterrupt:
         interrupts.end_at_once()  # there is nothing left to be left in order
         raise click.exceptions.Exit(INTERRUPTED) from None
+
+
+class JsonCommand(click.Command):
+    """A command that prints one JSON object with `--json`, also when it fails.
+
+    Of a failure that is `{"error": {"code": CODE, "message": SENTENCE}}`. The exit status and what
+    stands on standard error are those of any command.
+    """
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """Parse the arguments; wrong ones are told as JSON, too."""
+        is_json = "--json" in args
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except click.ClickException as error:
+            if is_json:
+                _print_failure(USAGE, error.format_message())
+            raise
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        if not ctx.params.get("as_json"):
+            return super().invoke(ctx)
+        try:
+            return super().invoke(ctx)
+        except PartqError as error:
+            _print_failure(error.code, error.message)
+            raise
+        except click.ClickException as error:
+            _print_failure(USAGE, error.format_message())
+            raise
+        except click.exceptions.Exit as end:
+            # One with a cause failed; others have printed their result.
+            if isinstance(end.__cause__, PartqError):
+                _print_failure(end.__cause__.code, end.__cause__.message)
+            raise
+        except ModuleNotFoundError as error:
+            _print_failure(NOT_INSTALLED, str(error))
+            raise
+        except Exception as error:
+            _print_failure(InternalError.code, f"{type(error).__name__}: {error}")
+            raise
+
+
+def _print_failure(code: str, message: str) -> None:
+    click.echo(json.dumps({"error": {"code": code, "message": message}}))

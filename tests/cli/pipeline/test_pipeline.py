@@ -1,6 +1,7 @@
 """The commands of `partq pipeline`: their table, their options, and how their jobs end."""
 
 import importlib
+import json
 import subprocess
 import sys
 
@@ -62,3 +63,22 @@ def test_wrong_usage(arguments, sentence):
 
     assert result.exit_code == 2
     assert sentence in result.stderr
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        pytest.param(["--nonsense"], "usage", "No such option", id="usage"),
+        pytest.param(["--conf", "x"], "bad_settings", "expected KEY=VALUE", id="settings"),
+    ],
+)
+def test_a_failure_is_json_too(name, arguments, code, sentence):
+    result = run(name, "/x", *arguments, "--json")
+
+    assert result.exit_code == 2
+    error = json.loads(result.stdout)["error"]
+    assert error["code"] == code
+    assert sentence in error["message"]
+    assert error["message"] in result.stderr
+    assert run(name, "/x", *arguments).stdout == ""

@@ -7,6 +7,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from partq.cli.errors import JsonCommand
 from partq.cli.pipeline.running import SparkChoice, json_option, run_job, spark_options
 from partq.excerpts import counted
 
@@ -33,7 +34,7 @@ while work was waiting.
 """
 
 
-@click.command(help=_HELP)
+@click.command(cls=JsonCommand, help=_HELP)
 @click.argument("root")
 @click.option(
     "--consumer-rate",

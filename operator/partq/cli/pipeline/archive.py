@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from partq.cli.errors import JsonCommand
 from partq.cli.pipeline.access import access_of
 from partq.cli.pipeline.engine import EngineChoice, engine_options
 from partq.cli.pipeline.running import json_option, run_job, run_local_job
@@ -34,7 +35,7 @@ is archived of it is trimmed.
 """
 
 
-@click.command(help=_HELP)
+@click.command(cls=JsonCommand, help=_HELP)
 @click.argument("root")
 @connection_options
 @click.option(

@@ -7,6 +7,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from partq.cli.errors import JsonCommand
 from partq.cli.pipeline.running import SparkChoice, json_option, run_job, spark_options
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ Exit status: 0 clean; 1 faults were found, or something could not be judged.
 """
 
 
-@click.command(help=_HELP)
+@click.command(cls=JsonCommand, help=_HELP)
 @click.argument("root")
 @click.option(
     "--report",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from partq.cli.errors import JsonCommand
 from partq.cli.pipeline.running import SparkChoice, json_option, run_job, spark_options
 from partq.cli.quantity import Quantity
 
@@ -28,7 +29,7 @@ jobs that were killed have left. After a crash run it again.
 """
 
 
-@click.command(help=_HELP)
+@click.command(cls=JsonCommand, help=_HELP)
 @click.argument("root")
 @click.option(
     "--target-mib",

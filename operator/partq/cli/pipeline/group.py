@@ -26,9 +26,10 @@ PIPELINES: Mapping[str, CommandEntry] = {
 
 _HELP = """Archive queues to Parquet, replay them, and check what happened to them.
 
-Each command is a Spark job. Spark runs in this process, on all cores, unless --master names a
-cluster or the command runs under spark-submit. It needs Java 17 and, in a checkout
-of partq, pip install '.[spark]'.
+`archive` of few messages runs in this process and needs, in a checkout of partq, pip install
+'.[pipeline]'. Larger ones, and the other commands, are Spark jobs: Spark runs in this process, on
+all cores, unless --master names a cluster or the command runs under spark-submit. It needs Java 17
+and pip install '.[spark]'.
 
 \b
   partq pipeline archive /data/orders --group archive
@@ -37,7 +38,8 @@ of partq, pip install '.[spark]'.
   partq pipeline audit /data/orders
   partq pipeline advise /data/orders --consumer-rate 250
 
-Progress goes to standard error; --json prints the result as one JSON object on standard output.
+Progress goes to standard error; --json prints the result, or the error, as one JSON object on
+standard output.
 """
 
 

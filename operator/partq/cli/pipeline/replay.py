@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from partq.cli.errors import JsonCommand
 from partq.cli.formatting import full_name, milliseconds
 from partq.cli.pipeline.access import access_of
 from partq.cli.pipeline.running import SparkChoice, json_option, run_job, spark_options
@@ -31,7 +32,7 @@ replay's. The queue may be another one, and have another number of partitions.
 """
 
 
-@click.command(help=_HELP)
+@click.command(cls=JsonCommand, help=_HELP)
 @click.argument("root")
 @connection_options
 @click.option(

@@ -49,7 +49,7 @@ def spark_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print the result as one JSON object."
+    "--json", "as_json", is_flag=True, help="Print the result, or the error, as one JSON object."
 )
 
 
