@@ -306,7 +306,7 @@ def test_the_client_s_dependencies_are_few():
     assert names == {"aiohttp", "cramjam", "crc32c", "mmh3", "msgspec"}
     assert set(project["optional-dependencies"]) == {
         "broker", "cli", "dev", "docs", "embedded", "lab", "operator", "otel",
-        "prometheus", "spark",
+        "pipeline", "prometheus", "spark",
     }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from partq.errors import BadRequestError, InternalError, PartqError, SettingsErr
 
 USAGE = "usage"
 NOT_INSTALLED = "not_installed"
-"""Codes of failures that are none of partq's errors."""
+"""Codes of failures for which partq has no error."""
 
 
 class ExpectedError(click.ClickException):
