@@ -17,7 +17,7 @@ def rows_of(spark, partition, first, stop, *, at_ms=NOW_MS, key=lambda offset: f
     rows = [
         ("orders", partition, generation, index, offset, key(offset),
          f"{partition}:{offset}".encode(), {"h": "x"},
-         at_ms + (DAY_MS if offset >= (first + stop) // 2 else 0), 0, 7)
+         at_ms + (DAY_MS if offset >= (first + stop) // 2 else 0), 0, 7, None)
         for offset in range(first, stop)
     ]  # fmt: skip
     kinds = COLUMNS["messages"] | {"publish_time": "bigint", "event_time": "bigint"}

@@ -1,5 +1,7 @@
 """What an archive consists of follows from its entries, and from nothing else."""
 
+import json
+
 import pytest
 
 from partq.errors import InternalError
@@ -27,7 +29,12 @@ def entry(number, **fields):
 
 A, B, MERGED = file("a"), file("b", first=10, stop=20), file("merged", stop=20)
 ENTRIES = [
-    entry(1, added=(A,), positions={"messages": {"1.0": ArchivePosition(10, 7)}}),
+    entry(
+        1,
+        added=(A,),
+        positions={"messages": {"1.0": ArchivePosition(10, 7)}},
+        beginnings={"messages": {"1.0": 0}},
+    ),
     entry(
         2,
         added=(B,),
@@ -58,6 +65,36 @@ def test_files_positions_and_gaps_follow_from_the_entries():
     assert state.gaps == [ArchiveGap("messages", "1.1", 0, 5)]
 
 
+def test_partitions_and_the_queue_are_known_from_every_entry():
+    """So no single entry that is lost or changed makes a partition unknown."""
+    first, both = {"messages": {"1.0": 0}}, {"messages": {"1.0": 0, "1.1": 7}}
+    entries = [
+        entry(1, beginnings=first, uid="0a"),
+        entry(2),
+        entry(3, beginnings=both, uid="0a"),
+        entry(4, beginnings={"audit": {"1.0": 2}}, uid="0a"),
+    ]
+    state = state_after(entries)
+
+    assert state.beginnings == {**both, "audit": {"1.0": 2}}
+    assert state.uids == ["0a"]
+    for each in entries:
+        assert ManifestEntry.from_json("n", each.to_json()) == each
+    assert ArchiveState.from_json("n", state.to_json()) == state
+
+
+def test_entries_of_an_earlier_version_are_read():
+    """They know neither digests nor beginnings."""
+    body = json.loads(entry(1, added=(A,)).to_json())
+    del body["beginnings"], body["uid"], body["added"][0]["sha256"]
+    state = json.loads(state_after([entry(1, added=(A,))]).to_json())
+    del state["beginnings"], state["uids"]
+
+    assert ManifestEntry.from_json("n", json.dumps(body).encode()) == entry(1, added=(A,))
+    read = ArchiveState.from_json("n", json.dumps(state).encode())
+    assert (read.files, read.beginnings, read.uids) == ({A.path: A}, {}, [])
+
+
 def test_entries_and_states_are_stored_as_they_are():
     for each in ENTRIES:
         assert ManifestEntry.from_json("n", each.to_json()) == each
@@ -73,6 +110,11 @@ def test_entries_and_states_are_stored_as_they_are():
         pytest.param(entry(5, removed=(A.path,)), "does not fit", id="removes what is not there"),
         pytest.param(entry(5, deleted=(A.path,)), "does not fit", id="deletes what is deleted"),
         pytest.param(entry(5, added=(MERGED,)), "does not fit", id="adds what is there"),
+        pytest.param(
+            entry(5, beginnings={"messages": {"1.0": 3, "1.1": 1}}),
+            "at the beginning of partition 1.0: its log is damaged",
+            id="begins elsewhere",
+        ),
     ],
 )
 def test_entries_that_do_not_fit_are_refused(wrong, sentence):
@@ -82,9 +124,9 @@ def test_entries_that_do_not_fit_are_refused(wrong, sentence):
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"number": 1}', b"\xff"])
 def test_what_is_no_entry_is_named(data):
-    with pytest.raises(InternalError, match="log/1: got no"):
+    with pytest.raises(InternalError, match="log/1: is damaged"):
         ManifestEntry.from_json("log/1", data)
-    with pytest.raises(InternalError, match="snapshots/1: got no"):
+    with pytest.raises(InternalError, match="snapshots/1: is damaged"):
         ArchiveState.from_json("snapshots/1", data)
 
 

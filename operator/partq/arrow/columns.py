@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from partq.arrow.decoding import PADDING, Bytes, Fields, Ints, Places, find_fields, find_headers
+from partq.arrow.encoding import ROW_COLUMNS, other_encodings
 from partq.core.model import PartitionId
 from partq.errors import UndecodableError
 from partq.wire.batch import (
@@ -25,8 +26,11 @@ MAX_ROWS = 32_768
 MAX_COLUMN_BYTES = 8 * 1024 * 1024
 """How much of expanded bodies a record batch is made of, but for one stored batch that is more."""
 
-FROM_BODY = frozenset({"key", "value", "headers", "event_time"})
+FROM_BODY = frozenset(ROW_COLUMNS)
 """The columns for which a batch has to be opened."""
+ENCODED = "encoded"
+"""A message's bytes where they are not the canonical ones of its row; else null. Other clients may
+encode a number or a length in more bytes than it needs, or give elements that are ignored."""
 LAST_EVENT_MS = 253_402_300_799_999
 FIRST_EVENT_MS = -62_135_596_800_000
 """What Spark's timestamps hold: the years 1 to 9999."""
@@ -90,6 +94,8 @@ class _Table:
         self._queue = queue
         self._partition = partition
         self._names = frozenset(schema.names)
+        if ENCODED in self._names:
+            self._names |= FROM_BODY
         self._opens = bool(self._names & FROM_BODY)
 
     def open(self, batch: StoredBatch, low: int, high: int) -> _Piece:
@@ -209,16 +215,18 @@ class _Table:
                 name: pa.nulls(len(starts), _TYPES[name]) for name in self._names & FROM_BODY
             }
         odd = np.flatnonzero(fields.odd)
-        if not len(odd):
-            return columns
-        decoded = [self._decode(pieces, body, starts, ends, row) for row in odd.tolist()]
-        places = np.arange(len(starts))
-        places[odd] = len(starts) + np.arange(len(odd))
-        index = pa.array(places)
-        return {
-            name: pa.concat_arrays([column, _column(name, decoded)]).take(index)
-            for name, column in columns.items()
-        }
+        if len(odd):
+            decoded = [self._decode(pieces, body, starts, ends, row) for row in odd.tolist()]
+            places = np.arange(len(starts))
+            places[odd] = len(starts) + np.arange(len(odd))
+            index = pa.array(places)
+            columns = {
+                name: pa.concat_arrays([column, _column(name, decoded)]).take(index)
+                for name, column in columns.items()
+            }
+        if ENCODED in self._names:
+            columns[ENCODED] = other_encodings(columns, body, starts, ends)
+        return columns
 
     def _found(self, body: Bytes, fields: Fields, ends: Places) -> dict[str, pa.Array] | None:
         """Return the columns of all messages that are not odd; None: some text is not UTF-8."""

@@ -18,6 +18,7 @@ MESSAGE_COLUMNS: Final = {
     "publish_time": "timestamp",
     "event_time": "timestamp",
     "append_broker_epoch": "bigint",
+    "encoded": "binary",
 }
 AUDIT_COLUMNS: Final = {
     "partition": "string",

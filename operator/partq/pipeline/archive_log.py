@@ -126,7 +126,7 @@ class ArchiveLog:
             wanted = make(state)
             if wanted is None:
                 return state
-            entry = replace(wanted, number=state.number + 1)
+            entry = replace(wanted, number=state.number + 1, uid=self.identity.uid)
             path = _entry_path(entry.number)
             is_ours = self.files.create(path, entry.to_json())
             if not is_ours:

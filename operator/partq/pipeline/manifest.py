@@ -34,6 +34,8 @@ class DataFile:
     min_ms: int
     """When its first row was stored, in unix ms."""
     max_ms: int
+    sha256: str = ""
+    """Of the file, as hex; empty: the version of partq that wrote it took none."""
 
     @property
     def folder(self) -> str:
@@ -61,6 +63,7 @@ class ArchiveGap:
 
 
 Positions = Mapping[Stream, Mapping[str, ArchivePosition]]
+Beginnings = Mapping[Stream, Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +84,11 @@ class ManifestEntry:
     """Removed files that are really gone."""
     positions: Positions = field(default_factory=dict)
     gaps: tuple[ArchiveGap, ...] = ()
+    beginnings: Beginnings = field(default_factory=dict)
+    """Every partition that the queue had, and where the archive of it begins. Each entry names all
+    of them, so that no lost or changed entry makes a partition unknown."""
+    uid: str = ""
+    """Of the queue; empty: the version of partq that wrote the entry did not say."""
 
     def to_json(self) -> bytes:
         """Return it as it is stored."""
@@ -105,6 +113,8 @@ class ManifestEntry:
                 deleted=tuple(map(str, body["deleted"])),
                 positions=_positions(body["positions"]),
                 gaps=tuple(ArchiveGap(**each) for each in body["gaps"]),
+                beginnings=_beginnings(body.get("beginnings", {})),
+                uid=str(body.get("uid", "")),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _damaged(name, error) from error
@@ -122,6 +132,10 @@ class ArchiveState:
     """What nobody may begin to read: path → when it was removed, in unix ms."""
     positions: dict[Stream, dict[str, ArchivePosition]] = field(default_factory=dict)
     gaps: list[ArchiveGap] = field(default_factory=list)
+    beginnings: dict[Stream, dict[str, int]] = field(default_factory=dict)
+    """Where the archive begins, of every partition that an entry names."""
+    uids: list[str] = field(default_factory=list)
+    """The queues that entries say they are of: one, unless something is wrong."""
 
     def apply(self, entry: ManifestEntry) -> None:
         """Become what the archive is after `entry`.
@@ -137,6 +151,12 @@ class ArchiveState:
         unknown = [path for path in entry.removed if path not in self.files]
         unknown += [path for path in entry.deleted if path not in self.removed]
         unknown += [each.path for each in entry.added if each.path in self.files]
+        unknown += [
+            f"the beginning of partition {partition}"
+            for stream, firsts in entry.beginnings.items()
+            for partition, first in firsts.items()
+            if self.beginnings.get(stream, {}).get(partition, first) != first
+        ]
         if unknown:
             raise InternalError(
                 f"archive: entry {entry.number} does not fit what was before, at {unknown[0]}: "
@@ -151,6 +171,10 @@ class ArchiveState:
         self.files |= {each.path: each for each in entry.added}
         for stream, positions in entry.positions.items():
             self.positions.setdefault(stream, {}).update(positions)
+        for stream, firsts in entry.beginnings.items():
+            self.beginnings.setdefault(stream, {}).update(firsts)
+        if entry.uid and entry.uid not in self.uids:
+            self.uids.append(entry.uid)
         self.gaps += entry.gaps
 
     def to_json(self) -> bytes:
@@ -168,6 +192,8 @@ class ArchiveState:
                 removed={str(path): int(at) for path, at in body["removed"].items()},
                 positions=_positions(body["positions"]),
                 gaps=[ArchiveGap(**each) for each in body["gaps"]],
+                beginnings=_beginnings(body.get("beginnings", {})),
+                uids=list(map(str, body.get("uids", []))),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _damaged(name, error) from error
@@ -209,5 +235,15 @@ def _positions(body: Any) -> dict[Stream, dict[str, ArchivePosition]]:
     }
 
 
+def _beginnings(body: Any) -> dict[Stream, dict[str, int]]:
+    return {
+        stream: {str(partition): int(first) for partition, first in firsts.items()}
+        for stream, firsts in body.items()
+    }
+
+
 def _damaged(name: str, error: Exception) -> InternalError:
-    return InternalError(f"{name}: got no {error!r}; expected what `partq pipeline` wrote there")
+    return InternalError(
+        f"{name}: is damaged ({error!r}); expected what `partq pipeline` wrote there: put the file "
+        "back from a copy of the archive"
+    )

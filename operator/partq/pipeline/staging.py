@@ -29,7 +29,7 @@ class Staging:
         self.files.remove(self.folder)
 
     def place(self, written: Iterable[DataFile]) -> tuple[DataFile, ...]:
-        """Move files where they belong, and return them as they are then.
+        """Move files where they belong, and return them as they are then, with their digests.
 
         The name tells the offsets, and is like no other: of two attempts each has its own.
         """
@@ -38,6 +38,7 @@ class Staging:
             *_, stream, date, partition, _ = each.path.split("/")
             name = f"{each.first:015d}-{each.stop:015d}-{self.attempt[:12]}-{number}.parquet"
             path = f"{stream}/{date}/{partition}/{name}"
+            digest = self.files.digest(each.path)
             self.files.move(each.path, path)
-            placed.append(replace(each, path=path))
+            placed.append(replace(each, path=path, sha256=digest))
         return tuple(placed)

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from hashlib import sha256
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -99,10 +100,15 @@ def test_the_entries_are_the_same_but_for_names_and_bytes(spark, roots):
     for name, root in roots.items():
         state = read_state(spark, str(root))
         files = {
-            replace(each, path="-".join(each.path.split("-")[:-2]), bytes=0)
+            replace(each, path="-".join(each.path.split("-")[:-2]), bytes=0, sha256="")
             for each in state.files.values()
         }
-        assert all((root / path).is_file() for path in state.files)
+        for path, each in state.files.items():
+            assert each.sha256 == sha256((root / path).read_bytes()).hexdigest()
+        assert state.beginnings == {
+            stream: dict.fromkeys(positions, 0) for stream, positions in state.positions.items()
+        }
+        assert len(state.uids) == 1
         found[name] = (state.number, files, state.positions, state.gaps, state.removed)
     assert found["arrow"] == found["spark"]
     assert found["arrow"][0] > 4, "several steps of each stream"

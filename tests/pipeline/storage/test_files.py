@@ -1,6 +1,7 @@
 """Both kinds of files keep the same promises: this machine's, and those of Hadoop."""
 
 import threading
+from hashlib import sha256
 
 import pytest
 
@@ -36,6 +37,13 @@ def test_a_file_is_moved_and_found(files):
     assert files.walk("staging") == []
     assert files.walk("nothing") == []
     assert files.read("staging/a b/1.3/x.parquet") is None
+
+
+def test_a_digest_is_of_all_bytes_of_a_file(files):
+    data = bytes(range(256)) * 5000
+    files.create("messages/a b.parquet", data)
+    assert files.digest("messages/a b.parquet") == sha256(data).hexdigest()
+    assert files.digest("messages/nothing.parquet") == ""
 
 
 def test_files_and_folders_are_removed_and_a_repeat_is_fine(files):

@@ -163,6 +163,7 @@ class Archiver:
                 at_ms=self._now_ms(),
                 added=staging.place(written),
                 positions={feed.stream: stops},
+                beginnings={feed.stream: self._beginnings(feed.stream, extents)},
                 gaps=tuple(
                     ArchiveGap(feed.stream, str(partition), span.lost_from, span.start.offset)
                     for partition, span in spans.items()
@@ -197,6 +198,17 @@ class Archiver:
                 "has moved on; nothing is lost or doubled; let one of the two end"
             )
         return entry
+
+    def _beginnings(
+        self, stream: Stream, extents: Mapping[PartitionId, LogExtent]
+    ) -> dict[str, int]:
+        """Return where the archive of each partition begins, as far as that is known."""
+        firsts = {str(partition): extent.first for partition, extent in extents.items()}
+        firsts |= {partition: at.offset for partition, at in self._begun_at[stream].items()}
+        # Of those that an earlier version began to archive, nothing tells it.
+        begun = self._state.positions.get(stream, {})
+        known = self._state.beginnings.get(stream, {})
+        return {each: at for each, at in firsts.items() if each not in begun} | known
 
     def _positions(self, stream: Stream) -> dict[str, ArchivePosition]:
         return self._begun_at[stream] | self._state.positions.get(stream, {})

@@ -8,6 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812  as everybody names it
 
 from partq.pipeline.archive.audit_source import AuditSource
 from partq.pipeline.archive.feeds import Feed, MessageFeed
+from partq.pipeline.archive_columns import MESSAGE_COLUMNS
 from partq.pipeline.archive_files import write_rows
 from partq.pipeline.failures import spark_failures
 from partq.pipeline.manifest import ArchivePosition, DataFile
@@ -54,7 +55,7 @@ class SparkEngine:
             .options(**feed.access.options(), group=feed.group)
             .option("startingOffsets", where)
             .option("endingOffsets", _places({**starts, **stops}))
-            .option("includeHeaders", "true")
+            .option("columns", ",".join(MESSAGE_COLUMNS))
             .load()
             .where(F.col("partition").isin(wanted))
         )

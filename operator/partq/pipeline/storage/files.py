@@ -29,6 +29,9 @@ class Files(Protocol):
     def read(self, path: str) -> bytes | None:
         """Return what a file holds; None: it is not there."""
 
+    def digest(self, path: str) -> str:
+        """Return the SHA-256 of a file, as hex; empty: it is not there."""
+
     def create(self, path: str, data: bytes) -> bool:
         """Make a file, durable and whole; False: one of that name is there, and stays."""
 

@@ -52,6 +52,18 @@ class HadoopFiles:
             finally:
                 stream.close()
 
+    def digest(self, path: str) -> str:
+        """Return the SHA-256 of a file, as hex; empty: it is not there."""
+        with self._naming(path):
+            if not self._system.exists(self._path(path)):
+                return ""
+            # In the JVM: the file's bytes do not have to come to Python.
+            stream = self._system.open(self._path(path))
+            try:
+                return str(self._jvm.org.apache.commons.codec.digest.DigestUtils.sha256Hex(stream))
+            finally:
+                stream.close()
+
     def create(self, path: str, data: bytes) -> bool:
         """Make a file, durable and whole; False: one of that name is there, and stays."""
         folder, _, name = path.rpartition("/")

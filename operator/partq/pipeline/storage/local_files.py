@@ -1,5 +1,6 @@
 """Files of an archive on this machine, or on a disk that all machines share."""
 
+import hashlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -33,6 +34,15 @@ class LocalFiles:
                 return (self._root / path).read_bytes()
             except FileNotFoundError:
                 return None
+
+    def digest(self, path: str) -> str:
+        """Return the SHA-256 of a file, as hex; empty: it is not there."""
+        with self._naming(path):
+            try:
+                with (self._root / path).open("rb") as file:
+                    return hashlib.file_digest(file, "sha256").hexdigest()
+            except FileNotFoundError:
+                return ""
 
     def create(self, path: str, data: bytes) -> bool:
         """Make a file, durable and whole; False: one of that name is there, and stays."""

@@ -42,7 +42,10 @@ COLUMNS: dict[str, DataType] = {
     "redeliveries": IntegerType(),
     "append_broker_epoch": LongType(),
     "token": TOKEN,
+    "encoded": BinaryType(),
 }
+_ON_DEMAND = frozenset({"encoded"})
+"""Columns that are there only for those that name them."""
 _ARROW: dict[type[DataType], pa.DataType] = {
     BinaryType: pa.binary(),
     IntegerType: pa.int32(),
@@ -63,7 +66,9 @@ def source_schema(*, with_headers: bool, names: Sequence[str] = ()) -> StructTyp
             raise BadRequestError(f"columns: there is no {name!r}; there are {', '.join(COLUMNS)}")
         if names.count(name) > 1:
             raise BadRequestError(f"columns: {name!r} is named twice")
-    chosen = names or [name for name in COLUMNS if with_headers or name != "headers"]
+    chosen = names or [
+        name for name in COLUMNS if (with_headers or name != "headers") and name not in _ON_DEMAND
+    ]
     return StructType([StructField(name, COLUMNS[name]) for name in chosen])
 
 
