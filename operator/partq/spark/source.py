@@ -19,7 +19,7 @@ from partq.spark.read.log_thread import LogThread
 from partq.spark.read.options import ReadOptions, read_options
 from partq.spark.read.read_planner import ReadPlanner
 from partq.spark.read.schema import check_schema, source_schema
-from partq.spark.read.stream_reader import FixedSignature, RefusedReader
+from partq.spark.read.stream_reader import FixedSignature, RefusedReader, StreamReader
 
 
 class PartqDataSource(DataSource):
@@ -54,7 +54,9 @@ class PartqDataSource(DataSource):
         try:
             check_schema(schema)
             options = read_options(self.options, is_stream=True, cores=self.cores)
-            return open_stream_reader(options, schema)
+            reader = open_stream_reader(options, schema)
+            reader.stop_on_sigterm()
+            return reader
         except PartqError as error:
             return RefusedReader(error)
 
@@ -76,7 +78,7 @@ class PartqDataSource(DataSource):
             return stream_writer(self.options, schema, overwrite=overwrite)
 
 
-def open_stream_reader(options: ReadOptions, schema: StructType) -> DataSourceStreamReader:
+def open_stream_reader(options: ReadOptions, schema: StructType) -> StreamReader:
     """Return a reader with the methods that this version of Spark calls."""
     try:
         import pyspark.sql.streaming.datasource  # noqa: F401

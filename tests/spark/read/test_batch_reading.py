@@ -188,6 +188,12 @@ def test_what_is_wrong_is_said_at_once_in_one_sentence(spark, queue, options, se
     assert sentence in as_ours(caught.value).message
 
 
+def test_a_token_that_may_not_read_is_refused_at_once(spark, queue):
+    with pytest.raises(Exception, match=r"partq\.errors\.ForbiddenError") as caught:
+        read(spark, queue, token=queue.broker.tokens.produce)
+    assert "produce" in as_ours(caught.value).message
+
+
 @pytest.mark.parametrize(
     ("options", "schema", "sentence"),
     [

@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from partq.core.model import PartitionId
 from partq.errors import BadRequestError
-from partq.spark.read.offsets import ReadPosition, from_json, to_json
+from partq.spark.read.offsets import (
+    OffsetsOrigin,
+    QueueLife,
+    ReadPosition,
+    from_json,
+    origin_of,
+    to_json,
+)
 
 partitions = st.builds(PartitionId, st.integers(1, 3), st.integers(0, 12))
 naturals = st.integers(0, 2**63 - 1)
@@ -22,6 +29,20 @@ def test_offsets_survive_a_checkpoint_and_equal_ones_are_equal_as_text(offsets, 
     other = {name: offsets[name] for name in names}
     assert json.dumps(to_json(offsets)) == json.dumps(to_json(other))
     assert from_json(json.loads(json.dumps(to_json(offsets)))) == offsets
+
+
+def test_offsets_say_whose_they_are():
+    origin = OffsetsOrigin(QueueLife("default", "orders", "a1b2c3d4"), "0123")
+    body = json.loads(json.dumps(to_json({PartitionId(1, 0): ReadPosition(5)}, origin)))
+    assert origin_of("the checkpoint", body) == origin
+    assert from_json(body) == {PartitionId(1, 0): ReadPosition(5)}
+    assert origin_of("the checkpoint", to_json(from_json(body))) is None
+
+
+@pytest.mark.parametrize("origin", ["orders", {"queue": "orders"}, {**dict.fromkeys("abcd")}])
+def test_an_unusable_name_of_a_queue_is_refused(origin):
+    with pytest.raises(BadRequestError, match="the checkpoint: queue: "):
+        origin_of("the checkpoint", {"queue": origin})
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,23 @@ def test_times_are_milliseconds():
     assert ends == {PartitionId(1, 0): 5, PartitionId(1, 1): 6}
 
 
+def test_an_end_at_the_start_and_one_without_a_number_pass():
+    options(startingOffsets='{"1.0": 5}', endingOffsets='{"1.0": 5, "1.1": -1}')
+    options(startingOffsets='{"1.0": -1, "1.1": 7}', endingOffsets='{"1.0": 0, "1.1": -1}')
+    options(startingTimestamp="5", endingTimestamp="5")
+    options(startingOffsetsByTimestamp='{"1.0": 9}', endingOffsetsByTimestamp='{"1.1": 8}')
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("15m", 900), ("90s", 90), ("250", 0.25), ("2 min", 120), ("1H", 3600), ("30d", 2_592_000)],
+)
+def test_a_delay_has_spark_s_units(text, seconds):
+    found = options(is_stream=True, minOffsetsPerTrigger="9", maxTriggerDelay=text)
+    assert (found.min_offsets_per_trigger, found.max_trigger_delay_s) == (9, seconds)
+    assert options(is_stream=True, minOffsetsPerTrigger="9").max_trigger_delay_s == 900
+
+
 @pytest.mark.parametrize(
     ("is_stream", "more", "sentence"),
     [
@@ -76,6 +93,18 @@ def test_times_are_milliseconds():
         (False, {"startingOffsets": "earliest", "startingTimestamp": "5"},
             "options startingOffsets and startingTimestamp contradict each other; set one"),
         (False, {"maxOffsetsPerTrigger": "5"}, "a batch has no trigger"),
+        (False, {"startingOffsets": '{"1.1": 9}', "endingOffsets": '{"1.0": 5, "1.1": 8}'},
+            "endingOffsets of 1.1: 8, below its startingOffsets: 9"),
+        (False, {"startingTimestamp": "9", "endingTimestamp": "8"}, "ends at the time 8, before"),
+        (False, {"startingTimestamp": "9", "endingOffsetsByTimestamp": '{"1.0": 8}'},
+            "the read of 1.0 ends at the time 8, before it begins, at 9"),
+        (True, {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"},
+            "minOffsetsPerTrigger: 9, above maxOffsetsPerTrigger: 8"),
+        (True, {"maxTriggerDelay": "5m"}, "it is for minOffsetsPerTrigger, which is not set"),
+        (True, {"minOffsetsPerTrigger": "9", "maxTriggerDelay": "5 weeks"},
+            "option maxTriggerDelay: '5 weeks'; expected a time of at most 30 days"),
+        (True, {"minOffsetsPerTrigger": "9", "maxTriggerDelay": "31d"}, "option maxTriggerDelay"),
+        (False, {"minOffsetsPerTrigger": "9"}, "a batch has no trigger"),
         (False, {"startingTimestamp": "2020-01-01"}, "expected an integer from 0 on"),
         (False, {"minPartitions": "0"}, "option minPartitions: '0'; expected an integer from 1"),
         (False, {"minPartitions": "9" * 19}, "option minPartitions: "),

@@ -51,6 +51,8 @@ def test_a_query_goes_on_where_it_ended_even_inside_a_batch(spark, tmp_path):
         assert not set(crashed) & set(first)
         assert run.values == list(range(200))
         assert set(queue.cursors("workers").values()) == {0}
+        # It has stopped, so its group is free for another one.
+        Run(spark, queue, tmp_path / "other", group="lake")()
 
 
 def test_a_broker_dies_and_members_come_and_go_while_a_query_reads(spark, tmp_path):

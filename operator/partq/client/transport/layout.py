@@ -17,6 +17,10 @@ KEYLESS_POLICIES = frozenset({"Random", "RoundRobin"})
 class QueueLayout:
     """The answer of `GET /v1/queues/{queue}/layout`, checked."""
 
+    namespace: str
+    queue: str
+    uid: str
+    """Tells this queue from earlier ones of the same name."""
     layout: Layout
     urls: Mapping[str, str]
     """Broker → its URL."""
@@ -47,6 +51,9 @@ class QueueLayout:
                 if broker in urls
             }
             queue_layout = cls(
+                namespace=answer.namespace,
+                queue=answer.queue,
+                uid=answer.uid,
                 layout=Layout(generations),
                 urls=urls,
                 owners=owners,

@@ -10,8 +10,9 @@ from pyspark.sql.types import StructType
 
 from partq.core.model import PartitionId
 from partq.spark.errors import short_errors
-from partq.spark.read.offsets import ReadPosition, from_json, to_json
+from partq.spark.read.offsets import ReadPosition, origin_of
 from partq.spark.read.options import ReadOptions
+from partq.spark.read.read_planner import CHECKPOINT
 from partq.spark.read.stream_reader import StreamReader
 
 
@@ -30,16 +31,21 @@ class AdmittingReader(StreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
         """Return where the micro-batch ends that begins at `start`; all before it is processed."""
         with short_errors():
-            begin = from_json(start)
             plan = self._plan()
+            origin = origin_of(CHECKPOINT, start)
+            self._query = self._query if origin is None else origin.query
+            begin = self._known(plan, start)
             self._finish(begin)
             most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-            return to_json(plan.next_end(begin, limit=most, target=self._target))
+            # With a target the query ends there: what is too little would never be read.
+            is_enough = self._delay.is_due if self._target is None else None
+            end = plan.next_end(begin, limit=most, target=self._target, is_enough=is_enough)
+            return self._to_json(end)
 
     def reportLatestOffset(self) -> dict[str, object]:  # noqa: N802
         """Return the ends of all logs, for the query's progress."""
         with short_errors():
-            return to_json(self._plan().latest())
+            return self._to_json(self._plan().latest())
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Note what is there now: the query ends with it."""

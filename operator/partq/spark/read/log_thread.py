@@ -2,15 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Self
 
-from partq.client.log_reader import LogPosition, LogReader, StoredBatch, Where
+from partq.client.log_reader import LogPosition, StoredBatch, Where
 from partq.client.transport.loop_thread import LoopThread
 from partq.core.model import PartitionId
 from partq.errors import ConflictError, PartqError, QuotaExceededError
 from partq.spark.connection import ClientOptions
+from partq.spark.read.offsets import QueueLife
+from partq.spark.read.query_reader import GroupLease, QueryReader
 from partq.wire.calls.browse import PIN_RENEW_S
 
 log = logging.getLogger("partq.spark")
@@ -27,7 +29,9 @@ class LogThread:
 
     def __init__(self, connection: ClientOptions) -> None:
         options = connection.options()
-        self._reader = LogReader(**options.arguments(), timeout_s=connection.timeout_s)
+        self._reader = QueryReader(**options.arguments(), timeout_s=connection.timeout_s)
+        self._life: QueueLife | None = None
+        self._lease: GroupLease | None = None
         self._pin: asyncio.Task[None] | None = None
         self._thread = LoopThread("partq reading")
         try:
@@ -49,9 +53,17 @@ class LogThread:
         try:
             if self._pin is not None:
                 self._thread.call_soon(self._pin.cancel)
+            if self._lease is not None:
+                self._release(self._lease)
             self._thread.run(self._reader.__aexit__())
         finally:
             self._thread.end()
+
+    def life(self) -> QueueLife:
+        """Return which queue this is, as of the first time that it was asked."""
+        if self._life is None:
+            self._life = self._thread.run(self._reader.life())
+        return self._life
 
     def partitions(self) -> list[PartitionId]:
         """Return every partition, by generation and index."""
@@ -95,6 +107,44 @@ class LogThread:
             log.warning("reading continues without a pin: %s", error)
             return
         self._pin = self._thread.run(self._start_renewing(name, dict(offsets)))
+
+    def check_group(self, group: str, query: str, first: PartitionId) -> None:
+        """See that no other query has the group; `first`: the queue's first partition.
+
+        Raises:
+            ConflictError: one has.
+        """
+        self._leased(group, lambda lease: lease.check(first, {query}))
+
+    def hold_group(self, group: str, query: str, *, earlier: Collection[str] = ()) -> None:
+        """Keep other queries out of a group until this is closed, and ten minutes longer.
+
+        Args:
+            group: whose cursors this query moves.
+            query: its name in the checkpoint.
+            earlier: the names that the checkpoint had for it before.
+
+        Raises:
+            ConflictError: another query has the group.
+        """
+        first = self.partitions()[0]
+        self._leased(group, lambda lease: lease.hold(first, query, earlier=earlier))
+
+    def _leased(
+        self, group: str, call: Callable[[GroupLease], Coroutine[object, object, None]]
+    ) -> None:
+        if self._lease is None:
+            self._lease = GroupLease(self._reader, group)
+        try:
+            self._thread.run(call(self._lease))
+        except QuotaExceededError as error:
+            log.warning("group %r: a second query in it would not be noticed: %s", group, error)
+
+    def _release(self, lease: GroupLease) -> None:
+        try:
+            self._thread.run(lease.release())
+        except PartqError as error:
+            log.warning("the group is not given up, and its lease ends by itself: %s", error)
 
     def let_go(self, name: str) -> None:
         """Remove a pin, if that is possible: else it ends by itself."""

@@ -23,6 +23,28 @@ class ReadPosition(NamedTuple):
 Offsets = Mapping[PartitionId, ReadPosition]
 """Where a whole queue is read up to."""
 
+ORIGIN = "queue"
+"""The key in a checkpoint's offsets that is no partition."""
+
+
+class QueueLife(NamedTuple):
+    """A queue from its creation to its removal; a later one of the same name has another uid."""
+
+    namespace: str
+    queue: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.queue} (uid {self.uid})"
+
+
+class OffsetsOrigin(NamedTuple):
+    """Whose offsets these are."""
+
+    life: QueueLife
+    query: str
+    """Drawn when a query begins without a checkpoint, and the same for as long as it has one."""
+
 
 @dataclass
 class Range:
@@ -65,28 +87,54 @@ def pin_name(kept_from: Mapping[PartitionId, int]) -> str:
     return f"spark-{hashlib.sha256(places.encode()).hexdigest()[:16]}"
 
 
-def to_json(offsets: Offsets) -> dict[str, object]:
+def to_json(offsets: Offsets, origin: OffsetsOrigin | None = None) -> dict[str, object]:
     """Return offsets as Spark writes them into its checkpoint: equal ones are equal as text."""
-    return {
-        str(partition): {"broker_epoch": position.append_broker_epoch, "offset": position.offset}
-        for partition, position in sorted(offsets.items())
-    }
+    body: dict[str, object] = {}
+    if origin is not None:
+        body[ORIGIN] = {**origin.life._asdict(), "query": origin.query}
+    for partition, position in sorted(offsets.items()):
+        body[str(partition)] = {
+            "broker_epoch": position.append_broker_epoch,
+            "offset": position.offset,
+        }
+    return body
 
 
 def from_json(body: Mapping[str, object]) -> dict[PartitionId, ReadPosition]:
-    """Read what `to_json` has made.
+    """Read the positions of what `to_json` has made.
 
     Raises:
         BadRequestError: it is something else: a checkpoint of another source, say.
     """
     try:
-        partitions = {PartitionId.parse(name): value for name, value in body.items()}
+        partitions = {
+            PartitionId.parse(name): value for name, value in body.items() if name != ORIGIN
+        }
     except ValueError as error:
         raise BadRequestError(f"checkpoint: {error}; was it made by another source?") from error
     return {
         partition: position_of(f"checkpoint: partition {partition}", value)
         for partition, value in partitions.items()
     }
+
+
+def origin_of(name: str, body: Mapping[str, object]) -> OffsetsOrigin | None:
+    """Read whose offsets these are; None: they were written before offsets said so.
+
+    Raises:
+        BadRequestError: that is unusable; names it by `name`.
+    """
+    origin = body.get(ORIGIN)
+    if origin is None:
+        return None
+    fields = (*QueueLife._fields, "query")
+    if not (
+        isinstance(origin, dict)
+        and set(origin) == set(fields)
+        and all(isinstance(each, str) for each in origin.values())
+    ):
+        raise BadRequestError(f"{name}: {ORIGIN}: {origin!r}; expected texts: {', '.join(fields)}")
+    return OffsetsOrigin(QueueLife(*(origin[each] for each in QueueLife._fields)), origin["query"])
 
 
 def position_of(name: str, body: object) -> ReadPosition:

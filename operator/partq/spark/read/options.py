@@ -1,6 +1,7 @@
 """What the options of a read say: in the habit of Spark's Kafka source, checked before anything."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
@@ -14,6 +15,19 @@ from partq.spark.read.offsets import ReadPosition, position_of
 EARLIEST, LATEST = -2, -1
 """Offsets in a JSON option that stand for a place, as in the Kafka source."""
 MOST = 2**63 - 1
+DEFAULT_TRIGGER_DELAY = "15m"
+MAX_TRIGGER_DELAY_S = 30 * 86_400.0
+_UNITS_S = {
+    "us": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "m": 60.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86_400.0,
+    "": 1e-3,
+}
+"""As Spark has them in its own settings; without a unit it is milliseconds."""
 
 READ_OPTIONS = (
     *CONNECTION_OPTIONS,
@@ -25,6 +39,8 @@ READ_OPTIONS = (
     "endingTimestamp",
     "endingOffsetsByTimestamp",
     "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
     "minPartitions",
     "maxRecordsPerPartition",
     "maxTasks",
@@ -54,6 +70,9 @@ class ReadOptions:
     start: ReadBound
     end: ReadBound
     max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_s: float
+    """How long fewer than that wait, after the last micro-batch."""
     min_partitions: int | None
     max_records_per_partition: int | None
     max_tasks: int | None
@@ -85,7 +104,8 @@ def read_options(
         )
     elif is_stream is False:
         options.refuse(
-            ("maxOffsetsPerTrigger",), "a batch has no trigger; set endingOffsets, or read a stream"
+            ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
+            "a batch has no trigger; set endingOffsets, or read a stream",
         )
     group = options.text("group")
     default: Literal["earliest", "latest", "group"] = "latest" if is_stream else "earliest"
@@ -97,6 +117,15 @@ def read_options(
         raise BadRequestError("startingOffsets: a batch from latest is empty; set earliest or JSON")
     if end.everywhere in {"earliest", "group"}:
         raise BadRequestError(f"endingOffsets: {end.everywhere}; expected latest or JSON")
+    _check_order(start, end)
+    most, least = (options.natural(f"{which}OffsetsPerTrigger") for which in ("max", "min"))
+    if most is not None and least is not None and least > most:
+        raise BadRequestError(
+            f"minOffsetsPerTrigger: {least}, above maxOffsetsPerTrigger: {most}; expected at most "
+            "that"
+        )
+    if least is None:
+        options.refuse(("maxTriggerDelay",), "it is for minOffsetsPerTrigger, which is not set")
     names = tuple(each.strip() for each in (options.text("columns") or "").split(",") if each)
     with_headers = options.flag("includeHeaders", default=False)
     if names and with_headers and "headers" not in names:
@@ -118,7 +147,9 @@ def read_options(
         group=group,
         start=start,
         end=end,
-        max_offsets_per_trigger=options.natural("maxOffsetsPerTrigger"),
+        max_offsets_per_trigger=most,
+        min_offsets_per_trigger=least,
+        max_trigger_delay_s=options.duration_s("maxTriggerDelay", DEFAULT_TRIGGER_DELAY),
         min_partitions=min_partitions,
         max_records_per_partition=most_records,
         max_tasks=max_tasks,
@@ -164,6 +195,18 @@ class _Given:
         text = self.text(name)
         return None if text is None else _integer(name, text, least=1)
 
+    def duration_s(self, name: str, default: str) -> float:
+        """Return a time such as `30s` or `5m`, in seconds."""
+        text = self.text(name) or default
+        found = re.fullmatch(r"(\d{1,15})\s*([a-z]*)", text.lower())
+        seconds = int(found[1]) * _UNITS_S[found[2]] if found and found[2] in _UNITS_S else -1.0
+        if not 0 <= seconds <= MAX_TRIGGER_DELAY_S:
+            raise BadRequestError(
+                f"option {name}: {excerpt(text)!r}; expected a time of at most 30 days, such as "
+                f"{default}, with ms, s, m, h or d"
+            )
+        return seconds
+
     def place(self, which: str, default: Literal["earliest", "latest", "group"]) -> ReadBound:
         """Return where to begin (`starting`) or to end (`ending`)."""
         names = [f"{which}Offsets", f"{which}Timestamp", f"{which}OffsetsByTimestamp"]
@@ -192,6 +235,35 @@ class _Given:
                 for partition, value in by_partition.items()
             }
         )
+
+
+def _check_order(start: ReadBound, end: ReadBound) -> None:
+    """Refuse a partition whose end is below its start: nothing of it would be read, in silence.
+
+    Raises:
+        BadRequestError: it names both.
+    """
+    for partition, last in sorted((end.offsets or {}).items()):
+        first = (start.offsets or {}).get(partition, last)
+        if 0 <= last.offset < first.offset:
+            raise BadRequestError(
+                f"endingOffsets of {partition}: {last.offset}, below its startingOffsets: "
+                f"{first.offset}; expected at least that"
+            )
+    if end.at_ms is None and not end.times_ms:
+        return
+    for each in sorted({*(start.times_ms or ()), *(end.times_ms or ())}) or [None]:
+        first_ms, last_ms = _time_of(start, each), _time_of(end, each)
+        if first_ms is not None and last_ms is not None and last_ms < first_ms:
+            raise BadRequestError(
+                f"the read of {each or 'each partition'} ends at the time {last_ms}, before it "
+                f"begins, at {first_ms}; expected an end that is not earlier"
+            )
+
+
+def _time_of(bound: ReadBound, partition: PartitionId | None) -> int | None:
+    named = None if partition is None else (bound.times_ms or {}).get(partition)
+    return bound.at_ms if named is None else named
 
 
 def _by_partition(name: str, text: str) -> dict[PartitionId, object]:

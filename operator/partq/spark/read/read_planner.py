@@ -1,12 +1,13 @@
 """Decides what a read covers: where it begins and ends, and what to do where messages are gone."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from partq.client.log_reader import LogPosition, Where
 from partq.core.model import PartitionId
 from partq.errors import (
     BadRequestError,
+    ConflictError,
     DataLossError,
     PartqError,
     RolledBackError,
@@ -14,7 +15,7 @@ from partq.errors import (
 )
 from partq.spark.read.division import share_out
 from partq.spark.read.log_thread import LogThread
-from partq.spark.read.offsets import Offsets, Range, ReadPosition
+from partq.spark.read.offsets import Offsets, QueueLife, Range, ReadPosition
 from partq.spark.read.options import EARLIEST, LATEST, ReadBound, ReadOptions
 
 log = logging.getLogger("partq.spark")
@@ -52,6 +53,29 @@ class ReadPlanner:
                     f"{_names(partitions)}"
                 )
 
+    def is_of_this_queue(self, name: str, life: QueueLife) -> bool:
+        """Say whether positions are of this queue; False: of one that had its name before.
+
+        Raises:
+            ConflictError: they are of another queue, whatever `failOnDataLoss` says.
+            RolledBackError: the queue was deleted and created again, and that is true.
+        """
+        ours = self._log.life()
+        if life == ours:
+            return True
+        what = f"{name} is of queue {life}, and this query reads {ours}"
+        if life[:2] != ours[:2]:
+            raise ConflictError(
+                f"{what}; name that queue in the options, or give this query another "
+                "checkpointLocation"
+            )
+        self._lost(
+            RolledBackError,
+            f"{what}: the queue was deleted and created again",
+            "to continue with the first message of the new one, or use another checkpointLocation",
+        )
+        return False
+
     def start(self) -> dict[PartitionId, ReadPosition]:
         """Return where the read begins."""
         return self._resolve(self._options.start, "startingOffsets", EARLIEST)
@@ -74,7 +98,12 @@ class ReadPlanner:
         return _positions(found.values())
 
     def next_end(
-        self, start: Offsets, *, limit: int | None, target: Offsets | None = None
+        self,
+        start: Offsets,
+        *,
+        limit: int | None,
+        target: Offsets | None = None,
+        is_enough: Callable[[int], bool] | None = None,
     ) -> dict[PartitionId, ReadPosition]:
         """Return where a micro-batch from `start` ends.
 
@@ -82,6 +111,8 @@ class ReadPlanner:
             start: where the last one ended.
             limit: the most messages of it; None: all.
             target: beyond which nothing is read; None: nothing is.
+            is_enough: whether so many messages are worth a micro-batch; it ends at `start` if they
+                are not. None: any are.
         """
         latest = self.latest()
         if target is not None:
@@ -96,8 +127,10 @@ class ReadPlanner:
             for each, position in begin.items()
             if each in latest
         }
-        most = sum(unread.values()) if limit is None else limit
-        shares = share_out(most, unread)
+        total = sum(unread.values())
+        if total and is_enough is not None and not is_enough(total):
+            return dict(start)
+        shares = share_out(total if limit is None else limit, unread)
         end, unsure = {}, {}
         for each, share in shares.items():
             if share == 0:
@@ -126,7 +159,19 @@ class ReadPlanner:
         newest = max((each.generation for each in start), default=0)
         begin = {each: ReadPosition(0) for each in partitions if each.generation > newest}
         begin |= {each: position for each, position in start.items() if each in living}
+        generations = {each.generation for each in living}
         for gone in sorted(set(start).difference(living)):
+            if gone.generation in generations:
+                # A generation keeps its partitions for as long as it has any.
+                self._lost(
+                    RolledBackError,
+                    f"queue {self._queue!r}: {CHECKPOINT} has partition {gone}, and the queue has "
+                    f"{_names(living)}: the checkpoint is of another queue, or the queue was "
+                    "deleted and created again; use another checkpointLocation, or, only if it was "
+                    "created again,",
+                    "to continue with what was stored since",
+                )
+                continue
             if self._options.group:
                 continue  # it is removed once the group has read it
             self._lost(

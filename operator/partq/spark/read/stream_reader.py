@@ -1,6 +1,8 @@
 """Reads what comes into a queue, for `spark.readStream`."""
 
 import logging
+import signal
+import sys
 import uuid
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
@@ -14,11 +16,19 @@ from partq.errors import ConflictError, PartqError, RolledBackError, Unavailable
 from partq.spark.connectivity import find_brokers
 from partq.spark.errors import short_errors
 from partq.spark.read.log_thread import LogThread
-from partq.spark.read.offsets import ReadPosition, TaskRanges, from_json, to_json
+from partq.spark.read.offsets import (
+    OffsetsOrigin,
+    ReadPosition,
+    TaskRanges,
+    from_json,
+    origin_of,
+    to_json,
+)
 from partq.spark.read.options import ReadOptions
 from partq.spark.read.packing import planned_tasks
 from partq.spark.read.range_reader import read_ranges
-from partq.spark.read.read_planner import ReadPlanner, log_positions
+from partq.spark.read.read_planner import CHECKPOINT, ReadPlanner, log_positions
+from partq.spark.read.trigger_delay import TriggerDelay
 
 log = logging.getLogger("partq.spark")
 
@@ -33,7 +43,11 @@ class StreamReader(DataSourceStreamReader):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._pin = f"spark-{uuid.uuid4().hex[:16]}"
+        self._query = uuid.uuid4().hex[:16]
+        """The query's name in its checkpoint; of one with a checkpoint, as soon as that is seen."""
+        self._pin = f"spark-{self._query}"
+        self._delay = TriggerDelay(options.min_offsets_per_trigger, options.max_trigger_delay_s)
+        self._is_spark_s = False
         self._thread: LogThread | None = None
         self._done: dict[PartitionId, ReadPosition] | None = None
         """What was told to the group, or pinned, last."""
@@ -43,15 +57,21 @@ class StreamReader(DataSourceStreamReader):
         with short_errors():
             plan = self._plan()
             plan.check()
-            return to_json(plan.start())
+            return self._to_json(plan.start())
 
     def partitions(
         self, start: dict[str, object], end: dict[str, object]
     ) -> Sequence[InputPartition]:
         """Return what each task of a micro-batch reads."""
         with short_errors():
-            plan, stop = self._plan(), from_json(end)
-            begin = plan.begin(from_json(start), stop)
+            plan = self._plan()
+            begun, stop = self._known(plan, start), self._known(plan, end)
+            if self._options.group:
+                # Not earlier: a process after a crash finds the name in the checkpoint by now.
+                names = [each.query for each in map(_origin, (start, end)) if each is not None]
+                self._query = names[-1] if names else self._query
+                self._open().hold_group(self._options.group, self._query, earlier=names)
+            begin = plan.begin(begun, stop)
             return planned_tasks(self._options, plan.ranges(begin, plan.end_of(begin, stop)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -62,7 +82,9 @@ class StreamReader(DataSourceStreamReader):
     def commit(self, end: dict[str, object]) -> None:
         """Note that everything below `end` is processed."""
         with short_errors():
-            self._finish(from_json(end))
+            origin = _origin(end)
+            if origin is None or origin.life == self._open().life():
+                self._finish(from_json(end))
 
     def stop(self) -> None:
         """Let go of everything."""
@@ -72,7 +94,32 @@ class StreamReader(DataSourceStreamReader):
                 thread.let_go(self._pin)
             thread.close()
 
+    def _to_json(self, positions: dict[PartitionId, ReadPosition]) -> dict[str, object]:
+        return to_json(positions, OffsetsOrigin(self._open().life(), self._query))
+
+    def _known(self, plan: ReadPlanner, body: dict[str, object]) -> dict[PartitionId, ReadPosition]:
+        """Return positions of the checkpoint; none if they are of an earlier life of the queue.
+
+        Raises:
+            ConflictError: they are of another queue.
+            RolledBackError: the queue was created again, and `failOnDataLoss` is true.
+        """
+        origin = _origin(body)
+        if origin is not None and not plan.is_of_this_queue(CHECKPOINT, origin.life):
+            return {}
+        return from_json(body)
+
+    def stop_on_sigterm(self) -> None:
+        """Have the process let go of everything when Spark ends it, which is how a query stops.
+
+        Spark calls `stop` as well, behind a read of a connection that it has closed; its signal
+        comes at the same time, and would end the process before.
+        """
+        self._is_spark_s = True
+
     def _open(self) -> LogThread:
+        if self._is_spark_s and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         if self._thread is None:
             find_brokers(self._options.connection)
             self._thread = LogThread(self._options.connection)
@@ -88,11 +135,18 @@ class StreamReader(DataSourceStreamReader):
             ConflictError: a member of the group is connected: then what Spark has not read yet
                 could be acknowledged and trimmed under its feet.
         """
-        if done == self._done:
+        if done == self._done or not done:
             return
         thread = self._open()
-        living = set(thread.partitions())
+        first, *others = thread.partitions()
+        living = {first, *others}
         ours = {each: position for each, position in done.items() if each in living}
+        try:
+            if self._options.group:
+                thread.check_group(self._options.group, self._query, first)
+        except UnavailableError as error:
+            log.warning("progress is stored with the next batch: %s", error)
+            return
         try:
             if self._options.group:
                 thread.commit(self._options.group, log_positions(ours))
@@ -108,6 +162,10 @@ class StreamReader(DataSourceStreamReader):
                 f"{error.message}; give Spark a separate group"
             ) from error
         self._done = done
+
+
+def _origin(body: dict[str, object]) -> OffsetsOrigin | None:
+    return origin_of(CHECKPOINT, body)
 
 
 class FixedSignature(StreamReader):
@@ -141,7 +199,8 @@ class FixedSignature(StreamReader):
     ) -> Sequence[InputPartition]:
         """Return what each task of a micro-batch reads."""
         ranges = super().partitions(start, end)
-        self._reached = from_json(end)
+        with short_errors():
+            self._reached = self._known(self._plan(), end)
         return ranges
 
     def latestOffset(self) -> dict[str, object]:  # type: ignore[override]  # noqa: N802
@@ -151,11 +210,11 @@ class FixedSignature(StreamReader):
             if self._reached is None:
                 plan.check()
                 self._first_end = plan.latest()
-                return to_json(self._first_end)
+                return self._to_json(self._first_end)
             self._finish(self._reached)
             limit = self._options.max_offsets_per_trigger
-            self._reached = plan.next_end(self._reached, limit=limit)
-            return to_json(self._reached)
+            self._reached = plan.next_end(self._reached, limit=limit, is_enough=self._delay.is_due)
+            return self._to_json(self._reached)
 
 
 class RefusedReader(DataSourceStreamReader):

@@ -1,0 +1,95 @@
+"""Two queries in one consumer group: the second one is refused, a restart is not."""
+
+import pyspark
+import pytest
+
+from partq.errors import ConflictError
+from tests.spark.live_queue import live_queue
+from tests.spark.read.stream_steps import StreamSteps, stream_steps
+
+ADMITS = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 2)
+
+
+@pytest.fixture(scope="module")
+def queue():
+    with live_queue(partitions=2, groups=["lake", "twice", "freed", "dead"]) as running:
+        running.publish(range(20))
+        yield running
+
+
+def refused(call, *arguments):
+    with pytest.raises(ConflictError) as caught:
+        call(*arguments)
+    return caught.value.message
+
+
+def test_a_second_query_is_refused_before_it_moves_a_cursor(queue):
+    with stream_steps(queue.options(group="lake")) as first:
+        start = first.begin()
+        end = first.end(start)
+        assert first.read(start, end) == 20
+        with stream_steps(queue.options(group="lake", startingOffsets="latest")) as second:
+            begun = second.begin() if ADMITS else None
+            message = refused(second.end, begun) if ADMITS else refused(second.begin)
+        assert "group 'lake': another query" in message
+        assert "stop one of them, or give each a separate group" in message
+        assert set(queue.cursors("lake").values()) == {0}
+        # The first one is not disturbed.
+        assert first.read(start, end) == 20
+        first.end(end)
+        assert sum(queue.cursors("lake").values()) == 20
+
+
+def test_two_that_begin_together_do_not_both_read(queue):
+    with (
+        stream_steps(queue.options(group="twice")) as first,
+        stream_steps(queue.options(group="twice")) as second,
+    ):
+        start, other_start = first.begin(), second.begin()
+        end, other_end = first.end(start), second.end(other_start)
+        assert first.read(start, end) == 20
+        assert "another query" in refused(second.read, other_start, other_end)
+
+
+def test_a_query_that_stops_gives_its_group_up(queue):
+    for _ in range(2):  # each with another checkpoint
+        with stream_steps(queue.options(group="freed", startingOffsets="earliest")) as steps:
+            start = steps.begin()
+            assert steps.read(start, steps.end(start)) == 20
+
+
+def test_a_killed_query_goes_on_at_once_and_its_earlier_process_does_not(queue):
+    killed = StreamSteps(queue.options(group="dead"))
+    start = killed.begin()
+    end = killed.end(start)
+    assert killed.read(start, end) == 20
+    try:
+        with stream_steps(queue.options(group="dead")) as restarted:
+            assert restarted.read(start, end) == 20
+            assert "a later start of this one" in refused(killed.read, start, end)
+            assert "a later start of this one" in refused(killed.end, end), "and for good"
+            killed.reader.stop()
+            assert restarted.read(start, end) == 20
+            with stream_steps(queue.options(group="dead")) as other:
+                begun = other.begin() if ADMITS else None
+                assert "another query" in (
+                    refused(other.end, begun) if ADMITS else refused(other.begin)
+                )
+    finally:
+        killed.reader.stop()
+
+
+def test_without_room_for_its_pins_a_query_reads_and_warns(caplog):
+    with live_queue(partitions=1, groups=["lake"]) as full:
+        full.publish(range(5))
+
+        async def fill(reader):
+            (partition,) = await reader.partitions()
+            for number in range(16):
+                await reader.pin(f"other-{number}", {partition: 0})
+
+        full.reading(fill)
+        with stream_steps(full.options(group="lake")) as steps:
+            start = steps.begin()
+            assert steps.read(start, steps.end(start)) == 5
+        assert "a second query in it would not be noticed" in caplog.text
