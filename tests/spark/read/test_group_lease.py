@@ -1,9 +1,12 @@
 """Two queries in one consumer group: the second one is refused, a restart is not."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pyspark
 import pytest
 
 from partq.errors import ConflictError
+from partq.spark.read.query_reader import GroupLease
 from tests.spark.live_queue import live_queue
 from tests.spark.read.stream_steps import StreamSteps, stream_steps
 
@@ -12,9 +15,15 @@ ADMITS = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 2)
 
 @pytest.fixture(scope="module")
 def queue():
-    with live_queue(partitions=2, groups=["lake", "twice", "freed", "dead"]) as running:
+    with live_queue(partitions=2, groups=["lake", "twice", "freed", "stops", "dead"]) as running:
         running.publish(range(20))
         yield running
+
+
+@pytest.fixture(autouse=True)
+def _no_query_stops(monkeypatch):
+    """Have no query wait for another one to stop: here those that are refused run on."""
+    monkeypatch.setattr(GroupLease.__init__, "__kwdefaults__", {"stop_s": 0.0})
 
 
 def refused(call, *arguments):
@@ -56,6 +65,19 @@ def test_a_query_that_stops_gives_its_group_up(queue):
         with stream_steps(queue.options(group="freed", startingOffsets="earliest")) as steps:
             start = steps.begin()
             assert steps.read(start, steps.end(start)) == 20
+
+
+def test_a_query_waits_for_one_that_stops(queue, monkeypatch):
+    monkeypatch.setattr(GroupLease.__init__, "__kwdefaults__", {"stop_s": 60.0})
+    first = StreamSteps(queue.options(group="stops", startingOffsets="earliest"))
+    start = first.begin()
+    assert first.read(start, first.end(start)) == 20
+    with stream_steps(queue.options(group="stops", startingOffsets="earliest")) as second:
+        begun = second.begin() if ADMITS else None
+        with ThreadPoolExecutor(1) as threads:
+            waiting = threads.submit(second.end, begun) if ADMITS else threads.submit(second.begin)
+            first.reader.stop()
+            assert waiting.result()
 
 
 def test_a_killed_query_goes_on_at_once_and_its_earlier_process_does_not(queue):

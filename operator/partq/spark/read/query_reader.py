@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from partq.aio import cancel_and_wait
 from partq.client.log_reader import LogReader
 from partq.client.transport.answers import given
+from partq.client.transport.retries import RetryWindow
 from partq.core.model import PartitionId
 from partq.errors import ConflictError, PartqError
 from partq.path_names import quoted
@@ -24,6 +25,8 @@ log = logging.getLogger("partq.spark")
 TRIES = 4
 SPREAD_MS = 1000
 """Two queries that draw a number in the same millisecond do not get the same one."""
+STOP_S = 5.0
+"""Spark starts the next query without waiting for the process of one that it stops."""
 
 
 class QueryReader(LogReader):
@@ -76,11 +79,13 @@ class GroupLease:
     Args:
         reader: open; its owner closes it, after `release`.
         group: whose cursors are moved.
+        stop_s: how long another query that has the group may take to stop, in seconds.
     """
 
-    def __init__(self, reader: QueryReader, group: str) -> None:
+    def __init__(self, reader: QueryReader, group: str, *, stop_s: float = STOP_S) -> None:
         self._reader = reader
         self._group = group
+        self._stop_s = stop_s
         self._name = f"spark-group-{hashlib.sha256(group.encode()).hexdigest()[:16]}"
         self._partition: PartitionId | None = None
         self._query = ""
@@ -114,9 +119,7 @@ class GroupLease:
                 # For good: a later process of this very query may have it, under the same name.
                 self._lost = self._conflict(holder)
                 raise self._lost
-        elif (holder := await self._holder(self._name)) is not None and not [
-            query for query in sorted(queries) if await self._holder(self._own(query)) is not None
-        ]:
+        elif (holder := await self._foreign_holder(queries)) is not None:
             raise self._conflict(holder)
 
     async def hold(
@@ -146,6 +149,19 @@ class GroupLease:
             if later is None:
                 own = self._own(self._query)
                 await self._reader.remove_pin(own, self._partition, self._own_number)
+
+    async def _foreign_holder(self, queries: Collection[str]) -> int | None:
+        """Return under which number another query has the group; None: none has."""
+        patience = RetryWindow(self._stop_s)
+        while (holder := await self._holder(self._name)) is not None:
+            for query in sorted(queries):
+                if await self._holder(self._own(query)) is not None:
+                    return None
+            try:
+                await patience.wait(self._conflict(holder))
+            except ConflictError:
+                return holder
+        return None
 
     def _own(self, query: str) -> str:
         return f"{self._name}-{query}"
