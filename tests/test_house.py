@@ -27,7 +27,8 @@ PUBLIC = {
     "ProducerStats",
     "JsonDeserializer", "JsonSerializer", "LogPosition", "LogReader", "Message", "PartitionId",
     "PartitionKey", "Position", "Positions", "Producer", "QueuesConsumer", "Reader",
-    "Registration", "SqlFence", "StoredBatch", "Token", "producer_due", "queues_in_directory",
+    "ReaderInterceptor", "Registration", "SqlFence", "StoredBatch", "Token", "producer_due",
+    "queues_in_directory",
 }  # fmt: skip
 """What `from partq import *` gives beside the errors: everything here is promised to users."""
 

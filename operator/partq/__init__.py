@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from partq.client.consumer_stats import ConsumerStats
     from partq.client.fence.sql_fence import AsyncSqlFence, SqlFence
     from partq.client.handout.interceptors import ConsumerInterceptor
+    from partq.client.handout.reader_interceptor import ReaderInterceptor
     from partq.client.hooks.cloud_event import CloudEvent
     from partq.client.hooks.serializers import DeserializationError
     from partq.client.log_reader import LogPosition, LogReader
@@ -148,6 +149,7 @@ __all__ = [
     "QueuesConsumer",
     "QuotaExceededError",
     "Reader",
+    "ReaderInterceptor",
     "Registration",
     "RequestTimeoutError",
     "ResendFromError",

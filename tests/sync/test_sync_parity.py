@@ -22,6 +22,7 @@ MISSING = {
     "Producer": {
         "due": "for sources that continue under their own numbers, which are asynchronous so far",
     },
+    "Reader": {},
 }
 """Methods that applications use, with the reason. A new one is built, or listed here."""
 INTERNAL = {
@@ -34,6 +35,7 @@ INTERNAL = {
         "take_ready",
     },
     "Producer": set[str](),
+    "Reader": {"read_next", "put_back"},
 }
 """Public for other modules of the client only."""
 MISSING_CLASSES = {
@@ -42,7 +44,6 @@ MISSING_CLASSES = {
     "ClientAssignedConsumer": "its application runs a loop beside the messages",
     "LogReader": "for connectors",
     "QueuesConsumer": "one consumer per queue, in threads, does the same",
-    "Reader": "reads without a group, mostly in short scripts that can call asyncio.run",
 }
 
 

@@ -3,11 +3,11 @@
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from partq.aio import Signal, TaskSet, cancel_and_wait
 from partq.client.arguments import (
@@ -20,6 +20,8 @@ from partq.client.arguments import (
     whole,
 )
 from partq.client.browser import REMOVE_TIMEOUT_S, Browsed
+from partq.client.handout.reader_interceptor import ReaderInterceptor, ReaderInterceptors
+from partq.client.hooks.interceptor_calls import checked_interceptors
 from partq.client.hooks.serializers import ValueDeserializer, check_serializer
 from partq.client.log_reader import LogPosition, LogReader, Where, positions_body
 from partq.client.transport.positions import check_unit, log_position
@@ -53,6 +55,17 @@ class _Follower:
         self.error: Exception | None = None
         self.is_wanted = Signal()
         """Set when nothing is left of the last batch."""
+        self.is_left = False
+        """Whether the reader has gone elsewhere in its partition."""
+
+
+class ReadMessage(NamedTuple):
+    """A message that was read, and how it is put back."""
+
+    message: Browsed
+    place: LogPosition
+    """Of the reader before it."""
+    follower: _Follower
 
 
 class Reader:
@@ -80,6 +93,7 @@ class Reader:
         timeout_s: how long to wait for a partition that no broker serves, in seconds, 0.001 to
             86,400.
         value_deserializer: makes the `value` of each message, as of `Consumer`.
+        interceptors: learn of each message that is returned.
         fetch_bytes: bytes to fetch at once of a partition, 1 to 16 MiB. Up to twice as much of each
             partition is in memory.
 
@@ -99,6 +113,7 @@ class Reader:
         ca_file: str | Path | None = None,
         is_pinned: bool = True,
         value_deserializer: ValueDeserializer | None = None,
+        interceptors: Sequence[ReaderInterceptor] = (),
         timeout_s: float = TIMEOUT_S,
         fetch_bytes: int = FETCH_BYTES,
     ) -> None:
@@ -118,6 +133,9 @@ class Reader:
         )
         self._start = start
         self._value_deserializer = value_deserializer
+        self._interceptors = ReaderInterceptors(
+            checked_interceptors(interceptors, ReaderInterceptor)
+        )
         self._wanted = None if partitions is None else check_partitions("partitions", partitions)
         self._seeking = asyncio.Lock()
         self._pin = f"reader-{secrets.token_hex(8)}" if is_pinned else None
@@ -201,6 +219,10 @@ class Reader:
             UnavailableError: a partition had no broker in time.
             RuntimeError: the reader is not open, or was closed, also while the call waited.
         """
+        return (await self.read_next()).message
+
+    async def read_next(self) -> ReadMessage:
+        """Return the next message, as `__anext__`, to a caller that may put it back."""
         while not self._is_closed and self._next:
             self._news.clear()
             for partition in self._wanted or ():
@@ -221,6 +243,18 @@ class Reader:
             await self._news.wait()
         self._entered_loop.check_not_closed()
         raise RuntimeError("the reader is not open; read inside of its `async with`")
+
+    def put_back(self, read: ReadMessage) -> None:
+        """Have a message returned again, before those behind it; not after a seek."""
+        message, place, follower = read
+        if follower.is_left or self._is_closed:
+            return
+        self._next[place.partition] = place
+        if self._followers.get(place.partition) is follower:
+            follower.messages.appendleft(message)
+        else:  # it failed meanwhile, and is read on from the place
+            self._leave([place.partition])
+        self._news.set()
 
     def positions(self) -> dict[PartitionId, LogPosition]:
         """Return the place of the next message in each partition, behind the last one returned.
@@ -300,17 +334,22 @@ class Reader:
                     await self._log.pin(self._pin, dict.fromkeys(self._wanted or (), 0))
                 places = await self._found(where)
                 self._next |= places
-                for partition in places:
-                    self._followers.pop(partition, None)
-                self._turns = deque(self._followers)
+                self._leave(places)
             finally:
                 if self._pin is not None and not self._is_closed:
                     self._renewing = asyncio.create_task(self._renew(self._pin), name=self._pin)
-        names = {str(each) for each in places}
+        self._news.set()
+
+    def _leave(self, partitions: Collection[PartitionId]) -> None:
+        """Forget what is fetched of some partitions, and is being fetched."""
+        for partition in partitions:
+            if (follower := self._followers.pop(partition, None)) is not None:
+                follower.is_left = True
+        self._turns = deque(self._followers)
+        names = {str(each) for each in partitions}
         for task in self._tasks:
             if task.get_name() in names:
                 task.cancel()
-        self._news.set()
 
     async def _renew(self, pin: str) -> None:
         """Keep what is ahead: from now on, and again and again."""
@@ -347,8 +386,8 @@ class Reader:
             follower.error = error
             self._news.set()
 
-    def _advance(self, partition: PartitionId, follower: _Follower) -> Browsed:
-        message = follower.messages.popleft()
+    def _advance(self, partition: PartitionId, follower: _Follower) -> ReadMessage:
+        message, place = follower.messages.popleft(), self._next[partition]
         if self._value_deserializer is not None:
             message = replace(message, value_deserializer=self._value_deserializer)
         self._next[partition] = LogPosition(
@@ -356,7 +395,8 @@ class Reader:
         )
         if not follower.messages:
             follower.is_wanted.set()
-        return message
+        self._interceptors.read(message)
+        return ReadMessage(message, place, follower)
 
 
 def _check_start(start: object) -> None:

@@ -1,11 +1,12 @@
-"""Producer and consumer for code that is not asynchronous: Flask, Django, Celery, scripts.
+"""Producer, consumer and reader for code that is not asynchronous: Flask, Django, Celery, scripts.
 
 ```python
-from partq.sync import Consumer, Producer
+from partq.sync import Consumer, Producer, Reader
 ```
 """
 
 from partq.sync.consumer import SyncConsumer as Consumer
 from partq.sync.producer import SyncProducer as Producer
+from partq.sync.reader import SyncReader as Reader
 
-__all__ = ["Consumer", "Producer"]
+__all__ = ["Consumer", "Producer", "Reader"]
