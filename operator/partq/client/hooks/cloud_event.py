@@ -1,4 +1,4 @@
-"""CloudEvents in messages: the attributes of an event in headers, its data as the value."""
+"""CloudEvents in messages: binary mode with attributes as headers, or structured mode in JSON."""
 
 import re
 from collections.abc import Mapping
@@ -8,6 +8,7 @@ from typing import Protocol, Self
 
 from partq.errors import BadRequestError
 from partq.excerpts import excerpt
+from partq.wire import structured_event
 from partq.wire.batch import Message
 
 PREFIX = "ce_"
@@ -43,7 +44,7 @@ class EventCarrier(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudEvent:
-    """A CloudEvent of version 1.0, in binary mode.
+    """A CloudEvent of version 1.0, in binary or structured mode.
 
     ```python
     event = CloudEvent(id="17", source="/shop", type="order.paid", data=b"{}", key="order-17")
@@ -102,25 +103,42 @@ class CloudEvent:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers of its message."""
-        headers = {f"{PREFIX}specversion": SPEC_VERSION}
-        for name in _TEXTS:
-            text = getattr(self, name)
-            if text is not None:
-                headers[CONTENT_TYPE if name == "datacontenttype" else f"{PREFIX}{name}"] = text
-        if self.time is not None:
-            headers[f"{PREFIX}time"] = self.time.isoformat().replace("+00:00", "Z")
-        return headers | {f"{PREFIX}{name}": text for name, text in self.extensions.items()}
+        """The headers of its message in binary mode."""
+        return {
+            CONTENT_TYPE if name == "datacontenttype" else f"{PREFIX}{name}": text
+            for name, text in self._attributes().items()
+        }
 
     def to_message(self) -> Message:
-        """Return its message, for `send_many`; its event time is `time`."""
-        at_ms = 0 if self.time is None else max(0, int(self.time.timestamp() * 1000))
-        return Message(self.key, self.data, self.headers, at_ms)
+        """Return its message in binary mode, for `send_many`; its event time is `time`."""
+        return Message(self.key, self.data, self.headers, self._time_ms)
+
+    def to_structured_message(self) -> Message:
+        """Return its message in structured mode: the value is JSON that has all of it but the key.
+
+        Data whose `datacontenttype` is JSON is part of that JSON, and text is a string of it.
+        Other data is in base64.
+        """
+        value = structured_event.encode(self._attributes(), self.data)
+        headers = {CONTENT_TYPE: structured_event.CONTENT_TYPE}
+        return Message(self.key, value, headers, self._time_ms)
+
+    def _attributes(self) -> dict[str, str]:
+        attributes = {"specversion": SPEC_VERSION}
+        attributes |= {name: text for name in _TEXTS if (text := getattr(self, name)) is not None}
+        if self.time is not None:
+            attributes["time"] = self.time.isoformat().replace("+00:00", "Z")
+        return {**attributes, **self.extensions}
+
+    @property
+    def _time_ms(self) -> int:
+        return 0 if self.time is None else max(0, int(self.time.timestamp() * 1000))
 
     @staticmethod
     def is_in(message: Message | EventCarrier) -> bool:
-        """Say whether a message has a CloudEvent in binary mode."""
-        return f"{PREFIX}specversion" in _lower(message.headers)
+        """Say whether a message has a CloudEvent that `from_message` reads, in either mode."""
+        headers = _lower(message.headers)
+        return f"{PREFIX}specversion" in headers or _is_structured(headers)
 
     @classmethod
     def from_message(cls, message: Message | EventCarrier) -> Self:
@@ -131,47 +149,62 @@ class CloudEvent:
                 without the prefix `ce_` are left out.
 
         Raises:
-            BadRequestError: it has none in binary mode, or one of another version, or without an
-                attribute that every event has; says which.
+            BadRequestError: it has none, or one in another format than JSON, of another version, or
+                without an attribute that every event has; says which.
         """
         headers = _lower(message.headers)
-        content_type = headers.get(CONTENT_TYPE)
-        version = headers.pop(f"{PREFIX}specversion", None)
-        if version is None:
-            is_structured = (content_type or "").lower().startswith(STRUCTURED)
+        value = message.value if isinstance(message, Message) else message.raw_value
+        if _is_structured(headers):
+            found, data = structured_event.decode(value)
+            where = "attribute "
+        else:
+            found, data = _binary_attributes(headers), value
+            where = f"header {PREFIX}"
+        if missing := [name for name in ("specversion", *_NEEDED) if name not in found]:
             raise BadRequestError(
-                "cloud event: got a message in structured mode, expected binary mode: decode its "
-                "value by an SDK of CloudEvents"
-                if is_structured
-                else f"cloud event: got a message without the header {PREFIX}specversion, expected "
-                "one in binary mode"
+                f"cloud event: got a message without the {where}{missing[0]}, expected it"
             )
+        version = found.pop("specversion")
         if version != SPEC_VERSION:
             raise BadRequestError(
                 f"cloud event: specversion: got {excerpt(repr(version))}, expected {SPEC_VERSION}"
-            )
-        found = {
-            name.removeprefix(PREFIX): text
-            for name, text in headers.items()
-            if name.startswith(PREFIX)
-        }
-        if missing := [name for name in _NEEDED if name not in found]:
-            raise BadRequestError(
-                f"cloud event: got a message without the header {PREFIX}{missing[0]}, expected it"
             )
         key = found.pop(KEY, None)
         return cls(
             id=found.pop("id"),
             source=found.pop("source"),
             type=found.pop("type"),
-            data=message.value if isinstance(message, Message) else message.raw_value,
+            data=data,
             key=key if message.key is None else message.key,
             subject=found.pop("subject", None),
             time=_time(found.pop("time", None)),
-            datacontenttype=content_type,
+            datacontenttype=found.pop("datacontenttype", None),
             dataschema=found.pop("dataschema", None),
             extensions=found,
         )
+
+
+def _is_structured(headers: Mapping[str, str]) -> bool:
+    essence = headers.get(CONTENT_TYPE, "").partition(";")[0].strip().lower()
+    return essence == structured_event.CONTENT_TYPE
+
+
+def _binary_attributes(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the attributes in the headers of a message.
+
+    Raises:
+        BadRequestError: it has an event in another format than JSON.
+    """
+    content_type = headers.get(CONTENT_TYPE)
+    if content_type is not None and content_type.lower().startswith(STRUCTURED):
+        raise BadRequestError(
+            f"cloud event: got the content type {excerpt(content_type)}, expected binary mode or "
+            f"{structured_event.CONTENT_TYPE}: decode its value by an SDK of CloudEvents"
+        )
+    found = {
+        name.removeprefix(PREFIX): text for name, text in headers.items() if name.startswith(PREFIX)
+    }
+    return found if content_type is None else {**found, "datacontenttype": content_type}
 
 
 def _lower(headers: Mapping[str, str] | None) -> dict[str, str]:
