@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-tests=(tests/spark/read/test_*reading.py tests/spark/write/test_sink.py tests/spark/read/test_rolled_back.py tests/spark/read/test_filters.py)
+tests=(tests/spark/read/test_{batch_reading,stream_reading,rolled_back,filters,stream_origin,group_lease,trigger_delay}.py tests/spark/write/test_sink.py)
 site=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 
 for version in "$@"; do

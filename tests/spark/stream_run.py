@@ -45,7 +45,7 @@ class Run:
         """
 
         def take(frame, number):
-            self.batches[number] = sorted(int(row.value) for row in frame.collect())
+            self.take(frame, number)
             if then is not None:
                 then(number)
             if number == crash_in:
@@ -55,6 +55,10 @@ class Run:
         writer = writer.option("checkpointLocation", self._checkpoint)
         run_to_end(writer.trigger(availableNow=True).start)
         return self
+
+    def take(self, frame, number):
+        """Keep what a micro-batch holds."""
+        self.batches[number] = sorted(int(row.value) for row in frame.collect())
 
     @property
     def values(self):

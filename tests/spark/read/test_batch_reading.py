@@ -83,6 +83,7 @@ def test_partitions_share_tasks_in_their_order(spark, queue):
     assert not {name for name, _ in found[0]} & {name for name, _ in found[1]}
 
 
+@pytest.mark.skipif(not PUSHES, reason="Spark 4.0 keeps the source that it has found by its name")
 def test_a_registered_source_makes_one_task_for_each_core(spark, queue):
     register(spark)
     cores = spark.sparkContext.defaultParallelism
