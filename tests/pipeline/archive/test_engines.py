@@ -1,5 +1,7 @@
 """Both engines write the same archive; the one on Arrow needs no Spark."""
 
+import asyncio
+import errno
 import json
 import os
 import subprocess
@@ -12,11 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from partq import Producer
+from partq.errors import SettingsError
 from partq.pipeline.access import QueueAccess
 from partq.pipeline.archive.archiver import Archiver, ArchiveSettings
 from partq.pipeline.archive.arrow_engine import ArrowEngine
 from partq.pipeline.archive.audit_feed import AuditFeed
 from partq.pipeline.archive.feeds import MessageFeed
+from partq.pipeline.archive.span_files import SpanFiles
+from partq.pipeline.archive.span_readers import MessageSpans
 from partq.pipeline.archive.spark_engine import SparkEngine
 from partq.pipeline.archive_columns import COLUMNS, PLACE, arrow_schema
 from partq.pipeline.archive_files import read_archive, read_audit, read_state
@@ -37,7 +42,7 @@ class UntrimmedFeed(AuditFeed):
 
 @pytest.fixture(scope="module")
 def queue():
-    groups = ["spark", "arrow", "alone"]
+    groups = ["spark", "arrow", "alone", "stopped"]
     with live_queue(partitions=5, groups=groups, spec={"audit": True}) as running:
         running.run(_publish(running))
         running.publish(range(40))
@@ -161,3 +166,43 @@ def test_the_command_needs_no_spark(queue, tmp_path):
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["rows"]["messages"] == 46
     assert all(line.startswith("archive: ") for line in done.stderr.splitlines())
+
+
+def test_a_stop_ends_what_waits_for_a_broker(queue, tmp_path, monkeypatch):
+    """Nothing is written, and nothing is left to be swept."""
+
+    async def fetch(*_):
+        watch.stop()
+        await asyncio.Event().wait()
+        yield
+
+    monkeypatch.setattr(MessageSpans, "fetch", fetch)
+    files, watch, reached = LocalFiles(str(tmp_path)), JobWatch(), access(queue)
+    done = Archiver(
+        ArrowEngine(watch, files),
+        watch,
+        ArchiveLog.open_for(files, reached.identity()),
+        [MessageFeed(reached, "stopped")],
+        ArchiveSettings(),
+        now_ms=lambda: 0,
+    ).run()
+    assert (done.is_complete, done.rows) == (False, {})
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["archive.json"]
+
+
+def test_a_disk_that_is_full_is_a_sentence(queue, tmp_path, monkeypatch):
+    def add(self, batches):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(SpanFiles, "add", add)
+    files, watch, reached = LocalFiles(str(tmp_path)), JobWatch(), access(queue)
+    with pytest.raises(SettingsError, match="No space left on device"):
+        Archiver(
+            ArrowEngine(watch, files),
+            watch,
+            ArchiveLog.open_for(files, reached.identity()),
+            [MessageFeed(reached, "stopped")],
+            ArchiveSettings(),
+            now_ms=lambda: 0,
+        ).run()
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["archive.json"]

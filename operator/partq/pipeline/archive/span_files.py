@@ -27,7 +27,7 @@ _US_PER_MS = 1000
 _DAY_MS = 86_400_000
 _FIRST_DAY = date(1970, 1, 1)
 # Of what hardly repeats a dictionary is begun in vain.
-_PLAIN = ("offset", "value", "previous", "chain")
+_PLAIN = ("offset", "value", "encoded", "previous", "chain")
 
 
 class SpanFiles:
