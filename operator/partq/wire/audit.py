@@ -77,10 +77,12 @@ LATER_FIELDS: Final[tuple[tuple[str, int], ...]] = (("content_crc", _NUMBER),)
 before there was such a field, so the chains of older records stay as they are."""
 
 _ALL_FIELDS: Final = FIELDS + LATER_FIELDS
-_NAMES: Final = tuple(name for name, _ in _ALL_FIELDS)
-_NO_LATER: Final = [""] * len(LATER_FIELDS)
-_TEXTS: Final = frozenset(name for name, kind in _ALL_FIELDS if kind == _TEXT)
-_NAME_AT: Final = {name: at for at, name in enumerate(_NAMES)}
+LINE_FIELDS: Final = tuple(name for name, _ in _ALL_FIELDS)
+"""All fields that a line may have, in their order."""
+TEXT_FIELDS: Final = frozenset(name for name, kind in _ALL_FIELDS if kind == _TEXT)
+"""Those of them that are names; the others are numbers."""
+_NO_LATER: Final = b"\t" * len(LATER_FIELDS)
+_NAME_AT: Final = {name: at for at, name in enumerate(LINE_FIELDS)}
 _FIRST_AT, _STOP_AT = _NAME_AT["first"], _NAME_AT["stop"]
 _PUBLISH: Final = b"publish\t"
 _SPECIAL: Final = {code: f"%{code:02X}" for code in (*range(32), ord("%"), 127)}
@@ -141,7 +143,7 @@ class AuditGroup(NamedTuple):
     @property
     def sequence(self) -> int:
         """Its place in the partition's record."""
-        return _read_head(self.data)[0]
+        return _read_head(self.data)[0].sequence
 
     @property
     def is_whole(self) -> bool:
@@ -159,7 +161,7 @@ def encode_record(kind: str, *, slots: bytes = b"", **fields: str | int) -> byte
 
     `fields` are named as in `FIELDS` and `LATER_FIELDS`, and -1 stands for none.
     """
-    line = [""] * len(_NAMES)
+    line = [""] * len(LINE_FIELDS)
     line[0] = kind
     for name, value in fields.items():
         if isinstance(value, str):
@@ -210,36 +212,63 @@ def decode_columns(
     Raises:
         UndecodableError: the bytes are no groups.
     """
+    found = split_records(partition, groups)
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
-    lines: list[list[str]] = []
-    slots: list[bytes] = []
-    for group in groups:
-        before = len(lines)
-        try:
-            sequence, at_ms, epoch, broker, at = _read_head(group.data)
-            _read_lines(group.data, at, lines, slots)
-        except (ValueError, IndexError) as error:
-            raise UndecodableError(f"audit of {partition}: a group is broken: {error}") from error
-        count = len(lines) - before
-        columns["sequence"] += [sequence] * count
+    for group, (head, count) in zip(groups, found.groups, strict=True):
+        columns["sequence"] += [head.sequence] * count
         columns["place"] += range(count)
         columns["previous"] += [group.previous] * count
         columns["chain"] += [group.chain] * count
-        columns["at_ms"] += [at_ms] * count
-        columns["broker_epoch"] += [epoch] * count
-        columns["broker"] += [broker] * count
-    columns["partition"] = [str(partition)] * len(lines)
-    columns["slots"] = slots
+        columns["at_ms"] += [head.at_ms] * count
+        columns["broker_epoch"] += [head.broker_epoch] * count
+        columns["broker"] += [head.broker] * count
+    columns["partition"] = [str(partition)] * len(found.lines)
+    columns["slots"] = found.slots
     try:
-        for name, texts in zip(_NAMES, zip(*lines, strict=True), strict=bool(lines)):
-            columns[name] = list(map(_name if name in _TEXTS else _number, texts))
+        lines = [line.decode().split("\t") for line in found.lines]
+        for name, texts in zip(LINE_FIELDS, zip(*lines, strict=True), strict=bool(lines)):
+            columns[name] = list(map(name_of if name in TEXT_FIELDS else _number, texts))
     except ValueError as error:
         raise UndecodableError(f"audit of {partition}: a record is broken: {error}") from error
     return columns
 
 
-def _read_head(data: bytes) -> tuple[int, int, int, str, int]:
-    """Return sequence, time, broker epoch, broker, and where the records begin.
+class GroupHead(NamedTuple):
+    """What all records of a group share."""
+
+    sequence: int
+    at_ms: int
+    broker_epoch: int
+    broker: str
+
+
+@dataclass(slots=True)
+class SplitRecords:
+    """Groups that are split into the lines of their records, none of them read."""
+
+    groups: list[tuple[GroupHead, int]]
+    """Of each group its head and how many records it has."""
+    lines: list[bytes]
+    """Of each record the values of `LINE_FIELDS`, with tabs between them."""
+    slots: list[bytes]
+
+
+def split_records(partition: PartitionId | str, groups: Sequence[AuditGroup]) -> SplitRecords:
+    """Return the lines of all records; raises as `decode_columns`."""
+    found = SplitRecords([], [], [])
+    for group in groups:
+        before = len(found.lines)
+        try:
+            head, at = _read_head(group.data)
+            _read_lines(group.data, at, found.lines, found.slots)
+        except (ValueError, IndexError) as error:
+            raise UndecodableError(f"audit of {partition}: a group is broken: {error}") from error
+        found.groups.append((head, len(found.lines) - before))
+    return found
+
+
+def _read_head(data: bytes) -> tuple[GroupHead, int]:
+    """Return the head of a group, and where the records begin.
 
     Raises:
         UndecodableError: not of this version.
@@ -252,23 +281,25 @@ def _read_head(data: bytes) -> tuple[int, int, int, str, int]:
             f"audit: a group of version {excerpt(version)}, expected {VERSION}: a newer partq "
             "wrote it"
         )
-    return int(sequence), int(at_ms), int(epoch), _name(broker), end + 1
+    return GroupHead(int(sequence), int(at_ms), int(epoch), name_of(broker)), end + 1
 
 
-def _read_lines(data: bytes, at: int, lines: list[list[str]], slots: list[bytes]) -> None:
+def _read_lines(data: bytes, at: int, lines: list[bytes], slots: list[bytes]) -> None:
     while at < len(data):
         end = data.index(b"\n", at)
-        line = data[at:end].decode().split("\t")
-        if len(line) == len(FIELDS):
+        line = data[at:end]
+        count = line.count(b"\t") + 1
+        if count == len(FIELDS):
             line += _NO_LATER
-        elif len(line) != len(_NAMES):
-            raise ValueError(f"{len(line)} fields, expected {len(FIELDS)} or {len(_NAMES)}")
-        is_publish = data.startswith(_PUBLISH, at)
+        elif count != len(LINE_FIELDS):
+            raise ValueError(f"{count} fields, expected {len(FIELDS)} or {len(LINE_FIELDS)}")
         at = end + 1
-        if is_publish:
-            size = 2 * (int(line[_STOP_AT]) - int(line[_FIRST_AT]))
+        if line.startswith(_PUBLISH):
+            values = line.split(b"\t", _STOP_AT + 1)
+            first, stop = int(values[_FIRST_AT]), int(values[_STOP_AT])
+            size = 2 * (stop - first)
             if size < 0 or at + size > len(data):
-                raise ValueError(f"the slots of {line[_FIRST_AT]} to {line[_STOP_AT]} are cut off")
+                raise ValueError(f"the slots of {first} to {stop} are cut off")
             slots.append(data[at : at + size])
             at += size
         else:
@@ -276,7 +307,8 @@ def _read_lines(data: bytes, at: int, lines: list[list[str]], slots: list[bytes]
         lines.append(line)
 
 
-def _name(text: str) -> str:
+def name_of(text: str) -> str:
+    """Return a name as it was before control characters and `%` were written `%XX`."""
     return unquote(text) if "%" in text else text
 
 

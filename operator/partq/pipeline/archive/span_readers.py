@@ -6,6 +6,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from partq.arrow.audit_columns import audit_batch
 from partq.arrow.columns import record_batches
 from partq.client.audit_reader import AuditReader
 from partq.client.log_reader import LogPosition, LogReader
@@ -14,7 +15,7 @@ from partq.errors import RolledBackError
 from partq.pipeline.archive.feeds import Feed, MessageFeed
 from partq.pipeline.archive_columns import arrow_schema
 from partq.pipeline.manifest import ArchivePosition
-from partq.wire.audit import AuditGroup, decode_columns
+from partq.wire.audit import AuditGroup
 from partq.wire.calls.entries import StoredBatch
 
 GROUP_BYTES = 1024 * 1024
@@ -108,9 +109,7 @@ class AuditSpans:
         """Yield what decodes the groups; raises as `AuditReader.groups`, too."""
 
         def decoding(groups: list[AuditGroup]) -> Decode:
-            return lambda: [
-                pa.RecordBatch.from_pydict(decode_columns(partition, groups), schema=_AUDIT)
-            ]
+            return lambda: [audit_batch(partition, groups, _AUDIT)]
 
         fetched: list[AuditGroup] = []
         size = 0
