@@ -13,6 +13,7 @@ from partq.pipeline.archive.audit_feed import AuditFeed
 from partq.pipeline.archive.feeds import MessageFeed
 from partq.pipeline.archive.spark_engine import SparkEngine
 from partq.pipeline.archive_log import ArchiveLog
+from partq.pipeline.audit.engines.spark import SparkAuditEngine
 from partq.pipeline.audit.job import run_audit
 from partq.pipeline.audit.verdict import AuditVerdict
 from partq.pipeline.job import Job
@@ -106,7 +107,10 @@ def archive_queue(
 
 def audit_archive(job: Job, root: Path, report: Path) -> AuditVerdict:
     """Audit an archive, report and all, as `partq pipeline audit` does."""
-    return run_audit(job.spark, str(root), str(report), job.watch).verdict
+    files = open_files(job.spark, str(root))
+    engine = SparkAuditEngine(job.spark, files, job.watch)
+    reported = open_files(job.spark, str(report))
+    return run_audit(engine, ArchiveLog.open(files), reported, job.watch).verdict
 
 
 def _read_all(frame: DataFrame) -> None:

@@ -9,7 +9,7 @@ stand the slots of its messages, u16 each. In names, control characters and `%` 
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha1
 from typing import Any, Final, NamedTuple
@@ -161,16 +161,28 @@ def encode_record(kind: str, *, slots: bytes = b"", **fields: str | int) -> byte
 
     `fields` are named as in `FIELDS` and `LATER_FIELDS`, and -1 stands for none.
     """
-    line = [""] * len(LINE_FIELDS)
+    line: list[str | int] = [""] * len(LINE_FIELDS)
     line[0] = kind
     for name, value in fields.items():
-        if isinstance(value, str):
-            line[_NAME_AT[name]] = value.translate(_SPECIAL)
-        elif value != -1:  # read back as what an empty field is: so it has to be written as one
-            line[_NAME_AT[name]] = str(int(value))
+        line[_NAME_AT[name]] = value
+    return encode_fields(line, slots)
+
+
+def encode_fields(values: Iterable[str | int], slots: bytes = b"") -> bytes:
+    """Return the bytes of a record whose fields stand in order, the later ones behind."""
+    # -1 is read back as what an empty field is, so it has to be written as one.
+    line = [
+        _escaped(value) if isinstance(value, str) else "" if value == -1 else str(int(value))
+        for value in values
+    ]
     while len(line) > len(FIELDS) and not line[-1]:
         line.pop()
     return "\t".join(line).encode() + b"\n" + slots
+
+
+def encode_head(sequence: int, at_ms: int, broker_epoch: int, broker: str) -> bytes:
+    """Return the line that a group begins with."""
+    return f"{VERSION} {sequence} {at_ms} {broker_epoch} {_escaped(broker)}\n".encode()
 
 
 def encode_answer(groups: Sequence[AuditGroup]) -> bytes:
@@ -305,6 +317,10 @@ def _read_lines(data: bytes, at: int, lines: list[bytes], slots: list[bytes]) ->
         else:
             slots.append(b"")
         lines.append(line)
+
+
+def _escaped(text: str) -> str:
+    return text if text.isprintable() and "%" not in text else text.translate(_SPECIAL)
 
 
 def name_of(text: str) -> str:

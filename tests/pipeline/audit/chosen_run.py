@@ -108,7 +108,7 @@ async def process_of(broker, member, limit=""):
     given = (broker.url, broker.tokens.consume, member, str(limit), *map(str, OTHERS))
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.pipeline.audit.choosing_member", *given),
-        cwd=Path(__file__).parents[4],
+        cwd=Path(__file__).parents[3],
     )
     try:
         yield

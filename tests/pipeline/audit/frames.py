@@ -39,20 +39,34 @@ def write_archive(root, runs, stops=None, gaps=()):
         gaps: what it says was gone before.
     """
     root.mkdir()
-    records = [asdict_of(row) for _, rows in runs for row in rows]
-    messages = [
-        {
-            "partition": each.partition,
-            "offset": each.offset,
-            "key": each.key,
-            "publish_time": datetime.fromtimestamp(each.at_ms / 1000, UTC),
-            "append_broker_epoch": each.append_broker_epoch,
-        }
-        for run, _ in runs
-        for each in run.messages
-    ]
-    parquet.write_table(pa.Table.from_pylist(records, RECORD), root / "audit.parquet")
-    parquet.write_table(pa.Table.from_pylist(messages, MESSAGES), root / "messages.parquet")
+    added = []
+    for at, (run, rows) in enumerate(runs):
+        ordered = sorted(rows, key=lambda row: (row.sequence, row.place))
+        messages = [
+            {
+                "partition": each.partition,
+                "offset": each.offset,
+                "key": each.key,
+                "publish_time": datetime.fromtimestamp(each.at_ms / 1000, UTC),
+                "append_broker_epoch": each.append_broker_epoch,
+            }
+            for each in sorted(run.messages, key=lambda each: each.offset)
+        ]
+        records = [asdict_of(row) for row in ordered]
+        for stream, table, place in (
+            ("audit", pa.Table.from_pylist(records, RECORD), "sequence"),
+            ("messages", pa.Table.from_pylist(messages, MESSAGES), "offset"),
+        ):
+            if table.num_rows:
+                path = f"{stream}-{at}.parquet"
+                parquet.write_table(table, root / path)
+                places = table.column(place).to_pylist()
+                added.append(
+                    DataFile(
+                        path, stream, run.name, places[0], places[-1] + 1, table.num_rows,
+                        (root / path).stat().st_size, 0, 2**53,
+                    )
+                )  # fmt: skip
     positions = {
         "messages": {
             run.name: ArchivePosition((stops or {}).get(run.name, run.end)) for run, _ in runs
@@ -62,13 +76,9 @@ def write_archive(root, runs, stops=None, gaps=()):
     archive = ArchiveLog.open_for(
         LocalFiles(str(root)), ArchivedQueue("default", "orders", "0123abcd")
     )
-    added = tuple(
-        DataFile(f"{stream}.parquet", stream, "1.0", 0, 1, 1, 1, 0, 2**53)
-        for stream in ("audit", "messages")
-    )
     entry = ManifestEntry(
-        number=0, attempt="made", kind="archive", at_ms=0, added=added, positions=positions,
-        gaps=tuple(gaps),
+        number=0, attempt="made", kind="archive", at_ms=0, added=tuple(added),
+        positions=positions, gaps=tuple(gaps),
     )  # fmt: skip
     archive.commit(archive.load(), lambda _: entry)
     return str(root)

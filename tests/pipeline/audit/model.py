@@ -274,9 +274,9 @@ class GroupState:
         if not is_forced:
             while self.book.in_flight:
                 self.ack()
-            self.write("drained", attempt=attempt, stop=self.book.position)
-        else:
-            self.write("drained", attempt=attempt, cause="drain_timeout")
+        cause = "drain_timeout" if is_forced else ""
+        span = {"first": self.book.cursor, "stop": self.book.position}
+        self.write("drained", attempt=attempt, cause=cause, **span)
         target = f"worker-{self.partition.random.randrange(5)}"
         self.commit(target, Cause.FORCED_COMMIT if is_forced else Cause.NONE, attempt)
 

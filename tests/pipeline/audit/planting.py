@@ -61,12 +61,20 @@ def busy(name: str) -> Partition:
 def hand_over(group, is_forced):
     attempt = group.partition.draw()
     group.write("pause", attempt=attempt)
-    if is_forced:
-        group.write("drained", attempt=attempt, cause="drain_timeout")
-    else:
+    if not is_forced:
         group.ack_all()
-        group.write("drained", attempt=attempt)
+    cause = "drain_timeout" if is_forced else ""
+    span = {"first": group.book.cursor, "stop": group.book.position}
+    group.write("drained", attempt=attempt, cause=cause, **span)
     group.commit(f"worker-{attempt % 5}", Cause.FORCED_COMMIT if is_forced else Cause.NONE, attempt)
+
+
+def give_back(group):
+    """Have the member give the partition back, with nothing in hand."""
+    attempt = group.partition.draw()
+    group.write("pause", attempt=attempt)
+    group.write("drained", attempt=attempt, first=group.book.cursor, stop=group.book.position)
+    group.commit("", Cause.NONE, attempt)
 
 
 def lines(partition: Partition, kind: str, **wanted) -> list[tuple[int, Line]]:

@@ -2,10 +2,18 @@
 
 from dataclasses import replace
 
-from partq.core.model import Cause
 from partq.pipeline.manifest import ArchiveGap
 from tests.pipeline.audit.model import Line, Partition
-from tests.pipeline.audit.planting import Planted, busy, hand_over, insert, lines, unfinished
+from tests.pipeline.audit.planting import (
+    Planted,
+    busy,
+    give_back,
+    hand_over,
+    insert,
+    lines,
+    unfinished,
+)
+from tests.pipeline.audit.protocol_plants import PROTOCOL_PLANTS
 
 HOSTILE = '<script>"1" & 2</script>'
 """A key that a page must not take for its own."""
@@ -123,8 +131,12 @@ def number_stored_twice(run: Partition) -> Planted:
 
 
 def handoff_without_end(run: Partition) -> Planted:
-    at, _ = lines(run, "lapse")[0]
-    del run.record[at]
+    """An attempt that another one follows, which ends."""
+    at, line = lines(run, "lapse")[0]
+    later = line.fields["attempt"] + 1
+    line.fields["attempt"] = later
+    _, pause = lines(run, "pause")[-1]
+    insert(run, at - 1, Line("pause", fields=pause.fields | {"attempt": later}))
     return Planted(run, "handoff_without_end", sequence=at - 1)
 
 
@@ -220,7 +232,7 @@ def registered_while_held(run: Partition) -> Planted:
 def bind_without_registration(run: Partition) -> Planted:
     """Nobody holds the partition, and a member that has not registered it gets messages."""
     group = run.groups["workers"]
-    group.commit("", Cause.NONE)
+    give_back(group)
     group.member = "worker-9"
     group.bind()
     at = len(run.record) - 1
@@ -232,7 +244,7 @@ def bind_without_registration(run: Partition) -> Planted:
 def delivery_without_registration(run: Partition) -> Planted:
     """A member has registered the partition, and another one gets a message under its token."""
     group = run.groups["workers"]
-    group.commit("", Cause.NONE)
+    give_back(group)
     group.register("worker-8")
     run.publish()
     group.deliver()
@@ -245,7 +257,7 @@ def delivery_without_registration(run: Partition) -> Planted:
 
 def registration_without_epoch(run: Partition) -> Planted:
     group = run.groups["workers"]
-    group.commit("", Cause.NONE)
+    give_back(group)
     before = group.epoch
     group.register("worker-9")
     at, line = lines(run, "register")[-1]
@@ -264,6 +276,9 @@ def published_twice(run: Partition) -> Planted:
 
 
 def archived_not_published(run: Partition) -> Planted:
+    for _, each in lines(run, "publish"):  # else the numbers of its producer have a gap
+        each.fields["producer"] = ""
+        each.fields.pop("number", None)
     at, line = lines(run, "publish")[1]
     del run.record[at]
     return Planted(run, "archived_not_published", line.fields["first"], line.fields["stop"])
@@ -421,6 +436,7 @@ PLANTS = [
     archive_behind,
     archive_begins_late,
     handoff_under_way,
+    *PROTOCOL_PLANTS,
 ]
 
 

@@ -8,18 +8,23 @@ from rich.console import Console
 from rich.table import Table
 
 from partq.cli.errors import JsonCommand
-from partq.cli.pipeline.running import SparkChoice, json_option, run_job, spark_options
+from partq.cli.pipeline.engine import EngineChoice, engine_options
+from partq.cli.pipeline.running import json_option, run_job, run_local_job
 
 if TYPE_CHECKING:
-    from partq.pipeline.audit.job import Report
+    from partq.pipeline.audit.engines.port import AuditEngine
+    from partq.pipeline.audit.job import AuditReport
     from partq.pipeline.audit.verdict import AuditVerdict
     from partq.pipeline.job import Job
+    from partq.pipeline.storage.files import Files
+    from partq.pipeline.watch import JobWatch
 
 _HELP = """Check the audit record in an archive, and the archived messages against it.
 
-Order per key, one owner at a time, nothing lost, a cause for each duplicate, every handoff ended;
-and that the record itself is whole and was not changed. Prints a verdict, and writes a report: all
-findings as Parquet, and a page to read (report.html). Nothing in the archive is changed.
+Order per key, one owner at a time, nothing lost, a cause for each duplicate; pause, drain and
+commit of every handoff; and that the record itself is whole and was not changed. Prints a verdict,
+and writes a report: all findings as Parquet, and a page to read (report.html). Nothing in the
+archive is changed.
 
 Exit status: 0 clean; 1 faults were found, or something could not be judged.
 
@@ -50,7 +55,7 @@ Exit status: 0 clean; 1 faults were found, or something could not be judged.
     is_flag=True,
     help="The record may begin late: that groups before its first one are missing is no fault.",
 )
-@spark_options
+@engine_options
 @json_option
 def audit(
     *,
@@ -58,24 +63,49 @@ def audit(
     report: str,
     with_messages: bool,
     partial: bool,
-    spark: SparkChoice,
+    engine: EngineChoice,
     as_json: bool,
 ) -> None:
     """Check, report, and tell by the exit status."""
+    # Only here: `--help` needs neither Spark nor Arrow.
+    from partq.pipeline.archive_log import ArchiveLog
+    from partq.pipeline.storage.files import open_files, open_local_files
 
-    def work(job: "Job") -> "Report":
+    def run(
+        reader: "AuditEngine", watch: "JobWatch", archived: "Files", reported: "Files"
+    ) -> "AuditReport":
         from partq.pipeline.audit.job import run_audit
 
         return run_audit(
-            job.spark,
-            root,
-            report,
-            job.watch,
+            reader,
+            ArchiveLog.open(archived),
+            reported,
+            watch,
             with_messages=with_messages,
             is_from_start=not partial,
         )
 
-    result, _ = run_job("audit", spark, work)
+    def with_arrow(watch: "JobWatch") -> "AuditReport":
+        from partq.pipeline.audit.engines.arrow import ArrowAuditEngine
+
+        files = open_local_files(root)
+        return run(ArrowAuditEngine(files.root, watch), watch, files, open_local_files(report))
+
+    def with_spark(job: "Job") -> "AuditReport":
+        from partq.pipeline.audit.engines.spark import SparkAuditEngine
+
+        files = open_files(job.spark, root)
+        reader = SparkAuditEngine(job.spark, files, job.watch)
+        return run(reader, job.watch, files, open_files(job.spark, report))
+
+    def count() -> int:
+        files = ArchiveLog.open(open_local_files(root)).load().files.values()
+        return sum(each.rows for each in files if each.stream == "messages")
+
+    if engine.engine(root, count) == "arrow":
+        result, _ = run_local_job("audit", with_arrow)
+    else:
+        result, _ = run_job("audit", engine.spark, with_spark)
     verdict = result.verdict
     if as_json:
         click.echo(json.dumps({**verdict.to_json(), "report": result.page}))

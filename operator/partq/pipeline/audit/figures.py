@@ -1,14 +1,10 @@
-"""What the page shows, taken from frames of any size in amounts that a page can hold."""
+"""What the page shows, as plain values in amounts that a page can hold."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, Row, Window
-from pyspark.sql import functions as f
-
-from partq.pipeline.audit.checks import AuditEvidence
-from partq.pipeline.audit.stretches import LATER
-from partq.pipeline.audit.verdict import AuditTotals
+from partq.pipeline.audit.judge.finding import AuditFinding
+from partq.pipeline.audit.judge.outcome import Handoff
 
 MAX_FINDINGS = 200
 MAX_HANDOFFS = 20
@@ -60,101 +56,7 @@ class Figures:
     claims: Sequence[tuple[int, str]]
     """When a broker claimed a partition again, and which broker."""
     pauses: Sequence[HandoffPause]
-    findings: Sequence[Row]
-    slowest: Sequence[Row]
+    findings: Sequence[AuditFinding]
+    """The gravest first; those of one severity in the order in which they were recorded."""
+    slowest: Sequence[Handoff]
     """The handoffs with the longest pauses."""
-
-
-def draw_figures(evidence: AuditEvidence, findings: DataFrame, totals: AuditTotals) -> Figures:
-    """Take from the evidence what the page shows."""
-    # A group that only moves its cursor, an archive's say, holds no partition.
-    held = evidence.lines.where("kind in ('bind', 'register', 'commit') and holder != ''")
-    lanes = held.select("partition", "group").distinct()
-    names = [(row["partition"], row["group"]) for row in lanes.limit(10_000).collect()]
-    names.sort(key=lambda lane: (lane[1], *map(int, lane[0].split("."))))
-    committed = evidence.handoffs.where("outcome = 'commit' and paused_ms is not null")
-    length = f.col("ended_ms") - f.col("paused_ms")
-    pauses = committed.select(
-        length.alias("length_ms"), (f.coalesce("cause", f.lit("")) != "").alias("is_forced")
-    )
-    severity = f.expr("case severity when 'fault' then 0 when 'warning' then 1 else 2 end")
-    return Figures(
-        pace=_pace(evidence.lines, totals),
-        spells=_spells(evidence.lines, names[:MAX_LANES], totals.until_ms),
-        lanes=len(names),
-        claims=[
-            (row["at_ms"], row["broker"])
-            for row in evidence.lines.where("kind = 'claim'")
-            .orderBy("at_ms")
-            .limit(MAX_SPELLS)
-            .collect()
-        ],
-        pauses=[HandoffPause(**row.asDict()) for row in pauses.limit(MAX_PAUSES).collect()],
-        findings=findings.orderBy(severity, "partition", "sequence", "first")
-        .limit(MAX_FINDINGS)
-        .collect(),
-        slowest=committed.orderBy(f.desc(length)).limit(MAX_HANDOFFS).collect(),
-    )
-
-
-def _spells(lines: DataFrame, lanes: Sequence[tuple[str, str]], until_ms: int) -> list[Spell]:
-    """Return who held what, changes of a member to itself left out."""
-    order = Window.partitionBy("partition", "group").orderBy("segment", "at")
-    wanted = f.struct("partition", "group").isin(
-        *(f.struct(f.lit(partition), f.lit(group)) for partition, group in lanes)
-    )
-    if not lanes:
-        return []
-    changes = (
-        lines.where("kind in ('bind', 'register', 'commit') and holder is not null")
-        .where(wanted)
-        .withColumn("before", f.lag("holder").over(order))
-        .where("before is null or before != holder")
-        .withColumn("until_ms", f.lead("at_ms").over(order))
-        .select("partition", "group", "holder", "at_ms", "until_ms")
-        .orderBy("at_ms")
-        .limit(MAX_SPELLS)
-    )
-    several = len({group for _, group in lanes}) > 1
-    return [
-        Spell(
-            f"{row['partition']} {row['group']}" if several else row["partition"],
-            row["holder"],
-            row["at_ms"],
-            until_ms if row["until_ms"] is None else row["until_ms"],
-        )
-        for row in changes.collect()
-        if row["holder"]
-    ]
-
-
-def _pace(lines: DataFrame, totals: AuditTotals) -> PaceSeries:
-    bucket_ms = max(1, -(-(totals.until_ms - totals.from_ms + 1) // BUCKETS))
-    place = f.floor((f.col("at_ms") - totals.from_ms) / bucket_ms).cast("int")
-    rows = (
-        lines.where("kind in ('publish', 'deliver', 'ack', 'dead_letter', 'expired')")
-        .where(~f.col("flags").isin(*LATER) & ~f.col("is_stray"))
-        .groupBy(place.alias("place"), "kind", "group")
-        .agg(f.sum(f.col("stop") - f.col("first")).alias("messages"))
-        .collect()
-    )
-    groups = sorted({row["group"] for row in rows} - {""})
-    published, delivered, done = ([0] * BUCKETS for _ in range(3))
-    finished = {group: [0] * BUCKETS for group in groups}
-    for row in rows:
-        at = max(0, min(BUCKETS - 1, row["place"]))
-        if row["kind"] == "publish":
-            published[at] += row["messages"]
-        elif row["kind"] == "deliver":
-            delivered[at] += row["messages"]
-        else:
-            done[at] += row["messages"]
-            finished[row["group"]][at] += row["messages"]
-    lag = {}
-    for group, steps in finished.items():
-        open_ones, series = 0, []
-        for came, went in zip(published, steps, strict=True):
-            open_ones += came - went
-            series.append(max(0, open_ones))
-        lag[group] = series
-    return PaceSeries(totals.from_ms, bucket_ms, published, delivered, done, lag)

@@ -1,4 +1,4 @@
-"""The job: reads an archive, checks it, and writes the report.
+"""The job: reads an archive, has it judged, and writes the report.
 
     findings/     Parquet: every finding
     duplicates/   Parquet: redelivered messages, by cause and event
@@ -6,36 +6,40 @@
     verdict.json  the counts
     report.html   for people
 
-What a report of an earlier run left under these names is replaced.
+What a report of an earlier run left under these names is replaced. Until the page is written there
+is no `verdict.json`: a run that was stopped leaves nothing that looks like one.
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
-from uuid import uuid4
+from io import BytesIO
 
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow as pa
+from pyarrow import parquet
 
 from partq.errors import SettingsError
-from partq.pipeline.archive_files import read_archive, read_audit, read_state
 from partq.pipeline.archive_log import ArchiveLog
-from partq.pipeline.audit.checks import AuditEvidence, Reach, checks_of, gather
-from partq.pipeline.audit.figures import draw_figures
-from partq.pipeline.audit.findings import with_keys
+from partq.pipeline.audit.engines.port import AuditEngine, AuditScope
+from partq.pipeline.audit.judge.finding import AuditFinding
+from partq.pipeline.audit.judge.outcome import Handoff, Redelivered
 from partq.pipeline.audit.report.page import render
+from partq.pipeline.audit.schema import DUPLICATES as DUPLICATE_COLUMNS
 from partq.pipeline.audit.schema import FINDINGS as FINDING_COLUMNS
-from partq.pipeline.audit.summary import summarize
+from partq.pipeline.audit.schema import HANDOFFS as HANDOFF_COLUMNS
+from partq.pipeline.audit.tally import AuditTally
 from partq.pipeline.audit.verdict import AuditVerdict
-from partq.pipeline.storage.files import Files, open_files
-from partq.pipeline.watch import JobProgress, JobWatch
+from partq.pipeline.storage.files import Files
+from partq.pipeline.watch import JobWatch
 
 FINDINGS, DUPLICATES, HANDOFFS = "findings", "duplicates", "handoffs"
 VERDICT, PAGE = "verdict.json", "report.html"
-_WORK = "_work"
-_PLAN_CHARS = "20000"
+MAX_BUFFERED = 100_000
+"""Rows of one Parquet file of the report."""
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class AuditReport:
     """A verdict, and where the rest of the report is."""
 
     verdict: AuditVerdict
@@ -43,100 +47,127 @@ class Report:
 
 
 def run_audit(
-    spark: SparkSession,
-    root: str,
-    report: str,
+    engine: AuditEngine,
+    archive: ArchiveLog,
+    report: Files,
     watch: JobWatch,
     *,
     with_messages: bool = True,
     is_from_start: bool = True,
-) -> Report:
-    """Check the archive under `root` and write the report under `report`.
+) -> AuditReport:
+    """Check an archive and write a report.
 
     Args:
-        spark: to run on.
-        root: of the archive.
-        report: where to write: a path or a URL that this Spark can write.
-        watch: is told how far it is; a stop is noticed between two steps.
+        engine: reads the archive.
+        archive: what it consists of.
+        report: where to write.
+        watch: a stop is noticed between two steps.
         with_messages: compare the record with the archived messages, too.
         is_from_start: what the record lacks before its first line is a fault.
 
     Raises:
-        SettingsError: there is no archive, no record in it, or the report cannot be written.
+        SettingsError: there is no record in the archive, or the report cannot be written.
         StoppedError: the job was told to end; no report is there then.
+        InternalError: a file of the archive cannot be read.
     """
-    spark.conf.set("spark.sql.maxPlanStringLength", _PLAN_CHARS)  # else these plans fill the heap
-    record = read_audit(spark, root)
-    row_count = record.count()
-    if not row_count:
+    scope = AuditScope(archive.load(), with_messages, is_from_start)
+    if not any(each.rows for each in scope.state.files.values() if each.stream == "audit"):
         raise SettingsError(
-            f"ROOT {root}: holds no audit record; set `audit: true` in the queue's spec, and "
-            "archive it again"
+            f"ROOT {archive.files.root}: holds no audit record; set `audit: true` in the queue's "
+            "spec, and archive it again"
         )
-    messages = read_archive(spark, root) if with_messages else None
-    state = read_state(spark, root)
-    reach = Reach.of(spark, state.positions, state.gaps)
-    files = open_files(spark, report)
-    for name in (FINDINGS, DUPLICATES, HANDOFFS, VERDICT, PAGE):
-        files.remove(name)
-    work = f"{_WORK}/{uuid4().hex}"
+    names = (FINDINGS, DUPLICATES, HANDOFFS, VERDICT, PAGE)
+    for name in names:
+        report.remove(name)
     try:
-        queue = str(ArchiveLog.open(open_files(spark, root)).identity)
-        return _run(
-            queue, spark, record, row_count, messages, reach, files, work, watch, is_from_start
-        )
-    finally:
-        files.remove(_WORK)
+        verdict, page = _judge(engine, scope, report, watch, str(archive.identity))
+        watch.check()
+        report.create(VERDICT, json.dumps(verdict.to_json(), indent=2).encode())
+        report.create(PAGE, page.encode())
+    except BaseException:
+        for name in names:
+            report.remove(name)
+        raise
+    return AuditReport(verdict, report.url(PAGE))
 
 
-def _run(
-    queue: str,
-    spark: SparkSession,
-    record: DataFrame,
-    row_count: int,
-    messages: DataFrame | None,
-    reach: Reach,
-    files: Files,
-    work: str,
-    watch: JobWatch,
-    is_from_start: bool,
-) -> Report:
-    # With the columns told, no Spark job has to look for them in the files.
-    def keep(name: str, frame: DataFrame) -> DataFrame:
-        path = files.url(f"{work}/{name}")
-        frame.write.parquet(path)
-        return spark.read.schema(frame.schema).parquet(path)
-
-    evidence: AuditEvidence | None = None
-    for step in gather(record, messages, keep):
-        if isinstance(step, AuditEvidence):
-            evidence = step
-        else:
-            _tell(watch, 0, row_count, step)
-    assert evidence is not None  # noqa: S101  gather ends with it
-    found = files.url(f"{work}/{FINDINGS}")
-    checks = checks_of(evidence, reach, is_from_start=is_from_start)
-    for at, (name, check) in enumerate(checks.items()):
-        _tell(watch, row_count * at // len(checks), row_count, f"checking: {name}")
-        check().write.mode("append").parquet(found)
-    findings = spark.read.schema(FINDING_COLUMNS).parquet(found)
-    if messages is not None:
-        findings = with_keys(findings, messages)
-    _tell(watch, row_count, row_count, "writing the report")
-    for name, frame in (
-        (FINDINGS, findings),
-        (DUPLICATES, evidence.duplicates),
-        (HANDOFFS, evidence.handoffs),
-    ):
-        frame.coalesce(1).write.parquet(files.url(name))
-    findings = spark.read.schema(FINDING_COLUMNS).parquet(files.url(FINDINGS))
-    verdict = summarize(evidence, findings)
-    figures = draw_figures(evidence, findings, verdict.totals)
-    files.create(VERDICT, json.dumps(verdict.to_json(), indent=2).encode())
-    files.create(PAGE, render(queue, verdict, figures).encode())
-    return Report(verdict, files.url(PAGE))
-
-
-def _tell(watch: JobWatch, done: int, total: int, what: str) -> None:
+def _judge(
+    engine: AuditEngine, scope: AuditScope, report: Files, watch: JobWatch, queue: str
+) -> tuple[AuditVerdict, str]:
+    tally = AuditTally()
+    findings = _TableWriter(report, FINDINGS, FINDING_COLUMNS)
+    duplicates = _TableWriter(report, DUPLICATES, DUPLICATE_COLUMNS)
+    handoffs = _TableWriter(report, HANDOFFS, HANDOFF_COLUMNS)
     watch.check()
-    watch.show(JobProgress(done, total, what))
+    for judged in engine.judge(scope):
+        watch.check()
+        judged.findings = _completed(engine, scope, judged.findings)
+        tally.add(judged)
+        findings.add(judged.findings)
+        duplicates.add(judged.repeats)
+        handoffs.add(judged.outcome.handoffs)
+    for rows in (findings, duplicates, handoffs):
+        rows.finish()
+    verdict = tally.verdict()
+    return verdict, render(queue, verdict, tally.figures())
+
+
+def _completed(
+    engine: AuditEngine, scope: AuditScope, findings: list[AuditFinding]
+) -> list[AuditFinding]:
+    """Fill in the keys of messages, and the records of their publishing."""
+    lacks_key = {
+        (each.partition, each.first)
+        for each in findings
+        if each.first is not None and each.first >= 0 and each.key is None
+    }
+    lacks_record = {
+        (each.partition, each.first)
+        for each in findings
+        if each.first is not None and each.sequence is None
+    }
+    keys = engine.keys(scope, lacks_key) if scope.with_messages and lacks_key else {}
+    records = engine.published_at(scope, lacks_record) if lacks_record else {}
+    completed = []
+    for each in findings:
+        if each.first is not None:
+            place = (each.partition, each.first)
+            if each.key is None:
+                each = each._replace(key=keys.get(place))
+            if each.sequence is None and place in records:
+                sequence, at_ms = records[place]
+                each = each._replace(sequence=sequence, at_ms=at_ms)
+        completed.append(each)
+    return completed
+
+
+class _TableWriter:
+    """Rows of one table of the report, written as they come."""
+
+    def __init__(self, report: Files, folder: str, schema: pa.Schema) -> None:
+        self._report = report
+        self._folder = folder
+        self._schema = schema
+        self._waiting: list[AuditFinding | Redelivered | Handoff] = []
+        self._count = 0
+
+    def add(self, rows: Iterable[AuditFinding | Redelivered | Handoff]) -> None:
+        """Add rows."""
+        self._waiting += rows
+        if len(self._waiting) >= MAX_BUFFERED:
+            self._write()
+
+    def finish(self) -> None:
+        """Write what is left; a table without rows has one file, too."""
+        if self._waiting or not self._count:
+            self._write()
+
+    def _write(self) -> None:
+        columns = {
+            name: [getattr(row, name) for row in self._waiting] for name in self._schema.names
+        }
+        data = BytesIO()
+        parquet.write_table(pa.Table.from_pydict(columns, self._schema), data)
+        self._report.create(f"{self._folder}/part-{self._count:05d}.parquet", data.getvalue())
+        self._waiting = []
+        self._count += 1

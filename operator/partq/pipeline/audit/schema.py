@@ -2,16 +2,7 @@
 
 from typing import Final
 
-from pyspark.sql.types import (
-    BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+import pyarrow as pa
 
 FAULT: Final = "fault"
 WARNING: Final = "warning"
@@ -23,88 +14,90 @@ KINDS: Final = {
             *("missing_range", "missing_record", "recorded_twice"),
             *("changed_group", "broken_link", "forked_chain"),
             *("two_owners", "two_flows", "two_brokers", "epoch_not_raised"),
-            *("registered_while_held", "bind_not_held"),
+            *("registered_while_held", "bind_not_held", "commit_not_held"),
             *("stale_ack", "ack_not_delivered", "ack_before_delivery", "ack_of_other_token"),
+            *("ack_not_held", "acked_twice"),
             *("out_of_order", "redelivered_out_of_order", "skipped_ahead"),
             *("lost", "delivered_unpublished"),
             *("duplicate_without_cause", "unfounded_cause", "delivered_after_ack"),
             *("published_twice", "no_publish", "not_archived", "archived_not_published"),
-            *("archived_twice", "other_archived", "number_stored_twice", "handoff_without_end"),
+            *("archived_twice", "other_archived", "number_stored_twice", "number_skipped"),
+            *("handoff_without_end", "commit_without_pause", "commit_without_drain"),
+            *("drain_not_clean", "delivered_while_paused"),
         ),
         FAULT,
     ),
     "archive_gap": WARNING,
     "archive_behind": WARNING,
+    # Clocks of machines differ: a Redis that takes over may be behind the one before.
+    "time_went_back": WARNING,
     "archive_begins_late": INFORMATION,
     "handoff_under_way": INFORMATION,
 }
 """Every kind of finding, and how severe it is; no check can report another."""
 
-
-def _struct(columns: dict[str, DataType]) -> StructType:
-    return StructType([StructField(name, kind) for name, kind in columns.items()])
-
-
-RECORD: Final = _struct(
-    {
-        "partition": StringType(),
-        "sequence": LongType(),
-        "place": IntegerType(),
-        "previous": StringType(),
-        "chain": StringType(),
-        "at_ms": LongType(),
-        "kind": StringType(),
-        "broker": StringType(),
-        "broker_epoch": LongType(),
-        "group": StringType(),
-        "member": StringType(),
-        "incarnation": StringType(),
-        "flow": LongType(),
-        "epoch": LongType(),
-        "attempt": LongType(),
-        "first": LongType(),
-        "stop": LongType(),
-        "delivery": IntegerType(),
-        "cause": StringType(),
-        "append_broker_epoch": LongType(),
-        "producer": StringType(),
-        "number": LongType(),
-        "target": StringType(),
-        "slots": BinaryType(),
-        "flags": StringType(),
-        "content_crc": LongType(),
-    }
+FINDINGS: Final = pa.schema(
+    [
+        ("check", pa.string()),
+        ("what", pa.string()),
+        ("severity", pa.string()),
+        ("partition", pa.string()),
+        ("group", pa.string()),
+        ("sequence", pa.int64()),
+        ("at_ms", pa.int64()),
+        ("first", pa.int64()),
+        ("stop", pa.int64()),
+        ("key", pa.string()),
+        ("member", pa.string()),
+        ("broker_epoch", pa.int64()),
+        ("epoch", pa.int64()),
+        ("attempt", pa.int64()),
+        ("detail", pa.string()),
+    ]
 )
-"""The brokers' audit record as it is archived; `partq.wire.audit` says what each means."""
+"""A finding. It concerns the offsets `[first, stop)`. Null where there is no such thing.
 
-MESSAGES: Final = _struct(
-    {
-        "partition": StringType(),
-        "offset": LongType(),
-        "key": StringType(),
-        "publish_time": TimestampType(),
-        "append_broker_epoch": LongType(),
-    }
-)
-"""What the audit needs of the archived messages."""
+`sequence` and `at_ms` are of the record's group that shows it."""
 
-FINDINGS: Final = _struct(
-    {
-        "check": StringType(),
-        "what": StringType(),
-        "severity": StringType(),
-        "partition": StringType(),
-        "group": StringType(),
-        "sequence": LongType(),
-        "at_ms": LongType(),
-        "first": LongType(),
-        "stop": LongType(),
-        "key": StringType(),
-        "member": StringType(),
-        "broker_epoch": LongType(),
-        "epoch": LongType(),
-        "attempt": LongType(),
-        "detail": StringType(),
-    }
+DUPLICATES: Final = pa.schema(
+    [
+        ("partition", pa.string()),
+        ("group", pa.string()),
+        ("cause", pa.string()),
+        ("messages", pa.int64()),
+        ("event", pa.string()),
+        ("event_sequence", pa.int64()),
+        ("event_ms", pa.int64()),
+        ("attempt", pa.int64()),
+        ("broker", pa.string()),
+        ("member", pa.string()),
+        ("target", pa.string()),
+    ]
 )
-"""A finding. It concerns the offsets `[first, stop)`. Null where there is no such thing."""
+"""Messages that a group got again for one cause, and the event that this goes back to."""
+
+HANDOFFS: Final = pa.schema(
+    [
+        ("partition", pa.string()),
+        ("group", pa.string()),
+        ("attempt", pa.int64()),
+        ("source", pa.string()),
+        ("target", pa.string()),
+        ("epoch", pa.int64()),
+        ("paused_ms", pa.int64()),
+        ("drained_ms", pa.int64()),
+        ("ended_ms", pa.int64()),
+        ("outcome", pa.string()),
+        ("cause", pa.string()),
+        ("drain_cause", pa.string()),
+        ("sequence", pa.int64()),
+        ("messages_cut", pa.int64()),
+        ("keys_continued", pa.int64()),
+    ]
+)
+"""An attempt to hand a partition over.
+
+`outcome` is `commit`, `cancel`, `lapse`, `broker_change`, `under_way`, `no_end`, `gone` (the group
+was removed) or `not_known` (the record has a gap); `cause`: why a commit was forced; `epoch`: the
+new one.
+"""

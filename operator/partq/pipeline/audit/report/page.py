@@ -102,13 +102,13 @@ def _findings(verdict: AuditVerdict, figures: Figures) -> str:
     total = sum(each.count for each in verdict.found)
     rows = [
         [
-            f'<span class="tag {row["severity"]}">{escape(row["severity"])}</span>',
-            f"<b>{escape(row['what'].replace('_', ' '))}</b><br>{escape(row['detail'])}",
-            escape(row["partition"] or ""),
-            _range(row["first"], row["stop"]),
-            escape(row["group"] or ""),
-            escape(_cut(row["key"])),
-            "" if row["sequence"] is None else f"{row['sequence']:,}",
+            f'<span class="tag {row.severity}">{escape(row.severity)}</span>',
+            f"<b>{escape(row.what.replace('_', ' '))}</b><br>{escape(row.detail)}",
+            escape(row.partition or ""),
+            _range(row.first, row.stop),
+            escape(row.group or ""),
+            escape(_cut(row.key)),
+            "" if row.sequence is None else f"{row.sequence:,}",
         ]
         for row in figures.findings
     ]
@@ -162,14 +162,14 @@ def _slowest(figures: Figures) -> str:
         return ""
     rows = [
         [
-            escape(row["partition"]),
-            escape(row["group"]),
-            f"{escape(row['source'] or '')} → {escape(row['target'] or '')}",
-            _time(row["paused_ms"]),
-            f"{row['ended_ms'] - row['paused_ms']:,}",
-            escape((row["cause"] or "").replace("_", " ")),
-            f"{row['messages_cut']:,}",
-            _number(row["keys_continued"]),
+            escape(row.partition),
+            escape(row.group),
+            f"{escape(row.source or '')} → {escape(row.target or '')}",
+            _time(row.paused_ms or 0),
+            _number(row.pause_ms),
+            escape((row.cause or "").replace("_", " ")),
+            f"{row.messages_cut:,}",
+            _number(row.keys_continued),
         ]
         for row in figures.slowest
     ]

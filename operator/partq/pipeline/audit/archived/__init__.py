@@ -1,0 +1,1 @@
+"""The archived messages, compared with what the record says of the log."""

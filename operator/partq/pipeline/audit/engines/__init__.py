@@ -1,0 +1,1 @@
+"""Engines: what reads an archive and feeds the judge."""

@@ -1,0 +1,109 @@
+"""What an engine is given, and what it gives back, whatever reads the archive."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+from partq.core.model import PartitionId
+from partq.pipeline.audit.archived.log import MessageReach
+from partq.pipeline.audit.archived.messages import MessageOutcome
+from partq.pipeline.audit.judge.finding import AuditFinding
+from partq.pipeline.audit.judge.outcome import PartitionOutcome, RecordedLog, Redelivered
+from partq.pipeline.manifest import ArchiveState, DataFile, Stream
+
+Place = tuple[str, int]
+"""A partition, and an offset."""
+
+
+@dataclass(frozen=True)
+class AuditScope:
+    """What is to be judged of an archive."""
+
+    state: ArchiveState
+    with_messages: bool
+    """Compare the record with the archived messages, too."""
+    is_from_start: bool
+    """What the record lacks before its first line is a fault."""
+
+    @cached_property
+    def _files(self) -> Mapping[tuple[Stream, str], list[DataFile]]:
+        found: dict[tuple[Stream, str], list[DataFile]] = {}
+        for each in self.state.files.values():
+            found.setdefault((each.stream, each.partition), []).append(each)
+        return found
+
+    def files(self, stream: Stream, partition: str) -> Sequence[DataFile]:
+        """Return the files that hold rows of a stream of a partition."""
+        return self._files.get((stream, partition), [])
+
+    def partitions(self) -> list[str]:
+        """Return the partitions of which there is a record, or the archive says so."""
+        files = {each.partition for each in self.state.files.values() if each.stream == "audit"}
+        return sorted(files | set(self.state.positions.get("audit", {})), key=PartitionId.parse)
+
+    def record_stop(self, partition: str) -> int | None:
+        """Return how far the archive says that it has the record."""
+        position = self.state.positions.get("audit", {}).get(partition)
+        return None if position is None else position.offset
+
+    def reach(self, partition: str) -> MessageReach:
+        """Return how far the archive says that it has the messages."""
+        position = self.state.positions.get("messages", {}).get(partition)
+        return MessageReach(
+            stop=None if position is None else position.offset,
+            gaps=[
+                (each.first, each.stop)
+                for each in self.state.gaps
+                if (each.stream, each.partition) == ("messages", partition)
+            ],
+        )
+
+
+@dataclass(slots=True)
+class JudgedRecord:
+    """What the record of a partition came to."""
+
+    outcome: PartitionOutcome
+    findings: list[AuditFinding]
+    repeats: list[Redelivered]
+
+
+@dataclass(slots=True)
+class JudgedPartition:
+    """What a partition came to, its messages included."""
+
+    outcome: PartitionOutcome
+    findings: list[AuditFinding] = field(default_factory=list)
+    repeats: Sequence[Redelivered] = ()
+    archived: int | None = None
+    """How many messages there are; None: they were not looked at."""
+
+    @classmethod
+    def of(cls, record: JudgedRecord, messages: MessageOutcome | None) -> "JudgedPartition":
+        """Join what its record and its messages came to."""
+        if messages is None:
+            return cls(record.outcome, record.findings, record.repeats)
+        messages.note_continued(record.outcome.handoffs)
+        findings = [*record.findings, *messages.findings]
+        return cls(record.outcome, findings, record.repeats, messages.count)
+
+
+class AuditEngine(Protocol):
+    """Reads an archive and has it judged."""
+
+    def judge(self, scope: AuditScope) -> Iterator[JudgedPartition]:
+        """Yield what each partition came to, in the order of partitions."""
+
+    def keys(self, scope: AuditScope, places: Iterable[Place]) -> Mapping[Place, str]:
+        """Return the keys of messages; those that have none, or are not there, are left out."""
+
+    def published_at(
+        self, scope: AuditScope, places: Iterable[Place]
+    ) -> Mapping[Place, tuple[int, int]]:
+        """Return sequence and time of the last records up to these offsets that tell publishing."""
+
+
+def log_of(record: JudgedRecord) -> RecordedLog:
+    """Return what a judged record says of the log."""
+    return record.outcome.log or RecordedLog(record.outcome.partition)

@@ -1,0 +1,1 @@
+"""The judgement of the record: what each check keeps in mind, line by line."""

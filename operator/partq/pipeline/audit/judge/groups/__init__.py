@@ -1,0 +1,1 @@
+"""One group in one partition: its token, deliveries, acks and handoffs."""

@@ -1,0 +1,207 @@
+"""Checks what became of deliveries: acknowledged once by their member, and nothing lost (S2)."""
+
+from partq.pipeline.audit.judge.finding import ACKS, LOSS, finding, of_line
+from partq.pipeline.audit.judge.groups.history import (
+    ACKED,
+    BEFORE,
+    DONE,
+    FREED,
+    KNOWN_BEFORE,
+    LATER,
+    LOST,
+    OPEN,
+    PASSED,
+    UNTOUCHED,
+    OffsetHistory,
+)
+from partq.pipeline.audit.judge.groups.islands import Islands
+from partq.pipeline.audit.judge.groups.state import GroupState
+from partq.pipeline.audit.judge.intervals import IntervalMap
+from partq.pipeline.audit.judge.lines import PLACE_BITS, RecordLine
+
+_CURSOR = "cursor"
+"""Flag of an ack by a reader without a membership, to whom nothing is delivered."""
+
+
+class SettlementJudge:
+    """Judges acks and follows everything else that ends a delivery."""
+
+    def __init__(self, state: GroupState) -> None:
+        self._state = state
+        self._segment = state.segment
+
+    def begin(self, line: RecordLine) -> None:
+        """Note what the group was done with when the record began."""
+        self._state.pieces.set(line.first, line.stop, KNOWN_BEFORE)
+
+    def ack(self, line: RecordLine) -> None:
+        """Judge an ack part by part, and note it."""
+        state = self._state
+        twice: Islands[str] = Islands()
+        other_token: Islands[int] = Islands()
+        is_known = state.current is not None and line.flags != _CURSOR
+
+        def change(first: int, stop: int, old: OffsetHistory | None) -> OffsetHistory:
+            piece = UNTOUCHED if old is None else old
+            if piece.done == ACKED and piece.era == state.era:
+                twice.add("", first, stop)
+            elif piece.done == BEFORE and piece.at < 0:
+                return piece
+            elif piece.at < 0:
+                if is_known:
+                    state.early_acks.set(first, stop, line)
+            elif is_known and not piece.is_taken_back and piece.epoch != line.epoch:
+                other_token.add(piece.epoch, first, stop)
+            at = -1 if piece.at < 0 else state.token_at(piece.at)
+            return OffsetHistory(at, 0, piece.epoch, False, False, False, ACKED, state.era)
+
+        state.pieces.update(line.first, line.stop, change)
+        self._forget_skipped(line.first, line.stop)
+        event = state.events.get("commit")
+        owned = state.owned.setdefault(-1 if event is None else event.at, IntervalMap())
+        owned.set(line.first, line.stop, True)
+        for _, first, stop in twice:
+            text = f"offsets {first} to {stop - 1} were acknowledged before"
+            self._report("acked_twice", line, first, stop, text)
+        for epoch, first, stop in other_token:
+            text = (
+                f"offsets {first} to {stop - 1} were delivered under epoch {epoch} and "
+                f"acknowledged under {line.epoch}"
+            )
+            self._report("ack_of_other_token", line, first, stop, text)
+
+    def nack(self, line: RecordLine) -> None:
+        """Note what was taken back from a member that may have begun it."""
+
+        def change(first: int, stop: int, old: OffsetHistory | None) -> OffsetHistory | None:
+            if old is None or old.at < 0:
+                return old
+            return old._replace(is_held=False, is_taken_back=True)
+
+        self._state.pieces.update(line.first, line.stop, change)
+
+    def release(self, line: RecordLine) -> None:
+        """Note what was taken back from a member that had not begun it, up to the last one."""
+
+        def change(first: int, stop: int, old: OffsetHistory | None) -> OffsetHistory | None:
+            if old is None or old.at < 0 or not (old.is_held or old.done == OPEN):
+                return old
+            return old._replace(is_held=False, is_released=True)
+
+        self._state.pieces.update(line.first, max(line.stop, self._state.high or 0), change)
+
+    def expire(self, line: RecordLine) -> None:
+        """Note what is done with as its time was over."""
+        self._end(line.first, line.stop)
+
+    def dead_letter(self, line: RecordLine) -> None:
+        """Note a dead letter, or what became of it."""
+        if line.flags == LOST:
+            self._state.dropped.set(line.first, line.stop, (line.sequence, line.at_ms))
+        elif line.flags not in LATER:
+            self._end(line.first, line.stop)
+
+    def reset(self, line: RecordLine) -> None:
+        """Note what a moved cursor passes over; a claim did not choose, so there it is lost."""
+        if line.number < line.first and line.cause != "not_in_log":
+            self._end(max(0, line.number), line.first)
+
+    def free(self, line: RecordLine) -> None:
+        """Note that messages left the log: those that the group is done with are forgotten."""
+        state = self._state
+
+        def change(first: int, stop: int, old: OffsetHistory | None) -> OffsetHistory | None:
+            if old is not None and old.done != OPEN:
+                return FREED
+            for low, high, is_published in self._segment.published.parts(first, stop):
+                if is_published:
+                    state.freed.set(low, high, (line.sequence, line.at_ms))
+            return old
+
+        state.pieces.update(line.first, line.stop, change)
+
+    def finish(self, *, is_over: bool) -> None:
+        """Judge what stays open; of a group that was removed nothing is lost."""
+        for first, stop, line in self._state.early_acks:
+            text = f"offsets {first} to {stop - 1} were acknowledged and never delivered"
+            self._report("ack_not_delivered", line, first, stop, text)
+        if not is_over:
+            for first, stop, _ in self._segment.published:
+                self._find_lost(first, stop)
+
+    def _end(self, first: int, stop: int) -> None:
+        """Note that the group is done with offsets, otherwise than by an ack."""
+        state = self._state
+
+        def change(first: int, stop: int, old: OffsetHistory | None) -> OffsetHistory:
+            if old is None or old.at < 0:
+                return PASSED if old is None or old.done == OPEN else old
+            at = state.token_at(old.at)
+            done = DONE if old.done == OPEN else old.done
+            return OffsetHistory(at, 0, old.epoch, False, False, False, done, old.era)
+
+        state.pieces.update(first, stop, change)
+        self._forget_skipped(first, stop)
+
+    def _forget_skipped(self, first: int, stop: int) -> None:
+        if len(self._state.skipped):
+            self._state.skipped.set(first, stop, None)
+
+    def _find_lost(self, first: int, stop: int) -> None:
+        """Report what of published offsets nobody is done with, and nobody will be sent."""
+        state = self._state
+        lost: Islands[str] = Islands()
+        for begin, end, piece in state.pieces.parts(first, stop):
+            for low, high, dropped in state.dropped.parts(begin, end):
+                if dropped is not None:
+                    lost.add(_DROPPED, low, high)
+                elif piece is None or piece.done == OPEN:
+                    self._find_open(lost, low, high, piece or UNTOUCHED)
+        for text, low, high in lost:
+            sequence, at_ms = self._place(text, low)
+            self._segment.found(
+                finding(
+                    LOSS,
+                    "lost",
+                    self._segment.partition,
+                    f"offsets {low} to {high - 1} {text}",
+                    group=state.name,
+                    sequence=sequence,
+                    at_ms=at_ms,
+                    first=low,
+                    stop=high,
+                )
+            )
+
+    def _find_open(self, lost: Islands[str], first: int, stop: int, piece: OffsetHistory) -> None:
+        state = self._state
+        for low, high, freed in state.freed.parts(first, stop):
+            if freed is not None:
+                lost.add(_FREED, low, high)
+            elif piece.at < 0:
+                lost.add(_SKIPPED, low, min(high, state.reached or 0))
+            elif state.last_token is not None and not piece.is_taken_back:
+                epoch, reached = state.last_token
+                if piece.epoch < epoch:
+                    lost.add(_LEFT_BEHIND, low, min(high, reached))
+
+    def _place(self, text: str, offset: int) -> tuple[int, int]:
+        """Return sequence and time of the record that shows a loss best."""
+        state, segment = self._state, self._segment
+        if text == _LEFT_BEHIND and (piece := state.pieces.get(offset)) is not None:
+            return piece.at >> PLACE_BITS, piece.at_ms
+        maps = {_DROPPED: state.dropped, _FREED: state.freed, _SKIPPED: state.skipped}
+        place = maps[text].get(offset) if text in maps else None
+        return place or (segment.last_sequence, segment.last_ms)
+
+    def _report(self, what: str, line: RecordLine, first: int, stop: int, text: str) -> None:
+        partition = self._segment.partition
+        self._segment.found(of_line(ACKS, what, partition, line, text, first, stop))
+
+
+_DROPPED = "were dead letters that the log did not hold any more"
+_FREED = "were freed before the group was done with them"
+_SKIPPED = "were never delivered; later ones were"
+_LEFT_BEHIND = (
+    "were delivered to an earlier owner alone; its successor was sent later ones without them"
+)

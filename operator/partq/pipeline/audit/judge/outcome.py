@@ -1,0 +1,125 @@
+"""What the judgement of one partition comes to, as plain values."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from partq.pipeline.audit.judge.pace import PaceCounts
+
+
+class Redelivered(NamedTuple):
+    """Messages that a group got again: the columns of `schema.DUPLICATES`."""
+
+    partition: str
+    group: str
+    cause: str
+    messages: int
+    event: str | None = None
+    event_sequence: int | None = None
+    event_ms: int | None = None
+    attempt: int | None = None
+    broker: str | None = None
+    member: str | None = None
+    target: str | None = None
+
+
+@dataclass(slots=True)
+class Handoff:
+    """An attempt to hand a partition over: the columns of `schema.HANDOFFS`."""
+
+    partition: str
+    group: str
+    attempt: int
+    source: str | None = None
+    target: str | None = None
+    epoch: int | None = None
+    paused_ms: int | None = None
+    drained_ms: int | None = None
+    ended_ms: int | None = None
+    outcome: str = ""
+    cause: str | None = None
+    drain_cause: str | None = None
+    sequence: int = 0
+    messages_cut: int = 0
+    keys_continued: int | None = None
+    paused_at: int | None = None
+    """Line of the pause; not a column."""
+    ended_at: int | None = None
+    """Line of its end; not a column."""
+
+    @property
+    def pause_ms(self) -> int | None:
+        """How long the partition was paused; None: it was not, or is still."""
+        if self.ended_ms is None or self.paused_ms is None:
+            return None
+        return self.ended_ms - self.paused_ms
+
+
+class OwnedRange(NamedTuple):
+    """Offsets that were acknowledged by one owner of a group."""
+
+    first: int
+    stop: int
+    segment: int
+    group: str
+    commit_at: int
+    """Line of the commit that made it the owner; -1: none is recorded."""
+
+
+class PublishedRange(NamedTuple):
+    """Offsets that were published under one broker epoch."""
+
+    first: int
+    stop: int
+    broker_epoch: int
+
+
+@dataclass(slots=True)
+class RecordedLog:
+    """What the record says of the log: the messages are compared with it."""
+
+    partition: str
+    published: Sequence[PublishedRange] = ()
+    """Ranges of one broker epoch each; they overlap where offsets were published twice."""
+    areas: Sequence[tuple[int, int]] = ()
+    """Between these offsets, the record has each publishing."""
+    owned: Sequence[OwnedRange] = ()
+    """What each owner acknowledged, of groups that had several."""
+    dropped: frozenset[tuple[int, str]] = frozenset()
+    """Sequence and chain of groups that do not count."""
+
+
+@dataclass(slots=True)
+class Totals:
+    """How much there was."""
+
+    records: int = 0
+    published: int = 0
+    delivered: int = 0
+    acknowledged: int = 0
+    dead_lettered: int = 0
+    expired: int = 0
+    from_ms: int | None = None
+    until_ms: int | None = None
+
+
+class HolderChange(NamedTuple):
+    """From then on, this member held the partition; "": nobody."""
+
+    at_ms: int
+    member: str
+
+
+@dataclass(slots=True)
+class PartitionOutcome:
+    """All that the record of a partition comes to, beside findings and duplicates."""
+
+    partition: str
+    totals: Totals = field(default_factory=Totals)
+    pace: PaceCounts = field(default_factory=PaceCounts)
+    changes: Mapping[str, Sequence[HolderChange]] = field(default_factory=dict)
+    """Group → its first changes of holder."""
+    claims: Sequence[tuple[int, str]] = ()
+    """When the first brokers claimed it, and which."""
+    handoffs: Sequence[Handoff] = ()
+    log: RecordedLog | None = None

@@ -1,0 +1,157 @@
+"""The judge of one partition's record: fed line by line, it says what is wrong as it sees it."""
+
+from collections.abc import Iterable
+
+from partq.pipeline.audit.judge.chain import ChainJudge, RecordGroup
+from partq.pipeline.audit.judge.finding import AuditFinding
+from partq.pipeline.audit.judge.groups.history import LATER
+from partq.pipeline.audit.judge.intervals import IntervalMap
+from partq.pipeline.audit.judge.lines import RecordLine
+from partq.pipeline.audit.judge.outcome import (
+    Handoff,
+    HolderChange,
+    OwnedRange,
+    PartitionOutcome,
+    PublishedRange,
+    RecordedLog,
+    Redelivered,
+)
+from partq.pipeline.audit.judge.producers import ProducerJudge
+from partq.pipeline.audit.judge.segment import SegmentJudge
+
+MAX_CHANGES = 2_000
+"""Changes of holder of one group, and claims, that are kept for the page."""
+MAX_TIMES = 8
+"""How often a publishing of the same offsets is told apart."""
+
+_COUNTED = {
+    "publish": "published",
+    "deliver": "delivered",
+    "ack": "acknowledged",
+    "dead_letter": "dead_lettered",
+    "expired": "expired",
+}
+
+
+class RecordJudge:
+    """Judges the record of one partition.
+
+    It holds what is open: ranges of offsets with one history, which fall together as acks come and
+    the log is trimmed, and not a thing per message.
+
+    Args:
+        partition: its name.
+        is_from_start: the record is there from its beginning: what lacks there is a fault.
+    """
+
+    def __init__(self, partition: str, *, is_from_start: bool) -> None:
+        self.partition = partition
+        self.findings: list[AuditFinding] = []
+        """What was found since this list was emptied last."""
+        self.repeats: list[Redelivered] = []
+        """What was delivered again, likewise."""
+        self._outcome = PartitionOutcome(partition)
+        self._changes: dict[str, list[HolderChange]] = {}
+        self._claims: list[tuple[int, str]] = []
+        self._chain = ChainJudge(partition, self.found, is_from_start=is_from_start)
+        self._producers = ProducerJudge(partition, self.found)
+        self._segment: SegmentJudge | None = None
+        self._segment_count = 0
+        self._published: IntervalMap[tuple[int, ...]] = IntervalMap()
+        """Offsets → the broker epochs that they were published under."""
+        self._areas: list[tuple[int, int]] = []
+        self._handoffs: list[Handoff] = []
+        self._owned: list[OwnedRange] = []
+
+    def found(self, finding: AuditFinding) -> None:
+        """Take a finding."""
+        self.findings.append(finding)
+
+    def repeated(self, row: Redelivered) -> None:
+        """Take messages that were delivered again."""
+        self.repeats.append(row)
+
+    def changed(self, group: str, change: HolderChange) -> None:
+        """Take who holds the partition from now on."""
+        changes = self._changes.setdefault(group, [])
+        if len(changes) < MAX_CHANGES and (not changes or changes[-1].member != change.member):
+            changes.append(change)
+
+    def judge(self, lines: Iterable[RecordLine]) -> None:
+        """Judge lines in the order of sequence and place; all of one sequence in one call."""
+        for group in self._chain.judge(lines):
+            self._judge(group)
+
+    def finish(self, record_stop: int | None = None) -> PartitionOutcome:
+        """Judge what is left open, and return the rest of what was found.
+
+        `record_stop`: how far the archive says that it has the record; None: to its last group.
+        """
+        for group in self._chain.finish(record_stop):
+            self._judge(group)
+        self._end_segment(is_last=True)
+        outcome = self._outcome
+        outcome.changes, outcome.claims = self._changes, self._claims
+        outcome.handoffs = self._handoffs
+        outcome.log = RecordedLog(
+            self.partition,
+            published=[
+                PublishedRange(first, stop, epoch)
+                for first, stop, epochs in self._published
+                for epoch in epochs
+            ],
+            areas=self._areas,
+            owned=self._owned,
+            dropped=frozenset(self._chain.dropped),
+        )
+        return outcome
+
+    def _judge(self, group: RecordGroup) -> None:
+        lines = group.lines
+        one = lines[0]
+        begins = one.kind == "begin" and not one.group
+        # Where a record was turned off and on again, what happened meanwhile is not in it.
+        if self._segment is None or group.begins_segment or (begins and group.sequence > 0):
+            self._end_segment(is_last=False)
+            is_late = self._segment_count > 0 or self._chain.starts != 0
+            self._segment = SegmentJudge(self.partition, self._segment_count, self, is_late=is_late)
+            self._segment_count += 1
+        segment = self._segment
+        for line in lines:
+            self._count(line, is_stray=segment.judge(line))
+
+    def _end_segment(self, *, is_last: bool) -> None:
+        segment, self._segment = self._segment, None
+        if segment is None:
+            return
+        segment.finish(is_last=is_last)
+        area = segment.area()
+        if area is not None:
+            self._areas.append(area)
+        self._handoffs += segment.handoffs
+        self._owned += segment.owned
+
+    def _count(self, line: RecordLine, *, is_stray: bool) -> None:
+        totals, kind = self._outcome.totals, line.kind
+        totals.records += 1
+        totals.from_ms = min(totals.from_ms or line.at_ms, line.at_ms)
+        totals.until_ms = max(totals.until_ms or line.at_ms, line.at_ms)
+        if kind == "publish":
+            self._publish(line)
+        elif kind == "claim" and len(self._claims) < MAX_CHANGES:
+            self._claims.append((line.at_ms, line.broker))
+        name = _COUNTED.get(kind)
+        if name is not None and line.flags not in LATER:
+            messages = line.stop - line.first
+            setattr(totals, name, getattr(totals, name) + messages)
+            if not is_stray:
+                self._outcome.pace.add(name, line.group, line.at_ms, messages)
+
+    def _publish(self, line: RecordLine) -> None:
+        self._producers.publish(line, self._segment_count)
+        epoch = line.append_broker_epoch
+
+        def change(first: int, stop: int, old: tuple[int, ...] | None) -> tuple[int, ...]:
+            return (epoch,) if old is None else (*old, epoch)[-MAX_TIMES:]
+
+        self._published.update(line.first, line.stop, change)

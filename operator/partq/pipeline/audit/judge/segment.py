@@ -1,0 +1,122 @@
+"""A part of a partition's record without a gap: the partition's lines and its groups."""
+
+from partq.pipeline.audit.judge.finding import LOSS, OWNERS, of_line
+from partq.pipeline.audit.judge.groups.group import GroupJudge
+from partq.pipeline.audit.judge.groups.state import SegmentState, event_of
+from partq.pipeline.audit.judge.lines import RecordLine
+from partq.pipeline.audit.judge.outcome import Handoff, OwnedRange
+from partq.pipeline.audit.judge.sink import JudgeSink
+
+_BY_OTHERS = frozenset({"claim", "begin", "end", "deliver", "ack", "nack", "release"})
+"""Kinds that draw a broker epoch, or are judged by their whole token."""
+
+
+class SegmentJudge:
+    """Judges the lines of one segment, in order."""
+
+    def __init__(self, partition: str, number: int, sink: JudgeSink, *, is_late: bool) -> None:
+        self.state = SegmentState(partition, number, is_late, sink)
+        self._groups: dict[str, GroupJudge] = {}
+        self._raised: int | None = None
+        """The highest broker epoch that was claimed."""
+        self._base: int | None = None
+        """From here on, the record has each publishing."""
+        self._published_to: int | None = None
+        self._early: RecordLine | None = None
+        """The delivery that came furthest before anything told how long the log was."""
+        self.handoffs: list[Handoff] = []
+        self.owned: list[OwnedRange] = []
+
+    def judge(self, line: RecordLine) -> bool:
+        """Judge a line; return whether it is one of a token that did not hold."""
+        state = self.state
+        state.last_ms, state.last_sequence = line.at_ms, line.sequence
+        if (
+            line.kind not in _BY_OTHERS
+            and state.claimed is not None
+            and line.broker_epoch != state.claimed
+        ):
+            text = (
+                f"{line.kind} by broker {line.broker} under broker epoch {line.broker_epoch}, "
+                f"after {state.claimed} had been claimed"
+            )
+            state.found(of_line(OWNERS, "two_brokers", state.partition, line, text))
+        if line.group:
+            return self._judge_of_group(line)
+        match line.kind:
+            case "claim":
+                self._claim(line)
+            case "begin":
+                self._shows_end(line.stop)
+                self._note_published(line.stop)
+            case "publish":
+                self._shows_end(line.first)
+                self._note_published(line.stop)
+                state.published.set(line.first, line.stop, True)
+            case "trim":
+                for group in self._groups.values():
+                    group.free(line)
+        return False
+
+    def finish(self, *, is_last: bool) -> None:
+        """Judge what is left open; `is_last`: no other segment follows."""
+        for group in self._groups.values():
+            self._finish(group, is_over=False, is_last=is_last)
+        self._groups = {}
+
+    def area(self) -> tuple[int, int] | None:
+        """Return between which offsets it has each publishing."""
+        base, stop = self._base, self._published_to
+        return None if base is None or stop is None or stop <= base else (base, stop)
+
+    def _judge_of_group(self, line: RecordLine) -> bool:
+        if line.kind == "deliver":
+            self._check_published(line)
+        group = self._groups.get(line.group)
+        if line.kind == "end":
+            if group is not None:
+                del self._groups[line.group]
+                self._finish(group, is_over=True, is_last=True)
+            return False
+        if group is None:
+            group = self._groups[line.group] = GroupJudge(self.state, line.group)
+        return group.judge(line)
+
+    def _finish(self, group: GroupJudge, *, is_over: bool, is_last: bool) -> None:
+        group.finish(is_over=is_over, is_last=is_last)
+        self.handoffs += group.state.handoffs.values()
+        self.owned += group.state.owned_ranges()
+
+    def _claim(self, line: RecordLine) -> None:
+        state = self.state
+        if self._raised is not None and line.broker_epoch <= self._raised:
+            text = f"claim drew {line.broker_epoch}, which is not above {self._raised}"
+            state.found(of_line(OWNERS, "epoch_not_raised", state.partition, line, text))
+        self._raised = max(self._raised or 0, line.broker_epoch)
+        state.claimed, state.claim = line.broker_epoch, event_of(line)
+        self._shows_end(line.stop)
+        for group in self._groups.values():
+            group.claim(line.at)
+
+    def _shows_end(self, offset: int) -> None:
+        """Note that the log ended here, or a batch begins here."""
+        is_first = self._base is None
+        self._base = offset if self._base is None else min(self._base, offset)
+        early, self._early = self._early, None
+        if is_first and early is not None and early.stop > self._base:
+            self._report_unpublished(early, self._base)
+
+    def _note_published(self, stop: int) -> None:
+        self._published_to = stop if self._published_to is None else max(self._published_to, stop)
+
+    def _check_published(self, line: RecordLine) -> None:
+        """Report a delivery of what was not published yet, as far as the record tells."""
+        if self._base is None:
+            if self._early is None or line.stop > self._early.stop:
+                self._early = line
+        elif line.stop > max(self._base, self._published_to or 0):
+            self._report_unpublished(line, self._published_to or self._base)
+
+    def _report_unpublished(self, line: RecordLine, stop: int) -> None:
+        text = f"offsets {line.first} to {line.stop - 1} were delivered; published was up to {stop}"
+        self.state.found(of_line(LOSS, "delivered_unpublished", self.state.partition, line, text))

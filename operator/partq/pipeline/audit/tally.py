@@ -1,0 +1,245 @@
+"""Sums up what partitions came to: to a verdict of a few lines, and what a page can hold."""
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from partq.core.model import PartitionId
+from partq.pipeline.audit.engines.port import JudgedPartition
+from partq.pipeline.audit.figures import (
+    BUCKETS,
+    MAX_FINDINGS,
+    MAX_HANDOFFS,
+    MAX_LANES,
+    MAX_PAUSES,
+    MAX_SPELLS,
+    Figures,
+    HandoffPause,
+    PaceSeries,
+    Spell,
+)
+from partq.pipeline.audit.judge.finding import AuditFinding
+from partq.pipeline.audit.judge.outcome import Handoff, HolderChange, Redelivered
+from partq.pipeline.audit.judge.pace import PaceCounts
+from partq.pipeline.audit.schema import FAULT, INFORMATION, WARNING
+from partq.pipeline.audit.verdict import (
+    AuditTotals,
+    AuditVerdict,
+    Duplicates,
+    FindingCount,
+    HandoffCount,
+)
+
+MAX_GROUPS = 1_000
+"""Lines of each table of the verdict."""
+
+_SEVERITIES = (FAULT, WARNING, INFORMATION)
+
+_SUMMED = ("records", "published", "delivered", "acknowledged", "dead_lettered", "expired")
+
+
+@dataclass(slots=True)
+class _HandoffSum:
+    count: int = 0
+    cut: int = 0
+    continued: int | None = None
+    pauses_ms: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Lane:
+    group: str
+    partition: str
+    changes: list[HolderChange]
+
+    @property
+    def place(self) -> tuple[str, PartitionId]:
+        """What lanes are ordered by."""
+        return self.group, PartitionId.parse(self.partition)
+
+
+class AuditTally:
+    """Takes what one partition after the other came to."""
+
+    def __init__(self) -> None:
+        self._sums: Counter[str] = Counter()
+        self._archived: int | None = None
+        self._partitions = 0
+        self._from_ms: int | None = None
+        self._until_ms: int | None = None
+        self._found: Counter[tuple[str, str, str]] = Counter()
+        self._shown: list[AuditFinding] = []
+        self._repeats: dict[tuple[str, str, str], tuple[int, int]] = {}
+        self._handoffs: dict[tuple[str, str, bool], _HandoffSum] = {}
+        self._pauses: list[HandoffPause] = []
+        self._slowest: list[tuple[int, int, Handoff]] = []
+        self._lanes: list[_Lane] = []
+        self._lane_count = 0
+        self._claims: list[tuple[int, str]] = []
+        self._pace = PaceCounts()
+
+    def add(self, judged: JudgedPartition) -> None:
+        """Count a partition in."""
+        outcome, totals = judged.outcome, judged.outcome.totals
+        if totals.records:
+            self._partitions += 1
+        for name in _SUMMED:
+            self._sums[name] += getattr(totals, name)
+        if judged.archived is not None:
+            self._archived = (self._archived or 0) + judged.archived
+        for at_ms in (totals.from_ms, totals.until_ms):
+            if at_ms is not None:
+                self._from_ms = min(self._from_ms or at_ms, at_ms)
+                self._until_ms = max(self._until_ms or at_ms, at_ms)
+        self._add_findings(judged.findings)
+        for row in judged.repeats:
+            key = row.group, row.cause, row.event or ""
+            events, messages = self._repeats.get(key, (0, 0))
+            self._repeats[key] = (events + (row.event is not None), messages + row.messages)
+        for handoff in outcome.handoffs:
+            self._add_handoff(handoff)
+        held = {group: found for group, found in outcome.changes.items() if _is_held(found)}
+        self._lane_count += len(held)
+        self._lanes += [
+            _Lane(group, outcome.partition, list(found)) for group, found in held.items()
+        ]
+        self._lanes = sorted(self._lanes, key=lambda lane: lane.place)[:MAX_LANES]
+        self._claims = sorted([*self._claims, *outcome.claims])[:MAX_SPELLS]
+        self._pace.merge(outcome.pace)
+
+    def verdict(self) -> AuditVerdict:
+        """Return the verdict on all that was added."""
+        found = sorted(self._found.items(), key=lambda item: (item[0][2], -item[1], item[0][1]))
+        repeats = sorted(self._repeats.items(), key=lambda item: (item[0][0], -item[1][1]))
+        return AuditVerdict(
+            totals=AuditTotals(
+                partitions=self._partitions,
+                archived=self._archived,
+                from_ms=self._from_ms or 0,
+                until_ms=self._until_ms or 0,
+                **{name: self._sums[name] for name in _SUMMED},
+            ),
+            found=[FindingCount(*kind, count) for kind, count in found[:MAX_GROUPS]],
+            duplicates=[Duplicates(*key, *counts) for key, counts in repeats[:MAX_GROUPS]],
+            handoffs=[
+                HandoffCount(
+                    *key,
+                    each.count,
+                    sorted(each.pauses_ms)[(len(each.pauses_ms) - 1) // 2]
+                    if each.pauses_ms
+                    else None,
+                    max(each.pauses_ms, default=None),
+                    each.cut,
+                    each.continued,
+                )
+                for key, each in sorted(self._handoffs.items())[:MAX_GROUPS]
+            ],
+        )
+
+    def figures(self) -> Figures:
+        """Return what the page shows."""
+        slowest = sorted(self._slowest, key=lambda each: each[:2], reverse=True)
+        return Figures(
+            pace=self._pace_series(),
+            spells=self._spells(),
+            lanes=self._lane_count,
+            claims=self._claims,
+            pauses=self._pauses,
+            findings=_first_of(self._shown),
+            slowest=[handoff for _, _, handoff in slowest],
+        )
+
+    def _add_findings(self, findings: Iterable[AuditFinding]) -> None:
+        for each in findings:
+            self._found[each.check, each.what, each.severity] += 1
+            self._shown.append(each)
+            if len(self._shown) > 10 * MAX_FINDINGS:
+                self._shown = _first_of(self._shown)
+
+    def _add_handoff(self, handoff: Handoff) -> None:
+        is_forced = bool(handoff.cause)
+        key = handoff.group, handoff.outcome, is_forced
+        known = self._handoffs.setdefault(key, _HandoffSum())
+        known.count += 1
+        known.cut += handoff.messages_cut
+        if handoff.keys_continued is not None:
+            known.continued = (known.continued or 0) + handoff.keys_continued
+        length_ms = handoff.pause_ms
+        if length_ms is None:
+            return
+        known.pauses_ms.append(length_ms)
+        if handoff.outcome != "commit":
+            return
+        if len(self._pauses) < MAX_PAUSES:
+            self._pauses.append(HandoffPause(length_ms, is_forced))
+        entry = (length_ms, -len(self._pauses), handoff)
+        if len(self._slowest) < MAX_HANDOFFS:
+            heapq.heappush(self._slowest, entry)
+        elif entry[:2] > self._slowest[0][:2]:
+            heapq.heapreplace(self._slowest, entry)
+
+    def _spells(self) -> list[Spell]:
+        """Return who held what; a change of a member to itself does not count."""
+        several = len({lane.group for lane in self._lanes}) > 1
+        spells = []
+        for lane in self._lanes:
+            name = f"{lane.partition} {lane.group}" if several else lane.partition
+            ends = [each.at_ms for each in lane.changes[1:]] + [self._until_ms or 0]
+            spells += [
+                Spell(name, each.member, each.at_ms, end)
+                for each, end in zip(lane.changes, ends, strict=True)
+                if each.member
+            ]
+        return sorted(spells, key=lambda each: each.from_ms)[:MAX_SPELLS]
+
+    def _pace_series(self) -> PaceSeries:
+        from_ms, until_ms = self._from_ms or 0, self._until_ms or 0
+        bucket_ms = max(1, -(-(until_ms - from_ms + 1) // BUCKETS))
+        published, delivered, done = ([0] * BUCKETS for _ in range(3))
+        finished = {group: [0] * BUCKETS for _, group in sorted(self._pace.counts) if group}
+        for (what, group), series in self._pace.counts.items():
+            for bucket, messages in series.items():
+                at_ms = bucket * self._pace.width_ms
+                at = max(0, min(BUCKETS - 1, (at_ms - from_ms) // bucket_ms))
+                if what == "published":
+                    published[at] += messages
+                elif what == "delivered":
+                    delivered[at] += messages
+                else:
+                    done[at] += messages
+                    finished[group][at] += messages
+        lag = {}
+        for group, steps in finished.items():
+            open_ones, line = 0, []
+            for came, went in zip(published, steps, strict=True):
+                open_ones += came - went
+                line.append(max(0, open_ones))
+            lag[group] = line
+        return PaceSeries(from_ms, bucket_ms, published, delivered, done, lag)
+
+
+def _is_held(changes: Iterable[HolderChange]) -> bool:
+    """Return whether a member held it; a group that only moves its cursor holds no partition."""
+    return any(each.member for each in changes)
+
+
+def _first_of(findings: list[AuditFinding]) -> list[AuditFinding]:
+    """Return those that the page shows: the gravest, in the order in which they were recorded."""
+
+    def place(each: AuditFinding) -> tuple[object, ...]:
+        return (
+            _SEVERITIES.index(each.severity),
+            each.at_ms is None,
+            each.at_ms or 0,
+            PartitionId.parse(each.partition),
+            each.sequence or 0,
+            each.first or 0,
+        )
+
+    return heapq.nsmallest(MAX_FINDINGS, findings, key=place)
+
+
+def row_of(row: AuditFinding | Redelivered | Handoff, names: Iterable[str]) -> dict[str, object]:
+    """Return the columns of a row by their names."""
+    return {name: getattr(row, name) for name in names}
