@@ -1,7 +1,8 @@
 # Two commands matter: `make demo` and `make test`. Both make .venv and can be repeated.
 #
 #   make demo ARGS="--json verdict.json"     arguments for the command
-#   make demo ARGS=--with-spark              also archives and audits, with Spark and Java
+#   make demo ARGS=--with-audit              also archives and audits the queue
+#   make demo ARGS=--with-spark              the same with Spark and Java
 #   make test PYTEST="-k hashing"            arguments for pytest
 #   make demo PYTHON=/usr/bin/python3.12     the Python that .venv is made of
 #   make e2e PYTEST="-k scale"               arguments for pytest
@@ -20,6 +21,7 @@ SPARK ?= 4.0.5 4.1.4 4.2.1
 KEEP ?=
 export KEEP
 COMMA := ,
+WITH_AUDIT := $(filter --with-audit,$(ARGS))
 WITH_SPARK := $(filter --with-spark,$(ARGS))
 # Where an image sets it, each of the hundreds of processes here would compile all of partq again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -44,7 +46,7 @@ setup: ## .venv with the command partq and a redis-server, for trying things by 
 	@scripts/setup.sh embedded
 
 demo: ## the main job on real input: live view, then the verdict
-	@scripts/setup.sh lab$(if $(WITH_SPARK),$(COMMA)spark)
+	@scripts/setup.sh lab$(if $(WITH_AUDIT),$(COMMA)pipeline)$(if $(WITH_SPARK),$(COMMA)spark)
 	@$(if $(WITH_SPARK),scripts/java_for_spark.sh)
 	@$(BIN)/partq demo $(ARGS)
 

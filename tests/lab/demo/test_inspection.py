@@ -1,4 +1,4 @@
-"""The demo with Spark: two verdicts side by side."""
+"""The demo with an audit: two verdicts side by side."""
 
 import copy
 import json
@@ -116,13 +116,20 @@ def test_programs_get_all_of_it():
     }
 
 
+async def test_a_job_that_fails_has_no_answer(tmp_path):
+    """It prints its error as JSON, as it would print its answer."""
+    with pytest.raises(InternalError, match="partq pipeline archive ended with status 2: ") as told:
+        await run_job(["archive", str(tmp_path)], {}, lambda _: None)
+    assert "--group is not given" in told.value.message
+
+
 async def test_a_job_that_fails_is_named_with_its_last_words():
     with pytest.raises(InternalError, match="partq pipeline nothing ended with status 2: ") as told:
         await run_job(["nothing"], {}, lambda _: None)
     assert "No such command 'nothing'" in told.value.message
 
 
-def test_with_spark_the_queue_has_a_record_and_a_group_that_keeps_the_messages():
+def test_with_an_audit_the_queue_has_a_record_and_a_group_that_keeps_the_messages():
     plain = resources(is_audited=False)
     audited = resources(is_audited=True)
     assert [group.metadata.name for group in plain.groups] == [GROUP]
@@ -147,7 +154,24 @@ def test_without_java_the_demo_says_so_before_it_begins(monkeypatch, tmp_path):
     assert f"--with-spark: JAVA_HOME is {tmp_path}, and there is no bin/java" in result.output
 
 
-def test_a_report_needs_spark(tmp_path):
-    result = CliRunner().invoke(cli, ["demo", "--report", str(tmp_path)])
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--report", "/tmp/report"], "--report: got it without --with-audit"),
+        (["--with-audit", "--with-spark"], "--with-audit: got it beside --with-spark"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(options, sentence):
+    result = CliRunner().invoke(cli, ["demo", *options])
     assert result.exit_code == 2
-    assert "--report: got it without --with-spark" in result.output
+    assert sentence in result.output
+
+
+def test_without_arrow_the_demo_says_so_before_it_begins(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    result = CliRunner().invoke(cli, ["demo", "--with-audit"])
+    assert result.exit_code == 2
+    assert (
+        "--with-audit needs pyarrow: in a checkout of partq, pip install '.[lab,pipeline]'"
+        in result.output
+    )

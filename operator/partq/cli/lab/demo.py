@@ -4,7 +4,7 @@ import asyncio
 import json
 import tempfile
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, Literal
 
 import click
 from rich.console import Console
@@ -15,7 +15,7 @@ from partq.cli.quantity import Quantity
 from partq.errors import BadRequestError
 from partq.lab.demo.inspection import print_inspection
 from partq.lab.demo.inspection import to_json as inspection_to_json
-from partq.lab.demo.jobs import require_spark
+from partq.lab.demo.jobs import InspectionPlan, require_engine
 from partq.lab.demo.outcome import DemoOutcome
 from partq.lab.demo.run import GROUP, run
 from partq.lab.verdict.report import print_rebalances, print_verdict, rebalance_to_json, to_json
@@ -48,14 +48,15 @@ MAX_DURATION_S: Final = 3600.0
     help="Use this Redis, or Redis Cluster, instead of a separate one; nothing is left there.",
 )
 @click.option(
-    "--with-spark",
+    "--with-audit",
     is_flag=True,
     help="Archive the queue to Parquet at the end, and audit the brokers' record of the run.",
 )
+@click.option("--with-spark", is_flag=True, help="As --with-audit, with jobs on Spark.")
 @click.option(
     "--report",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for the report of --with-spark, which stays. Default: a new one.",
+    help="Folder for the report of the audit, which stays. Default: a new one.",
 )
 @click.option(
     "--json", "json_file", type=click.File("w", lazy=False), help="Write the verdict to this file."
@@ -66,6 +67,7 @@ def demo(
     source: Path | None,
     duration_s: float,
     redis_url: str | None,
+    with_audit: bool,
     with_spark: bool,
     report: Path | None,
     json_file: IO[str] | None,
@@ -74,19 +76,13 @@ def demo(
 
     Consumers go 2 -> 4 -> 6 -> 3, one is killed, one restarts, a broker is killed: all of it under
     traffic. Then the consumers' journals say what was lost, repeated or out of order. With
-    --with-spark the brokers' own record is asked, too, and must agree with them.
+    --with-audit the brokers' own record is asked, too, and must agree with them.
 
     Exit status: 0 good; 1 lost, out of order, a duplicate without a cause, a change that did
     not hit live traffic, or a record that disagrees; 2 wrong input.
     """
     console = Console()
-    if report is not None and not with_spark:
-        raise BadRequestError(
-            "--report: got it without --with-spark, which writes the report; give both"
-        )
-    if with_spark:
-        require_spark()
-        report = report or Path(tempfile.mkdtemp(prefix="partq-demo-report-"))
+    plan = _inspection_plan(report, with_audit=with_audit, with_spark=with_spark)
     source = source or default_input()
     events = load(source)
     if count := disordered(events):
@@ -107,7 +103,7 @@ def demo(
                 duration_s=duration_s,
                 directory=directory.path,
                 redis_url=redis_url,
-                report=report,
+                inspection_plan=plan,
             )
         )
         if not outcome.is_good:
@@ -120,11 +116,37 @@ def demo(
         raise click.exceptions.Exit(1)
 
 
+def _inspection_plan(
+    report: Path | None, *, with_audit: bool, with_spark: bool
+) -> InspectionPlan | None:
+    """Return what the options ask for at the end of the run; None: nothing.
+
+    Raises:
+        BadRequestError: they contradict each other.
+        SettingsError: what the jobs need is not installed.
+    """
+    if with_audit and with_spark:
+        raise BadRequestError(
+            "--with-audit: got it beside --with-spark, which audits, too; give one of them"
+        )
+    if not with_audit and not with_spark:
+        if report is not None:
+            raise BadRequestError(
+                "--report: got it without --with-audit, which writes the report; give both"
+            )
+        return None
+    engine: Literal["arrow", "spark"] = "spark" if with_spark else "arrow"
+    require_engine(engine)
+    return InspectionPlan(
+        engine=engine, report=report or Path(tempfile.mkdtemp(prefix="partq-demo-report-"))
+    )
+
+
 def outcome_to_json(outcome: DemoOutcome) -> dict[str, object]:
     """Return what `--json` writes."""
     return {
         **to_json(outcome.verdict),
-        **({"spark": inspection_to_json(outcome.inspection)} if outcome.inspection else {}),
+        **({"inspection": inspection_to_json(outcome.inspection)} if outcome.inspection else {}),
         "rebalances": [rebalance_to_json(each) for each in outcome.rebalances],
         "failures": [*outcome.failures, *outcome.verdict.findings],
     }

@@ -28,6 +28,8 @@ consumers of which none gets too much, with the reasons. Nothing is changed.
 How fast a consumer is comes from --consumer-rate, else from the audit record: what consumers did
 while work was waiting.
 
+It runs on Spark.
+
 \b
   partq pipeline advise /data/orders --consumer-rate 250
   partq pipeline advise /data/orders --group workers --growth 3 --json

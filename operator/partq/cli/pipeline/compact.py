@@ -23,6 +23,8 @@ It may run while the archive is written and read: readers see each row once at a
 files stay for --keep seconds, for readers that began before; a later run deletes them, and what
 jobs that were killed have left. After a crash run it again.
 
+It runs on Spark.
+
 \b
   partq pipeline compact /data/orders
   partq pipeline compact s3a://lake/orders --target-mib 256 --json

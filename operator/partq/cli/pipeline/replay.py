@@ -26,6 +26,8 @@ A replay that was killed or failed continues when the same command is run again,
 message once. It sends what the archive has when it begins; what is archived later is another
 replay's. The queue may be another one, and have another number of partitions.
 
+It runs on Spark.
+
 \b
   partq pipeline replay /data/orders --queue orders-copy --rate 1000
   partq pipeline replay /data/orders --from 2026-11-20T08:00:00+00:00 --key customer-7 --dry-run

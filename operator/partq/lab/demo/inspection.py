@@ -21,7 +21,7 @@ CLEAN: Final = "clean"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """What the jobs on Spark, and the brokers' record itself, say of a run."""
+    """What the jobs, and the brokers' record itself, say of a run."""
 
     archive: JobReport
     """What `partq pipeline archive --json` printed."""

@@ -1,4 +1,4 @@
-"""The end of `partq demo --with-spark`: archives and audits the queue, as a user would do it."""
+"""The end of `partq demo --with-audit`: archives and audits the queue, as a user would do it."""
 
 import asyncio
 import importlib.util
@@ -8,8 +8,9 @@ import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from partq.client.audit_reader import AuditReader
 from partq.embedded.runtime import RunningQueue
@@ -23,18 +24,37 @@ from partq.wire.audit import decode_columns
 
 ARCHIVE_GROUP: Final = "archive"
 """The group whose cursors the archive moves: it keeps the brokers from trimming before."""
+_ARROW_PACKAGES: Final = ("pyarrow", "numpy", "matplotlib")
 TIMEOUT_S: Final = 900.0
 _LEAVE_S: Final = 10.0
 _OURS: Final = ("partq:", "archive:", "audit:")
 """How lines of progress begin; the others are Java's and Spark's."""
 
 
-def require_spark() -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InspectionPlan:
+    """How a run is archived and audited at its end."""
+
+    engine: Literal["arrow", "spark"]
+    """What the jobs run on."""
+    report: Path
+    """The folder for the audit's report."""
+
+
+def require_engine(engine: Literal["arrow", "spark"]) -> None:
     """See that the jobs can run, before minutes are spent on what comes before them.
 
     Raises:
-        SettingsError: pyspark is not installed, or there is no Java.
+        SettingsError: a package is not installed, or there is no Java for Spark.
     """
+    if engine == "arrow":
+        lacking = [name for name in _ARROW_PACKAGES if importlib.util.find_spec(name) is None]
+        if lacking:
+            raise SettingsError(
+                f"--with-audit needs {lacking[0]}: in a checkout of partq, "
+                "pip install '.[lab,pipeline]'"
+            )
+        return
     if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("pyarrow") is None:
         raise SettingsError(
             "--with-spark needs Spark: in a checkout of partq, pip install '.[lab,spark]'"
@@ -51,7 +71,7 @@ async def inspect(
     *,
     group: str,
     directory: Path,
-    report: Path,
+    plan: InspectionPlan,
     note: Callable[[str], None],
 ) -> Inspection:
     """Archive a queue that nobody consumes any more to `directory`, and audit it.
@@ -61,7 +81,7 @@ async def inspect(
         deliveries: what the consumers' journals have as processed.
         group: the consumers'.
         directory: for the archive.
-        report: the folder for the audit's report.
+        plan: how.
         note: gets the jobs' progress, a line at a time.
 
     Raises:
@@ -78,9 +98,11 @@ async def inspect(
         "PARTQ_NAMESPACE": queue.namespace,
         "PARTQ_TOKEN": queue.tokens.admin,
     }
-    archiving = ["archive", root, "--group", ARCHIVE_GROUP, "--once", "--audit"]
+    on = ["--engine", plan.engine]
+    archiving = ["archive", root, "--group", ARCHIVE_GROUP, "--once", "--audit", *on]
     archive = await run_job(archiving, environment, note)
-    audit = await run_job(["audit", root, "--report", str(report)], environment, note)
+    auditing = ["audit", root, "--report", str(plan.report), *on]
+    audit = await run_job(auditing, environment, note)
     return Inspection(
         archive=archive,
         audit=audit,
@@ -135,7 +157,7 @@ async def run_job(
         answer = json.loads(printed)
     except ValueError:
         raise InternalError(f"{name} ended with status {status}: {_last(words)}") from None
-    if not isinstance(answer, dict) or status not in (0, 1):
+    if not isinstance(answer, dict) or status not in (0, 1) or "error" in answer:
         raise InternalError(f"{name} ended with status {status}: {_last(words)}")
     return answer
 

@@ -16,7 +16,7 @@ from partq.aio import cancel_and_wait
 from partq.embedded.runtime import BrokerChild, EmbeddedRuntime
 from partq.errors import InternalError, PartqError, UnavailableError
 from partq.lab.demo.inspection import compare
-from partq.lab.demo.jobs import ARCHIVE_GROUP, inspect
+from partq.lab.demo.jobs import ARCHIVE_GROUP, InspectionPlan, inspect
 from partq.lab.demo.outcome import DemoOutcome, conclude
 from partq.lab.demo.scenario import (
     BROKER_COUNT,
@@ -72,18 +72,18 @@ async def run(
     duration_s: float,
     directory: Path,
     redis_url: str | None = None,
-    report: Path | None = None,
+    inspection_plan: InspectionPlan | None = None,
 ) -> DemoOutcome:
     """Run the scenario on the events of `source`, published evenly over `duration_s` seconds.
 
     Data, journals and logs are left in `directory`; in the Redis of `redis_url`, if it is given,
-    nothing is left. With a folder for a `report` the queue is archived and audited at the end.
+    nothing is left. With a plan for it the queue is archived and audited at the end.
 
     Raises:
         SettingsError: there is no redis-server, or the one of `redis_url` cannot be used.
         PartqError: a part that was to run did not.
     """
-    declared = resources(is_audited=report is not None)
+    declared = resources(is_audited=inspection_plan is not None)
     runtime = EmbeddedRuntime(declared, directory / "data", redis_url=redis_url)
     redis = "Redis, " if redis_url is None else ""
     with LiveView(console, event_count) as view:
@@ -105,15 +105,16 @@ async def run(
                 f"page in a browser: {queue.brokers[0].url}/ with the token {queue.tokens.admin}"
             )
             outcome = await _DemoRun(runtime, stage, view, duration_s).go(source, event_count)
-            if report is None:
+            if inspection_plan is None:
                 return outcome
-            view.note("archiving the queue with Spark, and auditing what the brokers did")
+            how = " with Spark" if inspection_plan.engine == "spark" else ""
+            view.note(f"archiving the queue{how}, and auditing what the brokers did")
             inspection = await inspect(
                 runtime.queue(QUEUE),
                 stage.progress.deliveries,
                 group=GROUP,
                 directory=directory,
-                report=report,
+                plan=inspection_plan,
                 note=view.note,
             )
             differences = compare(outcome.verdict, inspection, GROUP)
