@@ -4,7 +4,7 @@ from typing import TypeVar
 
 from partq.broker.broker import Broker
 from partq.broker.ownership.clock import boot_time
-from partq.core.clock_watch import ClockWatch
+from partq.core.clocks.clock_watch import ClockWatch
 
 Watch = TypeVar("Watch", bound=ClockWatch)
 

@@ -35,9 +35,9 @@ from partq.broker.retention.audit_backlog import AuditBacklog
 from partq.broker.retention.expiry import Expiry
 from partq.broker.retention.periodic_work import LOOK_GAP_S, work_periodically
 from partq.broker.retention.trimmer import Trimmer
+from partq.core.clocks.time_to_live import check_ttl_ms
 from partq.core.model import BrokerId, Cause, PartitionId
 from partq.core.samples.waits import WaitCounts
-from partq.core.time_to_live import check_ttl_ms
 from partq.errors import (
     BatchTooLargeError,
     NotOwnerError,

@@ -9,11 +9,10 @@ from typing import Self, TypeVar
 
 from partq.aio import cancel_and_wait
 from partq.client import arguments
-from partq.client.consume import stop_signals
 from partq.client.consume.assigned_partition import DeliveredWindow
-from partq.client.consume.flow import CREDIT_BYTES, ConsumerFlow, checked_credit, member_path
+from partq.client.consume.credit import CREDIT_BYTES, checked_credit
+from partq.client.consume.flow import ConsumerFlow, member_path
 from partq.client.consume.flow_set import FlowSet
-from partq.client.consume.heartbeat import Heartbeat
 from partq.client.consume.membership import (
     Membership,
     OnAssigned,
@@ -22,6 +21,8 @@ from partq.client.consume.membership import (
     OnStanding,
 )
 from partq.client.consume.naming import member_name
+from partq.client.consume.process import stop_signals
+from partq.client.consume.process.heartbeat import Heartbeat
 from partq.client.consume.seeks import ConsumerSeeks
 from partq.client.consumer_stats import ConsumerStats, Tally
 from partq.client.group_removal import GroupRemoval

@@ -12,12 +12,11 @@ from partq.client.arguments import (
     check_clock,
     check_producer,
     check_range,
-    check_texts,
     whole,
 )
 from partq.client.hooks.interceptor_calls import checked_interceptors
 from partq.client.hooks.serializers import ValueSerializer, check_serializer
-from partq.client.produce.batching import BatchLimits
+from partq.client.produce.batching import checked_limits
 from partq.client.produce.buffer_pool import BufferPool
 from partq.client.produce.failures import Failures
 from partq.client.produce.interceptors import (
@@ -48,16 +47,12 @@ from partq.client.transport.liveness import Clock, boot_time
 from partq.client.transport.options import ConnectionOptions
 from partq.client.transport.session import Session
 from partq.client.transport.tasks import EnteredLoop
+from partq.core.clocks.time_to_live import to_ttl_ms
 from partq.core.model import PartitionId
-from partq.core.time_to_live import to_ttl_ms
-from partq.errors import BadRequestError, NotStoredError, PartqError, SettingsError
-from partq.excerpts import excerpt
+from partq.errors import BadRequestError, NotStoredError, PartqError
 from partq.path_names import quoted
-from partq.wire.batch import MAX_BATCH_BYTES, MAX_BATCH_COUNT, Codec, Message
+from partq.wire.batch import MAX_BATCH_BYTES, Message
 from partq.wire.partition_key import key_of_arguments
-
-CODECS: dict[str, Codec | None] = {"auto": None} | {codec.name.lower(): codec for codec in Codec}
-"""What `compression` may be; `auto` chooses for each batch."""
 
 
 class Producer:
@@ -122,27 +117,19 @@ class Producer:
         clock: Clock = boot_time,
     ) -> None:
         check_range("linger_ms", linger_ms, 0, 10_000)
-        max_batch_bytes = whole("max_batch_bytes", max_batch_bytes, 1, MAX_BATCH_BYTES)
-        max_batch_count = whole("max_batch_count", max_batch_count, 1, MAX_BATCH_COUNT)
+        limits = checked_limits(max_batch_count, max_batch_bytes, compression)
         max_messages = whole("max_pending_messages", max_pending_messages, 1, 2**31)
         max_bytes = whole("max_pending_bytes", max_pending_bytes, 1, 2**40)
         check_range("delivery_timeout_s", delivery_timeout_s, 0.1, MAX_TIME_S)
         check_range("connect_timeout_s", connect_timeout_s, 0, MAX_TIME_S)
         check_clock(clock)
         check_serializer("value_serializer", value_serializer)
-        check_texts({"compression": compression}, needed=("compression",))
-        if compression not in CODECS:
-            raise SettingsError(
-                f"compression: got {excerpt(compression)!r}, expected one of {', '.join(CODECS)}"
-            )
         if producer_id is not None:
             check_producer("producer_id", producer_id)
         options = ConnectionOptions(url, queue, token=token, namespace=namespace, ca_file=ca_file)
         self._session = Session(options)
         self._failures = Failures()
-        self._limits = BatchLimits(
-            max_count=max_batch_count, max_bytes=max_batch_bytes, codec=CODECS[compression]
-        )
+        self._limits = limits
         self._buffer_pool = BufferPool(max_count=max_messages, max_bytes=max_bytes)
         self._value_serializer = value_serializer
         given = checked_interceptors(interceptors, ProducerInterceptor)

@@ -3,16 +3,16 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import Self, TypeVar
 
 from partq.aio import TaskSet, cancel_and_wait
 from partq.client import arguments
-from partq.client.consume import stop_signals
 from partq.client.consume.assigned_partition import DeliveredWindow
 from partq.client.consume.callbacks import Callbacks
-from partq.client.consume.flow import CREDIT_BYTES
+from partq.client.consume.credit import CREDIT_BYTES
+from partq.client.consume.process import stop_signals
 from partq.client.consumer import LAST_ACKS_S, Consumer
 from partq.client.consumer_stats import ConsumerStats
 from partq.client.handout.interceptors import ConsumerInterceptor
@@ -21,6 +21,7 @@ from partq.client.message_iterator import LEFT_BEFORE_ENTERING, MessageIterator
 from partq.client.partition_calls import check_collection_of
 from partq.client.partition_key import PartitionKey
 from partq.client.queues.queue_choice import MAX_QUEUES, QUEUE_PLACE, checked_group, queue_choice
+from partq.client.queues.queue_finder import Find, QueueFinder
 from partq.client.transport.options import ConnectionOptions
 from partq.core.model import Cause, Offset, PartitionId
 from partq.errors import FencedError, PartqError, SettingsError
@@ -29,7 +30,6 @@ from partq.excerpts import some_of
 log = logging.getLogger("partq.client")
 
 T = TypeVar("T")
-Find = Callable[[], Awaitable[Iterable[ConnectionOptions]] | Iterable[ConnectionOptions]]
 """Says which queues are there, and where; a function or a coroutine function."""
 
 
@@ -103,7 +103,7 @@ class QueuesConsumer(MessageIterator):
         max_processing_s: float = 300.0,
     ) -> None:
         super().__init__(auto_ack=auto_ack, interceptors=interceptors)
-        self._is_wanted = queue_choice(queues, pattern)
+        is_wanted = queue_choice(queues, pattern)
         arguments.check_range("find_every_s", find_every_s, 0.05, arguments.MAX_TIME_S)
         arguments.check_functions(
             {"find": find, "on_assigned": on_assigned, "on_revoked": on_revoked}
@@ -111,9 +111,9 @@ class QueuesConsumer(MessageIterator):
         if find is None:
             raise SettingsError("find: got None, expected a function that returns the queues")
         self._group = checked_group(group)
-        self._find = find
         self._find_every_s = find_every_s
-        self._max_queues = arguments.whole("max_queues", max_queues, 1, MAX_QUEUES)
+        most = arguments.whole("max_queues", max_queues, 1, MAX_QUEUES)
+        self._finder = QueueFinder(find, is_wanted, max_queues=most)
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked
         self._on_error = on_error
@@ -148,7 +148,6 @@ class QueuesConsumer(MessageIterator):
         self._finding: asyncio.Task[None] | None = None
         self._is_leaving = False
         self._is_finished = False
-        self._has_told_too_many = False
 
     # ---- open and close ----
 
@@ -160,7 +159,7 @@ class QueuesConsumer(MessageIterator):
             RuntimeError: it was entered before.
         """
         self._entered_loop.enter()
-        found = await self._found()
+        found = await self._finder.find()
         if self._handle_signals:
             stop_signals.add(self.leave)
         if not self._is_leaving:
@@ -338,46 +337,11 @@ class QueuesConsumer(MessageIterator):
     def _has_left(self) -> bool:
         return not self._busy and all(consumer.has_ended for consumer in self._turns)
 
-    async def _found(self) -> dict[str, ConnectionOptions]:
-        """Return the queues that are there and wanted."""
-        asked = self._find()
-        answer: object = await asked if isinstance(asked, Awaitable) else asked
-        if isinstance(answer, str | bytes | Mapping) or not isinstance(answer, Iterable):
-            raise SettingsError(
-                f"find: returned {type(answer).__name__}, expected a list of ConnectionOptions, "
-                "which is empty if there are no queues"
-            )
-        found: dict[str, ConnectionOptions] = {}
-        for options in answer:
-            if not isinstance(options, ConnectionOptions):
-                raise SettingsError(
-                    f"find: returned a list with {type(options).__name__}, expected "
-                    "ConnectionOptions alone"
-                )
-            if self._is_wanted(options.queue):
-                if found.setdefault(options.queue, options) != options:
-                    raise SettingsError(
-                        f"find: returned queue {options.queue} twice, with different settings; "
-                        "return each queue once"
-                    )
-                if len(found) > MAX_QUEUES:
-                    raise SettingsError(
-                        f"find: returned more than {MAX_QUEUES} queues; narrow the pattern"
-                    )
-        kept = sorted(found)[: self._max_queues]
-        if len(kept) < len(found) and not self._has_told_too_many:
-            self._has_told_too_many = True
-            log.error(
-                "%d queues fit, above max_queues of %d; these are not consumed: %s",
-                *(len(found), self._max_queues, some_of(sorted(found)[self._max_queues :])),
-            )
-        return {queue: found[queue] for queue in kept}
-
     async def _find_again(self) -> None:
         while True:
             await asyncio.sleep(self._find_every_s)
             try:
-                self._follow(await self._found())
+                self._follow(await self._finder.find())
             except Exception as error:  # noqa: BLE001 - the application's, whatever it is
                 log.warning("the queues could not be found, those known before are kept: %s", error)
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 from partq.coordinator.broker_api import UNREADABLE, report_of
 from partq.coordinator.group.queue_observation import QueueObservation, lost_since, observe_group
 from partq.coordinator.rules import group_rules, section
-from partq.core.age_tracker import AgeTracker
+from partq.core.clocks.age_tracker import AgeTracker
 from partq.core.group.observation import GroupObservation
 from partq.core.group.planner import GroupRules
 from partq.core.group.records import (

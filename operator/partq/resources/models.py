@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
-from partq.core.time_to_live import MAX_TTL_S
+from partq.core.clocks.time_to_live import MAX_TTL_S
 from partq.resources.base import (
     LabelKey,
     Labels,

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from partq.broker.operations.pull_answer import MAX_ANSWER_BYTES
+from partq.broker.operations.pull.pull_answer import MAX_ANSWER_BYTES
 from partq.core.hashing import slot_of
 from partq.server.memory import Hold, RequestMemory
 from partq.wire import batch, frames

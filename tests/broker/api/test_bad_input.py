@@ -6,9 +6,9 @@ from io import BytesIO
 import pytest
 
 from partq.broker.api.routes import flow, publish_socket
+from partq.core.clocks.time_to_live import MAX_TTL_MS
 from partq.core.hashing import slot_of
 from partq.core.quota_share import StorageGrant
-from partq.core.time_to_live import MAX_TTL_MS
 from partq.testing.redis_server import RedisServer
 from partq.wire import batch, frames
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from partq.broker.operations.gauges import render_metrics
-from partq.core.clock_watch import ClockWatch
+from partq.core.clocks.clock_watch import ClockWatch
 from partq.core.model import PartitionId
 from partq.errors import StoreUnavailableError
 from partq.resources import group_document, queue_document, resources_of

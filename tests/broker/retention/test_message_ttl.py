@@ -6,7 +6,7 @@ import pytest
 
 from partq import Message, Producer
 from partq.broker.operations.gauges import render_metrics
-from partq.core.clock_watch import ClockWatch
+from partq.core.clocks.clock_watch import ClockWatch
 from partq.core.model import MemberId, Offset, PartitionId
 from partq.embedded.provision import provision
 from partq.errors import BadRequestError, StoreUnavailableError

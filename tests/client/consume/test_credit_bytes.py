@@ -31,7 +31,7 @@ async def delivered(peer, *payloads, counts_bytes=True):
 async def hold(member, payloads):
     """Wait until the consumer holds them."""
     (flow,) = member.consumer._flows
-    await eventually(lambda: flow._held_bytes >= sum(map(len, payloads)), "all are held")
+    await eventually(lambda: flow._room.held_bytes >= sum(map(len, payloads)), "all are held")
 
 
 async def test_a_quarter_of_the_bytes_comes_back_while_others_are_held(peer, member, stored_batch):

@@ -7,7 +7,7 @@ import pytest
 
 from partq.broker.delivery import acks, flow, flow_registry, handoff_executor
 from partq.broker.log import tail
-from partq.broker.operations import pull
+from partq.broker.operations.pull import pulls as pull
 from partq.broker.ownership import lease
 from partq.broker.partition import consumed_partition
 from partq.coordinator import coordinator

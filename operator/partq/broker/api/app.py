@@ -58,7 +58,7 @@ from partq.broker.api.tokens import Tokens
 from partq.broker.broker import Broker
 from partq.broker.dead_letters.remote_queue import RemoteQueues
 from partq.broker.operations.entries import READS_AT_ONCE
-from partq.broker.operations.pull import Pulls
+from partq.broker.operations.pull.pulls import Pulls
 from partq.broker.operations.rates import RateSampler
 from partq.broker.peers.peer_client import PeerClient
 from partq.broker.peers.tls import BrokerTls

@@ -9,7 +9,7 @@ from partq.broker.api.log_waits import LogWaits
 from partq.broker.api.shared_status import SharedStatus
 from partq.broker.api.tokens import Tokens
 from partq.broker.broker import Broker
-from partq.broker.operations.pull import Pulls
+from partq.broker.operations.pull.pulls import Pulls
 from partq.broker.operations.rates import RateSampler
 from partq.broker.peers.peer_client import PeerClient
 from partq.server.guard import Guard

@@ -11,8 +11,8 @@ from aiohttp import web
 from partq.aio import Backoffs, cancel_and_wait
 from partq.broker.api.endpoints import EnteredCall
 from partq.broker.api.owner_calls import caller_address, forward_headers
-from partq.broker.operations.pull import PullWait, check_bounds
-from partq.broker.operations.pull_answer import MAX_ANSWER_BYTES, joined
+from partq.broker.operations.pull.pull_answer import MAX_ANSWER_BYTES, joined
+from partq.broker.operations.pull.pulls import PullWait, check_bounds
 from partq.broker.peers.peer_client import FORWARDED, PeerClient, UnansweredError
 from partq.core.model import MemberId
 from partq.errors import OverloadedError, PartqError, UnavailableError

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from partq.broker.broker import Broker
 from partq.broker.partition.owned_partition import OwnedPartition
-from partq.core.clock_watch import ahead_ms
+from partq.core.clocks.clock_watch import ahead_ms
 from partq.core.cursor.lag import lag_of
 
 

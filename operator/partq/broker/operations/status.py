@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from partq.broker.broker import Broker
 from partq.broker.partition.consumed_partition import ConsumedPartition
-from partq.core.clock_watch import ahead_ms
+from partq.core.clocks.clock_watch import ahead_ms
 from partq.core.cursor.lag import lag_of
 from partq.core.group.records import AssignmentEntry, MemberRecord, MemberSnapshot
 from partq.core.model import MemberId, Offset, PartitionId

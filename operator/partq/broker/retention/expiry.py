@@ -12,10 +12,10 @@ from partq.broker.ownership.server_looks import ServerLooks, Spawn
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.broker.retention.store_clocks import StoreClocks
+from partq.core.clocks.time_to_live import is_over
 from partq.core.cursor.cursor import GroupCursor
 from partq.core.dead_letters import DeadLetterReason
 from partq.core.model import PartitionId
-from partq.core.time_to_live import is_over
 from partq.errors import PartqError
 from partq.metrics import BrokerMetrics
 from partq.store.connection import Store

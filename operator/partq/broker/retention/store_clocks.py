@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable
 
-from partq.core.clock_watch import MAX_JUMP_S, SUSPENDED_S, ClockWatch
+from partq.core.clocks.clock_watch import MAX_JUMP_S, SUSPENDED_S, ClockWatch
 from partq.core.model import PartitionId
 from partq.errors import StoreUnavailableError
 from partq.metrics import BrokerMetrics

@@ -24,7 +24,7 @@ from partq.cli.queues.connection import (
     find_queues,
     namespace_option,
 )
-from partq.client.consume import stop_signals
+from partq.client.consume.process import stop_signals
 from partq.embedded.data_dir import DataDir, QueueState, read_state
 from partq.embedded.holder import end_holder, wait_until_free
 from partq.embedded.runtime import EmbeddedRuntime, RunningQueue

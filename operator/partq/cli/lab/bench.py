@@ -12,7 +12,7 @@ from partq.cli.lab.bench_handoff import handoff
 from partq.cli.lab.bench_loops import loops
 from partq.cli.lab.bench_options import count_option, reports, show_report
 from partq.cli.lab.bench_spark import spark
-from partq.client.producer import CODECS
+from partq.client.produce.batching import CODECS
 from partq.embedded.runtime import EmbeddedRuntime
 from partq.lab.bench import redis_baseline
 from partq.lab.bench.measure import READERS, BenchLoad, Measured, measure

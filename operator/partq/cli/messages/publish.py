@@ -28,8 +28,9 @@ from partq.cli.queues.connection import (
     wait_option,
 )
 from partq.cli.standard_input import check_open
+from partq.client.produce.batching import CODECS
 from partq.client.produce.results import Position
-from partq.client.producer import CODECS, Producer
+from partq.client.producer import Producer
 from partq.errors import BadRequestError, PartqError
 from partq.excerpts import excerpt
 from partq.logs import left_out

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from partq.client.consume.deliveries import Batch, Delivery, delivered_offsets
+from partq.client.consume.finished_messages import FinishedMessages
 from partq.client.hooks.serializers import ValueDeserializer
 from partq.client.transport.positions import SeekPlace
 from partq.core.dead_letters import LetterNote
@@ -119,11 +120,7 @@ class AssignedPartition:
         self._out_of_turn: list[DeliveredWindow] = []
         self._kept: dict[int, _Kept] = {}
         """What was dropped by a nack and is redelivered without its bytes, by its first offset."""
-        self._done = Ranges()
-        """What was acknowledged or given back, above `_done_upto`; none redelivered since."""
-        self._done_upto = cursor
-        self._again = Ranges()
-        """What was redelivered out of turn, and was neither acknowledged nor given back since."""
+        self._finished = FinishedMessages(cursor)
 
     @property
     def queue(self) -> str:
@@ -154,15 +151,14 @@ class AssignedPartition:
 
         What came out of turn counts from then on: it cannot be released.
         """
-        return self._begun_upto() > self._done_upto or bool(self._again)
+        return self._finished.leaves_below(self._begun_upto())
 
     @property
     def in_hand_count(self) -> int:
         """How many messages the application has begun and said nothing of."""
-        begun_upto = self._begun_upto()
-        in_turn = begun_upto - self._done_upto - self._done.count(self._done_upto, begun_upto)
-        again = self.begun_again(self._again.stop)
-        return max(0, in_turn) + sum(stop - start for start, stop in again)
+        again = self.begun_again(self._finished.again_stop)
+        in_turn = self._finished.count_left_below(self._begun_upto())
+        return in_turn + sum(stop - start for start, stop in again)
 
     @property
     def buffered_count(self) -> int:
@@ -189,10 +185,10 @@ class AssignedPartition:
             if not window.is_missing:
                 self._out_of_turn.append(window)
             for start, stop in Ranges(frame.skip).outside(frame.start, frame.stop):
-                self._again.add(start, stop)
+                self._finished.redeliver(start, stop)
             return window
         # What the broker passes over has expired, or was acknowledged under an older token.
-        self._mark_done(-1, [(self._delivered_end, frame.start), *frame.skip])
+        self._finished.add(-1, [(self._delivered_end, frame.start), *frame.skip])
         self._delivered_end = frame.stop
         while self._windows and self._windows[0].is_done:
             self._windows.popleft()
@@ -220,10 +216,7 @@ class AssignedPartition:
         self._rewound_from = frame.start if seen is None else min(seen, frame.start)
         self._delivered_end = min(self._delivered_end, frame.start)
         self._begun_end = min(self._begun_end, frame.start)
-        # What was given back is redelivered, in turn.
-        self._done_upto = min(self._done_upto, frame.start)
-        self._done.remove(frame.start, self._done.stop)
-        self._again.remove(frame.start, self._again.stop)
+        self._finished.rewind(frame.start)
         return _drop((*self._windows, *self._out_of_turn), frame.start)
 
     def pop_rewound(self) -> int | None:
@@ -296,7 +289,7 @@ class AssignedPartition:
 
     def ack(self, request: int, delivery: int, upto: int, ranges: list[Range]) -> tuple[Ack, int]:
         """Return the frame of an ack under this token, and how many messages it finishes."""
-        count = self._mark_done(upto, ranges)
+        count = self._finished.add(upto, ranges)
         generation, index = self.partition
         return Ack(request, generation, index, *self.token, delivery, upto, ranges), count
 
@@ -304,7 +297,7 @@ class AssignedPartition:
         self, request: int, delivery: int, ranges: list[Range], delay_ms: int, note: LetterNote
     ) -> tuple[Nack, int]:
         """Return the frame of a nack under this token, and how many messages it gives back."""
-        count = self._mark_done(-1, ranges)
+        count = self._finished.add(-1, ranges)
         place = (*self.partition, *self.token)
         frame = Nack(
             request,
@@ -325,27 +318,11 @@ class AssignedPartition:
 
         A cumulative ack names it: for the broker, what it has sent so late may still be on its way.
         """
-        in_hand = Ranges(self._again.within(0, upto))
+        in_hand = self._finished.again_below(upto)
         for window in self._out_of_turn:
             if not window.is_done:
                 in_hand.remove(window.next_offset, window.stop)
         return in_hand.pairs()
-
-    def _mark_done(self, upto: int, ranges: Sequence[Range]) -> int:
-        """Note what needs nothing more; return how many messages of it did until now."""
-        count = 0
-        if self._again:
-            for start, stop in ranges:
-                count += self._again.count(start, stop)
-                self._again.remove(start, stop)
-        for first, stop in ((self._done_upto, upto), *ranges):
-            start = max(first, self._done_upto)
-            if stop > start:
-                count += stop - start - self._done.count(start, stop)
-                self._done.add(start, stop)
-        self._done_upto = max(self._done_upto, self._done.end_of_run(self._done_upto))
-        self._done.drop_below(self._done_upto)
-        return count
 
     def _begun_upto(self) -> int:
         """Return where, in turn, that begins which was not handed out, come or to come."""

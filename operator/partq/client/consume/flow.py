@@ -3,15 +3,13 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Self
 
-from partq.client.arguments import whole
 from partq.client.consume.assigned_partition import (
     AssignedPartition,
     DeliveredWindow,
     FreedCredit,
 )
+from partq.client.consume.credit import ConsumerCredit, CreditBook
 from partq.client.consume.deliveries import cause_of, window_size
 from partq.client.consume.flow_acks import AckBook, SeekBook
 from partq.client.consume.membership import Membership
@@ -33,11 +31,8 @@ from partq.errors import (
 )
 from partq.path_names import quoted
 from partq.wire import frames
-from partq.wire.batch import MAX_STORED_BYTES
 from partq.wire.frames import Range
 
-CREDIT_BYTES = 32 * 1024 * 1024
-"""What a consumer has room for if it does not say."""
 GROUP_DELAY_MS = -1
 """A nack that waits as long as the group's rules say."""
 
@@ -45,19 +40,6 @@ GROUP_DELAY_MS = -1
 def member_path(group: str, member: str) -> str:
     """Return where a broker describes a member, under the queue's path."""
     return f"/groups/{quoted(group, 'group')}/members/{quoted(member, 'member')}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerCredit:
-    """What a consumer has room for at each broker."""
-
-    message_count: int
-    batch_bytes: int
-    """Of batches as they are stored."""
-
-    def at_most(self, message_count: int) -> Self:
-        """Return this credit with no more messages than that."""
-        return replace(self, message_count=min(self.message_count, message_count))
 
 
 class ConsumerFlow:
@@ -81,14 +63,8 @@ class ConsumerFlow:
         self.queue = queue
         self._membership = membership
         self._credit = credit
-        self._share_count = max(1, credit.message_count // 4)
-        """Messages of room that are given back at once."""
         self._look_around = look_around
         self._name_timeout_s = name_timeout_s
-        self._room = self._room_bytes = 0
-        """Messages and bytes that were not given back yet."""
-        self._held_bytes = 0
-        """Of the deliveries that have messages left to take."""
         self._bound = frames.UNBOUND
         """What the broker has said of itself."""
         self._has_left = False
@@ -101,6 +77,7 @@ class ConsumerFlow:
             session, url, f"/groups/{quoted(group, 'group')}/flow", self, clock
         )
         self._tally = tally
+        self._room = CreditBook(credit)
         self._acks = AckBook(self.connection.send, tally)
         self._seeks = SeekBook(url, self.connection.send)
 
@@ -131,26 +108,13 @@ class ConsumerFlow:
 
         `size_bytes`: of deliveries that have nothing left to take.
         """
-        self._room += messages
-        if size_bytes:
-            self._held_bytes -= size_bytes
-            self._room_bytes += size_bytes
-        if self._room >= self._share_count or (size_bytes and self._must_give_bytes()):
-            self.connection.send(frames.Credit(self._room, self._room_bytes))
-            self._room = self._room_bytes = 0
+        given = self._room.free(messages, size_bytes, counts_bytes=self._bound.counts_bytes)
+        if given is not None:
+            self.connection.send(given)
 
     def _free(self, freed: FreedCredit) -> None:
         self._tally.returned(freed.message_count)
         self.taken(freed.message_count, freed.batch_bytes)
-
-    def _must_give_bytes(self) -> bool:
-        if not self._bound.counts_bytes:
-            return False
-        if self._room_bytes * 4 >= self._credit.batch_bytes:
-            return True
-        # What is larger than the rest of the credit comes only to a client that holds nothing.
-        is_short = self._credit.batch_bytes - self._room_bytes < MAX_STORED_BYTES
-        return is_short and not self._held_bytes
 
     def reject(self, window: DeliveredWindow, error: UndecodableError) -> None:
         """Give back what is left of a window, because it cannot be read; report it."""
@@ -298,7 +262,7 @@ class ConsumerFlow:
 
     def hello(self) -> frames.Frame:
         """Bind the member."""
-        self._room = self._room_bytes = self._held_bytes = 0
+        self._room.reset()
         member = self._membership
         return frames.Bind(
             member.member,
@@ -382,7 +346,7 @@ class ConsumerFlow:
 
     def _deliver(self, frame: frames.Deliver, payload: bytes) -> None:
         size = frame.kept_bytes or len(payload)
-        self._held_bytes += size
+        self._room.hold(size)
         partition = PartitionId(frame.generation, frame.partition)
         token = (frame.broker_epoch, frame.epoch)
         assigned = self._assigned.get(partition)
@@ -485,15 +449,3 @@ class ConsumerFlow:
             self._membership.end_seek(assigned, Cause.FLOW_LOST)
         self._ready.clear()
         self._acks.lost(self.url)
-
-
-def checked_credit(credit: int, credit_bytes: int) -> ConsumerCredit:
-    """Return, as whole numbers, what a consumer says that it has room for.
-
-    Raises:
-        SettingsError: one of them is no whole number, or out of range.
-    """
-    return ConsumerCredit(
-        message_count=whole("credit", credit, 1, frames.MAX_CREDIT),
-        batch_bytes=whole("credit_bytes", credit_bytes, 1, frames.MAX_CREDIT_BYTES),
-    )

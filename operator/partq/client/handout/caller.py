@@ -11,8 +11,8 @@ from queue import SimpleQueue
 from typing import Any, Self
 
 from partq.client.arguments import check_flag
-from partq.client.consume import stop_signals
 from partq.client.consume.deliveries import Delivery
+from partq.client.consume.process import stop_signals
 
 log = logging.getLogger("partq.client")
 

@@ -5,11 +5,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from partq.client.arguments import check_texts, whole
 from partq.client.produce.results import UNKNOWN_OFFSET, MessageResult
 from partq.core.model import PartitionId
-from partq.errors import PartqError
+from partq.errors import PartqError, SettingsError
+from partq.excerpts import excerpt
 from partq.wire import batch as wire
 from partq.wire.batch import Codec
+
+CODECS: dict[str, Codec | None] = {"auto": None} | {codec.name.lower(): codec for codec in Codec}
+"""What `compression` may be; `auto` chooses for each batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +26,24 @@ class BatchLimits:
     """Of the messages before compression; a larger message travels alone."""
     codec: Codec | None
     """None: chosen for each batch, by a sample of it."""
+
+
+def checked_limits(max_count: int, max_bytes: int, compression: str) -> BatchLimits:
+    """Return the limits of a producer's batches.
+
+    Raises:
+        SettingsError: one of them is of a wrong type or out of range; names it.
+    """
+    check_texts({"compression": compression}, needed=("compression",))
+    if compression not in CODECS:
+        raise SettingsError(
+            f"compression: got {excerpt(compression)!r}, expected one of {', '.join(CODECS)}"
+        )
+    return BatchLimits(
+        max_count=whole("max_batch_count", max_count, 1, wire.MAX_BATCH_COUNT),
+        max_bytes=whole("max_batch_bytes", max_bytes, 1, wire.MAX_BATCH_BYTES),
+        codec=CODECS[compression],
+    )
 
 
 @dataclass(frozen=True, slots=True)

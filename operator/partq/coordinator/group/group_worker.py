@@ -36,7 +36,7 @@ from partq.coordinator.group.waiting_moves import WaitingMoves
 from partq.coordinator.ports import BrokerAdmin, MemberProcesses, RebalanceListener, StorePorts
 from partq.coordinator.rules import at_once
 from partq.coordinator.view import GroupView, as_assigned
-from partq.core.age_tracker import AgeTracker
+from partq.core.clocks.age_tracker import AgeTracker
 from partq.core.group import handoff
 from partq.core.group.membership import GroupAssessment, OwnershipState, assess
 from partq.core.group.moves import Forced, Move

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from partq.client.producer import CODECS
+from partq.client.produce.batching import CODECS
 from partq.core.samples.percentile import percentile
 from partq.errors import InternalError
 from partq.lab.bench import partq_side, redis_baseline

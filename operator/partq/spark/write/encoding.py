@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partq.client.produce.partitioner import SlotCache
+from partq.core.clocks.time_to_live import MAX_TTL_MS
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
-from partq.core.time_to_live import MAX_TTL_MS
 from partq.errors import BadRequestError, MessageTooLargeError
 from partq.spark.write.keyless import KeylessSlots
 from partq.spark.write.sink_columns import WriteColumns

@@ -4,8 +4,8 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from partq.client.producer import CODECS
-from partq.core.time_to_live import MAX_TTL_MS
+from partq.client.produce.batching import CODECS
+from partq.core.clocks.time_to_live import MAX_TTL_MS
 from partq.errors import BadRequestError
 from partq.excerpts import excerpt
 from partq.spark.connection import (

@@ -5,10 +5,10 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from partq.core.clocks.time_to_live import MAX_TTL_MS
 from partq.core.cursor.redelivery_rules import MAX_NACK_DELAY_MS
 from partq.core.model import MAX_PRIORITY, SLOT_COUNT
 from partq.core.producer_series import MAX_EXACT_INTEGER
-from partq.core.time_to_live import MAX_TTL_MS
 from partq.wire.batch import MAX_EVENT_TIME_MS
 from partq.wire.partition_key import KEY_NAMES
 
@@ -25,7 +25,7 @@ MAX_PLANNED_MEMBERS = 1000
 def _described_range(low: int, high: int) -> msgspec.Meta:
     """Describe bounds in `/openapi.json`; decoding does not check them."""
     # The call checks them, as its error can say more: `publish_http.py`, `request_partitioner.py`,
-    # `operations/pull.py`, and `drain` in `operations/coordinator_calls.py`.
+    # `operations/pull/pulls.py`, and `drain` in `operations/coordinator_calls.py`.
     return msgspec.Meta(extra_json_schema={"minimum": low, "maximum": high})
 
 

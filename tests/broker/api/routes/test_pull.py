@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from partq.broker.operations import pull as pull_module
-from partq.broker.operations import pull_answer
+from partq.broker.operations.pull import pull_answer
+from partq.broker.operations.pull import pulls as pull_module
 from partq.core.hashing import slot_of
 from partq.wire import batch, frames
 

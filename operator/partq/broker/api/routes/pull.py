@@ -12,8 +12,14 @@ from partq.broker.api.owner_calls import caller_address
 from partq.broker.api.owner_pulls import OWNER_PULLS, leave_all
 from partq.broker.api.receipts import call_by_receipts
 from partq.broker.delivery.flow import Flow
-from partq.broker.operations.acks import ack_one, ack_outcome, extend_one, nack_one, partition_of
-from partq.broker.operations.pull import PullWait
+from partq.broker.operations.pull.acks import (
+    ack_one,
+    ack_outcome,
+    extend_one,
+    nack_one,
+    partition_of,
+)
+from partq.broker.operations.pull.pulls import PullWait
 from partq.broker.peers.peer_client import FORWARDED
 from partq.core.model import MemberId
 from partq.errors import (

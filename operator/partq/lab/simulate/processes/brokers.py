@@ -12,10 +12,10 @@ from partq.broker.api.routes.flow import ConsumerConnection
 from partq.broker.api.routes.publish_socket import ProducerConnection
 from partq.broker.broker import Broker
 from partq.broker.operations import coordinator_calls
-from partq.broker.operations.acks import ack_one, ack_outcome
 from partq.broker.operations.assignment.configured_partitions import read_configured
 from partq.broker.operations.assignment.registration import register, unregister
-from partq.broker.operations.pull import Pulls
+from partq.broker.operations.pull.acks import ack_one, ack_outcome
+from partq.broker.operations.pull.pulls import Pulls
 from partq.broker.operations.reset import reset
 from partq.broker.operations.status import read_layout
 from partq.core.model import MemberId, PartitionId

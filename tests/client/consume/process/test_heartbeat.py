@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from partq.client.consume import heartbeat
-from partq.client.consume.heartbeat import Heartbeat
+from partq.client.consume.process import heartbeat
+from partq.client.consume.process.heartbeat import Heartbeat
 from partq.client.transport import session as session_module
 from partq.client.transport.options import ConnectionOptions
 from partq.client.transport.session import Session

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from partq.client.consume.stall import StallCause, StallWatch, warning_of
+from partq.client.consume.process.stall import StallCause, StallWatch, warning_of
 
 GAP_S = 0.25
 LEAST_S = 3.0
@@ -79,7 +79,7 @@ def test_the_warning_says_cause_and_advice(cause, state, advice):
 
 PROGRAM = """
 import asyncio, logging, os, signal, sys, time
-from partq.client.consume import heartbeat
+from partq.client.consume.process import heartbeat
 from partq.client.transport.options import ConnectionOptions
 from partq.client.transport.session import Session
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from partq.broker.broker import Broker
 from partq.broker.delivery.flow import Flow
 from partq.broker.delivery.flow_liveness import PULL_LEASE_S
-from partq.broker.operations.pull_answer import PullReply, TakenWindow
+from partq.broker.operations.pull.pull_answer import PullReply, TakenWindow
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.core.model import Cause, MemberId, PartitionId
 from partq.core.ranges import Ranges

@@ -16,7 +16,7 @@ from contextlib import suppress
 
 from partq.aio import Signal
 from partq.client.consume.flow import ConsumerFlow
-from partq.client.consume.stall import WARN_S, StallCause, StallWatch, warning_of
+from partq.client.consume.process.stall import WARN_S, StallCause, StallWatch, warning_of
 from partq.client.transport.session import NOT_REACHED, Session, why
 from partq.errors import PartqError
 from partq.wire.calls.bodies import AliveBody

@@ -2,7 +2,7 @@
 
 import pytest
 
-from partq.core.time_to_live import MAX_TTL_MS, MAX_TTL_S, check_ttl_ms, is_over, to_ttl_ms
+from partq.core.clocks.time_to_live import MAX_TTL_MS, MAX_TTL_S, check_ttl_ms, is_over, to_ttl_ms
 from partq.errors import BadRequestError
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partq.core.age_tracker import AgeTracker
+from partq.core.clocks.age_tracker import AgeTracker
 
 STORE = 1_800_000_000_000
 OWN = 5_000

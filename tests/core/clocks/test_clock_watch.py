@@ -2,7 +2,7 @@
 
 import pytest
 
-from partq.core.clock_watch import MAX_JUMP_S, SUSPENDED_S, ClockWatch, ahead_ms
+from partq.core.clocks.clock_watch import MAX_JUMP_S, SUSPENDED_S, ClockWatch, ahead_ms
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Pulls of plain HTTP, and the acks of what was pulled."""

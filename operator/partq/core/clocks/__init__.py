@@ -1,0 +1,1 @@
+"""Times: the ages of messages, and how far a clock may be trusted."""
