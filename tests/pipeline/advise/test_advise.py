@@ -151,7 +151,7 @@ def messages(spark, rows):
         index = 3 if key is None else partition_index(slot_of(key), 4)
         at_ms = BEGIN_MS + second * 1000
         place = f"1.{index}", 1, index, number
-        full.append(("orders", *place, key, b"v", None, at_ms, at_ms, 7))
+        full.append(("orders", *place, key, b"v", None, at_ms, at_ms, 7, None))
     kinds = COLUMNS["messages"] | {"publish_time": "bigint", "event_time": "bigint"}
     frame = spark.createDataFrame(full, ", ".join(f"{name} {kind}" for name, kind in kinds.items()))
     times = {name: f"timestamp_millis({name})" for name in ("publish_time", "event_time")}
