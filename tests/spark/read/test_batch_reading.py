@@ -53,6 +53,11 @@ def test_everything_is_read_with_its_place(spark, queue):
     assert {(row.partition, row.offset): int(row.value) for row in rows} == {
         (str(place.partition), place.offset): number for number, place in enumerate(queue.places)
     }
+    schema = read(spark, queue, includeHeaders="true").schema
+    assert {field.name for field in schema if field.nullable} == {
+        *("key", "headers", "event_time", "redeliveries")
+    }
+    assert not schema["headers"].dataType.valueContainsNull
     for row in rows:
         number = int(row.value)
         assert row.key == f"key-{number % 10}"

@@ -1,5 +1,7 @@
 """Whose offsets a checkpoint has: those of another queue are refused, whatever they fit."""
 
+import json
+
 import pytest
 
 from partq.core.model import PartitionId
@@ -71,6 +73,18 @@ def test_that_of_a_queue_that_was_created_again_is_refused_or_goes_on(checkpoint
         assert steps.read(checkpoint, end) == 50
         assert end["queue"]["uid"] != checkpoint["queue"]["uid"]
         assert end["queue"]["query"]
+
+
+def test_offsets_may_be_copied_from_a_checkpoint_of_this_queue_alone(checkpoint, other):
+    with (
+        stream_steps(other.options(startingOffsets=json.dumps(checkpoint))) as steps,
+        pytest.raises(ConflictError, match="startingOffsets is of queue default/orders"),
+    ):
+        steps.begin()
+    with stream_steps(other.options(**EARLIEST)) as steps:
+        end = steps.end(steps.begin())
+    with stream_steps(other.options(startingOffsets=json.dumps(end))) as steps:
+        assert from_json(steps.begin()) == from_json(end)
 
 
 def test_one_that_names_no_queue_is_read_and_gets_the_name(other):

@@ -10,7 +10,7 @@ from partq.core.model import PartitionId
 from partq.errors import BadRequestError
 from partq.excerpts import excerpt
 from partq.spark.connection import CONNECTION_OPTIONS, ClientOptions, connection_of
-from partq.spark.read.offsets import ReadPosition, position_of
+from partq.spark.read.offsets import ORIGIN, QueueLife, ReadPosition, origin_of, position_of
 
 EARLIEST, LATEST = -2, -1
 """Offsets in a JSON option that stand for a place, as in the Kafka source."""
@@ -59,6 +59,8 @@ class ReadBound:
     offsets: Mapping[PartitionId, ReadPosition] | None = None
     """`EARLIEST` and `LATEST` may stand for an offset."""
     times_ms: Mapping[PartitionId, int] | None = None
+    life: QueueLife | None = None
+    """The queue that the offsets are of, where they were copied from a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +223,7 @@ class _Given:
             return ReadBound(at_ms=_integer(name, text, least=0))
         if name == names[0] and text.lower() in {"earliest", "latest", "group"}:
             return ReadBound(everywhere=cast(Literal["earliest", "latest", "group"], text.lower()))
-        by_partition = _by_partition(name, text)
+        by_partition, life = _by_partition(name, text)
         if name == names[2]:
             return ReadBound(
                 times_ms={
@@ -233,7 +235,8 @@ class _Given:
             offsets={
                 partition: _position(f"{name} of {partition}", value)
                 for partition, value in by_partition.items()
-            }
+            },
+            life=life,
         )
 
 
@@ -266,7 +269,7 @@ def _time_of(bound: ReadBound, partition: PartitionId | None) -> int | None:
     return bound.at_ms if named is None else named
 
 
-def _by_partition(name: str, text: str) -> dict[PartitionId, object]:
+def _by_partition(name: str, text: str) -> tuple[dict[PartitionId, object], QueueLife | None]:
     expected = f'option {name}: expected JSON such as {{"1.0": 5, "1.1": 7}}'
     if name.endswith("Offsets"):
         expected += ", or earliest, latest or group"
@@ -276,8 +279,13 @@ def _by_partition(name: str, text: str) -> dict[PartitionId, object]:
         raise BadRequestError(f"{expected}; got {excerpt(text)!r}") from error
     if not isinstance(body, dict) or not body:
         raise BadRequestError(f"{expected}; got {excerpt(text)!r}")
+    origin = origin_of(f"option {name}", body)
+    body.pop(ORIGIN, None)
     try:
-        return {PartitionId.parse(partition): value for partition, value in body.items()}
+        found: dict[PartitionId, object] = {
+            PartitionId.parse(partition): value for partition, value in body.items()
+        }
+        return found, None if origin is None else origin.life
     except ValueError as error:
         raise BadRequestError(f"option {name}: {error}") from error
 

@@ -45,6 +45,8 @@ class ReadPlanner:
             ("startingOffsets", self._options.start),
             ("endingOffsets", self._options.end),
         ):
+            if place.life is not None:
+                self.is_of_this_queue(name, place.life)
             for unknown in sorted(
                 {*(place.offsets or ()), *(place.times_ms or ())}.difference(partitions)
             ):
@@ -65,14 +67,14 @@ class ReadPlanner:
             return True
         what = f"{name} is of queue {life}, and this query reads {ours}"
         if life[:2] != ours[:2]:
+            other = "checkpointLocation" if name == CHECKPOINT else name
             raise ConflictError(
-                f"{what}; name that queue in the options, or give this query another "
-                "checkpointLocation"
+                f"{what}; name that queue in the options, or give this query another {other}"
             )
         self._lost(
             RolledBackError,
             f"{what}: the queue was deleted and created again",
-            "to continue with the first message of the new one, or use another checkpointLocation",
+            "to continue with the first message of the new one",
         )
         return False
 

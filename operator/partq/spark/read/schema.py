@@ -19,10 +19,10 @@ from partq.errors import BadRequestError
 
 TOKEN = StructType(
     [
-        StructField("generation", IntegerType()),
-        StructField("broker_epoch", LongType()),
-        StructField("epoch", LongType()),
-        StructField("offset", LongType()),
+        StructField("generation", IntegerType(), nullable=False),
+        StructField("broker_epoch", LongType(), nullable=False),
+        StructField("epoch", LongType(), nullable=False),
+        StructField("offset", LongType(), nullable=False),
     ]
 )
 """As `partq.Token`. Spark is no member of a group: `broker_epoch` is that of the append and `epoch`
@@ -36,7 +36,7 @@ COLUMNS: dict[str, DataType] = {
     "offset": LongType(),
     "key": StringType(),
     "value": BinaryType(),
-    "headers": MapType(StringType(), StringType()),
+    "headers": MapType(StringType(), StringType(), valueContainsNull=False),
     "publish_time": TimestampType(),
     "event_time": TimestampType(),
     "redeliveries": IntegerType(),
@@ -44,6 +44,8 @@ COLUMNS: dict[str, DataType] = {
     "token": TOKEN,
     "encoded": BinaryType(),
 }
+_NULLABLE = frozenset({"key", "headers", "event_time", "redeliveries", "encoded"})
+"""Columns that some messages do not have; sinks with strict columns take the others as they are."""
 _ON_DEMAND = frozenset({"encoded"})
 """Columns that are there only for those that name them."""
 _ARROW: dict[type[DataType], pa.DataType] = {
@@ -69,7 +71,9 @@ def source_schema(*, with_headers: bool, names: Sequence[str] = ()) -> StructTyp
     chosen = names or [
         name for name in COLUMNS if (with_headers or name != "headers") and name not in _ON_DEMAND
     ]
-    return StructType([StructField(name, COLUMNS[name]) for name in chosen])
+    return StructType(
+        [StructField(name, COLUMNS[name], nullable=name in _NULLABLE) for name in chosen]
+    )
 
 
 def check_schema(schema: StructType) -> None:
