@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from partq import Producer
-from partq.errors import SettingsError
+from partq.errors import InternalError, SettingsError
 from partq.pipeline.access import QueueAccess
 from partq.pipeline.archive.archiver import Archiver, ArchiveSettings
 from partq.pipeline.archive.arrow_engine import ArrowEngine
@@ -26,6 +26,9 @@ from partq.pipeline.archive.spark_engine import SparkEngine
 from partq.pipeline.archive_columns import COLUMNS, PLACE, arrow_schema
 from partq.pipeline.archive_files import read_archive, read_audit, read_state
 from partq.pipeline.archive_log import ArchiveLog
+from partq.pipeline.manifest import ArchivePosition, DataFile
+from partq.pipeline.staging import Staging
+from partq.pipeline.storage.hadoop_files import HadoopFiles
 from partq.pipeline.storage.local_files import LocalFiles
 from partq.pipeline.watch import JobWatch
 from tests.spark.live_queue import live_queue
@@ -42,7 +45,7 @@ class UntrimmedFeed(AuditFeed):
 
 @pytest.fixture(scope="module")
 def queue():
-    groups = ["spark", "arrow", "alone", "stopped"]
+    groups = ["spark", "tasks", "arrow", "alone", "stopped"]
     with live_queue(partitions=5, groups=groups, spec={"audit": True}) as running:
         running.run(_publish(running))
         running.publish(range(40))
@@ -71,16 +74,19 @@ def access(queue):
 
 @pytest.fixture(scope="module")
 def roots(spark, queue, tmp_path_factory):
-    """The same messages and records, archived by either engine."""
+    """The same messages and records, by either engine; by Spark in Java (`spark`) and in Python."""
     reached = access(queue)
-    made = {name: tmp_path_factory.mktemp(name) for name in ("spark", "arrow")}
+    made = {name: tmp_path_factory.mktemp(name) for name in ("spark", "tasks", "arrow")}
     record = UntrimmedFeed(reached)
     extents = record.extents()
     record.extents = lambda: extents  # what the first archive does is on record, too
     for name, root in made.items():
         files, watch = LocalFiles(str(root)), JobWatch()
+        engine = ArrowEngine(watch, files) if name == "arrow" else SparkEngine(spark)
+        if name == "spark":
+            files = HadoopFiles(spark, root.as_uri())
         Archiver(
-            SparkEngine(spark) if name == "spark" else ArrowEngine(watch, files),
+            engine,
             watch,
             ArchiveLog.open_for(files, reached.identity()),
             [record, MessageFeed(reached, name)],
@@ -97,7 +103,7 @@ def test_the_rows_are_the_same(spark, roots, stream):
         frame = READ[stream](spark, str(root))
         found[name] = frame.orderBy("partition", *PLACE[stream]).collect()
     assert len(found["arrow"]) > 30
-    assert found["arrow"] == found["spark"]
+    assert found["arrow"] == found["spark"] == found["tasks"]
 
 
 def test_the_entries_are_the_same_but_for_names_and_bytes(spark, roots):
@@ -115,7 +121,7 @@ def test_the_entries_are_the_same_but_for_names_and_bytes(spark, roots):
         }
         assert len(state.uids) == 1
         found[name] = (state.number, files, state.positions, state.gaps, state.removed)
-    assert found["arrow"] == found["spark"]
+    assert found["arrow"] == found["spark"] == found["tasks"]
     assert found["arrow"][0] > 4, "several steps of each stream"
 
 
@@ -124,7 +130,18 @@ def test_the_folders_are_the_same(roots):
         name: {path.relative_to(root).parent for path in root.rglob("*") if path.is_file()}
         for name, root in roots.items()
     }
-    assert shapes["arrow"] == shapes["spark"]
+    assert shapes["arrow"] == shapes["spark"] == shapes["tasks"]
+
+
+def test_a_root_that_executors_have_for_themselves_is_named(spark, queue, tmp_path, monkeypatch):
+    def gone(task):
+        return [DataFile("gone.parquet", "messages", "1.0", 0, 1, 1, 1, 0, 0)]
+
+    monkeypatch.setattr("partq.pipeline.archive.spark_engine._run_task", gone)
+    feed, files = MessageFeed(access(queue), "alone"), LocalFiles(str(tmp_path))
+    ends = {"1.0": ArchivePosition(0)}, {"1.0": ArchivePosition(1)}
+    with pytest.raises(InternalError, match=r"gone\.parquet: .* a ROOT that driver and executors"):
+        SparkEngine(spark).write(Staging(files), feed, *ends)
 
 
 @pytest.mark.parametrize("stream", COLUMNS)

@@ -31,10 +31,18 @@ class ArrowEngine:
     Args:
         watch: over the job; when it is to end, fetching ends at once.
         files: of the archive.
+        partitions_at_once: how many are read and written at the same time.
     """
 
-    def __init__(self, watch: JobWatch, files: LocalFiles) -> None:
+    def __init__(
+        self,
+        watch: JobWatch,
+        files: LocalFiles,
+        *,
+        partitions_at_once: int = PARTITIONS_AT_ONCE,
+    ) -> None:
         self._watch = watch
+        self._partitions_at_once = partitions_at_once
         self._files = files
 
     def write(
@@ -72,7 +80,7 @@ class ArrowEngine:
         self, staging: Staging, feed: Feed, spans: Mapping[PartitionId, _Ends]
     ) -> list[DataFile]:
         """Write all spans; the first failure ends the others."""
-        limit = asyncio.Semaphore(PARTITIONS_AT_ONCE)
+        limit = asyncio.Semaphore(self._partitions_at_once)
         folder = f"{staging.folder}/{feed.stream}"
         async with open_spans(feed) as reader:
 
