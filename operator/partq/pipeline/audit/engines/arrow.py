@@ -43,9 +43,13 @@ class ArrowAuditEngine:
         files = scope.state.files.values()
         self._total = sum(each.rows for each in files if each.stream in streams)
         for partition in scope.partitions():
-            record = self._judge_record(scope, partition)
-            messages = self._judge_messages(scope, record) if scope.with_messages else None
-            yield JudgedPartition.of(record, messages)
+            yield self.judge_partition(scope, partition)
+
+    def judge_partition(self, scope: AuditScope, partition: str) -> JudgedPartition:
+        """Return what one partition came to."""
+        record = self._judge_record(scope, partition)
+        messages = self._judge_messages(scope, record) if scope.with_messages else None
+        return JudgedPartition.of(record, messages)
 
     def keys(self, scope: AuditScope, places: Iterable[Place]) -> Mapping[Place, str]:
         """Return the keys of messages; those that have none, or are not there, are left out."""

@@ -1,6 +1,8 @@
-"""The engine that has Spark read an archive: a task judges a partition, row after row.
+"""The engine that has Spark judge an archive: a task judges a partition.
 
-The record is judged first. What it says of the log goes to the tasks that judge the messages.
+Where all machines see the archive under one path, a task reads the files of its partition. Else
+Spark reads them, and sorts the rows of each partition: the record's first; what that says of the
+log goes to the tasks that judge the messages.
 """
 
 import pickle
@@ -16,6 +18,7 @@ from pyspark.sql import functions as f
 from partq.pipeline.archive_columns import PLACE
 from partq.pipeline.archive_files import read_files
 from partq.pipeline.audit.archived.messages import MessageJudge, MessageOutcome
+from partq.pipeline.audit.engines.arrow import ArrowAuditEngine
 from partq.pipeline.audit.engines.port import (
     AuditScope,
     JudgedPartition,
@@ -28,6 +31,7 @@ from partq.pipeline.audit.judge.lines import RecordLine
 from partq.pipeline.audit.judge.record import RecordJudge
 from partq.pipeline.manifest import Stream
 from partq.pipeline.storage.files import Files
+from partq.pipeline.storage.local_files import LocalFiles
 from partq.pipeline.watch import JobProgress, JobWatch
 
 _JUDGED = "partition string, judged binary"
@@ -53,6 +57,9 @@ class SparkAuditEngine:
 
     def judge(self, scope: AuditScope) -> Iterator[JudgedPartition]:
         """Yield what each partition came to, in the order of partitions."""
+        if isinstance(self._files, LocalFiles):
+            yield from self._judge_files(scope, self._files.root)
+            return
         stops = {each: scope.record_stop(each) for each in scope.partitions()}
         is_from_start = scope.is_from_start
 
@@ -74,6 +81,33 @@ class SparkAuditEngine:
         self._show(2, "writing the report")
         for partition in stops:
             yield JudgedPartition.of(records[partition], messages.get(partition))
+
+    def _judge_files(self, scope: AuditScope, root: str) -> Iterator[JudgedPartition]:
+        """Yield what each partition came to, where a task can read its files."""
+        partitions = scope.partitions()
+
+        def judge_all(batches: Iterable[pa.RecordBatch]) -> Batches:
+            engine = ArrowAuditEngine(root, JobWatch())
+            for batch in batches:
+                for partition in batch.column("partition").to_pylist():
+                    judged = engine.judge_partition(scope, partition)
+                    yield pa.RecordBatch.from_pydict(
+                        {"partition": [partition], "judged": [pickle.dumps(judged)]}
+                    )
+
+        self._show(0, "judging the partitions")
+        rows = self._spark.sparkContext.parallelize(
+            [(each,) for each in partitions], max(1, min(MAX_TASKS, len(partitions)))
+        )
+        judged = (
+            self._spark.createDataFrame(rows, "partition string")
+            .mapInArrow(judge_all, _JUDGED)
+            .collect()
+        )
+        self._show(2, "writing the report")
+        for row in judged:
+            # Written by the tasks of this very job.
+            yield pickle.loads(bytes(row["judged"]))  # noqa: S301
 
     def keys(self, scope: AuditScope, places: Iterable[Place]) -> Mapping[Place, str]:
         """Return the keys of messages; those that have none, or are not there, are left out."""

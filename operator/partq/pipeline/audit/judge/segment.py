@@ -17,6 +17,8 @@ class SegmentJudge:
     def __init__(self, partition: str, number: int, sink: JudgeSink, *, is_late: bool) -> None:
         self.state = SegmentState(partition, number, is_late, sink)
         self._groups: dict[str, GroupJudge] = {}
+        self._born: dict[str, int | None] = {}
+        """Group that was removed → epoch that one of its name began with; None: none has begun."""
         self._raised: int | None = None
         """The highest broker epoch that was claimed."""
         self._base: int | None = None
@@ -74,13 +76,23 @@ class SegmentJudge:
             self._check_published(line)
         group = self._groups.get(line.group)
         if line.kind == "end":
+            self._born[line.group] = None
             if group is not None:
                 del self._groups[line.group]
                 self._finish(group, is_over=True, is_last=True)
             return False
+        if line.group in self._born and self._is_of_removed(line):
+            return False
         if group is None:
             group = self._groups[line.group] = GroupJudge(self.state, line.group)
         return group.judge(line)
+
+    def _is_of_removed(self, line: RecordLine) -> bool:
+        """Return whether a line is of a removed group: a broker notices its end a moment later."""
+        if line.kind == "begin":
+            self._born[line.group] = line.epoch
+        born = self._born[line.group]
+        return born is None or 0 <= line.epoch < born
 
     def _finish(self, group: GroupJudge, *, is_over: bool, is_last: bool) -> None:
         group.finish(is_over=is_over, is_last=is_last)

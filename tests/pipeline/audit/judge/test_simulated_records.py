@@ -1,0 +1,33 @@
+"""The judge is silent on the records of simulated brokers, whatever fails."""
+
+import pytest
+
+from partq.lab.simulate.processes.coordinators import KEYS
+from partq.pipeline.audit.judge.lines import RecordLine
+from partq.pipeline.audit.judge.record import RecordJudge
+from tests.audit_record import decode_group
+from tests.lab.simulate.test_audit import FAULTS, FEATURES, groups_of, partitions_of, run
+
+
+def lines_of(memory, partition):
+    return [
+        RecordLine(*(getattr(record, name) for name in RecordLine._fields))
+        for group in groups_of(memory, KEYS.audit(partition))
+        for record in decode_group(str(partition), group)
+    ]
+
+
+# In 7 and 11 a group is removed, and a broker that has not noticed yet delivers to it.
+@pytest.mark.parametrize("seed", [1, 2, 7, 11])
+def test_what_simulated_brokers_record_is_clean(seed):
+    outcome, memory = run(seed, only=FAULTS | FEATURES)
+    found, judged = [], 0
+    for partition in partitions_of(outcome):
+        judge = RecordJudge(str(partition), is_from_start=True)
+        lines = lines_of(memory, partition)
+        judge.judge(lines)
+        judged += judge.finish().totals.records
+        found += [each for each in judge.findings if each.severity == "fault"]
+
+    assert found == []
+    assert judged > 50
