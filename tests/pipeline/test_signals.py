@@ -12,10 +12,12 @@ from click.testing import CliRunner
 
 from partq.cli.commands import cli
 from partq.pipeline.archive_files import read_archive
+from partq.pipeline.watch import JobWatch
 from tests.spark.live_queue import live_queue
 
 COUNT = 600
 LOOK_S = 0.02
+DEADLINE_S = 60.0
 TERM, INT = signal.SIGTERM, signal.SIGINT
 
 
@@ -119,13 +121,32 @@ def test_a_replay_goes_on_behind_a_signal(spark, queue, root):
 
 
 def test_an_audit_that_is_told_to_end_says_so(spark, queue, root, tmp_path):
-    given = ("audit", root, "--report", tmp_path / "report")
+    given = ("audit", root, "--report", tmp_path / "report", "--engine", "spark")
     active = spark.sparkContext.statusTracker().getActiveJobsIds
     with told(TERM, once=active):
         first = run(queue, *given)
-    assert first.exit_code == 128 + TERM, first.output
-    assert json.loads(first.stdout)["error"]["code"] == "stopped"
-    assert "stopped before the end" in first.stderr
-    assert "Exception" not in first.stderr
+    check_stopped(first)
     again = run(queue, *given)
     assert (again.exit_code, json.loads(again.stdout)["verdict"]) == (0, "clean"), again.output
+
+
+def test_an_audit_without_spark_that_is_told_to_end_says_so(queue, root, tmp_path, monkeypatch):
+    begun, check = threading.Event(), JobWatch.check
+
+    def wait(watch):
+        begun.set()
+        watch.wait(DEADLINE_S)
+        check(watch)
+
+    monkeypatch.setattr(JobWatch, "check", wait)
+    with told(TERM, once=begun.is_set):
+        first = run(queue, "audit", root, "--report", tmp_path / "report", "--engine", "arrow")
+    check_stopped(first)
+
+
+def check_stopped(result):
+    """Check the status, the one JSON object and the sentence of a job that SIGTERM has ended."""
+    assert result.exit_code == 128 + TERM, result.output
+    assert json.loads(result.stdout)["error"]["code"] == "stopped"
+    assert "stopped before the end" in result.stderr
+    assert "Exception" not in result.stderr
