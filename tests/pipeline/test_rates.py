@@ -31,6 +31,9 @@ def test_rows_are_events_repeated_and_reach_the_queue(spark, events, tmp_path):
         rates.write_queue(spark, tmp_path / "rows", queue.options(queue.broker.tokens.produce))
         assert rates.count_queue(spark, queue.options()) == 200
         rates.read_queue(spark, queue.options())
+        tasks = rates.count_tasks(spark, queue.options(), tmp_path / "rows")
+        assert 1 <= tasks["spark_read"] <= 3
+        assert tasks["parquet_read"] >= 1
     rates.read_parquet(spark, tmp_path / "rows")
 
 
@@ -66,7 +69,8 @@ def test_rates_are_medians_and_count_all_cpu_time():
     found.turns["parquet_read"] = [Turn(1.0, {"client": 3.0})]
     report = {
         "rows": 1000, "records": 50, "partitions": 3, "brokers": 1, "cpu_count": 2,
-        "verdict": "clean", **found.rates(),
+        "verdict": "clean",
+        "tasks": {"spark_read": 2, "parquet_read": 3}, **found.rates(),
     }  # fmt: skip
 
     assert report["spark_read"]["rows_per_s"] == 500
@@ -77,6 +81,7 @@ def test_rates_are_medians_and_count_all_cpu_time():
     assert "records_per_s" not in report["client_read"]
     page = render(report)
     assert "at 0.50 of Parquet's rate, and 1.00 of the consumer's" in page
+    assert "reads the queue in 2 tasks, and Parquet in 3" in page
     assert "25 records/s are archived, 25 audited; its verdict: clean" in page
     assert all(title in page for title in SIDES.values())
 

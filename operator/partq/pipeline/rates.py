@@ -65,12 +65,18 @@ def write_queue(spark: SparkSession, folder: Path, options: Mapping[str, str]) -
 
 def read_queue(spark: SparkSession, options: Mapping[str, str]) -> None:
     """Read a queue, all that it holds, and drop it."""
-    _read_all(spark.read.format("partq").options(**options).load().select(*READ))
+    _read_all(_queue(spark, options))
 
 
 def read_parquet(spark: SparkSession, folder: Path) -> None:
     """Read the same rows from Parquet, and drop them."""
-    _read_all(spark.read.parquet(str(folder)).select(*READ))
+    _read_all(_parquet(spark, folder))
+
+
+def count_tasks(spark: SparkSession, options: Mapping[str, str], folder: Path) -> dict[str, int]:
+    """Return in how many tasks a queue and Parquet are read, by the name of the side."""
+    sides = {"spark_read": _queue(spark, options), "parquet_read": _parquet(spark, folder)}
+    return {name: frame.rdd.getNumPartitions() for name, frame in sides.items()}
 
 
 def count_queue(spark: SparkSession, options: Mapping[str, str]) -> int:
@@ -111,6 +117,14 @@ def audit_archive(job: Job, root: Path, report: Path) -> AuditVerdict:
     engine = SparkAuditEngine(job.spark, files, job.watch)
     reported = open_files(job.spark, str(report))
     return run_audit(engine, ArchiveLog.open(files), reported, job.watch).verdict
+
+
+def _queue(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+    return spark.read.format("partq").options(**options).load().select(*READ)
+
+
+def _parquet(spark: SparkSession, folder: Path) -> DataFrame:
+    return spark.read.parquet(str(folder)).select(*READ)
 
 
 def _read_all(frame: DataFrame) -> None:

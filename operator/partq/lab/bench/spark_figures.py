@@ -38,6 +38,8 @@ class SparkMeasurements:
     rows: int
     records: int = 0
     """Of the audit record that the rows left, as it was archived."""
+    tasks: dict[str, int] = field(default_factory=dict)
+    """In how many tasks Spark reads, by side."""
     turns: dict[str, list[Turn]] = field(default_factory=dict)
 
     def rates(self) -> dict[str, dict[str, object]]:
@@ -76,9 +78,11 @@ def render(report: Report) -> str:
             for part, spent in side["cpu_s_per_million"].items()
         )
         lines.append(f"{title:24}{side['rows_per_s']:>12,}{side['rows_per_cpu_s']:>12,}   {parts}")
-    read = report["spark_read"]["rows_per_s"]
+    read, tasks = report["spark_read"]["rows_per_s"], report["tasks"]
     lines += [
         "",
+        f"Spark reads the queue in {tasks['spark_read']:,} tasks, and Parquet in "
+        f"{tasks['parquet_read']:,}",
         f"Spark reads the queue at {read / report['parquet_read']['rows_per_s']:.2f} of Parquet's "
         f"rate, and {read / report['client_read']['rows_per_s']:.2f} of the consumer's",
         f"of the audit record {report['archive']['records_per_s']:,} records/s are archived, "
