@@ -41,6 +41,11 @@ def slot_of(key: str) -> int:
     return key_hash(key) & 0xFFFF
 
 
+def slot_of_stored(key: bytes) -> int:
+    """Return the slot of a stored key, as UTF-8. Nothing is checked: a broker has stored it."""
+    return mmh3.mmh3_32_uintdigest(key, 0) & 0xFFFF
+
+
 def partition_index(slot: int, partition_count: int) -> int:
     """Return the index of the partition that owns `slot` when there are `partition_count`."""
     return slot * partition_count >> 16

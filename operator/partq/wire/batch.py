@@ -251,6 +251,14 @@ def content_crc(batch: bytes, header: BatchHeader) -> int:
         return -1
 
 
+def extend_content_crc(crc: int, messages: memoryview) -> int:
+    """Return the `content_crc` of a body's first messages and these, from that of the first ones.
+
+    0 is that of no message.
+    """
+    return int(crc32c(messages, crc))
+
+
 def read_slots(batch: bytes, header: BatchHeader) -> "array[int]":
     """Return the slot of each message."""
     return _array("H", batch, HEADER_SIZE, header.count)

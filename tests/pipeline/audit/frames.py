@@ -1,10 +1,9 @@
 """Puts a recorded run into an archive, with no Spark."""
 
-from datetime import UTC, datetime
-
 import pyarrow as pa
 from pyarrow import parquet
 
+from partq.pipeline.archive_columns import arrow_schema
 from partq.pipeline.archive_log import ArchivedQueue, ArchiveLog
 from partq.pipeline.manifest import ArchivePosition, DataFile, ManifestEntry
 from partq.pipeline.storage.local_files import LocalFiles
@@ -18,18 +17,9 @@ _KINDS = {"slots": pa.binary(), "place": pa.int32(), "delivery": pa.int32()}
 RECORD = pa.schema(
     [(name, pa.string() if name in _TEXTS else _KINDS.get(name, pa.int64())) for name in COLUMNS]
 )
-MESSAGES = pa.schema(
-    [
-        ("partition", pa.string()),
-        ("offset", pa.int64()),
-        ("key", pa.string()),
-        ("publish_time", pa.timestamp("us", tz="UTC")),
-        ("append_broker_epoch", pa.int64()),
-    ]
-)
 
 
-def write_archive(root, runs, stops=None, gaps=()):
+def write_archive(root, runs, stops=None, gaps=(), begins=None):
     """Write the archive of runs; each is a run and its record as it is read.
 
     Args:
@@ -37,25 +27,18 @@ def write_archive(root, runs, stops=None, gaps=()):
         runs: what is archived.
         stops: how far the archive says it has a partition's messages; else to the end of its run.
         gaps: what it says was gone before.
+        begins: where it says that a partition's messages begin; else at 0.
     """
     root.mkdir()
+    files = LocalFiles(str(root))
     added = []
     for at, (run, rows) in enumerate(runs):
         ordered = sorted(rows, key=lambda row: (row.sequence, row.place))
-        messages = [
-            {
-                "partition": each.partition,
-                "offset": each.offset,
-                "key": each.key,
-                "publish_time": datetime.fromtimestamp(each.at_ms / 1000, UTC),
-                "append_broker_epoch": each.append_broker_epoch,
-            }
-            for each in sorted(run.messages, key=lambda each: each.offset)
-        ]
+        messages = [each.row() for each in sorted(run.messages, key=lambda each: each.offset)]
         records = [asdict_of(row) for row in ordered]
         for stream, table, place in (
             ("audit", pa.Table.from_pylist(records, RECORD), "sequence"),
-            ("messages", pa.Table.from_pylist(messages, MESSAGES), "offset"),
+            ("messages", pa.Table.from_pylist(messages, arrow_schema("messages")), "offset"),
         ):
             if table.num_rows:
                 path = f"{stream}-{at}.parquet"
@@ -64,7 +47,7 @@ def write_archive(root, runs, stops=None, gaps=()):
                 added.append(
                     DataFile(
                         path, stream, run.name, places[0], places[-1] + 1, table.num_rows,
-                        (root / path).stat().st_size, 0, 2**53,
+                        (root / path).stat().st_size, 0, 2**53, files.digest(path),
                     )
                 )  # fmt: skip
     positions = {
@@ -73,12 +56,14 @@ def write_archive(root, runs, stops=None, gaps=()):
         },
         "audit": {run.name: ArchivePosition(len(run.record)) for run, _ in runs},
     }
-    archive = ArchiveLog.open_for(
-        LocalFiles(str(root)), ArchivedQueue("default", "orders", "0123abcd")
-    )
+    beginnings = {
+        "messages": {run.name: (begins or {}).get(run.name, 0) for run, _ in runs},
+        "audit": {run.name: 0 for run, _ in runs},
+    }
+    archive = ArchiveLog.open_for(files, ArchivedQueue("default", "orders", "0123abcd"))
     entry = ManifestEntry(
         number=0, attempt="made", kind="archive", at_ms=0, added=tuple(added),
-        positions=positions, gaps=tuple(gaps),
+        positions=positions, gaps=tuple(gaps), beginnings=beginnings,
     )  # fmt: skip
     archive.commit(archive.load(), lambda _: entry)
     return str(root)

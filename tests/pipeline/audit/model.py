@@ -5,12 +5,18 @@ Broker epochs, epochs and attempts are drawn as in the scripts. One step of rand
 work after the other, by a seed.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
 from random import Random
 
+from crc32c import crc32c
+
 from partq.core.cursor.cursor import GroupCursor
+from partq.core.hashing import slot_of
 from partq.core.model import Cause
+from partq.wire import batch as wire
 from partq.wire.audit import GENESIS, AuditRecord, encode_record
+from partq.wire.batch import encode_message
 from tests.audit_record import encode_group
 
 START_MS = 1_795_000_000_000
@@ -37,11 +43,25 @@ class Group:
 
 @dataclass
 class Message:
+    """A message as it is archived."""
+
     partition: str
     offset: int
-    key: str
+    key: str | None
     at_ms: int
     append_broker_epoch: int
+    value: bytes
+    headers: list | None = None
+    event_time: datetime | None = None
+    encoded: bytes | None = None
+    queue: str = "orders"
+
+    def row(self):
+        """Return its columns."""
+        generation, index = map(int, self.partition.split("."))
+        row = {field.name: getattr(self, field.name) for field in fields(self)}
+        at = datetime.fromtimestamp(row.pop("at_ms") / 1000, UTC)
+        return row | {"generation": generation, "partition_index": index, "publish_time": at}
 
 
 class Partition:
@@ -76,18 +96,29 @@ class Partition:
     def publish(self) -> None:
         producer = self.random.choice(["p-1", "p-2", ""])
         count = self.random.randrange(1, 12)
-        slots = b"".join(self.random.randrange(65_536).to_bytes(2, "little") for _ in range(count))
+        values = [b"%d" % self.random.randrange(65_536) for _ in range(count)]
         number = self.numbers.get(producer, 0) if producer else -1
         self.numbers[producer] = number + count
-        fields = {"first": self.end, "stop": self.end + count, "producer": producer}
-        fields |= {"append_broker_epoch": self.broker_epoch}
+        told = {"first": self.end, "stop": self.end + count, "producer": producer}
+        told |= {"append_broker_epoch": self.broker_epoch}
         if number >= 0:
-            fields["number"] = number
-        self.write(Line("publish", slots, fields))
-        for offset in range(self.end, self.end + count):
+            told["number"] = number
+        line = Line("publish", fields=told)
+        self.write(line)
+        place = self.now_ms, self.broker_epoch
+        for offset, value in enumerate(values, self.end):
             key = f"key-{self.random.randrange(9)}"
-            self.messages.append(Message(self.name, offset, key, self.now_ms, self.broker_epoch))
+            self.messages.append(Message(self.name, offset, key, *place, value))
         self.end += count
+        self.seal(line)
+
+    def seal(self, line: Line) -> None:
+        """Give a publish the slots and the checksum of its messages."""
+        stored = {each.offset: each for each in self.messages}
+        batch = [stored[offset] for offset in range(line.fields["first"], line.fields["stop"])]
+        line.slots = b"".join(slot_of(str(each.key)).to_bytes(2, "little") for each in batch)
+        bodies = [encode_message(wire.Message(each.key, each.value)) for each in batch]
+        line.fields["content_crc"] = crc32c(b"".join(bodies))
 
     def claim(self, broker: str, cause: Cause) -> None:
         self.broker, self.broker_epoch = broker, self.draw()

@@ -1,6 +1,6 @@
 """Runs to plant a fault into, and the ways in which that is done."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from partq.core.model import Cause
 from partq.pipeline.manifest import ArchiveGap
@@ -20,6 +20,8 @@ class Planted:
     """The record as it is read, where the fault is in its bytes."""
     archived_to: int | None = None
     """How far the archive says that it has the messages; None: to their end."""
+    begins: int = 0
+    """Where the archive says that it begins."""
     gap: ArchiveGap | None = None
     """What the archive says that it lacks."""
 
@@ -86,6 +88,27 @@ def lines(partition: Partition, kind: str, **wanted) -> list[tuple[int, Line]]:
         if line.kind == kind
         and all(line.fields.get(name, "") == value for name, value in wanted.items())
     ]
+
+
+def publish_of(run: Partition, offset: int) -> Line:
+    """Return the publish of the batch that holds an offset."""
+    return next(
+        line
+        for _, line in lines(run, "publish")
+        if line.fields["first"] <= offset < line.fields["stop"]
+    )
+
+
+def store_again(partition: Partition) -> None:
+    """Give the messages the times of the groups that tell their publishing; they never go back."""
+    last = 0
+    times: dict[int, int] = {}
+    for group in partition.record:
+        for line in group.lines:
+            if line.kind == "publish":
+                last = max(last, group.at_ms)
+                times |= dict.fromkeys(range(line.fields["first"], line.fields["stop"]), last)
+    partition.messages = [replace(each, at_ms=times[each.offset]) for each in partition.messages]
 
 
 def insert(partition: Partition, at: int, line: Line) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from partq.pipeline.manifest import ArchiveGap
+from tests.pipeline.audit.content_plants import CONTENT_PLANTS
 from tests.pipeline.audit.model import Line, Partition
 from tests.pipeline.audit.planting import (
     Planted,
@@ -11,6 +12,8 @@ from tests.pipeline.audit.planting import (
     hand_over,
     insert,
     lines,
+    publish_of,
+    store_again,
     unfinished,
 )
 from tests.pipeline.audit.protocol_plants import PROTOCOL_PLANTS
@@ -42,6 +45,7 @@ def lost_in_archive(run: Partition) -> Planted:
 
 def archived_twice(run: Partition) -> Planted:
     run.messages[8] = replace(run.messages[8], key=HOSTILE)
+    run.seal(publish_of(run, 8))
     run.messages.append(run.messages[8])
     return Planted(run, "archived_twice", 8, 9)
 
@@ -165,6 +169,7 @@ def broken_link(run: Partition) -> Planted:
     cut = run.record[:10]
     for group in cut:
         group.at_ms -= 1
+    store_again(run)
     earlier = [row for row in run.rows() if row.sequence < 10]
     later = [row for row in rows if row.sequence >= 10]
     return Planted(run, "broken_link", sequence=10, rows=[*earlier, *later])
@@ -380,7 +385,12 @@ def archive_behind(run: Partition) -> Planted:
 
 def archive_begins_late(run: Partition) -> Planted:
     del run.messages[:3]
-    return Planted(run, "archive_begins_late", 0, 3)
+    return Planted(run, "archive_begins_late", 0, 3, begins=3)
+
+
+def first_rows_gone(run: Partition) -> Planted:
+    del run.messages[:3]
+    return Planted(run, "not_archived", 0, 3)
 
 
 def handoff_under_way(run: Partition) -> Planted:
@@ -435,7 +445,9 @@ PLANTS = [
     archive_gap,
     archive_behind,
     archive_begins_late,
+    first_rows_gone,
     handoff_under_way,
+    *CONTENT_PLANTS,
     *PROTOCOL_PLANTS,
 ]
 

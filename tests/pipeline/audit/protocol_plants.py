@@ -2,7 +2,7 @@
 
 from partq.core.model import Cause
 from tests.pipeline.audit.model import Line, Partition
-from tests.pipeline.audit.planting import Planted, hand_over, insert, lines, unfinished
+from tests.pipeline.audit.planting import Planted, hand_over, insert, lines, store_again, unfinished
 
 
 def commit_without_pause(run: Partition) -> Planted:
@@ -77,6 +77,7 @@ def time_went_back(run: Partition) -> Planted:
     """By an hour, for ten groups."""
     for group in run.record[30:40]:
         group.at_ms -= 3_600_000
+    store_again(run)
     return Planted(run, "time_went_back", sequence=30)
 
 

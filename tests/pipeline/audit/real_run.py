@@ -7,11 +7,13 @@ import asyncio
 from contextlib import suppress
 
 from partq import Consumer, LogReader, Producer
+from partq.arrow.columns import record_batches
 from partq.client.audit_reader import AuditReader
 from partq.client.transport.options import ConnectionOptions
 from partq.client.transport.session import Session
 from partq.core.model import PartitionId
 from partq.errors import FencedError
+from partq.pipeline.archive_columns import arrow_schema
 from partq.testing import eventually
 from partq.testing.local_broker import LocalBroker
 from tests.audit_record import decode_group
@@ -136,6 +138,13 @@ async def consume(broker, name, done):
                 await delivery.ack()
 
 
+def message_of(row):
+    """Return an archived row."""
+    at_ms = round(1000 * row.pop("publish_time").timestamp())
+    del row["generation"], row["partition_index"]
+    return Message(at_ms=at_ms, **row)
+
+
 async def read(broker, generation=1):
     runs = []
     given = {"queue": "orders", "token": broker.tokens.admin}
@@ -147,10 +156,14 @@ async def read(broker, generation=1):
                 async for group in record.groups(partition, 0)
                 for row in decode_group(name, group)
             ]
+            stored = [batch async for batch in log.entries(partition, 0, None)]
+            columns = arrow_schema("messages")
             messages = [
-                Message(str(name), offset, None, batch.at_ms, batch.append_broker_epoch)
-                async for batch in log.entries(partition, 0, None)
-                for offset in range(batch.first, batch.first + batch.count)
+                message_of(row)
+                for batch in record_batches(
+                    stored, columns, queue="orders", partition=name, start=0, stop=2**62
+                )
+                for row in batch.to_pylist()
             ]
             runs.append(Recorded(str(name), rows, messages))
     return runs

@@ -1,6 +1,7 @@
 """`partq pipeline audit`: check what the brokers recorded, with the archive."""
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -55,6 +56,14 @@ Exit status: 0 clean; 1 faults were found, or something could not be judged.
     is_flag=True,
     help="The record may begin late: that groups before its first one are missing is no fault.",
 )
+@click.option(
+    "--expect",
+    "expected",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The verdict.json of an earlier audit, kept elsewhere: the record must still have what it "
+    "ended with then.",
+)
 @engine_options
 @json_option
 def audit(
@@ -63,13 +72,17 @@ def audit(
     report: str,
     with_messages: bool,
     partial: bool,
+    expected: Path | None,
     engine: EngineChoice,
     as_json: bool,
 ) -> None:
     """Check, report, and tell by the exit status."""
     # Only here: `--help` needs neither Spark nor Arrow.
     from partq.pipeline.archive_log import ArchiveLog
+    from partq.pipeline.audit.content.heads import read_heads
     from partq.pipeline.storage.files import open_files, open_local_files
+
+    heads = None if expected is None else read_heads(expected)
 
     def run(
         reader: "AuditEngine", watch: "JobWatch", archived: "Files", reported: "Files"
@@ -83,6 +96,7 @@ def audit(
             watch,
             with_messages=with_messages,
             is_from_start=not partial,
+            expected=heads,
         )
 
     def with_arrow(watch: "JobWatch") -> "AuditReport":

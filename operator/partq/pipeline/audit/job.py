@@ -11,7 +11,7 @@ is no `verdict.json`: a run that was stopped leaves nothing that looks like one.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 
@@ -20,9 +20,11 @@ from pyarrow import parquet
 
 from partq.errors import SettingsError
 from partq.pipeline.archive_log import ArchiveLog
+from partq.pipeline.audit.content.extent import check_extent
+from partq.pipeline.audit.content.files import check_files
 from partq.pipeline.audit.engines.port import AuditEngine, AuditScope
 from partq.pipeline.audit.judge.finding import AuditFinding
-from partq.pipeline.audit.judge.outcome import Handoff, Redelivered
+from partq.pipeline.audit.judge.outcome import Handoff, RecordHead, Redelivered
 from partq.pipeline.audit.report.page import render
 from partq.pipeline.audit.schema import DUPLICATES as DUPLICATE_COLUMNS
 from partq.pipeline.audit.schema import FINDINGS as FINDING_COLUMNS
@@ -54,6 +56,7 @@ def run_audit(
     *,
     with_messages: bool = True,
     is_from_start: bool = True,
+    expected: Mapping[str, RecordHead] | None = None,
 ) -> AuditReport:
     """Check an archive and write a report.
 
@@ -64,13 +67,15 @@ def run_audit(
         watch: a stop is noticed between two steps.
         with_messages: compare the record with the archived messages, too.
         is_from_start: what the record lacks before its first line is a fault.
+        expected: partition → the end of its record at an earlier audit, which must be in it.
 
     Raises:
         SettingsError: there is no record in the archive, or the report cannot be written.
         StoppedError: the job was told to end; no report is there then.
         InternalError: a file of the archive cannot be read.
     """
-    scope = AuditScope(archive.load(), with_messages, is_from_start)
+    state = archive.load()
+    scope = AuditScope(archive.identity.queue, state, with_messages, is_from_start, expected or {})
     if not any(each.rows for each in scope.state.files.values() if each.stream == "audit"):
         raise SettingsError(
             f"ROOT {archive.files.root}: holds no audit record; set `audit: true` in the queue's "
@@ -80,7 +85,7 @@ def run_audit(
     for name in names:
         report.remove(name)
     try:
-        verdict, page = _judge(engine, scope, report, watch, str(archive.identity))
+        verdict, page = _judge(engine, archive, scope, report, watch)
         watch.check()
         report.create(VERDICT, json.dumps(verdict.to_json(), indent=2).encode())
         report.create(PAGE, page.encode())
@@ -92,13 +97,18 @@ def run_audit(
 
 
 def _judge(
-    engine: AuditEngine, scope: AuditScope, report: Files, watch: JobWatch, queue: str
+    engine: AuditEngine, archive: ArchiveLog, scope: AuditScope, report: Files, watch: JobWatch
 ) -> tuple[AuditVerdict, str]:
     tally = AuditTally()
     findings = _TableWriter(report, FINDINGS, FINDING_COLUMNS)
     duplicates = _TableWriter(report, DUPLICATES, DUPLICATE_COLUMNS)
     handoffs = _TableWriter(report, HANDOFFS, HANDOFF_COLUMNS)
     watch.check()
+    checked = check_files(archive.files, scope.state, scope.streams, watch)
+    of_archive = [*check_extent(scope.state, archive.identity), *checked.findings]
+    tally.add_findings(of_archive)
+    findings.add(of_archive)
+    scope = scope.without(checked.unreadable)
     for judged in engine.judge(scope):
         watch.check()
         judged.findings = _completed(engine, scope, judged.findings)
@@ -109,7 +119,7 @@ def _judge(
     for rows in (findings, duplicates, handoffs):
         rows.finish()
     verdict = tally.verdict()
-    return verdict, render(queue, verdict, tally.figures())
+    return verdict, render(str(archive.identity), verdict, tally.figures())
 
 
 def _completed(

@@ -24,6 +24,9 @@ KINDS: Final = {
             *("archived_twice", "other_archived", "number_stored_twice", "number_skipped"),
             *("handoff_without_end", "commit_without_pause", "commit_without_drain"),
             *("drain_not_clean", "delivered_while_paused"),
+            *("content_differs", "wrong_slot", "wrong_publish_time", "other_queue"),
+            *("missing_partition", "head_not_found"),
+            *("missing_file", "changed_file", "unreadable_file"),
         ),
         FAULT,
     ),
@@ -32,6 +35,8 @@ KINDS: Final = {
     # Clocks of machines differ: a Redis that takes over may be behind the one before.
     "time_went_back": WARNING,
     "archive_begins_late": INFORMATION,
+    "content_not_recorded": INFORMATION,
+    "extent_not_recorded": INFORMATION,
     "handoff_under_way": INFORMATION,
 }
 """Every kind of finding, and how severe it is; no check can report another."""

@@ -20,7 +20,7 @@ from partq.pipeline.audit.figures import (
     Spell,
 )
 from partq.pipeline.audit.judge.finding import AuditFinding
-from partq.pipeline.audit.judge.outcome import Handoff, HolderChange, Redelivered
+from partq.pipeline.audit.judge.outcome import Handoff, HolderChange, RecordHead, Redelivered
 from partq.pipeline.audit.judge.pace import PaceCounts
 from partq.pipeline.audit.schema import FAULT, INFORMATION, WARNING
 from partq.pipeline.audit.verdict import (
@@ -65,7 +65,9 @@ class AuditTally:
     def __init__(self) -> None:
         self._sums: Counter[str] = Counter()
         self._archived: int | None = None
+        self._compared: int | None = None
         self._partitions = 0
+        self._heads: dict[str, RecordHead] = {}
         self._from_ms: int | None = None
         self._until_ms: int | None = None
         self._found: Counter[tuple[str, str, str]] = Counter()
@@ -84,15 +86,19 @@ class AuditTally:
         outcome, totals = judged.outcome, judged.outcome.totals
         if totals.records:
             self._partitions += 1
+        if outcome.head is not None:
+            self._heads[outcome.partition] = outcome.head
         for name in _SUMMED:
             self._sums[name] += getattr(totals, name)
         if judged.archived is not None:
             self._archived = (self._archived or 0) + judged.archived
+        if judged.compared is not None:
+            self._compared = (self._compared or 0) + judged.compared
         for at_ms in (totals.from_ms, totals.until_ms):
             if at_ms is not None:
                 self._from_ms = min(self._from_ms or at_ms, at_ms)
                 self._until_ms = max(self._until_ms or at_ms, at_ms)
-        self._add_findings(judged.findings)
+        self.add_findings(judged.findings)
         for row in judged.repeats:
             key = row.group, row.cause, row.event or ""
             events, messages = self._repeats.get(key, (0, 0))
@@ -116,10 +122,12 @@ class AuditTally:
             totals=AuditTotals(
                 partitions=self._partitions,
                 archived=self._archived,
+                compared=self._compared,
                 from_ms=self._from_ms or 0,
                 until_ms=self._until_ms or 0,
                 **{name: self._sums[name] for name in _SUMMED},
             ),
+            heads=self._heads,
             found=[FindingCount(*kind, count) for kind, count in found[:MAX_GROUPS]],
             duplicates=[Duplicates(*key, *counts) for key, counts in repeats[:MAX_GROUPS]],
             handoffs=[
@@ -150,7 +158,8 @@ class AuditTally:
             slowest=[handoff for _, _, handoff in slowest],
         )
 
-    def _add_findings(self, findings: Iterable[AuditFinding]) -> None:
+    def add_findings(self, findings: Iterable[AuditFinding]) -> None:
+        """Count findings in, of a partition or of the archive as a whole."""
         for each in findings:
             self._found[each.check, each.what, each.severity] += 1
             self._shown.append(each)
@@ -232,7 +241,7 @@ def _first_of(findings: list[AuditFinding]) -> list[AuditFinding]:
             _SEVERITIES.index(each.severity),
             each.at_ms is None,
             each.at_ms or 0,
-            PartitionId.parse(each.partition),
+            PartitionId.parse(each.partition) if each.partition else PartitionId(0, 0),
             each.sequence or 0,
             each.first or 0,
         )

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
+from partq.pipeline.audit.judge.outcome import RecordHead
 from partq.pipeline.audit.schema import FAULT, INFORMATION, WARNING
 
 CLEAN: Final = "clean"
@@ -63,6 +64,9 @@ class AuditTotals:
     expired: int
     archived: int | None
     """None: the messages were not looked at."""
+    compared: int | None = None
+    """Of how many messages the archived content is that which was stored, by the checksum in the
+    record of their batch; None: the messages were not looked at."""
     from_ms: int
     until_ms: int
 
@@ -75,6 +79,8 @@ class AuditVerdict:
     found: Sequence[FindingCount] = field(default_factory=tuple)
     duplicates: Sequence[Duplicates] = field(default_factory=tuple)
     handoffs: Sequence[HandoffCount] = field(default_factory=tuple)
+    heads: Mapping[str, RecordHead] = field(default_factory=dict)
+    """Partition → the end of its record: kept elsewhere, a later audit finds that it was cut."""
 
     @property
     def text(self) -> str:
@@ -115,4 +121,5 @@ class AuditVerdict:
             "findings": [asdict(each) for each in self.found],
             "duplicates": [asdict(each) for each in self.duplicates],
             "handoffs": [asdict(each) for each in self.handoffs],
+            "heads": {partition: head._asdict() for partition, head in self.heads.items()},
         }

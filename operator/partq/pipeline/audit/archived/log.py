@@ -10,13 +10,17 @@ from partq.pipeline.audit.archived.cover import CoveredRange, Layer, cover
 from partq.pipeline.audit.judge.finding import LOG, AuditFinding, finding
 from partq.pipeline.audit.judge.outcome import RecordedLog
 
-_PUBLISHED, _AREA, _ARCHIVED, _GAP = range(4)
+_PUBLISHED, _AREA, _ARCHIVED, _GAP, _BEFORE = range(5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageReach:
     """How far the archive has the messages of a partition, as it says itself."""
 
+    queue: str
+    """Whose messages it has."""
+    first: int | None = None
+    """Where it begins; None: no entry says so, and it begins with its first message."""
     stop: int | None = None
     """Everything below is archived, or was lost before; None: it has nothing of the partition."""
     gaps: Sequence[tuple[int, int]] = ()
@@ -77,14 +81,17 @@ def check_log(
         *(Layer(first, stop, _GAP) for first, stop in reach.gaps),
     ]
     if runs is not None:
+        begins = runs.first if reach.first is None else reach.first
+        layers += [Layer(0, begins, _BEFORE)] if begins else []
+    if runs is not None:
         layers += runs.layers()
     found = []
-    for stretch in cover(layers, 4):
+    for stretch in cover(layers, 5):
         if not stretch.counts[_AREA]:
             continue
         told = _of_record(stretch)
         if runs is not None:
-            told += _of_archive(stretch, runs.first, reach.stop)
+            told += _of_archive(stretch, reach.stop)
         found += [
             finding(LOG, what, log.partition, text, first=stretch.first, stop=stretch.stop)
             for what, text in told
@@ -102,9 +109,7 @@ def _of_record(stretch: CoveredRange) -> list[tuple[str, str]]:
     return []
 
 
-def _of_archive(
-    stretch: CoveredRange, archive_first: int | None, archive_stop: int | None
-) -> list[tuple[str, str]]:
+def _of_archive(stretch: CoveredRange, archive_stop: int | None) -> list[tuple[str, str]]:
     offsets = f"offsets {stretch.first} to {stretch.stop - 1}"
     published, archived = stretch.counts[_PUBLISHED], stretch.counts[_ARCHIVED]
     told = []
@@ -121,19 +126,17 @@ def _of_archive(
         )
         told.append(("other_archived", text))
     if published and not archived:
-        told.append(_of_lack(stretch, offsets, archive_first, archive_stop))
+        told.append(_of_lack(stretch, offsets, archive_stop))
     return told
 
 
-def _of_lack(
-    stretch: CoveredRange, offsets: str, archive_first: int | None, archive_stop: int | None
-) -> tuple[str, str]:
+def _of_lack(stretch: CoveredRange, offsets: str, archive_stop: int | None) -> tuple[str, str]:
     """Return what it means that published offsets are not archived."""
     if stretch.counts[_GAP]:
         text = f"{offsets} were gone from the queue before they could be archived"
         return "archive_gap", text
     if archive_stop is None or stretch.first >= archive_stop:
         return "archive_behind", f"{offsets} were published; the archive has not come that far"
-    if archive_first is not None and stretch.first < archive_first:
+    if stretch.counts[_BEFORE]:
         return "archive_begins_late", f"{offsets} were published before the archive begins"
     return "not_archived", f"{offsets} were published and are not in the archive"

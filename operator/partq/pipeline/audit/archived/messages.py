@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from partq.pipeline.audit.archived.keys import ContinuedKeys
 from partq.pipeline.audit.archived.log import ArchivedRuns, MessageReach, check_log
+from partq.pipeline.audit.content.rows import CONTENT_COLUMNS, ContentCheck
 from partq.pipeline.audit.judge.finding import AuditFinding
 from partq.pipeline.audit.judge.outcome import Handoff, RecordedLog
 
@@ -17,6 +18,8 @@ class MessageOutcome:
 
     findings: Sequence[AuditFinding]
     count: int
+    compared: int
+    """Of how many the content is that which was stored."""
     continued: Mapping[tuple[str, int], int]
     """Group and line of a commit → keys with messages on both sides of it."""
 
@@ -40,19 +43,24 @@ class MessageJudge:
         self._reach = reach
         self._runs = ArchivedRuns()
         self._keys = ContinuedKeys(log.owned)
+        self._content = ContentCheck(log.partition, reach.queue, log.batches)
 
     @property
     def columns(self) -> list[str]:
         """The columns of the messages that it looks at."""
-        return ["offset", "append_broker_epoch", *(["key"] if self._keys.wants_keys else [])]
+        return list(CONTENT_COLUMNS)
 
     def judge(self, batch: pa.RecordBatch) -> None:
         """Judge messages."""
         self._runs.add(batch)
+        self._content.check(batch)
         if self._keys.wants_keys:
             self._keys.add(batch)
 
     def finish(self) -> MessageOutcome:
         """Return what was found."""
         findings = check_log(self._log, self._runs, self._reach)
-        return MessageOutcome(findings, self._runs.count, self._keys.finish())
+        findings += self._content.finish()
+        return MessageOutcome(
+            findings, self._runs.count, self._content.verified, self._keys.finish()
+        )

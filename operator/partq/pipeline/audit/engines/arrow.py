@@ -79,7 +79,9 @@ class ArrowAuditEngine:
         return {place: (sequence, at_ms) for place, (_, sequence, at_ms) in found.items()}
 
     def _judge_record(self, scope: AuditScope, partition: str) -> JudgedRecord:
-        judge = RecordJudge(partition, is_from_start=scope.is_from_start)
+        judge = RecordJudge(
+            partition, is_from_start=scope.is_from_start, expected=scope.expected.get(partition)
+        )
         batches = self._files(scope, "audit", partition).batches(RecordLine._fields)
         for lines in whole_sequences(self._watched(batches, partition, "its record")):
             judge.judge(lines)

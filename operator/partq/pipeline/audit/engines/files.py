@@ -83,9 +83,15 @@ class PartitionFiles:
                 table = table.sort_by([(name, "ascending") for name in self._place])
                 yield from table.combine_chunks().to_batches(BATCH_ROWS)
 
+    def _open(self, path: str) -> parquet.ParquetFile:
+        # Spark writes times as nanoseconds in 96 bits; 64 bits of them end in the year 2262.
+        return parquet.ParquetFile(
+            path, read_dictionary=self._names, coerce_int96_timestamp_unit="us"
+        )
+
     def _inspect(self, file: DataFile) -> _FileRows | None:
         path = f"{self._root}/{file.path}"
-        with _naming(path), parquet.ParquetFile(path, read_dictionary=self._names) as opened:
+        with _naming(path), self._open(path) as opened:
             if not opened.metadata.num_rows:
                 return None
             table = opened.read(columns=list(self._place))
@@ -103,7 +109,7 @@ class PartitionFiles:
         wanted = list(columns) if rows.is_pure else [*columns, "partition"]
         with (
             _naming(rows.path),
-            parquet.ParquetFile(rows.path, read_dictionary=self._names) as opened,
+            self._open(rows.path) as opened,
         ):
             for batch in opened.iter_batches(BATCH_ROWS, columns=wanted):
                 own = batch

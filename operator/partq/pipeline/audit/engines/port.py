@@ -1,15 +1,20 @@
 """What an engine is given, and what it gives back, whatever reads the archive."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, Self
 
 from partq.core.model import PartitionId
 from partq.pipeline.audit.archived.log import MessageReach
 from partq.pipeline.audit.archived.messages import MessageOutcome
 from partq.pipeline.audit.judge.finding import AuditFinding
-from partq.pipeline.audit.judge.outcome import PartitionOutcome, RecordedLog, Redelivered
+from partq.pipeline.audit.judge.outcome import (
+    PartitionOutcome,
+    RecordedLog,
+    RecordHead,
+    Redelivered,
+)
 from partq.pipeline.manifest import ArchiveState, DataFile, Stream
 
 Place = tuple[str, int]
@@ -20,11 +25,15 @@ Place = tuple[str, int]
 class AuditScope:
     """What is to be judged of an archive."""
 
+    queue: str
+    """The name of the queue that the archive is of."""
     state: ArchiveState
     with_messages: bool
     """Compare the record with the archived messages, too."""
     is_from_start: bool
     """What the record lacks before its first line is a fault."""
+    expected: Mapping[str, RecordHead] = field(default_factory=dict)
+    """Partition → a group that an earlier audit saw."""
 
     @cached_property
     def _files(self) -> Mapping[tuple[Stream, str], list[DataFile]]:
@@ -37,10 +46,22 @@ class AuditScope:
         """Return the files that hold rows of a stream of a partition."""
         return self._files.get((stream, partition), [])
 
+    @property
+    def streams(self) -> tuple[Stream, ...]:
+        """What is read of the archive."""
+        return ("audit", "messages") if self.with_messages else ("audit",)
+
+    def without(self, paths: frozenset[str]) -> Self:
+        """Return what is to be judged without some files, which cannot be read."""
+        files = {path: each for path, each in self.state.files.items() if path not in paths}
+        return replace(self, state=replace(self.state, files=files))
+
     def partitions(self) -> list[str]:
         """Return the partitions of which there is a record, or the archive says so."""
         files = {each.partition for each in self.state.files.values() if each.stream == "audit"}
-        return sorted(files | set(self.state.positions.get("audit", {})), key=PartitionId.parse)
+        told = (self.state.positions, self.state.beginnings)
+        named = {partition for each in told for partition in each.get("audit", {})}
+        return sorted(files | named | set(self.expected), key=PartitionId.parse)
 
     def record_stop(self, partition: str) -> int | None:
         """Return how far the archive says that it has the record."""
@@ -51,6 +72,8 @@ class AuditScope:
         """Return how far the archive says that it has the messages."""
         position = self.state.positions.get("messages", {}).get(partition)
         return MessageReach(
+            queue=self.queue,
+            first=self.state.beginnings.get("messages", {}).get(partition),
             stop=None if position is None else position.offset,
             gaps=[
                 (each.first, each.stop)
@@ -78,6 +101,8 @@ class JudgedPartition:
     repeats: Sequence[Redelivered] = ()
     archived: int | None = None
     """How many messages there are; None: they were not looked at."""
+    compared: int | None = None
+    """Of how many the content is that which was stored, by the checksum of their batch."""
 
     @classmethod
     def of(cls, record: JudgedRecord, messages: MessageOutcome | None) -> "JudgedPartition":
@@ -86,7 +111,7 @@ class JudgedPartition:
             return cls(record.outcome, record.findings, record.repeats)
         messages.note_continued(record.outcome.handoffs)
         findings = [*record.findings, *messages.findings]
-        return cls(record.outcome, findings, record.repeats, messages.count)
+        return cls(record.outcome, findings, record.repeats, messages.count, messages.compared)
 
 
 class AuditEngine(Protocol):

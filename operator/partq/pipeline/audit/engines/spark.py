@@ -61,10 +61,12 @@ class SparkAuditEngine:
             yield from self._judge_files(scope, self._files.root)
             return
         stops = {each: scope.record_stop(each) for each in scope.partitions()}
-        is_from_start = scope.is_from_start
+        is_from_start, expected = scope.is_from_start, scope.expected
 
         def judge_record(partition: str, batches: Batches) -> JudgedRecord:
-            judge = RecordJudge(partition, is_from_start=is_from_start)
+            judge = RecordJudge(
+                partition, is_from_start=is_from_start, expected=expected.get(partition)
+            )
             for lines in whole_sequences(batches):
                 judge.judge(lines)
             outcome = judge.finish(stops.get(partition))
@@ -171,7 +173,8 @@ class SparkAuditEngine:
         partitions: frozenset[str] | None = None,
     ) -> dict[str, T]:
         """Return what each partition came to, of which there are rows."""
-        rows = self._rows(scope, stream).select("partition", *columns)
+        others = [name for name in columns if name != "partition"]
+        rows = self._rows(scope, stream).select("partition", *others)
         if partitions is not None:
             rows = rows.where(f.col("partition").isin(*partitions))
         tasks = max(1, min(MAX_TASKS, len(scope.partitions())))

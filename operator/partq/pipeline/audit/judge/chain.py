@@ -7,6 +7,7 @@ from operator import attrgetter
 
 from partq.pipeline.audit.judge.finding import CHAIN, Found, finding
 from partq.pipeline.audit.judge.lines import RecordLine
+from partq.pipeline.audit.judge.outcome import RecordHead
 from partq.wire.audit import chain_of, encode_head
 
 MAX_CLOCK_STEP_MS = 1_000
@@ -80,12 +81,25 @@ class ChainJudge:
         partition: its name.
         found: takes findings.
         is_from_start: the record is there from its beginning, so that a missing one is a fault.
+        expected: a group that has to be in the record; None: nothing is known of it.
     """
 
-    def __init__(self, partition: str, found: Found, *, is_from_start: bool) -> None:
+    def __init__(
+        self,
+        partition: str,
+        found: Found,
+        *,
+        is_from_start: bool,
+        expected: RecordHead | None = None,
+    ) -> None:
         self._partition = partition
         self._found = found
         self._is_from_start = is_from_start
+        self._expected = expected
+        self._other_chain = ""
+        """Of a group under the number of the expected one, which is not there."""
+        self.head: RecordHead | None = None
+        """The last group that counts."""
         self._before: frozenset[str] = frozenset()
         """Chains of the groups under the last sequence."""
         self._rivals: list[RecordGroup] = []
@@ -114,6 +128,7 @@ class ChainJudge:
     def finish(self, record_stop: int | None) -> Iterator[RecordGroup]:
         """Yield what still waits; `record_stop`: how far the archive says that it has it."""
         yield from self._decide(set(), None)
+        self._check_expected()
         last = -1 if self.last is None else self.last
         if record_stop is not None and record_stop > last + 1:
             self._found(
@@ -126,6 +141,39 @@ class ChainJudge:
                     at_ms=None if self.last is None else self._clock_ms,
                 )
             )
+
+    def _check_expected(self) -> None:
+        """Report an expected group that did not come."""
+        expected = self._expected
+        if expected is None:
+            return
+        there = (
+            f"there is one with chain {self._other_chain}"
+            if self._other_chain
+            else f"it ends before, with group {self.last}"
+            if self.last is not None and self.last < expected.sequence
+            else "it is missing"
+        )
+        self._found(
+            finding(
+                CHAIN,
+                "head_not_found",
+                self._partition,
+                f"the record had group {expected.sequence} with chain {expected.chain} at an "
+                f"earlier audit; {there}",
+                sequence=expected.sequence,
+            )
+        )
+
+    def _note_chains(self, rivals: Sequence[RecordGroup]) -> None:
+        """Look for the expected group among those of one number."""
+        expected = self._expected
+        if expected is None or expected.sequence != rivals[0].sequence:
+            return
+        if any(each.chain == expected.chain for each in rivals):
+            self._expected = None
+        else:
+            self._other_chain = rivals[0].chain
 
     def _groups_of(self, lines: list[RecordLine]) -> list[RecordGroup]:
         chain = lines[0].chain
@@ -153,6 +201,7 @@ class ChainJudge:
         self._has_forked = self._has_forked or len(rivals) > 1
         rivals.sort(key=lambda each: (each.chain in nexts, each.at_ms, each.chain), reverse=True)
         best = rivals[0]
+        self._note_chains(rivals)
         # What a store had lost, and was archived before that, hangs behind the fork; it is older.
         is_left_over = self._has_forked and best.at_ms < self._written_to
         self._written_to = max(self._written_to, best.at_ms)
@@ -168,6 +217,7 @@ class ChainJudge:
         if is_left_over:
             return
         best.begins_segment = is_first or is_gap
+        self.head = RecordHead(sequence, best.chain)
         self._check_clock(best)
         yield best
 

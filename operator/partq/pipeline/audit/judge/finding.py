@@ -9,7 +9,10 @@ from partq.pipeline.audit.schema import KINDS
 
 ACKS = "acks"
 CHAIN = "chain"
+CONTENT = "content"
 DUPLICATES = "duplicates"
+EXTENT = "extent"
+FILES = "files"
 HANDOFFS = "handoffs"
 LOG = "log"
 LOSS = "loss"

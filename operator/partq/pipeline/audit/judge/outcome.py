@@ -74,6 +74,29 @@ class PublishedRange(NamedTuple):
     broker_epoch: int
 
 
+class RecordHead(NamedTuple):
+    """The last group of a partition's record."""
+
+    sequence: int
+    chain: str
+    """The hash over this group and all before it."""
+
+
+class RecordedBatch(NamedTuple):
+    """A batch that was stored, by its `publish`."""
+
+    first: int
+    stop: int
+    append_broker_epoch: int
+    sequence: int
+    at_ms: int
+    """When it was stored, by Redis's time."""
+    content_crc: int
+    """-1: not recorded."""
+    slots: bytes
+    """u16, little-endian, of each message."""
+
+
 @dataclass(slots=True)
 class RecordedLog:
     """What the record says of the log: the messages are compared with it."""
@@ -83,6 +106,8 @@ class RecordedLog:
     """Ranges of one broker epoch each; they overlap where offsets were published twice."""
     areas: Sequence[tuple[int, int]] = ()
     """Between these offsets, the record has each publishing."""
+    batches: Sequence[RecordedBatch] = ()
+    """All that was stored, for the comparison with what is archived of it."""
     owned: Sequence[OwnedRange] = ()
     """What each owner acknowledged, of groups that had several."""
     dropped: frozenset[tuple[int, str]] = frozenset()
@@ -122,4 +147,6 @@ class PartitionOutcome:
     claims: Sequence[tuple[int, str]] = ()
     """When the first brokers claimed it, and which."""
     handoffs: Sequence[Handoff] = ()
+    head: RecordHead | None = None
+    """The end of its chain; None: there is no record."""
     log: RecordedLog | None = None

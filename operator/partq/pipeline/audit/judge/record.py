@@ -13,7 +13,9 @@ from partq.pipeline.audit.judge.outcome import (
     OwnedRange,
     PartitionOutcome,
     PublishedRange,
+    RecordedBatch,
     RecordedLog,
+    RecordHead,
     Redelivered,
 )
 from partq.pipeline.audit.judge.producers import ProducerJudge
@@ -37,14 +39,18 @@ class RecordJudge:
     """Judges the record of one partition.
 
     It holds what is open: ranges of offsets with one history, which fall together as acks come and
-    the log is trimmed, and not a thing per message.
+    the log is trimmed. Of each stored batch it keeps what its messages are compared with: a line,
+    and two bytes per message.
 
     Args:
         partition: its name.
         is_from_start: the record is there from its beginning: what lacks there is a fault.
+        expected: a group that has to be in it; None: nothing is known of it.
     """
 
-    def __init__(self, partition: str, *, is_from_start: bool) -> None:
+    def __init__(
+        self, partition: str, *, is_from_start: bool, expected: RecordHead | None = None
+    ) -> None:
         self.partition = partition
         self.findings: list[AuditFinding] = []
         """What was found since this list was emptied last."""
@@ -53,12 +59,15 @@ class RecordJudge:
         self._outcome = PartitionOutcome(partition)
         self._changes: dict[str, list[HolderChange]] = {}
         self._claims: list[tuple[int, str]] = []
-        self._chain = ChainJudge(partition, self.found, is_from_start=is_from_start)
+        self._chain = ChainJudge(
+            partition, self.found, is_from_start=is_from_start, expected=expected
+        )
         self._producers = ProducerJudge(partition, self.found)
         self._segment: SegmentJudge | None = None
         self._segment_count = 0
         self._published: IntervalMap[tuple[int, ...]] = IntervalMap()
         """Offsets → the broker epochs that they were published under."""
+        self._batches: list[RecordedBatch] = []
         self._areas: list[tuple[int, int]] = []
         self._handoffs: list[Handoff] = []
         self._owned: list[OwnedRange] = []
@@ -93,6 +102,7 @@ class RecordJudge:
         outcome = self._outcome
         outcome.changes, outcome.claims = self._changes, self._claims
         outcome.handoffs = self._handoffs
+        outcome.head = self._chain.head
         outcome.log = RecordedLog(
             self.partition,
             published=[
@@ -101,6 +111,7 @@ class RecordJudge:
                 for epoch in epochs
             ],
             areas=self._areas,
+            batches=self._batches,
             owned=self._owned,
             dropped=frozenset(self._chain.dropped),
         )
@@ -150,6 +161,17 @@ class RecordJudge:
     def _publish(self, line: RecordLine) -> None:
         self._producers.publish(line, self._segment_count)
         epoch = line.append_broker_epoch
+        self._batches.append(
+            RecordedBatch(
+                line.first,
+                line.stop,
+                epoch,
+                line.sequence,
+                line.at_ms,
+                line.content_crc,
+                line.slots,
+            )
+        )
 
         def change(first: int, stop: int, old: tuple[int, ...] | None) -> tuple[int, ...]:
             return (epoch,) if old is None else (*old, epoch)[-MAX_TIMES:]

@@ -15,12 +15,17 @@ _PROVES = (
     "made, and no delivery left before its record.",
     "That the record was not edited afterwards, as far as it is archived: each group of records "
     "carries the hash of all before it.",
-    "That what is archived is what was published, offset by offset.",
+    "That each archived message is at its offset once, with the key, value, headers and event time "
+    "that were stored, where the record has a checksum of its batch.",
+    "That the archive's files are as they were put in place, and no partition of it is missing, "
+    "where its entries have digests and say where partitions begin.",
 )
 _PROVES_NOT = (
     "In which order the threads of an application ran, or what it wrote to its database.",
     "That a process which had lost its partition did no more work; its acks did not count.",
     "What happened in ranges that are missing, before the record begins, or after it ends.",
+    "That nothing was cut off at the end, unless the heads of an earlier verdict were given "
+    "(--expect).",
     "Anything against a broker that was itself tampered with while it wrote the record.",
 )
 _LEAD = {

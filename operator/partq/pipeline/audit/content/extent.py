@@ -1,0 +1,55 @@
+"""Checks that an archive has everything that its entries say it had."""
+
+from collections.abc import Iterator
+
+from partq.pipeline.archive_log import ArchivedQueue
+from partq.pipeline.audit.judge.finding import EXTENT, AuditFinding, finding
+from partq.pipeline.manifest import ArchiveState
+
+WHOLE_ARCHIVE = ""
+"""Stands for the partition in a finding about no single one."""
+
+
+def check_extent(state: ArchiveState, identity: ArchivedQueue) -> Iterator[AuditFinding]:
+    """Yield what is wrong with the extent of an archive, and what it cannot tell.
+
+    Args:
+        state: after its last entry.
+        identity: the queue that its header names.
+    """
+    others = [uid for uid in state.uids if uid != identity.uid]
+    if others:
+        yield finding(
+            EXTENT,
+            "other_queue",
+            WHOLE_ARCHIVE,
+            f"archive.json names the queue {identity}; entries were written for uid "
+            f"{', '.join(others)}",
+        )
+    for stream, firsts in state.beginnings.items():
+        known = state.positions.get(stream, {})
+        for partition in firsts:
+            if partition not in known:
+                what = "messages" if stream == "messages" else "record"
+                yield finding(
+                    EXTENT,
+                    "missing_partition",
+                    partition,
+                    f"entries name partition {partition} among those archived, and the archive "
+                    f"has no {what} of it",
+                )
+    without_digest = sum(not each.sha256 for each in state.files.values())
+    unknown = sum(
+        partition not in state.beginnings.get(stream, {})
+        for stream, positions in state.positions.items()
+        for partition in positions
+    )
+    if without_digest or unknown:
+        yield finding(
+            EXTENT,
+            "extent_not_recorded",
+            WHOLE_ARCHIVE,
+            f"an earlier version wrote part of the archive: {without_digest} of "
+            f"{len(state.files)} files have no digest, and of {unknown} streams of partitions no "
+            "entry says where they begin, so a first file that was removed is not found",
+        )

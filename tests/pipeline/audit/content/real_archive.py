@@ -1,0 +1,136 @@
+"""An archive of a real queue, and the ways in which its files and entries are changed by hand."""
+
+import json
+import shutil
+from hashlib import sha256
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from partq import Producer
+from partq.pipeline.access import QueueAccess
+from partq.pipeline.archive.archiver import Archiver, ArchiveSettings
+from partq.pipeline.archive.arrow_engine import ArrowEngine
+from partq.pipeline.archive.audit_feed import AuditFeed
+from partq.pipeline.archive.feeds import MessageFeed
+from partq.pipeline.archive_log import ArchiveLog
+from partq.pipeline.audit.engines.arrow import ArrowAuditEngine
+from partq.pipeline.audit.job import run_audit
+from partq.pipeline.storage.local_files import LocalFiles
+from partq.pipeline.watch import JobWatch
+from tests.spark.live_queue import live_queue
+
+OF_ARCHIVE = {
+    *("missing_partition", "head_not_found", "extent_not_recorded"),
+    *("missing_file", "changed_file", "unreadable_file"),
+}
+"""Kinds of findings that are planted here."""
+STEPS = 3
+LATE_MS = {7: 2**53, 9: 253_402_300_799_999}
+"""Later than a row can hold, and the last time that it can."""
+COUNT = 120
+"""Messages of one step."""
+
+
+def make_archives(root, other):
+    """Archive a queue in several steps under `root`, and another queue under `other`."""
+    for name, place in (("orders", root), ("others", other)):
+        with live_queue(
+            queue=name, partitions=2, groups=["archive"], spec={"audit": True}
+        ) as queue:
+            for step in range(STEPS):
+                queue.run(_publish(queue, step))
+                _archive(queue, place)
+
+
+def audit(root, report, **options):
+    """Return the verdict, and the findings as dicts."""
+    files = LocalFiles(str(root))
+    shutil.rmtree(report, ignore_errors=True)
+    result = run_audit(
+        ArrowAuditEngine(files.root, JobWatch()),
+        ArchiveLog.open(files),
+        LocalFiles(str(report)),
+        JobWatch(),
+        **options,
+    )
+    return result.verdict, pq.read_table(report / "findings").to_pylist()
+
+
+async def _publish(queue, step):
+    """Publish messages of every form; some event times are later than a row can hold."""
+    async with Producer(
+        queue.broker.url, queue=queue.name, token=queue.broker.tokens.produce
+    ) as producer:
+        for number in range(step * COUNT, (step + 1) * COUNT):
+            await producer.send(
+                b"value %06d" % number,
+                key=f"key-{number % 17}" if number % 5 else None,
+                headers={"number": str(number)} if number % 3 == 0 else None,
+                event_time_ms=LATE_MS.get(number % 50, 1_700_000_000_000 + number),
+            )
+
+
+def _archive(queue, root):
+    access = QueueAccess(queue.broker.url, queue.name, "default", queue.broker.tokens.admin)
+    files, watch = LocalFiles(str(root)), JobWatch()
+    Archiver(
+        ArrowEngine(watch, files),
+        watch,
+        ArchiveLog.open_for(files, access.identity()),
+        [AuditFeed(access), MessageFeed(access, "archive")],
+        ArchiveSettings(),
+        now_ms=lambda: 1_800_000_000_000,
+    ).run()
+
+
+class Copy:
+    """A copy of an archive, to be changed."""
+
+    def __init__(self, root):
+        self.root = root
+
+    @property
+    def state(self):
+        return ArchiveLog.open(LocalFiles(str(self.root))).load()
+
+    def files(self, stream, partition="1.0"):
+        """Return the files of a partition, in the order of their rows."""
+        found = [each for each in self.state.files.values() if each.stream == stream]
+        return sorted(
+            (each for each in found if each.partition == partition), key=lambda each: each.first
+        )
+
+    def change_entries(self, change):
+        """Change the body of each entry."""
+        for path in sorted((self.root / "_partq" / "log").iterdir()):
+            body = json.loads(path.read_bytes())
+            change(body)
+            path.write_text(json.dumps(body))
+
+    def change_rows(self, file, change, **format_):
+        """Write a file again with changed rows, and note its digest: as a faulty job would."""
+        path = self.root / file.path
+        rows = pq.ParquetFile(path).read().to_pylist()
+        schema = pq.ParquetFile(path).schema_arrow
+        change(rows)
+        pq.write_table(pa.Table.from_pylist(rows, schema), path, **format_)
+        digest = sha256(path.read_bytes()).hexdigest()
+
+        def note(body):
+            for each in body["added"]:
+                if each["path"] == file.path:
+                    each |= {"sha256": digest, "bytes": path.stat().st_size}
+
+        self.change_entries(note)
+
+    def forget(self, wanted):
+        """Delete files and their lines in the entries."""
+        gone = {path for path, each in self.state.files.items() if wanted(each)}
+        for path in gone:
+            (self.root / path).unlink()
+        self.change_entries(
+            lambda body: body.update(
+                added=[each for each in body["added"] if each["path"] not in gone]
+            )
+        )
