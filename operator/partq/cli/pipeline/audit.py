@@ -131,6 +131,8 @@ def audit(
 
 
 def _show(console: Console, verdict: "AuditVerdict") -> None:
+    from partq.pipeline.audit.verdict import EVENTS
+
     totals = verdict.totals
     console.print(verdict.text, style="bold green" if verdict.is_clean else "bold red")
     archived = "" if totals.archived is None else f", {totals.archived:,} archived"
@@ -146,10 +148,14 @@ def _show(console: Console, verdict: "AuditVerdict") -> None:
             table.add_row(each.what, each.check, each.severity, f"{each.count:,}")
         console.print(table)
     if verdict.duplicates:
-        table = _table("duplicates", "cause", "goes back to", right=("events", "messages"))
+        table = _table("duplicates", "cause", "what had happened", right=("events", "messages"))
         for again in verdict.duplicates:
             table.add_row(
-                again.group, again.cause, again.event, f"{again.events:,}", f"{again.messages:,}"
+                again.group,
+                again.cause,
+                EVENTS.get(again.event, again.event),
+                f"{again.events:,}",
+                f"{again.messages:,}",
             )
         console.print(table)
     else:
@@ -163,7 +169,7 @@ def _show(console: Console, verdict: "AuditVerdict") -> None:
         for each_end in verdict.handoffs:
             table.add_row(
                 each_end.group,
-                each_end.outcome + (", forced" if each_end.is_forced else ""),
+                each_end.text,
                 *map(
                     _number,
                     (
@@ -176,6 +182,12 @@ def _show(console: Console, verdict: "AuditVerdict") -> None:
                 ),
             )
         console.print(table)
+    if verdict.stalls:
+        longest = verdict.stalls[0]
+        console.print(
+            f"longest time without a delivery while there was lag: {longest.length_ms:,} ms, "
+            f"partition {longest.partition} of {longest.group}"
+        )
 
 
 def _table(*names: str, right: tuple[str, ...]) -> Table:

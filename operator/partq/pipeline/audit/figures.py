@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from partq.pipeline.audit.judge.finding import AuditFinding
+from partq.pipeline.audit.grouping import FindingGroup
 from partq.pipeline.audit.judge.outcome import Handoff
 
 MAX_FINDINGS = 200
+MAX_MARKS = 60
 MAX_HANDOFFS = 20
 MAX_LANES = 32
 MAX_SPELLS = 2_000
@@ -21,7 +22,21 @@ class Spell:
     lane: str
     member: str
     from_ms: int
+    seen_ms: int
+    """Its last sign of life."""
     until_ms: int
+    """When the next one took the partition up."""
+
+
+@dataclass(frozen=True, slots=True)
+class FindingMark:
+    """Where a line of findings begins, among the owners over time."""
+
+    number: int
+    """Of the line, from 1."""
+    lane: str
+    at_ms: int
+    is_fault: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +71,10 @@ class Figures:
     claims: Sequence[tuple[int, str]]
     """When a broker claimed a partition again, and which broker."""
     pauses: Sequence[HandoffPause]
-    findings: Sequence[AuditFinding]
-    """The gravest first; those of one severity in the order in which they were recorded."""
+    findings: Sequence[FindingGroup]
+    """One for each kind, partition and owner; what may have caused the others first."""
+    finding_lines: int
+    """How many there are; `findings` has the first `MAX_FINDINGS` at most."""
+    marks: Sequence[FindingMark]
     slowest: Sequence[Handoff]
     """The handoffs with the longest pauses."""

@@ -12,17 +12,20 @@ from partq.pipeline.audit.figures import (
     MAX_FINDINGS,
     MAX_HANDOFFS,
     MAX_LANES,
+    MAX_MARKS,
     MAX_PAUSES,
     MAX_SPELLS,
     Figures,
+    FindingMark,
     HandoffPause,
     PaceSeries,
     Spell,
 )
+from partq.pipeline.audit.grouping import FindingGroup, group_findings, root_first
 from partq.pipeline.audit.judge.finding import AuditFinding
-from partq.pipeline.audit.judge.outcome import Handoff, HolderChange, RecordHead, Redelivered
+from partq.pipeline.audit.judge.outcome import DeliveryStall, Handoff, HolderSpell, RecordHead
 from partq.pipeline.audit.judge.pace import PaceCounts
-from partq.pipeline.audit.schema import FAULT, INFORMATION, WARNING
+from partq.pipeline.audit.schema import FAULT
 from partq.pipeline.audit.verdict import (
     AuditTotals,
     AuditVerdict,
@@ -33,8 +36,6 @@ from partq.pipeline.audit.verdict import (
 
 MAX_GROUPS = 1_000
 """Lines of each table of the verdict."""
-
-_SEVERITIES = (FAULT, WARNING, INFORMATION)
 
 _SUMMED = ("records", "published", "delivered", "acknowledged", "dead_lettered", "expired")
 
@@ -51,12 +52,18 @@ class _HandoffSum:
 class _Lane:
     group: str
     partition: str
-    changes: list[HolderChange]
+    spells: list[HolderSpell]
+    has_faults: bool
 
     @property
     def place(self) -> tuple[str, PartitionId]:
         """What lanes are ordered by."""
         return self.group, PartitionId.parse(self.partition)
+
+    @property
+    def rank(self) -> tuple[bool, str, PartitionId]:
+        """What it depends on whether a lane is shown: where faults are, one wants to see it."""
+        return not self.has_faults, *self.place
 
 
 class AuditTally:
@@ -71,7 +78,9 @@ class AuditTally:
         self._from_ms: int | None = None
         self._until_ms: int | None = None
         self._found: Counter[tuple[str, str, str]] = Counter()
-        self._shown: list[AuditFinding] = []
+        self._shown: list[FindingGroup] = []
+        self._line_count = 0
+        self._stalls: list[DeliveryStall] = []
         self._repeats: dict[tuple[str, str, str], tuple[int, int]] = {}
         self._handoffs: dict[tuple[str, str, bool], _HandoffSum] = {}
         self._pauses: list[HandoffPause] = []
@@ -105,12 +114,17 @@ class AuditTally:
             self._repeats[key] = (events + (row.event is not None), messages + row.messages)
         for handoff in outcome.handoffs:
             self._add_handoff(handoff)
-        held = {group: found for group, found in outcome.changes.items() if _is_held(found)}
+        self._stalls += outcome.stalls
+        self._stalls.sort(key=_longest_first)
+        del self._stalls[MAX_GROUPS:]
+        held = {group: found for group, found in outcome.holders.items() if _is_held(found)}
         self._lane_count += len(held)
+        has_faults = any(each.severity == FAULT for each in judged.findings)
         self._lanes += [
-            _Lane(group, outcome.partition, list(found)) for group, found in held.items()
+            _Lane(group, outcome.partition, list(found), has_faults)
+            for group, found in held.items()
         ]
-        self._lanes = sorted(self._lanes, key=lambda lane: lane.place)[:MAX_LANES]
+        self._lanes = sorted(self._lanes, key=lambda lane: lane.rank)[:MAX_LANES]
         self._claims = sorted([*self._claims, *outcome.claims])[:MAX_SPELLS]
         self._pace.merge(outcome.pace)
 
@@ -134,6 +148,7 @@ class AuditTally:
                 HandoffCount(
                     *key,
                     each.count,
+                    len(each.pauses_ms),
                     sorted(each.pauses_ms)[(len(each.pauses_ms) - 1) // 2]
                     if each.pauses_ms
                     else None,
@@ -143,32 +158,39 @@ class AuditTally:
                 )
                 for key, each in sorted(self._handoffs.items())[:MAX_GROUPS]
             ],
+            stalls=tuple(self._stalls),
         )
 
     def figures(self) -> Figures:
         """Return what the page shows."""
         slowest = sorted(self._slowest, key=lambda each: each[:2], reverse=True)
+        findings = root_first(self._shown)[:MAX_FINDINGS]
         return Figures(
             pace=self._pace_series(),
             spells=self._spells(),
             lanes=self._lane_count,
             claims=self._claims,
             pauses=self._pauses,
-            findings=_first_of(self._shown),
+            findings=findings,
+            finding_lines=self._line_count,
+            marks=self._marks(findings),
             slowest=[handoff for _, _, handoff in slowest],
         )
 
     def add_findings(self, findings: Iterable[AuditFinding]) -> None:
         """Count findings in, of a partition or of the archive as a whole."""
-        for each in findings:
+        found = list(findings)
+        for each in found:
             self._found[each.check, each.what, each.severity] += 1
-            self._shown.append(each)
-            if len(self._shown) > 10 * MAX_FINDINGS:
-                self._shown = _first_of(self._shown)
+        lines = group_findings(found)
+        self._line_count += len(lines)
+        self._shown += lines
+        if len(self._shown) > 10 * MAX_FINDINGS:
+            self._shown = root_first(self._shown)[:MAX_FINDINGS]
 
     def _add_handoff(self, handoff: Handoff) -> None:
-        is_forced = bool(handoff.cause)
-        key = handoff.group, handoff.outcome, is_forced
+        is_forced, kind = handoff.is_forced, handoff.kind
+        key = handoff.group, kind, is_forced
         known = self._handoffs.setdefault(key, _HandoffSum())
         known.count += 1
         known.cut += handoff.messages_cut
@@ -178,7 +200,7 @@ class AuditTally:
         if length_ms is None:
             return
         known.pauses_ms.append(length_ms)
-        if handoff.outcome != "commit":
+        if kind != "commit":
             return
         if len(self._pauses) < MAX_PAUSES:
             self._pauses.append(HandoffPause(length_ms, is_forced))
@@ -190,17 +212,45 @@ class AuditTally:
 
     def _spells(self) -> list[Spell]:
         """Return who held what; a change of a member to itself does not count."""
-        several = len({lane.group for lane in self._lanes}) > 1
+        names = self._lane_names()
+        until_ms = self._until_ms or 0
         spells = []
         for lane in self._lanes:
-            name = f"{lane.partition} {lane.group}" if several else lane.partition
-            ends = [each.at_ms for each in lane.changes[1:]] + [self._until_ms or 0]
-            spells += [
-                Spell(name, each.member, each.at_ms, end)
-                for each, end in zip(lane.changes, ends, strict=True)
-                if each.member
-            ]
+            ends = [each.from_ms for each in lane.spells[1:]]
+            for each, end in zip(lane.spells, [*ends, None], strict=True):
+                if not each.member:
+                    continue
+                if end is None:  # of the last one, the record does not say that it has gone
+                    end, seen_ms = until_ms, until_ms
+                else:
+                    seen_ms = min(end, each.from_ms if each.seen_ms is None else each.seen_ms)
+                name = names[lane.partition, lane.group]
+                spells.append(Spell(name, each.member, each.from_ms, seen_ms, end))
         return sorted(spells, key=lambda each: each.from_ms)[:MAX_SPELLS]
+
+    def _marks(self, findings: Iterable[FindingGroup]) -> list[FindingMark]:
+        """Return where to mark lines; those without a group are marked at its partition's first."""
+        names = self._lane_names()
+        of_partition: dict[str, str] = {}
+        for (partition, _), name in names.items():
+            of_partition.setdefault(partition, name)
+        marks = []
+        for number, each in enumerate(findings, 1):
+            lane = names.get((each.partition, each.group), of_partition.get(each.partition))
+            if lane is not None and each.at_ms is not None:
+                marks.append(FindingMark(number, lane, each.at_ms, each.severity == FAULT))
+        return marks[:MAX_MARKS]
+
+    def _lane_names(self) -> dict[tuple[str, str], str]:
+        """Return partition and group → name, in the order in which lanes are shown."""
+        lanes = sorted(self._lanes, key=lambda lane: lane.place)
+        several = len({lane.group for lane in lanes}) > 1
+        return {
+            (lane.partition, lane.group): f"{lane.partition} {lane.group}"
+            if several
+            else lane.partition
+            for lane in lanes
+        }
 
     def _pace_series(self) -> PaceSeries:
         from_ms, until_ms = self._from_ms or 0, self._until_ms or 0
@@ -228,27 +278,10 @@ class AuditTally:
         return PaceSeries(from_ms, bucket_ms, published, delivered, done, lag)
 
 
-def _is_held(changes: Iterable[HolderChange]) -> bool:
+def _is_held(spells: Iterable[HolderSpell]) -> bool:
     """Return whether a member held it; a group that only moves its cursor holds no partition."""
-    return any(each.member for each in changes)
+    return any(each.member for each in spells)
 
 
-def _first_of(findings: list[AuditFinding]) -> list[AuditFinding]:
-    """Return those that the page shows: the gravest, in the order in which they were recorded."""
-
-    def place(each: AuditFinding) -> tuple[object, ...]:
-        return (
-            _SEVERITIES.index(each.severity),
-            each.at_ms is None,
-            each.at_ms or 0,
-            PartitionId.parse(each.partition) if each.partition else PartitionId(0, 0),
-            each.sequence or 0,
-            each.first or 0,
-        )
-
-    return heapq.nsmallest(MAX_FINDINGS, findings, key=place)
-
-
-def row_of(row: AuditFinding | Redelivered | Handoff, names: Iterable[str]) -> dict[str, object]:
-    """Return the columns of a row by their names."""
-    return {name: getattr(row, name) for name in names}
+def _longest_first(stall: DeliveryStall) -> tuple[int, PartitionId, str]:
+    return -stall.length_ms, PartitionId.parse(stall.partition), stall.group

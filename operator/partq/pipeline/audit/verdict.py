@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
-from partq.pipeline.audit.judge.outcome import RecordHead
+from partq.pipeline.audit.judge.outcome import DeliveryStall, RecordHead
 from partq.pipeline.audit.schema import FAULT, INFORMATION, WARNING
 
 CLEAN: Final = "clean"
@@ -13,6 +13,32 @@ INCOMPLETE: Final = "incomplete"
 
 INCOMPLETE_KINDS: Final = frozenset({"missing_range", "missing_record"})
 """Findings that say that something could not be judged."""
+
+
+EVENTS: Final[Mapping[str, str]] = {
+    "": "nothing that is recorded",
+    "claim": "another broker took the partition over",
+    "bind": "a connection was lost, and a member took the partition up again",
+    "register": "a member registered the partition",
+    "commit": "the partition was handed over without a drain",
+    "nack": "a member gave messages back, or their time for an ack was over",
+    "reset": "the cursor was moved back",
+}
+"""Kind of record that a redelivery goes back to → what had happened, in words."""
+
+OUTCOMES: Final[Mapping[str, str]] = {
+    "commit": "handed over",
+    "assignment": "assigned, nobody held it",
+    "release": "given back, nobody got it",
+    "cancel": "cancelled",
+    "lapse": "lapsed",
+    "broker_change": "ended by a change of the broker",
+    "under_way": "under way at the end of the record",
+    "no_end": "without an end",
+    "gone": "ended as the group was removed",
+    "not_known": "end not recorded",
+}
+"""How a handoff ended → the same in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +69,23 @@ class HandoffCount:
 
     group: str
     outcome: str
+    """As of a handoff; a `commit` is from one member to another, of what nobody held it is an
+    `assignment`, and to nobody a `release`."""
     is_forced: bool
+    """It was taken from a member that did not finish, or was lost."""
     count: int
+    paused: int
+    """How many of them had the partition paused, and ended: those have a length."""
     median_pause_ms: int | None
     longest_pause_ms: int | None
     messages_cut: int
     keys_continued: int | None
+
+    @property
+    def text(self) -> str:
+        """How they ended, in words."""
+        told = OUTCOMES.get(self.outcome, self.outcome)
+        return f"{told}, forced" if self.is_forced else told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +116,9 @@ class AuditVerdict:
     found: Sequence[FindingCount] = field(default_factory=tuple)
     duplicates: Sequence[Duplicates] = field(default_factory=tuple)
     handoffs: Sequence[HandoffCount] = field(default_factory=tuple)
+    stalls: Sequence[DeliveryStall] = field(default_factory=tuple)
+    """The longest time without a delivery while there was lag, of each partition and group; the
+    longest ones first."""
     heads: Mapping[str, RecordHead] = field(default_factory=dict)
     """Partition → the end of its record: kept elsewhere, a later audit finds that it was cut."""
 
@@ -121,5 +161,6 @@ class AuditVerdict:
             "findings": [asdict(each) for each in self.found],
             "duplicates": [asdict(each) for each in self.duplicates],
             "handoffs": [asdict(each) for each in self.handoffs],
+            "stalls": [{**each._asdict(), "length_ms": each.length_ms} for each in self.stalls],
             "heads": {partition: head._asdict() for partition, head in self.heads.items()},
         }

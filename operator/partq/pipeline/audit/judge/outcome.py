@@ -48,6 +48,20 @@ class Handoff:
     """Line of its end; not a column."""
 
     @property
+    def kind(self) -> str:
+        """`outcome`, but `assignment` of what nobody held, and `release` to nobody."""
+        if self.outcome != "commit":
+            return self.outcome
+        if not self.source:
+            return "assignment"
+        return "commit" if self.target else "release"
+
+    @property
+    def is_forced(self) -> bool:
+        """Whether it was taken from a member, for a cause."""
+        return bool(self.cause and self.source)
+
+    @property
     def pause_ms(self) -> int | None:
         """How long the partition was paused; None: it was not, or is still."""
         if self.ended_ms is None or self.paused_ms is None:
@@ -128,11 +142,37 @@ class Totals:
     until_ms: int | None = None
 
 
-class HolderChange(NamedTuple):
-    """From then on, this member held the partition; "": nobody."""
+@dataclass(slots=True)
+class HolderSpell:
+    """A member held the partition, or nobody ("") did."""
 
-    at_ms: int
     member: str
+    from_ms: int
+    """Its first sign of life; until there is one: when it was given the partition."""
+    seen_ms: int | None = None
+    """Its last sign of life: a bind, an ack, messages given back, or a drain; None: none."""
+
+
+class DeliveryStall(NamedTuple):
+    """For so long nothing of a partition was delivered to a group, while the group had lag."""
+
+    partition: str
+    group: str
+    from_ms: int
+    until_ms: int
+    member: str
+    """The holder of the partition when it began; "": nobody."""
+    successor: str
+    """The member whose delivery ended it; "": it ended as the lag did, or the record."""
+    acknowledged: int
+    """Messages that were acknowledged meanwhile."""
+    is_open: bool
+    """It lasted until the end of the record, or to a gap in it."""
+
+    @property
+    def length_ms(self) -> int:
+        """How long it was."""
+        return self.until_ms - self.from_ms
 
 
 @dataclass(slots=True)
@@ -142,8 +182,10 @@ class PartitionOutcome:
     partition: str
     totals: Totals = field(default_factory=Totals)
     pace: PaceCounts = field(default_factory=PaceCounts)
-    changes: Mapping[str, Sequence[HolderChange]] = field(default_factory=dict)
-    """Group → its first changes of holder."""
+    holders: Mapping[str, Sequence[HolderSpell]] = field(default_factory=dict)
+    """Group → the first holders of the partition."""
+    stalls: Sequence[DeliveryStall] = ()
+    """The longest one of each group."""
     claims: Sequence[tuple[int, str]] = ()
     """When the first brokers claimed it, and which."""
     handoffs: Sequence[Handoff] = ()

@@ -8,8 +8,9 @@ from partq.pipeline.audit.judge.groups.history import LATER
 from partq.pipeline.audit.judge.intervals import IntervalMap
 from partq.pipeline.audit.judge.lines import RecordLine
 from partq.pipeline.audit.judge.outcome import (
+    DeliveryStall,
     Handoff,
-    HolderChange,
+    HolderSpell,
     OwnedRange,
     PartitionOutcome,
     PublishedRange,
@@ -57,7 +58,8 @@ class RecordJudge:
         self.repeats: list[Redelivered] = []
         """What was delivered again, likewise."""
         self._outcome = PartitionOutcome(partition)
-        self._changes: dict[str, list[HolderChange]] = {}
+        self._holders: dict[str, list[HolderSpell]] = {}
+        self._stalls: dict[str, DeliveryStall] = {}
         self._claims: list[tuple[int, str]] = []
         self._chain = ChainJudge(
             partition, self.found, is_from_start=is_from_start, expected=expected
@@ -80,11 +82,15 @@ class RecordJudge:
         """Take messages that were delivered again."""
         self.repeats.append(row)
 
-    def changed(self, group: str, change: HolderChange) -> None:
-        """Take who holds the partition from now on."""
-        changes = self._changes.setdefault(group, [])
-        if len(changes) < MAX_CHANGES and (not changes or changes[-1].member != change.member):
-            changes.append(change)
+    def changed(self, group: str, member: str, at_ms: int) -> HolderSpell:
+        """Return where to note the signs of life of the member that holds it from now on."""
+        spells = self._holders.setdefault(group, [])
+        if spells and spells[-1].member == member:
+            return spells[-1]
+        spell = HolderSpell(member, at_ms)
+        if len(spells) < MAX_CHANGES:
+            spells.append(spell)
+        return spell
 
     def judge(self, lines: Iterable[RecordLine]) -> None:
         """Judge lines in the order of sequence and place; all of one sequence in one call."""
@@ -100,7 +106,8 @@ class RecordJudge:
             self._judge(group)
         self._end_segment(is_last=True)
         outcome = self._outcome
-        outcome.changes, outcome.claims = self._changes, self._claims
+        outcome.holders, outcome.claims = self._holders, self._claims
+        outcome.stalls = list(self._stalls.values())
         outcome.handoffs = self._handoffs
         outcome.head = self._chain.head
         outcome.log = RecordedLog(
@@ -141,6 +148,10 @@ class RecordJudge:
             self._areas.append(area)
         self._handoffs += segment.handoffs
         self._owned += segment.owned
+        for stall in segment.stalls:
+            known = self._stalls.get(stall.group)
+            if known is None or stall.length_ms > known.length_ms:
+                self._stalls[stall.group] = stall
 
     def _count(self, line: RecordLine, *, is_stray: bool) -> None:
         totals, kind = self._outcome.totals, line.kind

@@ -4,7 +4,7 @@ from partq.pipeline.audit.judge.finding import LOSS, OWNERS, of_line
 from partq.pipeline.audit.judge.groups.group import GroupJudge
 from partq.pipeline.audit.judge.groups.state import SegmentState, event_of
 from partq.pipeline.audit.judge.lines import RecordLine
-from partq.pipeline.audit.judge.outcome import Handoff, OwnedRange
+from partq.pipeline.audit.judge.outcome import DeliveryStall, Handoff, OwnedRange
 from partq.pipeline.audit.judge.sink import JudgeSink
 
 _BY_OTHERS = frozenset({"claim", "begin", "end", "deliver", "ack", "nack", "release"})
@@ -28,6 +28,7 @@ class SegmentJudge:
         """The delivery that came furthest before anything told how long the log was."""
         self.handoffs: list[Handoff] = []
         self.owned: list[OwnedRange] = []
+        self.stalls: list[DeliveryStall] = []
 
     def judge(self, line: RecordLine) -> bool:
         """Judge a line; return whether it is one of a token that did not hold."""
@@ -55,6 +56,8 @@ class SegmentJudge:
                 self._shows_end(line.first)
                 self._note_published(line.stop)
                 state.published.set(line.first, line.stop, True)
+                for group in self._groups.values():
+                    group.publish(line)
             case "trim":
                 for group in self._groups.values():
                     group.free(line)
@@ -98,6 +101,8 @@ class SegmentJudge:
         group.finish(is_over=is_over, is_last=is_last)
         self.handoffs += group.state.handoffs.values()
         self.owned += group.state.owned_ranges()
+        if group.stall is not None:
+            self.stalls.append(group.stall)
 
     def _claim(self, line: RecordLine) -> None:
         state = self.state
@@ -107,6 +112,7 @@ class SegmentJudge:
         self._raised = max(self._raised or 0, line.broker_epoch)
         state.claimed, state.claim = line.broker_epoch, event_of(line)
         self._shows_end(line.stop)
+        state.log_end = max(state.log_end, line.stop)
         for group in self._groups.values():
             group.claim(line.at)
 
@@ -120,6 +126,7 @@ class SegmentJudge:
 
     def _note_published(self, stop: int) -> None:
         self._published_to = stop if self._published_to is None else max(self._published_to, stop)
+        self.state.log_end = max(self.state.log_end, stop)
 
     def _check_published(self, line: RecordLine) -> None:
         """Report a delivery of what was not published yet, as far as the record tells."""

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from partq.pipeline.audit.judge.finding import AuditFinding
-from partq.pipeline.audit.judge.outcome import HolderChange, Redelivered
+from partq.pipeline.audit.judge.outcome import HolderSpell, Redelivered
 
 
 class JudgeSink(Protocol):
@@ -15,5 +15,5 @@ class JudgeSink(Protocol):
     def repeated(self, row: Redelivered, /) -> None:
         """Take messages that were delivered again."""
 
-    def changed(self, group: str, change: HolderChange, /) -> None:
-        """Take who holds the partition from now on."""
+    def changed(self, group: str, member: str, at_ms: int, /) -> HolderSpell:
+        """Return where to note the signs of life of the member that holds it from now on."""

@@ -1,14 +1,31 @@
 """The report as one page of HTML: nothing is fetched, light and dark, readable without colours."""
 
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable
 from html import escape
+from typing import Final
 
-from partq.pipeline.audit.figures import MAX_FINDINGS, Figures
+from partq.pipeline.audit.figures import MAX_HANDOFFS, Figures
+from partq.pipeline.audit.judge.outcome import DeliveryStall
 from partq.pipeline.audit.report import plots
+from partq.pipeline.audit.report.findings import findings_section
+from partq.pipeline.audit.report.markup import (
+    PageClock,
+    bullets,
+    details,
+    figure,
+    length,
+    number,
+    section,
+    table,
+)
 from partq.pipeline.audit.report.page_style import STYLE
 from partq.pipeline.audit.schema import FAULT
-from partq.pipeline.audit.verdict import CLEAN, INCOMPLETE, AuditVerdict
+from partq.pipeline.audit.verdict import CLEAN, EVENTS, INCOMPLETE, AuditVerdict
+
+DUCKDB: Final = """duckdb -c "FROM 'findings/*.parquet' ORDER BY at_ms LIMIT 50\""""
+SPARK: Final = 'spark.read.parquet("findings").orderBy("at_ms").show(50, truncate=False)'
+"""How to look at a table of the report, in the folder of the page."""
+_STALLS_SHOWN = 10
 
 _PROVES = (
     "What the brokers delivered and accepted: each change was recorded in the same step as it was "
@@ -38,41 +55,53 @@ def render(name: str, verdict: AuditVerdict, figures: Figures) -> str:
     """Return the page; `name` says what was audited."""
     totals = verdict.totals
     again = sum(each.messages for each in verdict.duplicates)
+    passed = sum(each.count for each in verdict.handoffs if each.outcome == "commit")
+    clock = PageClock(totals.from_ms, totals.until_ms)
     sections = [
-        _header(name, verdict),
+        _header(name, verdict, clock),
         _tiles(
             [
                 ("messages published", f"{totals.published:,}"),
                 ("acknowledged", f"{totals.acknowledged:,}"),
                 ("redelivered", f"{again:,}"),
-                ("handoffs", f"{sum(each.count for each in verdict.handoffs):,}"),
+                ("handoffs", f"{passed:,}"),
+                (
+                    "longest time without a delivery",
+                    length(verdict.stalls[0].length_ms) if verdict.stalls else "none",
+                ),
                 ("faults", f"{verdict.count(FAULT):,}"),
-                ("records", f"{totals.records:,}"),
             ]
         ),
-        _findings(verdict, figures),
-        _section(
+        findings_section(verdict, figures, clock),
+        section(
             "Owners over time",
-            _figure(
-                plots.ownership(figures.spells, figures.claims),
-                "Each bar is a member that held the partition. Dotted: a broker claimed one. "
-                + _left_out(figures),
+            figure(
+                plots.ownership(figures.spells, figures.claims, figures.marks),
+                "A bar is a member that held the partition. It is solid up to the member's last "
+                "sign of life (a bind, an ack, a drain), and hatched from there until the next "
+                "member took the partition up. Dotted: a broker claimed a partition. Numbers: "
+                "where the lines of findings begin. " + _left_out(figures),
+                is_wide=True,
             )
             if figures.spells
             else "<p>Nobody held a partition.</p>",
         ),
-        _section(
+        _stalls(verdict, clock),
+        section(
             "Pace",
-            _figure(
-                plots.pace(figures.pace), "Messages by Redis's time; lag is what was not done with."
+            figure(
+                plots.pace(figures.pace),
+                "Messages by Redis's time; lag is what was not done with.",
+                is_wide=True,
             ),
         ),
         f'<div class="pair">{_duplicates(verdict)}{_handoffs(verdict, figures)}</div>',
-        _slowest(figures),
-        _section(
+        _slowest(figures, clock),
+        _tables(),
+        section(
             "What this proves, and what it cannot",
-            f'<div class="pair"><div><h3>It proves</h3>{_list(_PROVES)}</div>'
-            f"<div><h3>It cannot prove</h3>{_list(_PROVES_NOT)}</div></div>",
+            f'<div class="pair"><div><h3>It proves</h3>{bullets(_PROVES)}</div>'
+            f"<div><h3>It cannot prove</h3>{bullets(_PROVES_NOT)}</div></div>",
         ),
     ]
     return (
@@ -83,7 +112,7 @@ def render(name: str, verdict: AuditVerdict, figures: Figures) -> str:
     )
 
 
-def _header(name: str, verdict: AuditVerdict) -> str:
+def _header(name: str, verdict: AuditVerdict, clock: PageClock) -> str:
     totals = verdict.totals
     kind = {CLEAN: "clean", INCOMPLETE: "incomplete"}.get(verdict.text, "faulty")
     mark = {"clean": "✓", "incomplete": "?", "faulty": "✕"}[kind]
@@ -91,7 +120,8 @@ def _header(name: str, verdict: AuditVerdict) -> str:
     return (
         f'<header class="{kind}"><p class="over">Audit of {escape(name)}</p>'
         f'<h1><span aria-hidden="true">{mark}</span> {verdict.text.capitalize()}</h1>'
-        f"<p>{lead}</p><p class='quiet'>{_time(totals.from_ms)} to {_time(totals.until_ms)} UTC · "
+        f"<p>{lead}</p><p class='quiet'>{clock.full(totals.from_ms)} to "
+        f"{clock.full(totals.until_ms)} UTC · {totals.records:,} records of "
         f"{totals.partitions:,} partitions</p></header>"
     )
 
@@ -101,68 +131,120 @@ def _tiles(tiles: Iterable[tuple[str, str]]) -> str:
     return f"<dl class='tiles'>{items}</dl>"
 
 
-def _findings(verdict: AuditVerdict, figures: Figures) -> str:
-    if not figures.findings:
-        return _section("Findings", "<p>None.</p>")
-    total = sum(each.count for each in verdict.found)
+def _stalls(verdict: AuditVerdict, clock: PageClock) -> str:
+    title = "Longest time without a delivery while there was lag"
+    if not verdict.stalls:
+        return section(title, "<p>No member held a partition with lag.</p>")
     rows = [
         [
-            f'<span class="tag {row.severity}">{escape(row.severity)}</span>',
-            f"<b>{escape(row.what.replace('_', ' '))}</b><br>{escape(row.detail)}",
-            escape(row.partition or ""),
-            _range(row.first, row.stop),
-            escape(row.group or ""),
-            escape(_cut(row.key)),
-            "" if row.sequence is None else f"{row.sequence:,}",
+            escape(each.partition),
+            escape(each.group),
+            f"<b>{length(each.length_ms)}</b>",
+            clock.moment(each.from_ms),
+            escape(each.member or "nobody"),
+            _end_of(each),
+            number(each.acknowledged),
         ]
-        for row in figures.findings
+        for each in verdict.stalls
     ]
-    names = ("severity", "what", "partition", "offsets", "group", "key", "record")
-    note = f"<p class='quiet'>The first {MAX_FINDINGS} of {total:,}.</p>"
-    return _section("Findings", _table(names, rows) + (note if total > MAX_FINDINGS else ""))
+    names = ("partition", "group", "longest", "from", "held by", "until", "acknowledged meanwhile")
+    told = (
+        "<p class='quiet'>Of each partition and group the longest one. Lag: messages that are "
+        "published and that the group is not done with. Where nothing was acknowledged meanwhile, "
+        "the partition stood still.</p>"
+    )
+    shown, rest = rows[:_STALLS_SHOWN], rows[_STALLS_SHOWN:]
+    body = told + table(names, shown)
+    if rest:
+        body += details(table(names, rest), f"{len(rest):,} more")
+    return section(title, body)
+
+
+def _end_of(stall: DeliveryStall) -> str:
+    if stall.is_open:
+        return "the record ends"
+    if not stall.successor:
+        return "the lag was gone"
+    whom = "the same member" if stall.successor == stall.member else stall.successor
+    return f"a delivery to {escape(whom)}"
 
 
 def _duplicates(verdict: AuditVerdict) -> str:
     by_cause = verdict.by_cause()
     if not by_cause:
-        return _section("Redelivered messages", "<p>Nothing was delivered to a group twice.</p>")
+        return section("Redelivered messages", "<p>Nothing was delivered to a group twice.</p>")
     rows = [
-        [escape(each.group), escape(each.cause), escape(each.event), f"{each.events:,}",
-         f"{each.messages:,}"]
-        for each in verdict.duplicates
-    ]  # fmt: skip
-    return _section(
-        "Redelivered messages",
-        _figure(plots.duplicates(by_cause), "Messages delivered again, by the recorded cause.")
-        + _details(_table(("group", "cause", "goes back to", "events", "messages"), rows, 2)),
+        [
+            escape(each.group),
+            _cause(each.cause),
+            escape(EVENTS.get(each.event, each.event)),
+            number(each.events),
+            number(each.messages),
+        ]
+        for each in sorted(verdict.duplicates, key=lambda row: row.cause != "none")
+    ]
+    without = by_cause.get("none", 0)
+    alarm = (
+        f'<p class="alarm"><span aria-hidden="true">✕</span> {without:,} messages were '
+        "redelivered without a cause. That must not happen.</p>"
+        if without
+        else ""
     )
+    return section(
+        "Redelivered messages",
+        alarm
+        + figure(plots.duplicates(by_cause), "Messages delivered again, by the recorded cause.")
+        + details(
+            table(("group", "cause", "what had happened", "events", "messages"), rows, text=2)
+        ),
+    )
+
+
+def _cause(cause: str) -> str:
+    if cause == "none":
+        return '<span class="tag fault">no cause</span>'
+    return escape(cause.replace("_", " "))
 
 
 def _handoffs(verdict: AuditVerdict, figures: Figures) -> str:
     if not verdict.handoffs:
-        return _section("Handoffs", "<p>There were none.</p>")
+        return section("Handoffs", "<p>There were none.</p>")
     rows = [
         [
             escape(each.group),
-            escape(each.outcome.replace("_", " ")) + (", forced" if each.is_forced else ""),
-            f"{each.count:,}",
-            _number(each.median_pause_ms),
-            _number(each.longest_pause_ms),
-            _number(each.messages_cut),
-            _number(each.keys_continued),
+            escape(each.text),
+            number(each.count),
+            number(each.paused),
+            number(each.median_pause_ms),
+            number(each.longest_pause_ms),
+            number(each.messages_cut),
+            number(each.keys_continued),
         ]
         for each in verdict.handoffs
     ]
-    names = ("group", "end", "count", "median ms", "longest ms", "cut", "keys on both sides")
-    shown = (
-        _figure(plots.pauses(figures.pauses), "From the pause to the commit.")
-        if figures.pauses
-        else "<p>No partition was paused.</p>"
+    names = (
+        *("group", "end", "count", "with a pause", "median ms", "longest ms", "cut"),
+        "keys on both sides",
     )
-    return _section("Handoffs", shown + _details(_table(names, rows, 2)))
+    passed = [each for each in verdict.handoffs if each.outcome == "commit"]
+    counts = {
+        is_forced: sum(each.count for each in passed if each.is_forced is is_forced)
+        for is_forced in (False, True)
+    }
+    paused = sum(each.paused for each in passed)
+    without = sum(counts.values()) - paused
+    told = "From the pause to the commit, of handoffs from one member to another."
+    if without:
+        told += f" {without:,} had no pause: their member was lost, or had no connection."
+    shown = (
+        figure(plots.pauses(figures.pauses, graceful=counts[False], forced=counts[True]), told)
+        if figures.pauses
+        else "<p>No partition was paused for a handoff that went through.</p>"
+    )
+    return section("Handoffs", shown + details(table(names, rows, text=1)))
 
 
-def _slowest(figures: Figures) -> str:
+def _slowest(figures: Figures, clock: PageClock) -> str:
     if not figures.slowest:
         return ""
     rows = [
@@ -170,11 +252,11 @@ def _slowest(figures: Figures) -> str:
             escape(row.partition),
             escape(row.group),
             f"{escape(row.source or '')} → {escape(row.target or '')}",
-            _time(row.paused_ms or 0),
-            _number(row.pause_ms),
+            clock.moment(row.paused_ms or 0),
+            number(row.pause_ms),
             escape((row.cause or "").replace("_", " ")),
-            f"{row.messages_cut:,}",
-            _number(row.keys_continued),
+            number(row.messages_cut),
+            number(row.keys_continued),
         ]
         for row in figures.slowest
     ]
@@ -182,60 +264,24 @@ def _slowest(figures: Figures) -> str:
         *("partition", "group", "from → to", "paused at", "ms", "forced by", "cut"),
         "keys on both sides",
     )
-    return _section("The longest pauses", _table(names, rows, 4))
+    body = table(names, rows)
+    return section("The longest pauses", details(body, f"The first {min(len(rows), MAX_HANDOFFS)}"))
+
+
+def _tables() -> str:
+    """Say how to open the rest of the report."""
+    lines = "\n".join((DUCKDB, SPARK))
+    return section(
+        "The rest of the report",
+        "<p>Beside this page are <code>verdict.json</code>, and Parquet with every finding "
+        "(<code>findings/</code>), what was redelivered (<code>duplicates/</code>) and every "
+        "handoff (<code>handoffs/</code>). In their folder, with DuckDB in a shell or with "
+        f'PySpark:</p><pre class="scroll" tabindex="0">{escape(lines)}</pre>',
+    )
 
 
 def _left_out(figures: Figures) -> str:
     shown = len({each.lane for each in figures.spells})
-    return "" if shown >= figures.lanes else f"Shown: {shown} of {figures.lanes:,}."
-
-
-def _section(title: str, body: str) -> str:
-    return f"<section><h2>{title}</h2>{body}</section>"
-
-
-def _figure(svg: str, caption: str) -> str:
-    return f"<figure>{svg}<figcaption>{escape(caption)}</figcaption></figure>"
-
-
-def _details(body: str) -> str:
-    return f"<details><summary>In numbers</summary>{body}</details>"
-
-
-def _table(names: Sequence[str], rows: Sequence[Sequence[str]], numbers_from: int = 99) -> str:
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f"<td class='n'>{cell}</td>" if at >= numbers_from else f"<td>{cell}</td>"
-            for at, cell in enumerate(row)
-        )
-        + "</tr>"
-        for row in rows
-    )
-    return (
-        f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
-    )
-
-
-def _list(items: Iterable[str]) -> str:
-    return "<ul>" + "".join(f"<li>{escape(each)}</li>" for each in items) + "</ul>"
-
-
-def _time(at_ms: int) -> str:
-    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
-
-
-def _range(first: int | None, stop: int | None) -> str:
-    if first is None or stop is None:
+    if shown >= figures.lanes:
         return ""
-    return f"{first:,}" if stop == first + 1 else f"{first:,} to {stop - 1:,}"
-
-
-def _number(value: int | None) -> str:
-    return "" if value is None else f"{value:,}"
-
-
-def _cut(key: str | None, length: int = 40) -> str:
-    return "" if key is None else key if len(key) <= length else f"{key[:length]}…"
+    return f"Shown: {shown} of {figures.lanes:,}, those with faults among them."

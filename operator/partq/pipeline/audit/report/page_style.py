@@ -57,12 +57,21 @@ table { border-collapse: collapse; width: 100%; font-size: 14px; }
 th, td { text-align: left; padding: 7px 10px 7px 0; vertical-align: top;
   border-bottom: 1px solid var(--line); }
 th { color: var(--quiet); font-weight: 600; }
-td.n { font-variant-numeric: tabular-nums; }
-td { overflow-wrap: anywhere; }
+td { white-space: nowrap; font-variant-numeric: tabular-nums; }
+td.text { white-space: normal; overflow-wrap: anywhere; min-width: 200px; }
 .tag { font-weight: 600; white-space: nowrap; }
 .tag.fault { color: var(--bad); }
 .tag.warning { color: var(--warn); }
 .tag.information { color: var(--quiet); }
+.mark { display: inline-block; min-width: 24px; padding: 0 5px; border-radius: 12px;
+  border: 1.5px solid currentColor; text-align: center; font-weight: 700; font-size: 13px; }
+.mark.fault { color: var(--bad); }
+.mark.warning, .mark.information { color: var(--warn); }
+.alarm { color: var(--bad); font-weight: 600; }
+.wide svg { min-width: 640px; }
+td ol { margin: 6px 0; padding-left: 24px; }
+pre { margin: 0; padding: 12px 14px; background: var(--ground); border-radius: 8px;
+  font-size: 13px; }
 details { margin-top: 12px; }
 summary { cursor: pointer; color: var(--quiet); font-size: 14px; }
 :focus-visible { outline: 2px solid var(--c0); outline-offset: 2px; }

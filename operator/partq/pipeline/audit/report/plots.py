@@ -15,15 +15,17 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from partq.pipeline.audit.figures import HandoffPause, PaceSeries, Spell
+from partq.pipeline.audit.figures import FindingMark, HandoffPause, PaceSeries, Spell
 
 # Colours that stand for the page's: the page replaces each by a variable of its style sheet.
-INK, FAINT, PAPER = "#00a001", "#00a002", "#00a003"
+INK, FAINT, PAPER, BAD, WARN = "#00a001", "#00a002", "#00a003", "#00a004", "#00a005"
 SERIES: Final = tuple(f"#00a1{number:02x}" for number in range(8))
 VARIABLES: Final[Mapping[str, str]] = {
     INK: "--ink",
     FAINT: "--line",
     PAPER: "--paper",
+    BAD: "--bad",
+    WARN: "--warn",
     **{colour: f"--c{number}" for number, colour in enumerate(SERIES)},
 }
 _OTHERS = 7
@@ -73,27 +75,45 @@ def _svg(
     return svg.replace("<svg", f'<svg role="img" aria-label="{escape(title)}"', 1)
 
 
-def ownership(spells: Sequence[Spell], claims: Sequence[tuple[int, str]]) -> str:
-    """Draw who held which partition when."""
+def ownership(
+    spells: Sequence[Spell], claims: Sequence[tuple[int, str]], marks: Sequence[FindingMark] = ()
+) -> str:
+    """Draw who held which partition when, and where findings begin."""
     lanes = list(dict.fromkeys(each.lane for each in sorted(spells, key=_lane)))
     places = {lane: place for place, lane in enumerate(lanes)}
     colours = _colours([each.member for each in spells])
+    width_ms = max(each.until_ms for each in spells) - min(each.from_ms for each in spells)
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
         for each in spells:
-            start, end = _day(each.from_ms), _day(each.until_ms)
+            start, seen, end = map(_day, (each.from_ms, each.seen_ms, each.until_ms))
+            place, colour = places[each.lane], colours[each.member]
+            if end > seen:
+                axes.barh(
+                    place,
+                    end - seen,
+                    left=seen,
+                    height=0.72,
+                    facecolor="none",
+                    edgecolor=colour,
+                    hatch="////",
+                    linewidth=0,
+                )
             axes.barh(
-                places[each.lane],
-                end - start,
+                place,
+                seen - start,
                 left=start,
                 height=0.72,
-                color=colours[each.member],
+                color=colour,
                 edgecolor=PAPER,
                 linewidth=0.6,
             )
         for at_ms, _ in claims:
             axes.axvline(_day(at_ms), color=INK, linewidth=0.8, linestyle=(0, (1, 3)))
+        for lane, place in places.items():
+            for together in _joined([each for each in marks if each.lane == lane], width_ms / 50):
+                _mark(axes, together, place)
         axes.set_yticks(range(len(lanes)), lanes)
         axes.set_ylim(len(lanes) - 0.4, -0.6)
         axes.margins(x=0.005)
@@ -112,6 +132,8 @@ def ownership(spells: Sequence[Spell], claims: Sequence[tuple[int, str]]) -> str
         )
 
     title = f"Owner of each of {len(lanes)} partitions over time, {len(colours)} members"
+    if marks:
+        title += f", {len(marks)} findings marked"
     return _svg("owners", title, 1.1 + 0.27 * max(2, len(lanes)), draw)
 
 
@@ -164,10 +186,10 @@ def duplicates(by_cause: Mapping[str, int]) -> str:
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
         bars = axes.barh(
-            [each.replace("_", " ") for each in causes],
+            ["no cause" if each == "none" else each.replace("_", " ") for each in causes],
             [by_cause[each] for each in causes],
             height=0.6,
-            color=[SERIES[5] if each == "none" else SERIES[0] for each in causes],
+            color=[BAD if each == "none" else SERIES[0] for each in causes],
         )
         axes.bar_label(bars, fmt="{:,.0f}", padding=4)
         axes.invert_yaxis()
@@ -181,11 +203,17 @@ def duplicates(by_cause: Mapping[str, int]) -> str:
     return _svg("duplicates", f"Messages by cause: {told}", 0.9 + 0.38 * len(causes), draw, 4.7)
 
 
-def pauses(lengths: Sequence[HandoffPause]) -> str:
-    """Draw how long handoffs paused their partitions."""
-    graceful = [max(1, each.length_ms) for each in lengths if not each.is_forced]
-    forced = [max(1, each.length_ms) for each in lengths if each.is_forced]
-    top = max([*graceful, *forced, 10])
+def pauses(lengths: Sequence[HandoffPause], *, graceful: int, forced: int) -> str:
+    """Draw how long handoffs paused their partitions.
+
+    Args:
+        lengths: of those that had a pause.
+        graceful: how many went through, with and without a pause.
+        forced: likewise, of those that were forced.
+    """
+    kept = [max(1, each.length_ms) for each in lengths if not each.is_forced]
+    cut = [max(1, each.length_ms) for each in lengths if each.is_forced]
+    top = max([*kept, *cut, 10])
     edges = [1.0]
     while edges[-1] < top:
         edges.append(edges[-1] * 10**0.25)
@@ -194,11 +222,11 @@ def pauses(lengths: Sequence[HandoffPause]) -> str:
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
         axes.hist(
-            [graceful, forced],
+            [kept, cut],
             bins=edges,
             stacked=True,
             color=[SERIES[2], SERIES[1]],
-            label=[f"graceful: {len(graceful):,}", f"forced: {len(forced):,}"],
+            label=[f"graceful: {graceful:,}", f"forced: {forced:,}"],
             rwidth=0.92,
         )
         axes.set_xscale("log")
@@ -210,8 +238,43 @@ def pauses(lengths: Sequence[HandoffPause]) -> str:
         axes.grid(visible=False, axis="x")
         figure.legend(loc="outside upper left", ncols=2, handlelength=1, handleheight=1)
 
-    title = f"Pauses of {len(graceful)} graceful and {len(forced)} forced handoffs"
+    title = f"Pauses of {graceful:,} graceful and {forced:,} forced handoffs"
     return _svg("pauses", title, 2.8, draw, 4.7)
+
+
+def _joined(marks: Sequence[FindingMark], room_ms: float) -> list[list[FindingMark]]:
+    """Return marks of a lane, those together that would lie across each other."""
+    joined: list[list[FindingMark]] = []
+    for each in sorted(marks, key=lambda mark: (mark.at_ms, mark.number)):
+        if joined and each.at_ms - joined[-1][0].at_ms < room_ms:
+            joined[-1].append(each)
+        else:
+            joined.append([each])
+    return joined
+
+
+def _mark(axes: Axes, marks: Sequence[FindingMark], place: int) -> None:
+    numbers = sorted(each.number for each in marks)
+    first, last = numbers[0], numbers[-1]
+    text = str(first)
+    if len(numbers) > 1:
+        text += f"-{last}" if last - first == len(numbers) - 1 else f" +{len(numbers) - 1}"
+    colour = BAD if any(each.is_fault for each in marks) else WARN
+    axes.annotate(
+        text,
+        (_day(marks[0].at_ms), place),
+        ha="center",
+        va="center",
+        fontsize=9,
+        fontweight="bold",
+        color=colour,
+        zorder=9,
+        bbox={
+            "boxstyle": "round,pad=0.25,rounding_size=0.6",
+            "facecolor": PAPER,
+            "edgecolor": colour,
+        },
+    )
 
 
 def _colours(members: Sequence[str]) -> dict[str, str]:

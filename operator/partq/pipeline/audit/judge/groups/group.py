@@ -7,10 +7,15 @@ from partq.pipeline.audit.judge.groups.deliveries import DeliveryJudge
 from partq.pipeline.audit.judge.groups.handoffs import HandoffJudge
 from partq.pipeline.audit.judge.groups.owners import OwnerJudge
 from partq.pipeline.audit.judge.groups.settlements import SettlementJudge
+from partq.pipeline.audit.judge.groups.stalls import StallJudge
 from partq.pipeline.audit.judge.groups.state import GroupState, SegmentState
 from partq.pipeline.audit.judge.lines import RecordLine
+from partq.pipeline.audit.judge.outcome import DeliveryStall
 
 _OUTCOMES = ("ack", "nack", "release")
+_BY_MEMBERS = frozenset({*_OUTCOMES, "bind", "register", "drained"})
+"""Kinds that a member causes, unless a broker does, after a time: that is their cause then."""
+_TIMES = ("ack_timeout", "drain_timeout")
 
 
 class GroupJudge:
@@ -24,6 +29,9 @@ class GroupJudge:
         self._handoffs = HandoffJudge(self.state)
         self._deliveries = DeliveryJudge(self.state)
         self._settlements = SettlementJudge(self.state)
+        self._stalls = StallJudge(self.state)
+        self.stall: DeliveryStall | None = None
+        """The longest time without a delivery; known in the end."""
         settle = self._settlements
         self._kinds: dict[str, Callable[[RecordLine], None]] = {
             "begin": self._begin,
@@ -55,6 +63,10 @@ class GroupJudge:
             if line.kind in _OUTCOMES:
                 self._owners.check_member(line)
             judge(line)
+        if not is_stray:
+            self._stalls.note(line)
+            if line.kind in _BY_MEMBERS and line.cause not in _TIMES:
+                state.note_life(line)
         if line.kind == "nack":
             state.note_event("nack", line)
         if line.kind == "deliver":
@@ -66,9 +78,14 @@ class GroupJudge:
         self.state.pause = None
         self.state.owner_at = at
 
+    def publish(self, line: RecordLine) -> None:
+        """Note that the log has grown."""
+        self._stalls.follow(line.at_ms)
+
     def free(self, line: RecordLine) -> None:
         """Note that the log's messages of a line were freed."""
         self._settlements.free(line)
+        self._stalls.free(line)
 
     def finish(self, *, is_over: bool, is_last: bool) -> None:
         """Judge what is left open when the segment ends.
@@ -79,10 +96,12 @@ class GroupJudge:
         self._settlements.finish(is_over=is_over)
         self.state.flush_repeats()
         self._handoffs.finish(is_over=is_over, is_last=is_last)
+        self.stall = self._stalls.finish()
 
     def _begin(self, line: RecordLine) -> None:
         self._owners.begin(line)
         self._settlements.begin(line)
+        self._stalls.begin(line)
 
     def _deliver(self, line: RecordLine) -> None:
         self._owners.note_flow(line)

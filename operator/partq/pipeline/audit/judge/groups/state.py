@@ -6,7 +6,7 @@ from partq.pipeline.audit.judge.finding import Found
 from partq.pipeline.audit.judge.groups.history import OffsetHistory, RecordedEvent
 from partq.pipeline.audit.judge.intervals import IntervalMap
 from partq.pipeline.audit.judge.lines import RecordLine
-from partq.pipeline.audit.judge.outcome import Handoff, HolderChange, OwnedRange, Redelivered
+from partq.pipeline.audit.judge.outcome import Handoff, HolderSpell, OwnedRange, Redelivered
 from partq.pipeline.audit.judge.sink import JudgeSink
 
 
@@ -23,6 +23,8 @@ class SegmentState:
     """Broker epoch of the last claim."""
     claim: RecordedEvent | None = None
     published: IntervalMap[bool] = field(default_factory=IntervalMap)
+    log_end: int = 0
+    """The end of the partition's log, as far as the record tells."""
     last_ms: int = 0
     """Time of the last line."""
     last_sequence: int = 0
@@ -55,6 +57,8 @@ class GroupState:
     """Epoch of the last bind, registration, commit or reset."""
     holder: str | None = None
     """Whom the last bind, registration or commit was for; "": nobody."""
+    spell: HolderSpell | None = None
+    """Where the signs of life of `holder` are noted."""
     events: dict[str, RecordedEvent] = field(default_factory=dict)
     """The last renewal, commit, reset and nack."""
     owner_at: int = 0
@@ -139,7 +143,16 @@ class GroupState:
     def note_holder(self, line: RecordLine) -> None:
         """Note who holds the partition after a line."""
         assert self.holder is not None  # noqa: S101  the line has said it
-        self.segment.sink.changed(self.name, HolderChange(line.at_ms, self.holder))
+        self.spell = self.segment.sink.changed(self.name, self.holder, line.at_ms)
+
+    def note_life(self, line: RecordLine) -> None:
+        """Note a line that the holder of the partition has caused."""
+        spell = self.spell
+        if spell is None or not spell.member or line.member != spell.member:
+            return
+        if spell.seen_ms is None:
+            spell.from_ms = line.at_ms
+        spell.seen_ms = line.at_ms
 
     def owned_ranges(self) -> list[OwnedRange]:
         """Return what each of several owners acknowledged; nothing where there was one."""
