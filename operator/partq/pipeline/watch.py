@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 from partq.errors import PartqError
 
@@ -19,11 +20,13 @@ class JobProgress:
     """How far a job is."""
 
     done: int
-    """Rows that are durable since the job began."""
+    """How many of `unit` are done, and durable, since the job began."""
     total: int | None = None
-    """Rows that it will be, as far as is known; None: unknown."""
+    """How many it will be, as far as is known; None: unknown."""
     detail: str = ""
     """What else people want to see: the lag, say."""
+    unit: Literal["rows", "bytes", "steps"] = "rows"
+    """What is counted; a job may count one after the other."""
 
 
 def _nothing(_: object) -> None:

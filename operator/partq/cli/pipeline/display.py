@@ -39,7 +39,7 @@ def open_display(title: str, beginning: str = "") -> Iterator[Display]:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=20),
-        TextColumn("{task.fields[rows]}"),
+        TextColumn("{task.fields[count]}"),
         TextColumn("{task.fields[detail]}"),
         TimeElapsedColumn(),
     )
@@ -52,8 +52,8 @@ class LiveLine:
 
     def __init__(self, title: str, bar: Bar, beginning: str) -> None:
         self._bar = bar
-        self._task = bar.add_task(title, total=None, rows="", detail=beginning)
-        self._rate = RowRate()
+        self._task = bar.add_task(title, total=None, count="", detail=beginning)
+        self._rate = ProgressRate()
 
     def show(self, progress: "JobProgress") -> None:
         """Change the line."""
@@ -61,7 +61,7 @@ class LiveLine:
             self._task,
             completed=progress.done,
             total=progress.total,
-            rows=rows(progress, self._rate.add(progress.done)),
+            count=count_text(progress, self._rate.add(progress)),
             detail=progress.detail,
         )
 
@@ -75,7 +75,7 @@ class PlainLines:
 
     def __init__(self, title: str) -> None:
         self._title = title
-        self._rate = RowRate()
+        self._rate = ProgressRate()
         self._last: JobProgress | None = None
         self._written_at = float("-inf")
 
@@ -98,28 +98,28 @@ class PlainLines:
 
     def _write(self, progress: "JobProgress") -> None:
         self._last = None
-        text = rows(progress, self._rate.add(progress.done))
+        text = count_text(progress, self._rate.add(progress))
         click.echo(f"{self._title}: {text}  {progress.detail}".rstrip(), err=True)
 
 
-class RowRate:
-    """Rows per second since the first was shown."""
+class ProgressRate:
+    """How many per second since the first of their unit was shown."""
 
     def __init__(self) -> None:
-        self._begun_at: float | None = None
-        self._begun_with = 0
+        self._begun_at = 0.0
+        self._first: JobProgress | None = None
 
-    def add(self, done: int) -> float:
+    def add(self, progress: "JobProgress") -> float:
         """Return the rate up to now; 0 as long as nobody can tell."""
         now = time.monotonic()
-        if self._begun_at is None:
-            self._begun_at, self._begun_with = now, done
+        if self._first is None or self._first.unit != progress.unit:
+            self._begun_at, self._first = now, progress
             return 0.0
-        return (done - self._begun_with) / max(now - self._begun_at, 0.001)
+        return (progress.done - self._first.done) / max(now - self._begun_at, 0.001)
 
 
-def rows(progress: "JobProgress", per_s: float) -> str:
+def count_text(progress: "JobProgress", per_s: float) -> str:
     """Return `1,000 of 2,000 rows, 310 rows/s`."""
     of = "" if progress.total is None else f" of {progress.total:,}"
-    rate = f", {per_s:,.0f} rows/s" if per_s else ""
-    return f"{progress.done:,}{of} rows{rate}"
+    rate = f", {per_s:,.0f} {progress.unit}/s" if per_s and progress.unit != "steps" else ""
+    return f"{progress.done:,}{of} {progress.unit}{rate}"

@@ -53,7 +53,8 @@ def check_files(
     with ThreadPoolExecutor(FILES_AT_ONCE, "partq-audit-files") as threads:
         for each, found in _checked(threads, files, wanted, watch):
             done += each.bytes
-            watch.show(JobProgress(done, total, "checking the archive's files"))
+            detail = "checking the archive's files"
+            watch.show(JobProgress(done, total, detail, unit="bytes"))
             if found is not None:
                 findings.append(found)
                 if found.what != "changed_file":

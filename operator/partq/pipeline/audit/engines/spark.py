@@ -201,7 +201,7 @@ class SparkAuditEngine:
 
     def _show(self, done: int, what: str) -> None:
         self._watch.check()
-        self._watch.show(JobProgress(done, 2, what))
+        self._watch.show(JobProgress(done, 2, what, unit="steps"))
 
 
 def _of_one_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBatch]]:
