@@ -156,24 +156,29 @@ class Archiver:
                 written = self._engine.write(staging, feed, starts, stops)
             check_written(feed.stream, filled, written)
             self._watch.check()
+            beginnings = self._beginnings(feed.stream, extents)
+            stored = self._state.positions.get(feed.stream, {})
+            # Of an empty partition, too, the entry says how far the archive is.
+            begun = {
+                each: positions.get(each, ArchivePosition(first))
+                for each, first in beginnings.items()
+                if each not in stored
+            }
             entry = ManifestEntry(
                 number=0,
                 attempt=staging.attempt,
                 kind="archive",
                 at_ms=self._now_ms(),
                 added=staging.place(written),
-                positions={feed.stream: stops},
-                beginnings={feed.stream: self._beginnings(feed.stream, extents)},
+                positions={feed.stream: begun | stops},
+                beginnings={feed.stream: beginnings},
                 gaps=tuple(
                     ArchiveGap(feed.stream, str(partition), span.lost_from, span.start.offset)
                     for partition, span in spans.items()
                     if span.lost_from is not None
                 ),
             )
-            before = {
-                str(partition): self._state.positions.get(feed.stream, {}).get(str(partition))
-                for partition in spans
-            }
+            before = {each: stored.get(each) for each in begun | stops}
             self._state = self._archive.commit(
                 self._state, lambda now: self._unless_moved(now, entry, feed.stream, before)
             )

@@ -43,6 +43,15 @@ def make_archives(root, other):
                 _archive(queue, place)
 
 
+def make_sparse_archive(root):
+    """Archive a queue one of whose partitions has a message, and the other one none."""
+    with live_queue(
+        queue="orders", partitions=2, groups=["archive"], spec={"audit": True}
+    ) as queue:
+        queue.publish([0])
+        _archive(queue, root)
+
+
 def audit(root, report, **options):
     """Return the verdict, and the findings as dicts."""
     files = LocalFiles(str(root))

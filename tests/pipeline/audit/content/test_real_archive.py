@@ -4,6 +4,7 @@ import json
 import shutil
 from datetime import timedelta
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -11,9 +12,15 @@ from partq.core.hashing import slot_of
 from partq.errors import InternalError, SettingsError
 from partq.pipeline.audit.content.heads import read_heads
 from partq.pipeline.audit.schema import KINDS
-from tests.pipeline.audit.content.real_archive import Copy, audit, make_archives
+from tests.pipeline.audit.content.real_archive import (
+    Copy,
+    audit,
+    make_archives,
+    make_sparse_archive,
+)
 
 DAY = timedelta(days=1)
+TEXT = pa.schema([("offset", pa.string()), ("partition", pa.string())])
 OTHER_SLOT = next(
     key
     for key in map(str, range(99))
@@ -48,6 +55,13 @@ def test_an_archive_of_every_kind_of_message_is_clean(archives, tmp_path):
         for row in pq.ParquetFile(path).read(columns=["encoded"]).to_pylist()
     ]
     assert any(row["encoded"] for row in rows), "some times are later than a row can hold"
+
+
+def test_an_empty_partition_is_not_missing(tmp_path):
+    make_sparse_archive(tmp_path / "sparse")
+    verdict, found = audit(tmp_path / "sparse", tmp_path / "report")
+    assert (verdict.text, found) == ("clean", [])
+    assert verdict.totals.archived == 1
 
 
 def test_times_as_spark_writes_them_are_the_same(copy, tmp_path):
@@ -126,6 +140,39 @@ def test_a_row_that_is_not_what_was_stored_is_found(copy, tmp_path, name):
     assert verdict.text == "faults found"
     assert faults(found) == expected
     assert {each["partition"] for each in found} == {"1.0"}
+
+
+def test_times_that_are_moved_from_the_first_message_on_are_found(copy, tmp_path):
+    """No batch stands before it whose time could count on."""
+
+    def move(rows):
+        for row in rows:
+            row["publish_time"] = row["publish_time"].replace(year=2100)
+
+    for file in copy.files("messages"):
+        copy.change_rows(file, move)
+    _, found = audit(copy.root, tmp_path / "report")
+    assert faults(found) == {"wrong_publish_time"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda rows: rows.drop_columns(["offset"]), id="no offset"),
+        pytest.param(lambda rows: rows.drop_columns(["partition"]), id="no partition"),
+        pytest.param(lambda rows: rows.cast(TEXT), id="offsets are text"),
+        pytest.param(
+            lambda rows: rows.set_column(0, "offset", pa.nulls(len(rows), pa.int64())), id="null"
+        ),
+    ],
+)
+def test_columns_that_are_not_those_of_an_archive_are_a_sentence(copy, tmp_path, change):
+    file = copy.files("messages")[0]
+    path = copy.root / file.path
+    rows = pq.ParquetFile(path).read().select(["offset", "partition"])
+    pq.write_table(change(rows), path)
+    with pytest.raises(InternalError, match=f"{path}: cannot be read: "):
+        audit(copy.root, tmp_path / "report")
 
 
 def test_a_record_whose_checksum_is_changed_is_found_by_its_chain_too(copy, tmp_path):

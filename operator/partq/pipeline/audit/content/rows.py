@@ -166,7 +166,7 @@ class ContentCheck:
             may_be = (
                 abs(at - wanted) <= OLD_CLOCK_MS * 1000
                 if batch.content_crc < 0
-                else at > wanted and self._last_time_us in (None, at)
+                else at > wanted and self._may_count_on(batch, at)
             )
             if not may_be:
                 is_right[:] = False
@@ -183,6 +183,11 @@ class ContentCheck:
                 stop,
                 batch,
             )
+
+    def _may_count_on(self, batch: RecordedBatch, time_us: int) -> bool:
+        """Return whether this can be the time of the batch before; offset 0 has none before it."""
+        last = self._last_time_us
+        return batch.first > 0 if last is None else last == time_us
 
     def _check_slots(
         self, batch: RecordedBatch, offsets: Ints, key_slots: Ints, begin: int, end: int

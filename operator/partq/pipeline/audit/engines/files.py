@@ -145,6 +145,7 @@ def _is_sorted(places: Sequence["np.ndarray[tuple[int], np.dtype[np.int64]]"]) -
 def _naming(path: str) -> Iterator[None]:
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
+    # Of columns that are not there, have another type or a null that cannot be.
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise InternalError(f"{path}: cannot be read: {reason}") from error

@@ -170,7 +170,8 @@ def pace(figures: PaceSeries) -> str:
             axes.yaxis.set_major_formatter(FuncFormatter(_short))
             axes.grid(visible=False, axis="x")
             axes.margins(x=0.005)
-            axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=4, borderaxespad=0.2)
+            if axes.lines:  # a queue without a group has no lag
+                axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=4, borderaxespad=0.2)
         _times(below)
 
     most = max((max(series, default=0) for series in figures.lag.values()), default=0)
