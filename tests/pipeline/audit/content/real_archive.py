@@ -22,7 +22,7 @@ from tests.spark.live_queue import live_queue
 
 OF_ARCHIVE = {
     *("missing_partition", "head_not_found", "extent_not_recorded"),
-    *("missing_file", "changed_file", "unreadable_file"),
+    *("missing_file", "changed_file", "unreadable_file", "other_rows"),
 }
 """Kinds of findings that are planted here."""
 STEPS = 3
@@ -118,7 +118,7 @@ class Copy:
             path.write_text(json.dumps(body))
 
     def change_rows(self, file, change, **format_):
-        """Write a file again with changed rows, and note its digest: as a faulty job would."""
+        """Write a file again with changed rows, and note it anew: as a faulty job would."""
         path = self.root / file.path
         rows = pq.ParquetFile(path).read().to_pylist()
         schema = pq.ParquetFile(path).schema_arrow
@@ -129,7 +129,7 @@ class Copy:
         def note(body):
             for each in body["added"]:
                 if each["path"] == file.path:
-                    each |= {"sha256": digest, "bytes": path.stat().st_size}
+                    each |= {"sha256": digest, "bytes": path.stat().st_size, "rows": len(rows)}
 
         self.change_entries(note)
 

@@ -142,6 +142,43 @@ def test_a_row_that_is_not_what_was_stored_is_found(copy, tmp_path, name):
     assert {each["partition"] for each in found} == {"1.0"}
 
 
+OTHER_ROWS = {
+    "a message behind the end": {"offset": 10**6},
+    "a message before the first": {"offset": -1},
+    "a message of another partition": {"partition": "9.9"},
+    "a message of no partition": {"partition": None},
+}
+
+
+@pytest.mark.parametrize("name", OTHER_ROWS)
+def test_a_row_that_the_entry_of_its_file_does_not_name_is_found(copy, tmp_path, name):
+    file = copy.files("messages")[1]
+    copy.change_rows(file, lambda rows: rows.append(rows[-1] | OTHER_ROWS[name]))
+    _, found = audit(copy.root, tmp_path / "report")
+    assert faults(found) >= {"other_rows"}
+    assert any(file.path in each["detail"] for each in found)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param({"stop": 10**6}, id="beyond the end"),
+        pytest.param({"partition": "9.9"}, id="of a partition that there is not"),
+    ],
+)
+def test_a_file_whose_entry_reaches_beyond_the_archive_is_found(copy, tmp_path, changed):
+    file = copy.files("messages")[1]
+
+    def change(body):
+        for each in body["added"]:
+            if each["path"] == file.path:
+                each |= changed
+
+    copy.change_entries(change)
+    _, found = audit(copy.root, tmp_path / "report")
+    assert ("extent", "other_rows") in {(each["check"], each["what"]) for each in found}
+
+
 def test_times_that_are_moved_from_the_first_message_on_are_found(copy, tmp_path):
     """No batch stands before it whose time could count on."""
 

@@ -38,6 +38,7 @@ def check_extent(state: ArchiveState, identity: ArchivedQueue) -> Iterator[Audit
                     f"entries name partition {partition} among those archived, and the archive "
                     f"has no {what} of it",
                 )
+    yield from _rows_outside(state)
     without_digest = sum(not each.sha256 for each in state.files.values())
     unknown = sum(
         partition not in state.beginnings.get(stream, {})
@@ -52,4 +53,21 @@ def check_extent(state: ArchiveState, identity: ArchivedQueue) -> Iterator[Audit
             f"an earlier version wrote part of the archive: {without_digest} of "
             f"{len(state.files)} files have no digest, and of {unknown} streams of partitions no "
             "entry says where they begin, so a first file that was removed is not found",
+        )
+
+
+def _rows_outside(state: ArchiveState) -> Iterator[AuditFinding]:
+    """Yield which files have rows where the archive says that it has none."""
+    for each in state.files.values():
+        stop = state.positions.get(each.stream, {}).get(each.partition)
+        first = state.beginnings.get(each.stream, {}).get(each.partition, 0)
+        if stop is not None and first <= each.first and each.stop <= stop.offset:
+            continue
+        reach = "nothing" if stop is None else f"{first} to {stop.offset - 1}"
+        yield finding(
+            EXTENT,
+            "other_rows",
+            each.partition,
+            f"{each.path} has {each.stream} {each.first} to {each.stop - 1}; by its entries the "
+            f"archive has {reach} of partition {each.partition}",
         )

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from io import BytesIO
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import parquet
 
+from partq.pipeline.archive_columns import PLACE
 from partq.pipeline.audit.judge.finding import FILES, AuditFinding, finding
 from partq.pipeline.manifest import ArchiveState, DataFile, Stream
 from partq.pipeline.storage.files import Files
@@ -37,7 +39,8 @@ def check_files(
     """Check the files of an archive by their digests; those without one by reading all of them.
 
     A file that has its digest is as it was when it was put in place. One without a digest, from an
-    earlier version, is read as a whole where it is on this machine.
+    earlier version, is read as a whole where it is on this machine. There the rows are compared
+    with what the entry says of them, too.
 
     Args:
         files: of the archive.
@@ -57,7 +60,7 @@ def check_files(
             watch.show(JobProgress(done, total, detail, unit="bytes"))
             if found is not None:
                 findings.append(found)
-                if found.what != "changed_file":
+                if found.what in ("missing_file", "unreadable_file"):
                     unreadable.add(each.path)
     return FileCheck(findings, frozenset(unreadable))
 
@@ -82,15 +85,42 @@ def _check(files: Files, each: DataFile) -> AuditFinding | None:
     if not digest:
         return _of_file("missing_file", each, "is not there")
     if digest == each.sha256:
-        return None
+        return _check_rows(files, each)
     if problem := _read_problem(files, each):
         return _of_file("unreadable_file", each, f"cannot be read: {problem}")
     if not each.sha256:
-        return None
+        return _check_rows(files, each)
     return _of_file(
         "changed_file",
         each,
         f"has SHA-256 {digest}; it was put in place with {each.sha256}",
+    )
+
+
+def _check_rows(files: Files, each: DataFile) -> AuditFinding | None:
+    """Compare the rows of a file on this machine with what its entry says of them."""
+    if not isinstance(files, LocalFiles):
+        return None
+    place = PLACE[each.stream][0]
+    try:
+        with parquet.ParquetFile(
+            f"{files.root}/{each.path}", read_dictionary=["partition"]
+        ) as opened:
+            rows = opened.read(columns=[place, "partition"])
+            ends = pc.min_max(rows.column(place)).as_py()
+            names = pc.unique(rows.column("partition")).to_pylist()
+    except (pa.ArrowException, OSError, KeyError) as error:
+        reason = str(error).partition("\n")[0]
+        return _of_file("unreadable_file", each, f"cannot be read: {reason}")
+    found = (rows.num_rows, ends["min"], ends["max"], names)
+    expected = (each.rows, each.first, each.stop - 1, [each.partition])
+    if found == expected:
+        return None
+    return _of_file(
+        "other_rows",
+        each,
+        f"has {found[0]} rows, from {found[1]} to {found[2]}, of the partitions {names}; its entry "
+        f"says {each.rows} rows of partition {each.partition}",
     )
 
 
