@@ -23,7 +23,12 @@ from tests.conformance.mutants import (
 from tests.conformance.page import ROOT, MarkedTest, read_marks
 
 MUTANT = Mutant(
-    "two-owners", "SOL-01", "A key has two owners.", "core/hashing.py", "& 0xFFFF", "& 0x7FFF"
+    "two-owners",
+    "SOL-01",
+    "A key has two owners.",
+    "core/hashing.py",
+    "key_hash(key) & 0xFFFF",
+    "key_hash(key) & 0x7FFF",
 )
 TOML = """
 [a]
@@ -63,7 +68,7 @@ def test_a_mutant_that_is_none_is_named(text, problem):
     ("source", "problem"),
     [
         ("return 0xFFFF", "is in core/hashing.py 0 times"),
-        ("a & 0xFFFF + b & 0xFFFF", "is in core/hashing.py 2 times"),
+        ("key_hash(key) & 0xFFFF; key_hash(key) & 0xFFFF", "is in core/hashing.py 2 times"),
         (None, "is in core/hashing.py 0 times"),
     ],
 )
@@ -71,9 +76,9 @@ def test_a_mutant_whose_text_is_not_there_once_is_an_error(tmp_path, source, pro
     folder = tmp_path / "partq" / "core"
     folder.mkdir(parents=True)
     path = folder / "hashing.py"
-    path.write_text("return a & 0xFFFF")
+    path.write_text("return key_hash(key) & 0xFFFF")
     check([MUTANT], MARKS, tmp_path)
-    assert path.read_text() == "return a & 0xFFFF", "only a copy is changed"
+    assert path.read_text() == "return key_hash(key) & 0xFFFF", "only a copy is changed"
     if source is None:
         path.unlink()
     else:

@@ -56,6 +56,10 @@ def test_help_needs_no_spark():
         ),
         (["replay", "/x", "--partition", "a"], "--partition: partition '1.a'"),
         (["replay", "/x", "--rate", "0"], "0.0 is not in the range"),
+        (
+            ["audit", "/x", "--report", "/r", "--expect", "/r/verdict.json"],
+            "copy the file elsewhere",
+        ),
     ],
 )
 def test_wrong_usage(arguments, sentence):

@@ -11,6 +11,7 @@ from rich.table import Table
 from partq.cli.errors import JsonCommand
 from partq.cli.pipeline.engine import EngineChoice, engine_options
 from partq.cli.pipeline.running import json_option, run_job, run_local_job
+from partq.errors import SettingsError
 
 if TYPE_CHECKING:
     from partq.pipeline.audit.engines.port import AuditEngine
@@ -82,6 +83,11 @@ def audit(
     from partq.pipeline.audit.content.heads import read_heads
     from partq.pipeline.storage.files import open_files, open_local_files
 
+    if expected is not None and expected.resolve().is_relative_to(Path(report).resolve()):
+        raise SettingsError(
+            f"--expect {expected}: lies in the report's folder, {report}, which this audit "
+            "replaces: the next one would expect what this one found; copy the file elsewhere"
+        )
     heads = None if expected is None else read_heads(expected)
 
     def run(

@@ -116,5 +116,8 @@ def _or_late(number: int | None) -> float:
 def _number(partition: str) -> tuple[int, int]:
     if not partition:
         return (-1, -1)
-    number = PartitionId.parse(partition)
+    try:
+        number = PartitionId.parse(partition)
+    except ValueError:
+        return (-1, -1)  # a damaged entry may name anything
     return (number.generation, number.index)

@@ -392,7 +392,17 @@ def test_another_record_is_found_by_an_earlier_verdict(copy, archives, tmp_path)
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{", '{"heads": {"1.0": {}}}', '{"heads": {"x": {"sequence": 1}}}', "7"]
+    "text",
+    [
+        "",
+        "[]",
+        "{",
+        "{}",
+        '{"heads": {}}',
+        '{"heads": {"1.0": {}}}',
+        '{"heads": {"x": {"sequence": 1}}}',
+        "7",
+    ],
 )
 def test_a_file_without_heads_is_a_sentence(tmp_path, text):
     path = tmp_path / "verdict.json"

@@ -29,6 +29,8 @@ def read_heads(path: Path) -> Mapping[str, RecordHead]:
     try:
         body = json.loads(data)
         heads = body.get("heads", body)
+        if not heads:
+            raise ValueError("no head of any partition")
         return {
             str(PartitionId.parse(partition)): RecordHead(int(head["sequence"]), head["chain"])
             for partition, head in heads.items()
