@@ -95,6 +95,20 @@ def test_entries_of_an_earlier_version_are_read():
     assert (read.files, read.beginnings, read.uids) == ({A.path: A}, {}, [])
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"added": (file("a", "x"),)},
+        {"gaps": (ArchiveGap("audit", "1", 0, 5),)},
+        {"positions": {"messages": {"1.x": ArchivePosition(10, 7)}}},
+        {"beginnings": {"messages": {"01.0": 0}}},
+    ],
+)
+def test_an_entry_that_names_what_is_no_partition_is_damaged(fields):
+    with pytest.raises(InternalError, match=r"log/1: is damaged .* expected GENERATION\.INDEX"):
+        ManifestEntry.from_json("log/1", entry(1, **fields).to_json())
+
+
 def test_entries_and_states_are_stored_as_they_are():
     for each in ENTRIES:
         assert ManifestEntry.from_json("n", each.to_json()) == each

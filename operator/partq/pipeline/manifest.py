@@ -108,11 +108,11 @@ class ManifestEntry:
                 attempt=str(body["attempt"]),
                 kind=body["kind"],
                 at_ms=int(body["at_ms"]),
-                added=tuple(DataFile(**each) for each in body["added"]),
+                added=tuple(map(_file, body["added"])),
                 removed=tuple(map(str, body["removed"])),
                 deleted=tuple(map(str, body["deleted"])),
                 positions=_positions(body["positions"]),
-                gaps=tuple(ArchiveGap(**each) for each in body["gaps"]),
+                gaps=tuple(map(_gap, body["gaps"])),
                 beginnings=_beginnings(body.get("beginnings", {})),
                 uid=str(body.get("uid", "")),
             )
@@ -188,10 +188,10 @@ class ArchiveState:
             body = json.loads(data)
             return cls(
                 number=int(body["number"]),
-                files={path: DataFile(**each) for path, each in body["files"].items()},
+                files={path: _file(each) for path, each in body["files"].items()},
                 removed={str(path): int(at) for path, at in body["removed"].items()},
                 positions=_positions(body["positions"]),
-                gaps=[ArchiveGap(**each) for each in body["gaps"]],
+                gaps=list(map(_gap, body["gaps"])),
                 beginnings=_beginnings(body.get("beginnings", {})),
                 uids=list(map(str, body.get("uids", []))),
             )
@@ -230,16 +230,33 @@ def select(
 
 def _positions(body: Any) -> dict[Stream, dict[str, ArchivePosition]]:
     return {
-        stream: {str(partition): ArchivePosition(**each) for partition, each in positions.items()}
+        stream: {_partition(name): ArchivePosition(**each) for name, each in positions.items()}
         for stream, positions in body.items()
     }
 
 
 def _beginnings(body: Any) -> dict[Stream, dict[str, int]]:
     return {
-        stream: {str(partition): int(first) for partition, first in firsts.items()}
+        stream: {_partition(name): int(first) for name, first in firsts.items()}
         for stream, firsts in body.items()
     }
+
+
+def _file(body: Any) -> DataFile:
+    found = DataFile(**body)
+    _partition(found.partition)
+    return found
+
+
+def _gap(body: Any) -> ArchiveGap:
+    found = ArchiveGap(**body)
+    _partition(found.partition)
+    return found
+
+
+def _partition(name: str) -> str:
+    """Return the name of a partition; a ValueError says that it is none."""
+    return str(PartitionId.parse(name))
 
 
 def _damaged(name: str, error: Exception) -> InternalError:

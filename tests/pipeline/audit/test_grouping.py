@@ -94,8 +94,3 @@ def test_faults_stand_before_warnings_and_what_has_no_place_is_last():
         *("archive_behind", "time_went_back"),
     ]
     assert (lines[1].group, lines[1].member, lines[1].at_ms) == ("", "", None)
-
-
-def test_a_partition_that_a_damaged_entry_names_has_a_place():
-    rows = [found("lost", "1.0"), found("other_rows", "x")]
-    assert set(order(rows)) == {("lost", "1.0"), ("other_rows", "x")}

@@ -116,8 +116,5 @@ def _or_late(number: int | None) -> float:
 def _number(partition: str) -> tuple[int, int]:
     if not partition:
         return (-1, -1)
-    try:
-        number = PartitionId.parse(partition)
-    except ValueError:
-        return (-1, -1)  # a damaged entry may name anything
+    number = PartitionId.parse(partition)
     return (number.generation, number.index)
