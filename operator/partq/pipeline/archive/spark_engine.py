@@ -24,7 +24,7 @@ from partq.spark.errors import short_errors
 from partq.spark.read.offsets import Range
 from partq.spark.read.packing import plan_tasks
 
-PARTITIONS_AT_ONCE = 2
+TASK_PARTITIONS_AT_ONCE = 2
 """How many partitions a task reads and writes at the same time: Spark runs a task on each core."""
 
 
@@ -146,7 +146,7 @@ def _run_task(task: _Task) -> list[DataFile]:
     staging = Staging(files)
     # Each attempt of a task has a folder: one that still runs disturbs no later one.
     staging.folder = f"{task.folder}/{uuid4().hex}"
-    engine = ArrowEngine(JobWatch(), files, partitions_at_once=PARTITIONS_AT_ONCE)
+    engine = ArrowEngine(JobWatch(), files, partitions_at_once=TASK_PARTITIONS_AT_ONCE)
     with short_errors():
         return engine.write(
             staging,

@@ -1,6 +1,6 @@
 """The engine that reads an archive with pyarrow, in this process, one partition after the other."""
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
@@ -71,11 +71,13 @@ class ArrowAuditEngine:
         for partition, offsets in _by_partition(places).items():
             for batch in self._files(scope, "audit", partition).batches(_PUBLISHES):
                 of_publish = batch.filter(pc.equal(batch.column("kind"), "publish"))
-                for row in of_publish.to_pylist():
-                    shown = row["first"], row["sequence"], row["at_ms"]
-                    for offset in offsets[bisect_left(offsets, row["first"]) :]:
-                        place = (partition, offset)
-                        found[place] = max(found.get(place, shown), shown)
+                columns = (of_publish.column(name) for name in ("first", "sequence", "at_ms"))
+                shown = sorted(zip(*(column.to_pylist() for column in columns), strict=True))
+                firsts = [first for first, _, _ in shown]
+                for offset in offsets:
+                    if at := bisect_right(firsts, offset):
+                        place, last = (partition, offset), shown[at - 1]
+                        found[place] = max(found.get(place, last), last)
         return {place: (sequence, at_ms) for place, (_, sequence, at_ms) in found.items()}
 
     def _judge_record(self, scope: AuditScope, partition: str) -> JudgedRecord:
