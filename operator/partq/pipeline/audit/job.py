@@ -6,8 +6,9 @@
     verdict.json  the counts
     report.html   for people
 
-What a report of an earlier run left under these names is replaced. Until the page is written there
-is no `verdict.json`: a run that was stopped leaves nothing that looks like one.
+What a report of an earlier run left under these names is replaced; files of others are not. Until
+the page is written there is no `verdict.json`: a run that was stopped leaves nothing that looks
+like one. The file `_partq_report` marks the folder as a report's, also after a crash.
 """
 
 import json
@@ -36,8 +37,10 @@ from partq.pipeline.watch import JobWatch
 
 FINDINGS, DUPLICATES, HANDOFFS = "findings", "duplicates", "handoffs"
 VERDICT, PAGE = "verdict.json", "report.html"
+MARKER = "_partq_report"
+NAMES = (FINDINGS, DUPLICATES, HANDOFFS, VERDICT, PAGE)
 MAX_BUFFERED = 100_000
-"""Rows of one Parquet file of the report."""
+"""From so many rows on a Parquet file of the report is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,8 @@ def run_audit(
         expected: partition → the end of its record at an earlier audit, which must be in it.
 
     Raises:
-        SettingsError: there is no record in the archive, or the report cannot be written.
+        SettingsError: there is no record in the archive, or the report cannot be written, or files
+            of somebody else are in its place.
         StoppedError: the job was told to end; no report is there then.
         InternalError: a file of the archive cannot be read.
     """
@@ -81,8 +85,9 @@ def run_audit(
             f"ROOT {archive.files.root}: holds no audit record; set `audit: true` in the queue's "
             "spec, and archive it again"
         )
-    names = (FINDINGS, DUPLICATES, HANDOFFS, VERDICT, PAGE)
-    for name in names:
+    _check_place(report)
+    report.create(MARKER, b"")
+    for name in NAMES:
         report.remove(name)
     try:
         verdict, page = _judge(engine, archive, scope, report, watch)
@@ -90,10 +95,32 @@ def run_audit(
         report.create(VERDICT, json.dumps(verdict.to_json(), indent=2).encode())
         report.create(PAGE, page.encode())
     except BaseException:
-        for name in names:
+        for name in (*NAMES, MARKER):
             report.remove(name)
         raise
     return AuditReport(verdict, report.url(PAGE))
+
+
+def _check_place(report: Files) -> None:
+    """See that only a report is replaced.
+
+    Raises:
+        SettingsError: there is something under the names of a report, and no report.
+    """
+    there = report.names("")
+    taken = [name for name in NAMES if name in there]
+    if not taken or MARKER in there:
+        return
+    try:
+        body = json.loads(report.read(VERDICT) or b"null")
+    except ValueError:
+        body = None
+    # Reports of earlier versions have no marker.
+    if not (isinstance(body, dict) and {"verdict", "totals"} <= body.keys()):
+        raise SettingsError(
+            f"--report {report.root}: has {taken[0]}, and no report of partq; a new report would "
+            "replace that; expected an empty folder, or an earlier report"
+        )
 
 
 def _judge(

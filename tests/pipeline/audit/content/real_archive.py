@@ -53,9 +53,14 @@ def make_sparse_archive(root):
 
 
 def audit(root, report, **options):
-    """Return the verdict, and the findings as dicts."""
-    files = LocalFiles(str(root))
+    """Return the verdict, and the findings as dicts; no report is there before."""
     shutil.rmtree(report, ignore_errors=True)
+    return audit_again(root, report, **options)
+
+
+def audit_again(root, report, **options):
+    """Return the same; what is there is left there."""
+    files = LocalFiles(str(root))
     result = run_audit(
         ArrowAuditEngine(files.root, JobWatch()),
         ArchiveLog.open(files),

@@ -11,10 +11,12 @@ import pytest
 from partq.core.hashing import slot_of
 from partq.errors import InternalError, SettingsError
 from partq.pipeline.audit.content.heads import read_heads
+from partq.pipeline.audit.job import MARKER
 from partq.pipeline.audit.schema import KINDS
 from tests.pipeline.audit.content.real_archive import (
     Copy,
     audit,
+    audit_again,
     make_archives,
     make_sparse_archive,
 )
@@ -55,6 +57,22 @@ def test_an_archive_of_every_kind_of_message_is_clean(archives, tmp_path):
         for row in pq.ParquetFile(path).read(columns=["encoded"]).to_pylist()
     ]
     assert any(row["encoded"] for row in rows), "some times are later than a row can hold"
+
+
+def test_a_report_replaces_reports_alone(archives, tmp_path):
+    place = tmp_path / "report"
+    (place / "findings").mkdir(parents=True)
+    (place / "findings" / "mine.txt").write_text("mine")
+    (place / "verdict.json").write_text("[]")
+    with pytest.raises(SettingsError, match="has findings, and no report of partq"):
+        audit_again(archives / "orders", place)
+    assert (place / "findings" / "mine.txt").read_text() == "mine"
+
+    # An audit that was killed has left some of it; and a report of a version without the marker.
+    (place / MARKER).touch()
+    assert audit_again(archives / "orders", place)[0].text == "clean"
+    (place / MARKER).unlink()
+    assert audit_again(archives / "orders", place)[0].text == "clean"
 
 
 def test_an_empty_partition_is_not_missing(tmp_path):
