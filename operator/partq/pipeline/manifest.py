@@ -8,7 +8,7 @@ same files: a file that no entry names does not belong to the archive.
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self, TypeVar, get_args
 
 from partq.core.model import PartitionId
 from partq.errors import InternalError
@@ -108,11 +108,11 @@ class ManifestEntry:
                 attempt=str(body["attempt"]),
                 kind=body["kind"],
                 at_ms=int(body["at_ms"]),
-                added=tuple(map(_file, body["added"])),
+                added=tuple(_with_partition(DataFile(**each)) for each in body["added"]),
                 removed=tuple(map(str, body["removed"])),
                 deleted=tuple(map(str, body["deleted"])),
                 positions=_positions(body["positions"]),
-                gaps=tuple(map(_gap, body["gaps"])),
+                gaps=tuple(_with_partition(ArchiveGap(**each)) for each in body["gaps"]),
                 beginnings=_beginnings(body.get("beginnings", {})),
                 uid=str(body.get("uid", "")),
             )
@@ -188,10 +188,12 @@ class ArchiveState:
             body = json.loads(data)
             return cls(
                 number=int(body["number"]),
-                files={path: _file(each) for path, each in body["files"].items()},
+                files={
+                    path: _with_partition(DataFile(**each)) for path, each in body["files"].items()
+                },
                 removed={str(path): int(at) for path, at in body["removed"].items()},
                 positions=_positions(body["positions"]),
-                gaps=list(map(_gap, body["gaps"])),
+                gaps=[_with_partition(ArchiveGap(**each)) for each in body["gaps"]],
                 beginnings=_beginnings(body.get("beginnings", {})),
                 uids=list(map(str, body.get("uids", []))),
             )
@@ -242,20 +244,17 @@ def _beginnings(body: Any) -> dict[Stream, dict[str, int]]:
     }
 
 
-def _file(body: Any) -> DataFile:
-    found = DataFile(**body)
-    _partition(found.partition)
-    return found
+_Named = TypeVar("_Named", DataFile, ArchiveGap)
 
 
-def _gap(body: Any) -> ArchiveGap:
-    found = ArchiveGap(**body)
+def _with_partition(found: _Named) -> _Named:
+    """Return what names a partition; a ValueError says that it does not."""
     _partition(found.partition)
     return found
 
 
 def _partition(name: str) -> str:
-    """Return the name of a partition; a ValueError says that it is none."""
+    """Return the name of a partition, or raise a ValueError."""
     return str(PartitionId.parse(name))
 
 
