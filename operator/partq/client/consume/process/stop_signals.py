@@ -45,7 +45,7 @@ class _Shared:
         """Give the signals the effect back that they had."""
         for number, before in self.before.items():
             loop.remove_signal_handler(number)
-            signal.signal(number, before)
+            signal.signal(number, signal.default_int_handler if _has_ended(before) else before)
         self.before.clear()
 
     def _call_all(self) -> None:
@@ -100,8 +100,19 @@ def is_interrupted() -> bool:
 def _is_default(number: signal.Signals, handler: _Handler) -> bool:
     if number is signal.SIGTERM:
         return handler is signal.SIG_DFL
-    # `asyncio.run` puts a method of its runner in the place of Python's own handler.
-    is_runner_s = isinstance(handler, functools.partial) and isinstance(
+    return handler is signal.default_int_handler or _is_runner_s(handler)
+
+
+def _is_runner_s(handler: _Handler) -> bool:
+    """Say whether `asyncio.run` has put it in the place of Python's own handler."""
+    return isinstance(handler, functools.partial) and isinstance(
         getattr(handler.func, "__self__", None), asyncio.Runner
     )
-    return handler is signal.default_int_handler or is_runner_s
+
+
+def _has_ended(handler: _Handler) -> bool:
+    """Say whether it is of an earlier `Runner.run`: nobody would take it away again."""
+    if not _is_runner_s(handler):
+        return False
+    main_task: asyncio.Task[object] = handler.keywords["main_task"]
+    return main_task.done()
