@@ -130,6 +130,7 @@ TREES = ("any", "architecture", "errors", "house", "prose", "verbs")
 TOGETHER = {
     "tests/pipeline/audit/": "Spark",
     "tests/pipeline/": "pipeline",
+    "tests/lab/bench/test_spark_jobs.py": "pipeline",
     "tests/spark/write/": "pipeline",
     "tests/spark/": "Spark",
     "tests/kube/api_server/": "Kubernetes",

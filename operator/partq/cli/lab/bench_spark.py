@@ -109,13 +109,15 @@ async def _run(
     brokers: int,
     turns: int,
 ) -> "tuple[SparkMeasurements, AuditVerdict]":
-    from partq.pipeline import rates
+    from partq.lab.bench import spark_jobs
     from partq.pipeline.access import QueueAccess
 
     session = job.spark
     folder, archive = directory / "rows", directory / "archive"
     _tell("making the rows")
-    rows = await asyncio.to_thread(rates.make_rows, session, events, row_count, partitions, folder)
+    rows = await asyncio.to_thread(
+        spark_jobs.make_rows, session, events, row_count, partitions, folder
+    )
     found = SparkMeasurements(rows)
     resources = resources_of(
         queue_document(_QUEUE, partitions=partitions, audit=True),
@@ -133,25 +135,25 @@ async def _run(
         read = {**options, "token": queue.tokens.consume}
         access = QueueAccess(queue.url, _QUEUE, queue.namespace, queue.tokens.admin)
 
-        await sides.measure("spark_write", lambda _: rates.write_queue(session, folder, write))
-        stored = await asyncio.to_thread(rates.count_queue, session, read)
+        await sides.measure("spark_write", lambda _: spark_jobs.write_queue(session, folder, write))
+        stored = await asyncio.to_thread(spark_jobs.count_queue, session, read)
         if stored != rows:
             raise InternalError(f"bench: {rows:,} rows were written, and {stored:,} are stored")
-        found.tasks = await asyncio.to_thread(rates.count_tasks, session, read, folder)
+        found.tasks = await asyncio.to_thread(spark_jobs.count_tasks, session, read, folder)
         _tell("warming up")
-        await asyncio.to_thread(rates.read_queue, session, read)
-        await asyncio.to_thread(rates.read_parquet, session, folder)
+        await asyncio.to_thread(spark_jobs.read_queue, session, read)
+        await asyncio.to_thread(spark_jobs.read_parquet, session, folder)
         for _ in range(turns):
-            await sides.measure("spark_read", lambda _: rates.read_queue(session, read))
-            await sides.measure("parquet_read", lambda _: rates.read_parquet(session, folder))
+            await sides.measure("spark_read", lambda _: spark_jobs.read_queue(session, read))
+            await sides.measure("parquet_read", lambda _: spark_jobs.read_parquet(session, folder))
         with sides.measured("client_read"):
             await _consume(queue, rows)
         found.records = await sides.measure(
             "archive",
-            lambda job: rates.archive_queue(job, access, _ARCHIVE, archive, now_ms=_now_ms),
+            lambda job: spark_jobs.archive_queue(job, access, _ARCHIVE, archive, now_ms=_now_ms),
         )
         verdict = await sides.measure(
-            "audit", lambda job: rates.audit_archive(job, archive, directory / "report")
+            "audit", lambda job: spark_jobs.audit_archive(job, archive, directory / "report")
         )
     return found, verdict
 
