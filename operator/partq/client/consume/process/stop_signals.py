@@ -97,13 +97,13 @@ def is_interrupted() -> bool:
     return shared is not None and shared.is_interrupted
 
 
-def _is_default(number: signal.Signals, handler: _Handler) -> bool:
+def _is_default(number: signal.Signals, handler: object) -> bool:
     if number is signal.SIGTERM:
         return handler is signal.SIG_DFL
     return handler is signal.default_int_handler or _is_runner_s(handler)
 
 
-def _is_runner_s(handler: _Handler) -> bool:
+def _is_runner_s(handler: object) -> bool:
     """Say whether `asyncio.run` has put it in the place of Python's own handler."""
     return isinstance(handler, functools.partial) and isinstance(
         getattr(handler.func, "__self__", None), asyncio.Runner
