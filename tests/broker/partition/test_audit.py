@@ -117,11 +117,16 @@ async def test_what_waits_for_its_record_cannot_be_acknowledged(scene, peers):
     await asyncio.wait_for(gate.reached.wait(), 10)
     assert await scene.source.ack(scene.held, 4) == "not_delivered"
     assert await scene.source.ack(scene.held, ranges=[(3, 4)]) == "not_delivered"
-    assert await scene.source.nack(scene.held, [(3, 4)]) == "not_delivered"
     assert await scene.source.ack(scene.held, 3) == ""
+    held = scene.held
+    token = (held.generation, held.partition, held.broker_epoch, held.epoch)
+    await scene.source.send(frames.Nack(7, *token, held.delivery, [(3, 4)]))
+    assert await scene.source.gets_nothing(), "the answer to a nack keeps its place, too"
     gate.opened.set()
-    held, values = await scene.source.deliver()
-    assert values == ["d"]
+    held, payload = await scene.source.expect(frames.Deliver)
+    assert values_of(held, payload) == ["d"]
+    refused, _ = await scene.source.expect(frames.AckRefused)
+    assert refused.code == "not_delivered"
     assert await scene.source.ack(held, 4) == ""
 
 

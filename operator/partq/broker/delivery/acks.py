@@ -76,7 +76,7 @@ class AckHandler:
             return
         accepted = _accepted(consumed, frame)
         try:
-            _check_sent(flow, consumed, frame.upto, frame.ranges)
+            _check_sent(flow, consumed, frame.delivery, upto=frame.upto, ranges=frame.ranges)
             acked = consumed.book.ack(frame.upto, frame.ranges, frame.delivery)
         except PartqError as error:
             answer(error)
@@ -126,7 +126,7 @@ class AckHandler:
         rules = self._rules(flow.group)
         delay_s = 0.0 if found else frame.delay_ms / 1000
         try:
-            _check_sent(flow, consumed, 0, frame.ranges)
+            _check_sent(flow, consumed, frame.delivery, ranges=frame.ranges)
             taken = book.nack(
                 [*frame.ranges, *in_hand(book, found)] if found else frame.ranges,
                 frame.delivery,
@@ -158,7 +158,7 @@ class AckHandler:
         """Make dead letters of messages; return why there is no room for them."""
         free = consumed.outbox.free
         try:
-            _check_sent(flow, consumed, 0, frame.ranges)
+            _check_sent(flow, consumed, frame.delivery, ranges=frame.ranges)
             offsets = consumed.book.not_done(frame.ranges, frame.delivery, most=free + 1)
         except PartqError as refusal:
             answer(refusal)
@@ -229,7 +229,7 @@ class AckHandler:
         consumed = self._token_of(flow, frame)
         if consumed is None or consumed.is_committing:
             return  # the token has ended, or is about to: everything is taken back anyway
-        _check_sent(flow, consumed, frame.start)
+        _check_sent(flow, consumed, frame.delivery, upto=frame.start)
         audit_writer, position = consumed.audit_writer, consumed.book.position
         released = consumed.book.release(frame.start, frame.delivery)
         consumed.kept = (0, 0)  # the client keeps nothing that it releases
@@ -265,7 +265,7 @@ class AckHandler:
         if consumed is None:
             return
         try:
-            _check_sent(flow, consumed, 0, frame.ranges)
+            _check_sent(flow, consumed, frame.delivery, ranges=frame.ranges)
             consumed.book.extend(frame.ranges, frame.delivery, self._clock())
         except PartqError as refusal:
             answer(refusal)
@@ -369,20 +369,29 @@ def _answer_instead(answer: Answer, refusal: PartqError, error: PartqError | Non
 
 
 def _check_sent(
-    flow: Flow, consumed: ConsumedPartition, stop: int, ranges: Sequence[tuple[int, int]] = ()
+    flow: Flow,
+    consumed: ConsumedPartition,
+    number: int,
+    *,
+    upto: int = -1,
+    ranges: Sequence[tuple[int, int]] = (),
 ) -> None:
     """Refuse what speaks of messages that wait for their audit record: nobody has got them.
+
+    `ranges` may name what was sent under any delivery number of the token, `upto` only what was
+    sent in turn under `number`.
 
     Raises:
         NotDeliveredError: it does; nothing was changed.
     """
-    sent_upto = flow.unrecorded.sent_upto(consumed.partition)
-    if sent_upto is None:
-        return
-    stop = max([stop, *(high for _, high in ranges)])
-    if stop > sent_upto:
+    partition, unrecorded = consumed.partition, flow.unrecorded
+    stop = max([upto, *(high for _, high in ranges)])
+    sent_upto = unrecorded.sent_upto(partition)
+    if sent_upto is None or stop <= sent_upto:
+        stop, sent_upto = upto, unrecorded.sent_in_turn_upto(partition, number)
+    if sent_upto is not None and stop > sent_upto:
         raise NotDeliveredError(
-            f"partition {consumed.partition}: up to {stop}; delivered up to {sent_upto}: "
+            f"partition {partition}: up to {stop}; delivered up to {sent_upto}: "
             "nothing was changed; acknowledge what this flow was sent"
         )
 

@@ -126,8 +126,8 @@ class Flow:
         consumed.flow = self
         consumed.incarnation = self.incarnation
         self.partitions[consumed] = None
-        self._send_behind(
-            consumed,
+        self.send_behind(
+            consumed.partition,
             frames.Assigned(
                 *consumed.partition,
                 consumed.broker_epoch,
@@ -179,7 +179,7 @@ class Flow:
 
     def _send_standing(self, consumed: ConsumedPartition, *, is_active: bool) -> None:
         if self._sends_standing:
-            self._send_behind(consumed, frames.Standing(*consumed.partition, is_active))
+            self.send_behind(consumed.partition, frames.Standing(*consumed.partition, is_active))
 
     def send(self, frame: frames.Frame) -> None:
         """Queue a control frame."""
@@ -187,29 +187,29 @@ class Flow:
             self._controls.append(frames.encode(frame))
             self.wake.set()
 
-    def _send_behind(self, consumed: ConsumedPartition, frame: frames.Frame) -> None:
-        """Queue a control frame behind the deliveries of its partition that are not sent yet."""
-        if self.is_closed or not self.unrecorded.follow(consumed.partition, frames.encode(frame)):
+    def send_behind(self, partition: PartitionId, frame: frames.Frame) -> None:
+        """Queue a control frame behind the frames of its partition that are not sent yet."""
+        if self.is_closed or not self.unrecorded.follow(partition, frames.encode(frame)):
             self.send(frame)
 
     def send_paused(self, consumed: ConsumedPartition) -> None:
         """Tell the client that nothing new comes, and ask it to release what it can."""
-        self._send_behind(
-            consumed,
+        self.send_behind(
+            consumed.partition,
             frames.Paused(*consumed.partition, consumed.broker_epoch, consumed.epoch),
         )
 
     def send_resumed(self, consumed: ConsumedPartition) -> None:
         """Tell the client that a pause is over without a handoff."""
-        self._send_behind(
-            consumed,
+        self.send_behind(
+            consumed.partition,
             frames.Resumed(*consumed.partition, consumed.broker_epoch, consumed.epoch),
         )
 
     def send_rewound(self, consumed: ConsumedPartition, start: int, cause: Cause) -> None:
         """Tell the client that all from `start` on is redelivered, under the book's number."""
-        self._send_behind(
-            consumed,
+        self.send_behind(
+            consumed.partition,
             frames.Rewound(
                 *consumed.partition,
                 consumed.broker_epoch,
@@ -264,7 +264,7 @@ class Flow:
     @property
     def control_count(self) -> int:
         """How many control frames wait to be sent."""
-        return len(self._controls)
+        return len(self._controls) + self.unrecorded.control_count
 
     def next_control(self) -> bytes | None:
         """Return the next control frame."""
@@ -352,7 +352,7 @@ class Flow:
         audit = consumed.audit
         if audit is None or not (audit.is_on or self.unrecorded.has(consumed.partition)):
             return False
-        delivery = UnrecordedDelivery(consumed, header, entry, window.messages, window.new_from)
+        delivery = UnrecordedDelivery(consumed, header, entry, window)
         self.unrecorded.add(delivery)
 
         def recorded() -> None:

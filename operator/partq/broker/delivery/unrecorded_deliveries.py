@@ -1,9 +1,11 @@
 """Deliveries that wait for their audit record, and what must not overtake them."""
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from partq.broker.partition.consumed_partition import ConsumedPartition
+from partq.core.cursor.windows import Window
 from partq.core.model import PartitionId
 from partq.core.ranges import Ranges
 from partq.store.records.log import Entry
@@ -20,9 +22,7 @@ class UnrecordedDelivery:
     consumed: ConsumedPartition
     header: frames.Deliver
     entry: Entry
-    messages: int
-    new_from: int
-    """All below was sent before."""
+    window: Window
     is_recorded: bool = False
 
 
@@ -34,6 +34,8 @@ class UnrecordedDeliveries:
         self._ready: dict[PartitionId, None] = {}
         """Partitions whose first one may be sent."""
         self._size = 0
+        self.control_count = 0
+        """How many control frames wait behind deliveries."""
         self.pulled: dict[PartitionId, Ranges] = {}
         """Offsets that a pull has taken, and must not be answered with before they are recorded."""
 
@@ -53,6 +55,7 @@ class UnrecordedDeliveries:
         if queue is None:
             return False
         queue.append(frame)
+        self.control_count += 1
         return True
 
     def has(self, partition: PartitionId) -> bool:
@@ -61,17 +64,26 @@ class UnrecordedDeliveries:
 
     def sent_upto(self, partition: PartitionId) -> int | None:
         """Return up to where a partition's messages were sent; None: all that were taken."""
-        for each in self._queues.get(partition, ()):
-            if not isinstance(each, bytes) and each.new_from < each.header.stop:
-                return each.new_from
+        for each in self._deliveries(partition):
+            if each.window.new_from < each.window.stop:
+                return each.window.new_from
+        return None
+
+    def sent_in_turn_upto(self, partition: PartitionId, number: int) -> int | None:
+        """Return up to where messages were sent in turn under a delivery number.
+
+        None: all that were taken. What is sent out of turn lies below those.
+        """
+        for each in self._deliveries(partition):
+            if each.window.is_in_turn and each.header.delivery == number:
+                return each.window.start
         return None
 
     def unsent(self, partition: PartitionId) -> Ranges:
         """Return the offsets of a partition's deliveries: no member has got those."""
-        deliveries = [
-            each for each in self._queues.get(partition, ()) if not isinstance(each, bytes)
-        ]
-        unsent = Ranges((each.header.start, each.header.stop) for each in deliveries)
+        unsent = Ranges(
+            (each.window.start, each.window.stop) for each in self._deliveries(partition)
+        )
         for part in self.pulled.get(partition, Ranges()).pairs():
             unsent.add(*part)
         return unsent
@@ -95,8 +107,9 @@ class UnrecordedDeliveries:
         for each in self._queues.pop(partition, ()):
             if isinstance(each, bytes):
                 rest.append(each)
+                self.control_count -= 1
             else:
-                messages += each.messages
+                messages += each.window.messages
                 self._size -= len(each.entry.data)
         self._ready.pop(partition, None)
         return messages, before - self._size, rest
@@ -117,10 +130,14 @@ class UnrecordedDeliveries:
         elif isinstance(queue[0], bytes) or queue[0].is_recorded:
             self._ready[partition] = None
         if isinstance(first, bytes):
+            self.control_count -= 1
             return first
         self._size -= len(first.entry.data)
         data = b"" if first.header.kept_bytes else first.entry.data
         return frames.encode(first.header, data)
+
+    def _deliveries(self, partition: PartitionId) -> Iterator[UnrecordedDelivery]:
+        return (each for each in self._queues.get(partition, ()) if not isinstance(each, bytes))
 
     def _is_committing(self, partition: PartitionId) -> bool:
         first = self._queues[partition][0]

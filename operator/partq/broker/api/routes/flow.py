@@ -183,10 +183,17 @@ class ConsumerConnection:
         def answer(error: PartqError | None) -> None:
             self._open_acks -= weight
             self._room.set()
-            if error is None:
-                flow.send(frames.AckConfirmed(frame.request))
+            answered = (
+                frames.AckConfirmed(frame.request)
+                if error is None
+                else frames.AckRefused(frame.request, error.code, error.message)
+            )
+            if isinstance(frame, frames.Nack):
+                # The Rewound that it brings may wait for audit records of deliveries, and comes
+                # before the answer: else the client hands out what is taken back.
+                flow.send_behind(PartitionId(frame.generation, frame.partition), answered)
             else:
-                flow.send(frames.AckRefused(frame.request, error.code, error.message))
+                flow.send(answered)
 
         return answer
 
