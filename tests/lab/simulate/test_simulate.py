@@ -104,6 +104,32 @@ def test_a_schedule_is_drawn_from_its_seed_alone():
     assert len(draw_schedule(7, 50).events) == 50
 
 
+def test_some_seeds_keep_an_audit_record_and_are_the_same_otherwise():
+    audited = [seed for seed in range(21) if draw_schedule(seed, 5).setting.is_audited]
+    assert audited == [6, 13, 20]
+    for seed in range(7):
+        drawn, plain = draw_schedule(seed, 5), draw_schedule(seed, 5, is_audited=False)
+        assert replace(drawn, setting=replace(drawn.setting, is_audited=False)) == plain
+        assert not draw_schedule(seed, 5, only={"nack"}).setting.is_audited
+
+
+@pytest.mark.parametrize(
+    ("seed", "events"),
+    [
+        pytest.param(18, 30, id="a nack is confirmed behind its step back"),
+        pytest.param(19, 60, id="a forged ack of a redelivery that waits does not count"),
+        pytest.param(61, 30, id="what waits for room in the store may be late"),
+        pytest.param(193, 30, id="an ack of what was given back comes after the drain"),
+        pytest.param(2659, 30, id="a pause is in force before its answer is recorded"),
+        pytest.param(4256, 30, id="what waits to be redelivered is done meanwhile"),
+        pytest.param(1585, 60, id="what was given back expires after the drain"),
+    ],
+)
+def test_deliveries_that_wait_for_their_audit_record_keep_every_promise(seed, events):
+    outcome = run_schedule(draw_schedule(seed, events, is_audited=True))
+    assert outcome.violation is None, "\n".join(outcome.lines())
+
+
 def test_only_what_the_store_has_forgotten_may_be_missing():
     watcher = Oracle(SimLoop(), random.Random(0))
     limits, fail = {GROUP: None, SECOND: None}, watcher.fail

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
+from partq.broker.retention.periodic_work import LOOK_GAP_S
 from partq.core.model import MemberId, PartitionId
 from partq.lab.simulate.cluster import SimCluster, SimPod
 from partq.lab.simulate.machine.loop import Process
@@ -244,6 +245,9 @@ class EventHandlers:
         redis = self._cluster.redis
         redis.used_share = 1.0 if event.args["is_hard"] else 0.9
         self._cluster.troubles.hit(REDIS, event.args["for_s"], linger_s=SILENCE_S)
+        if self._cluster.setting.is_audited:
+            # Deliveries wait for room for their records until the broker looks the next time.
+            self._cluster.troubles.hit(REDIS, event.args["for_s"] + LOOK_GAP_S)
         self._later(event.args["for_s"], lambda: setattr(redis, "used_share", 0.0))
 
     # ---- network --------------------------------------------------------------------------------

@@ -16,6 +16,8 @@ SECOND_SHARE: Final = 0.3
 """Of the seeds, those with a second group: it costs as much as a pod."""
 CHOOSING_EACH: Final = 5
 """Of so many seeds one has pods that choose their partitions, if its type can have that."""
+AUDITED_EACH: Final = 7
+"""Of so many seeds one has brokers that keep an audit record."""
 LETTERS_SHARE: Final = 0.3
 """Of the seeds, those with a queue for dead letters: it costs as much as a broker."""
 MEAN_GAP_S: Final = 0.12
@@ -253,6 +255,8 @@ def draw_schedule(
     if only is None and drawn.group_type is GroupType.PARTITIONED:
         # By the number of the seed: the rest of each seed stays as it was.
         drawn = replace(drawn, is_client_assigned=seed % CHOOSING_EACH == CHOOSING_EACH - 1)
+    if only is None:
+        drawn = replace(drawn, is_audited=seed % AUDITED_EACH == AUDITED_EACH - 1)
     if not drawn.is_aware:
         # By flows alone a pulling member is missed for half a minute: it would cost too much.
         drawn = replace(drawn, pull_share=0.0)

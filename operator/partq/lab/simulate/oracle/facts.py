@@ -102,6 +102,8 @@ class GroupPartitionFacts:
     """How often the message at each offset was sent to a member."""
     letters: set[int] = field(default_factory=set)
     """The offsets that became dead letters."""
+    acked_late: set[int] = field(default_factory=set)
+    """The offsets that an ack named after they were given back."""
     reset_to: list[int] = field(default_factory=list)
     """Where resets have moved the cursor."""
     # ---- what is remembered whatever the store forgets

@@ -7,9 +7,10 @@ from typing import Final
 
 from partq.broker.broker import Broker
 from partq.broker.partition.consumed_partition import ConsumedPartition, FlowPort
+from partq.core.cursor.redelivery_queue import RedeliveryQueue
 from partq.core.model import PartitionId
 from partq.lab.simulate.machine.network import Plain
-from partq.lab.simulate.oracle.facts import GROUP, facts_name
+from partq.lab.simulate.oracle.facts import GROUP, GroupPartitionFacts, Token, facts_name
 from partq.lab.simulate.oracle.isolation import Isolation
 from partq.lab.simulate.oracle.movement import Movement
 from partq.lab.simulate.oracle.records import Records
@@ -98,13 +99,13 @@ class HandoffCalls:
     def _judge_pause(self, name: str, item: PauseItem, result: Plain, began: float) -> None:
         key = (name, item.broker_epoch, item.attempt)
         known = self._pauses.get(key)
-        now = self._now()
+        # A pause is in force from the call on; its answer waits for the audit record.
         if known is None:
-            known = self._pauses[key] = _PauseTimes(now, now + item.drain_ms / 1000)
-            self._paused_at.setdefault(name, now)
-        elif now > known.until + 0.001:
+            known = self._pauses[key] = _PauseTimes(began, began + item.drain_ms / 1000)
+            self._paused_at.setdefault(name, began)
+        elif began > known.until + 0.001:
             self._fail("attempts", f"{name}: attempt {item.attempt} is paused again")
-        known.until = now + item.lease_ms / 1000
+        known.until = max(known.until, began + item.lease_ms / 1000)
         self._judge_drain(name, item, result, began)
 
     def _judge_drain(self, name: str, item: DrainItem, result: Plain, began: float) -> None:
@@ -114,20 +115,38 @@ class HandoffCalls:
             return
         if item.epoch <= facts.old_epoch:
             return  # it had drained before the group began again
-        owned = self._broker.owned.get(PartitionId.parse(log.name)) if self._broker else None
-        found = owned.groups.get(facts.group) if owned is not None else None
-        waiting = found.book.waiting if found is not None else ()
+        waiting = self._waiting(self._broker, facts)
         stop = result["last_delivered"] + 1
         # What was given back is in nobody's hands: it is redelivered at the target, or waits in the
-        # stored outbox, which stays. The audit record takes time between a look and its answer.
-        apart = {*facts.acked, *facts.outbox.values()}
-        rest = [o for o in range(facts.cursor, stop) if o not in apart and o not in waiting]
+        # stored outbox, which stays. The audit record takes time between a look and its answer:
+        # by then it may have expired, or its application may have finished it after all. The book
+        # says so before the store does, and the commit stores it.
+        apart = {*facts.acked, *facts.outbox.values(), *facts.acked_late}
+        rest = [
+            offset
+            for offset in range(facts.cursor, stop)
+            if not (offset in apart or offset in waiting or self._records.is_expired(facts, offset))
+        ]
         if rest:
             self._fail(
                 "E4",
                 f"{name}: drained up to {result['last_delivered']}, and stored are acks "
                 f"up to {facts.cursor}",
             )
+
+    def acked(self, broker: Broker, name: str, token: Token, offsets: Sequence[int]) -> None:
+        """Take an ack that has reached a broker: it may be of what was given back before."""
+        facts = self._records.group_partitions[name]
+        if token == (facts.log.broker_epoch, facts.top_epoch):
+            waiting = self._waiting(broker, facts)
+            facts.acked_late.update(offset for offset in offsets if offset in waiting)
+
+    @staticmethod
+    def _waiting(broker: Broker | None, facts: GroupPartitionFacts) -> RedeliveryQueue | tuple[()]:
+        """Return what was given back, and waits at a broker to be redelivered."""
+        owned = broker.owned.get(PartitionId.parse(facts.log.name)) if broker else None
+        found = owned.groups.get(facts.group) if owned is not None else None
+        return found.book.waiting if found is not None else ()
 
     def _judge_cancel(self, name: str, item: DrainItem, result: Plain, began: float) -> None:
         self._pauses.pop((name, item.broker_epoch, item.attempt), None)

@@ -85,7 +85,7 @@ class Records:
         """The latest that Redis's clock has shown since messages expire."""
         self._ttl_ms: int | None = None
         """The shortest time that messages were given to live."""
-        self.letters = Letters(memory, letter_keys, fail, limits, self._is_expired, self.effects)
+        self.letters = Letters(memory, letter_keys, fail, limits, self.is_expired, self.effects)
         self.is_in_flight: Callable[[GroupPartitionFacts, int], bool] = lambda *_: False
         """Whether the message at an offset is with a member."""
         self._by_meta = {log.meta: log for log in self.logs.values()}
@@ -352,13 +352,14 @@ class Records:
 
     def needs_no_more(self, facts: GroupPartitionFacts, offset: int) -> bool:
         """Say whether a group may continue beyond the message at an offset."""
-        return facts.is_done(offset) or self._is_expired(facts, offset)
+        return facts.is_done(offset) or self.is_expired(facts, offset)
 
     def see_clock(self) -> None:
         """Remember Redis's time: what is over by it stays over when the clock is set back."""
         self._latest_ms = max(self._latest_ms, round(self._clock() * 1000))
 
-    def _is_expired(self, facts: GroupPartitionFacts, offset: int) -> bool:
+    def is_expired(self, facts: GroupPartitionFacts, offset: int) -> bool:
+        """Say whether the message at an offset has outlived its time."""
         self.see_clock()
         return (
             self._ttl_ms is not None
@@ -389,7 +390,7 @@ class Records:
         for offset in new:
             if facts.is_done(offset):
                 continue
-            if not self._is_expired(facts, offset):
+            if not self.is_expired(facts, offset):
                 self._fail("S2", f"{facts.name}: {offset} is acknowledged, and nobody has done it")
                 return
             if self.is_in_flight(facts, offset):
@@ -431,6 +432,7 @@ class Records:
         facts.done.update(ids[: facts.cursor])
         facts.sent.clear()
         facts.letters.clear()
+        facts.acked_late.clear()
 
     def counts(self, facts: GroupPartitionFacts) -> dict[int, int]:
         """Return how often each message was delivered again, as stored."""

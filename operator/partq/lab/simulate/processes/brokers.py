@@ -282,6 +282,9 @@ class BrokerProcess:
         broker = cast(Broker, self.broker)
         member, number, acks = cast(tuple[str, int, list[bodies.AckItem]], body.of_flow)
         flow = self._pulls.find(GROUP, member, number, member)
+        for item in acks:
+            token = (item.broker_epoch, item.epoch)
+            self._watcher.handoffs.acked(broker, item.partition, token, item.offsets)
         outcomes = await asyncio.gather(*(ack_one(broker, flow, item) for item in acks))
         for item, outcome in zip(acks, outcomes, strict=True):
             if outcome is None:
