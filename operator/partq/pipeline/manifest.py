@@ -50,6 +50,9 @@ class ArchivePosition:
     offset: int
     append_broker_epoch: int = 0
     """Of what was stored right below; 0: unknown, or nothing was. Not for the audit record."""
+    chain: str = ""
+    """Of the audit record: the chain after the group right below; empty: unknown, as in entries of
+    earlier versions of partq. Not for messages."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """The audit record is archived with the messages, and trimmed once it is durable."""
 
 import json
+import shutil
 
 import pytest
 from click.testing import CliRunner
@@ -9,6 +10,8 @@ from partq.cli.commands import cli
 from partq.client.audit_reader import AuditReader
 from partq.pipeline.archive_columns import AUDIT_COLUMNS
 from partq.pipeline.archive_files import read_archive, read_audit, read_state
+from partq.pipeline.archive_log import ArchiveLog
+from partq.pipeline.storage.local_files import LocalFiles
 from partq.wire import audit
 from tests.spark.live_queue import live_queue
 
@@ -97,6 +100,48 @@ def test_what_comes_later_is_added_once(spark, queue, tmp_path):
     for partition in ("1.0", "1.1"):
         sequences = sorted({row.sequence for row in rows if row.partition == partition})
         assert sequences == list(range(sequences[0], sequences[-1] + 1))
+
+
+def test_groups_that_no_archive_has_stay_after_a_rollback(tmp_path):
+    """The store has lost audit groups alone, and has others under their numbers by now."""
+    copy, root = tmp_path / "redis", tmp_path / "root"
+    options = ["--group", "archive", "--engine", "arrow"]
+    with live_queue(partitions=1, groups=["archive"], spec={"audit": True}) as rolled:
+        rolled.publish(range(COUNT))
+        shutil.copytree(rolled.broker.runtime.data_dir / "redis", copy)
+        assert run(rolled, root, *options).exit_code == 0  # its cursor and trim are on record
+        assert run(rolled, root, *options).exit_code == 0
+        rolled.roll_back(copy)
+
+        def refused(*sentences):
+            result = run(rolled, root, *options)
+            assert result.exit_code == 1
+            assert any(each in result.stderr.splitlines()[-1] for each in sentences)
+            (extent,) = auditing(rolled, lambda reader: reader.bounds()).values()
+            assert extent.first == 0
+
+        refused("the audit record ends at", "the chain of the audit record before group")
+        (position,) = ArchiveLog.open(LocalFiles(str(root))).load().positions["audit"].values()
+        while auditing(rolled, _everything)["1.0"][-1].sequence <= position.offset:
+            rolled.publish(range(1))
+        refused("the chain of the audit record before group")
+
+
+def test_a_record_that_continues_from_another_chain_is_refused(queue, tmp_path):
+    options = [tmp_path, "--group", "archive", "--engine", "arrow"]
+    queue.publish(range(5))
+    assert run(queue, *options).exit_code == 0
+    positions = ArchiveLog.open(LocalFiles(str(tmp_path))).load().positions["audit"]
+    for entry in (tmp_path / "_partq/log").iterdir():
+        text = entry.read_text(encoding="utf-8")
+        for position in positions.values():
+            text = text.replace(position.chain, "0" * 40)
+        entry.write_text(text, encoding="utf-8")
+    queue.publish(range(5))
+    result = run(queue, *options)
+
+    assert result.exit_code == 1
+    assert "of the audit record follows another chain" in result.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

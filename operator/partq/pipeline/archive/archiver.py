@@ -111,7 +111,8 @@ class Archiver:
 
     def _run(self) -> None:
         self._state = self._archive.load()
-        for feed in self._feeds:
+        # The messages first: a store that has lost some is to free no audit record.
+        for feed in reversed(self._feeds):
             self._begin(feed)
         every_s = self._settings.every_s
         # In the order of the feeds: what the first ones speak of is there when the last one looks.

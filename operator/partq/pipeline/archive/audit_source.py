@@ -20,15 +20,20 @@ from partq.spark.errors import short_errors
 
 @dataclass
 class AuditRange(InputPartition):
-    """The groups [start, stop) of a partition, by sequence."""
+    """The groups [start, stop) of a partition, by sequence, with the chain at both ends."""
 
     partition: str
     start: int
+    start_chain: str
     stop: int
+    stop_chain: str
 
 
 class AuditSource(DataSource):
-    """Reads what the option `ranges` says: {"1.0": [START, STOP]}; the others say which queue."""
+    """Reads what the option `ranges` says; the others say which queue.
+
+    `ranges` has the sequence and the chain of both ends: {"1.0": [0, "", 41, "3f..."]}.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -48,17 +53,14 @@ class AuditRangesReader(DataSourceReader):
     """Reads one range per task."""
 
     def __init__(self, options: dict[str, str]) -> None:
-        self._ranges = {
-            name: (int(start), int(stop))
-            for name, (start, stop) in json.loads(options["ranges"]).items()
-        }
+        self._ranges: dict[str, list[Any]] = json.loads(options["ranges"])
         named = ("url", "queue", "namespace", "token")
         self._client: dict[str, Any] = {name: options[name] for name in named}
         self._client |= {"ca_file": options["cafile"]} if "cafile" in options else {}
 
     def partitions(self) -> list[InputPartition]:
         """Return the ranges."""
-        return [AuditRange(name, start, stop) for name, (start, stop) in self._ranges.items()]
+        return [AuditRange(name, *ends) for name, ends in self._ranges.items()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a range.
@@ -73,7 +75,8 @@ class AuditRangesReader(DataSourceReader):
                 yield batch
 
     async def _batches(self, wanted: AuditRange) -> AsyncIterator[pa.RecordBatch]:
-        start, stop = ArchivePosition(wanted.start), ArchivePosition(wanted.stop)
+        start = ArchivePosition(wanted.start, chain=wanted.start_chain)
+        stop = ArchivePosition(wanted.stop, chain=wanted.stop_chain)
         async with AuditReader(**self._client) as reader:
             spans = AuditSpans(reader)
             async for decode in spans.fetch(PartitionId.parse(wanted.partition), start, stop):

@@ -98,7 +98,10 @@ class MessageSpans:
 
 
 class AuditSpans:
-    """Reads groups of the audit record, a row for each of their records."""
+    """Reads groups of the audit record, a row for each of their records.
+
+    The chain at both ends of a span is checked to be that which was planned, where it is known.
+    """
 
     def __init__(self, reader: AuditReader) -> None:
         self._reader = reader
@@ -113,7 +116,16 @@ class AuditSpans:
 
         fetched: list[AuditGroup] = []
         size = 0
-        async for group in self._reader.groups(partition, start.offset, stop.offset):
+        groups = self._reader.groups(
+            partition, start.offset, stop.offset, previous=start.chain or None
+        )
+        async for group in groups:
+            if group.sequence + 1 == stop.offset and stop.chain not in ("", group.chain):
+                raise RolledBackError(
+                    f"partition {partition}: group {group.sequence} of the audit record was "
+                    "written after this read was planned: the store was rolled back; start the "
+                    "job again"
+                )
             fetched.append(group)
             size += len(group.data)
             if size >= GROUP_BYTES:

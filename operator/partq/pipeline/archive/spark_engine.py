@@ -119,7 +119,7 @@ class SparkEngine:
         """Return the records of the groups."""
         self._spark.dataSource.register(AuditSource)
         ranges = {
-            each: [starts[each].offset, stop.offset]
+            each: [starts[each].offset, starts[each].chain, stop.offset, stop.chain]
             for each, stop in stops.items()
             if stop.offset > starts[each].offset
         }
