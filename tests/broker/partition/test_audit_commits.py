@@ -7,7 +7,6 @@ import pytest
 from partq.broker.delivery import unrecorded_deliveries
 from partq.testing.frame_peers import values_of
 from partq.wire import frames
-from tests.broker.api.routes.test_pull import Member
 from tests.broker.conftest import Handoff
 from tests.broker.partition.test_audit import P0, of_kind, resources, told
 
@@ -77,50 +76,3 @@ async def test_a_forced_commit_counts_what_its_member_has_got(scene, peers):
     frame, payload = await target.find(frames.Deliver)
     assert values_of(frame, payload) == ["a", "b", "c"]
     assert frame.redeliveries == [(0, 1)]
-
-
-# ---- members that pull --------------------------------------------------------------------------
-
-
-@pytest.fixture
-async def pulling(running, peers):
-    """A pull that has taken a message, and waits for its record."""
-    await running.assign("m", [0])
-    member = Member(running, peers.CONSUME)
-    await member.pull(wait_ms=0)
-    await (await peers.open_producer(running)).publish("d")
-    gate = peers.Gate(running.broker.audits, "write")
-    pull = asyncio.create_task(member.pull())
-    await asyncio.wait_for(gate.reached.wait(), 10)
-    return member, pull, gate
-
-
-async def test_a_forced_commit_does_not_count_what_a_pull_was_not_answered_with(
-    running, peers, pulling
-):
-    _, pull, gate = pulling
-    (consumed,) = running.broker.flow_registry.find("workers", "m").partitions
-    handoff = await Handoff.begin(running)
-    pause = asyncio.create_task(handoff.pause(drain_ms=0))
-    await peers.eventually(lambda: consumed.pause is not None, "paused")
-    commit = asyncio.create_task(handoff.commit(cause="drain_timeout"))
-    await peers.eventually(lambda: consumed.is_committing, "the commit waits")
-    gate.opened.set()
-    assert (await commit)["was_forced"]
-    await pause
-    status, answer = await pull
-    assert (status, answer["messages"]) == (200, [])
-    stored = await running.broker.partitions.read_cursor(P0, "workers")
-    assert stored.redeliveries == {}
-
-
-async def test_a_flow_that_is_lost_does_not_count_what_its_pull_was_not_answered_with(
-    running, peers, pulling
-):
-    member, pull, gate = pulling
-    running.broker.flow_registry.lose(running.broker.flow_registry.find("workers", "m"))
-    gate.opened.set()
-    status, answer = await pull
-    assert (status, answer["error"]["code"]) == (409, "fenced")
-    (message,) = await member.messages()
-    assert (message["value"], message["redeliveries"]) == ("d", 0)

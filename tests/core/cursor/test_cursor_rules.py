@@ -76,6 +76,16 @@ def test_steps_back_below_the_cursor_are_forgotten():
     assert len(book._releases) == 1
 
 
+def test_a_window_was_rewound_if_a_later_step_back_begins_below_its_end():
+    book = sent(stop=10)
+    assert not book.was_rewound(10, 0)
+    book.release(6, 0)
+    book.release(4, 1)
+    assert [book.was_rewound(stop, 0) for stop in (4, 5, 10)] == [False, True, True]
+    book.take(0, 10, 10)
+    assert not book.was_rewound(10, book.number)
+
+
 def test_what_was_released_is_delivered_only_once_it_is_sent_again():
     """Nobody has begun it: until then no ack of it counts, and after that it is as good as new."""
     book = sent(stop=10)

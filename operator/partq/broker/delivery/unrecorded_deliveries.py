@@ -36,8 +36,8 @@ class UnrecordedDeliveries:
         self._size = 0
         self.control_count = 0
         """How many control frames wait behind deliveries."""
-        self.pulled: dict[PartitionId, Ranges] = {}
-        """Offsets that a pull has taken, and must not be answered with before they are recorded."""
+        self.pulled: dict[PartitionId, list[tuple[int, Window]]] = {}
+        """Windows that wait in a pull for their audit record, each with its delivery number."""
 
     @property
     def is_full(self) -> bool:
@@ -64,9 +64,9 @@ class UnrecordedDeliveries:
 
     def sent_upto(self, partition: PartitionId) -> int | None:
         """Return up to where a partition's messages were sent; None: all that were taken."""
-        for each in self._deliveries(partition):
-            if each.window.new_from < each.window.stop:
-                return each.window.new_from
+        for _, window in self._windows(partition):
+            if window.new_from < window.stop:
+                return window.new_from
         return None
 
     def sent_in_turn_upto(self, partition: PartitionId, number: int) -> int | None:
@@ -74,19 +74,14 @@ class UnrecordedDeliveries:
 
         None: all that were taken. What is sent out of turn lies below those.
         """
-        for each in self._deliveries(partition):
-            if each.window.is_in_turn and each.header.delivery == number:
-                return each.window.start
+        for delivery, window in self._windows(partition):
+            if window.is_in_turn and delivery == number:
+                return window.start
         return None
 
     def unsent(self, partition: PartitionId) -> Ranges:
         """Return the offsets of a partition's deliveries: no member has got those."""
-        unsent = Ranges(
-            (each.window.start, each.window.stop) for each in self._deliveries(partition)
-        )
-        for part in self.pulled.get(partition, Ranges()).pairs():
-            unsent.add(*part)
-        return unsent
+        return Ranges((window.start, window.stop) for _, window in self._windows(partition))
 
     def recorded(self, delivery: UnrecordedDelivery) -> None:
         """Note that a delivery is recorded."""
@@ -136,8 +131,12 @@ class UnrecordedDeliveries:
         data = b"" if first.header.kept_bytes else first.entry.data
         return frames.encode(first.header, data)
 
-    def _deliveries(self, partition: PartitionId) -> Iterator[UnrecordedDelivery]:
-        return (each for each in self._queues.get(partition, ()) if not isinstance(each, bytes))
+    def _windows(self, partition: PartitionId) -> Iterator[tuple[int, Window]]:
+        """Yield each window that is not sent yet, with its delivery number, in their order."""
+        for each in self._queues.get(partition, ()):
+            if not isinstance(each, bytes):
+                yield each.header.delivery, each.window
+        yield from self.pulled.get(partition, ())
 
     def _is_committing(self, partition: PartitionId) -> bool:
         first = self._queues[partition][0]

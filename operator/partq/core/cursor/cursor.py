@@ -453,6 +453,13 @@ class GroupCursor:
             f"{what} up to {upto}; delivered up to {self._delivered}: nothing was changed"
         )
 
+    def was_rewound(self, stop: int, number: int) -> bool:
+        """Whether messages of a window that ends at `stop` are redelivered under a later number.
+
+        `number`: the delivery number of the window, under the current token.
+        """
+        return number < self.number and stop > self._released_from(number)
+
     def _released_from(self, number: int) -> int:
         """Return the first offset that was released since an older delivery number."""
         at = bisect_left(self._releases, (number, 0))

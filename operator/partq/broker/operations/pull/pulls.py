@@ -10,7 +10,6 @@ from partq.broker.delivery.flow_liveness import PULL_LEASE_S
 from partq.broker.operations.pull.pull_answer import PullReply, TakenWindow
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.core.model import Cause, MemberId, PartitionId
-from partq.core.ranges import Ranges
 from partq.errors import (
     BadRequestError,
     FencedError,
@@ -269,8 +268,8 @@ class Pulls:
             if consumed is None or consumed.flow is not flow:
                 continue
             partitions[partition] = consumed
-            pulled = flow.unrecorded.pulled.setdefault(partition, Ranges())
-            pulled.add(each.window.start, each.window.stop)
+            pulled = flow.unrecorded.pulled.setdefault(partition, [])
+            pulled.append((each.header.delivery, each.window))
             if (audit_writer := consumed.audit_writer) is not None:
                 audit_writer.note(flow.record_of(each.header, each.window))
         try:
@@ -286,15 +285,21 @@ class Pulls:
                     retry_after_s=1.0,
                 ) from None
             raise
-        # What is lost, or about to be, goes to the partition's next member.
+        # What is lost, or about to be, goes to the partition's next member. What was taken back
+        # meanwhile is redelivered.
         kept = {
-            partition
+            partition: consumed.book
             for partition, consumed in partitions.items()
             if partition in flow.unrecorded.pulled and not consumed.is_committing
         }
         for partition in kept:
             del flow.unrecorded.pulled[partition]
-        taken[:] = [each for each in taken if _partition_of(each) in kept]
+        taken[:] = [
+            each
+            for each in taken
+            if (book := kept.get(_partition_of(each))) is not None
+            and not book.was_rewound(each.window.stop, each.header.delivery)
+        ]
 
     def _count(self, flow: Flow, reply: PullReply) -> None:
         for each in reply.taken:
