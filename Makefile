@@ -37,7 +37,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-kubernetes test test-light e2e manifests conformance conformance-mutants check format lock chaos simulate
-.PHONY: simulate-nightly bench docs spark-versions clean
+.PHONY: model simulate-nightly bench docs spark-versions clean
 
 help: ## what there is
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 24
@@ -129,6 +129,9 @@ simulate-nightly: ## a million new seeds, longer ones; before them 10,000 beside
 	@scripts/setup.sh lab
 	@$(BIN)/partq simulate --real-redis --seed $$(( $$(date +%s) * 1000 )) --seeds 10000
 	@$(BIN)/partq simulate --seed $$(( $$(date +%s) * 1000 )) --seeds 1000000 --events 30 $(ARGS)
+
+model: ## every state of a change of the partition count, and each mistake in it; docs/rescale-model.md
+	@$(or $(PYTHON),python3) -m tests.model $(ARGS)
 
 bench: ## the speed, beside the limit of the same Redis
 	@scripts/setup.sh lab
