@@ -4,6 +4,7 @@ A pause, a lease and a flow end rightly when nobody renews them in time. A test 
 asks whether a process could not, and not the product, which may have its reasons for what it does.
 """
 
+import functools
 import threading
 import time
 
@@ -30,9 +31,34 @@ class StandstillWatch:
         self._thread.join()
 
     def _run(self):
-        ticked_at = time.monotonic()
-        while not self._is_closing.wait(TICK_S):
+        is_closing, ticked_at = False, time.monotonic()
+        while not is_closing:
+            is_closing = self._is_closing.wait(TICK_S)
             now = time.monotonic()
             if (late_s := now - ticked_at - TICK_S) >= LATE_S:
                 self._note(late_s)
             ticked_at = now
+
+
+def repeated_if_still(test):
+    """Have a test with members in this process begin again where it fails and they stood still.
+
+    Their flows are lost then, and rightly: what is asserted of the others holds only without that.
+    The test leaves its members when it fails, and starts from any state that it may leave behind.
+    """
+
+    @functools.wraps(test)
+    async def run(*args, **kwargs):
+        while True:
+            standstills = []
+            watch = StandstillWatch(standstills.append).start()
+            try:
+                return await test(*args, **kwargs)
+            except AssertionError:
+                watch.close()
+                if not standstills:
+                    raise
+            finally:
+                watch.close()
+
+    return run
