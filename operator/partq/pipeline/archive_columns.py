@@ -67,6 +67,9 @@ _ARROW: Final = {
     "map<string,string>": pa.map_(pa.string(), pa.string()),
 }
 
+TIME: Final[dict[Stream, str]] = {"messages": "publish_time", "audit": "at_ms"}
+"""When a row was stored."""
+
 
 def arrow_schema(stream: Stream) -> pa.Schema:
     """Return the columns of a stream as Arrow has them."""

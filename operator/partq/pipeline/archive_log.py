@@ -63,19 +63,12 @@ class ArchiveLog:
                 "`partq pipeline archive` made"
             )
         try:
-            body = json.loads(header)
-            written = int(body.pop("format"))
-            identity = ArchivedQueue(**body) if written == FORMAT else None
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            return cls(files, read_header(files.root, header))
+        except ValueError as error:
             raise SettingsError(
-                f"{files.root}/{HEADER}: got no {error!r}; expected what `partq pipeline` wrote"
+                f"{files.root}/{HEADER}: is damaged ({error}); expected what `partq pipeline` "
+                "wrote: put the file back from a copy of the archive"
             ) from error
-        if identity is None:
-            raise SettingsError(
-                f"ROOT {files.root}: is an archive of format {written}, expected {FORMAT}; use the "
-                "version of partq that wrote it"
-            )
-        return cls(files, identity)
 
     @classmethod
     def open_for(cls, files: Files, identity: ArchivedQueue) -> "ArchiveLog":
@@ -138,7 +131,7 @@ class ArchiveLog:
             if is_ours:
                 state.apply(entry)
                 if state.number % SNAPSHOT_EVERY == 0:
-                    self.files.create(f"{SNAPSHOTS}/{_name(state.number)}", state.to_json())
+                    self.files.create(f"{SNAPSHOTS}/{entry_name(state.number)}", state.to_json())
                 return state
             state = self.load()
         raise ConflictError(
@@ -147,16 +140,16 @@ class ArchiveLog:
 
     def forget_old_entries(self) -> None:
         """Delete entries and snapshots that no reader needs: those below the last but one."""
-        numbers = [_number(name) for name in self.files.names(SNAPSHOTS)]
+        numbers = [entry_number(name) for name in self.files.names(SNAPSHOTS)]
         if len(numbers) < 2:
             return
         kept = numbers[-2]
         # Snapshots last: without one, the entries that it stands for would be needed.
         for name in self.files.names(LOG):
-            if _number(name) <= kept:
+            if entry_number(name) <= kept:
                 self.files.remove(f"{LOG}/{name}")
         for number in numbers[:-2]:
-            self.files.remove(f"{SNAPSHOTS}/{_name(number)}")
+            self.files.remove(f"{SNAPSHOTS}/{entry_name(number)}")
 
     def _load(self) -> ArchiveState | None:
         """Read the last snapshot and what follows it; None: it went away meanwhile."""
@@ -169,9 +162,9 @@ class ArchiveLog:
                 return None
             state = ArchiveState.from_json(path, data)
         for name in self.files.names(LOG):
-            if _number(name) <= state.number:
+            if entry_number(name) <= state.number:
                 continue
-            if _number(name) > state.number + 1 and self.files.names(SNAPSHOTS) != snapshots:
+            if entry_number(name) > state.number + 1 and self.files.names(SNAPSHOTS) != snapshots:
                 return None
             data = self.files.read(f"{LOG}/{name}")
             if data is None:
@@ -180,16 +173,40 @@ class ArchiveLog:
         return state
 
 
+def read_header(root: str, header: bytes) -> ArchivedQueue:
+    """Return the queue that the header of an archive names.
+
+    Raises:
+        SettingsError: the archive is of a later version; `root` says which archive.
+        ValueError: the header is damaged.
+    """
+    try:
+        body = json.loads(header)
+        written = body.pop("format")
+        identity = ArchivedQueue(**body) if written == FORMAT else None
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise ValueError(repr(error)) from error
+    if identity is None and type(written) is int:
+        raise SettingsError(
+            f"ROOT {root}: is an archive of format {written}, expected {FORMAT}; use the "
+            "version of partq that wrote it"
+        )
+    if identity is None or not all(isinstance(each, str) for each in asdict(identity).values()):
+        raise ValueError("a value of another kind")
+    return identity
+
+
 def _entry_path(number: int) -> str:
-    return f"{LOG}/{_name(number)}"
+    return f"{LOG}/{entry_name(number)}"
 
 
-def _name(number: int) -> str:
+def entry_name(number: int) -> str:
+    """Return the name of the file of an entry, or of the snapshot after it."""
     return f"{number:012d}.json"
 
 
-def _number(name: str) -> int:
-    """Return the number that a file's name tells.
+def entry_number(name: str) -> int:
+    """Return the number that the name of an entry or snapshot tells.
 
     Raises:
         InternalError: it tells none.

@@ -7,7 +7,7 @@ same files: a file that no entry names does not belong to the archive.
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, Self, TypeVar, get_args
 
 from partq.core.model import PartitionId
@@ -107,19 +107,19 @@ class ManifestEntry:
         try:
             body = json.loads(data)
             return cls(
-                number=int(body["number"]),
+                number=_natural("number", body["number"]),
                 attempt=str(body["attempt"]),
                 kind=body["kind"],
-                at_ms=int(body["at_ms"]),
-                added=tuple(_with_partition(DataFile(**each)) for each in body["added"]),
-                removed=tuple(map(str, body["removed"])),
-                deleted=tuple(map(str, body["deleted"])),
+                at_ms=_natural("at_ms", body["at_ms"]),
+                added=tuple(_record(DataFile, each) for each in body["added"]),
+                removed=tuple(map(_path_inside, body["removed"])),
+                deleted=tuple(map(_path_inside, body["deleted"])),
                 positions=_positions(body["positions"]),
-                gaps=tuple(_with_partition(ArchiveGap(**each)) for each in body["gaps"]),
+                gaps=tuple(_record(ArchiveGap, each) for each in body["gaps"]),
                 beginnings=_beginnings(body.get("beginnings", {})),
                 uid=str(body.get("uid", "")),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except _WRONG_BODY as error:
             raise _damaged(name, error) from error
 
 
@@ -166,10 +166,10 @@ class ArchiveState:
                 "its log is damaged"
             )
         self.number = entry.number
-        for path in entry.removed:
+        for path in dict.fromkeys(entry.removed):
             del self.files[path]
             self.removed[path] = entry.at_ms
-        for path in entry.deleted:
+        for path in dict.fromkeys(entry.deleted):
             del self.removed[path]
         self.files |= {each.path: each for each in entry.added}
         for stream, positions in entry.positions.items():
@@ -190,17 +190,20 @@ class ArchiveState:
         try:
             body = json.loads(data)
             return cls(
-                number=int(body["number"]),
+                number=_natural("number", body["number"]),
                 files={
-                    path: _with_partition(DataFile(**each)) for path, each in body["files"].items()
+                    (file := _record(DataFile, each)).path: file for each in body["files"].values()
                 },
-                removed={str(path): int(at) for path, at in body["removed"].items()},
+                removed={
+                    _path_inside(path): _natural("removed", at)
+                    for path, at in body["removed"].items()
+                },
                 positions=_positions(body["positions"]),
-                gaps=[_with_partition(ArchiveGap(**each)) for each in body["gaps"]],
+                gaps=[_record(ArchiveGap, each) for each in body["gaps"]],
                 beginnings=_beginnings(body.get("beginnings", {})),
                 uids=list(map(str, body.get("uids", []))),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except _WRONG_BODY as error:
             raise _damaged(name, error) from error
 
 
@@ -233,32 +236,78 @@ def select(
     return sorted(found, key=lambda each: (PartitionId.parse(each.partition), each.first))
 
 
+_WRONG_BODY = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
+"""What reading a body of another form raises."""
+
+_Record = TypeVar("_Record", DataFile, ArchiveGap, ArchivePosition)
+
+
 def _positions(body: Any) -> dict[Stream, dict[str, ArchivePosition]]:
     return {
-        stream: {_partition(name): ArchivePosition(**each) for name, each in positions.items()}
+        _stream(stream): {
+            _partition(name): _record(ArchivePosition, each) for name, each in positions.items()
+        }
         for stream, positions in body.items()
     }
 
 
 def _beginnings(body: Any) -> dict[Stream, dict[str, int]]:
     return {
-        stream: {_partition(name): int(first) for name, first in firsts.items()}
+        _stream(stream): {_partition(name): _natural(name, first) for name, first in firsts.items()}
         for stream, firsts in body.items()
     }
 
 
-_Named = TypeVar("_Named", DataFile, ArchiveGap)
+def _record(kind: type[_Record], body: Any) -> _Record:
+    """Return a record with values of the right kind; a ValueError or TypeError says which is not.
 
-
-def _with_partition(found: _Named) -> _Named:
-    """Return what names a partition; a ValueError says that it does not."""
+    A path stays below the root: other jobs read and delete what stands in it.
+    """
+    found = kind(**body)
+    for each in fields(found):
+        value = getattr(found, each.name)
+        if each.type is int:
+            _natural(each.name, value)
+        elif not isinstance(value, str):
+            raise TypeError(f"{each.name}: got {value!r}, expected a text")
+    if isinstance(found, ArchivePosition):
+        return found
+    _stream(found.stream)
     _partition(found.partition)
+    if found.first >= found.stop:
+        raise ValueError(f"first {found.first}, stop {found.stop}: expected first below stop")
+    if isinstance(found, DataFile):
+        _path_inside(found.path)
+    return found
+
+
+def _natural(name: str, value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise TypeError(f"{name}: got {value!r}, expected a number from 0 to 2^63 - 1")
+    return value
+
+
+def _stream(name: Any) -> Stream:
+    if name not in STREAMS:
+        raise ValueError(f"stream {name!r}: expected {' or '.join(STREAMS)}")
+    found: Stream = name
     return found
 
 
 def _partition(name: str) -> str:
     """Return the name of a partition, or raise a ValueError."""
     return str(PartitionId.parse(name))
+
+
+def _path_inside(path: Any) -> str:
+    """Return a path below the root of an archive, or raise a ValueError."""
+    if (
+        not isinstance(path, str)
+        or not path.isprintable()
+        or any(part in ("", ".", "..") for part in path.split("/"))
+    ):
+        raise ValueError(f"path {path!r}: expected one below ROOT, such as messages/a.parquet")
+    return path
 
 
 def _damaged(name: str, error: Exception) -> InternalError:

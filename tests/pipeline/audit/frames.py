@@ -44,21 +44,24 @@ def write_archive(root, runs, stops=None, gaps=(), begins=None):
                 path = f"{stream}-{at}.parquet"
                 parquet.write_table(table, root / path)
                 places = table.column(place).to_pylist()
+                times = [row["at_ms"] for row in records] if stream == "audit" else [
+                    each.at_ms for each in run.messages
+                ]  # fmt: skip
                 added.append(
                     DataFile(
                         path, stream, run.name, places[0], places[-1] + 1, table.num_rows,
-                        (root / path).stat().st_size, 0, 2**53, files.digest(path),
+                        (root / path).stat().st_size, min(times), max(times), files.digest(path),
                     )
                 )  # fmt: skip
     positions = {
         "messages": {
             run.name: ArchivePosition((stops or {}).get(run.name, run.end)) for run, _ in runs
         },
-        "audit": {run.name: ArchivePosition(len(run.record)) for run, _ in runs},
+        "audit": {run.name: ArchivePosition(len(run.record)) for run, rows in runs if rows},
     }
     beginnings = {
         "messages": {run.name: (begins or {}).get(run.name, 0) for run, _ in runs},
-        "audit": {run.name: 0 for run, _ in runs},
+        "audit": {run.name: 0 for run, rows in runs if rows},
     }
     archive = ArchiveLog.open_for(files, ArchivedQueue("default", "orders", "0123abcd"))
     entry = ManifestEntry(

@@ -67,20 +67,24 @@ class Message:
 class Partition:
     """One partition and its groups, and the record of what happens to them."""
 
-    def __init__(self, name: str, seed: int, groups: tuple[str, ...] = ("workers",)) -> None:
+    def __init__(
+        self, name: str, seed: int, groups: tuple[str, ...] = ("workers",), *, start: int = 0
+    ) -> None:
+        """`start`: how many messages were stored, and done with, before the record began."""
         self.name = name
         self.random = Random(seed)
         self.now_ms = START_MS
         self.record: list[Group] = []
         self.messages: list[Message] = []
-        self.end = self.trimmed = 0
+        self.end, self.trimmed = start, 0
         self.last = START_MS
         self.numbers: dict[str, int] = {}
         self.broker, self.broker_epoch = "broker-0", 0
-        self.groups = {name: GroupState(self, name) for name in groups}
-        self.write(Line("begin", fields={"first": 0, "stop": 0}))
-        for name in groups:
-            self.write(Line("begin", fields={"group": name, "first": 0, "stop": 0}))
+        self.groups = {name: GroupState(self, name, start) for name in groups}
+        self.messages += [Message(name, at, None, START_MS, 0, b"") for at in range(start)]
+        self.write(Line("begin", fields={"first": 0, "stop": start}))
+        for each in groups:
+            self.write(Line("begin", fields={"group": each, "first": 0, "stop": start}))
         self.claim("broker-0", Cause.NONE)
         for state in self.groups.values():
             state.commit("worker-0", Cause.NONE)
@@ -199,9 +203,9 @@ class Partition:
 class GroupState:
     """A group in a partition: the real book, and who holds the token."""
 
-    def __init__(self, partition: Partition, name: str) -> None:
+    def __init__(self, partition: Partition, name: str, start: int = 0) -> None:
         self.partition, self.name = partition, name
-        self.book = GroupCursor(0)
+        self.book = GroupCursor(start)
         self.member, self.epoch, self.flow, self.is_bound = "", 0, 0, False
 
     def write(self, kind: str, **fields) -> None:

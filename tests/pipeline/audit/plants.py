@@ -393,6 +393,41 @@ def first_rows_gone(run: Partition) -> Planted:
     return Planted(run, "not_archived", 0, 3)
 
 
+def no_record(run: Partition) -> Planted:
+    return Planted(run, "no_record", 0, run.end, rows=[])
+
+
+def record_switched_on_later(run: Partition) -> Planted:
+    late = Partition(run.name, seed=7, start=5)
+    late.run(40)
+    return Planted(late, "not_recorded", 0, 5, 0)
+
+
+def record_switched_off(run: Partition) -> Planted:
+    run.write(Line("end"))
+    start = run.end
+    run.publish()
+    del run.record[-1]
+    return Planted(run, "not_recorded", start, run.end, len(run.record) - 1)
+
+
+def record_switched_off_and_on(run: Partition) -> Planted:
+    run.write(Line("end"))
+    start = run.end
+    run.publish()
+    del run.record[-1]
+    run.write(Line("begin", fields={"first": 0, "stop": run.end}))
+    run.write(Line("begin", fields={"group": "workers", "first": 0, "stop": run.end}))
+    return Planted(run, "not_recorded", start, run.end, len(run.record) - 2)
+
+
+def record_behind(run: Partition) -> Planted:
+    start = run.end
+    run.publish()
+    del run.record[-1]
+    return Planted(run, "record_behind", start, run.end)
+
+
 def handoff_under_way(run: Partition) -> Planted:
     run.groups["workers"].write("pause", attempt=run.draw())
     return Planted(run, "handoff_under_way", sequence=len(run.record) - 1)
@@ -446,6 +481,11 @@ PLANTS = [
     archive_behind,
     archive_begins_late,
     first_rows_gone,
+    no_record,
+    record_switched_on_later,
+    record_switched_off,
+    record_switched_off_and_on,
+    record_behind,
     handoff_under_way,
     *CONTENT_PLANTS,
     *PROTOCOL_PLANTS,

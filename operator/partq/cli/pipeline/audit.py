@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from partq.pipeline.storage.files import Files
     from partq.pipeline.watch import JobWatch
 
+MAX_NAMED = 10
+"""Partitions that a note names."""
+
 _HELP = """Check the audit record in an archive, and the archived messages against it.
 
 Order per key, one owner at a time, nothing lost, a cause for each duplicate; pause, drain and
@@ -79,7 +82,7 @@ def audit(
 ) -> None:
     """Check, report, and tell by the exit status."""
     # Only here: `--help` needs neither Spark nor Arrow.
-    from partq.pipeline.archive_log import ArchiveLog
+    from partq.pipeline.audit.content.entries import read_log
     from partq.pipeline.audit.content.heads import read_heads
     from partq.pipeline.storage.files import open_files, open_local_files
 
@@ -97,7 +100,7 @@ def audit(
 
         return run_audit(
             reader,
-            ArchiveLog.open(archived),
+            archived,
             reported,
             watch,
             with_messages=with_messages,
@@ -119,7 +122,7 @@ def audit(
         return run(reader, job.watch, files, open_files(job.spark, report))
 
     def count() -> int:
-        files = ArchiveLog.open(open_local_files(root)).load().files.values()
+        files = read_log(open_local_files(root)).state.files.values()
         return sum(each.rows for each in files if each.stream == "messages")
 
     if engine.engine(root, count) == "arrow":
@@ -148,6 +151,13 @@ def _show(console: Console, verdict: "AuditVerdict") -> None:
         f"{totals.acknowledged:,} acknowledged, {totals.dead_lettered:,} dead-lettered, "
         f"{totals.expired:,} expired"
     )
+    if verdict.not_expected:
+        named = ", ".join(verdict.not_expected[:MAX_NAMED])
+        more = len(verdict.not_expected) - MAX_NAMED
+        console.print(
+            f"--expect has no head of {len(verdict.not_expected):,} partitions, so a cut-off end "
+            f"of their record is not found: {named}" + (f" and {more:,} more" if more > 0 else "")
+        )
     if verdict.found:
         table = _table("findings", "check", "severity", right=("count",))
         for each in verdict.found:

@@ -116,7 +116,7 @@ def audit_archive(job: Job, root: Path, report: Path) -> AuditVerdict:
     files = open_files(job.spark, str(root))
     engine = SparkAuditEngine(job.spark, files, job.watch)
     reported = open_files(job.spark, str(report))
-    return run_audit(engine, ArchiveLog.open(files), reported, job.watch).verdict
+    return run_audit(engine, files, reported, job.watch).verdict
 
 
 def _queue(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:

@@ -13,14 +13,14 @@ like one. The file `_partq_report` marks the folder as a report's, also after a 
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 
 import pyarrow as pa
 from pyarrow import parquet
 
 from partq.errors import SettingsError
-from partq.pipeline.archive_log import ArchiveLog
+from partq.pipeline.audit.content.entries import AuditedLog, read_log
 from partq.pipeline.audit.content.extent import check_extent
 from partq.pipeline.audit.content.files import check_files
 from partq.pipeline.audit.engines.port import AuditEngine, AuditScope
@@ -53,7 +53,7 @@ class AuditReport:
 
 def run_audit(
     engine: AuditEngine,
-    archive: ArchiveLog,
+    archive: Files,
     report: Files,
     watch: JobWatch,
     *,
@@ -65,7 +65,7 @@ def run_audit(
 
     Args:
         engine: reads the archive.
-        archive: what it consists of.
+        archive: its files.
         report: where to write.
         watch: a stop is noticed between two steps.
         with_messages: compare the record with the archived messages, too.
@@ -78,11 +78,12 @@ def run_audit(
         StoppedError: the job was told to end; no report is there then.
         InternalError: a file of the archive cannot be read.
     """
-    state = archive.load()
-    scope = AuditScope(archive.identity.queue, state, with_messages, is_from_start, expected or {})
-    if not any(each.rows for each in scope.state.files.values() if each.stream == "audit"):
+    log = read_log(archive)
+    queue = None if log.identity is None else log.identity.queue
+    scope = AuditScope(queue, log.state, with_messages, is_from_start, expected)
+    if not log.findings and not scope.has_record:
         raise SettingsError(
-            f"ROOT {archive.files.root}: holds no audit record; set `audit: true` in the queue's "
+            f"ROOT {archive.root}: holds no audit record; set `audit: true` in the queue's "
             "spec, and archive it again"
         )
     _check_place(report)
@@ -90,7 +91,7 @@ def run_audit(
     for name in NAMES:
         report.remove(name)
     try:
-        verdict, page = _judge(engine, archive, scope, report, watch)
+        verdict, page = _judge(engine, archive, log, scope, report, watch)
         watch.check()
         report.create(VERDICT, json.dumps(verdict.to_json(), indent=2).encode())
         report.create(PAGE, page.encode())
@@ -124,15 +125,20 @@ def _check_place(report: Files) -> None:
 
 
 def _judge(
-    engine: AuditEngine, archive: ArchiveLog, scope: AuditScope, report: Files, watch: JobWatch
+    engine: AuditEngine,
+    archive: Files,
+    log: AuditedLog,
+    scope: AuditScope,
+    report: Files,
+    watch: JobWatch,
 ) -> tuple[AuditVerdict, str]:
     tally = AuditTally()
     findings = _TableWriter(report, FINDINGS, FINDING_COLUMNS)
     duplicates = _TableWriter(report, DUPLICATES, DUPLICATE_COLUMNS)
     handoffs = _TableWriter(report, HANDOFFS, HANDOFF_COLUMNS)
     watch.check()
-    checked = check_files(archive.files, scope.state, scope.streams, watch)
-    of_archive = [*check_extent(scope.state, archive.identity), *checked.findings]
+    checked = check_files(archive, scope.state, scope.streams, watch)
+    of_archive = [*log.findings, *check_extent(scope.state, log.identity), *checked.findings]
     tally.add_findings(of_archive)
     findings.add(of_archive)
     scope = scope.without(checked.unreadable)
@@ -145,8 +151,9 @@ def _judge(
         handoffs.add(judged.outcome.handoffs)
     for rows in (findings, duplicates, handoffs):
         rows.finish()
-    verdict = tally.verdict()
-    return verdict, render(str(archive.identity), verdict, tally.figures())
+    verdict = replace(tally.verdict(), not_expected=scope.not_expected())
+    title = f"{archive.root}, queue not known" if log.identity is None else str(log.identity)
+    return verdict, render(title, verdict, tally.figures())
 
 
 def _completed(

@@ -11,7 +11,7 @@ INFORMATION: Final = "information"
 KINDS: Final = {
     **dict.fromkeys(
         (
-            *("missing_range", "missing_record", "recorded_twice"),
+            *("missing_range", "missing_record", "recorded_twice", "no_record"),
             *("changed_group", "broken_link", "forked_chain"),
             *("two_owners", "two_flows", "two_brokers", "epoch_not_raised"),
             *("registered_while_held", "bind_not_held", "commit_not_held"),
@@ -26,18 +26,21 @@ KINDS: Final = {
             *("drain_not_clean", "delivered_while_paused"),
             *("content_differs", "wrong_slot", "wrong_publish_time", "other_queue"),
             *("missing_partition", "head_not_found"),
+            *("missing_entry", "damaged_entry", "outside_root", "wrong_columns"),
             *("missing_file", "changed_file", "unreadable_file", "other_rows"),
         ),
         FAULT,
     ),
     "archive_gap": WARNING,
     "archive_behind": WARNING,
+    "record_behind": WARNING,
     # Clocks of machines differ: a Redis that takes over may be behind the one before.
     "time_went_back": WARNING,
     "archive_begins_late": INFORMATION,
     "content_not_recorded": INFORMATION,
     "extent_not_recorded": INFORMATION,
     "handoff_under_way": INFORMATION,
+    "not_recorded": INFORMATION,
 }
 """Every kind of finding, and how severe it is; no check can report another."""
 

@@ -11,7 +11,7 @@ CLEAN: Final = "clean"
 FAULTS_FOUND: Final = "faults found"
 INCOMPLETE: Final = "incomplete"
 
-INCOMPLETE_KINDS: Final = frozenset({"missing_range", "missing_record"})
+INCOMPLETE_KINDS: Final = frozenset({"missing_range", "missing_record", "no_record"})
 """Findings that say that something could not be judged."""
 
 
@@ -122,6 +122,9 @@ class AuditVerdict:
     heads: Mapping[str, RecordHead] = field(default_factory=dict)
     """Partition → the end of its record: kept elsewhere, a later audit finds that it was cut."""
 
+    not_expected: Sequence[str] | None = None
+    """Partitions that the heads of an earlier audit say nothing of; None: no heads were given."""
+
     @property
     def text(self) -> str:
         """`clean`, `faults found` or `incomplete`."""
@@ -162,5 +165,6 @@ class AuditVerdict:
             "duplicates": [asdict(each) for each in self.duplicates],
             "handoffs": [asdict(each) for each in self.handoffs],
             "stalls": [{**each._asdict(), "length_ms": each.length_ms} for each in self.stalls],
+            "not_expected": None if self.not_expected is None else list(self.not_expected),
             "heads": {partition: head._asdict() for partition, head in self.heads.items()},
         }

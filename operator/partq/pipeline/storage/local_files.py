@@ -27,6 +27,10 @@ class LocalFiles:
         """Return where a file is."""
         return self._root / path
 
+    def leads_out(self, path: str) -> bool:
+        """Return whether symbolic links lead from a path to somewhere outside the folder."""
+        return not (self._root / path).resolve().is_relative_to(self._root.resolve())
+
     def read(self, path: str) -> bytes | None:
         """Return what a file holds; None: it is not there."""
         with self._naming(path):

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from tests.spark.live_queue import live_queue
 
 OF_ARCHIVE = {
     *("missing_partition", "head_not_found", "extent_not_recorded"),
+    *("missing_entry", "damaged_entry", "outside_root", "wrong_columns"),
     *("missing_file", "changed_file", "unreadable_file", "other_rows"),
 }
 """Kinds of findings that are planted here."""
@@ -63,7 +65,7 @@ def audit_again(root, report, **options):
     files = LocalFiles(str(root))
     result = run_audit(
         ArrowAuditEngine(files.root, JobWatch()),
-        ArchiveLog.open(files),
+        files,
         LocalFiles(str(report)),
         JobWatch(),
         **options,
@@ -122,6 +124,22 @@ class Copy:
             change(body)
             path.write_text(json.dumps(body))
 
+    def note(self, file, **changes):
+        """Change what the entries say of a file."""
+
+        def change(body):
+            for each in body["added"]:
+                if each["path"] == file.path:
+                    each |= changes
+
+        self.change_entries(change)
+
+    def note_digest(self, file):
+        """Have the entries name the file as it is now, as one who forges both would."""
+        path = self.root / file.path
+        digest = sha256(path.read_bytes()).hexdigest()
+        self.note(file, sha256=digest, bytes=path.stat().st_size)
+
     def change_rows(self, file, change, **format_):
         """Write a file again with changed rows, and note it anew: as a faulty job would."""
         path = self.root / file.path
@@ -129,14 +147,8 @@ class Copy:
         schema = pq.ParquetFile(path).schema_arrow
         change(rows)
         pq.write_table(pa.Table.from_pylist(rows, schema), path, **format_)
-        digest = sha256(path.read_bytes()).hexdigest()
-
-        def note(body):
-            for each in body["added"]:
-                if each["path"] == file.path:
-                    each |= {"sha256": digest, "bytes": path.stat().st_size, "rows": len(rows)}
-
-        self.change_entries(note)
+        self.note_digest(file)
+        self.note(file, rows=len(rows), **_times(rows))
 
     def forget(self, wanted):
         """Delete files and their lines in the entries."""
@@ -148,3 +160,14 @@ class Copy:
                 added=[each for each in body["added"] if each["path"] not in gone]
             )
         )
+
+
+def _times(rows):
+    """Return when the first and the last of the rows were stored, as an entry says it."""
+    if not rows or "publish_time" not in rows[0]:
+        return {}
+    since = datetime(1970, 1, 1, tzinfo=UTC)
+    found = [
+        (row["publish_time"].astimezone(UTC) - since) // timedelta(milliseconds=1) for row in rows
+    ]
+    return {"min_ms": min(found), "max_ms": max(found)}

@@ -10,9 +10,12 @@ import pytest
 
 from partq.core.hashing import slot_of
 from partq.errors import InternalError, SettingsError
+from partq.pipeline.archive_log import SNAPSHOT_EVERY, ArchiveLog
 from partq.pipeline.audit.content.heads import read_heads
 from partq.pipeline.audit.job import MARKER
 from partq.pipeline.audit.schema import KINDS
+from partq.pipeline.manifest import ManifestEntry
+from partq.pipeline.storage.local_files import LocalFiles
 from tests.pipeline.audit.content.real_archive import (
     Copy,
     audit,
@@ -22,7 +25,6 @@ from tests.pipeline.audit.content.real_archive import (
 )
 
 DAY = timedelta(days=1)
-TEXT = pa.schema([("offset", pa.string()), ("partition", pa.string())])
 OTHER_SLOT = next(
     key
     for key in map(str, range(99))
@@ -185,14 +187,7 @@ def test_a_row_that_the_entry_of_its_file_does_not_name_is_found(copy, tmp_path,
     ],
 )
 def test_a_file_whose_entry_reaches_beyond_the_archive_is_found(copy, tmp_path, changed):
-    file = copy.files("messages")[1]
-
-    def change(body):
-        for each in body["added"]:
-            if each["path"] == file.path:
-                each |= changed
-
-    copy.change_entries(change)
+    copy.note(copy.files("messages")[1], **changed)
     _, found = audit(copy.root, tmp_path / "report")
     assert ("extent", "other_rows") in {(each["check"], each["what"]) for each in found}
 
@@ -210,24 +205,117 @@ def test_times_that_are_moved_from_the_first_message_on_are_found(copy, tmp_path
     assert faults(found) == {"wrong_publish_time"}
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param(lambda rows: rows.drop_columns(["offset"]), id="no offset"),
-        pytest.param(lambda rows: rows.drop_columns(["partition"]), id="no partition"),
-        pytest.param(lambda rows: rows.cast(TEXT), id="offsets are text"),
-        pytest.param(
-            lambda rows: rows.set_column(0, "offset", pa.nulls(len(rows), pa.int64())), id="null"
-        ),
-    ],
-)
-def test_columns_that_are_not_those_of_an_archive_are_a_sentence(copy, tmp_path, change):
-    file = copy.files("messages")[0]
+def test_times_of_the_first_archived_batch_that_are_moved_are_found(copy, tmp_path):
+    """The archive begins behind offset 0; the record has the times of the batches before it."""
+    first, second, *_ = copy.files("messages")
+    copy.forget(lambda each: each.path == first.path)
+    copy.change_entries(
+        lambda body: body["beginnings"].get("messages", {}).update({"1.0": second.first})
+    )
+
+    def move(rows):
+        at = rows[0]["publish_time"]
+        for row in rows:
+            if row["publish_time"] == at:
+                row["publish_time"] += timedelta(milliseconds=1)
+
+    copy.change_rows(second, lambda rows: None)
+    assert faults(audit(copy.root, tmp_path / "report")[1]) == set()
+    copy.change_rows(second, move)
+    _, found = audit(copy.root, tmp_path / "report")
+    wrong = [each for each in found if each["what"] == "wrong_publish_time"]
+    assert [each["first"] for each in wrong] == [second.first]
+
+
+@pytest.mark.parametrize("bound", ["min_ms", "max_ms"])
+@pytest.mark.parametrize("stream", ["messages", "audit"])
+def test_a_time_of_an_entry_that_is_not_that_of_its_rows_is_found(copy, tmp_path, stream, bound):
+    file = copy.files(stream)[1]
+    copy.note(file, **{bound: getattr(file, bound) + 1})
+    _, found = audit(copy.root, tmp_path / "report")
+    assert [each["what"] for each in found] == ["other_rows"]
+    assert file.path in found[0]["detail"]
+
+
+def without(name):
+    return lambda rows: rows.drop_columns([name])
+
+
+def as_type(name, kind):
+    return lambda rows: rows.set_column(
+        rows.schema.get_field_index(name), name, rows.column(name).cast(kind)
+    )
+
+
+def with_values(name, value, count=1):
+    """Put a value into the first rows of a column."""
+
+    def change(rows):
+        at = rows.schema.get_field_index(name)
+        kept = rows.column(name).to_pylist()[count:]
+        values = pa.array([value] * count + kept, rows.schema.field(name).type)
+        return rows.set_column(at, name, values)
+
+    return change
+
+
+FORGED = {
+    "no offset": ("messages", without("offset")),
+    "no partition": ("messages", without("partition")),
+    "no value": ("messages", without("value")),
+    "no sequence": ("audit", without("sequence")),
+    "no chain": ("audit", without("chain")),
+    "offsets are text": ("messages", as_type("offset", pa.string())),
+    "times are numbers": ("messages", as_type("publish_time", pa.int64())),
+    "keys are bytes": ("messages", as_type("key", pa.binary())),
+    "sequences are text": ("audit", as_type("sequence", pa.string())),
+    "a null offset": ("messages", with_values("offset", None)),
+    "null offsets": ("messages", with_values("offset", None, 10)),
+    "a null epoch": ("messages", with_values("append_broker_epoch", None)),
+    "a null time": ("messages", with_values("publish_time", None)),
+    "a null place": ("audit", with_values("place", None)),
+    "an endless offset": ("messages", with_values("offset", 2**63 - 1)),
+    "an endless time": ("audit", with_values("at_ms", 2**63 - 1)),
+    "a column twice": ("messages", lambda rows: rows.append_column("key", rows.column("key"))),
+}
+
+
+@pytest.mark.parametrize("is_noted", [True, False], ids=["forged", "changed"])
+@pytest.mark.parametrize("name", FORGED)
+def test_columns_that_are_not_those_of_an_archive_are_found(copy, tmp_path, name, is_noted):
+    """Also where the digest in the entry is that of the forged file. There is a verdict."""
+    stream, change = FORGED[name]
+    file = copy.files(stream)[1]
     path = copy.root / file.path
-    rows = pq.ParquetFile(path).read().select(["offset", "partition"])
-    pq.write_table(change(rows), path)
-    with pytest.raises(InternalError, match=f"{path}: cannot be read: "):
-        audit(copy.root, tmp_path / "report")
+    pq.write_table(change(pq.ParquetFile(path).read()), path)
+    if is_noted:
+        copy.note_digest(file)
+    verdict, found = audit(copy.root, tmp_path / "report")
+    assert verdict.text == "faults found"
+    of_file = [each["what"] for each in found if each["check"] == "files"]
+    assert of_file == ([] if is_noted else ["changed_file"]) + ["wrong_columns"]
+    assert (tmp_path / "report" / "report.html").is_file()
+
+
+def test_an_event_time_that_no_date_has_is_found(copy, tmp_path):
+    file = copy.files("messages")[1]
+    path = copy.root / file.path
+    rows = pq.ParquetFile(path).read()
+    at = rows.schema.get_field_index("event_time")
+    late = pa.array([2**62] * len(rows), pa.int64()).cast(rows.schema.field(at).type)
+    pq.write_table(rows.set_column(at, "event_time", late), path)
+    copy.note_digest(file)
+    _, found = audit(copy.root, tmp_path / "report")
+    assert faults(found) == {"content_differs"}
+
+
+@pytest.mark.parametrize("stream", ["messages", "audit"])
+def test_a_file_that_is_no_parquet_is_found(copy, tmp_path, stream):
+    file = copy.files(stream)[1]
+    (copy.root / file.path).write_bytes(b"PAR1 and no more of it PAR1")
+    copy.note_digest(file)
+    _, found = audit(copy.root, tmp_path / "report")
+    assert [each["what"] for each in found if each["check"] == "files"] == ["unreadable_file"]
 
 
 def test_a_record_whose_checksum_is_changed_is_found_by_its_chain_too(copy, tmp_path):
@@ -370,15 +458,138 @@ def test_a_line_of_a_file_twice_in_its_entry_changes_nothing(copy, tmp_path):
     assert verdict.text == "clean"
 
 
-def test_damaged_entries_are_a_sentence(copy, tmp_path):
-    entries = sorted((copy.root / "_partq" / "log").iterdir())
-    data = entries[2].read_bytes()
-    entries[2].write_bytes(data[:-20])
-    with pytest.raises(InternalError, match=r"000000000003\.json: is damaged"):
-        audit(copy.root, tmp_path / "report")
-    entries[2].unlink()
+def of_log(found):
+    return [(each["what"], each["detail"]) for each in found if each["check"] == "extent"]
+
+
+def test_an_entry_that_is_missing_is_found_by_its_name(copy, tmp_path):
+    entry = sorted((copy.root / "_partq" / "log").iterdir())[2]
+    gone = {each["path"] for each in json.loads(entry.read_bytes())["added"]}
+    entry.unlink()
+    verdict, found = audit(copy.root, tmp_path / "report")
+    assert verdict.text == "faults found"
+    assert gone
+    ((what, detail),) = of_log(found)
+    assert what == "missing_entry"
+    assert f"{entry.name} is missing" in detail
+    assert faults(found) > {"missing_entry"}, "what it named is missed, too"
     with pytest.raises(InternalError, match="entry 4 follows entry 2; expected 3"):
-        audit(copy.root, tmp_path / "report")
+        _ = copy.state  # other jobs refuse it
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(lambda data: data[:-20], id="cut"),
+        pytest.param(lambda data: b"", id="empty"),
+        pytest.param(lambda data: b"[" * 100_000, id="deep"),
+        pytest.param(lambda data: data.replace(b'"first": ', b'"first": null, "x": '), id="null"),
+        pytest.param(lambda data: data.replace(b'"number": 3', b'"number": "3"'), id="text"),
+        pytest.param(lambda data: data.replace(b'"number": 3', b'"number": 7'), id="other"),
+    ],
+)
+def test_an_entry_that_is_damaged_is_found_by_its_name(copy, tmp_path, body):
+    entry = sorted((copy.root / "_partq" / "log").iterdir())[2]
+    entry.write_bytes(body(entry.read_bytes()))
+    verdict, found = audit(copy.root, tmp_path / "report")
+    assert verdict.text == "faults found"
+    ((what, detail), *_) = of_log(found)
+    assert what == "damaged_entry"
+    assert entry.name in detail
+
+
+@pytest.mark.parametrize("body", [None, b"", b"{}", b"null", b'{"format": 1, "uid": 7}'])
+def test_a_header_that_is_missing_or_damaged_is_found(copy, tmp_path, body):
+    """The rest is judged."""
+    header = copy.root / "_partq" / "archive.json"
+    header.unlink()
+    if body is not None:
+        header.write_bytes(body)
+    verdict, found = audit(copy.root, tmp_path / "report")
+    assert faults(found) == {"missing_entry" if body is None else "damaged_entry"}
+    assert "archive.json" in found[0]["detail"]
+    assert verdict.totals.compared == verdict.totals.archived > 300
+
+
+@pytest.mark.parametrize("path", ["../others", "/etc/passwd", "messages/../../x", "", "a//b", "."])
+def test_a_path_that_leads_out_of_the_archive_is_refused(copy, tmp_path, path):
+    """Its entry is damaged: no job reads or deletes what it names."""
+    copy.note(copy.files("messages")[1], path=path)
+    _, found = audit(copy.root, tmp_path / "report")
+    assert of_log(found)[0][0] == "damaged_entry"
+    assert repr(path) in of_log(found)[0][1]
+    with pytest.raises(InternalError, match="expected one below ROOT"):
+        _ = copy.state
+
+
+@pytest.mark.parametrize("is_folder", [True, False], ids=["folder", "file"])
+def test_a_symbolic_link_out_of_the_archive_is_not_read(copy, archives, tmp_path, is_folder):
+    """Although the file there is the right one."""
+    file = copy.files("messages")[1]
+    path = copy.root / file.path
+    path = path.parent if is_folder else path
+    outside = archives / "orders" / path.relative_to(copy.root)
+    shutil.rmtree(path) if is_folder else path.unlink()
+    path.symlink_to(outside)
+    _, found = audit(copy.root, tmp_path / "report")
+    assert {each["what"] for each in found if each["check"] == "files"} == {"outside_root"}
+    assert "not_archived" in faults(found)
+
+
+class Snapshots:
+    """Gives an archive more entries, and the snapshots that they bring."""
+
+    def __init__(self, copy):
+        self.log = copy.root / "_partq" / "log"
+        self.place = copy.root / "_partq" / "snapshots"
+        archive = ArchiveLog.open(LocalFiles(str(copy.root)))
+        state = archive.load()
+        while state.number < 2 * SNAPSHOT_EVERY + 3:
+            entry = ManifestEntry(number=0, attempt=str(state.number), kind="sweep", at_ms=1)
+            state = archive.commit(state, lambda _, entry=entry: entry)
+        archive.forget_old_entries()
+
+    def path(self, number):
+        return self.place / f"{number:012d}.json"
+
+    def entry(self, number):
+        return self.log / f"{number:012d}.json"
+
+
+def change_snapshot(path):
+    body = json.loads(path.read_bytes())
+    path.write_text(json.dumps(body | {"gaps": [["messages", "1.0", 0, 1]]}))
+
+
+def forge_snapshot(path):
+    body = json.loads(path.read_bytes())
+    body["positions"]["messages"]["1.0"]["offset"] += 1
+    path.write_text(json.dumps(body))
+
+
+def test_snapshots_are_compared_with_the_entries(copy, tmp_path):
+    made = Snapshots(copy)
+    first, last = made.path(SNAPSHOT_EVERY), made.path(2 * SNAPSHOT_EVERY)
+    kept = {path: path.read_bytes() for path in (first, last, made.entry(SNAPSHOT_EVERY + 5))}
+    assert not made.entry(SNAPSHOT_EVERY).exists()
+
+    def told():
+        _, found = audit(copy.root, tmp_path / "report")
+        for path, data in kept.items():
+            path.write_bytes(data)
+        return of_log(found)
+
+    assert told() == []
+    for change in (change_snapshot, forge_snapshot):
+        change(last)
+        ((what, detail),) = told()
+        assert (what, last.name in detail) == ("damaged_entry", True)
+    made.entry(SNAPSHOT_EVERY + 5).unlink()
+    ((what, detail),) = told()
+    assert (what, f"{SNAPSHOT_EVERY + 5:012d}.json is missing" in detail) == ("missing_entry", True)
+    first.write_bytes(b"")
+    last.unlink()
+    assert {what for what, _ in told()} == {"damaged_entry", "missing_entry"}
 
 
 # ---- heads --------------------------------------------------------------------------------------
@@ -407,6 +618,15 @@ def test_another_record_is_found_by_an_earlier_verdict(copy, archives, tmp_path)
     _, found = audit(copy.root, tmp_path / "report", expected=other.heads)
     assert faults(found) == {"head_not_found"}
     assert all("there is one with chain" in each["detail"] for each in found)
+
+
+def test_heads_of_some_partitions_say_which_ones_are_not_covered(copy, tmp_path):
+    verdict, _ = audit(copy.root, tmp_path / "report")
+    assert verdict.not_expected is None
+    heads = {"1.0": verdict.heads["1.0"]}
+    verdict, found = audit(copy.root, tmp_path / "report", expected=heads)
+    assert (verdict.text, found, verdict.not_expected) == ("clean", [], ["1.1"])
+    assert verdict.to_json()["not_expected"] == ["1.1"]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import pytest
 from pyarrow import parquet
 
-from partq.pipeline.archive_log import ArchiveLog
 from partq.pipeline.audit.engines.arrow import ArrowAuditEngine
 from partq.pipeline.audit.engines.spark import SparkAuditEngine
 from partq.pipeline.audit.job import DUPLICATES, FINDINGS, HANDOFFS, run_audit
@@ -38,7 +37,7 @@ def archive(tmp_path):
 
 
 def audited(engine, archive, where):
-    report = run_audit(engine, ArchiveLog.open(archive), LocalFiles(str(where)), JobWatch())
+    report = run_audit(engine, archive, LocalFiles(str(where)), JobWatch())
     rows = {
         name: parquet.read_table(where / name).to_pylist()
         for name in (FINDINGS, DUPLICATES, HANDOFFS)

@@ -4,7 +4,6 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from partq.pipeline.archive_log import ArchiveLog
 from partq.pipeline.audit.engines.arrow import ArrowAuditEngine
 from partq.pipeline.audit.job import PAGE, VERDICT, run_audit
 from partq.pipeline.audit.verdict import AuditVerdict
@@ -26,7 +25,7 @@ class FaultyReport:
         watch, files = JobWatch(), LocalFiles(root)
         report = run_audit(
             ArrowAuditEngine(root, watch),
-            ArchiveLog.open(files),
+            files,
             LocalFiles(str(folder / "report")),
             watch,
         )

@@ -1,6 +1,6 @@
 """Checks the log: each offset published once, and archived once, as it was published."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from partq.pipeline.audit.archived.cover import CoveredRange, Layer, cover
 from partq.pipeline.audit.judge.finding import LOG, AuditFinding, finding
-from partq.pipeline.audit.judge.outcome import RecordedLog
+from partq.pipeline.audit.judge.outcome import MAX_OFFSET, RecordedLog
 
 _PUBLISHED, _AREA, _ARCHIVED, _GAP, _BEFORE = range(5)
 
@@ -17,14 +17,16 @@ _PUBLISHED, _AREA, _ARCHIVED, _GAP, _BEFORE = range(5)
 class MessageReach:
     """How far the archive has the messages of a partition, as it says itself."""
 
-    queue: str
-    """Whose messages it has."""
+    queue: str | None
+    """Whose messages it has; None: not known."""
     first: int | None = None
     """Where it begins; None: no entry says so, and it begins with its first message."""
     stop: int | None = None
     """Everything below is archived, or was lost before; None: it has nothing of the partition."""
     gaps: Sequence[tuple[int, int]] = ()
     """Messages that were gone before they could be archived."""
+    is_partial: bool = False
+    """The record may be missing for what was stored first."""
 
 
 class ArchivedRuns:
@@ -64,6 +66,17 @@ class ArchivedRuns:
         """The first offset that is archived."""
         return self._runs[0][0] if self._runs else None
 
+    def within(self, first: int, stop: int) -> tuple[int, int, int]:
+        """Return how many messages lie in [first, stop), the first of them, and their end."""
+        found = [
+            (max(first, low), min(stop, high))
+            for low, high, _ in self._runs
+            if low < stop and high > first
+        ]
+        if not found:
+            return 0, first, first
+        return sum(high - low for low, high in found), found[0][0], found[-1][1]
+
 
 def check_log(
     log: RecordedLog, runs: ArchivedRuns | None, reach: MessageReach
@@ -83,9 +96,10 @@ def check_log(
     if runs is not None:
         begins = runs.first if reach.first is None else reach.first
         layers += [Layer(0, begins, _BEFORE)] if begins else []
+    found: list[AuditFinding] = []
     if runs is not None:
         layers += runs.layers()
-    found = []
+        found += _outside_the_record(log, runs, is_partial=reach.is_partial)
     for stretch in cover(layers, 5):
         if not stretch.counts[_AREA]:
             continue
@@ -97,6 +111,38 @@ def check_log(
             for what, text in told
         ]
     return found
+
+
+def _outside_the_record(
+    log: RecordedLog, runs: ArchivedRuns, *, is_partial: bool
+) -> Iterator[AuditFinding]:
+    """Yield the archived messages of which the record tells nothing."""
+    if log.stop is None:
+        count, first, stop = runs.within(0, MAX_OFFSET)
+        text = (
+            f"{count} messages from {first} to {stop - 1} are archived, and the record tells "
+            "nothing of the partition's log: they are not judged"
+        )
+        what = "not_recorded" if is_partial else "no_record"
+        if count:
+            yield finding(LOG, what, log.partition, text, first=first, stop=stop)
+        return
+    for each in log.unrecorded:
+        count, first, stop = runs.within(each.first, each.stop)
+        text = f"{count} messages from {first} to {stop - 1} were stored while the record was off"
+        if count:
+            places = {"sequence": each.sequence, "at_ms": each.at_ms}
+            yield finding(
+                LOG, "not_recorded", log.partition, text, first=first, stop=stop, **places
+            )
+    if not (log.unrecorded and log.unrecorded[-1].stop == MAX_OFFSET):
+        count, first, stop = runs.within(log.stop, MAX_OFFSET)
+        text = (
+            f"{count} messages from {first} to {stop - 1} are archived; the archived record ends "
+            "before them, so they are not judged: archive the queue again"
+        )
+        if count:
+            yield finding(LOG, "record_behind", log.partition, text, first=first, stop=stop)
 
 
 def _of_record(stretch: CoveredRange) -> list[tuple[str, str]]:

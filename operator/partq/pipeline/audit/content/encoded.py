@@ -1,7 +1,6 @@
 """Checks the stored bytes that an archive has beside a row: they have to decode to it."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,17 +10,19 @@ from partq.arrow.encoding import ROW_COLUMNS
 from partq.errors import UndecodableError
 from partq.wire.batch import Message, decode_message
 
-_START = datetime(1970, 1, 1, tzinfo=UTC)
-
 
 def differing_encodings(rows: pa.RecordBatch) -> Iterator[int]:
-    """Yield the rows whose `encoded` does not decode to their other columns."""
+    """Yield the rows whose `encoded` does not decode to their other columns; times are in us."""
     at = rows.schema.get_field_index("encoded")
     if at < 0 or rows.column(at).null_count == rows.num_rows:
         return
     kept = pc.indices_nonzero(pc.is_valid(rows.column(at)))
     found = rows.select([*ROW_COLUMNS, "encoded"]).take(kept)
-    columns = (column.to_pylist() for column in found.columns)
+    # Times as numbers: an altered one may lie outside of what Python has.
+    columns = (
+        (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
+        for column in found.columns
+    )
     for row, (key, value, headers, event_time, encoded) in zip(
         kept.to_pylist(), zip(*columns, strict=True), strict=True
     ):
@@ -39,5 +40,5 @@ def _row_of(message: Message) -> tuple[object, ...]:
     headers = None if message.headers is None else list(message.headers.items())
     at = message.event_time_ms
     is_given = at != 0 and FIRST_EVENT_MS <= at <= LAST_EVENT_MS
-    event_time = _START + timedelta(milliseconds=at) if is_given else None
+    event_time = at * 1000 if is_given else None
     return message.key, message.value, headers, event_time

@@ -3,21 +3,19 @@
 from collections.abc import Iterator
 
 from partq.pipeline.archive_log import ArchivedQueue
+from partq.pipeline.audit.content.entries import WHOLE_ARCHIVE
 from partq.pipeline.audit.judge.finding import EXTENT, AuditFinding, finding
 from partq.pipeline.manifest import ArchiveState
 
-WHOLE_ARCHIVE = ""
-"""Stands for the partition in a finding about no single one."""
 
-
-def check_extent(state: ArchiveState, identity: ArchivedQueue) -> Iterator[AuditFinding]:
+def check_extent(state: ArchiveState, identity: ArchivedQueue | None) -> Iterator[AuditFinding]:
     """Yield what is wrong with the extent of an archive, and what it cannot tell.
 
     Args:
         state: after its last entry.
-        identity: the queue that its header names.
+        identity: the queue that its header names; None: that is not known.
     """
-    others = [uid for uid in state.uids if uid != identity.uid]
+    others = [uid for uid in state.uids if identity is not None and uid != identity.uid]
     if others:
         yield finding(
             EXTENT,

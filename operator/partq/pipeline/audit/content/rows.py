@@ -15,6 +15,7 @@ from partq.core.hashing import slot_of_stored
 from partq.core.model import PartitionId
 from partq.pipeline.audit.content.batches import Ints, RecordedBatches
 from partq.pipeline.audit.content.encoded import differing_encodings
+from partq.pipeline.audit.content.times import PublishTimes
 from partq.pipeline.audit.judge.finding import CONTENT, AuditFinding, finding
 from partq.pipeline.audit.judge.outcome import RecordedBatch
 from partq.wire.batch import extend_content_crc
@@ -27,8 +28,6 @@ CONTENT_COLUMNS: Final = (
 MAX_ENCODED_BYTES: Final = 256 * 1024 * 1024
 """How many bytes of keys, values and headers are encoded at once, about."""
 _TIME: Final = pa.timestamp("us", tz="UTC")
-OLD_CLOCK_MS: Final = 60_000
-"""How far the time of an older record may be from that of its messages: a script read both."""
 
 
 @dataclass(slots=True)
@@ -48,17 +47,16 @@ class ContentCheck:
 
     Args:
         partition: its name.
-        queue: the name that each row must have.
+        queue: the name that each row must have; None: not known.
         batches: of the partition, as the record has them.
     """
 
-    def __init__(self, partition: str, queue: str, batches: Sequence[RecordedBatch]) -> None:
+    def __init__(self, partition: str, queue: str | None, batches: Sequence[RecordedBatch]) -> None:
         self._partition = PartitionId.parse(partition)
         self._queue = queue
         self._of_epoch = RecordedBatches.by_epoch(batches)
         self._open: _ComparedBatch | None = None
-        self._last_time_us: int | None = None
-        """The publish time of the last rows that were right."""
+        self._times = PublishTimes(batches)
         self._unchecked: list[tuple[int, int]] = []
         """Ranges of batches whose record has no checksum."""
         self.verified = 0
@@ -119,7 +117,7 @@ class ContentCheck:
     def _check_places(self, rows: pa.RecordBatch, offsets: Ints) -> None:
         """Check that rows name the queue and the partition that they are archived for."""
         wanted: dict[str, object] = {
-            "queue": self._queue,
+            **({} if self._queue is None else {"queue": self._queue}),
             "partition": str(self._partition),
             "generation": self._partition.generation,
             "partition_index": self._partition.index,
@@ -152,26 +150,21 @@ class ContentCheck:
     def _check_time(
         self, batch: RecordedBatch, offsets: Ints, times: Ints, begin: int, end: int
     ) -> None:
-        """Check the publish time of the rows of a batch.
-
-        It is Redis's time when the batch was stored, unless that had gone back: then the time of
-        the batch before counts on.
-        """
-        wanted = batch.at_ms * 1000
+        """Check the publish time of the rows of a batch: all have the same one."""
         found = times[begin:end]
-        is_right = found == wanted
-        if not is_right.all():
-            at = int(found[0])
-            is_right = found == at
-            may_be = (
-                abs(at - wanted) <= OLD_CLOCK_MS * 1000
-                if batch.content_crc < 0
-                else at > wanted and self._may_count_on(batch, at)
-            )
-            if not may_be:
-                is_right[:] = False
+        is_one = bool((found == found[0]).all())
+        at = next(
+            (
+                each
+                for each in (found[:1] if is_one else np.unique(found)).tolist()
+                if self._times.may_be(batch, each)
+            ),
+            None,
+        )
+        is_right = found == at if at is not None else np.zeros(len(found), np.bool_)
+        if at is not None:
+            self._times.note(batch, at)
         if is_right.all():
-            self._last_time_us = int(found[-1])
             return
         for low, high in _true_runs(~is_right):
             first, stop = int(offsets[begin + low]), int(offsets[begin + high - 1]) + 1
@@ -183,11 +176,6 @@ class ContentCheck:
                 stop,
                 batch,
             )
-
-    def _may_count_on(self, batch: RecordedBatch, time_us: int) -> bool:
-        """Return whether this can be the time of the batch before; offset 0 has none before it."""
-        last = self._last_time_us
-        return batch.first > 0 if last is None else last == time_us
 
     def _check_slots(
         self, batch: RecordedBatch, offsets: Ints, key_slots: Ints, begin: int, end: int

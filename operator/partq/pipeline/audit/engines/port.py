@@ -25,15 +25,15 @@ Place = tuple[str, int]
 class AuditScope:
     """What is to be judged of an archive."""
 
-    queue: str
-    """The name of the queue that the archive is of."""
+    queue: str | None
+    """The name of the queue that the archive is of; None: not known."""
     state: ArchiveState
     with_messages: bool
     """Compare the record with the archived messages, too."""
     is_from_start: bool
     """What the record lacks before its first line is a fault."""
-    expected: Mapping[str, RecordHead] = field(default_factory=dict)
-    """Partition → a group that an earlier audit saw."""
+    heads: Mapping[str, RecordHead] | None = None
+    """Partition → a group that an earlier audit saw; None: none is given."""
 
     @cached_property
     def _files(self) -> Mapping[tuple[Stream, str], list[DataFile]]:
@@ -47,6 +47,25 @@ class AuditScope:
         return self._files.get((stream, partition), [])
 
     @property
+    def expected(self) -> Mapping[str, RecordHead]:
+        """Partition → a group that an earlier audit saw."""
+        return self.heads or {}
+
+    def not_expected(self) -> Sequence[str] | None:
+        """Return the partitions for which no head is given; None: heads are given for none."""
+        if self.heads is None:
+            return None
+        return [each for each in self.partitions() if each not in self.heads]
+
+    @property
+    def has_record(self) -> bool:
+        """Whether the archive has a record of anything, or says so."""
+        told = (self.state.positions, self.state.beginnings)
+        return any(each.get("audit") for each in told) or any(
+            each.stream == "audit" for each in self.state.files.values()
+        )
+
+    @property
     def streams(self) -> tuple[Stream, ...]:
         """What is read of the archive."""
         return ("audit", "messages") if self.with_messages else ("audit",)
@@ -57,10 +76,13 @@ class AuditScope:
         return replace(self, state=replace(self.state, files=files))
 
     def partitions(self) -> list[str]:
-        """Return the partitions of which there is a record, or the archive says so."""
+        """Return the partitions of which there are rows, or a record by the archive's entries."""
         files = {each.partition for each in self.state.files.values() if each.stream == "audit"}
         told = (self.state.positions, self.state.beginnings)
         named = {partition for each in told for partition in each.get("audit", {})}
+        if self.with_messages:
+            of_state = self.state.files.values()
+            files |= {each.partition for each in of_state if each.stream == "messages"}
         return sorted(files | named | set(self.expected), key=PartitionId.parse)
 
     def record_stop(self, partition: str) -> int | None:
@@ -73,6 +95,7 @@ class AuditScope:
         position = self.state.positions.get("messages", {}).get(partition)
         return MessageReach(
             queue=self.queue,
+            is_partial=not self.is_from_start,
             first=self.state.beginnings.get("messages", {}).get(partition),
             stop=None if position is None else position.offset,
             gaps=[

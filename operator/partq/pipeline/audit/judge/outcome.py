@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from partq.pipeline.audit.judge.pace import PaceCounts
 
+MAX_OFFSET = 2**63 - 1
+
 
 class Redelivered(NamedTuple):
     """Messages that a group got again: the columns of `schema.DUPLICATES`."""
@@ -111,6 +113,16 @@ class RecordedBatch(NamedTuple):
     """u16, little-endian, of each message."""
 
 
+class UnrecordedRange(NamedTuple):
+    """Offsets that were stored while the record was off."""
+
+    first: int
+    stop: int
+    sequence: int
+    """The group of the record behind it, or the last one."""
+    at_ms: int
+
+
 @dataclass(slots=True)
 class RecordedLog:
     """What the record says of the log: the messages are compared with it."""
@@ -120,6 +132,10 @@ class RecordedLog:
     """Ranges of one broker epoch each; they overlap where offsets were published twice."""
     areas: Sequence[tuple[int, int]] = ()
     """Between these offsets, the record has each publishing."""
+    unrecorded: Sequence[UnrecordedRange] = ()
+    """What was stored while the record was off."""
+    stop: int | None = None
+    """The end of the log, as far as the record tells; None: nothing tells it."""
     batches: Sequence[RecordedBatch] = ()
     """All that was stored, for the comparison with what is archived of it."""
     owned: Sequence[OwnedRange] = ()

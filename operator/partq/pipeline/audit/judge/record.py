@@ -8,6 +8,7 @@ from partq.pipeline.audit.judge.groups.history import LATER
 from partq.pipeline.audit.judge.intervals import IntervalMap
 from partq.pipeline.audit.judge.lines import RecordLine
 from partq.pipeline.audit.judge.outcome import (
+    MAX_OFFSET,
     DeliveryStall,
     Handoff,
     HolderSpell,
@@ -18,6 +19,7 @@ from partq.pipeline.audit.judge.outcome import (
     RecordedLog,
     RecordHead,
     Redelivered,
+    UnrecordedRange,
 )
 from partq.pipeline.audit.judge.producers import ProducerJudge
 from partq.pipeline.audit.judge.segment import SegmentJudge
@@ -57,6 +59,7 @@ class RecordJudge:
         """What was found since this list was emptied last."""
         self.repeats: list[Redelivered] = []
         """What was delivered again, likewise."""
+        self._is_from_start = is_from_start
         self._outcome = PartitionOutcome(partition)
         self._holders: dict[str, list[HolderSpell]] = {}
         self._stalls: dict[str, DeliveryStall] = {}
@@ -71,6 +74,12 @@ class RecordJudge:
         """Offsets → the broker epochs that they were published under."""
         self._batches: list[RecordedBatch] = []
         self._areas: list[tuple[int, int]] = []
+        self._unrecorded: list[UnrecordedRange] = []
+        self._stop: int | None = None
+        """The end of the log, as far as the record tells."""
+        self._is_off = False
+        self._began: RecordGroup | None = None
+        """The group that the segment begins with, if the record was off before it."""
         self._handoffs: list[Handoff] = []
         self._owned: list[OwnedRange] = []
 
@@ -118,6 +127,8 @@ class RecordJudge:
                 for epoch in epochs
             ],
             areas=self._areas,
+            unrecorded=self._unrecorded,
+            stop=self._stop,
             batches=self._batches,
             owned=self._owned,
             dropped=frozenset(self._chain.dropped),
@@ -134,8 +145,13 @@ class RecordJudge:
             is_late = self._segment_count > 0 or self._chain.starts != 0
             self._segment = SegmentJudge(self.partition, self._segment_count, self, is_late=is_late)
             self._segment_count += 1
+            # Else groups are missing in front of it, which is told as such.
+            is_known = begins or group.sequence == 0 or not self._is_from_start
+            self._began = group if is_known else None
         segment = self._segment
         for line in lines:
+            if not line.group and line.kind in ("begin", "end"):
+                self._is_off = line.kind == "end"
             self._count(line, is_stray=segment.judge(line))
 
     def _end_segment(self, *, is_last: bool) -> None:
@@ -145,13 +161,26 @@ class RecordJudge:
         segment.finish(is_last=is_last)
         area = segment.area()
         if area is not None:
-            self._areas.append(area)
+            self._note_area(*area)
+        if is_last and self._is_off and self._stop is not None:
+            state = segment.state
+            self._unrecorded.append(
+                UnrecordedRange(self._stop, MAX_OFFSET, state.last_sequence, state.last_ms)
+            )
         self._handoffs += segment.handoffs
         self._owned += segment.owned
         for stall in segment.stalls:
             known = self._stalls.get(stall.group)
             if known is None or stall.length_ms > known.length_ms:
                 self._stalls[stall.group] = stall
+
+    def _note_area(self, first: int, stop: int) -> None:
+        before, began = self._stop or 0, self._began
+        if began is not None and before < first:
+            self._unrecorded.append(UnrecordedRange(before, first, began.sequence, began.at_ms))
+        if first < stop:
+            self._areas.append((first, stop))
+        self._stop = max(before, stop)
 
     def _count(self, line: RecordLine, *, is_stray: bool) -> None:
         totals, kind = self._outcome.totals, line.kind

@@ -70,9 +70,9 @@ class SegmentJudge:
         self._groups = {}
 
     def area(self) -> tuple[int, int] | None:
-        """Return between which offsets it has each publishing."""
+        """Return between which offsets it has each publishing; None: nothing tells it."""
         base, stop = self._base, self._published_to
-        return None if base is None or stop is None or stop <= base else (base, stop)
+        return None if base is None else (base, max(base, stop or 0))
 
     def _judge_of_group(self, line: RecordLine) -> bool:
         if line.kind == "deliver":
