@@ -258,12 +258,12 @@ def _beginnings(body: Any) -> dict[Stream, dict[str, int]]:
     }
 
 
-def _record(kind: type[_Record], body: Any) -> _Record:
+def _record(kind: type[_Record], body: Mapping[str, object]) -> _Record:
     """Return a record with values of the right kind; a ValueError or TypeError says which is not.
 
     A path stays below the root: other jobs read and delete what stands in it.
     """
-    found = kind(**body)
+    found = kind(**body)  # type: ignore[arg-type]  # checked below
     for each in fields(found):
         value = getattr(found, each.name)
         if each.type is int:
@@ -281,17 +281,16 @@ def _record(kind: type[_Record], body: Any) -> _Record:
     return found
 
 
-def _natural(name: str, value: Any) -> int:
+def _natural(name: str, value: object) -> int:
     if type(value) is not int or not 0 <= value < 2**63:
         raise TypeError(f"{name}: got {value!r}, expected a number from 0 to 2^63 - 1")
     return value
 
 
-def _stream(name: Any) -> Stream:
+def _stream(name: str) -> Stream:
     if name not in STREAMS:
         raise ValueError(f"stream {name!r}: expected {' or '.join(STREAMS)}")
-    found: Stream = name
-    return found
+    return name
 
 
 def _partition(name: str) -> str:
@@ -299,7 +298,7 @@ def _partition(name: str) -> str:
     return str(PartitionId.parse(name))
 
 
-def _path_inside(path: Any) -> str:
+def _path_inside(path: object) -> str:
     """Return a path below the root of an archive, or raise a ValueError."""
     if (
         not isinstance(path, str)

@@ -17,6 +17,7 @@ from partq.pipeline.archive.feeds import MessageFeed
 from partq.pipeline.archive_log import ArchiveLog
 from partq.pipeline.audit.engines.arrow import ArrowAuditEngine
 from partq.pipeline.audit.job import run_audit
+from partq.pipeline.audit.schema import KINDS
 from partq.pipeline.storage.local_files import LocalFiles
 from partq.pipeline.watch import JobWatch
 from tests.spark.live_queue import live_queue
@@ -171,3 +172,8 @@ def _times(rows):
         (row["publish_time"].astimezone(UTC) - since) // timedelta(milliseconds=1) for row in rows
     ]
     return {"min_ms": min(found), "max_ms": max(found)}
+
+
+def faults(found):
+    """Return which kinds of faults were found."""
+    return {each["what"] for each in found if KINDS[each["what"]] == "fault"}

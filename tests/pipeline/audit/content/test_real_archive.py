@@ -4,23 +4,18 @@ import json
 import shutil
 from datetime import timedelta
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from partq.core.hashing import slot_of
-from partq.errors import InternalError, SettingsError
-from partq.pipeline.archive_log import SNAPSHOT_EVERY, ArchiveLog
+from partq.errors import SettingsError
 from partq.pipeline.audit.content.heads import read_heads
 from partq.pipeline.audit.job import MARKER
-from partq.pipeline.audit.schema import KINDS
-from partq.pipeline.manifest import ManifestEntry
-from partq.pipeline.storage.local_files import LocalFiles
 from tests.pipeline.audit.content.real_archive import (
     Copy,
     audit,
     audit_again,
-    make_archives,
+    faults,
     make_sparse_archive,
 )
 
@@ -30,23 +25,6 @@ OTHER_SLOT = next(
     for key in map(str, range(99))
     if slot_of(key) not in {slot_of(f"key-{n}") for n in range(17)}
 )
-
-
-@pytest.fixture(scope="module")
-def archives(tmp_path_factory):
-    root = tmp_path_factory.mktemp("archives")
-    make_archives(root / "orders", root / "others")
-    return root
-
-
-@pytest.fixture
-def copy(archives, tmp_path):
-    shutil.copytree(archives / "orders", tmp_path / "copy")
-    return Copy(tmp_path / "copy")
-
-
-def faults(found):
-    return {each["what"] for each in found if KINDS[each["what"]] == "fault"}
 
 
 def test_an_archive_of_every_kind_of_message_is_clean(archives, tmp_path):
@@ -227,97 +205,6 @@ def test_times_of_the_first_archived_batch_that_are_moved_are_found(copy, tmp_pa
     assert [each["first"] for each in wrong] == [second.first]
 
 
-@pytest.mark.parametrize("bound", ["min_ms", "max_ms"])
-@pytest.mark.parametrize("stream", ["messages", "audit"])
-def test_a_time_of_an_entry_that_is_not_that_of_its_rows_is_found(copy, tmp_path, stream, bound):
-    file = copy.files(stream)[1]
-    copy.note(file, **{bound: getattr(file, bound) + 1})
-    _, found = audit(copy.root, tmp_path / "report")
-    assert [each["what"] for each in found] == ["other_rows"]
-    assert file.path in found[0]["detail"]
-
-
-def without(name):
-    return lambda rows: rows.drop_columns([name])
-
-
-def as_type(name, kind):
-    return lambda rows: rows.set_column(
-        rows.schema.get_field_index(name), name, rows.column(name).cast(kind)
-    )
-
-
-def with_values(name, value, count=1):
-    """Put a value into the first rows of a column."""
-
-    def change(rows):
-        at = rows.schema.get_field_index(name)
-        kept = rows.column(name).to_pylist()[count:]
-        values = pa.array([value] * count + kept, rows.schema.field(name).type)
-        return rows.set_column(at, name, values)
-
-    return change
-
-
-FORGED = {
-    "no offset": ("messages", without("offset")),
-    "no partition": ("messages", without("partition")),
-    "no value": ("messages", without("value")),
-    "no sequence": ("audit", without("sequence")),
-    "no chain": ("audit", without("chain")),
-    "offsets are text": ("messages", as_type("offset", pa.string())),
-    "times are numbers": ("messages", as_type("publish_time", pa.int64())),
-    "keys are bytes": ("messages", as_type("key", pa.binary())),
-    "sequences are text": ("audit", as_type("sequence", pa.string())),
-    "a null offset": ("messages", with_values("offset", None)),
-    "null offsets": ("messages", with_values("offset", None, 10)),
-    "a null epoch": ("messages", with_values("append_broker_epoch", None)),
-    "a null time": ("messages", with_values("publish_time", None)),
-    "a null place": ("audit", with_values("place", None)),
-    "an endless offset": ("messages", with_values("offset", 2**63 - 1)),
-    "an endless time": ("audit", with_values("at_ms", 2**63 - 1)),
-    "a column twice": ("messages", lambda rows: rows.append_column("key", rows.column("key"))),
-}
-
-
-@pytest.mark.parametrize("is_noted", [True, False], ids=["forged", "changed"])
-@pytest.mark.parametrize("name", FORGED)
-def test_columns_that_are_not_those_of_an_archive_are_found(copy, tmp_path, name, is_noted):
-    """Also where the digest in the entry is that of the forged file. There is a verdict."""
-    stream, change = FORGED[name]
-    file = copy.files(stream)[1]
-    path = copy.root / file.path
-    pq.write_table(change(pq.ParquetFile(path).read()), path)
-    if is_noted:
-        copy.note_digest(file)
-    verdict, found = audit(copy.root, tmp_path / "report")
-    assert verdict.text == "faults found"
-    of_file = [each["what"] for each in found if each["check"] == "files"]
-    assert of_file == ([] if is_noted else ["changed_file"]) + ["wrong_columns"]
-    assert (tmp_path / "report" / "report.html").is_file()
-
-
-def test_an_event_time_that_no_date_has_is_found(copy, tmp_path):
-    file = copy.files("messages")[1]
-    path = copy.root / file.path
-    rows = pq.ParquetFile(path).read()
-    at = rows.schema.get_field_index("event_time")
-    late = pa.array([2**62] * len(rows), pa.int64()).cast(rows.schema.field(at).type)
-    pq.write_table(rows.set_column(at, "event_time", late), path)
-    copy.note_digest(file)
-    _, found = audit(copy.root, tmp_path / "report")
-    assert faults(found) == {"content_differs"}
-
-
-@pytest.mark.parametrize("stream", ["messages", "audit"])
-def test_a_file_that_is_no_parquet_is_found(copy, tmp_path, stream):
-    file = copy.files(stream)[1]
-    (copy.root / file.path).write_bytes(b"PAR1 and no more of it PAR1")
-    copy.note_digest(file)
-    _, found = audit(copy.root, tmp_path / "report")
-    assert [each["what"] for each in found if each["check"] == "files"] == ["unreadable_file"]
-
-
 def test_a_record_whose_checksum_is_changed_is_found_by_its_chain_too(copy, tmp_path):
     def change(rows):
         row = next(row for row in rows if row["kind"] == "publish")
@@ -456,140 +343,6 @@ def test_a_line_of_a_file_twice_in_its_entry_changes_nothing(copy, tmp_path):
     copy.change_entries(lambda body: body.update(added=body["added"] * 2))
     verdict, _ = audit(copy.root, tmp_path / "report")
     assert verdict.text == "clean"
-
-
-def of_log(found):
-    return [(each["what"], each["detail"]) for each in found if each["check"] == "extent"]
-
-
-def test_an_entry_that_is_missing_is_found_by_its_name(copy, tmp_path):
-    entry = sorted((copy.root / "_partq" / "log").iterdir())[2]
-    gone = {each["path"] for each in json.loads(entry.read_bytes())["added"]}
-    entry.unlink()
-    verdict, found = audit(copy.root, tmp_path / "report")
-    assert verdict.text == "faults found"
-    assert gone
-    ((what, detail),) = of_log(found)
-    assert what == "missing_entry"
-    assert f"{entry.name} is missing" in detail
-    assert faults(found) > {"missing_entry"}, "what it named is missed, too"
-    with pytest.raises(InternalError, match="entry 4 follows entry 2; expected 3"):
-        _ = copy.state  # other jobs refuse it
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        pytest.param(lambda data: data[:-20], id="cut"),
-        pytest.param(lambda data: b"", id="empty"),
-        pytest.param(lambda data: b"[" * 100_000, id="deep"),
-        pytest.param(lambda data: data.replace(b'"first": ', b'"first": null, "x": '), id="null"),
-        pytest.param(lambda data: data.replace(b'"number": 3', b'"number": "3"'), id="text"),
-        pytest.param(lambda data: data.replace(b'"number": 3', b'"number": 7'), id="other"),
-    ],
-)
-def test_an_entry_that_is_damaged_is_found_by_its_name(copy, tmp_path, body):
-    entry = sorted((copy.root / "_partq" / "log").iterdir())[2]
-    entry.write_bytes(body(entry.read_bytes()))
-    verdict, found = audit(copy.root, tmp_path / "report")
-    assert verdict.text == "faults found"
-    ((what, detail), *_) = of_log(found)
-    assert what == "damaged_entry"
-    assert entry.name in detail
-
-
-@pytest.mark.parametrize("body", [None, b"", b"{}", b"null", b'{"format": 1, "uid": 7}'])
-def test_a_header_that_is_missing_or_damaged_is_found(copy, tmp_path, body):
-    """The rest is judged."""
-    header = copy.root / "_partq" / "archive.json"
-    header.unlink()
-    if body is not None:
-        header.write_bytes(body)
-    verdict, found = audit(copy.root, tmp_path / "report")
-    assert faults(found) == {"missing_entry" if body is None else "damaged_entry"}
-    assert "archive.json" in found[0]["detail"]
-    assert verdict.totals.compared == verdict.totals.archived > 300
-
-
-@pytest.mark.parametrize("path", ["../others", "/etc/passwd", "messages/../../x", "", "a//b", "."])
-def test_a_path_that_leads_out_of_the_archive_is_refused(copy, tmp_path, path):
-    """Its entry is damaged: no job reads or deletes what it names."""
-    copy.note(copy.files("messages")[1], path=path)
-    _, found = audit(copy.root, tmp_path / "report")
-    assert of_log(found)[0][0] == "damaged_entry"
-    assert repr(path) in of_log(found)[0][1]
-    with pytest.raises(InternalError, match="expected one below ROOT"):
-        _ = copy.state
-
-
-@pytest.mark.parametrize("is_folder", [True, False], ids=["folder", "file"])
-def test_a_symbolic_link_out_of_the_archive_is_not_read(copy, archives, tmp_path, is_folder):
-    """Although the file there is the right one."""
-    file = copy.files("messages")[1]
-    path = copy.root / file.path
-    path = path.parent if is_folder else path
-    outside = archives / "orders" / path.relative_to(copy.root)
-    shutil.rmtree(path) if is_folder else path.unlink()
-    path.symlink_to(outside)
-    _, found = audit(copy.root, tmp_path / "report")
-    assert {each["what"] for each in found if each["check"] == "files"} == {"outside_root"}
-    assert "not_archived" in faults(found)
-
-
-class Snapshots:
-    """Gives an archive more entries, and the snapshots that they bring."""
-
-    def __init__(self, copy):
-        self.log = copy.root / "_partq" / "log"
-        self.place = copy.root / "_partq" / "snapshots"
-        archive = ArchiveLog.open(LocalFiles(str(copy.root)))
-        state = archive.load()
-        while state.number < 2 * SNAPSHOT_EVERY + 3:
-            entry = ManifestEntry(number=0, attempt=str(state.number), kind="sweep", at_ms=1)
-            state = archive.commit(state, lambda _, entry=entry: entry)
-        archive.forget_old_entries()
-
-    def path(self, number):
-        return self.place / f"{number:012d}.json"
-
-    def entry(self, number):
-        return self.log / f"{number:012d}.json"
-
-
-def change_snapshot(path):
-    body = json.loads(path.read_bytes())
-    path.write_text(json.dumps(body | {"gaps": [["messages", "1.0", 0, 1]]}))
-
-
-def forge_snapshot(path):
-    body = json.loads(path.read_bytes())
-    body["positions"]["messages"]["1.0"]["offset"] += 1
-    path.write_text(json.dumps(body))
-
-
-def test_snapshots_are_compared_with_the_entries(copy, tmp_path):
-    made = Snapshots(copy)
-    first, last = made.path(SNAPSHOT_EVERY), made.path(2 * SNAPSHOT_EVERY)
-    kept = {path: path.read_bytes() for path in (first, last, made.entry(SNAPSHOT_EVERY + 5))}
-    assert not made.entry(SNAPSHOT_EVERY).exists()
-
-    def told():
-        _, found = audit(copy.root, tmp_path / "report")
-        for path, data in kept.items():
-            path.write_bytes(data)
-        return of_log(found)
-
-    assert told() == []
-    for change in (change_snapshot, forge_snapshot):
-        change(last)
-        ((what, detail),) = told()
-        assert (what, last.name in detail) == ("damaged_entry", True)
-    made.entry(SNAPSHOT_EVERY + 5).unlink()
-    ((what, detail),) = told()
-    assert (what, f"{SNAPSHOT_EVERY + 5:012d}.json is missing" in detail) == ("missing_entry", True)
-    first.write_bytes(b"")
-    last.unlink()
-    assert {what for what, _ in told()} == {"damaged_entry", "missing_entry"}
 
 
 # ---- heads --------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ def read_log(files: Files) -> AuditedLog:
         InternalError: other jobs change the log faster than it can be read.
     """
     for _ in range(MAX_TRIES):
-        found = _LogReader(files).read()
+        found = _EntryReader(files).read()
         if found is not None:
             _read_header(files, found)
             return found
@@ -69,7 +69,7 @@ def _read_header(files: Files, log: AuditedLog) -> None:
         log.note("missing_entry", f"{HEADER} is missing: it names the queue of the archive")
 
 
-class _LogReader:
+class _EntryReader:
     """Reads the entries behind the last snapshot but one, and compares the last one with them.
 
     Entries before that may have been deleted (`ArchiveLog.forget_old_entries`).
@@ -117,7 +117,7 @@ class _LogReader:
             try:
                 numbers.append(entry_number(name))
             except InternalError:
-                self._damaged(f"{folder}/{name} is no file of an archive's log")
+                self._damaged(f"{folder}/{name} does not belong to an archive's log")
         return sorted(numbers)
 
     def _snapshot(self, number: int, data: bytes) -> ArchiveState | None:

@@ -120,7 +120,7 @@ def _check_rows(path: str, each: DataFile, *, is_changed: bool) -> Iterator[Audi
     """
     try:
         problem = wrong_columns(each.stream, parquet.read_schema(path))
-        found = _FileRows(each.stream)
+        found = _RowSummary(each.stream)
         if not problem:
             with parquet.ParquetFile(
                 path, read_dictionary=["partition"], coerce_int96_timestamp_unit="us"
@@ -136,15 +136,15 @@ def _check_rows(path: str, each: DataFile, *, is_changed: bool) -> Iterator[Audi
         yield _of_file("wrong_columns", each, f"has other columns than an archive: {problem}")
         return
     expected = (each.rows, each.first, each.stop - 1, each.min_ms, each.max_ms, [each.partition])
-    if not is_changed and found.told != expected:
+    if not is_changed and found.summary != expected:
         yield _of_file(
             "other_rows",
             each,
-            f"has {_rows_text(*found.told)}; its entry says {_rows_text(*expected)}",
+            f"has {_rows_text(*found.summary)}; its entry says {_rows_text(*expected)}",
         )
 
 
-class _FileRows:
+class _RowSummary:
     """What the rows of a file are, all together."""
 
     def __init__(self, stream: Stream) -> None:
@@ -165,7 +165,9 @@ class _FileRows:
         return [*self._valued, "partition"]
 
     @property
-    def told(self) -> tuple[int, int | None, int | None, int | None, int | None, list[str | None]]:
+    def summary(
+        self,
+    ) -> tuple[int, int | None, int | None, int | None, int | None, list[str | None]]:
         """How many rows there are, their first and last place and time, and their partitions."""
         none = (None, None)
         places = self._ends.get(self._places[0], none)
