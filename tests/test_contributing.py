@@ -1,6 +1,7 @@
 """CONTRIBUTING.md and docs/where.md name what is there, and leave no room and no module out."""
 
 import re
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,17 @@ def test_rows_of_the_index_are_sorted_by_what_people_look_for():
         subjects = [subject for subject, _, _ in ROW.findall(group)]
         keys = [re.sub(r"[^a-z0-9 ]", "", subject.lower()) for subject in subjects]
         assert keys == sorted(keys), group.partition("\n")[0]
+
+
+def test_a_name_of_a_file_stands_in_one_row():
+    """Two rows with the same name answer the same question: a reader finds one, and mends one."""
+    subjects = defaultdict(list)
+    for subject, files, names in ROW.findall(WHERE):
+        for (named,), having in zip(quoted_in(files), quoted_in(names), strict=True):
+            for name in having:
+                subjects[named, name].append(subject)
+    doubled = {pair: rows for pair, rows in subjects.items() if len(rows) > 1}
+    assert doubled == {}, "join these rows of docs/where.md, or leave the name to one of them"
 
 
 @pytest.mark.parametrize("folder", INDEXED)
