@@ -275,6 +275,39 @@ def test_failover_follows_the_order_of_names():
     assert list(after(late, moves_of(late, rules)).values()) == [C, D]
 
 
+def unseen(observation, partition):
+    """Return the observation without the broker of a partition."""
+    ownership = replace(observation.partitions[partition], broker=None, is_bound=False)
+    return replace(observation, partitions={**observation.partitions, partition: ownership})
+
+
+GONE_A = {"bound": [B, C, D], "facts": {A: MemberFact.IS_GONE_FOR_GOOD}, "lost_ms": {A: 100}}
+LEAVING_A = {"bound": [A, B, C, D], "leaving": [A]}
+MODULO = GroupRules(strategy="modulo")
+P2 = PartitionId(1, 2)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        pytest.param(GroupRules(type=GroupType.FAILOVER, strategy="failover"), id="Failover"),
+        pytest.param(MODULO, id="modulo"),
+    ],
+)
+@pytest.mark.parametrize("members", [GONE_A, LEAVING_A], ids=["gone", "leaving"])
+def test_an_outgoing_member_has_no_share_while_a_partition_of_it_cannot_move(rules, members):
+    """Else partitions of others would move now, and again when it can."""
+    seen = unseen(group([B, C, A, B, C, D], **members), P2)
+    assert moves_of(seen, rules) == []
+    seen = group([B, C, D, B, C, D], **members)
+    assert moves_of(seen, rules, under_way={P2: A}) == []
+
+
+def test_a_member_that_may_return_has_its_share_while_no_broker_shows_its_partition():
+    seen = unseen(group([B, C, A, B, B, C], bound=[B, C]), P2)
+    assert [(move.partition.index, move.target) for move in moves_of(seen, MODULO)] == [(1, B)]
+
+
 members = st.sampled_from([A, B, C, D])
 
 

@@ -77,6 +77,10 @@ class GroupAssessment:
         """Whether no partition has to move, and nobody is waited for."""
         return {OwnershipState.SETTLED, OwnershipState.VACANT}.issuperset(self.partitions.values())
 
+    def is_outgoing(self, member: MemberId) -> bool:
+        """Whether the member keeps none of its partitions: it is leaving, or has departed."""
+        return member in self.departed or self.members.get(member) is MemberState.LEAVING
+
     def is_free(self, member: MemberId, broker: BrokerId | None) -> bool:
         """Whether the member can take over a partition of this broker now.
 

@@ -141,9 +141,7 @@ class _PlanBuilder:
         self._homeless: list[PartitionId] = []
         for partition, state in sorted(assessment.partitions.items()):
             if partition in under_way:
-                target = under_way[partition]
-                if target is not None:
-                    self._fixed[partition] = target
+                self._fix(partition, under_way[partition])
             else:
                 self._sort_in(partition, state)
         self._taken_over = self._take_over()
@@ -154,12 +152,17 @@ class _PlanBuilder:
         match state:
             case OwnershipState.SETTLED if member is not None:
                 self._settled[partition] = member
-            case OwnershipState.UNSEEN | OwnershipState.WAITING if member is not None:
-                self._fixed[partition] = member
+            case OwnershipState.UNSEEN | OwnershipState.WAITING:
+                self._fix(partition, member)
             case OwnershipState.LEAVING | OwnershipState.OVERDUE:
                 self._homeless.append(partition)
             case OwnershipState.VACANT if not self._assessment.join_wait_ms:
                 self._homeless.append(partition)
+
+    def _fix(self, partition: PartitionId, member: MemberId | None) -> None:
+        # A share of an outgoing member would move partitions of others now, and again when it ends.
+        if member is not None and not self._assessment.is_outgoing(member):
+            self._fixed[partition] = member
 
     def plan(self) -> list[Move]:
         if self._rules.is_client_assigned:

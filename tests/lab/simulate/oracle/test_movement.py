@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from partq.core.group.membership import OwnershipState
+from partq.core.group.membership import MemberState, OwnershipState
 from partq.core.group.planner import GroupRules, GroupType
 from partq.core.model import PartitionId
 from partq.lab.simulate.oracle import movement
@@ -88,3 +88,21 @@ def test_an_exclusive_group_goes_to_whoever_has_as_much_where_nobody_looks():
     assert [
         *superfluous(observation, assessment, GroupRules(type=GroupType.EXCLUSIVE), {}, [move])
     ] == ["1.1 leaves pod-6, which has most"]
+
+
+def test_a_failover_group_has_no_master_that_is_leaving():
+    """A handoff to it that runs still does not make it one."""
+    held = {P0: "pod-3", P1: "pod-3"}
+    partitions = {p: SimpleNamespace(partition=p, member=member) for p, member in held.items()}
+    observation = SimpleNamespace(
+        partitions=partitions, flows=(), losses=(), priorities={}, facts={}
+    )
+    bound = dict.fromkeys(("pod-2", "pod-3"), MemberState.BOUND)
+    assessment = SimpleNamespace(
+        partitions={P0: OwnershipState.SETTLED, P1: OwnershipState.SETTLED},
+        members={"pod-1": MemberState.LEAVING, **bound},
+        is_outgoing=lambda member: member == "pod-1",
+    )
+    move = SimpleNamespace(partition=P0, ownership=partitions[P0], target="pod-2")
+    rules = GroupRules(type=GroupType.FAILOVER)
+    assert [*superfluous(observation, assessment, rules, {P1: "pod-1"}, [move])] == []

@@ -215,7 +215,8 @@ def _out_of_rank(
     """Return what leaves a healthy master for another one than its index names, or too early."""
     ranks = observation.priorities
     members = {m for m, state in assessment.members.items() if state is MemberState.BOUND}
-    members |= {member for member in under_way.values() if member is not None}
+    coming = {member for member in under_way.values() if member is not None}
+    members |= {member for member in coming if not assessment.is_outgoing(member)}
     facts = observation.facts
     working = {m for m in members if facts.get(m) is not MemberFact.IS_REPLACEMENT}
     working |= members & {each.member for each in observation.partitions.values()}
