@@ -33,7 +33,7 @@ from partq.store.lua import load_scripts
 from partq.store.records import groups
 from partq.store.records.audit import Audits, Numbered
 from partq.store.records.configs import Configs
-from partq.store.records.dead_letters import Outboxes
+from partq.store.records.dead_letters import Outboxes, Replays
 from partq.store.records.events import Events
 from partq.store.records.handoffs import Handoffs
 from partq.store.records.layouts import Layouts
@@ -75,6 +75,7 @@ class Stores:
         self.pins = Pins(store, keys)
         self.leases = Leases(store, keys)
         self.outboxes = Outboxes(store, keys)
+        self.replays = Replays(store, keys)
         self.lives = Lives(store, keys)
         self.layouts = Layouts(store, keys)
         self.configs = Configs(store, keys)
@@ -285,6 +286,7 @@ CASES = {
     "fence_groups": Case(lambda to: to.partitions.fence_groups(P)),
     "add_group": Case(lambda to: to.partitions.add_group(P, "second", start="Latest")),
     "add_dead_letters": Case(lambda to: to.add_dead_letter()),
+    "advance_replay": Case(lambda to: to.replays.advance(P, broker_epoch=EPOCH, write=1, begin=8)),
     "affirm_partition": Case(lambda to: to.partitions.affirm({P: EPOCH})),
     "append_batches": Case(lambda to: to.append(2)),
     "bind_member": Case(

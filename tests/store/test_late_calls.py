@@ -7,7 +7,7 @@ from partq.core.group.records import NodeRecord
 from partq.core.model import BrokerId, MemberId
 from partq.store.records.audit import Audits
 from partq.store.records.configs import Configs
-from partq.store.records.dead_letters import Outboxes
+from partq.store.records.dead_letters import Outboxes, Replays
 from partq.store.records.groups import Terms
 from partq.store.records.leases import Leases
 from partq.store.records.log import AppendBatch
@@ -32,6 +32,7 @@ class Life:
         self.store, self.keys, self.log, self.partition = store, keys, log, partition
         self.partitions, self.outboxes = partitions, Outboxes(store, keys)
         self.audits, self.pins = Audits(store, keys), Pins(store, keys)
+        self.replays = Replays(store, keys)
 
     async def book(self, call, **arguments):
         cursor = await self.partitions.read_cursor(self.partition, GROUP)
@@ -86,6 +87,11 @@ class Life:
             options = {"broker_epoch": self.epoch, "number": 10 * attempt + number}
             await self.pins.set(partition, "reader", at + 9 + number, **options)
         options = {"broker_epoch": self.epoch}
+        for offset in (at + 8, at + 6):
+            begun = {"begin": offset, "write": next(self.numbers)}
+            await self.replays.advance(partition, **options, **begun)
+            ended = {"over": offset, "is_sent": True, "write": next(self.numbers)}
+            await self.replays.advance(partition, **options, **ended)
         for number, is_on in enumerate((False, True)):
             await self.audits.switch(
                 partition, BrokerId(broker), **options, number=number, is_on=is_on
@@ -177,7 +183,7 @@ async def test_what_arrives_late_changes_nothing(
 
     async def stored():
         hashes = [keys.meta(partition), keys.cursor(partition, GROUP), keys.producers(partition)]
-        hashes += [keys.brokers(), keys.config(), *keys.of_group(GROUP)]
+        hashes += [keys.replayed(partition), keys.brokers(), keys.config(), *keys.of_group(GROUP)]
         streams = [keys.log(partition), keys.audit(partition)]
         found = {name: await store.read("HGETALL", name) for name in hashes}
         return found | {name: await store.read("XRANGE", name, "-", "+") for name in streams}

@@ -52,7 +52,7 @@ from partq.store.connection import IsLost, Store
 from partq.store.keys import Keys
 from partq.store.records.audit import Audits
 from partq.store.records.configs import Configs
-from partq.store.records.dead_letters import Outboxes
+from partq.store.records.dead_letters import Outboxes, Replays
 from partq.store.records.events import Events
 from partq.store.records.layouts import Layouts
 from partq.store.records.leases import Leases
@@ -89,6 +89,7 @@ class Broker:
         self.configs = Configs(store, keys)
         self.log = Log(store, keys)
         self.pins = Pins(store, keys)
+        self.replays = Replays(store, keys)
         self.partitions = Partitions(store, keys)
         self.leases = Leases(store, keys)
         self.audits = Audits(store, keys)

@@ -66,6 +66,8 @@ class Browsed:
     """The id of its producer; None: published without numbers, or by an earlier version."""
     sequence: int | None = None
     """Its producer's number for it, from 0, as `Delivery.sequence`; None where `producer` is."""
+    is_replayed: bool = False
+    """Whether it is a dead letter that was sent back to its queue, and is not freed yet."""
     value_deserializer: ValueDeserializer | None = field(default=None, repr=False, compare=False)
     """What makes its `value`; None: the bytes."""
 
@@ -288,13 +290,14 @@ def read_browsed(each: BrowsedMessage) -> Browsed:
     place = _parse(each.partition), each.offset, each.publish_time_ms, each.append_broker_epoch
     producer = None if each.producer is UNSET else each.producer
     sequence = None if each.sequence is UNSET else each.sequence
+    is_replayed = each.is_replayed is True
     if each.error is not UNSET:
-        return Browsed(*place, None, each.error.message, producer, sequence)
+        return Browsed(*place, None, each.error.message, producer, sequence, is_replayed)
     if each.key is UNSET or each.headers is UNSET or each.event_time_ms is UNSET:
         raise unusable("browse", f"message {each.offset} has neither its content nor an error")
     value = _value(each)
     message = Message(each.key, value, each.headers or None, each.event_time_ms)
-    return Browsed(*place, message, "", producer, sequence)
+    return Browsed(*place, message, "", producer, sequence, is_replayed)
 
 
 def _value(each: BrowsedMessage) -> bytes:

@@ -13,6 +13,9 @@ from partq.excerpts import excerpt
 
 MAX_WAITING = 1000
 """Messages in the outbox of one group in one partition; more of them stop its deliveries."""
+MAX_REPLAYED_AHEAD = 10_000
+"""Dead letters of a partition that were sent back though earlier ones were not; with more of them,
+the earlier ones have to be replayed or dropped first."""
 MAX_NOTE_REASON_CHARS = 64
 """The longest reason that an application gives."""
 MAX_DESCRIPTION_CHARS = 1024
@@ -107,6 +110,24 @@ def check_note(call: str, reason: str, description: str) -> None:
         )
 
 
+class LetterFilter(NamedTuple):
+    """Which dead letters are looked for; None: any."""
+
+    key: str | None = None
+    reason: str | None = None
+    """The broker's, or the application's."""
+
+    def has(self, key: str | None, headers: Mapping[str, str]) -> bool:
+        """Say whether a message with this key and these headers is one of them."""
+        reasons = [headers.get(name) for name in (HEADER_PREFIX + "reason", REASON_HEADER)]
+        return (self.key is None or key == self.key) and (
+            self.reason is None or self.reason in reasons
+        )
+
+
+ANY_LETTER = LetterFilter()
+
+
 class Origin(NamedTuple):
     """Where a dead letter comes from."""
 
@@ -123,14 +144,12 @@ def producer_of(uid: str, partition: PartitionId, group: str) -> str:
     return f"{PRODUCER_PREFIX}{uid}#{partition}/{group}"
 
 
-def replayer_of(uid: str, partition: PartitionId, broker_epoch: BrokerEpoch) -> str:
-    """Return the producer's name under which dead letters of a log are sent back.
+def replayer_of(uid: str, partition: PartitionId) -> str:
+    """Return the producer's name under which dead letters of a partition are sent back.
 
-    Their offsets are the numbers. With the broker epoch that they were appended under, none is
-    ever used twice, whatever the store forgot. By its end the store tells such a name from an
-    outbox's: it is forgotten a day after its last message was stored.
+    The store keeps it as it keeps an outbox's: a letter may be repeated however late.
     """
-    return f"{PRODUCER_PREFIX}{uid}#{partition}@{broker_epoch}/"
+    return producer_of(uid, partition, "")
 
 
 def headers_of(

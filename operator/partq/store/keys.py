@@ -95,6 +95,10 @@ class Keys:
         """Name the stream of the partition's audit record."""
         return f"{self._partition_tag(partition)}:audit"
 
+    def replayed(self, partition: PartitionId) -> str:
+        """Name the hash of dead letters that were sent back though earlier ones were not."""
+        return f"{self._partition_tag(partition)}:replayed"
+
     def cursor(self, partition: PartitionId, group: str) -> str:
         """Name the hash of the partition's record for one group."""
         return f"{self._partition_tag(partition)}:cursor:{group}"

@@ -290,7 +290,7 @@ async def test_replay_goes_on_where_it_was_stopped_and_repeats_nothing(running, 
     result = await run(target, "replay", "--yes", "--json")
     assert result.exit_code == 0, result.output
     answer = json.loads(result.stdout)
-    assert (answer["replayed"], answer["repeated"]) == (3, 2)
+    assert (answer["replayed"], answer["repeated"]) == (3, 0), "two are known to have arrived"
     log = running.broker.log
     entries = await log.read(P, Offset(0), max_bytes=2**20, max_entries=100)
     messages = [message for entry in entries for message in batch.decode(entry.data)]

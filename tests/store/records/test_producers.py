@@ -3,7 +3,7 @@
 import pytest
 
 from partq.core.dead_letters import producer_of, replayer_of
-from partq.core.model import BrokerEpoch, PartitionId
+from partq.core.model import PartitionId
 from partq.core.producer_series import series_name
 from partq.store.records.log import AppendBatch
 from partq.wire.batch import Codec, Message, digest, encode, encode_message, read_header
@@ -111,27 +111,31 @@ async def test_records_of_an_earlier_version_age_from_where_they_are(
     assert not await store.read("HEXISTS", keys.producers(partition), "idle")
 
 
-async def test_a_replay_is_forgotten_after_a_day_and_an_outbox_never(
+def former_replayer(broker_epoch):
+    """Return under which name earlier versions replayed: one for each broker epoch."""
+    return f"dlq:0f3a9c1e#1.0@{broker_epoch}/"
+
+
+async def test_outboxes_and_replays_are_never_forgotten_but_those_of_earlier_versions(
     append, store, keys, partition
 ):
-    """A replay leaves one for each broker epoch that its dead letters were stored under."""
-    outbox = producer_of("0f3a9c1e", PartitionId(1, 0), "workers")
-    replays = [
-        replayer_of("0f3a9c1e", PartitionId(1, 0), BrokerEpoch(epoch)) for epoch in range(10)
+    lasting = [
+        producer_of("0f3a9c1e", PartitionId(1, 0), "workers"),
+        replayer_of("0f3a9c1e", PartitionId(1, 0)),
     ]
-    await append(*((name, 5, 1, b"x") for name in [outbox, *replays]))
+    former = list(map(former_replayer, range(10)))
+    await append(*((name, 5, 1, b"x") for name in [*lasting, *former]))
     await append(("p", 0, 1, b"x"), passed_ms=DAY_MS)
-    repeated = await append(*((name, 5, 1, b"x") for name in [outbox, *replays[1:]]))
+    repeated = await append(*((name, 5, 1, b"x") for name in [*lasting, *former[1:]]))
     assert {result.status for result in repeated.results} == {DUPLICATE}
     await append(("q", 0, 1, b"x"), passed_ms=1)
     left = await store.read("HKEYS", keys.producers(partition))
-    assert sorted(left) == sorted([outbox.encode(), b"p", b"q"])
+    assert sorted(left) == sorted([*(name.encode() for name in lasting), b"p", b"q"])
 
 
 async def test_replays_are_not_pushed_out_by_number(append, store, keys, partition):
-    """A replay that is run again within a day would store its messages again."""
     at_ms = (await append(("p", 0, 1, b"x"))).at_ms
-    replays = [replayer_of("0f3a9c1e", PartitionId(1, 0), BrokerEpoch(n)) for n in range(5000)]
+    replays = list(map(former_replayer, range(5000)))
     others = [f"p-{n}" for n in range(MAX_PRODUCERS - len(replays))]
     fields = [text for name in replays for text in (name, f"1 {at_ms - DAY_MS} 0:1:0")]
     fields += [text for name in others for text in (name, f"1 {at_ms} 0:1:0")]

@@ -12,6 +12,7 @@ from partq.broker.operations.message_json import contents, numbering
 from partq.core.browse import Page, PageEnd, PageRow, merge
 from partq.core.model import Offset, PartitionId
 from partq.errors import BadRequestError, UnavailableError
+from partq.store.records.dead_letters import SentLetters
 from partq.store.records.log import Entry
 from partq.store.records.stored_partition import StoredPartition
 from partq.wire import batch
@@ -80,6 +81,7 @@ async def read_page(broker: Broker, partition: PartitionId, body: BrowseBody) ->
 async def _read_page(broker: Broker, partition: PartitionId, body: BrowseBody) -> BrowsedPage:
     record = await broker.partitions.read(partition)
     at = (await _start(broker, partition, body, record)).offset
+    sent = await broker.replays.read_sent(partition) if record.has_replays else SentLetters()
     rows: list[BrowsedRow] = []
     holes: list[tuple[int, int]] = []
     used = 0
@@ -102,7 +104,7 @@ async def _read_page(broker: Broker, partition: PartitionId, body: BrowseBody) -
             room = body.max_messages - len(rows)
             sizes = _sizes(entry, at)
             taken = 0
-            for row in _rows(partition, entry, at, _within(sizes[:room], body.max_bytes)):
+            for row in _rows(partition, entry, at, _within(sizes[:room], body.max_bytes), sent):
                 if rows and used + row.size > body.max_bytes:
                     break
                 used += row.size
@@ -160,7 +162,7 @@ def _within(sizes: Sequence[int], max_bytes: int) -> Sequence[int]:
 
 
 def _rows(
-    partition: PartitionId, entry: Entry, at: int, sizes: Sequence[int]
+    partition: PartitionId, entry: Entry, at: int, sizes: Sequence[int], sent: SentLetters
 ) -> Iterator[BrowsedRow]:
     """Return messages, each with what it counts for: JSON may be larger than what is stored."""
     shown = contents(entry, at, at + len(sizes))
@@ -179,6 +181,7 @@ def _rows(
             headers=content.headers,
             event_time_ms=content.event_time_ms,
             error=content.error,
+            is_replayed=True if sent.has(offset) else UNSET,
         )
         yield BrowsedRow(max(size, MESSAGE_BYTES + len(body_codec.encode(content))), message)
 

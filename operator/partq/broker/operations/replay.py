@@ -1,28 +1,52 @@
 """Sends dead letters back to the queues that they came from, and frees or drops them here.
 
-Each goes to its queue as the replay of this log, numbered by its offset. The queue knows a number
-that it has stored, so a replay that was cut off repeats nothing when it is begun again.
+One is on its way at a time. Before it is sent, its offset and the number under which it goes are
+stored; its queue knows a number that it has stored. Afterwards the store knows that it was sent. A
+replay that was cut off at any step so repeats nothing and passes nothing over when the next one
+begins, whichever dead letters either of them chooses.
 
 A dead letter that stands for an undecodable message is not a message. It stays here; where others
-behind it are to be freed, it is first written again at the end of its partition, numbered in
-the same way. So the log is freed from its beginning on, and nothing in it is lost.
+behind it are to be freed, it is first written again at the end of its partition, in the same
+steps. So the log is freed from its beginning on, and nothing in it is lost.
 """
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from partq.broker.broker import Broker
 from partq.broker.partition.owned_partition import OwnedPartition, ReplayProgress
-from partq.core.dead_letters import HEADER_PREFIX, is_undecodable, replayer_of, without_death
+from partq.core.dead_letters import (
+    ANY_LETTER,
+    HEADER_PREFIX,
+    MAX_REPLAYED_AHEAD,
+    LetterFilter,
+    is_undecodable,
+    replayer_of,
+    without_death,
+)
 from partq.core.model import Offset, PartitionId
-from partq.errors import BadRequestError, ConflictError, PartqError, UndecodableError
+from partq.errors import (
+    BadRequestError,
+    BatchTooLargeError,
+    ConflictError,
+    MessageTooLargeError,
+    PartqError,
+    QuotaExceededError,
+    UndecodableError,
+    UnknownQueueError,
+)
 from partq.excerpts import counted
+from partq.store.records.dead_letters import ReplayRecord
 from partq.store.records.log import Entry, Trim
 from partq.wire import batch
+from partq.wire.calls.answers import ErrorDetail
 from partq.wire.calls.dead_letters import DropBody, DropResult, ReplayBody, ReplayResult
 from partq.wire.calls.replies import error_detail
 
 READ_BYTES = 1024 * 1024
 READ_ENTRIES = 64
+REFUSED = (BatchTooLargeError, MessageTooLargeError, QuotaExceededError, UnknownQueueError)
+"""By which a queue says of a first try that it does not get the message."""
 BUDGET_S = 2.0
 """A call ends after this, at whatever message it is: its caller continues from there."""
 
@@ -30,25 +54,38 @@ BUDGET_S = 2.0
 async def replay(broker: Broker, partition: PartitionId, body: ReplayBody) -> ReplayResult:
     """Replay messages of a partition that is owned here, in the order of their offsets.
 
-    What was replayed is freed at the end of the call. What is skipped stays.
+    What was replayed is freed at the end of the call, where nothing before it is left. What is
+    skipped or not chosen stays. Calls for one partition wait for each other.
 
     Raises:
         NotOwnerError, ConflictError: nothing was replayed.
         StoreUnavailableError: some may have been; a repeat of the call continues.
     """
-    _check_groups(broker, partition)
-    owned = broker.find(partition)
-    record = await broker.partitions.read(partition)
-    begun = _progress(owned, record.trimmed, record.next, body.offsets.get(str(partition)))
-    call = _ReplayCall(broker, owned, *begun, broker.clock() + BUDGET_S, body.max_messages)
-    answer = ReplayResult()
-    try:
-        await call.replay()
-    except PartqError as error:
-        answer.stopped = error_detail(error)
-    finally:
-        owned.replay = ReplayProgress(call.done, call.at, call.end)
-    await broker.log.trim(partition, broker_epoch=owned.broker_epoch, expired=call.done)
+    owned, until = broker.find(partition), broker.clock() + BUDGET_S
+    async with owned.replaying:
+        _check_groups(broker, partition)
+        stored = await broker.partitions.read(partition)
+        record = await broker.replays.advance(
+            partition, broker_epoch=owned.broker_epoch, write=next(owned.writes)
+        )
+        wanted = LetterFilter(body.key, body.reason)
+        at, end = _progress(
+            owned, record.below, stored.next, body.offsets.get(str(partition)), wanted
+        )
+        call = _ReplayCall(
+            *(broker, owned, wanted, record, (await broker.replays.read_sent(partition)).ahead),
+            *(record.below, at, end, until, body.max_messages),
+        )
+        answer = ReplayResult()
+        try:
+            await call.finish_earlier()
+            await call.replay()
+        except PartqError as error:
+            answer.stopped = call.detail_of(error)
+        finally:
+            owned.replay = ReplayProgress(call.at, call.end, wanted)
+        below = await call.close()
+        await broker.log.trim(partition, broker_epoch=owned.broker_epoch, expired=below)
     if call.skipped:
         answer.skipped_because = error_detail(
             UndecodableError(
@@ -62,13 +99,19 @@ async def replay(broker: Broker, partition: PartitionId, body: ReplayBody) -> Re
     return answer
 
 
-def _progress(owned: OwnedPartition, trimmed: int, end: int, offset: int | None) -> ReplayProgress:
-    """Return where a call begins: never above what a call has come to, as all below is freed."""
+def _progress(
+    owned: OwnedPartition, below: int, end: int, offset: int | None, wanted: LetterFilter
+) -> tuple[int, int]:
+    """Return where a call begins, and where it ends.
+
+    A replay of all never begins above what a call has come to: it would change the order of keys.
+    """
     known = owned.replay
-    if offset is None or known is None:
-        return ReplayProgress(trimmed, trimmed, end)
-    done = max(known.done, trimmed)
-    return ReplayProgress(done, max(done, min(offset, known.at)), known.end)
+    if offset is None:
+        return below, end
+    if known is not None and known.wanted == wanted:
+        return max(below, min(offset, known.at)), known.end
+    return below if wanted == ANY_LETTER else max(below, min(offset, end)), end
 
 
 async def drop(broker: Broker, partition: PartitionId, body: DropBody) -> DropResult:
@@ -156,15 +199,48 @@ class _ReplayCall:
 
     broker: Broker
     owned: OwnedPartition
+    wanted: LetterFilter
+    record: ReplayRecord
+    ahead: AbstractSet[int]
+    """What was sent back by earlier calls though something before it was not."""
     done: int
+    """All below it was sent back, set aside or is no longer stored: it is freed."""
     at: int
     end: int
     until: float
     left: int
+    unfinished: int | None = None
+    """The offset that an earlier call has left on its way, until it has arrived."""
+    over: int | None = None
+    """The offset that is no longer on its way, which the store does not know yet."""
+    is_sent: bool = False
+    """Whether its queue has it, or certainly does not get it."""
     replayed: int = 0
     repeated: int = 0
     skipped: int = 0
     first_skipped: str = ""
+
+    async def finish_earlier(self) -> None:
+        """Send again what was on its way when a call was cut off: it may have arrived, or not.
+
+        Raises:
+            PartqError: it is still not known.
+        """
+        offset, number = self.record.sending, self.record.number
+        if offset is None:
+            return
+        self.unfinished = offset
+        entry = await self.broker.log.find(self.owned.id, Offset(offset))
+        if entry is None:  # dropped, or it has outlived its time to live
+            self.over, self.is_sent, self.unfinished = offset, False, None
+            return
+        message = self._message(entry, offset)
+        is_copy = is_undecodable(message.headers)
+        is_new = await self._send(entry, offset, message, number)
+        self.over, self.is_sent, self.unfinished = offset, True, None
+        self.ahead |= {offset}
+        if not is_copy:
+            self._count(is_new=is_new)
 
     async def replay(self) -> None:
         """Take the messages in turn until the end, or until the time or the number is used up.
@@ -172,7 +248,7 @@ class _ReplayCall:
         Raises:
             PartqError: the message at `at`, or one before it that is set aside, was not stored.
         """
-        while self.at < self.end:
+        while self.at < self.end and self.left > 0:
             entries = await self._read(self.at)
             if not entries:
                 self.at = self.end  # the rest has outlived its time to live meanwhile
@@ -180,28 +256,73 @@ class _ReplayCall:
                 stop = min(entry.first + entry.count, self.end)
                 for offset in range(max(self.at, entry.first), stop):
                     await self._resend(entry, offset)
-                    if not self.left or self.broker.clock() >= self.until:
+                    if self.left <= 0 or self.broker.clock() >= self.until:
                         return
+
+    def detail_of(self, error: PartqError) -> ErrorDetail:
+        """Return why the call has stopped."""
+        detail = error_detail(error)
+        if self.unfinished is not None:
+            detail.message = (
+                f"partition {self.owned.id}: message {self.unfinished} was on its way when an "
+                f"earlier replay ended, and has to arrive before others go: {error.message}"
+            )
+        return detail
+
+    async def close(self) -> int:
+        """Have the store know what has happened; return below which offset all is to be freed.
+
+        Raises:
+            PartqError: it may not know the last step; the next call finds out.
+        """
+        self.record = await self._advance(None)
+        return self.record.below
 
     async def _resend(self, entry: Entry, offset: int) -> None:
         """Skip a dead letter that is not a message, or send it back once the way to it is free."""
-        message = self._message(entry, offset)
+        if offset in self.ahead:
+            if self.done == self.at:
+                self.done = offset + 1
+            self.at = offset + 1
+            # A caller counts the offsets of a replay of all, and the wanted messages of others.
+            self.left -= self.wanted == ANY_LETTER
+            return
+        message = self._chosen(entry, offset)
+        if message is None:
+            self.at = offset + 1
+            return
         headers = message.headers or {}
         if is_undecodable(headers):
             told = (headers.get(HEADER_PREFIX + name, "?") for name in ("queue", "position"))
             self.first_skipped = self.first_skipped or " ".join(told)
             self.skipped += 1
+            self.left -= 1
         else:
-            while self.done < self.at:
+            self._check_origin(message, offset)
+            while self.wanted == ANY_LETTER and self.done < self.at:
                 if not await self._set_aside():
                     return
-            if await self._send(entry, offset, message):
-                self.replayed += 1
-            else:
-                self.repeated += 1
-            self.done = offset + 1
+            self._count(is_new=await self._deliver(entry, offset, message))
+            if self.done == self.at:
+                self.done = offset + 1
         self.at = offset + 1
-        self.left -= 1
+
+    def _chosen(self, entry: Entry, offset: int) -> batch.Message | None:
+        """Return a message if it is to be sent back; None: it is not one of those that are wanted.
+
+        Raises:
+            UndecodableError: all are wanted, and it is not a dead letter.
+        """
+        try:
+            message = self._message(entry, offset)
+        except UndecodableError:
+            if self.wanted == ANY_LETTER:
+                raise
+            return None
+        headers = message.headers or {}
+        is_letter = HEADER_PREFIX + "queue" in headers
+        is_wanted = is_letter and self.wanted.has(message.key, headers)
+        return message if is_wanted or self.wanted == ANY_LETTER else None
 
     async def _set_aside(self) -> bool:
         """Write what was skipped again at the end of the log; False: the time is over.
@@ -214,8 +335,9 @@ class _ReplayCall:
                 if offset >= self.at:
                     break
                 message = self._message(entry, offset)
-                if is_undecodable(message.headers):
-                    await self._store(self.broker.settings.queue, entry, offset, message)
+                if is_undecodable(message.headers) and offset not in self.ahead:
+                    self.done = offset
+                    await self._deliver(entry, offset, message)
                 self.done = offset + 1
                 if self.broker.clock() >= self.until:
                     return False
@@ -223,23 +345,71 @@ class _ReplayCall:
             self.done = self.at
         return True
 
-    async def _send(self, entry: Entry, offset: int, message: batch.Message) -> bool:
-        """Send one message to its queue; False: it has it from an earlier replay."""
-        queue = (message.headers or {}).get(HEADER_PREFIX + "queue", "")
-        if not queue:
+    async def _deliver(self, entry: Entry, offset: int, message: batch.Message) -> bool:
+        """Have one message stored in its queue; False: it has it from an earlier replay.
+
+        Raises:
+            ConflictError: the store cannot remember more of those that are sent out of order.
+            PartqError: it is not stored, or that is not known; the next call finds out.
+        """
+        self.record = await self._advance(offset)
+        if self.record.is_full:
+            raise ConflictError(
+                f"partition {self.owned.id}: message {offset} is not replayed, as "
+                f"{MAX_REPLAYED_AHEAD} behind message {self.record.below} were, which is left and "
+                "holds the log; replay or drop the oldest dead letters of the partition first"
+            )
+        if self.record.sending is None:
+            return False  # the store knows that it was sent
+        if self.record.sending != offset:
+            raise ConflictError(
+                f"partition {self.owned.id}: message {self.record.sending} is on its way back, and "
+                f"message {offset} has to wait for it; run the replay again"
+            )
+        try:
+            is_new = await self._send(entry, offset, message, self.record.number)
+        except REFUSED:
+            self.over, self.is_sent = offset, False
+            raise
+        self.over, self.is_sent = offset, True
+        return is_new
+
+    async def _advance(self, begin: int | None) -> ReplayRecord:
+        record = await self.broker.replays.advance(
+            self.owned.id,
+            broker_epoch=self.owned.broker_epoch,
+            write=next(self.owned.writes),
+            over=self.over,
+            is_sent=self.is_sent,
+            passed=self.done,
+            begin=begin,
+        )
+        self.over = None
+        return record
+
+    async def _send(self, entry: Entry, offset: int, message: batch.Message, number: int) -> bool:
+        queue = self.broker.settings.queue
+        if not is_undecodable(message.headers):
+            queue = _origin(message)
+            message.headers = without_death(message.headers) or None
+        slot = batch.read_slots(entry.data, batch.read_header(entry.data))[offset - entry.first]
+        data = batch.encode([batch.encode_message(message)], [slot])
+        producer = replayer_of(self.broker.settings.queue_uid, self.owned.id)
+        return await self.broker.dead_letters.target.send(queue, slot, data, producer, number)
+
+    def _count(self, *, is_new: bool) -> None:
+        self.left -= 1
+        if is_new:
+            self.replayed += 1
+        else:
+            self.repeated += 1
+
+    def _check_origin(self, message: batch.Message, offset: int) -> None:
+        if not _origin(message):
             raise BadRequestError(
                 f"partition {self.owned.id}: message {offset} has no header {HEADER_PREFIX}queue, "
                 "so nothing says where it came from; drop it, or publish it yourself"
             )
-        message.headers = without_death(message.headers) or None
-        return await self._store(queue, entry, offset, message)
-
-    async def _store(self, queue: str, entry: Entry, offset: int, message: batch.Message) -> bool:
-        slot = batch.read_slots(entry.data, batch.read_header(entry.data))[offset - entry.first]
-        data = batch.encode([batch.encode_message(message)], [slot])
-        uid = self.broker.settings.queue_uid
-        producer = replayer_of(uid, self.owned.id, entry.broker_epoch)
-        return await self.broker.dead_letters.target.send(queue, slot, data, producer, offset)
 
     def _message(self, entry: Entry, offset: int) -> batch.Message:
         at = offset - entry.first
@@ -257,3 +427,8 @@ class _ReplayCall:
         return await self.broker.log.read(
             self.owned.id, Offset(start), max_bytes=READ_BYTES, max_entries=READ_ENTRIES
         )
+
+
+def _origin(message: batch.Message) -> str:
+    """Return the queue that a dead letter came from; empty: nothing says that."""
+    return (message.headers or {}).get(HEADER_PREFIX + "queue", "")

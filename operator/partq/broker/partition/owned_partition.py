@@ -1,5 +1,6 @@
 """A partition that this broker owns: its log's end in memory, its appender, its groups."""
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
@@ -13,6 +14,7 @@ from partq.broker.log.tail import Tail
 from partq.broker.partition.audit_writer import AuditWriter
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.core.cursor.cursor import GroupCursor
+from partq.core.dead_letters import LetterFilter
 from partq.core.model import BrokerEpoch, BrokerId, Cause, PartitionId
 from partq.core.samples.waits import WaitCounts
 from partq.errors import AppendGapError, PartqError, UnknownGroupError
@@ -24,12 +26,12 @@ from partq.store.records.stored_partition import Claim, CursorRecord, Mended
 class ReplayProgress(NamedTuple):
     """How far a replay of the dead letters in a partition has come."""
 
-    done: int
-    """All below it was sent back or set aside, and may be freed."""
     at: int
-    """What comes next. From `done` to here are dead letters that are no messages."""
+    """What comes next. All before it was sent back, is set aside or was not asked for."""
     end: int
     """The end of the log when the replay began."""
+    wanted: LetterFilter
+    """Which dead letters it sends back."""
 
 
 @dataclass(eq=False, slots=True)
@@ -59,6 +61,8 @@ class OwnedPartition:
     """The same on the broker's clock, when it was answered; None: nothing since the claim."""
     replay: ReplayProgress | None = None
     """Of the dead letters in it; None: nobody has begun one here."""
+    replaying: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by the call that sends dead letters back: one is on its way at a time."""
     news: Signal = field(default_factory=Signal)
     """Wakes readers of the log that wait at its end: a message was stored, or all is dropped."""
 

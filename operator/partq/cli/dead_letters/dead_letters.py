@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import click
 
-from partq.cli.dead_letters.letter_search import LetterFilter, find_letters
+from partq.cli.dead_letters.letter_search import find_letters
 from partq.cli.dead_letters.letter_table import letter_headers, show_letters
 from partq.cli.dead_letters.partition_results import AT_ONCE, check
 from partq.cli.dead_letters.replay import replay_letters
@@ -17,9 +17,9 @@ from partq.cli.queues.connection import Connect, QueueAddress, connection_option
 from partq.cli.standard_input import is_terminal
 from partq.client.transport.answers import given, read, unusable
 from partq.client.transport.session import Session
-from partq.core.dead_letters import HEADER_PREFIX
+from partq.core.dead_letters import ANY_LETTER, HEADER_PREFIX, LetterFilter
 from partq.errors import PartqError, SettingsError, UnavailableError
-from partq.excerpts import counted
+from partq.excerpts import counted, excerpt
 from partq.wire.calls.answers import UNSET, ErrorDetail
 from partq.wire.calls.browse import BrowseAnswer, BrowseBody
 from partq.wire.calls.dead_letters import (
@@ -67,12 +67,14 @@ def list_(
 ) -> None:
     """Show dead letters, the oldest first: where they came from, and why."""
     connection, partitions = connect("admin"), _partitions(names)
-    if key is None and reason is None:
+    wanted = LetterFilter(key, reason)
+    told: object = None
+    answer = BrowseAnswer([], {}, "", {}, {})
+    if wanted == ANY_LETTER:
         body = BrowseBody(partitions, max_messages=limit)
         told = asyncio.run(ask(connection, "POST", "/browse", object, body))
         answer = read("browse", told, BrowseAnswer)
-    else:
-        wanted = LetterFilter(key, reason)
+    if told is None or any(row.is_replayed is True for row in answer.messages):
         found = asyncio.run(find_letters(connection, partitions, wanted, limit))
         answer = found.answer
         told = plain(answer)
@@ -80,6 +82,12 @@ def list_(
             click.echo(
                 f"partq: ended after {found.searched:,} messages; name a --partition to look "
                 "further",
+                err=True,
+            )
+        if found.replayed:
+            click.echo(
+                f"partq: {counted(found.replayed, 'more was', 'more were')} replayed, and stored "
+                "until those before them are replayed or dropped",
                 err=True,
             )
     if as_json:
@@ -108,6 +116,12 @@ def list_(
     type=click.IntRange(1, MAX_PLANNED),
     help="Only the oldest so many, over all partitions. Default: all.",
 )
+@click.option("--key", help="Only dead letters of this partition key; the others stay.")
+@click.option(
+    "--reason",
+    help="Only those with this reason, such as expired, or this one of an application; the others "
+    "stay.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be replayed, and replay nothing.")
 @_yes_option
 @_json_option
@@ -116,22 +130,26 @@ def replay(
     connect: Connect,
     names: tuple[str, ...],
     limit: int | None,
+    key: str | None,
+    reason: str | None,
     dry_run: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
     """Send dead letters back to their queues, in the order of each key, and free them here.
 
-    A replay that was stopped repeats nothing when it is run again. Dead letters of undecodable
-    messages are no messages: they are skipped, stay where they are, and make the exit status 1.
+    A replay that was stopped repeats nothing when it is run again, with any options. Dead letters
+    of undecodable messages are no messages: they are skipped, stay where they are, and make the
+    exit status 1. With --key or --reason, what is sent back behind others is freed with them.
     """
     connection, partitions = connect("admin"), _partitions(names)
+    wanted = LetterFilter(key, reason)
     if dry_run:
-        asyncio.run(_dry_run(connection, partitions, limit, as_json=as_json))
+        asyncio.run(_dry_run(connection, partitions, limit, wanted, as_json=as_json))
         return
     what = "the dead letters" if limit is None else f"up to {counted(limit, 'dead letter')}"
-    _confirm(f"replay {what} of {connection.queue}?", yes=yes, as_json=as_json)
-    asyncio.run(replay_letters(connection, partitions, limit, as_json=as_json))
+    _confirm(f"replay {what} of {connection.queue}{_choice(wanted)}?", yes=yes, as_json=as_json)
+    asyncio.run(replay_letters(connection, partitions, limit, wanted, as_json=as_json))
 
 
 @dead_letters.command()
@@ -252,8 +270,19 @@ def _confirm(question: str, *, yes: bool, as_json: bool) -> None:
     click.confirm(question, abort=True)
 
 
+def _choice(wanted: LetterFilter) -> str:
+    key = "" if wanted.key is None else f" with the key {excerpt(wanted.key)!r}"
+    reason = "" if wanted.reason is None else f" with the reason {excerpt(wanted.reason)!r}"
+    return " and".join(filter(None, (key, reason)))
+
+
 async def _dry_run(
-    connection: QueueAddress, names: list[str], limit: int | None, *, as_json: bool
+    connection: QueueAddress,
+    names: list[str],
+    limit: int | None,
+    wanted: LetterFilter,
+    *,
+    as_json: bool,
 ) -> None:
-    plan = await make_plan(connection, names, limit)
+    plan = await make_plan(connection, names, limit, wanted)
     await show_plan(connection, plan, as_json=as_json)

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 import click
 
 from partq.cli.dead_letters.partition_results import AT_ONCE, check, errors_of
-from partq.cli.dead_letters.replay_plan import make_plan
+from partq.cli.dead_letters.replay_plan import LettersPlan, make_plan
 from partq.cli.queues.broker_session import open_session
 from partq.cli.queues.connection import QueueAddress
 from partq.client.transport.answers import given
 from partq.client.transport.session import Session
+from partq.core.dead_letters import ANY_LETTER, LetterFilter
 from partq.errors import ConflictError
 from partq.excerpts import counted
 from partq.wire.calls.answers import UNSET, UnsetType
@@ -23,42 +24,31 @@ PAGE = 1000
 
 
 async def replay_letters(
-    connection: QueueAddress, names: list[str], limit: int | None, *, as_json: bool
+    connection: QueueAddress,
+    names: list[str],
+    limit: int | None,
+    wanted: LetterFilter,
+    *,
+    as_json: bool,
 ) -> None:
-    """Send dead letters back, at most `limit` of them, and print what became of them.
+    """Send the wanted dead letters back, at most `limit` of them, and print what became of them.
 
     Raises:
         ConflictError: some were skipped.
         PartqError: a partition failed.
     """
-    offsets: dict[str, int] = {}
-    stops: dict[str, int] = {}
-    """With a limit: up to where each partition is replayed."""
-    widths: dict[str, int] = {}
+    plan = None if limit is None else await make_plan(connection, names, limit, wanted)
+    work = _Replay(wanted, names, plan)
     done: dict[str, ReplayResult] = {}
     replayed = repeated = skipped = 0
-    if limit is not None:
-        plan = await make_plan(connection, names, limit)
-        planned = {name: each for name, each in plan.partitions.items() if each.count}
-        stops = {name: each.stop for name, each in planned.items()}
-        widths = {name: each.stop - each.start for name, each in planned.items()}
-        names = list(planned)
     async with open_session(connection) as session:
-        while limit is None or names:
-            if limit is None:
-                rows = await _ask_replay(session, names, offsets, PAGE)
-            else:
-                rows = await _replay_each(session, offsets, {name: widths[name] for name in names})
+        while plan is None or work.names:
+            rows = await work.ask(session)
             done |= rows
             replayed += sum(_number(row.replayed) for row in rows.values())
             repeated += sum(_number(row.repeated) for row in rows.values())
             skipped += sum(_number(row.skipped) for row in rows.values())
-            ends = {name: _ends(row) for name, row in rows.items() if not errors_of(row)}
-            ends = {name: (at, min(end, stops.get(name, end))) for name, (at, end) in ends.items()}
-            offsets = {name: start for name, (start, end) in ends.items() if start < end}
-            widths = {name: ends[name][1] - start for name, start in offsets.items()}
-            names = list(offsets)
-            if not names:
+            if not work.note(rows):
                 break
             click.echo(f"{replayed} replayed", err=True)
     if as_json:
@@ -84,34 +74,78 @@ async def replay_letters(
         raise ConflictError(told)
 
 
-async def _ask_replay(
-    session: Session, names: list[str], offsets: dict[str, int], most: int
-) -> dict[str, ReplayResult]:
-    body = ReplayBody(names, offsets, most)
-    return (await session.ask("POST", "/dead-letters/replay", ReplayResults, body)).partitions
+class _Replay:
+    """Where each partition is to be replayed from, and how much of it."""
 
+    def __init__(self, wanted: LetterFilter, names: list[str], plan: LettersPlan | None) -> None:
+        self.names = names
+        """Partitions that are not at their end; at first none stands for all."""
+        self._wanted = wanted
+        self._offsets: dict[str, int] = {}
+        self._stops: dict[str, int] = {}
+        """Up to where; what comes meanwhile is not searched for what is wanted."""
+        self._left: dict[str, int] | None = None
+        """With a limit: how many messages of each partition are to be sent or skipped at most."""
+        if plan is not None:
+            parts = {name: each for name, each in plan.partitions.items() if each.count}
+            self.names = list(parts)
+            self._stops = {name: each.stop for name, each in parts.items()}
+            is_any = wanted == ANY_LETTER
+            self._left = {
+                name: each.stop - each.start if is_any else each.count + each.skipped
+                for name, each in parts.items()
+            }
 
-async def _replay_each(
-    session: Session, offsets: Mapping[str, int], widths: Mapping[str, int]
-) -> dict[str, ReplayResult]:
-    """Replay a part of each partition, which is not equally wide for all."""
-    limit = asyncio.Semaphore(AT_ONCE)
+    async def ask(self, session: Session) -> dict[str, ReplayResult]:
+        """Have a part of each partition replayed, by one call where all are as wide."""
+        if self._left is None:
+            return await self._ask(session, self.names, PAGE)
+        limit = asyncio.Semaphore(AT_ONCE)
 
-    async def one(name: str, width: int) -> dict[str, ReplayResult]:
-        at = {name: offsets[name]} if name in offsets else {}
-        async with limit:
-            return await _ask_replay(session, [name], at, min(PAGE, width))
+        async def one(name: str, left: int) -> dict[str, ReplayResult]:
+            async with limit:
+                return await self._ask(session, [name], min(PAGE, left))
 
-    found: dict[str, ReplayResult] = {}
-    for rows in await asyncio.gather(*(one(*item) for item in widths.items())):
-        found |= rows
-    return found
+        found: dict[str, ReplayResult] = {}
+        parts = [(name, self._left[name]) for name in self.names]
+        for rows in await asyncio.gather(*(one(*part) for part in parts)):
+            found |= rows
+        return found
+
+    def note(self, rows: Mapping[str, ReplayResult]) -> bool:
+        """Note what became of the partitions; False: nothing is left to be asked."""
+        self._offsets = {}
+        for name, row in rows.items():
+            if errors_of(row):
+                continue
+            at, end = given("replay", "next", row.next), given("replay", "end", row.end)
+            if self._wanted == ANY_LETTER:
+                end = min(end, self._stops.get(name, end))
+            else:
+                end = self._stops.setdefault(name, end)
+            left = self._left_after(name, row, at, end)
+            if at < end and left > 0:
+                self._offsets[name] = at
+        self.names = list(self._offsets)
+        return bool(self.names)
+
+    def _left_after(self, name: str, row: ReplayResult, at: int, end: int) -> int:
+        """Return how many messages of a partition are to be sent still."""
+        if self._left is None:
+            return PAGE
+        if self._wanted == ANY_LETTER:
+            self._left[name] = end - at
+        else:
+            taken = _number(row.replayed) + _number(row.repeated) + _number(row.skipped)
+            self._left[name] -= taken
+        return self._left[name]
+
+    async def _ask(self, session: Session, names: list[str], most: int) -> dict[str, ReplayResult]:
+        at = {name: self._offsets[name] for name in names if name in self._offsets}
+        body = ReplayBody(names, at, most, self._wanted.key, self._wanted.reason)
+        path = "/dead-letters/replay"
+        return (await session.ask("POST", path, ReplayResults, body)).partitions
 
 
 def _number(count: int | UnsetType) -> int:
     return 0 if count is UNSET else count
-
-
-def _ends(row: ReplayResult) -> tuple[int, int]:
-    """Return where a replay continues, and where it ends."""
-    return given("replay", "next", row.next), given("replay", "end", row.end)

@@ -1,8 +1,8 @@
-"""Which dead letters a replay would send back: the oldest ones, read without consuming them."""
+"""Which dead letters a replay would send back, read without consuming them."""
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import click
@@ -11,8 +11,8 @@ from rich.table import Table
 from partq.cli.queues.broker_session import open_session
 from partq.cli.queues.connection import QueueAddress
 from partq.cli.tables import add_columns, show
-from partq.client.browser import Browser
-from partq.core.dead_letters import HEADER_PREFIX, is_undecodable
+from partq.client.browser import Browsed, Browser
+from partq.core.dead_letters import ANY_LETTER, HEADER_PREFIX, LetterFilter, is_undecodable
 from partq.core.model import PartitionId
 from partq.excerpts import counted
 from partq.wire.calls.answers import LayoutAnswer
@@ -20,11 +20,13 @@ from partq.wire.calls.answers import LayoutAnswer
 ORIGIN = HEADER_PREFIX + "queue"
 MAX_PLANNED = 100_000
 """The most dead letters that are planned, and the highest `--limit`."""
+MAX_READ = 1_000_000
+"""The most messages that are read to find those of a key or a reason."""
 
 
 @dataclass(slots=True)
 class LettersPart:
-    """What is sent back of a partition: the dead letters from `start` to below `stop`."""
+    """What is sent back of a partition: the chosen dead letters from `start` to below `stop`."""
 
     start: int
     stop: int
@@ -59,25 +61,33 @@ class LettersPlan:
 
 
 async def make_plan(
-    connection: QueueAddress, names: Sequence[str], limit: int | None
+    connection: QueueAddress,
+    names: Sequence[str],
+    limit: int | None,
+    wanted: LetterFilter = ANY_LETTER,
 ) -> LettersPlan:
     """Return what a replay of some partitions would send back; no names: of all.
 
     `limit`: the oldest so many over all partitions, each partition from its oldest one on; those
-    that are skipped do not count. None: all that are there, up to `MAX_PLANNED`.
+    that are skipped do not count, nor do those that were replayed before. None: all that are
+    there, up to `MAX_PLANNED`.
 
     Raises:
         PartqError: the brokers do not answer, or refuse.
     """
     plan = LettersPlan()
     most = limit or MAX_PLANNED
+    left = MAX_READ
     partitions = [PartitionId.parse(name) for name in names]
     async with Browser(**connection.options().arguments()) as browser:
         async for each in browser.messages(partitions=partitions):
-            if plan.count == most or plan.skipped == MAX_PLANNED:
+            if plan.count == most or plan.skipped == MAX_PLANNED or not left:
                 plan.is_complete = False
                 break
             headers = {} if each.message is None else each.message.headers or {}
+            if each.is_replayed or not _is_chosen(each, headers, wanted):
+                left -= wanted != ANY_LETTER
+                continue
             name = str(each.partition)
             of = plan.partitions.setdefault(name, LettersPart(each.offset, each.offset))
             if of.stops_at is not None:
@@ -93,6 +103,14 @@ async def make_plan(
             plan.queues[headers[ORIGIN]] += 1
             plan.reasons[headers.get(HEADER_PREFIX + "reason", "?")] += 1
     return plan
+
+
+def _is_chosen(each: Browsed, headers: Mapping[str, str], wanted: LetterFilter) -> bool:
+    """Say whether a replay takes up a message: one of all of them ends at what is no letter."""
+    if wanted == ANY_LETTER:
+        return True
+    key = None if each.message is None else each.message.key
+    return ORIGIN in headers and wanted.has(key, headers)
 
 
 async def show_plan(connection: QueueAddress, plan: LettersPlan, *, as_json: bool) -> None:

@@ -1,16 +1,29 @@
-"""The outboxes of dead letters: one per group and partition, in the record of its cursor."""
+"""Dead letters on their way: outboxes, one per group and partition, and replays of a partition."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Unpack
+from typing import NamedTuple, Unpack
 
-from partq.core.dead_letters import DeadLetter, DeadLetterReason, LetterNote
-from partq.core.model import PartitionId
-from partq.errors import InternalError
+from partq.core.dead_letters import (
+    MAX_REPLAYED_AHEAD,
+    DeadLetter,
+    DeadLetterReason,
+    LetterNote,
+)
+from partq.core.model import BrokerEpoch, PartitionId
+from partq.errors import InternalError, SupersededError
 from partq.excerpts import excerpt
 from partq.store.connection import Store
 from partq.store.keys import Keys
-from partq.store.refusals import BookWrite, check_book_write
+from partq.store.refusals import (
+    FENCED,
+    SUPERSEDED,
+    UNKNOWN,
+    BookWrite,
+    check_book_write,
+    fenced,
+    unknown_partition,
+)
 from partq.store.server import Channel
 from partq.wire.letter_notes import decode_note, encode_note
 
@@ -120,3 +133,97 @@ class Outboxes:
         )
         check_book_write(answer, partition, group, write)
         return answer if isinstance(answer, bytes) else b""
+
+
+class ReplayRecord(NamedTuple):
+    """How far the dead letters of a partition were sent back."""
+
+    below: int
+    """All dead letters below this offset were sent back, or are no longer in the log."""
+    number: int
+    """Under which the last one went; its target tells a repeat by it."""
+    sending: int | None
+    """The offset that went under it, if it is not known whether it has arrived."""
+    is_full: bool = False
+    """An offset was not taken, as `MAX_REPLAYED_AHEAD` others behind `below` were sent back."""
+
+
+class SentLetters(NamedTuple):
+    """Which dead letters of a partition were sent back."""
+
+    below: int = 0
+    """All below this offset."""
+    ahead: frozenset[int] = frozenset()
+    """And these offsets behind it."""
+
+    def has(self, offset: int) -> bool:
+        """Say whether the dead letter at an offset was sent back."""
+        return offset < self.below or offset in self.ahead
+
+
+class Replays:
+    """Which dead letters of one queue's partitions were sent back to their queues."""
+
+    def __init__(self, store: Store, keys: Keys) -> None:
+        self._store = store
+        self._keys = keys
+
+    async def advance(
+        self,
+        partition: PartitionId,
+        *,
+        broker_epoch: BrokerEpoch,
+        write: int,
+        over: int | None = None,
+        is_sent: bool = False,
+        passed: int = 0,
+        begin: int | None = None,
+    ) -> ReplayRecord:
+        """Record the end of one sending and the beginning of the next; return what is stored.
+
+        `over` is no longer on its way: `is_sent` says whether its queue has it, or certainly does
+        not get it. `begin` goes next, under the number of the answer: if one is in doubt still, or
+        there is no room, the answer says that and `begin` must not be sent. Below `passed` nothing
+        is left to be sent. Where Redis has replicas, one of them has the answer before it is given.
+
+        `write` rises under a broker epoch: a call that was given up changes nothing once a later
+        one has been carried out.
+
+        Raises:
+            FencedError: another broker has claimed the partition; nothing is written.
+            SupersededError: a later write is stored; nothing is written.
+            UnknownPartitionError: it was never created, or is deleted.
+            StoreUnavailableError: no answer, or no replica has it; stored or not.
+        """
+        answer = await self._store.run(
+            "advance_replay",
+            [self._keys.meta(partition), self._keys.replayed(partition)],
+            [
+                *(broker_epoch, write, -1 if over is None else over, int(is_sent), passed),
+                *(-1 if begin is None else begin, MAX_REPLAYED_AHEAD),
+            ],
+            needs_replica=over is not None or begin is not None,
+        )
+        if answer == FENCED:
+            raise fenced(partition, broker_epoch)
+        if answer == UNKNOWN:
+            raise unknown_partition(partition)
+        if answer == SUPERSEDED:
+            raise SupersededError(
+                f"partition {partition}: write {write} of a replay under broker epoch "
+                f"{broker_epoch} is not the last one; nothing was written: begin the call again"
+            )
+        below, number, sending, is_full = map(int, answer)
+        return ReplayRecord(below, number, None if sending < 0 else sending, bool(is_full))
+
+    async def read_sent(self, partition: PartitionId) -> SentLetters:
+        """Return the offsets that were sent back.
+
+        Raises:
+            StoreUnavailableError: no answer.
+        """
+        # In this order: an offset that leaves the hash meanwhile is below the bound that is read.
+        ahead = await self._store.read("HKEYS", self._keys.replayed(partition))
+        record = await self._store.read("HGET", self._keys.meta(partition), "replay")
+        below = int(record.split(b" ", 1)[0]) if record else 0
+        return SentLetters(below, frozenset(map(int, ahead)))

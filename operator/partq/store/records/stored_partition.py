@@ -65,6 +65,8 @@ class StoredPartition:
     at_ms: int
     """When its last message was stored, by Redis's clock as it was then; it never falls."""
     audit: AuditState
+    has_replays: bool = False
+    """Whether dead letters of it were ever sent back: `Replays` knows which."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +165,7 @@ def record_of(fields: Mapping[bytes, bytes]) -> StoredPartition:
         groups_fence=int(fields.get(b"groups_fence", b"0")),
         at_ms=int(fields[b"at_ms"]),
         audit=AuditState.of(fields),
+        has_replays=b"replay" in fields,
     )
 
 

@@ -34,9 +34,9 @@ local REMEMBERED = 5
 local SAMPLE = 16
 local HEADER_SIZE = 22
 -- Outboxes of dead letters, and replays of them: one batch at a time, numbered with gaps, never
--- pushed out by others. An outbox may repeat a letter however late: it is not forgotten by age either.
+-- pushed out by others. Both may repeat a letter however late: they are not forgotten by age either.
 local SPARSE = "dlq:"
--- How the name of a replay ends: with the broker epoch that its dead letters were stored under.
+-- How the name of a replay ended under earlier versions, which repeated within a day.
 local REPLAY = "@%d+/$"
 -- Between producer and key in the name of a series.
 local SEPARATOR = "\31"
@@ -113,7 +113,7 @@ local function is_sparse(name)
   return string.sub(name, 1, #SPARSE) == SPARSE
 end
 
-local function is_outbox(name)
+local function repeats_late(name)
   return is_sparse(name) and not string.find(name, REPLAY)
 end
 
@@ -247,7 +247,7 @@ for name, age in pairs(changed) do
     local oldest, oldest_at
     for i = 1, #sample, 2 do
       local used_at = tonumber(string.match(sample[i + 1], "^%d+ (%d+)"))
-      if not known[sample[i]] and not is_outbox(sample[i]) then
+      if not known[sample[i]] and not repeats_late(sample[i]) then
         if passed - used_at > IDLE_MS then
           forget(place, sample[i], used_at)
           is_above = false

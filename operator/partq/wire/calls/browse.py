@@ -56,6 +56,8 @@ class BrowsedMessage(MessageContent):
     producer: str | UnsetType = UNSET
     """Left out with `sequence`: published without numbers, or stored by an earlier version."""
     sequence: int | UnsetType = UNSET
+    is_replayed: bool | UnsetType = UNSET
+    """Left out unless true: a dead letter that was sent back, and is not freed yet."""
 
 
 class BrowseAnswer(msgspec.Struct):

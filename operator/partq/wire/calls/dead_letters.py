@@ -9,10 +9,15 @@ from partq.wire.calls.answers import ErrorDetail
 from partq.wire.calls.bodies import Natural
 
 MAX_REPLAYED = 1000
+MAX_FILTER_CHARS = 65_536
+"""The longest key or reason that is looked for."""
 
 
 class ReplayBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """Which dead letters go back to where they came from: from these offsets on, in order."""
+    """Which dead letters go back to where they came from: from these offsets on, in order.
+
+    One that was on its way when an earlier replay was cut off comes first, whatever is chosen.
+    """
 
     partitions: list[str] = []
     """Empty: all."""
@@ -21,6 +26,10 @@ class ReplayBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True)
     the oldest. An offset that no call has come to begins where the last one ended."""
     max_messages: Annotated[int, msgspec.Meta(ge=1, le=MAX_REPLAYED)] = 100
     """Of each partition."""
+    key: Annotated[str, msgspec.Meta(max_length=MAX_FILTER_CHARS)] | None = None
+    """Only dead letters with this partition key; the others stay."""
+    reason: Annotated[str, msgspec.Meta(max_length=MAX_FILTER_CHARS)] | None = None
+    """Only those with this reason, of the broker or of the application; the others stay."""
 
 
 class ReplayResult(msgspec.Struct):

@@ -14,25 +14,31 @@ let round = 0;
 let isBusy = false;
 let hasLetters = false;
 let selected = () => [];
+let key = "";
 let again = () => {};
 
 /** Return why a message is a dead letter and where it came from; empty: it is none. */
-export function describe({ headers }) {
+export function describe({ headers, is_replayed: isReplayed }) {
   const told = (name) => String(headers[PREFIX + name] ?? "?").slice(0, MAX_WHY);
   if (headers === undefined || !Object.hasOwn(headers, `${PREFIX}reason`)) return "";
   const said = Object.hasOwn(headers, `${PREFIX}application-reason`) ? ` (${told("application-reason")})` : "";
-  return `${told("reason")}${said}, failures: ${told("redeliveries")}, from ${told("queue")}/${told("group")} ` +
+  return `${isReplayed ? "replayed; " : ""}${told("reason")}${said}, failures: ${told("redeliveries")}, from ${told("queue")}/${told("group")} ` +
     `${told("partition")} @ ${told("offset")}`;
 }
 
-/** Note what is shown; `names` returns the selected partitions, `change` reads the messages again. */
-export function show(messages, names, change) {
+/**
+ * Note what is shown: of a key, if it is not empty. `names` returns the selected partitions,
+ * `change` reads the messages again.
+ */
+export function show(messages, names, change, ofKey) {
   selected = names;
+  key = ofKey;
   again = change;
   hasLetters = messages.some((message) => describe(message) !== "");
   say(byId("letters-about"), hasLetters
     ? "Replay sends dead letters back to the queues that they came from, without the added headers. " +
-      "Both need a token of the role admin, and act on the selected partitions."
+      `Both need a token of the role admin. ${key === "" ? "They act" : "Replay acts on the key that is shown, Drop"} ` +
+      `${key === "" ? "" : "acts "}on the selected partitions.`
     : "No message on this page is a dead letter. The dead letters of a group are in the group's " +
       "dead-letter queue, whose brokers serve a page as this one.");
   enable();
@@ -41,6 +47,7 @@ export function show(messages, names, change) {
 export function forget() {
   round += 1;
   isBusy = hasLetters = false;
+  key = "";
   if (byId("question").open) byId("question").close("");
   ask.clear();
   say(byId("letters-told"), "");
@@ -112,9 +119,12 @@ async function tryCall(act, body) {
 
 async function replay(isVoid) {
   const names = selected();
-  const isWanted = await ask("Replay dead letters?",
-    `The dead letters of ${whereOf(names)} go back to the queues that they came from, and are removed ` +
-    "here. The order of each partition is kept.", [], "Replay");
+  const chosen = key === "" ? {} : { key };
+  const isWanted = await ask("Replay dead letters?", key === ""
+    ? `The dead letters of ${whereOf(names)} go back to the queues that they came from, and are removed ` +
+      "here. The order of each partition is kept."
+    : `The dead letters with the key that is shown, in ${whereOf(names)}, go back to the queues that they ` +
+      "came from, in their order. The others stay.", [], "Replay");
   if (!isWanted || isVoid()) return "";
   const sum = { replayed: 0, repeated: 0, skipped: 0 };
   const failed = [];
@@ -122,7 +132,7 @@ async function replay(isVoid) {
     let offsets = {};
     let left = names.slice(at, at + AT_ONCE);
     while (left.length) {
-      const partitions = await tryCall("replay", { partitions: left, offsets });
+      const partitions = await tryCall("replay", { partitions: left, offsets, ...chosen });
       if (isVoid()) return "";
       offsets = {};
       for (const [name, result] of Object.entries(partitions)) {

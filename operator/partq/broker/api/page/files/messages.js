@@ -91,7 +91,7 @@ function summaryOf({ messages, scanned, hasMore }, errors) {
 
 function draw(messages) {
   found = messages;
-  letters.show(found, selected, begin);
+  letters.show(found, selected, begin, key);
   drawRows();
   choose(null);
 }
