@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from partq import PartitionId
@@ -113,5 +113,6 @@ async def process_of(broker, member, limit=""):
     try:
         yield
     finally:
-        process.kill()
+        with suppress(ProcessLookupError):  # it may have ended by itself
+            process.kill()
         await process.wait()

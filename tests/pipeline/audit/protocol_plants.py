@@ -19,6 +19,21 @@ def commit_without_drain(run: Partition) -> Planted:
     return Planted(run, "commit_without_drain", sequence=at - 1)
 
 
+def missing_commit(run: Partition) -> Planted:
+    at, line = lines(run, "commit", cause="")[-1]
+    del run.record[at]
+    bind, _ = next(each for each in lines(run, "bind") if each[0] >= at)
+    assert run.record[bind].lines[0].fields["member"] == line.fields["target"]
+    return Planted(run, "missing_commit", sequence=bind)
+
+
+def missing_forced_commit(run: Partition) -> Planted:
+    at, _ = lines(run, "commit", cause="forced_commit")[-1]
+    del run.record[at]
+    bind, _ = next(each for each in lines(run, "bind") if each[0] >= at)
+    return Planted(run, "missing_commit", sequence=bind)
+
+
 def drain_not_clean(run: Partition) -> Planted:
     """A drain that was cut off by time, and is told as one that was over."""
     group = unfinished(run)
@@ -90,6 +105,8 @@ def number_skipped(run: Partition) -> Planted:
 PROTOCOL_PLANTS = [
     commit_without_pause,
     commit_without_drain,
+    missing_commit,
+    missing_forced_commit,
     drain_not_clean,
     delivered_while_paused,
     delivered_while_paused_before_a_lapse,

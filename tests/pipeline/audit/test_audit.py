@@ -124,7 +124,9 @@ def test_the_command_says_that_a_run_is_clean(clean, clean_report):
     assert clean_report.said.startswith(f"clean\n{counted}")
     assert "findings" not in clean_report.said
     assert "forced_commit" in clean_report.said
-    assert clean_report.said.endswith(f"report: file://{clean_report.where}/{PAGE}\n")
+    assert (
+        f"\nreport: file://{clean_report.where}/{PAGE}\nkeep its verdict.json" in clean_report.said
+    )
 
 
 def test_the_page_says_that_a_run_is_clean(clean_report):
@@ -180,6 +182,22 @@ def test_everything_is_counted(clean, clean_report):
     assert totals["partitions"] == len(clean)
     assert totals["published"] == totals["archived"] == sum(run.end for run, _ in clean)
     assert totals["records"] == sum(len(rows) for _, rows in clean)
+
+
+def test_what_became_of_the_messages_of_each_group_adds_up(clean, clean_report):
+    verdict = clean_report.verdict()
+    groups = {each.pop("group"): each for each in verdict["groups"]}
+    taken = {
+        name: sum(run.end for run, rows in clean if any(row.group == name for row in rows))
+        for name in groups
+    }
+
+    assert {"workers", "billing"} <= groups.keys()
+    assert {name: each.pop("published") for name, each in groups.items()} == taken
+    assert {name: sum(each.values()) for name, each in groups.items()} == taken
+    assert groups["workers"]["acknowledged"] > 0
+    assert groups["workers"]["lag"] == groups["workers"]["not_known"] == 0
+    assert "otherwise done" in clean_report.said
 
 
 def test_each_duplicate_has_the_cause_that_it_was_sent_for(clean, clean_report):

@@ -1,6 +1,7 @@
 """`partq pipeline audit`: check what the brokers recorded, with the archive."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -135,6 +136,11 @@ def audit(
     else:
         _show(Console(highlight=False), verdict)
         click.echo(f"report: {result.page}")
+        if expected is None:
+            click.echo(
+                "keep its verdict.json where nobody can change it: with --expect FILE the next "
+                "audit finds a record that was cut off"
+            )
     if not verdict.is_clean:
         raise click.exceptions.Exit(1)
 
@@ -147,10 +153,16 @@ def _show(console: Console, verdict: "AuditVerdict") -> None:
     archived = "" if totals.archived is None else f", {totals.archived:,} archived"
     console.print(
         f"{totals.records:,} records of {totals.partitions:,} partitions: "
-        f"{totals.published:,} messages published{archived}, {totals.delivered:,} delivered, "
-        f"{totals.acknowledged:,} acknowledged, {totals.dead_lettered:,} dead-lettered, "
-        f"{totals.expired:,} expired"
+        f"{totals.published:,} messages published{archived}"
     )
+    if totals.compared is not None:
+        console.print(f"{totals.compared:,} of the archived messages compared with what was stored")
+    if verdict.groups:
+        columns = ("published", "acknowledged", "otherwise done", "done before", "not known", "lag")
+        table = _table("groups", right=columns)
+        for name, done in verdict.groups.items():
+            table.add_row(name, *(f"{each:,}" for each in asdict(done).values()))
+        console.print(table)
     if verdict.not_expected:
         named = ", ".join(verdict.not_expected[:MAX_NAMED])
         more = len(verdict.not_expected) - MAX_NAMED

@@ -23,6 +23,7 @@ KINDS: Final = {
             *("published_twice", "no_publish", "not_archived", "archived_not_published"),
             *("archived_twice", "other_archived", "number_stored_twice", "number_skipped"),
             *("handoff_without_end", "commit_without_pause", "commit_without_drain"),
+            "missing_commit",
             *("drain_not_clean", "delivered_while_paused"),
             *("content_differs", "wrong_slot", "wrong_publish_time", "other_queue"),
             *("missing_partition", "head_not_found"),

@@ -23,7 +23,13 @@ from partq.pipeline.audit.figures import (
 )
 from partq.pipeline.audit.grouping import FindingGroup, group_findings, root_first
 from partq.pipeline.audit.judge.finding import AuditFinding
-from partq.pipeline.audit.judge.outcome import DeliveryStall, Handoff, HolderSpell, RecordHead
+from partq.pipeline.audit.judge.outcome import (
+    DeliveryStall,
+    GroupTotals,
+    Handoff,
+    HolderSpell,
+    RecordHead,
+)
 from partq.pipeline.audit.judge.pace import PaceCounts
 from partq.pipeline.audit.schema import FAULT
 from partq.pipeline.audit.verdict import (
@@ -81,6 +87,7 @@ class AuditTally:
         self._shown: list[FindingGroup] = []
         self._line_count = 0
         self._stalls: list[DeliveryStall] = []
+        self._groups: dict[str, GroupTotals] = {}
         self._repeats: dict[tuple[str, str, str], tuple[int, int]] = {}
         self._handoffs: dict[tuple[str, str, bool], _HandoffSum] = {}
         self._pauses: list[HandoffPause] = []
@@ -114,6 +121,8 @@ class AuditTally:
             self._repeats[key] = (events + (row.event is not None), messages + row.messages)
         for handoff in outcome.handoffs:
             self._add_handoff(handoff)
+        for name, done in outcome.groups.items():
+            self._groups.setdefault(name, GroupTotals()).add(done)
         self._stalls += outcome.stalls
         self._stalls.sort(key=_longest_first)
         del self._stalls[MAX_GROUPS:]
@@ -142,6 +151,7 @@ class AuditTally:
                 **{name: self._sums[name] for name in _SUMMED},
             ),
             heads=self._heads,
+            groups=dict(sorted(self._groups.items())[:MAX_GROUPS]),
             found=[FindingCount(*kind, count) for kind, count in found[:MAX_GROUPS]],
             duplicates=[Duplicates(*key, *counts) for key, counts in repeats[:MAX_GROUPS]],
             handoffs=[
@@ -265,7 +275,7 @@ class AuditTally:
                     published[at] += messages
                 elif what == "delivered":
                     delivered[at] += messages
-                else:
+                elif group:  # a forged record may name none
                     done[at] += messages
                     finished[group][at] += messages
         lag = {}

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
-from partq.pipeline.audit.judge.outcome import DeliveryStall, RecordHead
+from partq.pipeline.audit.judge.outcome import DeliveryStall, GroupTotals, RecordHead
 from partq.pipeline.audit.schema import FAULT, INFORMATION, WARNING
 
 CLEAN: Final = "clean"
@@ -113,6 +113,8 @@ class AuditVerdict:
     """What an audit came to."""
 
     totals: AuditTotals
+    groups: Mapping[str, GroupTotals] = field(default_factory=dict)
+    """Groups that were not removed → what they have done with the messages."""
     found: Sequence[FindingCount] = field(default_factory=tuple)
     duplicates: Sequence[Duplicates] = field(default_factory=tuple)
     handoffs: Sequence[HandoffCount] = field(default_factory=tuple)
@@ -161,6 +163,7 @@ class AuditVerdict:
             "warnings": self.count(WARNING),
             "informations": self.count(INFORMATION),
             "totals": asdict(self.totals),
+            "groups": [{"group": name, **asdict(each)} for name, each in self.groups.items()],
             "findings": [asdict(each) for each in self.found],
             "duplicates": [asdict(each) for each in self.duplicates],
             "handoffs": [asdict(each) for each in self.handoffs],

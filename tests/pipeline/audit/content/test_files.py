@@ -96,3 +96,27 @@ def test_a_file_that_is_no_parquet_is_found(copy, tmp_path, stream):
     copy.note_digest(file)
     _, found = audit(copy.root, tmp_path / "report")
     assert [each["what"] for each in found if each["check"] == "files"] == ["unreadable_file"]
+
+
+RECORDS = {
+    "acks without a group": ("kind", "ack"),
+    "dead letters without a group": ("kind", "dead_letter"),
+    "no kind": ("kind", ""),
+    "no first offsets": ("first", None),
+    "impossible first offsets": ("first", -(2**63)),
+    "half a slot": ("slots", b"x"),
+    "slots of others": ("slots", b"x" * 5_001),
+}
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_record_that_no_broker_writes_has_a_verdict(copy, tmp_path, name):
+    file = copy.files("audit")[0]
+    path = copy.root / file.path
+    rows = pq.ParquetFile(path).read()
+    column, value = RECORDS[name]
+    pq.write_table(with_values(column, value, len(rows))(rows), path)
+    copy.note_digest(file)
+    _, found = audit(copy.root, tmp_path / "report")
+    assert "changed_group" in faults(found)
+    assert not [each for each in found if each["check"] == "files"]

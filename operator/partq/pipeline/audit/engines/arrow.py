@@ -70,7 +70,10 @@ class ArrowAuditEngine:
         found: dict[Place, tuple[int, int, int]] = {}
         for partition, offsets in _by_partition(places).items():
             for batch in self._files(scope, "audit", partition).batches(_PUBLISHES):
-                of_publish = batch.filter(pc.equal(batch.column("kind"), "publish"))
+                is_shown = pc.and_(
+                    pc.equal(batch.column("kind"), "publish"), pc.is_valid(batch.column("first"))
+                )
+                of_publish = batch.filter(is_shown)
                 columns = (of_publish.column(name) for name in ("first", "sequence", "at_ms"))
                 shown = sorted(zip(*(column.to_pylist() for column in columns), strict=True))
                 firsts = [first for first, _, _ in shown]

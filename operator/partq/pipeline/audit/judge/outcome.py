@@ -1,7 +1,7 @@
 """What the judgement of one partition comes to, as plain values."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 from partq.pipeline.audit.judge.pace import PaceCounts
@@ -159,6 +159,31 @@ class Totals:
 
 
 @dataclass(slots=True)
+class GroupTotals:
+    """What a group has done with the messages that were published in its time.
+
+    Each message counts once, as it stands at the end of the record: `published` is the sum of the
+    other numbers.
+    """
+
+    published: int = 0
+    acknowledged: int = 0
+    otherwise_done: int = 0
+    """Dead-lettered, expired, or passed over by a reset."""
+    done_before: int = 0
+    """Published before the group began."""
+    not_known: int = 0
+    """Not done with where the record has a gap."""
+    lag: int = 0
+    """Not done with at the end of the record."""
+
+    def add(self, other: "GroupTotals") -> None:
+        """Add the numbers of another partition, or of another part of a record."""
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+
+
+@dataclass(slots=True)
 class HolderSpell:
     """A member held the partition, or nobody ("") did."""
 
@@ -202,6 +227,8 @@ class PartitionOutcome:
     """Group → the first holders of the partition."""
     stalls: Sequence[DeliveryStall] = ()
     """The longest one of each group."""
+    groups: Mapping[str, GroupTotals] = field(default_factory=dict)
+    """Groups that were not removed → what they have done."""
     claims: Sequence[tuple[int, str]] = ()
     """When the first brokers claimed it, and which."""
     handoffs: Sequence[Handoff] = ()

@@ -10,6 +10,7 @@ from partq.pipeline.audit.judge.lines import RecordLine
 from partq.pipeline.audit.judge.outcome import (
     MAX_OFFSET,
     DeliveryStall,
+    GroupTotals,
     Handoff,
     HolderSpell,
     OwnedRange,
@@ -63,6 +64,7 @@ class RecordJudge:
         self._outcome = PartitionOutcome(partition)
         self._holders: dict[str, list[HolderSpell]] = {}
         self._stalls: dict[str, DeliveryStall] = {}
+        self._groups: dict[str, GroupTotals] = {}
         self._claims: list[tuple[int, str]] = []
         self._chain = ChainJudge(
             partition, self.found, is_from_start=is_from_start, expected=expected
@@ -117,6 +119,7 @@ class RecordJudge:
         outcome = self._outcome
         outcome.holders, outcome.claims = self._holders, self._claims
         outcome.stalls = list(self._stalls.values())
+        outcome.groups = self._groups
         outcome.handoffs = self._handoffs
         outcome.head = self._chain.head
         outcome.log = RecordedLog(
@@ -169,6 +172,8 @@ class RecordJudge:
             )
         self._handoffs += segment.handoffs
         self._owned += segment.owned
+        for name, totals in segment.totals.items():
+            self._groups.setdefault(name, GroupTotals()).add(totals)
         for stall in segment.stalls:
             known = self._stalls.get(stall.group)
             if known is None or stall.length_ms > known.length_ms:
@@ -199,6 +204,8 @@ class RecordJudge:
                 self._outcome.pace.add(name, line.group, line.at_ms, messages)
 
     def _publish(self, line: RecordLine) -> None:
+        if not 0 <= line.first < line.stop:
+            return  # no broker writes that: the hash of the group tells it
         self._producers.publish(line, self._segment_count)
         epoch = line.append_broker_epoch
         self._batches.append(

@@ -4,7 +4,7 @@ from partq.pipeline.audit.judge.finding import LOSS, OWNERS, of_line
 from partq.pipeline.audit.judge.groups.group import GroupJudge
 from partq.pipeline.audit.judge.groups.state import SegmentState, event_of
 from partq.pipeline.audit.judge.lines import RecordLine
-from partq.pipeline.audit.judge.outcome import DeliveryStall, Handoff, OwnedRange
+from partq.pipeline.audit.judge.outcome import DeliveryStall, GroupTotals, Handoff, OwnedRange
 from partq.pipeline.audit.judge.sink import JudgeSink
 
 _BY_OTHERS = frozenset({"claim", "begin", "end", "deliver", "ack", "nack", "release"})
@@ -29,6 +29,8 @@ class SegmentJudge:
         self.handoffs: list[Handoff] = []
         self.owned: list[OwnedRange] = []
         self.stalls: list[DeliveryStall] = []
+        self.totals: dict[str, GroupTotals] = {}
+        """Groups that were not removed → what they have done."""
 
     def judge(self, line: RecordLine) -> bool:
         """Judge a line; return whether it is one of a token that did not hold."""
@@ -101,6 +103,8 @@ class SegmentJudge:
         group.finish(is_over=is_over, is_last=is_last)
         self.handoffs += group.state.handoffs.values()
         self.owned += group.state.owned_ranges()
+        if group.totals is not None:
+            self.totals[group.state.name] = group.totals
         if group.stall is not None:
             self.stalls.append(group.stall)
 

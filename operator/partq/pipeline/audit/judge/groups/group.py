@@ -10,7 +10,7 @@ from partq.pipeline.audit.judge.groups.settlements import SettlementJudge
 from partq.pipeline.audit.judge.groups.stalls import StallJudge
 from partq.pipeline.audit.judge.groups.state import GroupState, SegmentState
 from partq.pipeline.audit.judge.lines import RecordLine
-from partq.pipeline.audit.judge.outcome import DeliveryStall
+from partq.pipeline.audit.judge.outcome import DeliveryStall, GroupTotals
 
 _OUTCOMES = ("ack", "nack", "release")
 _BY_MEMBERS = frozenset({*_OUTCOMES, "bind", "register", "drained"})
@@ -32,6 +32,8 @@ class GroupJudge:
         self._stalls = StallJudge(self.state)
         self.stall: DeliveryStall | None = None
         """The longest time without a delivery; known in the end."""
+        self.totals: GroupTotals | None = None
+        """What became of the messages, in the end; None: the group was removed."""
         settle = self._settlements
         self._kinds: dict[str, Callable[[RecordLine], None]] = {
             "begin": self._begin,
@@ -97,6 +99,7 @@ class GroupJudge:
         self.state.flush_repeats()
         self._handoffs.finish(is_over=is_over, is_last=is_last)
         self.stall = self._stalls.finish()
+        self.totals = None if is_over else self._settlements.totals(is_last=is_last)
 
     def _begin(self, line: RecordLine) -> None:
         self._owners.begin(line)

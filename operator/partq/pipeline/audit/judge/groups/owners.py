@@ -1,6 +1,6 @@
 """Checks that one member and one flow at a time had a partition of a group (S1)."""
 
-from partq.pipeline.audit.judge.finding import ACKS, OWNERS, finding, of_line
+from partq.pipeline.audit.judge.finding import ACKS, HANDOFFS, OWNERS, finding, of_line
 from partq.pipeline.audit.judge.groups.state import GroupState
 from partq.pipeline.audit.judge.lines import RecordLine
 
@@ -126,7 +126,7 @@ class OwnerJudge:
             return
         if line.kind == "register" and held_by not in ("", member):
             self._report("registered_while_held", line, f"{member} registered what {held_by} held")
-        if line.kind == "bind" and held_by != member:
+        if line.kind == "bind" and held_by != member and not self._report_commit(line, held_by):
             text = f"a flow of {member} took up what {held_by or 'nobody'} held"
             self._report("bind_not_held", line, text)
         if line.kind == "commit" and held_by != member:
@@ -135,6 +135,28 @@ class OwnerJudge:
                 f"{line.target or 'nobody'}, while {held_by or 'nobody'} held"
             )
             self._report("commit_not_held", line, text)
+
+    def _report_commit(self, line: RecordLine, held_by: str) -> bool:
+        """Report that an attempt was drained, and a bind of another member shows its commit.
+
+        Return whether that is so. The attempt counts as over then: what follows is judged as if
+        the commit was there.
+        """
+        state, pause = self._state, self._state.pause
+        if pause is None or pause.drained is None or not held_by:
+            return False
+        text = (
+            f"attempt {pause.attempt} paused and drained {held_by}, and a flow of {line.member} "
+            "took the partition up; the commit between is not recorded"
+        )
+        found = of_line(HANDOFFS, "missing_commit", self._segment.partition, line, text)
+        self._segment.found(found._replace(attempt=pause.attempt, member=held_by))
+        handoff = state.handoffs.get(pause.attempt)
+        if handoff is not None:
+            handoff.outcome, handoff.target = "not_known", line.member
+        state.pause = None
+        state.note_event("commit", line)
+        return True
 
     def _report(self, what: str, line: RecordLine, text: str) -> None:
         self._segment.found(of_line(OWNERS, what, self._segment.partition, line, text))

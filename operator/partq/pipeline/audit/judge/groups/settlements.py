@@ -1,5 +1,7 @@
 """Checks what became of deliveries: acknowledged once by their member, and nothing lost (S2)."""
 
+from collections import Counter
+
 from partq.pipeline.audit.judge.finding import ACKS, LOSS, finding, of_line
 from partq.pipeline.audit.judge.groups.history import (
     ACKED,
@@ -18,6 +20,7 @@ from partq.pipeline.audit.judge.groups.islands import Islands
 from partq.pipeline.audit.judge.groups.state import GroupState
 from partq.pipeline.audit.judge.intervals import IntervalMap
 from partq.pipeline.audit.judge.lines import PLACE_BITS, RecordLine
+from partq.pipeline.audit.judge.outcome import GroupTotals
 
 _CURSOR = "cursor"
 """Flag of an ack by a reader without a membership, to whom nothing is delivered."""
@@ -29,6 +32,8 @@ class SettlementJudge:
     def __init__(self, state: GroupState) -> None:
         self._state = state
         self._segment = state.segment
+        self._counts: Counter[int] = Counter()
+        """What became of messages → how many of those that were freed."""
 
     def begin(self, line: RecordLine) -> None:
         """Note what the group was done with when the record began."""
@@ -112,6 +117,8 @@ class SettlementJudge:
 
         def change(first: int, stop: int, old: OffsetHistory | None) -> OffsetHistory | None:
             if old is not None and old.done != OPEN:
+                if old != FREED:
+                    self._count(old.done, first, stop)
                 return FREED
             for low, high, is_published in self._segment.published.parts(first, stop):
                 if is_published:
@@ -119,6 +126,28 @@ class SettlementJudge:
             return old
 
         state.pieces.update(line.first, line.stop, change)
+
+    def totals(self, *, is_last: bool) -> GroupTotals:
+        """Return what the group has done; `is_last`: no other segment of the record follows."""
+        for first, stop, _ in self._segment.published:
+            for low, high, piece in self._state.pieces.parts(first, stop):
+                if piece != FREED:
+                    self._counts[OPEN if piece is None else piece.done] += high - low
+        lag = self._counts[OPEN]
+        return GroupTotals(
+            published=self._counts.total(),
+            acknowledged=self._counts[ACKED],
+            otherwise_done=self._counts[DONE],
+            done_before=self._counts[BEFORE],
+            not_known=0 if is_last else lag,
+            lag=lag if is_last else 0,
+        )
+
+    def _count(self, done: int, first: int, stop: int) -> None:
+        """Count messages that are forgotten from now on."""
+        for low, high, is_published in self._segment.published.parts(first, stop):
+            if is_published:
+                self._counts[done] += high - low
 
     def finish(self, *, is_over: bool) -> None:
         """Judge what stays open; of a group that was removed nothing is lost."""
