@@ -22,6 +22,9 @@ MISSING = {
     "Producer": {
         "due": "for sources that continue under their own numbers, which are asynchronous so far",
     },
+    "QueuesConsumer": {
+        "ack_nowait": "as of `Consumer`",
+    },
     "Reader": {},
 }
 """Methods that applications use, with the reason. A new one is built, or listed here."""
@@ -35,6 +38,7 @@ INTERNAL = {
         "take_ready",
     },
     "Producer": set[str](),
+    "QueuesConsumer": {"has_ended", "may_put_back", "put_back"},
     "Reader": {"read_next", "put_back"},
 }
 """Public for other modules of the client only."""
@@ -43,7 +47,6 @@ MISSING_CLASSES = {
     "Browser": "for people who look; `partq browse` shows the same",
     "ClientAssignedConsumer": "its application runs a loop beside the messages",
     "LogReader": "for connectors",
-    "QueuesConsumer": "one consumer per queue, in threads, does the same",
 }
 
 

@@ -310,7 +310,7 @@ class QueuesConsumer(MessageIterator):
                 return result
             if self._untold:
                 raise self._next_untold()
-            if self._is_finished or (self._is_leaving and self._has_left()):
+            if self.has_ended:
                 return None
             self._wake.clear()
             await self._wake.wait()
@@ -333,6 +333,11 @@ class QueuesConsumer(MessageIterator):
             if taken is not None:
                 return taken
         return None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has left every group or was closed, and no further message comes."""
+        return self._is_finished or (self._is_leaving and self._has_left())
 
     def _has_left(self) -> bool:
         return not self._busy and all(consumer.has_ended for consumer in self._turns)

@@ -1,12 +1,13 @@
-"""Producer, consumer and reader for code that is not asynchronous: Flask, Django, Celery, scripts.
+"""Producer, consumers and reader for code that is not asynchronous: Flask, Django, Celery, scripts.
 
 ```python
-from partq.sync import Consumer, Producer, Reader
+from partq.sync import Consumer, Producer, QueuesConsumer, Reader
 ```
 """
 
 from partq.sync.consumer import SyncConsumer as Consumer
 from partq.sync.producer import SyncProducer as Producer
+from partq.sync.queues_consumer import SyncQueuesConsumer as QueuesConsumer
 from partq.sync.reader import SyncReader as Reader
 
-__all__ = ["Consumer", "Producer", "Reader"]
+__all__ = ["Consumer", "Producer", "QueuesConsumer", "Reader"]
