@@ -8,7 +8,7 @@ import msgspec
 
 from partq.cli.queues.groups import row
 from partq.cli.queues.partition_map import OTHER
-from partq.cli.queues.problems import Problem
+from partq.cli.queues.problems import MARKS
 from partq.cli.queues.queue_list import ListedGroup, QueueRow
 from partq.core.group.partition_wait import WaitsFor
 from partq.wire.calls.status import GroupStatus
@@ -27,7 +27,7 @@ def test_all_that_a_partition_waits_for_is_told():
 
 def test_each_mark_of_the_map_is_explained():
     told = re.findall(r"^\| `([^`\w])` \|", section("status"), re.MULTILINE)
-    assert told == [*(each.mark for each in Problem), OTHER]
+    assert told == [*MARKS.values(), OTHER]
 
 
 def test_all_that_is_told_of_a_group_is_named():

@@ -133,6 +133,7 @@ async def test_the_status_shows_every_partition_and_group(scene):
         "member": "m", "epoch": scene.held.epoch, "state": "Paused", "cursor": 0, "lag": 3,
         "dead_letters": 0, "blocked": "", "parked": "", "redeliveries": 0,
         "is_withheld": False, "delayed": 0, "next_redelivery_ms": 0,
+        "problems": [{"code": "paused", "text": "in a handoff"}],
     }  # fmt: skip
     assert (group["partitions"]["1.1"]["state"], group["partitions"]["1.1"]["lag"]) == (
         "Unassigned", 1,

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from partq.cli.queues.partition_map import MAX_LINES, MemberMarks, Square, render_map
-from partq.cli.queues.problems import Problem
+from partq.core.partition_problems import ProblemKind
 
 RED = "\x1b[1;37;41m"
 
@@ -23,7 +23,7 @@ def squares_of(count, *, wrong=None):
     return [
         Square(
             f"1.{index}",
-            "" if found.get(index) is Problem.UNASSIGNED else members[index * 4 // count],
+            "" if found.get(index) is ProblemKind.UNASSIGNED else members[index * 4 // count],
             found.get(index),
         )
         for index in range(count)
@@ -42,19 +42,24 @@ def drawn(squares, *, is_terminal=False, monkeypatch=None, no_color=None):
 
 
 def test_sixteen_partitions_are_a_line_with_what_is_wrong():
-    wrong = {3: Problem.BLOCKED, 7: Problem.UNASSIGNED, 8: Problem.UNBOUND, 15: Problem.PAUSED}
+    wrong = {
+        3: ProblemKind.BLOCKED,
+        7: ProblemKind.UNASSIGNED,
+        8: ProblemKind.UNBOUND,
+        15: ProblemKind.PAUSED,
+    }
     assert drawn(squares_of(16, wrong=wrong)) == [
         "1.0  AAA!BBB-/CCCDDD~",
         "! delivers nothing   - no member   / member not connected   ~ in a handoff",
     ]
     assert drawn(squares_of(16)) == ["1.0  AAAABBBBCCCCDDDD"]
-    withheld = drawn(squares_of(16, wrong={5: Problem.WITHHELD}))
+    withheld = drawn(squares_of(16, wrong={5: ProblemKind.WITHHELD}))
     assert withheld == ["1.0  AAAAB=BBCCCCDDDD", "= paused by its application"]
-    assert drawn(squares_of(16, wrong={0: Problem.UNSERVED}))[0] == "1.0  ?AAABBBBCCCCDDDD"
+    assert drawn(squares_of(16, wrong={0: ProblemKind.UNSERVED}))[0] == "1.0  ?AAABBBBCCCCDDDD"
 
 
 def test_1024_partitions_are_sixteen_lines_of_a_terminal():
-    lines = drawn(squares_of(1024, wrong={1000: Problem.UNASSIGNED}))
+    lines = drawn(squares_of(1024, wrong={1000: ProblemKind.UNASSIGNED}))
     assert len(lines) == 17
     assert max(map(len, lines)) <= 80
     assert lines[0] == f"  1.0  {' '.join(['A' * 16] * 4)}"
@@ -62,16 +67,16 @@ def test_1024_partitions_are_sixteen_lines_of_a_terminal():
 
 
 def test_of_a_larger_queue_the_lines_with_something_wrong_are_shown():
-    lines = drawn(squares_of(65_536, wrong={40_000: Problem.PAUSED}))
+    lines = drawn(squares_of(65_536, wrong={40_000: ProblemKind.PAUSED}))
     assert lines[0].startswith("1.40000  ~CCC")
     assert lines[1:] == ["and 1023 lines of 64 partitions that are not shown", "~ in a handoff"]
     assert drawn(squares_of(65_536)) == ["all 65,536 partitions are ready"]
-    everywhere = dict.fromkeys(range(65_536), Problem.UNSERVED)
+    everywhere = dict.fromkeys(range(65_536), ProblemKind.UNSERVED)
     assert len(drawn(squares_of(65_536, wrong=everywhere))) == MAX_LINES + 2
 
 
 def test_a_terminal_shows_members_and_problems_in_colours(monkeypatch):
-    squares = squares_of(4, wrong={0: Problem.BLOCKED})
+    squares = squares_of(4, wrong={0: ProblemKind.BLOCKED})
     (line, _) = drawn(squares, is_terminal=True, monkeypatch=monkeypatch)
     assert f"{RED}!" in line
     assert len({part.split("m")[0] for part in line.split("\x1b[")[1:]} - {"0"}) == 4
@@ -79,7 +84,7 @@ def test_a_terminal_shows_members_and_problems_in_colours(monkeypatch):
 
 @pytest.mark.parametrize("value", ["1", "yes"])
 def test_no_color_is_followed_on_a_terminal(monkeypatch, value):
-    squares = squares_of(4, wrong={0: Problem.BLOCKED})
+    squares = squares_of(4, wrong={0: ProblemKind.BLOCKED})
     line = drawn(squares, is_terminal=True, monkeypatch=monkeypatch, no_color=value)[0]
     assert not any(f"{code}m" in line for code in (30, 41, 42, 43, 44, 45, 46, 47))
 

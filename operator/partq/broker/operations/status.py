@@ -9,6 +9,7 @@ from partq.core.clocks.clock_watch import ahead_ms
 from partq.core.cursor.lag import lag_of
 from partq.core.group.records import AssignmentEntry, MemberRecord, MemberSnapshot
 from partq.core.model import MemberId, Offset, PartitionId
+from partq.core.partition_problems import problems_of
 from partq.store.records.assignments import Assignments
 from partq.store.records.handoffs import Handoffs
 from partq.store.records.members import Members
@@ -22,6 +23,7 @@ from partq.wire.calls.status import (
     HandoffStatus,
     MemberStatus,
     PartitionStatus,
+    ProblemStatus,
     QueueTotals,
     StatusAnswer,
     WaitingMoveStatus,
@@ -88,6 +90,10 @@ async def read_status(broker: Broker, ask: Ask) -> StatusAnswer:
         for name, row in view.partitions.items()
     ):
         _add_reasons(views, await ask())
+    unserved = set(unavailable)
+    for view in views.values():
+        for name, row in view.partitions.items():
+            row.problems = _problems(row, is_served=name not in unserved)
     return StatusAnswer(
         queue=broker.settings.queue,
         namespace=broker.settings.namespace,
@@ -117,6 +123,19 @@ async def read_status(broker: Broker, ask: Ask) -> StatusAnswer:
         },
         groups=views,
     )
+
+
+def _problems(row: GroupPartition, *, is_served: bool) -> list[ProblemStatus]:
+    found = problems_of(
+        is_served=is_served,
+        member=row.member,
+        state=row.state,
+        blocked=row.blocked,
+        is_withheld=row.is_withheld,
+        parked=row.parked,
+        dead_letters=row.dead_letters,
+    )
+    return [ProblemStatus(each.kind, each.text) for each in found]
 
 
 def _add_reasons(views: dict[str, GroupStatus], brokers: Mapping[str, BrokerAnswer]) -> None:

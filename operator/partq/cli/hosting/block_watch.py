@@ -7,9 +7,10 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-from partq.cli.queues.problems import Problem, blocked_partitions, parked_partitions
+from partq.cli.queues.problems import blocked_partitions, parked_partitions
 from partq.client.transport.options import ConnectionOptions
 from partq.client.transport.session import Session
+from partq.core.partition_problems import ProblemKind
 from partq.embedded.runtime import EmbeddedRuntime
 from partq.errors import PartqError
 from partq.resources import Resources
@@ -52,7 +53,7 @@ class BlockWatch:
         news = []
         for name, group in groups.items():
             for found, begins, ends in (
-                (blocked_partitions(group), Problem.BLOCKED.text, "delivers again"),
+                (blocked_partitions(group), ProblemKind.BLOCKED.text, "delivers again"),
                 (
                     parked_partitions(group),
                     "continues, and dead letters of it wait for their queue",

@@ -11,7 +11,7 @@ import click
 from partq.cli.formatting import spell_ms
 from partq.cli.queues.broker_session import ask, ask_for_group
 from partq.cli.queues.connection import Connect, QueueAddress, connection_options
-from partq.cli.queues.problems import blocked, letters_waiting, parked, withheld
+from partq.cli.queues.problems import letters_waiting
 from partq.client.transport.layout import QueueLayout
 from partq.coordinator.group_snapshot import GroupSnapshot, read_snapshot
 from partq.core.group.move_reason import MoveReason
@@ -20,6 +20,7 @@ from partq.core.group.partition_wait import PartitionWait, WaitsFor, standbys_of
 from partq.core.group.records import PastMove
 from partq.core.hashing import slot_of
 from partq.core.model import MemberId, PartitionId
+from partq.core.partition_problems import blocked_text, parked_text, withheld_text
 from partq.errors import SettingsError
 from partq.excerpts import counted, excerpt
 from partq.wire.calls.answers import LayoutAnswer
@@ -213,15 +214,15 @@ def lines(partition: PartitionId, snapshot: GroupSnapshot, waiting: PartitionWai
         yield f"     epoch {ownership.epoch}, broker epoch {ownership.broker_epoch}"
         letters = detail.dead_letters
         if detail.parked:
-            yield f"     {parked(letters, detail.parked)}"
+            yield f"     {parked_text(letters, detail.parked)}"
         elif letters:
             # The broker names a reason only once it has tried for five seconds.
             soon = "" if detail.blocked else "; a reason that lasts is shown after 5 s"
             yield f"     {letters_waiting(letters)} in the dead-letter queue{soon}"
         if detail.blocked:
-            yield f"     {blocked(detail.blocked)}"
+            yield f"     {blocked_text(detail.blocked)}"
         if detail.is_withheld:
-            yield f"     {withheld(_name(ownership.member))}"
+            yield f"     {withheld_text(_name(ownership.member))}"
         if detail.delayed:
             yield (
                 f"     {counted(detail.delayed, 'message waits', 'messages wait')} for redelivery, "

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from rich.text import Text
 
-from partq.cli.queues.problems import Problem
+from partq.cli.queues.problems import MARKS
+from partq.core.partition_problems import ProblemKind
 
 LETTERS = ascii_uppercase + ascii_lowercase
 OTHER = "#"
@@ -28,7 +29,7 @@ class Square(NamedTuple):
     name: str
     member: str
     """Empty: no member holds it."""
-    problem: Problem | None
+    problem: ProblemKind | None
 
 
 class MemberMarks:
@@ -75,8 +76,8 @@ def render_map(squares: Sequence[Square], marks: MemberMarks) -> Text:
     elif left_out := len(lines) - len(shown):
         text.append(f"and {left_out} lines of {LINE_PARTITIONS} partitions that are not shown\n")
     found = {square.problem for square in squares}
-    if told := [problem for problem in Problem if problem in found]:
-        text.append("   ".join(f"{problem.mark} {problem.text}" for problem in told) + "\n")
+    if told := [problem for problem in MARKS if problem in found]:
+        text.append("   ".join(f"{MARKS[problem]} {problem.text}" for problem in told) + "\n")
     text.right_crop(1)
     return text
 
@@ -87,7 +88,7 @@ def _cell(square: Square, marks: MemberMarks) -> tuple[str, str]:
     match square.problem:
         case None:
             return marks.letter(square.member), f"black on {colour}"
-        case Problem.BLOCKED | Problem.UNSERVED:
-            return square.problem.mark, "bold white on red"
+        case ProblemKind.BLOCKED | ProblemKind.UNSERVED:
+            return MARKS[square.problem], "bold white on red"
         case problem:
-            return problem.mark, f"bold {colour}" if colour else "bold red"
+            return MARKS[problem], f"bold {colour}" if colour else "bold red"

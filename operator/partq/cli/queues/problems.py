@@ -1,8 +1,14 @@
 """What a status says is wrong, in sentences for people."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from enum import Enum
 
+from partq.core.partition_problems import (
+    ProblemKind,
+    blocked_text,
+    parked_text,
+    problems_of,
+    withheld_text,
+)
 from partq.excerpts import counted
 from partq.wire.calls.status import GroupPartition, GroupStatus, StatusAnswer
 
@@ -14,25 +20,15 @@ CROWD_FACTOR = 3
 """A partition is crowded above this many times the mean of the others."""
 
 
-class Problem(Enum):
-    """What is wrong with a partition, the worst first: its mark, and what the legend says."""
-
-    BLOCKED = ("!", "delivers nothing")
-    UNSERVED = ("?", "no broker or no Redis answers")
-    UNASSIGNED = ("-", "no member")
-    UNBOUND = ("/", "member not connected")
-    PAUSED = ("~", "in a handoff")
-    WITHHELD = ("=", "paused by its application")
-
-    @property
-    def mark(self) -> str:
-        """The character in the map."""
-        return self.value[0]
-
-    @property
-    def text(self) -> str:
-        """What it means."""
-        return self.value[1]
+MARKS = {
+    ProblemKind.BLOCKED: "!",
+    ProblemKind.UNSERVED: "?",
+    ProblemKind.UNASSIGNED: "-",
+    ProblemKind.UNBOUND: "/",
+    ProblemKind.PAUSED: "~",
+    ProblemKind.WITHHELD: "=",
+}
+"""The characters in the map; of what has none, deliveries continue."""
 
 
 def skew_lines(answer: StatusAnswer) -> list[str]:
@@ -78,7 +74,8 @@ def blocked_partitions(group: GroupStatus) -> dict[str, str]:
 def blocked_lines(group: GroupStatus) -> list[str]:
     """Return a line for each partition that delivers nothing, of many for some of them."""
     return _first(
-        f"partition {name} {blocked(reason)}" for name, reason in blocked_partitions(group).items()
+        f"partition {name} {blocked_text(reason)}"
+        for name, reason in blocked_partitions(group).items()
     )
 
 
@@ -90,7 +87,7 @@ def parked_partitions(group: GroupStatus) -> dict[str, str]:
 def parked_lines(group: GroupStatus) -> list[str]:
     """Return a line for each partition where dead letters are parked, of many for some."""
     return _first(
-        f"partition {name}: {parked(group.partitions[name].dead_letters, reason)}"
+        f"partition {name}: {parked_text(group.partitions[name].dead_letters, reason)}"
         for name, reason in parked_partitions(group).items()
     )
 
@@ -98,26 +95,11 @@ def parked_lines(group: GroupStatus) -> list[str]:
 def withheld_lines(group: GroupStatus) -> list[str]:
     """Return a line for each partition that its application has paused, of many for some."""
     return _first(
-        f"partition {name} is {withheld(row.member)}; lag {counted(row.lag, 'message', spec=',')}"
+        f"partition {name} is {withheld_text(row.member)}; lag "
+        f"{counted(row.lag, 'message', spec=',')}"
         for name, row in group.partitions.items()
         if row.is_withheld
     )
-
-
-def blocked(reason: str) -> str:
-    """Say that a partition delivers nothing, and why."""
-    return f"{Problem.BLOCKED.text}: {reason}"
-
-
-def withheld(member: str) -> str:
-    """Say which application has paused a partition."""
-    return f"{Problem.WITHHELD.text}: {member} has called pause"
-
-
-def parked(count: int, reason: str) -> str:
-    """Say how many dead letters wait for a queue that is not there, and why."""
-    what = counted(count, "dead letter waits", "dead letters wait")
-    return f"{what} for the dead-letter queue, and deliveries continue: {reason}"
 
 
 def letters_waiting(count: int) -> str:
@@ -142,16 +124,18 @@ def _more(names: Sequence[object]) -> int:
     return max(0, len(names) - MAX_NAMED)
 
 
-def problem_of(row: GroupPartition | None, *, is_served: bool) -> Problem | None:
-    """Return the worst of what is wrong with a partition of a group; None: nothing is.
+def problem_of(row: GroupPartition | None, *, is_served: bool) -> ProblemKind | None:
+    """Return the worst of what keeps messages of a partition from a group; None: nothing does.
 
     `row`: None where the status has no number of the partition.
     """
-    if row is not None and row.blocked:
-        return Problem.BLOCKED
-    if row is None or not is_served:
-        return Problem.UNSERVED
-    if not row.member:
-        return Problem.UNASSIGNED
-    found = {"Unbound": Problem.UNBOUND, "Paused": Problem.PAUSED}.get(row.state)
-    return Problem.WITHHELD if found is None and row.is_withheld else found
+    if row is None:
+        return ProblemKind.UNSERVED
+    found = problems_of(
+        is_served=is_served,
+        member=row.member,
+        state=row.state,
+        blocked=row.blocked,
+        is_withheld=row.is_withheld,
+    )
+    return found[0].kind if found else None

@@ -19,7 +19,7 @@ from partq.cli.queues.broker_session import ask, open_session
 from partq.cli.queues.connection import Connect, QueueAddress, connection_options
 from partq.cli.queues.partition_map import MemberMarks, Square, render_map
 from partq.cli.queues.problems import (
-    Problem,
+    MARKS,
     blocked_lines,
     letters_waiting,
     named,
@@ -31,6 +31,7 @@ from partq.cli.queues.problems import (
 )
 from partq.cli.tables import add_columns, open_console, show
 from partq.core.model import PartitionId
+from partq.core.partition_problems import ProblemKind
 from partq.core.rate import Rate
 from partq.errors import UnavailableError
 from partq.excerpts import counted
@@ -179,7 +180,7 @@ class _GroupSection:
         return (self._worst(), -self._group.lag, self.name)
 
     def _worst(self) -> int:
-        return min(map(_severity, self._problems.values()), default=len(Problem))
+        return min(map(_severity, self._problems.values()), default=len(MARKS))
 
     def render(self, marks: MemberMarks, acked: float | None) -> Iterator[RenderableType]:
         """Yield what is shown of the group; `acked`: messages per second, None: not known."""
@@ -245,7 +246,7 @@ class _GroupSection:
         """Yield the table of the partitions where something is wrong, or not acknowledged."""
         rows = self._group.partitions
         # In a group that nobody consumes it is no news that a partition has no member.
-        calm = (None,) if _has_member(self._group) else (None, Problem.UNASSIGNED)
+        calm = (None,) if _has_member(self._group) else (None, ProblemKind.UNASSIGNED)
         shown = [
             name
             for name, problem in self._problems.items()
@@ -278,9 +279,9 @@ def _has_member(group: GroupStatus) -> bool:
     return any(each.state in ("Active", "Standby", "Lost") for each in group.members)
 
 
-def _severity(problem: Problem | None) -> int:
+def _severity(problem: ProblemKind | None) -> int:
     """Return 0 for the worst problem, and the highest number for none."""
-    return len(Problem) if problem is None else list(Problem).index(problem)
+    return len(MARKS) if problem is None else list(MARKS).index(problem)
 
 
 def _queue(answer: StatusAnswer, rates: Rates | None) -> Text:

@@ -29,6 +29,16 @@ class MemberStatus(msgspec.Struct):
     """Which node it is, in a group with `assignment: Client`; left out: it has not said so."""
 
 
+class ProblemStatus(msgspec.Struct):
+    """What keeps messages of a partition from a group."""
+
+    code: str
+    """`blocked`, `unserved`, `unassigned`, `unbound`, `paused`, `withheld` or `parked`; others may
+    follow."""
+    text: str
+    """The same with what is known of it, for people."""
+
+
 class GroupPartition(msgspec.Struct):
     """A partition of a group."""
 
@@ -54,6 +64,8 @@ class GroupPartition(msgspec.Struct):
     """How many messages wait for the end of their nack delay, until they are redelivered."""
     next_redelivery_ms: int = 0
     """How long the first of them still waits; 0: none waits, or it is due."""
+    problems: list[ProblemStatus] = []
+    """The worst first; a paused or parked partition may have others, too. Empty: none is known."""
 
 
 class HandoffStatus(msgspec.Struct):

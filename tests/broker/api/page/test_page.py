@@ -97,7 +97,7 @@ async def test_a_handoff_is_seen_live(orders, open_page):
         await expect(paused).not_to_have_count(0)
         assert "gradient" in await paused.first.evaluate("e => getComputedStyle(e).backgroundImage")
         await expect(paused.first).to_have_accessible_name(
-            re.compile("paused, is handed over to second")
+            re.compile("in a handoff, is handed over to second")
         )
         assert not await violations(page)
         for message in in_flight:

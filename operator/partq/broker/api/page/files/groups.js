@@ -11,9 +11,8 @@ let again = () => {};
 const oldest = (rows) => Math.max(0, ...rows.map((row) => (row.lag ? row.lag_ms : 0)));
 const sum = (rows, field) => rows.reduce((total, row) => total + (row[field] ?? 0), 0);
 const ageOf = (rows) => (sum(rows, "lag") ? age(oldest(rows)) : "");
-const isTrouble = (row) => row.lag || row.blocked || row.parked || row.dead_letters ||
-  row.is_withheld || row.state !== "Ready";
-const reason = (row) => row.blocked || row.parked || (row.is_withheld ? "paused by its application" : "");
+const isTrouble = (row) => row.lag || row.problems.length || row.dead_letters || row.state !== "Ready";
+const reason = (row) => row.problems.map((each) => each.text).join("; ");
 
 export function show(status, name, change) {
   again = change;
@@ -77,7 +76,7 @@ function showPartitions(status, name, group) {
     "partition-table",
     [["partition", ""], ["member", ""], ["state", ""], ["broker", ""], ["lag", NUMBER],
       ["oldest unacknowledged", NUMBER], ["redeliveries", NUMBER], ["wait for redelivery", NUMBER],
-      ["dead letters waiting", NUMBER], ["blocked because", "reason"]],
+      ["dead letters waiting", NUMBER], ["problem", "reason"]],
     wanted.map((partition) => {
       const row = group.partitions[partition];
       const record = status.partitions[partition];

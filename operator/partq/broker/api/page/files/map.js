@@ -23,28 +23,13 @@ function stateOf(status, group, name) {
   const row = group.partitions[name];
   const words = [];
   const classes = [];
-  if (row === undefined) words.push("not part of the group yet");
-  else if (!row.member) words.push(nameOf(row.member));
-  if (row && row.state === "Paused") {
-    words.push("paused");
-    classes.push("paused");
-  }
-  if (row && row.is_withheld) {
-    words.push("paused by its application");
-    classes.push("withheld");
-  }
-  if (row && row.member && row.state === "Unbound") {
-    words.push("member not connected");
-    classes.push("unbound");
-  }
-  if (status.unavailable.includes(name)) {
-    words.push("no broker serves it");
+  if (row !== undefined) {
+    words.push(...row.problems.map((each) => each.text));
+    classes.push(...row.problems.map((each) => each.code));
+  } else if (status.unavailable.includes(name)) {
+    words.push("nothing of it can be read");
     classes.push("unserved");
-  }
-  if (row && row.blocked) {
-    words.push("blocked");
-    classes.push("blocked");
-  }
+  } else words.push("not part of the group yet");
   return { words, classes };
 }
 
@@ -202,9 +187,7 @@ function showDetail() {
     facts.push(["oldest unacknowledged", row.lag ? age(row.lag_ms) : "none"]);
     facts.push(["redeliveries", number(row.redeliveries ?? 0)], ["epoch", String(row.epoch)]);
     if (row.delayed) facts.push(["wait for redelivery", delayed(row)]);
-    if (row.blocked) facts.push(["blocked because", row.blocked]);
-    if (row.parked) facts.push(["parked because", row.parked]);
-    if (row.is_withheld) facts.push(["paused by", `its application: ${row.member} has called pause`]);
+    for (const { text } of row.problems) facts.push(["problem", text]);
   }
   if (handoff) facts.push(["handoff", `${handoff.phase}, to ${handoff.target || "nobody"}`]);
   const flat = facts.flatMap(([term, value]) => [["dt", term], ["dd", value]]);

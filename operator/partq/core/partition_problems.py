@@ -1,0 +1,100 @@
+"""What keeps messages of a partition from a group, in the words that every view of it shows."""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from partq.excerpts import counted
+
+
+class ProblemKind(StrEnum):
+    """What is wrong with a partition of a group, the worst first."""
+
+    BLOCKED = "blocked"
+    """Its dead letters are not stored, or its log lacks the message that comes next."""
+    UNSERVED = "unserved"
+    UNASSIGNED = "unassigned"
+    UNBOUND = "unbound"
+    PAUSED = "paused"
+    WITHHELD = "withheld"
+    PARKED = "parked"
+    """Dead letters wait for their queue, and deliveries continue."""
+
+    @property
+    def text(self) -> str:
+        """What it means, in a few words."""
+        return _TEXTS[self]
+
+
+_TEXTS = {
+    ProblemKind.BLOCKED: "delivers nothing",
+    ProblemKind.UNSERVED: "no broker or no Redis answers",
+    ProblemKind.UNASSIGNED: "no member",
+    ProblemKind.UNBOUND: "member not connected",
+    ProblemKind.PAUSED: "in a handoff",
+    ProblemKind.WITHHELD: "paused by its application",
+    ProblemKind.PARKED: "dead letters wait for their queue",
+}
+
+
+class PartitionProblem(NamedTuple):
+    """A problem of a partition, and what is known of it."""
+
+    kind: ProblemKind
+    text: str
+    """A part of a sentence whose subject is the partition."""
+
+
+def problems_of(
+    *,
+    is_served: bool,
+    member: str,
+    state: str,
+    blocked: str = "",
+    is_withheld: bool = False,
+    parked: str = "",
+    dead_letters: int = 0,
+) -> list[PartitionProblem]:
+    """Return all that is wrong with a partition of a group, the worst first.
+
+    Args:
+        is_served: whether a broker answers for it.
+        member: that has it; empty: none.
+        state: as its broker, or the coordinator, calls it.
+        blocked: why it delivers nothing; empty: it delivers.
+        is_withheld: whether its member's application has paused it.
+        parked: why dead letters wait while it delivers; empty: none do.
+        dead_letters: how many wait.
+    """
+    found = []
+    if blocked:
+        found.append(PartitionProblem(ProblemKind.BLOCKED, blocked_text(blocked)))
+    is_unbound, is_paused = state == "Unbound", state == "Paused"
+    for kind, is_so in (
+        (ProblemKind.UNSERVED, not is_served),
+        (ProblemKind.UNASSIGNED, not member),
+        (ProblemKind.UNBOUND, bool(member) and is_unbound),
+        (ProblemKind.PAUSED, bool(member) and is_paused),
+    ):
+        if is_so:
+            found.append(PartitionProblem(kind, kind.text))
+    if is_withheld:
+        found.append(PartitionProblem(ProblemKind.WITHHELD, withheld_text(member)))
+    if parked:
+        found.append(PartitionProblem(ProblemKind.PARKED, parked_text(dead_letters, parked)))
+    return found
+
+
+def blocked_text(reason: str) -> str:
+    """Say that a partition delivers nothing, and why."""
+    return f"{ProblemKind.BLOCKED.text}: {reason}"
+
+
+def withheld_text(member: str) -> str:
+    """Say which application has paused a partition."""
+    return f"{ProblemKind.WITHHELD.text}: {member} has called pause"
+
+
+def parked_text(count: int, reason: str) -> str:
+    """Say how many dead letters wait for a queue that is not there, and why."""
+    what = counted(count, "dead letter waits", "dead letters wait")
+    return f"{what} for the dead-letter queue, and deliveries continue: {reason}"
