@@ -15,7 +15,9 @@ ADMITS = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 2)
 
 @pytest.fixture(scope="module")
 def queue():
-    with live_queue(partitions=2, groups=["lake", "twice", "freed", "stops", "dead"]) as running:
+    with live_queue(
+        partitions=2, groups=["lake", "twice", "freed", "stops", "dead", "silent"]
+    ) as running:
         running.publish(range(20))
         yield running
 
@@ -23,7 +25,13 @@ def queue():
 @pytest.fixture(autouse=True)
 def _no_query_stops(monkeypatch):
     """Have no query wait for another one to stop: here those that are refused run on."""
-    monkeypatch.setattr(GroupLease.__init__, "__kwdefaults__", {"stop_s": 0.0})
+    set_times(monkeypatch)
+
+
+def set_times(monkeypatch, *, stop_s=0.0, renew_s=0.05, lease_s=600.0):
+    """Set how long leases made from now on last; those of running queries are renewed often."""
+    times = {"stop_s": stop_s, "renew_s": renew_s, "lease_s": lease_s}
+    monkeypatch.setattr(GroupLease.__init__, "__kwdefaults__", times)
 
 
 def refused(call, *arguments):
@@ -68,7 +76,7 @@ def test_a_query_that_stops_gives_its_group_up(queue):
 
 
 def test_a_query_waits_for_one_that_stops(queue, monkeypatch):
-    monkeypatch.setattr(GroupLease.__init__, "__kwdefaults__", {"stop_s": 60.0})
+    set_times(monkeypatch, stop_s=60.0)
     first = StreamSteps(queue.options(group="stops", startingOffsets="earliest"))
     start = first.begin()
     assert first.read(start, first.end(start)) == 20
@@ -99,6 +107,26 @@ def test_a_killed_query_goes_on_at_once_and_its_earlier_process_does_not(queue):
                 )
     finally:
         killed.reader.stop()
+
+
+def test_a_query_that_does_not_renew_its_lease_loses_the_group(queue, monkeypatch, caplog):
+    """As one that was killed, to a query with another checkpoint."""
+    set_times(monkeypatch, renew_s=3_600.0)
+    silent = StreamSteps(queue.options(group="silent", startingOffsets="earliest"))
+    try:
+        start = silent.begin()
+        end = silent.end(start)
+        assert silent.read(start, end) == 20
+        set_times(monkeypatch, lease_s=0.1)
+        with stream_steps(queue.options(group="silent", startingOffsets="earliest")) as other:
+            begun = other.begin()
+            assert other.read(begun, other.end(begun)) == 20
+            assert "this query takes over" in caplog.text
+            message = refused(silent.end, end)
+            assert "another query, or a later start of this one" in message
+            assert "loses its group after 600 s" in message
+    finally:
+        silent.reader.stop()
 
 
 def test_without_room_for_its_pins_a_query_reads_and_warns(caplog):

@@ -117,7 +117,7 @@ class LogThread:
         self._leased(group, lambda lease: lease.check(first, {query}))
 
     def hold_group(self, group: str, query: str, *, earlier: Collection[str] = ()) -> None:
-        """Keep other queries out of a group until this is closed, and ten minutes longer.
+        """Keep other queries out of a group until this is closed, or its lease is over.
 
         Args:
             group: whose cursors this query moves.

@@ -11,14 +11,14 @@ from datetime import UTC, datetime
 from partq.aio import cancel_and_wait
 from partq.client.log_reader import LogReader
 from partq.client.transport.answers import given
-from partq.client.transport.retries import RetryWindow
+from partq.client.transport.retries import retry_backoff
 from partq.core.model import PartitionId
 from partq.errors import ConflictError, PartqError
 from partq.path_names import quoted
 from partq.spark.read.offsets import QueueLife
 from partq.wire.calls.answers import UNSET
 from partq.wire.calls.bodies import MAX_NATURAL
-from partq.wire.calls.browse import MAX_PIN_MS, PIN_RENEW_S, PinBody, PinResult
+from partq.wire.calls.browse import PinBody, PinResult
 
 log = logging.getLogger("partq.spark")
 
@@ -27,6 +27,12 @@ SPREAD_MS = 1000
 """Two queries that draw a number in the same millisecond do not get the same one."""
 STOP_S = 5.0
 """Spark starts the next query without waiting for the process of one that it stops."""
+RENEW_S = 15.0
+"""How often a query renews its lease of a group."""
+LEASE_S = 60.0
+"""A lease that is not renewed for as long is over: three renewals may fail before."""
+LOOK_S = 2.0
+"""So much of the time between two looks at another query's lease counts, at most."""
 
 
 class QueryReader(LogReader):
@@ -71,21 +77,35 @@ class GroupLease:
     """The right of one query to move the cursors of a group, held by two pins of one partition.
 
     The pin `spark-group-GROUP` says that a query has the group; the number that it was set under
-    tells one holder from the next. The pin `spark-group-GROUP-QUERY` says which query that is:
-    a process that continues its checkpoint finds it and takes over at once. The number of the
-    earlier process is too low from then on. Both end by themselves ten minutes after the last
-    renewal. Pins belong to a token, so queries with different tokens do not see each other.
+    tells one holder from the next, and grows by one with each renewal. Another query takes over
+    when it has seen the same number for the length of a lease by its own clock. The pin
+    `spark-group-GROUP-QUERY` says which query has the group: a process that continues its
+    checkpoint finds it and takes over at once. The number of the earlier process is too low from
+    then on. Both pins end by themselves ten minutes after the last renewal. Pins belong to a token,
+    so queries with different tokens do not see each other.
 
     Args:
         reader: open; its owner closes it, after `release`.
         group: whose cursors are moved.
         stop_s: how long another query that has the group may take to stop, in seconds.
+        renew_s: how often the lease is renewed, in seconds.
+        lease_s: after so many seconds without a renewal another query's lease is over.
     """
 
-    def __init__(self, reader: QueryReader, group: str, *, stop_s: float = STOP_S) -> None:
+    def __init__(
+        self,
+        reader: QueryReader,
+        group: str,
+        *,
+        stop_s: float = STOP_S,
+        renew_s: float = RENEW_S,
+        lease_s: float = LEASE_S,
+    ) -> None:
         self._reader = reader
         self._group = group
         self._stop_s = stop_s
+        self._renew_s = renew_s
+        self._lease_s = lease_s
         self._name = f"spark-group-{hashlib.sha256(group.encode()).hexdigest()[:16]}"
         self._partition: PartitionId | None = None
         self._query = ""
@@ -93,7 +113,11 @@ class GroupLease:
         """Under which this process holds the group; 0: it does not."""
         self._own_number = 0
         """The same of the pin that names the query."""
+        self._over: int | None = None
+        """The number of another query's lease that was not renewed in time."""
         self._lost: ConflictError | None = None
+        self._turn = asyncio.Lock()
+        """One call at a time: an older number of this process must not follow a later one."""
         self._renewing: asyncio.Task[None] | None = None
 
     async def check(self, partition: PartitionId, queries: Collection[str]) -> None:
@@ -107,6 +131,10 @@ class GroupLease:
             ConflictError: another query has the group.
             UnavailableError: the partition had no broker in time.
         """
+        async with self._turn:
+            await self._check(partition, queries)
+
+    async def _check(self, partition: PartitionId, queries: Collection[str]) -> None:
         if self._lost is not None:
             raise self._lost
         if self._partition != partition:
@@ -151,16 +179,35 @@ class GroupLease:
                 await self._reader.remove_pin(own, self._partition, self._own_number)
 
     async def _foreign_holder(self, queries: Collection[str]) -> int | None:
-        """Return under which number another query has the group; None: none has."""
-        patience = RetryWindow(self._stop_s)
-        while (holder := await self._holder(self._name)) is not None:
+        """Return under which number another query has the group; None: none has.
+
+        That takes up to the length of a lease if the query was killed, and else until it renews its
+        lease, or stops.
+        """
+        clock = asyncio.get_running_loop().time
+        seen = await self._holder(self._name)
+        holder, waits, last, waited_s = seen, retry_backoff(), clock(), 0.0
+        while holder is not None and holder != self._over:
             for query in sorted(queries):
                 if await self._holder(self._own(query)) is not None:
                     return None
-            try:
-                await patience.wait(self._conflict(holder))
-            except ConflictError:
+            if holder != seen and waited_s >= self._stop_s:
                 return holder
+            if holder == seen and waited_s >= self._lease_s:
+                log.warning(
+                    "group %r: the query that has had it since %s has not renewed its lease for "
+                    "%g s; this query takes over",
+                    self._group,
+                    _since(holder),
+                    waited_s,
+                )
+                self._over = holder
+                return None
+            await asyncio.sleep(waits.next_s())
+            holder = await self._holder(self._name)
+            # While no broker answers, nobody can renew a lease.
+            waited_s += min(clock() - last, LOOK_S)
+            last = clock()
         return None
 
     def _own(self, query: str) -> str:
@@ -180,7 +227,8 @@ class GroupLease:
         assert self._partition is not None  # noqa: S101  as in `_holder`
         number = await self._reader.set_pin(name, self._partition, 0)
         for _ in range(TRIES):
-            number += secrets.randbelow(SPREAD_MS)
+            # Above the next number of whoever has it: that may be on its way.
+            number += 1 + secrets.randbelow(SPREAD_MS)
             last = await self._reader.set_pin(name, self._partition, number)
             if last == number:
                 return number
@@ -189,24 +237,33 @@ class GroupLease:
 
     async def _renew(self) -> None:
         while True:
-            await asyncio.sleep(PIN_RENEW_S)
+            await asyncio.sleep(self._renew_s)
             with suppress(ConflictError):  # the next micro-batch finds out, too, and ends the query
                 try:
-                    if self._partition is not None and self._number:
-                        await self.check(self._partition, {self._query})
-                        self._own_number = await self._claim(self._own(self._query))
+                    await self._renew_once()
                 except ConflictError:
                     raise
                 except PartqError as error:
-                    # Four more tries fit into the time that it lasts.
+                    # Two more tries fit into the time that it lasts.
                     log.warning("group %r: its lease is not renewed: %s", self._group, error)
 
+    async def _renew_once(self) -> None:
+        async with self._turn:
+            if self._partition is None or not self._number:
+                return
+            self._number += 1  # also if no answer comes: it may have been set
+            await self._check(self._partition, {self._query})
+            self._own_number = await self._claim(self._own(self._query))
+
     def _conflict(self, number: int) -> ConflictError:
-        since = datetime.fromtimestamp(number / 1000, UTC)
         return ConflictError(
             f"group {self._group!r}: another query, or a later start of this one, has had it since "
-            f"{since:%Y-%m-%d %H:%M:%S} UTC (Redis's time). Two queries in one group move the same "
-            "cursors, and miss each other's messages: stop one of them, or give each a separate "
-            "group. A query that was killed keeps its group from other checkpoints for "
-            f"{MAX_PIN_MS // 60_000} minutes"
+            f"{_since(number)} (Redis's time), and renews its lease. Two queries in one group move "
+            "the same cursors, and miss each other's messages: stop one of them, or give each a "
+            f"separate group. A query that was killed loses its group after {self._lease_s:g} s"
         )
+
+
+def _since(number: int) -> str:
+    """Return when a query began to have a group; renewals add some milliseconds."""
+    return f"{datetime.fromtimestamp(number / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
