@@ -89,7 +89,7 @@ class GroupLease:
         group: whose cursors are moved.
         stop_s: how long another query that has the group may take to stop, in seconds.
         renew_s: how often the lease is renewed, in seconds.
-        lease_s: after so many seconds without a renewal another query's lease is over.
+        lease_s: how long another query may take to renew its lease, in seconds.
     """
 
     def __init__(
@@ -227,7 +227,7 @@ class GroupLease:
         assert self._partition is not None  # noqa: S101  as in `_holder`
         number = await self._reader.set_pin(name, self._partition, 0)
         for _ in range(TRIES):
-            # Above the next number of whoever has it: that may be on its way.
+            # The holder may be setting its next number: this one is above that.
             number += 1 + secrets.randbelow(SPREAD_MS)
             last = await self._reader.set_pin(name, self._partition, number)
             if last == number:
