@@ -179,37 +179,38 @@ __all__ = [
     "queues_in_directory",
 ]
 
-_HOMES = (
-    "partq.errors",
-    "partq.core.model",
-    "partq.wire.batch",
-    "partq.wire.calls.entries",
-    "partq.wire.json_values",
-    "partq.client.audit_reader",
-    "partq.client.browser",
-    "partq.client.client_assigned_consumer",
-    "partq.client.consumer",
-    "partq.client.consumer_stats",
-    "partq.client.consume.deliveries",
-    "partq.client.fence.sql_fence",
-    "partq.client.handout.interceptors",
-    "partq.client.hooks.cloud_event",
-    "partq.client.hooks.serializers",
-    "partq.client.log_reader",
-    "partq.client.partition_key",
-    "partq.client.producer",
-    "partq.client.producer_state",
-    "partq.client.queues.queue_directory",
-    "partq.client.queues_consumer",
-    "partq.client.reader",
-    "partq.client.registration.registration_calls",
-    "partq.client.produce.interceptors",
-    "partq.client.producer_stats",
-    "partq.client.produce.results",
-    "partq.client.transport.options",
-    "partq.client.transport.session",
-)
-"""Where the public names are; the first module that has one counts."""
+_HOMES = {
+    "partq.client.audit_reader": ("AuditReader",),
+    "partq.client.browser": ("Browsed", "Browser"),
+    "partq.client.client_assigned_consumer": ("ClientAssignedConsumer",),
+    "partq.client.consume.deliveries": ("Batch", "Delivery"),
+    "partq.client.consumer": ("Consumer",),
+    "partq.client.consumer_stats": ("ConsumerStats",),
+    "partq.client.fence.sql_fence": ("AsyncSqlFence", "SqlFence"),
+    "partq.client.handout.interceptors": ("ConsumerInterceptor",),
+    "partq.client.handout.reader_interceptor": ("ReaderInterceptor",),
+    "partq.client.hooks.cloud_event": ("CloudEvent",),
+    "partq.client.hooks.serializers": ("DeserializationError",),
+    "partq.client.log_reader": ("LogPosition", "LogReader"),
+    "partq.client.partition_key": ("PartitionKey",),
+    "partq.client.produce.interceptors": ("ProducerInterceptor",),
+    "partq.client.produce.results": ("Position", "Positions"),
+    "partq.client.producer": ("Producer",),
+    "partq.client.producer_state": ("producer_due",),
+    "partq.client.producer_stats": ("ProducerStats",),
+    "partq.client.queues.queue_directory": ("queues_in_directory",),
+    "partq.client.queues_consumer": ("QueuesConsumer",),
+    "partq.client.reader": ("Reader",),
+    "partq.client.registration.registration_calls": ("ConfiguredPartitionInfo", "Registration"),
+    "partq.client.transport.options": ("ConnectionOptions",),
+    "partq.client.transport.session": ("UnreachedError", "UntrustedError"),
+    "partq.core.model": ("Cause", "PartitionId", "Token"),
+    "partq.wire.batch": ("Message",),
+    "partq.wire.calls.entries": ("StoredBatch",),
+    "partq.wire.json_values": ("JsonDeserializer", "JsonSerializer"),
+}
+"""Where the public names are that are not in `partq.errors`."""
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _PACKAGES = ("client", "core", "errors", "sync", "wire")
 """What `import partq` makes readable as attributes, each imported when it is asked for."""
 
@@ -219,11 +220,9 @@ def __getattr__(name: str) -> Any:
     if name in _PACKAGES:
         return importlib.import_module(f"partq.{name}")
     if name in __all__:
-        for home in _HOMES:
-            module = importlib.import_module(home)
-            if hasattr(module, name):
-                value = globals()[name] = getattr(module, name)
-                return value
+        module = importlib.import_module(_HOME_OF.get(name, "partq.errors"))
+        value = globals()[name] = getattr(module, name)
+        return value
     raise AttributeError(f"module 'partq' has no attribute {name!r}")
 
 

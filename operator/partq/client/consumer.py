@@ -25,7 +25,6 @@ from partq.client.consume.process import stop_signals
 from partq.client.consume.process.heartbeat import Heartbeat
 from partq.client.consume.seeks import ConsumerSeeks
 from partq.client.consumer_stats import ConsumerStats, Tally
-from partq.client.group_removal import GroupRemoval
 from partq.client.handout.interceptors import ConsumerInterceptor
 from partq.client.hooks.serializers import ValueDeserializer, check_serializer
 from partq.client.message_iterator import LEFT_BEFORE_ENTERING
@@ -342,6 +341,8 @@ class Consumer(PartitionCalls):
         self._check_open()
         arguments.check_token(token)
         async with self._session.twin(token) as session:
+            from partq.client.group_removal import GroupRemoval
+
             removal = GroupRemoval(session, self._group, self.member)
             await removal.check()
             await self._close()
