@@ -3,6 +3,7 @@
 import asyncio
 import json
 from itertools import chain, product
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -17,7 +18,12 @@ from partq.core.dead_letters import (
     producer_of,
 )
 from partq.core.model import Offset
-from partq.errors import OutcomeUnknownError, QuotaExceededError, StoreUnavailableError
+from partq.errors import (
+    OutcomeUnknownError,
+    QuotaExceededError,
+    StoreUnavailableError,
+    UnknownQueueError,
+)
 from partq.store.records import dead_letters
 from partq.wire import batch
 from tests.broker.conftest import ADMIN, UID
@@ -215,6 +221,43 @@ async def test_a_late_answer_and_a_late_message_are_recognized(running, target, 
         assert await send(*args) is False
     await replayed(target)
     assert await texts(sent) == ["b1", "a0", "a2", "b3"]
+
+
+async def test_a_queue_that_was_deleted_meanwhile_holds_up_no_other_message(
+    running, target, sent, monkeypatch
+):
+    await bury(running, *"ab")
+    road = target.broker.dead_letters.target
+    for error, key, code in (
+        (OutcomeUnknownError("no answer"), "b", "outcome_unknown"),
+        (UnknownQueueError("queue orders: not found"), "b", "unknown_queue"),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr(road, "send", AsyncMock(side_effect=error))
+            _, row = await replayed(target, key=key)
+            assert row["stopped"]["code"] == code
+    assert (await replayed(target, key="a"))[0] == (1, 0, 0)
+    assert await texts(sent) == ["a0"]
+
+
+async def test_the_next_broker_goes_on_where_the_last_one_was(
+    running, target, start_target, sent, kept
+):
+    await bury(running, *"abab")
+    road = target.broker.dead_letters.target
+    send = road.send
+
+    async def send_late(*args):
+        await send(*args)
+        raise OutcomeUnknownError("no answer")
+
+    road.send = send_late
+    await replayed(target, key="b")
+    await target.stop()
+    following = await start_target()
+    assert (await replayed(following, key="b"))[0] == (1, 1, 0)
+    assert (await replayed(following))[0] == (2, 0, 0)
+    assert (await texts(sent), await kept()) == (["b1", "b3", "a0", "a2"], [])
 
 
 async def test_a_full_queue_holds_up_its_messages_alone(running, target, sent):

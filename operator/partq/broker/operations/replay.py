@@ -236,7 +236,11 @@ class _ReplayCall:
             return
         message = self._message(entry, offset)
         is_copy = is_undecodable(message.headers)
-        is_new = await self._send(entry, offset, message, number)
+        try:
+            is_new = await self._send(entry, offset, message, number)
+        except UnknownQueueError:  # what may have arrived there was deleted with the queue
+            self.over, self.is_sent, self.unfinished = offset, False, None
+            return
         self.over, self.is_sent, self.unfinished = offset, True, None
         self.ahead |= {offset}
         if not is_copy:
