@@ -129,6 +129,21 @@ def test_the_command_says_that_a_run_is_clean(clean, clean_report):
     )
 
 
+def test_the_command_says_which_partitions_have_no_expected_head(folder, clean_report):
+    heads = clean_report.verdict()["heads"]
+    known, *others = sorted(heads)
+    kept = folder / "heads.json"
+    kept.write_text(json.dumps({"heads": {known: heads[known]}}))
+    options = ("--expect", str(kept), "--no-messages")
+    report = Audited(str(folder / "clean"), folder / "expect-report", *options)
+
+    assert report.result.exit_code == 0
+    told = " ".join(report.said.split())
+    assert f"--expect has no head of {len(others)} partitions" in told
+    assert set(report.verdict()["not_expected"]) == set(others)
+    assert "keep its verdict.json" not in told
+
+
 def test_the_page_says_that_a_run_is_clean(clean_report):
     page = clean_report.page()
 

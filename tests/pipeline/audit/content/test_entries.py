@@ -4,7 +4,9 @@ import json
 import shutil
 
 import pytest
+from click.testing import CliRunner
 
+from partq.cli.commands import cli
 from partq.errors import InternalError
 from partq.pipeline.archive_log import SNAPSHOT_EVERY, ArchiveLog
 from partq.pipeline.manifest import ManifestEntry
@@ -29,6 +31,17 @@ def test_an_entry_that_is_missing_is_found_by_its_name(copy, tmp_path):
     assert faults(found) > {"missing_entry"}, "what it named is missed, too"
     with pytest.raises(InternalError, match="entry 4 follows entry 2; expected 3"):
         _ = copy.state  # other jobs refuse it
+
+
+@pytest.mark.parametrize("name", ["archive.json", "log/000000000003.json"])
+def test_the_command_gives_a_verdict_without_a_file_of_the_log(copy, tmp_path, name):
+    (copy.root / "_partq" / name).unlink()
+    given = ["pipeline", "audit", str(copy.root), "--report", str(tmp_path / "report")]
+    told = CliRunner().invoke(cli, given)
+
+    assert told.exit_code == 1
+    assert told.stdout.startswith("faults found\n")
+    assert "missing_entry" in told.stdout
 
 
 @pytest.mark.parametrize(
