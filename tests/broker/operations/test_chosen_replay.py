@@ -7,6 +7,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
+from partq.broker.log.quota import NOTHING
 from partq.broker.operations import replay
 from partq.core.dead_letters import (
     MAX_REPLAYED_AHEAD,
@@ -20,7 +21,6 @@ from partq.core.dead_letters import (
 from partq.core.model import Offset
 from partq.errors import (
     OutcomeUnknownError,
-    QuotaExceededError,
     StoreUnavailableError,
     UnknownQueueError,
 )
@@ -260,18 +260,12 @@ async def test_the_next_broker_goes_on_where_the_last_one_was(
     assert (await texts(sent), await kept()) == (["b1", "b3", "a0", "a2"], [])
 
 
-async def test_a_full_queue_holds_up_its_messages_alone(running, target, sent):
+async def test_a_full_queue_holds_up_its_messages_alone(running, target, sent, monkeypatch):
     await bury(running, *"abb")
-    road = target.broker.dead_letters.target
-    send = road.send
-
-    async def refuse(*_):
-        raise QuotaExceededError("queue orders: full")
-
-    road.send = refuse
-    _, row = await replayed(target, key="b")
+    with monkeypatch.context() as patched:
+        patched.setattr(running.broker.quota, "take", lambda _: NOTHING)
+        _, row = await replayed(target, key="b")
     assert (row["stopped"]["code"], row["next"]) == ("quota_exceeded", 1)
-    road.send = send
     assert (await replayed(target, key="a"))[0] == (1, 0, 0), "1 is certainly not on its way"
     assert (await replayed(target))[0] == (2, 0, 0)
     assert await texts(sent) == ["a0", "b1", "b2"]
