@@ -17,7 +17,7 @@ INVARIANTS: Final = {
 }
 
 
-# R7, least movement, is a property of the table of slots, which is computed without a queue.
+# R7, least movement, is a property of the table of slots: tests/core/test_slot_table.py.
 
 
 class Scenario(NamedTuple):
