@@ -143,6 +143,10 @@ async def test_a_quota_that_is_used_up(good, peers, monkeypatch):
     status, answer = await good.running.call("POST", SEND, token=peers.PRODUCE, json=body)
     assert (status, answer["error"]["code"]) == (429, "quota_exceeded")
     assert answer["error"]["retry_after_ms"] == 1000
+    async with good.running.session.get(f"{good.running.url}/metrics") as response:
+        shown = await response.text()
+    names = 'code="quota_exceeded",namespace="default",queue="orders"'
+    assert f"partq_publishes_refused_total{{{names}}} 2.0" in shown, "that of plain HTTP, too"
     monkeypatch.setattr(quota, "take", lambda sizes: StorageGrant(None))
     await bad.offer(1, "x", partition=1)
     await bad.expect(frames.Published)

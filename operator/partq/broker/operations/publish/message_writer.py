@@ -227,6 +227,9 @@ class MessageWriter:
             )
         except NotOwnerError:
             raise moves from None
+        except PartqError as error:
+            self._broker.metrics.refused(error.code)
+            raise
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 result = await answered
@@ -238,9 +241,12 @@ class MessageWriter:
         if isinstance(result, NotOwnerError):
             raise moves
         if isinstance(result, PartqError):
+            self._broker.metrics.refused(result.code)
             raise result
         if result.status not in {"stored", "duplicate"}:
-            raise _refusal(self._broker, result, partition, rows[0])
+            refusal = _refusal(self._broker, result, partition, rows[0])
+            self._broker.metrics.refused(refusal.code)
+            raise refusal
         is_duplicate = result.status == "duplicate"
         return [
             MessagePlace(
