@@ -326,7 +326,7 @@ def test_a_long_command_is_stopped_with_what_it_started(tmp_path, monkeypatch):
             every_s=0.1,
         )
     pid = int(started.read_text())
-    wait_for("the end of what it started", lambda: not _runs(pid), timeout_s=10)
+    wait_for("the end of what it started", lambda: not _runs(pid), timeout_s=60)
 
 
 def test_a_long_command_that_fails_names_its_log(tmp_path):
@@ -351,7 +351,7 @@ class TestMachine:
         machine.stop()
 
     def test_it_has_a_network_of_its_own(self, machine):
-        shown = run(machine.enter(["ip", "-brief", "address"]), timeout_s=10).stdout
+        shown = run(machine.enter(["ip", "-brief", "address"]), timeout_s=60).stdout
         assert {line.split()[0] for line in shown.splitlines()} == {"lo", "node0"}
         assert f"{self.ADDRESS}/24" in shown
 

@@ -268,6 +268,10 @@ class Gate:
         self.opened = asyncio.Event()
         setattr(target, name, self._pass)
 
+    async def is_reached(self) -> None:
+        """Wait until the first call is held back."""
+        await eventually(self.reached.is_set, "the call that is held back")
+
     async def _pass(self, *args: Any, **kwargs: Any) -> Any:
         self.reached.set()
         await self.opened.wait()

@@ -35,10 +35,12 @@ CLIENT = {"assignment": "Client", "rebalance": {"delaySeconds": 3}}
 
 
 @pytest.fixture
-async def broker():
+async def broker(request):
+    """Its leases are short only where a test kills a broker: a busy machine ends such a one."""
     groups = {"workers": CLIENT, "served": {}}
+    lease_s = getattr(request, "param", 10.0)
     async with LocalBroker(
-        groups=groups, partitions=PARTITIONS, broker_count=2, lease_ttl_s=3.0
+        groups=groups, partitions=PARTITIONS, broker_count=2, lease_ttl_s=lease_s
     ) as local:
         await even_shares(local.queue)
         yield local
@@ -198,6 +200,7 @@ async def test_a_plain_consumer_says_why_it_gets_nothing(broker, caplog):
 
 
 @pytest.mark.req("TUB-29")
+@pytest.mark.parametrize("broker", [pytest.param(3.0, id="short leases")], indirect=True)
 async def test_registrations_outlive_a_broker(broker):
     await publish(broker, 40)
     async with consumer_of(broker, "a") as consumer:

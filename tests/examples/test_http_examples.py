@@ -29,7 +29,7 @@ def needs(program):
 @pytest.fixture
 async def broker():
     """Two brokers that own two partitions each."""
-    async with LocalBroker(broker_count=2, lease_ttl_s=5.0) as local:
+    async with LocalBroker(broker_count=2) as local:
         await even_shares(local.queue)
         yield local
 
@@ -87,7 +87,7 @@ async def test_curl_publishes_pulls_acknowledges_and_gives_back_at_both_brokers(
 async def test_curl_ends_where_what_it_gives_back_becomes_a_dead_letter():
     """Its dead-letter queue is not there: that partition stands still."""
     group = {"ack": {"maxRedeliveries": 0}, "deadLetter": {"queue": "letters"}}
-    async with LocalBroker(groups={"workers": group}, lease_ttl_s=5.0) as local:
+    async with LocalBroker(groups={"workers": group}) as local:
         process = await start(local, "env", "PARTQ_IDLE_S=5", "bash", str(EXAMPLES / "curl.sh"))
         text = "\n".join(await output(process, status=1))
     assert re.search(r"\d of 8 did not come for 5 s; are they dead letters, or", text)

@@ -113,7 +113,7 @@ async def test_messages_whose_answer_finds_no_memory_may_be_stored(pair, peers):
     call = asyncio.create_task(
         running.call("POST", f"{QUEUE}/messages", token=peers.PRODUCE, json=body)
     )
-    await asyncio.wait_for(gate.reached.wait(), 10)
+    await gate.is_reached()
     with Hold(running.guard.memory) as hold:
         hold.force(running.guard.memory.limit_bytes)
         gate.opened.set()

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from partq.testing.polling import TIMEOUT_S
 from tests.broker.bare_callers import bare_callers, bearer, head
 
 QUEUE = "/v1/queues/orders"
@@ -80,7 +81,7 @@ async def test_a_body_that_is_taken_is_asked_for_once(running, peers, callers, e
     caller = await callers(running)
     lines = (bearer(peers.PRODUCE), f"Content-Length: {len(body)}", expect)
     await caller.send(head("POST", f"{QUEUE}/messages", *lines))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(TIMEOUT_S):
         assert await caller.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
     await caller.send(body[:5])
     await caller.send(body[5:])

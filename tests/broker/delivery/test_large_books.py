@@ -14,6 +14,7 @@ from partq.core.cursor.horizon import MAX_PIECES
 from partq.core.model import Cause, PartitionId
 from partq.errors import StoreUnavailableError
 from partq.testing import eventually
+from partq.testing.polling import TIMEOUT_S
 from partq.wire import frames
 from tests.broker.conftest import LIMITS, queue_and_group
 from tests.broker.delivery.consumed import consumed
@@ -80,7 +81,7 @@ async def test_a_call_that_stores_nothing_takes_no_turn_of_other_large_books(mon
     urgent, paced = (consumed(index, GroupCursor(0, pieces)) for index in range(2))
     paced.flow = SimpleNamespace(notice=lambda _: None)
     answers = asyncio.Queue()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(TIMEOUT_S):
         keeper.notice(urgent)
         await eventually(lambda: not store.failing, "its calls have failed")
         urgent.drop(Cause.BROKER_CHANGE)
@@ -155,7 +156,7 @@ async def test_a_pause_of_what_is_all_acked_waits_for_no_pace(running, scene, pa
 
 async def test_a_commit_that_is_forced_waits_for_no_pace(running, scene, paced):
     handoff = await scene.paused(drain_ms=0)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(TIMEOUT_S):
         assert (await handoff.commit(cause="drain_timeout"))["code"] == ""
     assert await stored_acks(running) == [(1, 3)]
 

@@ -94,7 +94,7 @@ async def test_nothing_is_sent_before_it_is_on_record(scene, peers):
     gate = peers.Gate(scene.running.broker.audits, "write")
     await scene.producer.publish("d")
     await scene.producer.publish("e")
-    await asyncio.wait_for(gate.reached.wait(), 10)
+    await gate.is_reached()
     assert await scene.source.gets_nothing()
     handoff = asyncio.create_task((await scene.handoff()).pause())
     assert await scene.source.gets_nothing(), "what belongs behind a delivery does not overtake it"
@@ -114,7 +114,7 @@ async def test_what_waits_for_its_record_cannot_be_acknowledged(scene, peers):
     """Nobody has got it; what was sent can be."""
     gate = peers.Gate(scene.running.broker.audits, "write")
     await scene.producer.publish("d")
-    await asyncio.wait_for(gate.reached.wait(), 10)
+    await gate.is_reached()
     assert await scene.source.ack(scene.held, 4) == "not_delivered"
     assert await scene.source.ack(scene.held, ranges=[(3, 4)]) == "not_delivered"
     assert await scene.source.ack(scene.held, 3) == ""
@@ -134,7 +134,7 @@ async def test_what_waits_for_its_record_cannot_be_released(scene, peers):
     """Nobody has got it: its client's book is not the broker's."""
     gate = peers.Gate(scene.running.broker.audits, "write")
     await scene.producer.publish("d", "e")
-    await asyncio.wait_for(gate.reached.wait(), 10)
+    await gate.is_reached()
     await scene.source.release(scene.held, 4)
     failed, _ = await scene.source.find(frames.Failed)
     assert failed.code == "not_delivered"
@@ -146,7 +146,7 @@ async def test_a_broker_that_is_fenced_sends_nothing(scene, peers):
     """The record is under another broker's epoch: what was taken is never sent."""
     gate = peers.Gate(scene.running.broker.audits, "write")
     await scene.producer.publish("d")
-    await asyncio.wait_for(gate.reached.wait(), 10)
+    await gate.is_reached()
     other = scene.held.broker_epoch + 10**9
     meta = scene.running.broker.keys.meta(P0)
     await scene.running.store.read("HSET", meta, "broker_epoch", other, "owner", "b-1")
@@ -258,7 +258,7 @@ async def test_a_pull_is_answered_once_it_is_on_record(running, peers):
     gate = peers.Gate(running.broker.audits, "write")
     body = {"member": "m", "incarnation": "i", "wait_ms": 5000}
     pull = asyncio.create_task(running.call("POST", path, token=peers.CONSUME, json=body))
-    await asyncio.wait_for(gate.reached.wait(), 10)
+    await gate.is_reached()
     assert not of_kind(await told(running), "deliver")
     assert not pull.done()
     gate.opened.set()
@@ -402,7 +402,7 @@ async def test_deliveries_wait_while_redis_has_no_room_for_their_record(scene, p
     info = await running.broker.store.info()
     full = dataclasses.replace(info, maxmemory_bytes=100, used_memory_bytes=95)
     gate = peers.Gate(running.broker.quota, "refresh")
-    await asyncio.wait_for(gate.reached.wait(), 10)
+    await gate.is_reached()
     await scene.producer.publish("d")
     await scene.source.deliver()
     running.broker.quota.info = full

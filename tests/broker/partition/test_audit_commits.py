@@ -19,7 +19,7 @@ async def gate(scene, peers):
     assert await scene.source.ack(scene.held, 3) == ""
     gate = peers.Gate(scene.running.broker.audits, "write")
     await scene.producer.publish("d")
-    await asyncio.wait_for(gate.reached.wait(), 10)
+    await gate.is_reached()
     return gate
 
 

@@ -49,7 +49,7 @@ async def test_a_pull_leaves_out_a_partition_that_is_lost_before_its_record(
     gate = peers.Gate(running.broker.audits, "write")
     member = Member(running, peers.CONSUME)
     pull = asyncio.create_task(member.messages())
-    await asyncio.wait_for(gate.reached.wait(), 10)
+    await gate.is_reached()
     await fence(running, 0)
     gate.opened.set()
     messages = await pull
@@ -68,7 +68,7 @@ async def test_a_pull_that_loses_all_its_partitions_is_answered_without_messages
     gate = peers.Gate(running.broker.audits, "write")
     member = Member(running, peers.CONSUME)
     pull = asyncio.create_task(member.pull())
-    await asyncio.wait_for(gate.reached.wait(), 10)
+    await gate.is_reached()
     await fence(running, 0)
     await fence(running, 1)
     gate.opened.set()
@@ -83,7 +83,7 @@ async def test_a_flow_gets_back_the_room_of_a_partition_that_is_lost_before_its_
     """It is sent nothing of that partition, and continues with the others."""
     gate = peers.Gate(running.broker.audits, "write")
     flow = await peers.open_flow(running, "m", credit=2)
-    await asyncio.wait_for(gate.reached.wait(), 10)
+    await gate.is_reached()
     await fence(running, 0)
     gate.opened.set()
     await producer.publish("next-of-1", partition=1)

@@ -1,7 +1,5 @@
 """What the audit record tells of messages that were given back."""
 
-import asyncio
-
 import pytest
 
 from partq.core.ranges import Ranges
@@ -61,7 +59,7 @@ async def test_a_nack_is_answered_behind_the_step_back_that_it_brings(scene, pee
     """Else its client would hand out what was taken back, while a delivery waits for its record."""
     gate = peers.Gate(scene.running.broker.audits, "write")
     await scene.producer.publish("d")
-    await asyncio.wait_for(gate.reached.wait(), 10)
+    await gate.is_reached()
     held = scene.held
     token = (held.generation, held.partition, held.broker_epoch, held.epoch)
     await scene.source.send(frames.Nack(7, *token, held.delivery, [(0, 1)], 60_000))

@@ -22,7 +22,7 @@ async def pulling(running, peers):
     await (await peers.open_producer(running)).publish("d")
     gate = peers.Gate(running.broker.audits, "write")
     pull = asyncio.create_task(member.pull())
-    await asyncio.wait_for(gate.reached.wait(), 10)
+    await gate.is_reached()
     return member, pull, gate
 
 
@@ -88,7 +88,7 @@ async def test_what_a_pull_waits_to_answer_with_cannot_be_acknowledged(running, 
     gate = peers.Gate(running.broker.audits, "write")
     pull = asyncio.create_task(member.pull())
     await producer.publish("d")
-    await asyncio.wait_for(gate.reached.wait(), 10)
+    await gate.is_reached()
     assert await settled(member, "acks", {**token, "upto": 4}) == "not_delivered"
     assert await settled(member, "acks", {**token, "offsets": [3]}) == "not_delivered"
     assert await settled(member, "nacks", {**token, "offsets": [3]}) == "not_delivered"
@@ -129,7 +129,7 @@ async def test_a_pull_is_not_answered_with_what_was_taken_back_meanwhile(running
     gate = peers.Gate(running.broker.audits, "write")
     pull = asyncio.create_task(member.pull())
     await producer.publish("d")
-    await asyncio.wait_for(gate.reached.wait(), 10)
+    await gate.is_reached()
     nack = {**token_of(first), "offsets": [0], "delay_ms": A_MINUTE_MS}
     assert await settled(member, "nacks", nack) == ""
     gate.opened.set()
