@@ -101,6 +101,8 @@ class GroupPosition(NamedTuple):
     gate: str = CLOSED
     unfinished: int = NO_CURSOR
     """The first offset that the present member has not finished."""
+    opening: str = ""
+    """The gate as it was when the owner found that it may be opened; its call is under way."""
     late_ack: int = NO_CURSOR
     """The ack of a member that has lost the partition, still on its way: up to this offset."""
 

@@ -81,16 +81,25 @@ class GroupSteps:
     def _open_gate(self, state: State, group: int, index: int, at: GroupPosition) -> Iterator[Step]:
         """The owner of a successor opens its gate for a group that has passed the predecessor.
 
-        A gate that a reset holds stays shut until the reset has reached the predecessor.
+        It reads the predecessor's record first, and opens the gate by a second call, which may be
+        late: Redis opens the gate only if it is still as the owner saw it. A gate that a reset
+        holds stays shut until the reset has reached the predecessor.
         """
         is_held = (
             at.gate == HELD
             and state.reset.partition >= index - 1
             and self._mutant != "reset_does_not_hold"
         )
-        if index and at.gate != OPEN and not is_held and self._has_passed(state, group, index - 1):
-            after = state.with_position(group, index, at._replace(gate=OPEN))
-            yield Step(f"the gate of {index} opens for group {group}", after)
+        if at.opening:
+            is_same = at.gate == at.opening or self._mutant == "gate_not_compared"
+            opened = at._replace(gate=OPEN if is_same else at.gate, opening="")
+            label = f"the call to open the gate of {index} for group {group} reaches Redis"
+            yield Step(label, state.with_position(group, index, opened))
+        elif (
+            index and at.gate != OPEN and not is_held and self._has_passed(state, group, index - 1)
+        ):
+            after = state.with_position(group, index, at._replace(opening=at.gate))
+            yield Step(f"the owner of {index} reads that group {group} has passed", after)
 
     def _has_passed(self, state: State, group: int, index: int) -> bool:
         """Whether a group has done with the moving slot in a partition and its predecessors.
@@ -170,7 +179,8 @@ class GroupSteps:
             again = reset._replace(partition=state.layout, layout=state.layout)
             yield Step("the reset begins again by the newer layout", state._replace(reset=again))
             return
-        at = GroupPosition(0, 0, HELD if index else OPEN, 0)
+        opening = state.groups[0][index].opening  # a call that is under way may come later
+        at = GroupPosition(0, 0, HELD if index else OPEN, 0, opening=opening)
         after = state.with_position(0, index, at)
         left = reset._replace(partition=index - 1 if index else NOWHERE)
         yield Step(f"the reset moves the cursor in {index}", after._replace(reset=left))

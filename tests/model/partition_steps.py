@@ -48,12 +48,15 @@ class PartitionSteps:
         yield from self._publish_single(state)
 
     def _claim(self, state: State, index: int, partition: Partition) -> Step:
-        """A broker claims a partition without an owner. It delivers from the cursors."""
+        """A broker claims a partition without an owner. It delivers from the cursors.
+
+        Its broker epoch fences the call of an earlier owner to open a gate.
+        """
         for group, positions in enumerate(state.groups):
             at = positions[index]
             if at.cursor != NO_CURSOR:
                 state = state.with_position(
-                    group, index, at._replace(sent=at.cursor, unfinished=at.cursor)
+                    group, index, at._replace(sent=at.cursor, unfinished=at.cursor, opening="")
                 )
         is_sealed = partition.sealed_at != NOT_SEALED and self._mutant != "seal_in_memory"
         claimed = partition._replace(

@@ -108,6 +108,8 @@ MUTANTS: Final = {
     "gate_by_sent": Mutant(
         "A gate opens when the predecessor's messages are sent, not when they are acknowledged.",
         "groups", "R4"),
+    "gate_not_compared": Mutant(
+        "A late call opens a gate that a reset has closed since.", "reset", "R4"),
     "late_ack_counts": Mutant(
         "The ack of a member that has lost the partition moves the cursor.", "handover", "R4"),
     "move_in_doubt": Mutant(
