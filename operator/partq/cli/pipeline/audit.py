@@ -66,8 +66,8 @@ Exit status: 0 clean; 1 faults were found, or something could not be judged.
     "expected",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="The verdict.json of an earlier audit, kept elsewhere: the record must still have what it "
-    "ended with then.",
+    help="The verdict.json of an earlier audit, kept elsewhere: what the archive had then of the "
+    "record and of the messages must be there still.",
 )
 @engine_options
 @json_option
@@ -84,7 +84,7 @@ def audit(
     """Check, report, and tell by the exit status."""
     # Only here: `--help` needs neither Spark nor Arrow.
     from partq.pipeline.audit.content.entries import read_log
-    from partq.pipeline.audit.content.heads import read_heads
+    from partq.pipeline.audit.content.heads import read_earlier
     from partq.pipeline.storage.files import open_files, open_local_files
 
     if expected is not None and expected.resolve().is_relative_to(Path(report).resolve()):
@@ -92,7 +92,7 @@ def audit(
             f"--expect {expected}: lies in the report's folder, {report}, which this audit "
             "replaces: the next one would expect what this one found; copy the file elsewhere"
         )
-    heads = None if expected is None else read_heads(expected)
+    earlier = None if expected is None else read_earlier(expected)
 
     def run(
         reader: "AuditEngine", watch: "JobWatch", archived: "Files", reported: "Files"
@@ -106,7 +106,7 @@ def audit(
             watch,
             with_messages=with_messages,
             is_from_start=not partial,
-            expected=heads,
+            expected=earlier,
         )
 
     def with_arrow(watch: "JobWatch") -> "AuditReport":

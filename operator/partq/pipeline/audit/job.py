@@ -6,13 +6,14 @@
     verdict.json  the counts
     report.html   for people
 
-What a report of an earlier run left under these names is replaced; files of others are not. Until
-the page is written there is no `verdict.json`: a run that was stopped leaves nothing that looks
-like one. The file `_partq_report` marks the folder as a report's, also after a crash.
+They are written into the folder `_partq_new` of the report, and put in place at the end: they
+replace an earlier report, never files of others. A run that was stopped leaves the earlier report;
+one that was killed while it put its own in place leaves no `verdict.json`. The file `_partq_report`
+marks the folder as a report's, also after a crash.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from io import BytesIO
 
@@ -23,9 +24,10 @@ from partq.errors import SettingsError
 from partq.pipeline.audit.content.entries import AuditedLog, read_log
 from partq.pipeline.audit.content.extent import check_extent
 from partq.pipeline.audit.content.files import check_files
+from partq.pipeline.audit.content.heads import EarlierAudit
 from partq.pipeline.audit.engines.port import AuditEngine, AuditScope
 from partq.pipeline.audit.judge.finding import AuditFinding
-from partq.pipeline.audit.judge.outcome import Handoff, RecordHead, Redelivered
+from partq.pipeline.audit.judge.outcome import Handoff, Redelivered
 from partq.pipeline.audit.report.page import render
 from partq.pipeline.audit.schema import DUPLICATES as DUPLICATE_COLUMNS
 from partq.pipeline.audit.schema import FINDINGS as FINDING_COLUMNS
@@ -38,7 +40,9 @@ from partq.pipeline.watch import JobWatch
 FINDINGS, DUPLICATES, HANDOFFS = "findings", "duplicates", "handoffs"
 VERDICT, PAGE = "verdict.json", "report.html"
 MARKER = "_partq_report"
-NAMES = (FINDINGS, DUPLICATES, HANDOFFS, VERDICT, PAGE)
+NEW = "_partq_new"
+NAMES = (VERDICT, PAGE, FINDINGS, DUPLICATES, HANDOFFS)
+"""`verdict.json` goes first and comes last: where it is, the rest is."""
 MAX_BUFFERED = 100_000
 """From so many rows on a Parquet file of the report is written."""
 
@@ -59,7 +63,7 @@ def run_audit(
     *,
     with_messages: bool = True,
     is_from_start: bool = True,
-    expected: Mapping[str, RecordHead] | None = None,
+    expected: EarlierAudit | None = None,
 ) -> AuditReport:
     """Check an archive and write a report.
 
@@ -70,35 +74,42 @@ def run_audit(
         watch: a stop is noticed between two steps.
         with_messages: compare the record with the archived messages, too.
         is_from_start: what the record lacks before its first line is a fault.
-        expected: partition → the end of its record at an earlier audit, which must be in it.
+        expected: what an earlier audit ended with, which must be there still.
 
     Raises:
         SettingsError: there is no record in the archive, or the report cannot be written, or files
             of somebody else are in its place.
-        StoppedError: the job was told to end; no report is there then.
+        StoppedError: the job was told to end; an earlier report stays.
         InternalError: a file of the archive cannot be read.
     """
     log = read_log(archive)
     queue = None if log.identity is None else log.identity.queue
-    scope = AuditScope(queue, log.state, with_messages, is_from_start, expected)
+    earlier = expected or EarlierAudit({})
+    heads = None if expected is None else expected.heads
+    scope = AuditScope(queue, log.state, with_messages, is_from_start, heads)
     if not log.findings and not scope.has_record:
         raise SettingsError(
             f"ROOT {archive.root}: holds no audit record; set `audit: true` in the queue's "
             "spec, and archive it again"
         )
     _check_place(report)
-    report.create(MARKER, b"")
+    is_first = report.create(MARKER, b"")
+    report.remove(NEW)
+    try:
+        verdict, page = _judge(engine, archive, log, scope, earlier, report, watch)
+        report.create(f"{NEW}/{VERDICT}", json.dumps(verdict.to_json(), indent=2).encode())
+        report.create(f"{NEW}/{PAGE}", page.encode())
+        watch.check()
+    except BaseException:
+        report.remove(NEW)
+        if is_first:
+            report.remove(MARKER)
+        raise
     for name in NAMES:
         report.remove(name)
-    try:
-        verdict, page = _judge(engine, archive, log, scope, report, watch)
-        watch.check()
-        report.create(VERDICT, json.dumps(verdict.to_json(), indent=2).encode())
-        report.create(PAGE, page.encode())
-    except BaseException:
-        for name in (*NAMES, MARKER):
-            report.remove(name)
-        raise
+    for name in reversed(NAMES):
+        report.move(f"{NEW}/{name}", name)
+    report.remove(NEW)
     return AuditReport(verdict, report.url(PAGE))
 
 
@@ -129,6 +140,7 @@ def _judge(
     archive: Files,
     log: AuditedLog,
     scope: AuditScope,
+    earlier: EarlierAudit,
     report: Files,
     watch: JobWatch,
 ) -> tuple[AuditVerdict, str]:
@@ -138,7 +150,8 @@ def _judge(
     handoffs = _TableWriter(report, HANDOFFS, HANDOFF_COLUMNS)
     watch.check()
     checked = check_files(archive, scope.state, scope.streams, watch)
-    of_archive = [*log.findings, *check_extent(scope.state, log.identity), *checked.findings]
+    extent = check_extent(scope.state, log.identity, earlier.archived)
+    of_archive = [*log.findings, *extent, *checked.findings]
     tally.add_findings(of_archive)
     findings.add(of_archive)
     scope = scope.without(checked.unreadable)
@@ -151,7 +164,12 @@ def _judge(
         handoffs.add(judged.outcome.handoffs)
     for rows in (findings, duplicates, handoffs):
         rows.finish()
-    verdict = replace(tally.verdict(), not_expected=scope.not_expected())
+    positions = scope.state.positions.get("messages", {}) if scope.with_messages else {}
+    verdict = replace(
+        tally.verdict(),
+        not_expected=scope.not_expected(),
+        archived={partition: each.offset for partition, each in positions.items()},
+    )
     title = f"{archive.root}, queue not known" if log.identity is None else str(log.identity)
     return verdict, render(title, verdict, tally.figures())
 
@@ -212,6 +230,6 @@ class _TableWriter:
         }
         data = BytesIO()
         parquet.write_table(pa.Table.from_pydict(columns, self._schema), data)
-        self._report.create(f"{self._folder}/part-{self._count:05d}.parquet", data.getvalue())
+        self._report.create(f"{NEW}/{self._folder}/part-{self._count:05d}.parquet", data.getvalue())
         self._waiting = []
         self._count += 1

@@ -26,7 +26,7 @@ KINDS: Final = {
             "missing_commit",
             *("drain_not_clean", "delivered_while_paused"),
             *("content_differs", "wrong_slot", "wrong_publish_time", "other_queue"),
-            *("missing_partition", "head_not_found"),
+            *("missing_partition", "head_not_found", "messages_cut_off"),
             *("missing_entry", "damaged_entry", "outside_root", "wrong_columns"),
             *("missing_file", "changed_file", "unreadable_file", "other_rows"),
         ),

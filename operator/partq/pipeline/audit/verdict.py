@@ -123,7 +123,9 @@ class AuditVerdict:
     longest ones first."""
     heads: Mapping[str, RecordHead] = field(default_factory=dict)
     """Partition → the end of its record: kept elsewhere, a later audit finds that it was cut."""
-
+    archived: Mapping[str, int] = field(default_factory=dict)
+    """Partition → the offset below which the archive has its messages, for the same use; empty:
+    the messages were not looked at."""
     not_expected: Sequence[str] | None = None
     """Partitions that the heads of an earlier audit say nothing of; None: no heads were given."""
 
@@ -170,4 +172,5 @@ class AuditVerdict:
             "stalls": [{**each._asdict(), "length_ms": each.length_ms} for each in self.stalls],
             "not_expected": None if self.not_expected is None else list(self.not_expected),
             "heads": {partition: head._asdict() for partition, head in self.heads.items()},
+            "archived": dict(self.archived),
         }

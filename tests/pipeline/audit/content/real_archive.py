@@ -23,7 +23,7 @@ from partq.pipeline.watch import JobWatch
 from tests.spark.live_queue import live_queue
 
 OF_ARCHIVE = {
-    *("missing_partition", "head_not_found", "extent_not_recorded"),
+    *("missing_partition", "head_not_found", "messages_cut_off", "extent_not_recorded"),
     *("missing_entry", "damaged_entry", "outside_root", "wrong_columns"),
     *("missing_file", "changed_file", "unreadable_file", "other_rows"),
 }
@@ -61,14 +61,15 @@ def audit(root, report, **options):
     return audit_again(root, report, **options)
 
 
-def audit_again(root, report, **options):
+def audit_again(root, report, *, watch=None, **options):
     """Return the same; what is there is left there."""
+    watch = watch or JobWatch()
     files = LocalFiles(str(root))
     result = run_audit(
-        ArrowAuditEngine(files.root, JobWatch()),
+        ArrowAuditEngine(files.root, watch),
         files,
         LocalFiles(str(report)),
-        JobWatch(),
+        watch,
         **options,
     )
     return result.verdict, pq.read_table(report / "findings").to_pylist()

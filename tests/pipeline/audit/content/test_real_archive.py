@@ -9,8 +9,9 @@ import pytest
 
 from partq.core.hashing import slot_of
 from partq.errors import SettingsError
-from partq.pipeline.audit.content.heads import read_heads
-from partq.pipeline.audit.job import MARKER
+from partq.pipeline.audit.content.heads import EarlierAudit, read_earlier
+from partq.pipeline.audit.job import MARKER, NAMES, NEW
+from partq.pipeline.watch import JobWatch, StoppedError
 from tests.pipeline.audit.content.real_archive import (
     Copy,
     audit,
@@ -44,7 +45,7 @@ def test_a_report_replaces_reports_alone(archives, tmp_path):
     (place / "findings").mkdir(parents=True)
     (place / "findings" / "mine.txt").write_text("mine")
     (place / "verdict.json").write_text("[]")
-    with pytest.raises(SettingsError, match="has findings, and no report of partq"):
+    with pytest.raises(SettingsError, match=r"has verdict\.json, and no report of partq"):
         audit_again(archives / "orders", place)
     assert (place / "findings" / "mine.txt").read_text() == "mine"
 
@@ -53,6 +54,51 @@ def test_a_report_replaces_reports_alone(archives, tmp_path):
     assert audit_again(archives / "orders", place)[0].text == "clean"
     (place / MARKER).unlink()
     assert audit_again(archives / "orders", place)[0].text == "clean"
+
+
+class StoppedWatch(JobWatch):
+    """Is told to end while the job works."""
+
+    def __init__(self, checks):
+        super().__init__()
+        self.checks = checks
+
+    def check(self):
+        self.checks -= 1
+        if not self.checks:
+            self.stop()
+        super().check()
+
+
+def test_a_run_that_is_stopped_leaves_the_earlier_report(archives, tmp_path):
+    place = tmp_path / "report"
+    audit(archives / "orders", place)
+    before = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+    stops = 0
+    for checks in range(1, 100):
+        try:
+            audit_again(archives / "orders", place, watch=StoppedWatch(checks))
+            break
+        except StoppedError:
+            stops += 1
+        assert {path: path.read_bytes() for path in place.rglob("*") if path.is_file()} == before
+    assert stops > 3
+    assert sorted(path.name for path in place.iterdir()) == sorted([*NAMES, MARKER])
+
+
+def test_a_first_run_that_is_stopped_leaves_nothing(archives, tmp_path):
+    with pytest.raises(StoppedError):
+        audit_again(archives / "orders", tmp_path / "report", watch=StoppedWatch(3))
+    assert not list((tmp_path / "report").iterdir())
+
+
+def test_what_a_run_that_was_killed_has_begun_is_no_part_of_the_next(archives, tmp_path):
+    place = tmp_path / "report"
+    (place / NEW / "findings").mkdir(parents=True)
+    (place / MARKER).touch()
+    (place / NEW / "findings" / "part-00007.parquet").write_bytes(b"half")
+    assert audit_again(archives / "orders", place)[0].text == "clean"
+    assert not (place / NEW).exists()
 
 
 def test_an_empty_partition_is_not_missing(tmp_path):
@@ -352,23 +398,41 @@ def test_a_tail_that_is_cut_off_with_its_entries_is_found_by_an_earlier_verdict(
     verdict, _ = audit(copy.root, tmp_path / "report")
     kept = tmp_path / "verdict.json"
     shutil.copy(tmp_path / "report" / "verdict.json", kept)
-    heads = read_heads(kept)
-    assert heads == verdict.heads
-    assert audit(copy.root, tmp_path / "report", expected=heads)[0].text == "clean"
+    earlier = read_earlier(kept)
+    assert earlier == (verdict.heads, verdict.archived)
+    assert sum(earlier.archived.values()) == verdict.totals.archived
+    assert audit(copy.root, tmp_path / "report", expected=earlier)[0].text == "clean"
 
     entries = sorted((copy.root / "_partq" / "log").iterdir())
     for path in entries[-2:]:  # of the record and of the messages
         path.unlink()
     assert audit(copy.root, tmp_path / "report")[0].text == "clean"
-    cut, found = audit(copy.root, tmp_path / "report", expected=heads)
+    cut, found = audit(copy.root, tmp_path / "report", expected=earlier)
     assert cut.text == "faults found"
-    assert faults(found) == {"head_not_found"}
+    assert faults(found) == {"head_not_found", "messages_cut_off"}
     assert {each["partition"] for each in found} == {"1.0", "1.1"}
+
+
+def test_messages_that_are_gone_with_their_entry_are_found_by_an_earlier_verdict(copy, tmp_path):
+    audit(copy.root, tmp_path / "report")
+    earlier = read_earlier(tmp_path / "report" / "verdict.json")
+    for path in sorted((copy.root / "_partq" / "log").iterdir(), reverse=True):
+        streams = json.loads(path.read_bytes())["positions"]
+        path.unlink()
+        if "messages" in streams:
+            break
+    assert audit(copy.root, tmp_path / "report")[0].text == "clean", "it is only behind"
+    # Heads alone do not tell.
+    only = EarlierAudit({}, earlier.archived)
+    verdict, found = audit(copy.root, tmp_path / "report", expected=only)
+    assert (verdict.text, faults(found)) == ("faults found", {"messages_cut_off"})
+    told = next(each["detail"] for each in found if each["what"] == "messages_cut_off")
+    assert "an earlier audit saw the messages up to offset" in told
 
 
 def test_another_record_is_found_by_an_earlier_verdict(copy, archives, tmp_path):
     other, _ = audit(archives / "others", tmp_path / "report")
-    _, found = audit(copy.root, tmp_path / "report", expected=other.heads)
+    _, found = audit(copy.root, tmp_path / "report", expected=EarlierAudit(other.heads))
     assert faults(found) == {"head_not_found"}
     texts = ("there is one with chain", "it ends before")  # by how many groups each has
     assert all(any(text in each["detail"] for text in texts) for each in found)
@@ -377,8 +441,8 @@ def test_another_record_is_found_by_an_earlier_verdict(copy, archives, tmp_path)
 def test_heads_of_some_partitions_say_which_ones_are_not_covered(copy, tmp_path):
     verdict, _ = audit(copy.root, tmp_path / "report")
     assert verdict.not_expected is None
-    heads = {"1.0": verdict.heads["1.0"]}
-    verdict, found = audit(copy.root, tmp_path / "report", expected=heads)
+    earlier = EarlierAudit({"1.0": verdict.heads["1.0"]})
+    verdict, found = audit(copy.root, tmp_path / "report", expected=earlier)
     assert (verdict.text, found, verdict.not_expected) == ("clean", [], ["1.1"])
     assert verdict.to_json()["not_expected"] == ["1.1"]
 
@@ -393,13 +457,15 @@ def test_heads_of_some_partitions_say_which_ones_are_not_covered(copy, tmp_path)
         '{"heads": {}}',
         '{"heads": {"1.0": {}}}',
         '{"heads": {"x": {"sequence": 1}}}',
+        '{"heads": {"1.0": {"sequence": 1, "chain": "3f"}}, "archived": {"1.0": "many"}}',
+        '{"heads": {"1.0": {"sequence": 1, "chain": "3f"}}, "archived": [1]}',
         "7",
     ],
 )
 def test_a_file_without_heads_is_a_sentence(tmp_path, text):
     path = tmp_path / "verdict.json"
     with pytest.raises(SettingsError, match="No such file"):
-        read_heads(path)
+        read_earlier(path)
     path.write_text(text)
     with pytest.raises(SettingsError, match=r"expected the verdict\.json of an earlier audit"):
-        read_heads(path)
+        read_earlier(path)

@@ -1,6 +1,6 @@
 """Checks that an archive has everything that its entries say it had."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from partq.pipeline.archive_log import ArchivedQueue
 from partq.pipeline.audit.content.entries import WHOLE_ARCHIVE
@@ -8,12 +8,15 @@ from partq.pipeline.audit.judge.finding import EXTENT, AuditFinding, finding
 from partq.pipeline.manifest import ArchiveState
 
 
-def check_extent(state: ArchiveState, identity: ArchivedQueue | None) -> Iterator[AuditFinding]:
+def check_extent(
+    state: ArchiveState, identity: ArchivedQueue | None, archived: Mapping[str, int]
+) -> Iterator[AuditFinding]:
     """Yield what is wrong with the extent of an archive, and what it cannot tell.
 
     Args:
         state: after its last entry.
         identity: the queue that its header names; None: that is not known.
+        archived: partition → the offset below which an earlier audit saw its messages archived.
     """
     others = [uid for uid in state.uids if identity is not None and uid != identity.uid]
     if others:
@@ -37,6 +40,17 @@ def check_extent(state: ArchiveState, identity: ArchivedQueue | None) -> Iterato
                     f"has no {what} of it",
                 )
     yield from _rows_outside(state)
+    for partition, stop in archived.items():
+        position = state.positions.get("messages", {}).get(partition)
+        if position is None or position.offset < stop:
+            there = "none" if position is None else f"those up to offset {position.offset - 1}"
+            yield finding(
+                EXTENT,
+                "messages_cut_off",
+                partition,
+                f"an earlier audit saw the messages up to offset {stop - 1} archived; by its "
+                f"entries the archive has {there}",
+            )
     without_digest = sum(not each.sha256 for each in state.files.values())
     unknown = sum(
         partition not in state.beginnings.get(stream, {})
