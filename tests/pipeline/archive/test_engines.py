@@ -2,10 +2,12 @@
 
 import asyncio
 import errno
+import gc
 import json
 import os
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from hashlib import sha256
 
@@ -17,7 +19,7 @@ from partq import Producer
 from partq.errors import InternalError, SettingsError
 from partq.pipeline.access import QueueAccess
 from partq.pipeline.archive.archiver import Archiver, ArchiveSettings
-from partq.pipeline.archive.arrow_engine import ArrowEngine
+from partq.pipeline.archive.arrow_engine import ArrowEngine, _in_thread
 from partq.pipeline.archive.audit_feed import AuditFeed
 from partq.pipeline.archive.feeds import MessageFeed
 from partq.pipeline.archive.span_files import SpanFiles
@@ -223,3 +225,26 @@ def test_a_disk_that_is_full_is_a_sentence(queue, tmp_path, monkeypatch):
             now_ms=lambda: 0,
         ).run()
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["archive.json"]
+
+
+def test_a_second_failure_of_the_disk_logs_no_trace(caplog):
+    """The first one has cancelled the others, and their threads fail after that."""
+    is_begun, goes_on = threading.Event(), threading.Event()
+
+    def fail():
+        is_begun.set()
+        goes_on.wait()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def cancel():
+        task = asyncio.create_task(_in_thread(fail))
+        await asyncio.to_thread(is_begun.wait)
+        task.cancel()
+        await asyncio.sleep(0)
+        goes_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel())
+    gc.collect()
+    assert caplog.messages == []

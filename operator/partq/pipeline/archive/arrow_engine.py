@@ -121,3 +121,5 @@ async def _in_thread(call: Callable[[], T]) -> T:
         return await asyncio.shield(calling)
     finally:
         await asyncio.wait([calling])
+        if not calling.cancelled():
+            calling.exception()  # of a cancelled call nobody asks for it, and asyncio logs that
