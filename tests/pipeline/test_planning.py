@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partq import PartitionId
-from partq.errors import DataLossError, RolledBackError
+from partq.errors import ConflictError, DataLossError, RolledBackError
 from partq.pipeline.manifest import ArchivePosition
-from partq.pipeline.planning import LogExtent, Span, plan
+from partq.pipeline.planning import LogExtent, Span, check_record_begins, plan
 
 A, B, NEXT = PartitionId(1, 0), PartitionId(1, 1), PartitionId(2, 0)
 
@@ -62,3 +62,10 @@ def test_steps_take_everything_once_and_in_the_order_of_generations(extents, mos
     ]
     generations = [partition.generation for partition, _ in taken]
     assert generations == sorted(generations)
+
+
+def test_a_record_whose_first_groups_another_archive_has_is_not_begun():
+    begun = {"1.0": ArchivePosition(0), "1.1": ArchivePosition(7)}
+    check_record_begins({"1.1": ArchivePosition(7)}, begun)
+    with pytest.raises(ConflictError, match=r"^partition 1\.1: another archive has .* group 6"):
+        check_record_begins({}, begun)

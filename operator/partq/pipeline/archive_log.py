@@ -54,10 +54,11 @@ class ArchiveLog:
         """Open an archive that is there.
 
         Raises:
-            SettingsError: no archive is there, or it is of a later version.
+            SettingsError: no archive is there, it lacks its header, or it is of a later version.
         """
         header = files.read(HEADER)
         if header is None:
+            _refuse_without_header(files)
             raise SettingsError(
                 f"ROOT {files.root}: there is no archive; expected one that "
                 "`partq pipeline archive` made"
@@ -75,11 +76,12 @@ class ArchiveLog:
         """Open the archive of a queue; make it, where there is nothing yet.
 
         Raises:
-            SettingsError: it is another queue's, or another life's of this one, or it cannot be
-                written.
+            SettingsError: it is another queue's, or another life's of this one, it has entries
+                and lacks the file that names its queue, or it cannot be written.
         """
         body = json.dumps({"format": FORMAT, **asdict(identity)}).encode()
         if files.read(HEADER) is None:
+            _refuse_without_header(files)
             files.create(HEADER, body)
         archive = cls.open(files)
         if archive.identity != identity:
@@ -171,6 +173,20 @@ class ArchiveLog:
                 return None
             state.apply(ManifestEntry.from_json(name, data))
         return state
+
+
+def _refuse_without_header(files: Files) -> None:
+    """Refuse an archive that has entries, and does not say of which queue.
+
+    Two jobs may make an archive at the same moment, and one of them then writes the first entry.
+    So the entries are looked for first, and the header once more.
+    """
+    if (files.names(LOG) or files.names(SNAPSHOTS)) and files.read(HEADER) is None:
+        raise SettingsError(
+            f"ROOT {files.root}: {HEADER} is missing, and there are entries of an archive; "
+            "expected the file that names its queue: put it back from a copy of the archive, or "
+            "give another ROOT"
+        )
 
 
 def read_header(root: str, header: bytes) -> ArchivedQueue:

@@ -149,7 +149,9 @@ class ArchiveState:
         if entry.number != self.number + 1:
             raise InternalError(
                 f"archive: entry {entry.number} follows entry {self.number}; expected "
-                f"{self.number + 1}: files of the archive's log are missing"
+                f"{self.number + 1}: files of the archive's log are missing; put them back into "
+                "_partq/log from a copy of the archive, or archive to another ROOT. "
+                "`partq pipeline audit` names them"
             )
         unknown = [path for path in entry.removed if path not in self.files]
         unknown += [path for path in entry.deleted if path not in self.removed]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from partq.core.model import PartitionId
-from partq.errors import DataLossError, RolledBackError
+from partq.errors import ConflictError, DataLossError, RolledBackError
 from partq.pipeline.manifest import ArchivePosition
 
 
@@ -37,6 +37,7 @@ def plan(
     *,
     most: int,
     skips_lost: bool,
+    skip_option: str = "--skip-lost",
 ) -> dict[PartitionId, Span]:
     """Return what to take next of each partition; those that have nothing new are left out.
 
@@ -48,6 +49,7 @@ def plan(
         extents: what the partitions hold.
         most: 1 or more.
         skips_lost: continue behind what is lost, instead of refusing.
+        skip_option: of the command; an error names it.
 
     Raises:
         DataLossError: what comes next is no longer stored.
@@ -67,12 +69,39 @@ def plan(
             if not skips_lost:
                 raise DataLossError(
                     f"partition {partition}: stored from {extent.first} on only, and the archive "
-                    f"has it up to {start.offset}; with --skip-lost it notes the gap and continues"
+                    f"has it up to {start.offset}; with {skip_option} it notes the gap and "
+                    "continues"
                 )
             lost_from, start = start.offset, ArchivePosition(extent.first)
         if start.offset < extent.end or lost_from is not None:
             spans[partition] = Span(start, extent.end, lost_from)
     return _limited(spans, most)
+
+
+def check_record_begins(
+    archived: Mapping[str, ArchivePosition], begun: Mapping[str, ArchivePosition]
+) -> None:
+    """Refuse to begin a record of which the first groups were trimmed.
+
+    Only an archive has groups trimmed. Two archives of one record would take its groups from each
+    other, and neither could be audited.
+
+    Args:
+        archived: how far this archive is.
+        begun: the first sequence that is stored, of each partition.
+
+    Raises:
+        ConflictError: another archive has the first groups of a partition that this one lacks.
+    """
+    for partition, at in begun.items():
+        if at.offset and partition not in archived:
+            raise ConflictError(
+                f"partition {partition}: another archive has the audit record up to group "
+                f"{at.offset - 1}, and had it trimmed; this one would take the following groups "
+                "from it, and neither could be audited from the start. Archive to that ROOT, or "
+                "give --no-audit to archive the messages alone. If that archive is lost or has "
+                "ended, --take-over-audit continues its record here"
+            )
 
 
 def _limited(spans: Mapping[PartitionId, Span], most: int) -> dict[PartitionId, Span]:

@@ -26,7 +26,7 @@ from partq.pipeline.archive.feeds import MessageFeed
 from partq.pipeline.archive.spark_engine import SparkEngine
 from partq.pipeline.archive_files import read_archive, read_state
 from partq.pipeline.archive_log import ArchiveLog
-from partq.pipeline.manifest import ArchiveGap, ArchivePosition, DataFile
+from partq.pipeline.manifest import ArchiveGap, ArchivePosition, DataFile, ManifestEntry
 from partq.pipeline.planning import Span
 from partq.pipeline.storage.local_files import LocalFiles
 from partq.pipeline.watch import JobWatch
@@ -280,6 +280,21 @@ def test_the_root_of_another_queue_is_refused(engine, queue, tmp_path):
     header.write_text(json.dumps({**json.loads(header.read_text()), "queue": "bills"}))
     with pytest.raises(SettingsError, match="is the archive of default/bills"):
         archive(engine, queue, tmp_path)
+
+
+def test_an_archive_that_does_not_say_of_which_queue_is_refused(queue, tmp_path):
+    files, identity = LocalFiles(str(tmp_path)), access(queue).identity()
+    log = ArchiveLog.open_for(files, identity)
+    entry = ManifestEntry(number=0, attempt="a", kind="archive", at_ms=0)
+    log.commit(log.load(), lambda _: entry)
+    header = tmp_path / "_partq" / "archive.json"
+    header.unlink()
+    told = r"archive\.json is missing, and there are entries .* put it back from a copy"
+    with pytest.raises(SettingsError, match=told):
+        ArchiveLog.open_for(files, identity)
+    with pytest.raises(SettingsError, match=told):
+        ArchiveLog.open(files)
+    assert not header.exists()
 
 
 @pytest.mark.parametrize(

@@ -92,14 +92,50 @@ def test_the_record_is_archived_and_trimmed(spark, queue, tmp_path):
 
 def test_what_comes_later_is_added_once(spark, queue, tmp_path):
     """The archive's own steps are on record: cursors that move, messages that are freed."""
-    for _ in range(2):
+    for options in (["--take-over-audit"], []):
         queue.publish(range(5))
-        assert run(queue, tmp_path, "--group", "archive").exit_code == 0
+        assert run(queue, tmp_path, "--group", "archive", *options).exit_code == 0
     rows = read_audit(spark, str(tmp_path)).select("partition", "sequence", "place").collect()
     assert len(rows) == len(set(rows))
     for partition in ("1.0", "1.1"):
         sequences = sorted({row.sequence for row in rows if row.partition == partition})
         assert sequences == list(range(sequences[0], sequences[-1] + 1))
+
+
+def test_two_archives_do_not_take_the_record_from_each_other(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    one = [first, "--group", "archive", "--engine", "arrow"]
+    two = [second, "--group", "lake", "--engine", "arrow"]
+    groups = ["archive", "lake"]
+    with live_queue(partitions=2, groups=groups, spec={"audit": True}) as both:
+
+        def firsts():
+            return {
+                each: extent.first
+                for each, extent in auditing(both, lambda reader: reader.bounds()).items()
+            }
+
+        def refused(sentence, *options):
+            before, cursors = firsts(), both.cursors("lake")
+            result = run(both, *options)
+            assert result.exit_code == 1
+            assert sentence in result.stderr.splitlines()[-1]
+            assert (firsts(), both.cursors("lake")) == (before, cursors)
+
+        both.publish(range(COUNT))
+        assert run(both, *one).exit_code == 0
+        both.publish(range(COUNT))
+        refused("another archive has the audit record up to group", *two)
+        refused("another archive has the audit record up to group", *two, "--skip-lost")
+        assert run(both, *two, "--no-audit").exit_code == 0
+        refused("another archive has the audit record up to group", *two)
+        assert run(both, *one).exit_code == 0  # it has lost nothing
+
+        assert run(both, *two, "--take-over-audit").exit_code == 0
+        assert run(both, *two).exit_code == 0  # from now on the record is its own
+        refused("with --take-over-audit it notes the gap", *one, "--skip-lost")
+    gaps = ArchiveLog.open(LocalFiles(str(first))).load().gaps
+    assert gaps == []
 
 
 def test_groups_that_no_archive_has_stay_after_a_rollback(tmp_path):
@@ -130,7 +166,7 @@ def test_groups_that_no_archive_has_stay_after_a_rollback(tmp_path):
 def test_a_record_that_continues_from_another_chain_is_refused(queue, tmp_path):
     options = [tmp_path, "--group", "archive", "--engine", "arrow"]
     queue.publish(range(5))
-    assert run(queue, *options).exit_code == 0
+    assert run(queue, *options, "--take-over-audit").exit_code == 0
     positions = ArchiveLog.open(LocalFiles(str(tmp_path))).load().positions["audit"]
     for entry in (tmp_path / "_partq/log").iterdir():
         text = entry.read_text(encoding="utf-8")

@@ -68,7 +68,14 @@ is archived of it is trimmed.
     help="Archive the audit record, too. Default: if the queue keeps one.",
 )
 @click.option(
-    "--skip-lost", is_flag=True, help="Note what is no longer stored as a gap, and continue."
+    "--take-over-audit",
+    is_flag=True,
+    help="Continue an audit record that another archive has a part of; it gets no more of it.",
+)
+@click.option(
+    "--skip-lost",
+    is_flag=True,
+    help="Note messages that are no longer stored as a gap, and continue.",
 )
 @engine_options
 @json_option
@@ -81,6 +88,7 @@ def archive(
     every_s: float,
     max_rows: int,
     audit: bool | None,
+    take_over_audit: bool,
     skip_lost: bool,
     engine: EngineChoice,
     as_json: bool,
@@ -104,7 +112,10 @@ def archive(
     messages = MessageFeed(access, group)
     feeds: list[Feed] = [record, messages] if has_record else [messages]
     settings = ArchiveSettings(
-        every_s=None if once else every_s, max_rows=max_rows, skips_lost=skip_lost
+        every_s=None if once else every_s,
+        max_rows=max_rows,
+        skips_lost=skip_lost,
+        takes_over_audit=take_over_audit,
     )
 
     def run(runner: "ArchiveEngine", watch: "JobWatch", files: "Files") -> "Archived":

@@ -22,7 +22,7 @@ from partq.pipeline.manifest import (
     ManifestEntry,
     Stream,
 )
-from partq.pipeline.planning import LogExtent, Span, plan
+from partq.pipeline.planning import LogExtent, Span, check_record_begins, plan
 from partq.pipeline.staging import Staging
 from partq.pipeline.watch import JobProgress, JobWatch
 
@@ -36,7 +36,10 @@ class ArchiveSettings:
     max_rows: int = 1_000_000
     """The most messages, or groups of the audit record, of one step: what a crash can cost."""
     skips_lost: bool = False
-    """Note what is no longer stored as a gap, and continue, instead of refusing."""
+    """Note messages that are no longer stored as a gap, and continue, instead of refusing."""
+    takes_over_audit: bool = False
+    """Continue an audit record of which another archive has groups that this one lacks, and note
+    them as a gap, instead of refusing."""
 
 
 @dataclass(slots=True)
@@ -93,8 +96,8 @@ class Archiver:
         """Archive, and return what is durable.
 
         Raises:
-            ConflictError: another job archives to the same place, or a member of the group is
-                connected.
+            ConflictError: another job archives to the same place, a member of the group is
+                connected, or another archive has the beginning of the audit record.
             DataLossError: what comes next is no longer stored.
             RolledBackError: the store has lost what the archive has, or other messages stand there.
             PartqError: the brokers refuse, or do not answer in time.
@@ -132,18 +135,25 @@ class Archiver:
         self._watch.check()
         stored = self._state.positions.get(feed.stream, {})
         feed.acknowledge(stored)
-        self._begun_at[feed.stream] = feed.beginnings()
+        begun = feed.beginnings()
+        if feed.stream == "audit" and not self._settings.takes_over_audit:
+            check_record_begins(stored, begun)
+        self._begun_at[feed.stream] = begun
         self._note()
 
     def _step(self, feed: Feed, extents: Mapping[PartitionId, LogExtent]) -> bool:
         """Archive what comes next; False: nothing does."""
         self._watch.check()
         positions = self._positions(feed.stream)
+        # Groups of the audit record are lost to another archive alone, which has them trimmed.
+        is_audit = feed.stream == "audit"
+        settings = self._settings
         spans = plan(
             positions,
             extents,
-            most=self._settings.max_rows,
-            skips_lost=self._settings.skips_lost,
+            most=settings.max_rows,
+            skips_lost=settings.takes_over_audit if is_audit else settings.skips_lost,
+            skip_option="--take-over-audit" if is_audit else "--skip-lost",
         )
         self._show(feed.stream, positions, extents)
         if not spans:
