@@ -55,7 +55,7 @@ class PartqDataSource(DataSource):
             check_schema(schema)
             options = read_options(self.options, is_stream=True, cores=self.cores)
             reader = open_stream_reader(options, schema)
-            reader.stop_on_sigterm()
+            reader.stop_on_signals()
             return reader
         except PartqError as error:
             return RefusedReader(error)

@@ -1,12 +1,15 @@
 """Two queries in one consumer group: the second one is refused, a restart is not."""
 
+import asyncio
+import signal
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pyspark
 import pytest
 
 from partq.errors import ConflictError
-from partq.spark.read.query_reader import GroupLease
+from partq.spark.read.query_reader import GroupLease, QueryReader
 from tests.spark.live_queue import live_queue
 from tests.spark.read.stream_steps import StreamSteps, stream_steps
 
@@ -15,9 +18,8 @@ ADMITS = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 2)
 
 @pytest.fixture(scope="module")
 def queue():
-    with live_queue(
-        partitions=2, groups=["lake", "twice", "freed", "stops", "dead", "silent"]
-    ) as running:
+    groups = ["lake", "twice", "freed", "stops", "dead", "silent", "idle", "ends", "begins"]
+    with live_queue(partitions=2, groups=groups) as running:
         running.publish(range(20))
         yield running
 
@@ -73,6 +75,84 @@ def test_a_query_that_stops_gives_its_group_up(queue):
         with stream_steps(queue.options(group="freed", startingOffsets="earliest")) as steps:
             start = steps.begin()
             assert steps.read(start, steps.end(start)) == 20
+
+
+def test_a_query_that_continues_has_its_group_while_no_messages_come(queue):
+    options = queue.options(group="idle", startingOffsets="earliest")
+    with stream_steps(options) as first:
+        start = first.begin()
+        end = first.end(start)
+        assert first.read(start, end) == 20
+    with stream_steps(options) as again:
+        latest = again.end(end)
+        if not ADMITS:  # Spark runs an empty micro-batch, because of the query's new name
+            assert again.read(end, latest) == 0
+        with stream_steps(options) as second:
+            begun = second.begin() if ADMITS else None
+            assert "another query" in (
+                refused(second.end, begun) if ADMITS else refused(second.begin)
+            )
+        again.end(latest)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_a_query_stops_does_not_keep_its_group(queue, number, monkeypatch):
+    """Spark closes the connection and sends the signal at the same time."""
+    release = GroupLease.release
+
+    async def release_after_signal(lease):
+        signal.pthread_kill(threading.main_thread().ident, number)
+        await release(lease)
+
+    options = queue.options(group="ends", startingOffsets="earliest")
+    before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        for each in before:
+            signal.signal(each, signal.SIG_DFL)
+        first = StreamSteps(options)
+        first.reader.stop_on_signals()
+        start = first.begin()
+        assert first.read(start, first.end(start)) == 20
+        with monkeypatch.context() as patch:
+            patch.setattr(GroupLease, "release", release_after_signal)
+            first.reader.stop()
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    with stream_steps(options) as second:
+        start = second.begin()
+        assert second.read(start, second.end(start)) == 20
+
+
+def test_a_query_that_stops_while_it_takes_its_group_gives_it_up(queue, monkeypatch):
+    taken, stops = threading.Event(), threading.Event()
+    set_pin, release = QueryReader.set_pin, GroupLease.release
+
+    async def set_slowly(reader, name, partition, number):
+        set_to = await set_pin(reader, name, partition, number)
+        if number > 1 and not taken.is_set():
+            taken.set()
+            await asyncio.to_thread(stops.wait)
+        return set_to
+
+    async def release_meanwhile(lease):
+        stops.set()
+        await release(lease)
+
+    options = queue.options(group="begins", startingOffsets="earliest")
+    first = StreamSteps(options)
+    start = first.begin()
+    end = first.end(start)
+    with monkeypatch.context() as patch, ThreadPoolExecutor(1) as threads:
+        patch.setattr(QueryReader, "set_pin", set_slowly)
+        patch.setattr(GroupLease, "release", release_meanwhile)
+        reading = threads.submit(first.read, start, end)
+        taken.wait()
+        first.reader.stop()
+        reading.exception()  # its connections are closed, or were just in time
+    with stream_steps(options) as second:
+        start = second.begin()
+        assert second.read(start, second.end(start)) == 20
 
 
 def test_a_query_waits_for_one_that_stops(queue, monkeypatch):

@@ -22,6 +22,13 @@ class AdmittingReader(StreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         super().__init__(options, schema)
         self._target: dict[PartitionId, ReadPosition] | None = None
+        self._is_new = False
+        """Whether Spark has asked where the query begins: there was no checkpoint then."""
+
+    def initialOffset(self) -> dict[str, object]:  # noqa: N802
+        """Return where a query begins that has no checkpoint."""
+        self._is_new = True
+        return super().initialOffset()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return the limit that the options set."""
@@ -34,6 +41,8 @@ class AdmittingReader(StreamReader, SupportsTriggerAvailableNow):
             plan = self._plan()
             origin = origin_of(CHECKPOINT, start)
             self._query = self._query if origin is None else origin.query
+            # A query that continues has the group at once, also while no messages come.
+            self._is_kept = self._is_kept or (origin is not None and not self._is_new)
             begin = self._known(plan, start)
             self._finish(begin)
             most = limit.max_rows if isinstance(limit, ReadMaxRows) else None

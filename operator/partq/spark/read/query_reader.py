@@ -118,6 +118,8 @@ class GroupLease:
         self._lost: ConflictError | None = None
         self._turn = asyncio.Lock()
         """One call at a time: an older number of this process must not follow a later one."""
+        self._is_ending = asyncio.Event()
+        """Set by `release`: a call that waits for another query ends its wait."""
         self._renewing: asyncio.Task[None] | None = None
 
     async def check(self, partition: PartitionId, queries: Collection[str]) -> None:
@@ -157,26 +159,32 @@ class GroupLease:
 
         `earlier`: other names that the checkpoint has for the same query. Raises as `check`.
         """
-        await self.check(partition, {query, *earlier})
-        if self._number and self._query == query:
-            return
-        self._number = await self._claim(self._name)
-        self._query = query
-        self._own_number = await self._claim(self._own(query))
-        if self._renewing is None:
-            self._renewing = asyncio.create_task(self._renew(), name=f"renewing {self._name}")
+        async with self._turn:
+            await self._check(partition, {query, *earlier})
+            if self._number and self._query == query:
+                return
+            self._number = await self._claim(self._name)
+            self._query = query
+            self._own_number = await self._claim(self._own(query))
+            if self._renewing is None:
+                self._renewing = asyncio.create_task(self._renew(), name=f"renewing {self._name}")
 
     async def release(self) -> None:
-        """Give the group up, if this process still holds it."""
-        if self._renewing is not None:
-            await cancel_and_wait(self._renewing)
-            self._renewing = None
-        number, self._number = self._number, 0
-        if number and self._partition is not None:
-            later = await self._reader.remove_pin(self._name, self._partition, number)
-            if later is None:
-                own = self._own(self._query)
-                await self._reader.remove_pin(own, self._partition, self._own_number)
+        """Give the group up, if this process still holds it; it is the last call.
+
+        A call that is under way is waited for: its pins would stay otherwise.
+        """
+        self._is_ending.set()
+        async with self._turn:
+            if self._renewing is not None:
+                await cancel_and_wait(self._renewing)
+                self._renewing = None
+            number, self._number = self._number, 0
+            if number and self._partition is not None:
+                later = await self._reader.remove_pin(self._name, self._partition, number)
+                if later is None:
+                    own = self._own(self._query)
+                    await self._reader.remove_pin(own, self._partition, self._own_number)
 
     async def _foreign_holder(self, queries: Collection[str]) -> int | None:
         """Return under which number another query has the group; None: none has.
@@ -191,7 +199,7 @@ class GroupLease:
             for query in sorted(queries):
                 if await self._holder(self._own(query)) is not None:
                     return None
-            if holder != seen and waited_s >= self._stop_s:
+            if self._is_ending.is_set() or (holder != seen and waited_s >= self._stop_s):
                 return holder
             if holder == seen and waited_s >= self._lease_s:
                 log.warning(
@@ -203,7 +211,8 @@ class GroupLease:
                 )
                 self._over = holder
                 return None
-            await asyncio.sleep(waits.next_s())
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._is_ending.wait(), waits.next_s())
             holder = await self._holder(self._name)
             # While no broker answers, nobody can renew a lease.
             waited_s += min(clock() - last, LOOK_S)

@@ -32,6 +32,9 @@ from partq.spark.read.trigger_delay import TriggerDelay
 
 log = logging.getLogger("partq.spark")
 
+ENDS = (signal.SIGTERM, signal.SIGHUP)
+"""Signals that end the process of a query."""
+
 
 class StreamReader(DataSourceStreamReader):
     """Covers one micro-batch after another; where the last one ended is Spark's to know.
@@ -48,6 +51,8 @@ class StreamReader(DataSourceStreamReader):
         self._pin = f"spark-{self._query}"
         self._delay = TriggerDelay(options.min_offsets_per_trigger, options.max_trigger_delay_s)
         self._is_spark_s = False
+        self._is_kept = False
+        """Whether the checkpoint has the query's name: a process after a crash finds it there."""
         self._thread: LogThread | None = None
         self._done: dict[PartitionId, ReadPosition] | None = None
         """What was told to the group, or pinned, last."""
@@ -67,9 +72,9 @@ class StreamReader(DataSourceStreamReader):
             plan = self._plan()
             begun, stop = self._known(plan, start), self._known(plan, end)
             if self._options.group:
-                # Not earlier: a process after a crash finds the name in the checkpoint by now.
                 names = [each.query for each in map(_origin, (start, end)) if each is not None]
                 self._query = names[-1] if names else self._query
+                self._is_kept = True
                 self._open().hold_group(self._options.group, self._query, earlier=names)
             begin = plan.begin(begun, stop)
             return planned_tasks(self._options, plan.ranges(begin, plan.end_of(begin, stop)))
@@ -88,6 +93,10 @@ class StreamReader(DataSourceStreamReader):
 
     def stop(self) -> None:
         """Let go of everything."""
+        if self._is_spark_s:
+            # A second signal would cut off what the first one, or the end of the query, began.
+            for number in ENDS:
+                signal.signal(number, signal.SIG_IGN)
         thread, self._thread = self._thread, None
         if thread is not None:
             if not self._options.group:
@@ -109,17 +118,25 @@ class StreamReader(DataSourceStreamReader):
             return {}
         return from_json(body)
 
-    def stop_on_sigterm(self) -> None:
+    def stop_on_signals(self) -> None:
         """Have the process let go of everything when Spark ends it, which is how a query stops.
 
         Spark calls `stop` as well, behind a read of a connection that it has closed; its signal
-        comes at the same time, and would end the process before.
+        comes at the same time, and would end the process before. At the end of the driver's
+        terminal the signal is SIGHUP.
         """
         self._is_spark_s = True
 
+    def _end(self, *_: object) -> NoReturn:
+        """Stop within the signal: `sys.exit` alone could reach `stop` before its first line."""
+        self.stop()
+        sys.exit(0)
+
     def _open(self) -> LogThread:
-        if self._is_spark_s and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        if self._is_spark_s:
+            for number in ENDS:
+                if signal.getsignal(number) is signal.SIG_DFL:
+                    signal.signal(number, self._end)
         if self._thread is None:
             find_brokers(self._options.connection)
             self._thread = LogThread(self._options.connection)
@@ -143,7 +160,10 @@ class StreamReader(DataSourceStreamReader):
         ours = {each: position for each, position in done.items() if each in living}
         try:
             if self._options.group:
-                thread.check_group(self._options.group, self._query, first)
+                if self._is_kept:
+                    thread.hold_group(self._options.group, self._query)
+                else:
+                    thread.check_group(self._options.group, self._query, first)
         except UnavailableError as error:
             log.warning("progress is stored with the next batch: %s", error)
             return
