@@ -46,6 +46,12 @@ def test_what_a_broker_refuses_is_not_tried_again(queue, wrong, kind):
         find_brokers(connection(queue.options() | wrong, answer_s=3600.0))
 
 
+def test_without_a_token_the_options_for_it_are_named(queue):
+    given = {"url": queue.broker.url, "queue": queue.name}
+    with pytest.raises(UnauthorizedError, match="set the option token or tokenFile"):
+        find_brokers(connection(given))
+
+
 def test_one_broker_of_several_is_enough(queue):
     find_brokers(connection(queue.options(url=f"http://127.0.0.1:1,{queue.broker.url}")))
 

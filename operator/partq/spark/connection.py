@@ -112,6 +112,7 @@ def _timeout_s(text: str) -> float:
         timeout_s = 0.0
     if not 0 < timeout_s <= MAX_TIMEOUT_S:
         raise BadRequestError(
-            f"option timeoutSeconds: {excerpt(text)!r}; expected seconds, at most {MAX_TIMEOUT_S:g}"
+            f"option timeoutSeconds: {excerpt(text)!r}; expected seconds, above 0 and at most "
+            f"{MAX_TIMEOUT_S:g}"
         )
     return timeout_s

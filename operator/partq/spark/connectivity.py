@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from partq.client.transport.retries import RetryWindow
 from partq.client.transport.session import Session, UnreachedError, UntrustedError
-from partq.errors import UnavailableError
+from partq.errors import UnauthorizedError, UnavailableError
 from partq.spark.connection import ClientOptions
 
 FIRST_TIMEOUT_S = 10.0
@@ -36,6 +36,13 @@ async def _find(connection: ClientOptions) -> None:
         while True:
             try:
                 await session.layout(session.seeds)
+            except UnauthorizedError as error:
+                if connection.given_token is None and connection.token_file is None:
+                    raise UnauthorizedError(
+                        f"queue {connection.queue!r} needs a token, and none is given; set the "
+                        "option token or tokenFile"
+                    ) from error
+                raise
             except UntrustedError as error:
                 raise UnavailableError(error.message) from error
             except UnreachedError as error:

@@ -39,7 +39,9 @@ class PartqDataSource(DataSource):
             options = read_options(self.options, is_stream=None)
             find_brokers(options.connection)
             with LogThread(at_first(options.connection)) as log:
-                ReadPlanner(log, options).check()
+                plan = ReadPlanner(log, options)
+                plan.check()
+                plan.check_ends()
             return source_schema(with_headers=options.with_headers, names=options.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:

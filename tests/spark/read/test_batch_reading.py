@@ -10,12 +10,12 @@ import pyspark
 import pytest
 
 from partq import PartitionId
-from partq.errors import DataLossError
+from partq.errors import BadRequestError, DataLossError
 from partq.pipeline.failures import as_ours
 from partq.spark.read.batch_reader import BatchReader
 from partq.spark.read.options import read_options
 from partq.spark.read.schema import source_schema
-from partq.spark.source import register
+from partq.spark.source import PartqDataSource, register
 from tests.spark.live_queue import live_queue
 
 COUNT = 1000
@@ -263,6 +263,13 @@ def test_the_example_reads_every_order_once(spark, queue, tmp_path):
     for _ in range(2):
         example["follow"](spark, queue.options(), "other", str(tmp_path))
         assert values(spark.read.parquet(str(tmp_path / "table"))) == list(range(COUNT))
+
+
+def test_load_refuses_an_offset_above_the_end(queue):
+    for name in ("startingOffsets", "endingOffsets"):
+        source = PartqDataSource(queue.options(**{name: '{"1.0": 5000}'}))
+        with pytest.raises(BadRequestError, match=f"{name}: partition 1.0 .* ends at"):
+            source.schema()
 
 
 def to_ms(instant):

@@ -7,6 +7,7 @@ from partq.errors import BadRequestError
 from partq.spark.read.offsets import ReadPosition
 from partq.spark.read.options import ReadBound, read_options
 
+T = 1_700_000_000_000
 HOW = {"url": "http://a:1,https://b:2", "queue": "orders"}
 
 
@@ -45,16 +46,20 @@ def test_json_names_offsets_places_and_positions():
 
 
 def test_times_are_milliseconds():
-    assert options(startingTimestamp="5").start == ReadBound(at_ms=5)
-    ends = options(endingOffsetsByTimestamp='{"1.0": 5, "1.1": "6"}').end.times_ms
-    assert ends == {PartitionId(1, 0): 5, PartitionId(1, 1): 6}
+    assert options(startingTimestamp="0").start == ReadBound(at_ms=0)
+    assert options(startingTimestamp=f"{T + 5}").start == ReadBound(at_ms=T + 5)
+    ends = options(endingOffsetsByTimestamp=f'{{"1.0": {T}, "1.1": "{T + 6}"}}').end.times_ms
+    assert ends == {PartitionId(1, 0): T, PartitionId(1, 1): T + 6}
 
 
 def test_an_end_at_the_start_and_one_without_a_number_pass():
     options(startingOffsets='{"1.0": 5}', endingOffsets='{"1.0": 5, "1.1": -1}')
     options(startingOffsets='{"1.0": -1, "1.1": 7}', endingOffsets='{"1.0": 0, "1.1": -1}')
-    options(startingTimestamp="5", endingTimestamp="5")
-    options(startingOffsetsByTimestamp='{"1.0": 9}', endingOffsetsByTimestamp='{"1.1": 8}')
+    options(startingTimestamp=f"{T}", endingTimestamp=f"{T}")
+    options(
+        startingOffsetsByTimestamp=f'{{"1.0": {T + 9}}}',
+        endingOffsetsByTimestamp=f'{{"1.1": {T + 8}}}',
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,9 +100,18 @@ def test_a_delay_has_spark_s_units(text, seconds):
         (False, {"maxOffsetsPerTrigger": "5"}, "a batch has no trigger"),
         (False, {"startingOffsets": '{"1.1": 9}', "endingOffsets": '{"1.0": 5, "1.1": 8}'},
             "endingOffsets of 1.1: 8, below its startingOffsets: 9"),
-        (False, {"startingTimestamp": "9", "endingTimestamp": "8"}, "ends at the time 8, before"),
-        (False, {"startingTimestamp": "9", "endingOffsetsByTimestamp": '{"1.0": 8}'},
-            "the read of 1.0 ends at the time 8, before it begins, at 9"),
+        (False, {"startingTimestamp": f"{T + 9}", "endingTimestamp": f"{T}"},
+            f"ends at the time {T}, before"),
+        (False,
+            {"startingTimestamp": f"{T + 9}", "endingOffsetsByTimestamp": f'{{"1.0": {T}}}'},
+            f"the read of 1.0 ends at the time {T}, before it begins, at {T + 9}"),
+        (None, {"startingTimestamp": "1600000000"},
+            "option startingTimestamp: 1600000000; expected unix milliseconds"),
+        (None, {"endingOffsetsByTimestamp": '{"1.0": 1600000000}'},
+            "option endingOffsetsByTimestamp of 1.0: 1600000000; expected unix milliseconds"),
+        (None, {"endingOffsets": "latest", "maxOffsetsPerTrigger": "5"},
+            "options endingOffsets and maxOffsetsPerTrigger contradict each other"),
+        (False, {"timeoutSeconds": "0"}, "'0'; expected seconds, above 0 and at most 3600"),
         (True, {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"},
             "minOffsetsPerTrigger: 9, above maxOffsetsPerTrigger: 8"),
         (True, {"maxTriggerDelay": "5m"}, "it is for minOffsetsPerTrigger, which is not set"),

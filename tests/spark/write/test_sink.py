@@ -17,7 +17,7 @@ from partq import Consumer
 from partq.errors import ConflictError, NotStoredError, OutcomeUnknownError
 from partq.spark.source import register
 from partq.spark.write.numbering import TaskId
-from partq.spark.write.sink import Sink, _batches, batch_writer, stream_writer
+from partq.spark.write.sink import Sink, TaskCommit, _batches, batch_writer, stream_writer
 from partq.spark.write.sink_columns import write_columns
 from partq.spark.write.sink_options import write_options
 from partq.wire import batch as wire
@@ -416,11 +416,22 @@ def test_columns_that_make_no_message_are_refused(spark, columns, says, options)
         ({"ttlMs": "-1"}, "option ttlMs: '-1'"),
         ({"exactlyOnce": "yes"}, "option exactlyOnce: 'yes'; expected true or false"),
         ({"writeId": "x" * 81}, "option writeId"),
+        ({"writeId": " "}, "option writeId is empty"),
     ],
 )
 def test_options_that_are_unusable_are_refused(more, says, options):
     with pytest.raises(Exception, match=says):
         batch_writer({**options, **more}, SCHEMA, overwrite=False)
+
+
+def test_a_failed_write_says_what_stays_and_how_to_go_on(options, caplog):
+    writer = batch_writer({**options, "writeId": "night"}, SCHEMA, overwrite=False)
+    writer.abort([TaskCommit(7, 3), None])
+    assert caplog.messages == [
+        "write 'night' has failed: 1 of 2 tasks have stored all of their rows: 7 rows, of which "
+        "earlier attempts had stored 3. Rows that are stored stay in the queue, also those of the "
+        "failed tasks; repeat the write with this writeId to add the missing rows"
+    ]
 
 
 def test_nothing_is_overwritten(options):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
+from partq.client.transport.positions import MAX_AT_MS, MIN_AT_MS
 from partq.core.model import PartitionId
 from partq.errors import BadRequestError
 from partq.excerpts import excerpt
@@ -48,6 +49,10 @@ READ_OPTIONS = (
     "includeHeaders",
     "columns",
 )
+
+
+_OF_BATCHES = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_OF_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +104,11 @@ def read_options(
         BadRequestError: an option that there is not, that is unusable, or that contradicts another.
     """
     options = _Given(given, READ_OPTIONS)
+    options.refuse_both(_OF_BATCHES, _OF_STREAMS, "one is for a batch, one for a stream")
     if is_stream:
-        options.refuse(
-            ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"),
-            "a stream has no end; read a batch with spark.read",
-        )
+        options.refuse(_OF_BATCHES, "a stream has no end; read a batch with spark.read")
     elif is_stream is False:
-        options.refuse(
-            ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
-            "a batch has no trigger; set endingOffsets, or read a stream",
-        )
+        options.refuse(_OF_STREAMS, "a batch has no trigger; set endingOffsets, or read a stream")
     group = options.text("group")
     default: Literal["earliest", "latest", "group"] = "latest" if is_stream else "earliest"
     start = options.place("starting", "group" if group else default)
@@ -181,6 +181,15 @@ class _Given:
             if name.lower() in self._given:
                 raise BadRequestError(f"option {name}: {why}")
 
+    def refuse_both(self, some: tuple[str, ...], others: tuple[str, ...], why: str) -> None:
+        """Refuse options of two kinds that cannot go together."""
+        given = [[name for name in each if name.lower() in self._given] for each in (some, others)]
+        if all(given):
+            raise BadRequestError(
+                f"options {given[0][0]} and {given[1][0]} contradict each other: {why}; leave one "
+                "out"
+            )
+
     def text(self, name: str) -> str | None:
         """Return the option; None for an empty one."""
         return self._given.get(name.lower(), "").strip() or None
@@ -220,14 +229,14 @@ class _Given:
         (name,) = given
         text = cast(str, self.text(name))
         if name == names[1]:
-            return ReadBound(at_ms=_integer(name, text, least=0))
+            return ReadBound(at_ms=_at_ms(name, text))
         if name == names[0] and text.lower() in {"earliest", "latest", "group"}:
             return ReadBound(everywhere=cast(Literal["earliest", "latest", "group"], text.lower()))
         by_partition, life = _by_partition(name, text)
         if name == names[2]:
             return ReadBound(
                 times_ms={
-                    partition: _integer(f"{name} of {partition}", value, least=0)
+                    partition: _at_ms(f"{name} of {partition}", value)
                     for partition, value in by_partition.items()
                 }
             )
@@ -294,6 +303,16 @@ def _position(name: str, value: object) -> ReadPosition:
     if isinstance(value, dict):
         return position_of(name, value)
     return ReadPosition(_integer(name, value, least=EARLIEST))
+
+
+def _at_ms(name: str, value: object) -> int:
+    at_ms = _integer(name, value, least=0)
+    if at_ms and not MIN_AT_MS <= at_ms <= MAX_AT_MS:
+        raise BadRequestError(
+            f"option {name}: {at_ms}; expected unix milliseconds, 0 or from {MIN_AT_MS} to "
+            f"{MAX_AT_MS}: a time in seconds is multiplied by 1000"
+        )
+    return at_ms
 
 
 def _integer(name: str, value: object, *, least: int) -> int:

@@ -55,6 +55,39 @@ class ReadPlanner:
                     f"{_names(partitions)}"
                 )
 
+    def check_ends(self) -> None:
+        """Refuse offsets of the options that lie above the ends of their partitions.
+
+        Not with `failOnDataLoss` false: a stream with a checkpoint reads a queue that was created
+        again, whose ends are lower, and does not use them.
+
+        Raises:
+            BadRequestError: an offset is above the end.
+        """
+        if not self._options.fail_on_data_loss:
+            return
+        for name, place in (
+            ("startingOffsets", self._options.start),
+            ("endingOffsets", self._options.end),
+        ):
+            exact = {
+                each: position
+                for each, position in (place.offsets or {}).items()
+                if position.offset >= 0 and not position.append_broker_epoch
+            }
+            if not exact:
+                continue
+            found = self._log.positions({"offsets": {each: exact[each].offset for each in exact}})
+            for partition, position in exact.items():
+                self._check_end(name, position, found[partition])
+
+    def _check_end(self, name: str, position: ReadPosition, now: LogPosition) -> None:
+        if now.end < position.offset:
+            raise BadRequestError(
+                f"{name}: partition {now.partition} of queue {self._queue!r} ends at {now.end}; "
+                f"got {position.offset}, expected at most that"
+            )
+
     def is_of_this_queue(self, name: str, life: QueueLife) -> bool:
         """Say whether positions are of this queue; False: of one that had its name before.
 
@@ -247,11 +280,8 @@ class ReadPlanner:
         for partition, position in known.items():
             now = found[partition]
             epoch = position.append_broker_epoch
-            if not epoch and now.end < position.offset and name != CHECKPOINT:
-                raise BadRequestError(
-                    f"{name}: partition {partition} of queue {self._queue!r} ends at {now.end}; "
-                    f"got {position.offset}, expected at most that"
-                )
+            if not epoch and name != CHECKPOINT:
+                self._check_end(name, position, now)
             place = f"queue {self._queue!r}, partition {partition}: {name} is at {position.offset}"
             if now.end < position.offset or (
                 epoch and now.append_broker_epoch and epoch != now.append_broker_epoch

@@ -117,11 +117,14 @@ class PartqWriter(DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Say what stays written: nothing is taken back."""
+        options = self._sink.options
+        advice = "; repeat the write with this writeId to add the missing rows"
         log.warning(
-            "write %r has failed: %s, and stays, with what the failed tasks have stored; repeat "
-            "it under this writeId and the rest is added",
-            self._sink.options.write_id,
+            "write %r has failed: %s. Rows that are stored stay in the queue, also those of the "
+            "failed tasks%s",
+            options.write_id,
             _sum(messages),
+            advice if options.is_exactly_once else "",
         )
 
 
@@ -142,7 +145,12 @@ class PartqStreamWriter(DataSourceStreamWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's
         """Say what stays written; the micro-batch is repeated, and leaves it out."""
-        log.warning("micro-batch %d has failed: %s, and stays", batchId, _sum(messages))
+        log.warning(
+            "micro-batch %d has failed: %s. Rows that are stored stay in the queue, also those of "
+            "the failed tasks",
+            batchId,
+            _sum(messages),
+        )
 
     def _write(self, batches: Iterable[pa.RecordBatch]) -> TaskCommit:
         task = task_of_stream(is_exactly_once=self._sink.options.is_exactly_once)
@@ -195,8 +203,8 @@ def _sum(messages: Sequence[WriterCommitMessage | None]) -> str:
     rows = sum(message.row_count for message in done)
     skipped = sum(message.skipped_count for message in done)
     return (
-        f"{rows} rows of {len(done)} of {len(messages)} tasks are stored, {skipped} of them by "
-        "earlier attempts"
+        f"{len(done)} of {len(messages)} tasks have stored all of their rows: {rows} rows, of which "
+        f"earlier attempts had stored {skipped}"
     )
 
 

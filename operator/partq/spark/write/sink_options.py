@@ -67,6 +67,11 @@ def write_options(given: Mapping[str, str], *, is_stream: bool) -> WriteOptions:
             "option writeId: a stream has none, its query and micro-batch name what is written; "
             "leave it out"
         )
+    if "writeid" in options and not write_id:
+        raise BadRequestError(
+            "option writeId is empty: the rows would be stored again by each run; set it, or leave "
+            "it out"
+        )
     if len(write_id) > MAX_WRITE_ID_CHARS or not write_id.isprintable():
         raise BadRequestError(
             f"option writeId: {excerpt(write_id)!r}; expected 1 to {MAX_WRITE_ID_CHARS} printable "
