@@ -203,8 +203,8 @@ def _sum(messages: Sequence[WriterCommitMessage | None]) -> str:
     rows = sum(message.row_count for message in done)
     skipped = sum(message.skipped_count for message in done)
     return (
-        f"{len(done)} of {len(messages)} tasks have stored all of their rows: {rows} rows, of which "
-        f"earlier attempts had stored {skipped}"
+        f"{len(done)} of {len(messages)} tasks have stored all of their rows: {rows} rows, of "
+        f"which earlier attempts had stored {skipped}"
     )
 
 
