@@ -24,6 +24,12 @@ def test_a_later_generation_waits_for_the_earlier_one():
     assert spans == {A: Span(ArchivePosition(0), 5), B: Span(ArchivePosition(0), 10)}
 
 
+def test_a_partition_with_little_moves_on_beside_one_with_much():
+    extents = {A: LogExtent(0, 1), B: LogExtent(0, 100)}
+    spans = plan({}, extents, most=10, skips_lost=False)
+    assert spans == {A: Span(ArchivePosition(0), 1), B: Span(ArchivePosition(0), 9)}
+
+
 def test_what_is_lost_is_refused_or_skipped():
     extents = {A: LogExtent(5, 10), B: LogExtent(7, 7)}
     positions = {"1.0": ArchivePosition(2, 1), "1.1": ArchivePosition(3, 1)}
@@ -31,6 +37,17 @@ def test_what_is_lost_is_refused_or_skipped():
         plan(positions, extents, most=100, skips_lost=False)
     assert plan(positions, extents, most=100, skips_lost=True) == {
         A: Span(ArchivePosition(5), 10, lost_from=2),
+        B: Span(ArchivePosition(7), 7, lost_from=3),
+    }
+
+
+def test_a_gap_with_nothing_behind_it_is_noted_in_the_last_step():
+    extents, positions = {A: LogExtent(0, 10), B: LogExtent(7, 7)}, {"1.1": ArchivePosition(3, 1)}
+    first = plan(positions, extents, most=5, skips_lost=True)
+    assert first == {A: Span(ArchivePosition(0), 5)}
+    positions["1.0"] = ArchivePosition(5)
+    assert plan(positions, extents, most=5, skips_lost=True) == {
+        A: Span(ArchivePosition(5), 10),
         B: Span(ArchivePosition(7), 7, lost_from=3),
     }
 

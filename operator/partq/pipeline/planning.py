@@ -118,7 +118,7 @@ def _limited(spans: Mapping[PartitionId, Span], most: int) -> dict[PartitionId, 
             part = min(most, -(-span.size * most // waiting)) if span.size else 0
             waiting -= span.size
             most -= part
-            if part or span.lost_from is not None:
+            if part:
                 limited[partition] = Span(span.start, span.start.offset + part, span.lost_from)
         break
     return limited

@@ -122,12 +122,12 @@ class ChainJudge:
         """
         for _, same in groupby(lines, attrgetter("sequence")):
             rivals = self._groups_of(list(same))
-            yield from self._decide({each.previous for each in rivals}, rivals[0].sequence)
+            yield from self._decide({each.previous for each in rivals})
             self._rivals = rivals
 
     def finish(self, record_stop: int | None) -> Iterator[RecordGroup]:
         """Yield what still waits; `record_stop`: how far the archive says that it has it."""
-        yield from self._decide(set(), None)
+        yield from self._decide(set())
         self._check_expected()
         last = -1 if self.last is None else self.last
         if record_stop is not None and record_stop > last + 1:
@@ -184,8 +184,8 @@ class ChainJudge:
             by_chain.setdefault(line.chain, []).append(line)
         return [RecordGroup.of(each) for each in by_chain.values()]
 
-    def _decide(self, nexts: set[str], following: int | None) -> Iterator[RecordGroup]:
-        """Judge the groups that wait.
+    def _decide(self, nexts: set[str]) -> Iterator[RecordGroup]:
+        """Judge the groups that wait; `nexts`: what those of the next number follow.
 
         Of several under one number the one counts that was written last: a store that had lost the
         others went on from there.
@@ -194,15 +194,22 @@ class ChainJudge:
         if not rivals:
             return
         sequence = rivals[0].sequence
-        if following != sequence + 1:
-            nexts = set()
         if self.starts is None:
             self.starts = sequence
         self._has_forked = self._has_forked or len(rivals) > 1
-        rivals.sort(key=lambda each: (each.chain in nexts, each.at_ms, each.chain), reverse=True)
+        # What a store had lost, and was archived before that, hangs behind the fork; it is older.
+        written_to = self._written_to
+        rivals.sort(
+            key=lambda each: (
+                each.at_ms >= written_to,
+                each.chain in nexts,
+                each.at_ms,
+                each.chain,
+            ),
+            reverse=True,
+        )
         best = rivals[0]
         self._note_chains(rivals)
-        # What a store had lost, and was archived before that, hangs behind the fork; it is older.
         is_left_over = self._has_forked and best.at_ms < self._written_to
         self._written_to = max(self._written_to, best.at_ms)
         for each in rivals:

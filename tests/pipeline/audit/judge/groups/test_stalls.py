@@ -2,47 +2,23 @@
 
 import pytest
 
-from partq.pipeline.audit.judge.lines import RecordLine
 from partq.pipeline.audit.judge.outcome import DeliveryStall, Handoff
-from partq.pipeline.audit.judge.record import RecordJudge
-from tests.pipeline.audit.model import Group, Line, Partition
+from tests.pipeline.audit.judge.small_record import (
+    BEGIN,
+    OWNER,
+    ack,
+    deliver,
+    judged,
+    lines_of,
+    publish,
+    read_lines,
+)
 from tests.pipeline.audit.report.faulty_run import KILLED, STALL_MS, faulty_run
-
-BEGIN = ("begin", 0, {"group": "", "stop": 0})
-OWNER = [BEGIN, ("begin", 0, {}), ("commit", 0, {"member": "", "target": "a", "epoch": 1})]
-
-
-def outcome_of(run):
-    judge = RecordJudge(run.name, is_from_start=True)
-    judge.judge(
-        RecordLine(**{name: getattr(row, name) for name in RecordLine._fields})
-        for row in run.rows()
-    )
-    return judge.finish()
 
 
 def stalls_of(*told):
-    """Return the stalls of a record: kinds of lines, when they were written, and their fields."""
-    run = Partition("1.0", seed=1)
-    run.record = []
-    for kind, at_ms, fields in told:
-        given = {"group": "workers", "member": "a", "epoch": 1, "first": 0, "stop": 0}
-        if kind in ("publish", "trim"):
-            given = {"first": 0, "stop": 0, "append_broker_epoch": 1}
-        run.record.append(Group(at_ms, "broker-0", 1, [Line(kind, b"", given | fields)]))
-    return outcome_of(run).stalls
-
-
-def publish(at_ms, first, stop):
-    return ("publish", at_ms, {"first": first, "stop": stop})
-
-
-def deliver(at_ms, first, stop, **fields):
-    return ("deliver", at_ms, {"first": first, "stop": stop} | fields)
-
-
-def ack(at_ms, first, stop, **fields):
-    return ("ack", at_ms, {"first": first, "stop": stop} | fields)
+    outcome, _ = judged(lines_of(*told))
+    return outcome.stalls
 
 
 def stall(from_ms, until_ms, successor="a", acknowledged=0, *, member="a", is_open=False):
@@ -98,7 +74,7 @@ def test_the_wait_begins_with_the_first_member():
 def test_a_killed_consumer_shows_for_as_long_as_it_lasted():
     """Its bar ends with its last sign of life; its successor's begins when it takes over."""
     run = next(each for each in faulty_run() if each.name == KILLED)
-    outcome = outcome_of(run)
+    outcome, _ = judged(read_lines(run))
     (found,) = outcome.stalls
     spells = outcome.holders["workers"]
     dead, successor = spells[-2:]

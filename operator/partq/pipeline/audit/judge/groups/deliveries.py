@@ -131,7 +131,6 @@ class _Again:
         self._token_high = token_high
         self._epochs = epochs
         self._event: RecordedEvent | None = state.event_of_cause(line.cause)
-        self._reset = state.events.get("reset")
         self._wrong: Islands[str] = Islands()
         self._out_of_turn: Islands[str] = Islands()
         self._passed_over: Islands[tuple[int, int]] = Islands()
@@ -151,11 +150,7 @@ class _Again:
         state.note_repeat(line.cause, event, stop - first)
         if self._token_high is not None and line.cause not in IN_PLACE:
             self._out_of_turn.add("", first, min(stop, self._token_high))
-        was_in_flight = (
-            before.done == OPEN
-            and not before.is_taken_back
-            and (self._reset is None or before.at > self._reset.at)
-        )
+        was_in_flight = before.done == OPEN and not before.is_taken_back
         if was_in_flight and before.epoch < line.epoch:
             for epoch, reached in self._epochs.items():
                 if before.epoch < epoch < line.epoch and reached > stop:
