@@ -108,12 +108,6 @@ async def _chains_at(
     chains = {}
     for partition, at in places.items():
         extent = extents[partition]
-        if at > extent.next:
-            raise RolledBackError(
-                f"partition {partition}: the audit record ends at {extent.next}, and the archive "
-                f"has it up to {at}: the store has lost what the archive holds; give what follows "
-                "a separate ROOT"
-            )
         if at == extent.next:
             chains[partition] = extent.chain
         elif at <= extent.first:
