@@ -109,6 +109,25 @@ def test_an_entry_that_names_what_is_no_partition_is_damaged(fields):
         ManifestEntry.from_json("log/1", entry(1, **fields).to_json())
 
 
+def test_only_a_gap_of_undecodable_messages_is_new_to_earlier_versions():
+    """They take no other field: what they would misread, they refuse."""
+    known = {"stream", "partition", "first", "stop"}
+    lost, kept = (
+        ArchiveGap("messages", "1.0", 0, 5),
+        ArchiveGap("messages", "1.0", 7, 8, "u/a.batch"),
+    )
+    stored = entry(1, gaps=(lost, kept))
+    written = json.loads(stored.to_json())["gaps"]
+    assert [each.keys() - known for each in written] == [set(), {"undecodable_path"}]
+    assert ManifestEntry.from_json("n", stored.to_json()) == stored
+    state = state_after([stored])
+    assert json.loads(state.to_json())["gaps"] == written
+    assert ArchiveState.from_json("n", state.to_json()) == state
+    outside = entry(1, gaps=(ArchiveGap("messages", "1.0", 7, 8, "../a.batch"),))
+    with pytest.raises(InternalError, match="expected one below ROOT"):
+        ManifestEntry.from_json("n", outside.to_json())
+
+
 def test_entries_and_states_are_stored_as_they_are():
     for each in ENTRIES:
         assert ManifestEntry.from_json("n", each.to_json()) == each

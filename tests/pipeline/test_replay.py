@@ -8,12 +8,14 @@ from click.testing import CliRunner
 
 from partq import Browser
 from partq.cli.commands import cli
+from partq.cli.pipeline.replay import as_text, preview_text
 from partq.errors import ConflictError, SettingsError
 from partq.pipeline import replay as replaying
 from partq.pipeline.access import QueueAccess
 from partq.pipeline.archive_log import ArchiveLog
 from partq.pipeline.compaction import compact
 from partq.pipeline.job import Job
+from partq.pipeline.manifest import ArchiveGap, ManifestEntry
 from partq.pipeline.replay import Preview, ReplayFilter, ReplayPlan, preview, step_rows
 from partq.pipeline.storage.local_files import LocalFiles
 from partq.pipeline.watch import JobWatch
@@ -247,3 +249,24 @@ def test_the_command_says_what_it_would_send_and_sends_it(archive, target):
     assert (done["replay"], done["is_complete"], done["steps"]) == ("by-command", True, 1)
     check(received.messages(), [pair for pair in EXPECTED if pair[0] == "b1"])
     assert "it is complete" in run("--id", "by-command", *where, *secret)
+
+
+def test_undecodable_messages_are_counted_and_not_sent(spark, job, target, tmp_path):
+    archive = ArchiveLog.open_for(LocalFiles(str(tmp_path)), QUEUE)
+    add(spark, archive, rows_of(spark, "1.0", 0, 5, key=key_of("1.0")).coalesce(1))
+    gaps = (
+        ArchiveGap("messages", "1.0", 5, 8, "_partq/undecodable/a.batch"),
+        ArchiveGap("messages", "1.1", 0, 2, "_partq/undecodable/b.batch"),
+        ArchiveGap("messages", "1.0", 8, 9),
+    )
+    noted = ManifestEntry(number=0, attempt="a", kind="archive", at_ms=NOW_MS, gaps=gaps)
+    archive.commit(archive.load(), lambda _: noted)
+
+    wanted = ReplayFilter(partitions=("1.0",))
+    shown = preview(job, archive, wanted)
+    assert (shown.messages, shown.undecodable) == (5, 3)
+    assert "3 undecodable messages of these partitions are not sent" in preview_text(shown)
+    done = send(job, archive, target, "some", wanted)
+    assert (done.sent, done.undecodable) == (5, 3)
+    assert "3 undecodable messages of these partitions are not sent" in as_text(done)
+    assert preview(job, archive, ReplayFilter()).undecodable == 5

@@ -57,12 +57,18 @@ class ArchivePosition:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveGap:
-    """Rows that were gone from the queue before the archive had them."""
+    """Rows that the archive does not have: [first, stop).
+
+    They were gone from the queue before the archive had them, or are undecodable messages.
+    """
 
     stream: Stream
     partition: str
     first: int
     stop: int
+    undecodable_path: str = ""
+    """Of undecodable messages: the file below the root that has their batch, as it was stored;
+    empty: the rows were gone."""
 
 
 Positions = Mapping[Stream, Mapping[str, ArchivePosition]]
@@ -95,7 +101,7 @@ class ManifestEntry:
 
     def to_json(self) -> bytes:
         """Return it as it is stored."""
-        return json.dumps(asdict(self)).encode()
+        return _stored(self)
 
     @classmethod
     def from_json(cls, name: str, data: bytes) -> Self:
@@ -184,7 +190,7 @@ class ArchiveState:
 
     def to_json(self) -> bytes:
         """Return it as it is stored."""
-        return json.dumps(asdict(self)).encode()
+        return _stored(self)
 
     @classmethod
     def from_json(cls, name: str, data: bytes) -> Self:
@@ -241,6 +247,19 @@ def select(
 _WRONG_BODY = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
 """What reading a body of another form raises."""
 
+
+def _stored(record: ManifestEntry | ArchiveState) -> bytes:
+    """Return an entry or a state as JSON.
+
+    Versions of partq that know no undecodable messages read what has none, and refuse what has.
+    """
+    body = asdict(record)
+    for gap in body["gaps"]:
+        if not gap["undecodable_path"]:
+            del gap["undecodable_path"]
+    return json.dumps(body).encode()
+
+
 _Record = TypeVar("_Record", DataFile, ArchiveGap, ArchivePosition)
 
 
@@ -280,6 +299,8 @@ def _record(kind: type[_Record], body: Mapping[str, object]) -> _Record:
         raise ValueError(f"first {found.first}, stop {found.stop}: expected first below stop")
     if isinstance(found, DataFile):
         _path_inside(found.path)
+    elif found.undecodable_path:
+        _path_inside(found.undecodable_path)
     return found
 
 

@@ -116,6 +116,9 @@ class Replayed:
     """Messages of steps that earlier runs had ended."""
     steps: int = 0
     is_complete: bool = True
+    undecodable: int = 0
+    """Undecodable messages of these partitions: the archive has no rows of them, so none is sent.
+    Their keys are unknown, so a choice of keys or times does not change the number."""
 
 
 @dataclass(slots=True)
@@ -129,6 +132,8 @@ class Preview:
     last_ms: int | None
     partitions: dict[str, int] = field(default_factory=dict)
     """Of the archive: how many are from each."""
+    undecodable: int = 0
+    """As of `Replayed`."""
 
 
 def preview(job: Job, archive: ArchiveLog, wanted: ReplayFilter) -> Preview:
@@ -158,6 +163,7 @@ def preview(job: Job, archive: ArchiveLog, wanted: ReplayFilter) -> Preview:
             row["partition"]: row["count"]
             for row in sorted(found, key=lambda row: PartitionId.parse(row["partition"]))
         },
+        undecodable=_undecodable(archive, wanted),
     )
 
 
@@ -218,7 +224,7 @@ def _send(
     clock: Callable[[], float],
 ) -> Replayed:
     """Send the steps that are not done, one after the other."""
-    done = Replayed(name)
+    done = Replayed(name, undecodable=_undecodable(archive, agreed.wanted))
     folder = f"{REPLAYS}/{name}"
     ended = set(archive.files.names(folder))
     total = sum(stop - first for first, stop in agreed.extents.values())
@@ -332,6 +338,16 @@ def _files(archive: ArchiveLog, wanted: ReplayFilter) -> list[DataFile]:
         partitions=wanted.partitions,
         from_ms=wanted.from_ms,
         until_ms=wanted.until_ms,
+    )
+
+
+def _undecodable(archive: ArchiveLog, wanted: ReplayFilter) -> int:
+    """Return how many messages of the partitions are undecodable, as the archive notes them."""
+    return sum(
+        each.stop - each.first
+        for each in archive.load().gaps
+        if each.undecodable_path
+        and (wanted.partitions is None or each.partition in wanted.partitions)
     )
 
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from partq.pipeline.manifest import ArchiveGap
 from partq.wire.batch import Message, encode_message
 from tests.pipeline.audit.model import Partition
 from tests.pipeline.audit.planting import Planted, publish_of
@@ -57,7 +58,14 @@ def of_batch(run: Partition, what: str, offset: int) -> Planted:
     return Planted(run, what, line.fields["first"], line.fields["stop"])
 
 
+def archive_undecodable(run: Partition) -> Planted:
+    del run.messages[:3]
+    gap = ArchiveGap("messages", run.name, 0, 3, f"_partq/undecodable/{run.name}.batch")
+    return Planted(run, "archive_undecodable", 0, 3, gap=gap)
+
+
 CONTENT_PLANTS = [
+    archive_undecodable,
     content_altered,
     event_time_altered,
     stored_bytes_of_another_message,

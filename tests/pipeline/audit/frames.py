@@ -8,6 +8,7 @@ from partq.pipeline.archive_log import ArchivedQueue, ArchiveLog
 from partq.pipeline.manifest import ArchivePosition, DataFile, ManifestEntry
 from partq.pipeline.storage.local_files import LocalFiles
 from partq.wire.audit import COLUMNS
+from partq.wire.batch import encode
 
 _TEXTS = {
     *("partition", "previous", "chain", "kind", "broker", "group", "member", "incarnation"),
@@ -68,6 +69,9 @@ def write_archive(root, runs, stops=None, gaps=(), begins=None):
         number=0, attempt="made", kind="archive", at_ms=0, added=tuple(added),
         positions=positions, gaps=tuple(gaps), beginnings=beginnings,
     )  # fmt: skip
+    for gap in gaps:
+        if gap.undecodable_path:
+            files.create(gap.undecodable_path, encode([b"\xc1"] * 3, [0] * 3))
     archive.commit(archive.load(), lambda _: entry)
     return str(root)
 

@@ -77,6 +77,11 @@ is archived of it is trimmed.
     is_flag=True,
     help="Note messages that are no longer stored as a gap, and continue.",
 )
+@click.option(
+    "--skip-undecodable",
+    is_flag=True,
+    help="Keep the stored bytes of undecodable messages, note their offsets, and continue.",
+)
 @engine_options
 @json_option
 def archive(
@@ -90,6 +95,7 @@ def archive(
     audit: bool | None,
     take_over_audit: bool,
     skip_lost: bool,
+    skip_undecodable: bool,
     engine: EngineChoice,
     as_json: bool,
 ) -> None:
@@ -116,6 +122,7 @@ def archive(
         max_rows=max_rows,
         skips_lost=skip_lost,
         takes_over_audit=take_over_audit,
+        skips_undecodable=skip_undecodable,
     )
 
     def run(runner: "ArchiveEngine", watch: "JobWatch", files: "Files") -> "Archived":

@@ -127,7 +127,16 @@ def preview_text(shown: "Preview") -> str:
         f"{first:%Y-%m-%d %H:%M:%S} to {last:%Y-%m-%d %H:%M:%S} UTC"
     ]
     lines += [f"  partition {name}: {count:,}" for name, count in shown.partitions.items()]
+    if shown.undecodable:
+        lines.append(_undecodable_text(shown.undecodable))
     return "\n".join(lines)
+
+
+def _undecodable_text(count: int) -> str:
+    return (
+        f"{count:,} undecodable messages of these partitions are not sent: the archive has no rows "
+        "of them; their stored batches are in ROOT/_partq/undecodable"
+    )
 
 
 def as_text(done: "Replayed") -> str:
@@ -139,4 +148,6 @@ def as_text(done: "Replayed") -> str:
         text += "; it is complete, give another --id to send the same again"
     if not done.is_complete:
         text += "; stopped before the end, run it again for the rest"
+    if done.undecodable:
+        text += "\n" + _undecodable_text(done.undecodable)
     return text

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from partq.core.model import PartitionId
-from partq.errors import ConflictError, InternalError, PartqError
+from partq.errors import ConflictError, InternalError, PartqError, UndecodableError
 from partq.pipeline.archive.engine import ArchiveEngine
 from partq.pipeline.archive.feeds import Feed
+from partq.pipeline.archive.undecodable import UndecodableMessages, UndecodableRange
 from partq.pipeline.archive_log import ArchiveLog
 from partq.pipeline.manifest import (
     ArchiveGap,
@@ -40,6 +41,8 @@ class ArchiveSettings:
     takes_over_audit: bool = False
     """Continue an audit record of which another archive has groups that this one lacks, and note
     them as a gap, instead of refusing."""
+    skips_undecodable: bool = False
+    """Keep the batches of undecodable messages, note those as a gap, and continue."""
 
 
 @dataclass(slots=True)
@@ -91,6 +94,13 @@ class Archiver:
         self._state = ArchiveState()
         self._begun_at: dict[Stream, dict[str, ArchivePosition]] = {}
         self._done = Archived()
+        self._undecodable: dict[Stream, UndecodableMessages] = {
+            feed.stream: UndecodableMessages(
+                feed.access, archive.files, watch, is_passed=settings.skips_undecodable
+            )
+            for feed in feeds
+            if feed.stream == "messages"
+        }
 
     def run(self) -> Archived:
         """Archive, and return what is durable.
@@ -100,6 +110,7 @@ class Archiver:
                 connected, or another archive has the beginning of the audit record.
             DataLossError: what comes next is no longer stored.
             RolledBackError: the store has lost what the archive has, or other messages stand there.
+            UndecodableError: what comes next does not decode.
             PartqError: the brokers refuse, or do not answer in time.
             InternalError: what was written is not what was to be read; it does not count.
         """
@@ -158,13 +169,25 @@ class Archiver:
         self._show(feed.stream, positions, extents)
         if not spans:
             return False
+        undecodable = self._undecodable.get(feed.stream)
+        passed: Mapping[PartitionId, UndecodableRange] = {}
+        if undecodable is not None:
+            spans, passed = undecodable.around(spans)
         stops = {str(each): at for each, at in feed.stops(spans).items()}
+        if undecodable is not None:
+            undecodable.check(passed, stops)
         with Staging(self._archive.files) as staging:
             filled = {each: span for each, span in spans.items() if span.size}
             written: list[DataFile] = []
             if filled:
                 starts = positions | {str(each): span.start for each, span in spans.items()}
-                written = self._engine.write(staging, feed, starts, stops)
+                try:
+                    written = self._engine.write(staging, feed, starts, stops)
+                except UndecodableError as error:
+                    if undecodable is None:
+                        raise
+                    undecodable.find(filled, error)
+                    return True  # the next step passes what was found
             check_written(feed.stream, filled, written)
             self._watch.check()
             beginnings = self._beginnings(feed.stream, extents)
@@ -183,11 +206,7 @@ class Archiver:
                 added=staging.place(written),
                 positions={feed.stream: begun | stops},
                 beginnings={feed.stream: beginnings},
-                gaps=tuple(
-                    ArchiveGap(feed.stream, str(partition), span.lost_from, span.start.offset)
-                    for partition, span in spans.items()
-                    if span.lost_from is not None
-                ),
+                gaps=_gaps(feed.stream, spans, passed),
             )
             before = {each: stored.get(each) for each in begun | stops}
             self._state = self._archive.commit(
@@ -238,9 +257,14 @@ class Archiver:
         done.steps += 1
         done.gaps += entry.gaps
         for gap in entry.gaps:
+            what = "are no longer stored; the archive notes the gap"
+            if gap.undecodable_path:
+                what = (
+                    "are undecodable; the archive notes that, and keeps their batch in "
+                    f"ROOT/{gap.undecodable_path}"
+                )
             self._watch.tell(
-                f"{gap.stream} of partition {gap.partition}: {gap.first} to {gap.stop - 1} are no "
-                "longer stored; the archive notes the gap"
+                f"{gap.stream} of partition {gap.partition}: {gap.first} to {gap.stop - 1} {what}"
             )
         self._note()
 
@@ -273,6 +297,24 @@ class Archiver:
         if lag:
             detail += f", most in partition {behind}: {lags[behind]:,}"
         self._watch.show(JobProgress(done, detail=detail))
+
+
+def _gaps(
+    stream: Stream,
+    spans: Mapping[PartitionId, Span],
+    passed: Mapping[PartitionId, UndecodableRange],
+) -> tuple[ArchiveGap, ...]:
+    return tuple(
+        ArchiveGap(
+            stream,
+            str(partition),
+            span.lost_from,
+            span.start.offset,
+            passed[partition].path if partition in passed else "",
+        )
+        for partition, span in spans.items()
+        if span.lost_from is not None
+    )
 
 
 def check_written(

@@ -33,6 +33,7 @@ KINDS: Final = {
         FAULT,
     ),
     "archive_gap": WARNING,
+    "archive_undecodable": WARNING,
     "archive_behind": WARNING,
     "record_behind": WARNING,
     # Clocks of machines differ: a Redis that takes over may be behind the one before.

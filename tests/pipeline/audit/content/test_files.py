@@ -4,7 +4,34 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from partq.pipeline.audit.content.files import check_files
+from partq.pipeline.manifest import ArchiveGap, ArchiveState
+from partq.pipeline.storage.local_files import LocalFiles
+from partq.pipeline.watch import JobWatch
+from partq.wire.batch import encode
 from tests.pipeline.audit.content.real_archive import audit, faults
+
+KEPT = encode([b"\xc1"] * 2, [7, 65_535])
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        pytest.param(KEPT, [], id="as it was stored"),
+        pytest.param(None, ["missing_file"], id="deleted"),
+        pytest.param(KEPT[:-1] + b"\xc2", ["changed_file"], id="another byte"),
+        pytest.param(b"", ["changed_file"], id="empty"),
+    ],
+)
+def test_the_kept_batch_of_undecodable_messages_is_checked(tmp_path, data, found):
+    files = LocalFiles(str(tmp_path))
+    if data is not None:
+        files.create("a.batch", data)
+    gaps = [ArchiveGap("messages", "1.0", 3, 5, "a.batch"), ArchiveGap("messages", "1.0", 7, 8)]
+    checked = check_files(files, ArchiveState(gaps=gaps), ("messages",), JobWatch())
+    assert [(each.what, each.first, each.stop) for each in checked.findings] == [
+        (what, 3, 5) for what in found
+    ]
 
 
 @pytest.mark.parametrize("bound", ["min_ms", "max_ms"])

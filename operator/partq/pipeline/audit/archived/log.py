@@ -10,7 +10,7 @@ from partq.pipeline.audit.archived.cover import CoveredRange, Layer, cover
 from partq.pipeline.audit.judge.finding import LOG, AuditFinding, finding
 from partq.pipeline.audit.judge.outcome import MAX_OFFSET, RecordedLog
 
-_PUBLISHED, _AREA, _ARCHIVED, _GAP, _BEFORE = range(5)
+_PUBLISHED, _AREA, _ARCHIVED, _GAP, _UNDECODABLE, _BEFORE = range(6)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +25,8 @@ class MessageReach:
     """Everything below is archived, or was lost before; None: it has nothing of the partition."""
     gaps: Sequence[tuple[int, int]] = ()
     """Messages that were gone before they could be archived."""
+    undecodable: Sequence[tuple[int, int]] = ()
+    """Undecodable messages, of which the archive keeps the stored batches."""
     is_partial: bool = False
     """The record may be missing for what was stored first."""
 
@@ -92,6 +94,7 @@ def check_log(
         *(Layer(each.first, each.stop, _PUBLISHED, each.broker_epoch) for each in log.published),
         *(Layer(first, stop, _AREA) for first, stop in log.areas),
         *(Layer(first, stop, _GAP) for first, stop in reach.gaps),
+        *(Layer(first, stop, _UNDECODABLE) for first, stop in reach.undecodable),
     ]
     if runs is not None:
         begins = runs.first if reach.first is None else reach.first
@@ -100,7 +103,7 @@ def check_log(
     if runs is not None:
         layers += runs.layers()
         found += _outside_the_record(log, runs, is_partial=reach.is_partial)
-    for stretch in cover(layers, 5):
+    for stretch in cover(layers, 6):
         if not stretch.counts[_AREA]:
             continue
         told = _of_record(stretch)
@@ -181,6 +184,12 @@ def _of_lack(stretch: CoveredRange, offsets: str, archive_stop: int | None) -> t
     if stretch.counts[_GAP]:
         text = f"{offsets} were gone from the queue before they could be archived"
         return "archive_gap", text
+    if stretch.counts[_UNDECODABLE]:
+        text = (
+            f"{offsets} are undecodable: the archive has no rows of them, and keeps their stored "
+            "batches in _partq/undecodable"
+        )
+        return "archive_undecodable", text
     if archive_stop is None or stretch.first >= archive_stop:
         return "archive_behind", f"{offsets} were published; the archive has not come that far"
     if stretch.counts[_BEFORE]:

@@ -10,13 +10,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 
+from partq.core.model import SLOT_COUNT
+from partq.errors import PartqError
 from partq.pipeline.archive_columns import PLACE, TIME
 from partq.pipeline.audit.content.columns import LAST_MS, wrong_columns
 from partq.pipeline.audit.judge.finding import FILES, AuditFinding, finding
-from partq.pipeline.manifest import ArchiveState, DataFile, Stream
+from partq.pipeline.manifest import ArchiveGap, ArchiveState, DataFile, Stream
 from partq.pipeline.storage.files import Files
 from partq.pipeline.storage.local_files import LocalFiles
 from partq.pipeline.watch import JobProgress, JobWatch
+from partq.wire.batch import MAX_BATCH_BYTES
+from partq.wire.batch import check as check_batch
 
 FILES_AT_ONCE = 4
 """How many files are read at the same time."""
@@ -71,7 +75,32 @@ def check_files(
             findings += found
             if any(one.what in UNREADABLE for one in found):
                 unreadable.add(each.path)
+    for gap in state.gaps:
+        watch.check()
+        findings += _check_kept(files, gap)
     return FileCheck(findings, frozenset(unreadable))
+
+
+def _check_kept(files: Files, gap: ArchiveGap) -> Iterator[AuditFinding]:
+    """Check the batch that is kept of undecodable messages; its header has a checksum of it."""
+    path = gap.undecodable_path
+    if not path:
+        return
+    if isinstance(files, LocalFiles) and files.leads_out(path):
+        what, problem = "outside_root", "leads out of ROOT by a symbolic link: it is not read"
+    elif (data := files.read(path)) is None:
+        what, problem = "missing_file", "is not there"
+    else:
+        try:
+            check_batch(
+                data, first_slot=0, last_slot=SLOT_COUNT - 1, max_message_bytes=MAX_BATCH_BYTES
+            )
+        except PartqError as error:
+            what, problem = "changed_file", f"is not the batch that was stored: {error.message}"
+        else:
+            return
+    detail = f"{path}, with the undecodable messages {gap.first} to {gap.stop - 1}, {problem}"
+    yield finding(FILES, what, gap.partition, detail, first=gap.first, stop=gap.stop)
 
 
 def _checked(

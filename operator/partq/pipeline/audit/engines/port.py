@@ -98,12 +98,17 @@ class AuditScope:
             is_partial=not self.is_from_start,
             first=self.state.beginnings.get("messages", {}).get(partition),
             stop=None if position is None else position.offset,
-            gaps=[
-                (each.first, each.stop)
-                for each in self.state.gaps
-                if (each.stream, each.partition) == ("messages", partition)
-            ],
+            gaps=self._gaps(partition, is_undecodable=False),
+            undecodable=self._gaps(partition, is_undecodable=True),
         )
+
+    def _gaps(self, partition: str, *, is_undecodable: bool) -> list[tuple[int, int]]:
+        return [
+            (each.first, each.stop)
+            for each in self.state.gaps
+            if (each.stream, each.partition) == ("messages", partition)
+            and bool(each.undecodable_path) == is_undecodable
+        ]
 
 
 @dataclass(slots=True)
