@@ -1,8 +1,10 @@
 """Read a queue as a table, and follow it as a stream whose progress a group shows.
 
-partq dev up -f examples/queue.yaml
-pip install '.[spark]'            # in a checkout of partq
-spark-submit examples/spark_read.py --url URL --token TOKEN --group lake --dir /tmp/orders
+In a checkout of partq, after `make setup` and with Java 17, in the environment .venv:
+
+.venv/bin/pip install -e '.[spark]'
+.venv/bin/partq dev up -f examples/lake.yaml --detach      # prints URL and tokens
+.venv/bin/spark-submit examples/spark_read.py --url URL --token TOKEN --group lake --dir /tmp/orders
 """
 
 import argparse

@@ -1,8 +1,10 @@
 """Write a DataFrame and a stream to a queue, each row once, whatever fails in between.
 
-partq dev up -f examples/queue.yaml
-pip install '.[spark]'            # in a checkout of partq
-spark-submit examples/spark_write.py --url URL --token TOKEN --dir /tmp/orders
+In a checkout of partq, after `make setup` and with Java 17, in the environment .venv:
+
+.venv/bin/pip install -e '.[spark]'
+.venv/bin/partq dev up -f examples/queue.yaml --detach     # prints URL and tokens
+.venv/bin/spark-submit examples/spark_write.py --url URL --token TOKEN --dir /tmp/orders
 """
 
 import argparse

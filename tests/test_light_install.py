@@ -135,4 +135,4 @@ def test_a_command_names_the_extra_that_it_needs(python):
         timeout=WAIT_S,
     )
     assert done.returncode == 2
-    assert "pip install '.[cli]'" in done.stderr
+    assert "pip install -e '.[cli]'" in done.stderr

@@ -194,7 +194,7 @@ def test_missing_package_names_the_extra(package, command, extra):
     done = without(package, command)
     assert done.returncode == 2
     assert done.stderr.startswith(f"partq: this command needs the package {package!r}")
-    assert f"in a checkout of partq: pip install '.[{extra}]'" in done.stderr
+    assert f"in a checkout of partq: pip install -e '.[{extra}]'" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 

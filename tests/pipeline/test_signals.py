@@ -6,12 +6,14 @@ import signal
 import threading
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import asdict
 
 import pytest
 from click.testing import CliRunner
 
 from partq.cli.commands import cli
 from partq.pipeline.archive_files import read_archive
+from partq.pipeline.job import Job
 from partq.pipeline.watch import JobWatch
 from tests.spark.live_queue import live_queue
 
@@ -142,6 +144,29 @@ def test_an_audit_without_spark_that_is_told_to_end_says_so(queue, root, tmp_pat
     with told(TERM, once=begun.is_set):
         first = run(queue, "audit", root, "--report", tmp_path / "report", "--engine", "arrow")
     check_stopped(first)
+
+
+@pytest.mark.parametrize("number", [INT, TERM])
+def test_a_signal_before_the_job_is_told(queue, root, monkeypatch, number):
+    def be_told(*_, **__):
+        signal.raise_signal(number)
+
+    monkeypatch.setattr(Job, "open", be_told)
+    result = run(queue, "archive", root, "--group", "archive", "--engine", "spark")
+    assert result.exit_code == 128 + number
+    assert json.loads(result.stdout)["error"]["code"] == "stopped"
+    assert "partq: stopped before the job began" in result.stderr
+
+
+@pytest.mark.parametrize("number", [INT, TERM])
+def test_a_signal_after_the_job_does_not_take_its_result(queue, root, monkeypatch, number):
+    def tell(done):
+        signal.raise_signal(number)
+        return asdict(done)
+
+    monkeypatch.setattr("partq.cli.pipeline.archive.asdict", tell)
+    result = run(queue, "archive", root, "--group", "archive", "--engine", "arrow")
+    assert (result.exit_code, json.loads(result.stdout)["is_complete"]) == (0, True)
 
 
 def check_stopped(result):

@@ -8,6 +8,18 @@ INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _before: dict[int, signal.Handlers | object] = {}
+_is_main = False
+
+
+def note_process() -> None:
+    """Note that the process is that of the command: it ends with the command."""
+    global _is_main
+    _is_main = True
+
+
+def has_process() -> bool:
+    """Say whether the process ends with the command; in a test it does not."""
+    return _is_main
 
 
 def end_at_once() -> None:

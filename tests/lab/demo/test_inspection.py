@@ -142,7 +142,7 @@ def test_without_spark_the_demo_says_so_before_it_begins(monkeypatch):
     result = CliRunner().invoke(cli, ["demo", "--with-spark"])
     assert result.exit_code == 2
     assert (
-        "--with-spark needs Spark: in a checkout of partq, pip install '.[lab,spark]'"
+        "--with-spark needs Spark: in a checkout of partq, pip install -e '.[lab,spark]'"
         in result.output
     )
 
@@ -172,6 +172,6 @@ def test_without_arrow_the_demo_says_so_before_it_begins(monkeypatch):
     result = CliRunner().invoke(cli, ["demo", "--with-audit"])
     assert result.exit_code == 2
     assert (
-        "--with-audit needs pyarrow: in a checkout of partq, pip install '.[lab,pipeline]'"
+        "--with-audit needs pyarrow: in a checkout of partq, pip install -e '.[lab,pipeline]'"
         in result.output
     )

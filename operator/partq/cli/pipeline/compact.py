@@ -75,6 +75,7 @@ def compact(
         click.echo(
             f"{done.files_before:,} files, now {done.files_after:,}; merged {done.merged:,} with "
             f"{done.rows:,} rows, deleted {done.deleted:,}"
+            + ("" if done.is_complete else "; stopped before the end, run it again for the rest")
         )
-    if number:
+    if number and not done.is_complete:
         raise click.exceptions.Exit(128 + number)

@@ -97,7 +97,7 @@ def _refuse_options_of_spark(spark: SparkChoice) -> None:
 def _lack_of_spark() -> str | None:
     """Return what Spark needs and is not there; None: it can run."""
     if importlib.util.find_spec("pyspark") is None:
-        return "pyspark is not installed; in a checkout of partq, pip install '.[spark]'"
+        return "pyspark is not installed; in a checkout of partq, pip install -e '.[spark]'"
     try:
         find_java()
     except UnavailableError as error:

@@ -26,10 +26,10 @@ PIPELINES: Mapping[str, CommandEntry] = {
 
 _HELP = """Archive queues to Parquet, replay them, and check what happened to them.
 
-`archive` and `audit` of few messages run in this process and need, in a checkout of partq, pip
-install '.[pipeline]'. Larger ones, and the other commands, are Spark jobs: Spark runs in this
-process, on all cores, unless --master names a cluster or the command runs under spark-submit. It
-needs Java 17 and pip install '.[spark]'.
+`archive` and `audit` of few messages run in this process and need, in a checkout of partq,
+pip install -e '.[pipeline]'. Larger ones, and the other commands, are Spark jobs: Spark runs in
+this process, on all cores, unless --master names a cluster or the command runs under spark-submit.
+It needs Java 17 and pip install -e '.[spark]'.
 
 \b
   partq pipeline archive /data/orders --group archive

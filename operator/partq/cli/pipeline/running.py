@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from partq.cli import interrupts
 from partq.cli.pipeline.display import Display, open_display
 from partq.errors import SettingsError
 from partq.excerpts import excerpt
@@ -48,17 +49,22 @@ def spark_options(command: Callable[..., None]) -> Callable[..., None]:
     )(chosen)
 
 
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print the result, or the error, as one JSON object."
-)
+def json_option(command: Callable[..., None]) -> Callable[..., None]:
+    """Add `--json`; a signal before the job, and one after it, leave the answer whole."""
+    return click.option(
+        "--json",
+        "as_json",
+        is_flag=True,
+        help="Print the result, or the error, as one JSON object.",
+    )(answers_signals(command))
 
 
 def run_job(title: str, spark: SparkChoice, work: Callable[["Job"], T]) -> tuple[T, int]:
     """Run `work` with a Spark session, and show its progress on standard error.
 
     Ctrl-C and SIGTERM ask the job to end: its Spark jobs are cancelled, and `work` returns with
-    what is durable, or raises `StoppedError`. A second signal ends the process at once, and so does
-    one while Spark is starting, also where this is the first process of a container.
+    what is durable, or raises `StoppedError`. A second signal ends the process at once. One while
+    Spark is starting ends the command as `answers_signals` does.
 
     Returns:
         What `work` returns, and the signal that ended it; 0: none did.
@@ -96,6 +102,68 @@ def run_local_job(title: str, work: Callable[["JobWatch"], T]) -> tuple[T, int]:
             return _until_signal(display, lambda: work(watch), watch.stop, received)
 
 
+class _BetweenSteps:
+    """What signals mean before and after the job of a command."""
+
+    is_done = False
+    """Whether the job has returned: from then on its result is shown, whatever comes."""
+
+    def note(self, number: int, _: object) -> None:
+        """Raise before the job, which then never begins; ignore what comes after it."""
+        if not self.is_done:
+            raise _NotBegunError(number)
+
+
+class _NotBegunError(BaseException):
+    """A signal came before there was a job; no `except Exception` on the way may take it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+_between = _BetweenSteps()
+
+
+def answers_signals(command: Callable[..., None]) -> Callable[..., None]:
+    """Have SIGINT and SIGTERM end a command with a sentence before its job, and not after it.
+
+    The exit status before it is that of shells, and `--json` prints an error of the code
+    `stopped`. A signal that is ignored already stays ignored.
+    """
+
+    @wraps(command)
+    def answering(**given: Any) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            command(**given)  # of a test: its process keeps its handlers
+            return
+        _between.is_done = False
+        before = {
+            each: signal.signal(each, _between.note)
+            for each in (signal.SIGINT, signal.SIGTERM)
+            if signal.getsignal(each) is not signal.SIG_IGN
+        }
+        try:
+            command(**given)
+        except (_NotBegunError, KeyboardInterrupt) as end:
+            if _between.is_done:
+                raise
+            from partq.pipeline.watch import StoppedError
+
+            error = StoppedError("stopped before the job began; nothing was changed")
+            click.echo(f"partq: {error.message}", err=True)
+            # Spark has a handler of Ctrl-C while its session begins.
+            number = end.number if isinstance(end, _NotBegunError) else signal.SIGINT
+            raise click.exceptions.Exit(128 + number) from error
+        finally:
+            _between.is_done = True
+            if not interrupts.has_process():
+                for number, handler in before.items():
+                    signal.signal(number, handler)
+
+    return answering
+
+
 class _Received:
     """Which signal has come."""
 
@@ -115,7 +183,9 @@ def _signals(watch: "JobWatch") -> Iterator[_Received]:
         return
 
     def note(number: int, _: object) -> None:
-        if received.number or not received.has_job:
+        if not received.has_job:
+            raise _NotBegunError(number)
+        if received.number:
             sys.exit(128 + number)
         received.number = number
         watch.stop()
@@ -141,6 +211,8 @@ def _until_signal(
     except StoppedError as error:
         display.tell(error.message)
         raise click.exceptions.Exit(128 + received.number) from error
+    finally:
+        _between.is_done = True
 
 
 def _in_thread(work: Callable[[], T], stop: Callable[[], None], received: _Received) -> T:

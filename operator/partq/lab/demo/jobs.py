@@ -52,12 +52,12 @@ def require_engine(engine: Literal["arrow", "spark"]) -> None:
         if lacking:
             raise SettingsError(
                 f"--with-audit needs {lacking[0]}: in a checkout of partq, "
-                "pip install '.[lab,pipeline]'"
+                "pip install -e '.[lab,pipeline]'"
             )
         return
     if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("pyarrow") is None:
         raise SettingsError(
-            "--with-spark needs Spark: in a checkout of partq, pip install '.[lab,spark]'"
+            "--with-spark needs Spark: in a checkout of partq, pip install -e '.[lab,spark]'"
         )
     try:
         find_java()
