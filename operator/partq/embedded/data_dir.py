@@ -292,7 +292,14 @@ def read_state(directory: Path) -> list[QueueState]:
     """
     data_dir = DataDir(directory)
     file = data_dir.state_file
-    if not file.exists() or not data_dir.is_held():
+    try:
+        is_there = file.exists()
+    except OSError as error:
+        raise SettingsError(
+            f"{file}: {error.strerror}; expected a data directory of `partq dev up` that this user "
+            "may read: name it with --data-dir, or give --url, --queue and --token"
+        ) from error
+    if not is_there or not data_dir.is_held():
         return []  # a runtime that was killed leaves its file behind
     state = _read_json(file)
     try:

@@ -206,4 +206,14 @@ def test_a_root_that_cannot_be_written_is_a_sentence(spark, queue, tmp_path):
     result = run(queue, tmp_path / "file", "--group", "archive")
 
     assert result.exit_code == 2
-    assert "Not a directory" in result.stderr.splitlines()[-1]
+    (line,) = result.stderr.splitlines()[-1:]
+    assert f"ROOT {tmp_path / 'file'}: cannot be used: " in line
+    assert "Not a directory; expected a folder that this user may read and write" in line
+
+
+def test_with_a_url_the_data_directory_is_not_looked_at(queue, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".partq").write_bytes(b"")  # what no runtime can use
+    result = run(queue, tmp_path / "root", "--group", "archive", "--no-audit")
+
+    assert result.exit_code == 0, result.stderr

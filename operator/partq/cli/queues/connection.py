@@ -168,7 +168,8 @@ namespace_option = click.option(
 data_dir_option = click.option(
     "--data-dir",
     envvar="PARTQ_DATA_DIR",
-    type=click.Path(file_okay=False, path_type=Path),
+    # Looked at where it is used: a command with a URL does not need it.
+    type=click.Path(readable=False, path_type=Path),
     default=DEFAULT_DATA_DIR,
     show_default=True,
     show_envvar=True,

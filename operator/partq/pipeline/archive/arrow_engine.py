@@ -7,13 +7,12 @@ from typing import TypeVar
 
 from partq.aio import cancel_and_wait
 from partq.core.model import PartitionId
-from partq.errors import SettingsError
 from partq.pipeline.archive.feeds import Feed
 from partq.pipeline.archive.span_files import SpanFiles
 from partq.pipeline.archive.span_readers import Decode, SpanReader, open_spans
 from partq.pipeline.manifest import ArchivePosition, DataFile
 from partq.pipeline.staging import Staging
-from partq.pipeline.storage.local_files import LocalFiles
+from partq.pipeline.storage.local_files import LocalFiles, unusable_root
 from partq.pipeline.watch import JobWatch
 
 PARTITIONS_AT_ONCE = 4
@@ -61,8 +60,8 @@ class ArrowEngine:
         try:
             return asyncio.run(self._until_stopped(staging, feed, spans))
         except OSError as error:
-            where = error.filename or self._files.root
-            raise SettingsError(f"{where}: {error.strerror or error}") from error
+            root = self._files.root
+            raise unusable_root(root, error, error.filename or root) from error
 
     async def _until_stopped(
         self, staging: Staging, feed: Feed, spans: Mapping[PartitionId, _Ends]

@@ -114,7 +114,15 @@ class LocalFiles:
         try:
             yield
         except OSError as error:
-            raise SettingsError(f"{self._root / path}: {error.strerror or error}") from error
+            raise unusable_root(self.root, error, self._root / path) from error
+
+
+def unusable_root(root: str, error: OSError, path: Path | str) -> SettingsError:
+    """Return the error for a folder in which a file cannot be read or written."""
+    return SettingsError(
+        f"ROOT {root}: cannot be used: {path}: {error.strerror or error}; expected a folder that "
+        "this user may read and write, with room left: change its rights, or give another ROOT"
+    )
 
 
 def _make_folder(folder: Path) -> None:
