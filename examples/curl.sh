@@ -21,8 +21,9 @@ post() {
     --json "$3" "${@:4}" "$2"
 }
 
-# field NAME JSON: a number, or a text without its quotes; empty if the field is missing
-field() { grep -o "\"$1\":\(-\?[0-9]\+\|\"[^\"]*\"\)" <<<"$2" | head -n 1 | cut -d : -f 2- | tr -d '"' || true; }
+# fields NAME JSON: each number, or text without its quotes, on a line; none if the field is missing
+fields() { grep -o "\"$1\":\(-\?[0-9]\+\|\"[^\"]*\"\)" <<<"$2" | cut -d : -f 2- | tr -d '"' || true; }
+field() { fields "$@" | sed -n 1p; } # the first one
 
 # ---- publish: numbered per key, so curl may repeat what it has no answer of
 
@@ -44,7 +45,7 @@ echo "again $customer $number: $(publish "$customer" $number "order $number")"
 # ---- consume: each broker delivers the partitions that it owns, so every one of them is asked
 
 urls=("$first")
-declare -A answer flow # by broker: the last answer that was received, and the flow
+declare -A rewound answer flow # by broker: the last answer that was received, and the flow
 processed=0
 idle_s=${PARTQ_IDLE_S:-60}
 ends_at=$((SECONDS + idle_s))
@@ -52,7 +53,7 @@ while ((processed < count && SECONDS < ends_at)); do
   for url in "${urls[@]}"; do
     # A new member is admitted a moment after it has asked; until then this is refused.
     pulled=$(post "$PARTQ_CONSUME_TOKEN" "$url/$group/pull" "{\"member\": \"$run\", \"incarnation\": \"1\",
-      \"max_messages\": 1, \"wait_ms\": 200, \"last_answer\": ${answer[$url]:-null}}") || {
+      \"max_messages\": 10, \"wait_ms\": 200, \"last_answer\": ${answer[$url]:-null}}") || {
       echo "not yet: $pulled"
       sleep 0.2
       continue
@@ -62,21 +63,31 @@ while ((processed < count && SECONDS < ends_at)); do
     for other in $(grep -o '"others":\[[^]]*\]' <<<"$pulled" | grep -o 'http[^"]*' || true); do
       [[ " ${urls[*]} " == *" $other "* ]] || urls+=("$other")
     done
-    receipt=$(field receipt "$pulled") # all that an ack or a nack needs
-    [[ -n $receipt ]] || continue # nothing new here
-    ends_at=$((SECONDS + idle_s))
-
-    key=$(field key "$pulled")
-    value=$(field value "$pulled")
-    if [[ $key == ada && $value == "order 0" && $(field redeliveries "$pulled") == 0 ]]; then
-      post "$PARTQ_CONSUME_TOKEN" "$url/$group/nacks" \
-        "{\"receipts\": [\"$receipt\"], \"delay_ms\": 100}" >/dev/null
-      echo "gave back $key: $value"
-    else
-      post "$PARTQ_CONSUME_TOKEN" "$url/$group/acks" "{\"receipts\": [\"$receipt\"]}" >/dev/null
-      echo "processed $key: $value, from $url"
-      processed=$((processed + 1))
-    fi
+    mapfile -t receipts < <(fields receipt "$pulled") # all that an ack or a nack needs
+    mapfile -t keys < <(fields key "$pulled")
+    mapfile -t values < <(fields value "$pulled")
+    mapfile -t partitions < <(fields partition "$pulled")
+    mapfile -t offsets < <(fields offset "$pulled")
+    mapfile -t redeliveries < <(fields redeliveries "$pulled")
+    rewound=() # by partition: from where on it is redelivered
+    for at in "${!receipts[@]}"; do
+      ends_at=$((SECONDS + idle_s))
+      key=${keys[at]} value=${values[at]} partition=${partitions[at]}
+      # What is behind a message that was given back comes again, after it: processed now, it would
+      # be before that one, which may have the same key.
+      from=${rewound[$partition]:-}
+      [[ -z $from ]] || ((offsets[at] < from)) || continue
+      body="\"receipts\": [\"${receipts[at]}\"]"
+      if [[ $key == ada && $value == "order 0" && ${redeliveries[at]} == 0 ]]; then
+        nacked=$(post "$PARTQ_CONSUME_TOKEN" "$url/$group/nacks" "{$body, \"delay_ms\": 100}")
+        rewound[$partition]=$(field rewound_from "$nacked")
+        echo "gave back $key: $value"
+      else
+        post "$PARTQ_CONSUME_TOKEN" "$url/$group/acks" "{$body}" >/dev/null
+        echo "processed $key: $value, from $url"
+        processed=$((processed + 1))
+      fi
+    done
   done
 done
 

@@ -1,9 +1,11 @@
 """What a client says to those who hold it the wrong way round."""
 
 import asyncio
+import inspect
 import subprocess
 import sys
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
@@ -30,7 +32,7 @@ from partq.core.model import NAME_RULE
 from partq.testing import eventually
 from partq.testing.local_broker import LocalBroker
 from partq.wire import frames
-from tests.client.member import WAIT_S, Member, bound
+from tests.client.member import P0, WAIT_S, Member, bound, deliver
 
 NOBODY = "http://127.0.0.1:9"
 
@@ -106,6 +108,65 @@ async def test_another_event_loop_is_refused_at_once(peer, client_of, call):
     async with asyncio.timeout(WAIT_S), client_of(peer.url) as client:
         with pytest.raises(RuntimeError, match="run_coroutine_threadsafe"):
             await asyncio.to_thread(asyncio.run, call(client))
+
+
+BATCH = Batch(SimpleNamespace(partition=P0), deliver(0, 1), [partq.Message("k", b"v")], range(1))
+GIVEN = {
+    **dict.fromkeys(("done", "failed", "begun"), BATCH),
+    "where": "latest",
+    "callback": lambda message: None,
+    "partition": P0,
+    "value": b"v",
+    "messages": [],
+}
+"""An argument of each parameter that has no default."""
+CLIENTS = [
+    lambda: producer_of(NOBODY),
+    lambda: consumer_of(NOBODY),
+    lambda: partq.ClientAssignedConsumer(NOBODY, queue="orders", group="workers"),
+    lambda: partq.QueuesConsumer(find=dict, queues=["orders"], group="workers"),
+    lambda: partq.Reader(NOBODY, "orders"),
+    lambda: Browser(NOBODY, queue="orders"),
+]
+
+
+CLIENT_IDS = [
+    "Producer",
+    "Consumer",
+    "ClientAssignedConsumer",
+    "QueuesConsumer",
+    "Reader",
+    "Browser",
+]
+
+
+def asynchronous_calls(client):
+    """Return the public calls of a client that are awaited or iterated over, by their names."""
+    return {
+        name: getattr(client, name)
+        for name, call in inspect.getmembers(type(client), callable)
+        if (not name.startswith("_") or name == "__anext__")
+        if inspect.iscoroutinefunction(call) or inspect.isasyncgenfunction(call)
+    }
+
+
+@pytest.mark.parametrize("make", CLIENTS, ids=CLIENT_IDS)
+async def test_every_asynchronous_call_from_another_event_loop_is_refused(make):
+    client = make()
+    client._entered_loop.enter()
+
+    async def use_elsewhere(call):
+        needed = [
+            name for name, each in inspect.signature(call).parameters.items()
+            if each.default is each.empty
+        ]  # fmt: skip
+        made = call(**{name: GIVEN[name] for name in needed})
+        await (anext(made) if inspect.isasyncgen(made) else made)
+
+    for name, call in asynchronous_calls(client).items():
+        with pytest.raises(RuntimeError, match="belongs to the event loop") as refusal:
+            await asyncio.to_thread(asyncio.run, use_elsewhere(call))
+        assert refusal.value, name
 
 
 async def test_an_ack_from_a_thread_is_refused(peer, member, stored_batch):

@@ -178,7 +178,9 @@ class Browser(QueueClient):
             UnavailableError: no broker answers, or a partition had none for `timeout_s`. What was
                 yielded until then is all that there is before it in the other partitions.
             PartqError: the brokers refuse.
+            RuntimeError: from another event loop or thread, or it is not open.
         """
+        self._entered_loop.check()
         if count is not None:
             count = whole("count", count, -MAX_INTEGER, MAX_INTEGER)
         if at_ms is not None:

@@ -147,6 +147,7 @@ class ClientAssignedConsumer(Consumer):
             UnavailableError, and what entering the block raises: nobody has answered.
             RuntimeError: the consumer has left, or was closed.
         """
+        self._entered_loop.check()
         if filters:
             raise SettingsError(
                 f"start: filters: got conditions for {excerpt(', '.join(map(str, filters)))}, "

@@ -4,9 +4,12 @@ import asyncio
 
 import pytest
 
-from partq.errors import BadRequestError, FencedError, UnavailableError
+from partq.core.model import Cause
+from partq.errors import BadRequestError, ConflictError, FencedError, RewoundError, UnavailableError
 from partq.wire import frames
 from tests.client.member import LEASE_MS, WAIT_S, Member, assigned, deliver
+
+TOKEN = (5, 9)
 
 
 @pytest.fixture
@@ -110,6 +113,65 @@ async def test_a_lost_connection_is_told(peer, member, stored_batch):
     await flow.drop()
     with pytest.raises(FencedError, match="the connection was lost"):
         await asking
+
+
+async def acknowledge(flow, call):
+    """Make a call that acknowledges, and confirm it."""
+    acking = asyncio.create_task(call)
+    await flow.send(frames.AckConfirmed((await flow.next(frames.Ack)).request))
+    await acking
+
+
+@pytest.mark.parametrize("is_cumulative", [False, True])
+async def test_what_is_acknowledged_is_refused_and_what_is_behind_it_still_comes(
+    peer, member, stored_batch, is_cumulative
+):
+    """Nothing would become a dead letter, and nobody would learn of it."""
+    flow = await open_flow(peer, stored_batch)
+    consumer = member.consumer
+    first, second = await member.next(), await member.next()
+    if is_cumulative:
+        await acknowledge(flow, consumer.ack_cumulative(second, confirmed=True))
+    else:
+        await acknowledge(flow, consumer.ack(first, confirmed=True))
+    for call in (consumer.dead_letter(first, reason="bad"), consumer.nack(first)):
+        with pytest.raises(ConflictError, match=r"partition 1.0, .* offset 0: got what was ack"):
+            await call
+    assert flow.is_quiet()
+    assert (await member.next()).value == b"c"
+
+
+async def test_of_a_batch_what_is_acknowledged_is_left_out_until_it_is_all(
+    peer, member, stored_batch
+):
+    flow = await open_flow(peer, stored_batch)
+    batch = await anext(member.consumer.batches())
+    await acknowledge(flow, member.consumer.ack(batch.deliveries()[0], confirmed=True))
+    asking = asyncio.create_task(member.consumer.dead_letter(batch))
+    frame = await flow.next(frames.Nack)
+    assert frame.ranges == [(0, 3)], "the broker leaves out the first"
+    await flow.send(frames.AckConfirmed(frame.request))
+    await asking
+    await acknowledge(flow, member.consumer.ack_cumulative(batch, confirmed=True))
+    with pytest.raises(ConflictError, match="offsets 0 to 2: got what was acknowledged"):
+        await member.consumer.nack(batch)
+
+
+async def test_what_is_redelivered_after_a_refused_ack_may_become_one(peer, member, stored_batch):
+    flow = await open_flow(peer, stored_batch)
+    acking = asyncio.create_task(
+        member.consumer.ack_cumulative(await member.next(), confirmed=True)
+    )
+    request = (await flow.next(frames.Ack)).request
+    await flow.send(frames.Rewound(1, 0, *TOKEN, 1, 0, Cause.NACK))
+    await flow.send(frames.AckRefused(request, "rewound", "too late"))
+    with pytest.raises(RewoundError):
+        await acking
+    again = deliver(0, 3, delivery=1, cause=Cause.NACK)
+    await flow.send(again, payload=stored_batch(b"a", b"b", b"c"))
+    asking = asyncio.create_task(member.consumer.dead_letter(await member.next()))
+    await flow.send(frames.AckConfirmed((await flow.next(frames.Nack)).request))
+    await asking
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from partq import Cause, Consumer, FencedError, Message, Producer, UndecodableError
 from partq.client.consume.acknowledger import MAX_NACK_DELAY_S
-from partq.errors import BadRequestError
+from partq.errors import BadRequestError, ConflictError
 from partq.testing.local_broker import LocalBroker
 from partq.wire import frames
 from tests.client.member import WAIT_S, Member, assigned, bound, deliver
@@ -251,7 +251,7 @@ async def test_what_is_given_back_at_a_pause_is_not_kept(peer, member, stored_ba
 
 @pytest.mark.parametrize("is_nacked_first", [True, False])
 async def test_what_is_given_back_and_acknowledged_is_acknowledged(is_nacked_first):
-    """In whichever order: it does not come again, and what is behind it comes at once."""
+    """It does not come again, and what is behind it comes at once; a nack after the ack says so."""
     async with (
         asyncio.timeout(WAIT_S),
         LocalBroker(partitions=1) as local,
@@ -268,7 +268,8 @@ async def test_what_is_given_back_and_acknowledged_is_acknowledged(is_nacked_fir
             await consumer.ack(first, confirmed=True)
         else:
             await consumer.ack(first)
-            await consumer.nack(first, delay_s=MAX_NACK_DELAY_S)
+            with pytest.raises(ConflictError, match=r"^nack: partition 1.0, .* was acknowledged"):
+                await consumer.nack(first, delay_s=MAX_NACK_DELAY_S)
         second = await anext(consumer)
         assert (second.value, second.cause) == (b"second", Cause.NONE)
         await consumer.ack(second, confirmed=True)

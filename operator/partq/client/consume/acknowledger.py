@@ -78,7 +78,9 @@ class Acknowledger:
         """Wait until every ack given so far is stored.
 
         Raises: as `ack`, the first refusal that was not told; the other acks are stored.
+            RuntimeError: from another event loop or thread.
         """
+        self._entered_loop.check()
         await self._answered()
         self._acks.raise_error()
         self._quiet_acks.raise_error()
@@ -91,7 +93,8 @@ class Acknowledger:
         It is redelivered after the delay. Until then the consumer gets nothing of what is behind it
         in its partition, and what it has got of that is redelivered, too, unless it is
         acknowledged; in a group of free order others continue. `auto_ack` leaves it out. A message
-        that is given back and acknowledged, in whichever order, is acknowledged.
+        that is given back and then acknowledged is acknowledged. Of a batch, what was acknowledged
+        before is left out.
 
         Args:
             failed: as it was handed out.
@@ -102,6 +105,8 @@ class Acknowledger:
 
         Raises:
             BadRequestError: the delay or the reason is out of range.
+            ConflictError: it was acknowledged before, or all of the batch was; nothing has
+                happened.
             FencedError: the partition is not this member's any more: it is redelivered in any case.
         """
         self._check("nack", failed)
@@ -122,7 +127,8 @@ class Acknowledger:
 
         It returns once the broker has stored that: the group has done with the message, and what
         is behind it continues. The broker then moves it to the dead-letter queue of the group,
-        which tells reason and description in its headers. `auto_ack` leaves it out.
+        which tells reason and description in its headers. `auto_ack` leaves it out. Of a batch,
+        what was acknowledged before is left out.
 
         Args:
             failed: as it was handed out.
@@ -134,6 +140,8 @@ class Acknowledger:
         Raises:
             BadRequestError: the reason is out of range, or the description has half a surrogate
                 pair; nothing has happened.
+            ConflictError: it was acknowledged before, or all of the batch was; nothing has
+                happened.
             FencedError: the partition is not this member's any more, or the connection was lost:
                 the message is redelivered, unless it has become a dead letter.
             UnavailableError: the broker is of an earlier version, and nothing has happened; or

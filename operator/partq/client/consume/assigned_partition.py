@@ -17,6 +17,7 @@ from partq.client.transport.positions import SeekPlace
 from partq.core.dead_letters import LetterNote
 from partq.core.model import Cause, PartitionId
 from partq.core.ranges import Ranges
+from partq.errors import ConflictError
 from partq.wire import batch as wire
 from partq.wire.frames import Ack, Deliver, InProgress, Nack, Range, Release, Rewound
 
@@ -181,6 +182,9 @@ class AssignedPartition:
         window = DeliveredWindow(
             self, frame, payload, is_in_turn=frame.start >= self._delivered_end
         )
+        if frame.cause:
+            for start, stop in Ranges(frame.skip).outside(frame.start, frame.stop):
+                self._finished.deliver_again(start, stop)
         if not window.is_in_turn:
             if not window.is_missing:
                 self._out_of_turn.append(window)
@@ -289,9 +293,25 @@ class AssignedPartition:
 
     def ack(self, request: int, delivery: int, upto: int, ranges: list[Range]) -> tuple[Ack, int]:
         """Return the frame of an ack under this token, and how many messages it finishes."""
-        count = self._finished.add(upto, ranges)
+        count = self._finished.ack(upto, ranges)
         generation, index = self.partition
         return Ack(request, generation, index, *self.token, delivery, upto, ranges), count
+
+    def check_unacknowledged(self, call: str, ranges: list[Range]) -> None:
+        """Refuse to give back what the application has acknowledged, each message of it.
+
+        Raises:
+            ConflictError: it has; `call` is named.
+        """
+        if not self._finished.are_acked(ranges):
+            return
+        first, stop = ranges[0][0], ranges[-1][1]
+        offsets = f"offset {first}" if stop - first == 1 else f"offsets {first} to {stop - 1}"
+        raise ConflictError(
+            f"{call}: {self}, {offsets}: got what was acknowledged before, expected a message "
+            "without an ack; nothing has happened, and it is not redelivered: call one of ack, "
+            "nack and dead_letter for a message"
+        )
 
     def nack(
         self, request: int, delivery: int, ranges: list[Range], delay_ms: int, note: LetterNote

@@ -225,6 +225,7 @@ class Batch(Sequence[Message]):
 
         Raises:
             UnavailableError: the broker makes no dead letters; nothing has happened.
+            ConflictError: all of them were acknowledged; nothing has happened.
         """
         ranges = join_ranges([(offset, offset + 1) for offset in offsets])
         future = self._target.add_nack(self._frame.delivery, ranges, delay_ms, note)

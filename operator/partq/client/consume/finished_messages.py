@@ -19,6 +19,8 @@ class FinishedMessages:
         """What is finished above `_upto`; none redelivered since."""
         self._again = Ranges()
         """What was redelivered out of turn, and is not finished since."""
+        self._acked = Ranges()
+        """What was acknowledged, and not redelivered since: the group has done with it."""
 
     @property
     def again_stop(self) -> int:
@@ -53,6 +55,21 @@ class FinishedMessages:
         self._upto = max(self._upto, self._above.end_of_run(self._upto))
         self._above.drop_below(self._upto)
         return count
+
+    def ack(self, upto: int, ranges: Sequence[Range]) -> int:
+        """Note what is acknowledged; return how many messages of it were not finished until now."""
+        count = self.add(upto, ranges)
+        for start, stop in (*ranges, *self._again.outside(0, upto)):
+            self._acked.add(start, stop)
+        return count
+
+    def are_acked(self, ranges: Sequence[Range]) -> bool:
+        """Say whether each message of `ranges` was acknowledged."""
+        return all(self._acked.count(start, stop) == stop - start for start, stop in ranges)
+
+    def deliver_again(self, start: int, stop: int) -> None:
+        """Note what is redelivered, in turn or not: an ack of it was refused."""
+        self._acked.remove(start, stop)
 
     def redeliver(self, start: int, stop: int) -> None:
         """Note what is redelivered out of turn."""

@@ -181,6 +181,7 @@ class ConsumerFlow:
 
         Raises:
             UnavailableError: dead letters are asked for, and the broker is of such a version.
+            ConflictError: the application has acknowledged all of it.
         """
         if not self._bound.takes_dead_letters and note.reason != frames.UNDECODABLE:
             if note.is_asked_for and not assigned.is_ended:
@@ -190,8 +191,8 @@ class ConsumerFlow:
                     "message back by `nack`"
                 )
             note = LetterNote()
-        assigned.waits += 1
         future = self._acks.nack(assigned, delivery, ranges, delay_ms, note)
+        assigned.waits += 1
         future.add_done_callback(lambda _: self.go_on(assigned))
         return future
 

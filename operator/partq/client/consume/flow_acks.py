@@ -97,9 +97,15 @@ class AckBook:
         delay_ms: int,
         note: LetterNote,
     ) -> asyncio.Future[None]:
-        """Send a nack, behind the acks so far; the future is done when its count is stored."""
+        """Send a nack, behind the acks so far; the future is done when its count is stored.
+
+        Raises:
+            ConflictError: all of it was acknowledged; nothing is sent.
+        """
         future = _quiet_future()
         self.send_all()
+        if not assigned.is_ended:
+            assigned.check_unacknowledged("dead_letter" if note.is_asked_for else "nack", ranges)
         self._ask(
             future,
             assigned,

@@ -9,6 +9,7 @@ from partq.client.transport.options import ConnectionOptions
 from partq.client.transport.partition_router import PartitionRouter
 from partq.client.transport.pin_calls import PinCalls
 from partq.client.transport.session import Session
+from partq.client.transport.tasks import EnteredLoop
 from partq.core.model import PartitionId
 from partq.wire.calls.entries import MAX_BYTES
 
@@ -27,6 +28,7 @@ class QueueClient:
     def __init__(self, options: ConnectionOptions) -> None:
         self._session = Session(options)
         self._pin_calls = PinCalls()
+        self._entered_loop = EnteredLoop("the client")
 
     async def __aenter__(self) -> Self:
         """Open the connections, and ask any broker whether the token may read.
@@ -38,6 +40,8 @@ class QueueClient:
         """
         async with self._session.opening():
             await self._session.check_rights_anywhere(self._session.seeds, self._rights_path)
+        self._entered_loop = EnteredLoop("the client")  # it may be entered again, elsewhere
+        self._entered_loop.enter()
         return self
 
     async def __aexit__(self, *_: object) -> None:
