@@ -430,3 +430,15 @@ async def test_iterating_a_closed_consumer_ends_at_once(peer):
     async with member.consumer as consumer:
         await peer.flow()
     assert [message async for message in consumer] == []
+
+
+async def test_a_text_as_value_is_refused_with_what_makes_bytes_of_it(peer):
+    async with asyncio.timeout(WAIT_S), producer_of(peer.url) as producer:
+        with pytest.raises(BadRequestError, match=r"got str, expected bytes: a text by .encode"):
+            await producer.send("text")
+
+
+def test_a_name_that_no_queue_has_room_for_is_refused():
+    Producer(NOBODY, queue="q" * 45)
+    with pytest.raises(SettingsError, match=r"of 46 characters, expected .* at most 45"):
+        Producer(NOBODY, queue="q" * 46)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import cast
 from urllib.parse import urlsplit
 
-from partq.core.model import DNS_LABEL, NAME_RULE, PartitionId
+from partq.core.model import DNS_LABEL, MAX_QUEUE_NAME_CHARS, NAME_RULE, PartitionId
 from partq.core.producer_series import check_producer_id
 from partq.errors import BadRequestError, SettingsError
 from partq.excerpts import excerpt
@@ -136,6 +136,10 @@ def check_texts(texts: Mapping[str, object], *, needed: tuple[str, ...] = ()) ->
             raise SettingsError(f"{name}: got {excerpt(repr(text))}, expected a name")
 
 
+_QUEUES = ("queue", "queues", "--queue")
+"""Arguments that name queues."""
+
+
 def check_names(names: Mapping[str, object], *, needed: tuple[str, ...] = ()) -> None:
     """Check names of namespaces, queues and groups; None or an empty one is left out.
 
@@ -148,6 +152,11 @@ def check_names(names: Mapping[str, object], *, needed: tuple[str, ...] = ()) ->
     for setting, name in names.items():
         if isinstance(name, str) and name and not _NAME.fullmatch(name):
             raise SettingsError(f"{setting}: got {excerpt(repr(name))}, expected {NAME_RULE}")
+        if isinstance(name, str) and setting in _QUEUES and len(name) > MAX_QUEUE_NAME_CHARS:
+            raise SettingsError(
+                f"{setting}: got {excerpt(repr(name))} of {len(name)} characters, expected the "
+                f"name of a queue, which has at most {MAX_QUEUE_NAME_CHARS}"
+            )
 
 
 def check_path_argument(name: str, text: object) -> None:

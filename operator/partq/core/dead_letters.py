@@ -93,7 +93,14 @@ def check_note(call: str, reason: str, description: str) -> None:
     Raises:
         BadRequestError: the reason or the description is out of range; names the call.
     """
-    if len(reason) > MAX_NOTE_REASON_CHARS or not reason.isprintable():
+    unprintable = next((char for char in reason if not char.isprintable()), None)
+    if unprintable is not None and len(reason) <= MAX_NOTE_REASON_CHARS:
+        raise BadRequestError(
+            f"{call}: reason {excerpt(reason)!r}: got {unprintable!r}, expected printable "
+            "characters only: leave out line ends and control characters, such as by strip(), or "
+            "put the text into the description"
+        )
+    if len(reason) > MAX_NOTE_REASON_CHARS:
         raise BadRequestError(
             f"{call}: reason {excerpt(reason)!r} of {len(reason)} characters; expected at most "
             f"{MAX_NOTE_REASON_CHARS} printable ones: put the rest into the description"

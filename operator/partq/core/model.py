@@ -22,6 +22,8 @@ message that was stored at a time or later, in unix milliseconds of Redis's cloc
 
 DNS_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 """A name of a namespace, queue, group or broker. Kubernetes narrows some of them further."""
+MAX_QUEUE_NAME_CHARS = 45
+"""Of a queue's name: its brokers are named after it, with a suffix."""
 NAME_RULE = "a DNS label: 1 to 63 of a-z, 0-9 and '-', not '-' at either end"
 SLOT_COUNT = 65_536
 _NUMBER = "(0|[1-9][0-9]{0,8})"

@@ -6,12 +6,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict
 
+from partq.core.model import MAX_QUEUE_NAME_CHARS
+
 DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 
 Name = Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL)]
 # The StatefulSet `NAME-broker` may have 52 characters: Kubernetes adds its revision hash to it and
 # makes a label of that.
-QueueName = Annotated[str, Field(min_length=1, max_length=45, pattern=DNS_LABEL)]
+QueueName = Annotated[str, Field(min_length=1, max_length=MAX_QUEUE_NAME_CHARS, pattern=DNS_LABEL)]
 
 ObjectName = Annotated[
     str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 
 from partq.errors import BadRequestError, PartqError, RequestTimeoutError
 from partq.server.frame_meter import FrameMeter
@@ -110,11 +110,14 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer what is no HTTP in the shape of every other error."""
+        """Answer what is no HTTP in the shape of every other error.
+
+        The parser's own text repeats what came, which may be a token, and is not sent.
+        """
         response = super().handle_error(request, status, exc, message)
         if status != BAD_REQUEST:
             return response
-        refusal = self._guard.refuse(BadRequestError(f"no HTTP request: {message or exc}"))
+        refusal = self._guard.refuse(BadRequestError(f"no HTTP request: {_parse_problem(exc)}"))
         refusal.force_close()
         return refusal
 
@@ -138,3 +141,23 @@ class Connection(web.RequestHandler):
 
 
 BAD_REQUEST = 400
+MAX_LINE_BYTES = 8190
+"""The longest path, query or header that aiohttp reads."""
+MAX_HEADERS = 128
+"""The most headers of a request that aiohttp reads."""
+
+
+def _parse_problem(error: BaseException | None) -> str:
+    """Return why a request could not be read, without a byte of it."""
+    if isinstance(error, LineTooLong):
+        return (
+            f"got a path, query or header above {MAX_LINE_BYTES} bytes, expected at most that: "
+            "shorten it, or send it in the body where the call takes it there"
+        )
+    if "Too many headers" in str(error):
+        return f"got more than {MAX_HEADERS} headers, expected at most that: send fewer"
+    return (
+        "got bytes that HTTP/1.1 does not know, expected a request line and headers, each as "
+        "`Name: value` without a blank before the colon: send it by a library for HTTP, and use "
+        "https:// only where the broker has a certificate"
+    )

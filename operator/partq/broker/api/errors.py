@@ -116,7 +116,10 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
     except web.HTTPException as error:
         kind = errors.NotFoundError if error.status == 404 else errors.BadRequestError
         response = error_response(
-            kind(f"{request.method} {request.path}: {error.reason}; see the protocol's page")
+            kind(
+                f"{request.method} {request.path}: {error.reason}; the calls are listed in "
+                "docs/protocol.md"
+            )
         )
         response.set_status(error.status)
         return response

@@ -17,6 +17,9 @@ from partq.excerpts import excerpt
 
 _TABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}(\.[A-Za-z_][A-Za-z0-9_]{0,62})?")
 
+_NO_TABLE: Final = ("no such table", "does not exist", "doesn't exist")
+"""How SQLite, PostgreSQL and MySQL say that a table is missing."""
+
 
 class FencedMessage(Protocol):
     """What is needed of a message: a `Delivery`."""
@@ -93,6 +96,11 @@ class _Fence:
     ) -> Generator[tuple[str, Values], int, bool]:
         """Yield statements with their values, take the rows that each wrote; return the answer."""
         said = self._statements(runner)
+        if not (hasattr(message, "token") and hasattr(message, "append_broker_epoch")):
+            raise BadRequestError(
+                f"fence {self._scope}: message: got {type(message).__name__}, expected a message "
+                "as the consumer has handed it out"
+            )
         name = message.key if name is None else name
         if not name or len(name) > 1024:
             raise BadRequestError(
@@ -119,6 +127,15 @@ class _Fence:
             f"fence {self._scope}: {excerpt(repr(name))} belongs to another by now, its token is "
             f"above {generation}.{broker_epoch}.{epoch}; write nothing more of the partition"
         )
+
+    def _explain(self, error: Exception) -> None:
+        """Say in a driver's error what to do, if it misses the table."""
+        words = str(error).lower()
+        if self._table.lower() in words and any(each in words for each in _NO_TABLE):
+            error.add_note(
+                f"fence {self._scope}: the database has no table {self._table}: call "
+                "fence.create(connection) once, and commit"
+            )
 
     def _row(self, name: str, *, has_bytes: bool) -> tuple[str | bytes, str | bytes]:
         """Return the primary key of a name's row."""
@@ -217,7 +234,11 @@ class SqlFence(_Fence):
             return bool(end.value)
 
     def _execute(self, runner: StatementRunner, statement: str, values: Values) -> int:
-        done = runner.execute(statement, values)
+        try:
+            done = runner.execute(statement, values)
+        except Exception as error:
+            self._explain(error)
+            raise
         if isawaitable(done):
             if iscoroutine(done):
                 done.close()  # it has not begun, so nothing was written
@@ -278,4 +299,8 @@ class AsyncSqlFence(_Fence):
                 f"fence {self._scope}: got a connection whose calls block; expected one whose "
                 "calls are awaited, or SqlFence instead of AsyncSqlFence. Roll back"
             )
-        return runner.written(await done)
+        try:
+            return runner.written(await done)
+        except Exception as error:
+            self._explain(error)
+            raise

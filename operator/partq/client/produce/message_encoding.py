@@ -159,4 +159,7 @@ def _complain(
     messages: Sequence[Message],
 ) -> None:
     wrong = next(value for value in map(values, messages) if type(value) is not kind)
-    raise BadRequestError(f"{name}: got {type(wrong).__name__}, expected {expected}")
+    hint = ""
+    if kind is bytes:
+        hint = ": a text by .encode(), other values by Producer(value_serializer=)"
+    raise BadRequestError(f"{name}: got {type(wrong).__name__}, expected {expected}{hint}")

@@ -53,7 +53,7 @@ def decode(body: bytes, kind: type[T]) -> T:
 
 _COLON = b"\\u003"
 """How the escape of a colon begins."""
-_SEE = "see the protocol's page for what it takes"
+_SEE = "see docs/protocol.md for what it takes"
 
 
 def _omits_defaults(kind: object) -> bool:
