@@ -73,8 +73,8 @@ while ((processed < count && SECONDS < ends_at)); do
     for at in "${!receipts[@]}"; do
       ends_at=$((SECONDS + idle_s))
       key=${keys[at]} value=${values[at]} partition=${partitions[at]}
-      # What is behind a message that was given back comes again, after it: processed now, it would
-      # be before that one, which may have the same key.
+      # Messages behind one that was given back are redelivered after it. To process them now would
+      # put them before it, and they may have the same key.
       from=${rewound[$partition]:-}
       [[ -z $from ]] || ((offsets[at] < from)) || continue
       body="\"receipts\": [\"${receipts[at]}\"]"

@@ -6,8 +6,11 @@ from types import SimpleNamespace
 import pytest
 
 from partq import BadRequestError, SqlFence, Token
+from partq.core.model import BrokerEpoch, Epoch, Offset
 
-MESSAGE = SimpleNamespace(key="k", token=Token(1, 2, 3, 4), append_broker_epoch=2)
+MESSAGE = SimpleNamespace(
+    key="k", token=Token(1, BrokerEpoch(2), Epoch(3), Offset(4)), append_broker_epoch=2
+)
 
 
 @pytest.fixture
