@@ -17,6 +17,8 @@ PARTITION, END = PartitionId(1, 0), 3
 class ListedFeed:
     """A feed of one partition that notes what it is asked."""
 
+    access = None  # there is no queue to read
+
     def __init__(self, stream, calls):
         self.stream, self._calls = stream, calls
 
