@@ -7,6 +7,8 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from partq.aio import cancel_and_wait
+
 log = logging.getLogger("partq.client")
 
 T = TypeVar("T")
@@ -27,6 +29,7 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._lock = threading.Lock()
         self._must_end = False
         self._thread.start()
 
@@ -46,23 +49,31 @@ class LoopThread:
         return self._loop.is_closed()
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
-        """Wait for a coroutine; returns and raises as it does."""
-        return asyncio.run_coroutine_threadsafe(call, self._loop).result()
+        """Wait for a coroutine; returns and raises as it does.
+
+        Raises:
+            RuntimeError: `end` was called before.
+            concurrent.futures.CancelledError: `end` was called meanwhile.
+        """
+        with self._lock:
+            if self._must_end:
+                call.close()
+                raise RuntimeError(f"thread {self._thread.name!r} has ended: it runs no more calls")
+            future = asyncio.run_coroutine_threadsafe(call, self._loop)
+        return future.result()
 
     def call_soon(self, call: Callable[[], object]) -> None:
         """Have the loop make a call; it is not waited for."""
         self._loop.call_soon_threadsafe(call)
 
     def end(self) -> None:
-        """End the loop and its thread."""
-        self._loop.call_soon_threadsafe(self._stop)
+        """End the loop and its thread; calls of other threads that are under way are cancelled."""
+        with self._lock:
+            self._must_end = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(JOIN_S)
         with suppress(RuntimeError):  # still running, if that was not long enough
             self._loop.close()
-
-    def _stop(self) -> None:
-        self._must_end = True
-        self._loop.stop()
 
     def _run(self) -> None:
         while not self._must_end:
@@ -70,3 +81,8 @@ class LoopThread:
                 self._loop.run_forever()
             except (SystemExit, KeyboardInterrupt) as error:  # they end `run_forever`
                 log.debug("raised in %s, which continues", self._thread.name, exc_info=error)
+        # No call is added any more. Who waits for one that is left would wait without end.
+        self._loop.run_until_complete(self._cancel_calls())
+
+    async def _cancel_calls(self) -> None:
+        await cancel_and_wait(*asyncio.all_tasks() - {asyncio.current_task()})
