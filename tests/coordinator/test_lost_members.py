@@ -120,6 +120,19 @@ class Group:
 
         await eventually(is_so, f"{name} is {state}", interval_s=LOOK_S)
 
+    async def stands_by(self, name):
+        """Wait until a member can take over: it is listed before its flow is there."""
+        await self.reaches(name, "Standby")
+        headers = {"Authorization": f"Bearer {self.queue.tokens.admin}"}
+        url = f"{self.queue.url}/admin/v1/queues/orders/state"
+
+        async def has_flow():
+            async with self.session.get(url, headers=headers) as response:
+                flows = (await response.json())["flows"] if response.ok else []
+            return (self.name, name) in [(each["group"], each["member"]) for each in flows]
+
+        await eventually(has_flow, f"the flow of {name} is there", interval_s=LOOK_S)
+
     async def unbound(self, name, held):
         """Wait until exactly the partitions of a member have no consumer, and are still its own."""
         wanted = {
@@ -223,13 +236,13 @@ async def test_a_standby_takes_over_at_once_and_a_newcomer_restores_the_count(gr
                 await others.enter_async_context(group.member(name))
             before = await group.shared("acef")
             process = await group.start("s")
-            await group.reaches("s", "Standby")
+            await group.stands_by("s")
             await group.kill(process)  # it held nothing
             spare = await group.start("t")
-            await group.reaches("t", "Standby")
+            await group.stands_by("t")
             told = {name: list(group.told[name]) for name in "acef"}
             victim = await group.start("u")
-            await group.reaches("u", "Standby")
+            await group.stands_by("u")
             await group.kill(victim)
             assert await group.shared("acef") == before
             assert {name: group.told[name] for name in "acef"} == told
@@ -271,7 +284,7 @@ async def test_a_member_in_excess_gets_nothing_until_one_leaves(groups):
         held = await group.shared("abcd")
         told = {name: list(some) for name, some in group.told.items()}
         await join("e")
-        await group.reaches("e", "Standby")
+        await group.stands_by("e")
         await publish(range(40))
         assert group.told == told | {"e": []}
         assert set(got) == set("abcd")

@@ -81,7 +81,7 @@ class LoopThread:
                 self._loop.run_forever()
             except (SystemExit, KeyboardInterrupt) as error:  # they end `run_forever`
                 log.debug("raised in %s, which continues", self._thread.name, exc_info=error)
-        # No call is added any more. Who waits for one that is left would wait without end.
+        # No call is added any more. A thread that waits for one that is left would never return.
         self._loop.run_until_complete(self._cancel_calls())
 
     async def _cancel_calls(self) -> None:
