@@ -5,6 +5,9 @@ from collections.abc import Sequence
 from partq.core.ranges import Ranges
 from partq.wire.frames import Range
 
+MAX_ACKED_RANGES = 1000
+"""What is given back splits what was acknowledged; of more ranges the oldest are forgotten."""
+
 
 class FinishedMessages:
     """What needs nothing more of the application, until it is redelivered.
@@ -20,7 +23,8 @@ class FinishedMessages:
         self._again = Ranges()
         """What was redelivered out of turn, and is not finished since."""
         self._acked = Ranges()
-        """What was acknowledged, and not redelivered since: the group has done with it."""
+        """What was acknowledged, and not redelivered since: the group has done with it. At most
+        `MAX_ACKED_RANGES`: what is further back counts as not acknowledged."""
 
     @property
     def again_stop(self) -> int:
@@ -61,6 +65,8 @@ class FinishedMessages:
         count = self.add(upto, ranges)
         for start, stop in (*ranges, *self._again.outside(0, upto)):
             self._acked.add(start, stop)
+        if len(self._acked) > MAX_ACKED_RANGES:
+            self._acked.drop_below(self._acked.pairs()[-(MAX_ACKED_RANGES // 2)][0])
         return count
 
     def are_acked(self, ranges: Sequence[Range]) -> bool:
