@@ -31,12 +31,7 @@ class SyncMessageIterator(SyncClient[C]):
             delivery = await anext(self._inner, None)
             return [] if delivery is None else [delivery]
 
-        made = self._handout(handed_out)
-        try:
-            messages = made.result()
-        except BaseException:
-            made.interrupt()
-            raise
+        messages = self._handed_out(handed_out)
         if not messages:
             raise StopIteration
         return messages[0]
@@ -56,12 +51,7 @@ class SyncMessageIterator(SyncClient[C]):
                 return []
 
         while True:
-            made = self._handout(handed_out)
-            try:
-                messages = made.result()
-            except BaseException:
-                made.interrupt()
-                raise
+            messages = self._handed_out(handed_out)
             if not messages:
                 return
             yield messages[0]
@@ -71,12 +61,7 @@ class SyncMessageIterator(SyncClient[C]):
 
         Raises: as that, and RuntimeError if the consumer was closed.
         """
-        made = self._handout(lambda: self._inner.getmany(max_messages, timeout_s))
-        try:
-            return made.result()
-        except BaseException:
-            made.interrupt()
-            raise
+        return self._handed_out(lambda: self._inner.getmany(max_messages, timeout_s))
 
     def batches(self, *, max_messages: int, max_wait_s: float = 1.0) -> Iterator[list[Delivery]]:
         """Iterate over lists of messages, as `partq.Consumer.batches`."""
@@ -86,12 +71,7 @@ class SyncMessageIterator(SyncClient[C]):
             return await anext(lists, [])
 
         while True:
-            made = self._handout(handed_out)
-            try:
-                messages = made.result()
-            except BaseException:
-                made.interrupt()
-                raise
+            messages = self._handed_out(handed_out)
             if not messages:
                 return
             yield messages
@@ -118,6 +98,15 @@ class SyncMessageIterator(SyncClient[C]):
         except BaseException:
             made.interrupt()
             made.wait_ended()
+            raise
+
+    def _handed_out(self, call: Callable[[], Awaitable[list[Delivery]]]) -> list[Delivery]:
+        """Return the messages that a call takes."""
+        made = self._handout(call)
+        try:
+            return made.result()
+        except BaseException:
+            made.interrupt()
             raise
 
     def _handout(self, call: Callable[[], Awaitable[list[Delivery]]]) -> LoopCall[list[Delivery]]:
