@@ -122,3 +122,9 @@ def test_a_store_that_forgets_goes_on_with_a_whole_chain():
         epochs = [decode_group(partition, each)[0].broker_epoch for each in groups]
         assert epochs == sorted(epochs)
         assert len(set(epochs)) == 2  # before and after
+
+
+def test_what_waits_for_its_record_is_sent_though_it_has_expired_meanwhile():
+    """As if it had been under way to the member: the news that it is taken back follows it."""
+    outcome, _ = run(21_142, 30)
+    assert outcome.effects["dead letter"]

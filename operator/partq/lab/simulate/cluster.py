@@ -107,6 +107,7 @@ class SimCluster:
             setting.priority_of,
         )
         self.watcher.follow(self.records, self.movement)
+        self.watcher.is_audited = setting.is_audited
         self.watcher.is_free = self.watcher.answers.is_free = setting.nack_order == "Free"
         if setting.is_client_assigned:
             self.records.client_assigned = frozenset({GROUP})
