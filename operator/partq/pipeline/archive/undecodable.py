@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from partq.client.log_reader import LogReader
 from partq.core.model import PartitionId
 from partq.errors import RolledBackError, UndecodableError
+from partq.excerpts import counted
 from partq.pipeline.access import QueueAccess
 from partq.pipeline.archive_log import STATE
 from partq.pipeline.manifest import ArchivePosition
@@ -136,12 +137,12 @@ class UndecodableMessages:
         ranges = [(partition, each) for partition in sorted(found) for each in found[partition]]
         count = sum(each.stop - each.first for _, each in ranges)
         named = ", ".join(
-            f"{each.first} to {each.stop - 1} of partition {partition}"
-            for partition, each in ranges[:MAX_NAMED]
+            f"{_offsets(each)} of partition {partition}" for partition, each in ranges[:MAX_NAMED]
         )
+        amount = counted(count, "message is", "messages are")
         more = f" and {len(ranges) - MAX_NAMED} more ranges" if len(ranges) > MAX_NAMED else ""
         return UndecodableError(
-            f"queue {self._access.queue!r}: {count} messages are undecodable, at offsets {named}"
+            f"queue {self._access.queue!r}: {amount} undecodable, at offsets {named}"
             f"{more}; an archive has no rows of such messages: with --skip-undecodable it keeps "
             f"their stored batches in ROOT/{UNDECODABLE}, notes the offsets, and continues"
         )
@@ -179,3 +180,8 @@ class UndecodableMessages:
         if self._is_passed:
             self._files.create(path, batch.data)
         return path
+
+
+def _offsets(found: UndecodableRange) -> str:
+    last = found.stop - 1
+    return f"{found.first}" if found.first == last else f"{found.first} to {last}"
