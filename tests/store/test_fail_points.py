@@ -36,7 +36,7 @@ from partq.store.records.configs import Configs
 from partq.store.records.dead_letters import Outboxes, Replays
 from partq.store.records.events import Events
 from partq.store.records.handoffs import Handoffs
-from partq.store.records.layouts import Layouts
+from partq.store.records.layouts import Layouts, Seals
 from partq.store.records.leases import Leases
 from partq.store.records.lives import Lives
 from partq.store.records.log import AppendBatch, Log
@@ -46,6 +46,7 @@ from partq.store.records.pins import Pins
 from partq.wire.audit import encode_record
 
 P = PartitionId(1, 0)
+Q = PartitionId(2, 1)
 GROUP = "workers"
 EPOCH = 2**52
 """Broker epoch, epoch and attempt of the prepared records: above every clock, so that what is drawn
@@ -78,6 +79,7 @@ class Stores:
         self.replays = Replays(store, keys)
         self.lives = Lives(store, keys)
         self.layouts = Layouts(store, keys)
+        self.seals = Seals(store, keys)
         self.configs = Configs(store, keys)
         self.members = Members(store, keys)
         self.handoffs = Handoffs(store, keys)
@@ -189,6 +191,25 @@ class Stores:
         epoch = (await self.partitions.read_cursor(P, GROUP)).epoch
         await self.partitions.reset(
             P, GROUP, number=next_number(), born=BORN, broker_epoch=EPOCH, epoch=epoch, offset=3
+        )
+
+    async def make_successor(self):
+        """A partition that waits for the seal of P; it has the group, whose gate is closed."""
+        await self.partitions.create(
+            Q, slots=[range(9, 65_536)], predecessors={P: [range(9, 65_536)]}
+        )
+        await self.partitions.add_group(Q, GROUP, start="Earliest")
+        await self.store.run("write_fields", [self.keys.cursor(Q, GROUP)], [1, "born", BORN])
+        await self.store.read("HSET", self.keys.meta(Q), "broker_epoch", EPOCH, "owner", "b-0")
+
+    async def open_partition(self):
+        await self.make_successor()
+        await self.seals.open_partition(Q, broker_epoch=EPOCH, seals={P: 10})
+
+    async def open_gate(self):
+        await self.make_successor()
+        await self.seals.open_gate(
+            Q, GROUP, broker_epoch=EPOCH, born=BORN, gate="0", passed={P: (10, 3)}
         )
 
     async def pin_and_remove(self):
@@ -325,6 +346,11 @@ CASES = {
         lambda to: to.register_and_release(), first=lambda to: to.lives.register("0f3a9c1e")
     ),
     "release_lease": Case(lambda to: to.renew_and_release(), first=lambda to: to.renew()),
+    "open_gate": Case(lambda to: to.open_gate(), first=lambda to: to.make_successor()),
+    "open_partition": Case(lambda to: to.open_partition(), first=lambda to: to.make_successor()),
+    "seal_slots": Case(
+        lambda to: to.seals.seal(P, broker_epoch=EPOCH, generation=2, slots=[range(9)])
+    ),
     "remove_dead_letter": Case(
         lambda to: to.add_and_remove_dead_letter(), first=lambda to: to.add_dead_letter()
     ),

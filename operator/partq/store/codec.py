@@ -6,6 +6,7 @@ mistake here nor a damaged record can make a value without end.
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from partq.core.model import PartitionId
 from partq.errors import InternalError
 from partq.excerpts import excerpt
 
@@ -44,6 +45,46 @@ def decode_counts(text: bytes) -> dict[int, int]:
         InternalError: it did not write that.
     """
     return dict(_decode(b":", text))
+
+
+def encode_predecessors(predecessors: Mapping[PartitionId, Sequence[range]]) -> str:
+    """Return `1.0:2731-4096;1.1:6827-8192`: partitions, each with ranges of slots."""
+    return ";".join(
+        f"{partition}:{encode_slots(ranges)}" for partition, ranges in sorted(predecessors.items())
+    )
+
+
+def decode_predecessors(text: bytes) -> dict[PartitionId, tuple[range, ...]]:
+    """Read what `encode_predecessors` wrote.
+
+    Raises:
+        InternalError: it did not write that.
+    """
+    found: dict[PartitionId, tuple[range, ...]] = {}
+    for part in text.split(b";", MAX_PAIRS) if text else ():
+        name, _, ranges = part.partition(b":")
+        try:
+            partition = PartitionId.parse(name.decode("ascii"))
+        except ValueError as error:
+            raise InternalError(
+                f"store: a stored value is damaged at {excerpt(part)!r}; expected PARTITION:RANGES"
+            ) from error
+        found[partition] = decode_slots(ranges)
+    return found
+
+
+def encode_slots(ranges: Sequence[range]) -> str:
+    """Return `0-2731,4096-8192`; no slot at all is empty text."""
+    return encode_ranges([(each.start, each.stop) for each in ranges])
+
+
+def decode_slots(text: bytes) -> tuple[range, ...]:
+    """Read what `encode_slots` wrote.
+
+    Raises:
+        InternalError: it did not write that.
+    """
+    return tuple(range(start, stop) for start, stop in decode_ranges(text))
 
 
 def _encode(joint: str, pairs: Sequence[Range]) -> str:

@@ -46,7 +46,10 @@ KINDS: Final = {
     "commit": "the partition passed from `member` to `target`, under a new epoch",
     "reset": "the cursor was moved to `first`, from `number`, under a new epoch; by a claim, if "
     "the log did not hold it (cause `not_in_log`)",
-    "seal": "the partition takes no more messages",
+    "seal": "the partition takes no more messages of some slots, by the change `number` of the "
+    "layout; [stop, ...) has none of them, and `target` are the ranges that stay",
+    "open": "the partition takes messages: its predecessors are sealed, as `target` says",
+    "gate": "the group gets messages of the partition: it has done with those of all predecessors",
     "trim": "the log's messages [first, stop) were freed",
 }
 """What a record can tell."""

@@ -1,14 +1,22 @@
-"""A queue's layout: its generations, whether it is being deleted, what is not subscribable."""
+"""A queue's layout: generations, seals, whether it is being deleted, what is not subscribable."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from partq.core.layout import Generation, Layout
-from partq.core.model import BrokerId, PartitionId
+from partq.core.model import BrokerEpoch, BrokerId, Offset, PartitionId
 from partq.core.records import LayoutRecord
-from partq.errors import BatchTooLargeError, UnknownQueueError
-from partq.store.codec import decode_counts, encode_counts
+from partq.errors import BatchTooLargeError, ConflictError, NotStoredError, UnknownQueueError
+from partq.store.codec import decode_counts, encode_counts, encode_slots
 from partq.store.connection import Store
 from partq.store.keys import Keys
+from partq.store.refusals import FENCED, SUPERSEDED, UNKNOWN, fenced, unknown_group
+from partq.store.server import Channel
+
+# What -1 means as the answer of a script; `store/refusals.py` has the answers that they share.
+NOT_OPEN = -1
+"""Of `seal_slots`: the partition waits for the seals of its predecessors."""
+GATE_DIFFERS = -1
+"""Of `open_gate`: a reset holds the gate that the caller has not seen."""
 
 MAX_MARKS = 65_536 + 1000
 """Every partition and every broker that a queue can have."""
@@ -49,6 +57,121 @@ class Layouts:
     async def bury(self) -> None:
         """Mark the queue as being deleted: brokers refuse it from now on."""
         await self._store.run("write_fields", [self._keys.layout()], [1, "tombstone", "1"])
+
+
+class Seals:
+    """What a change of the partition count writes into the records of partitions, by their owners.
+
+    Each of the calls only goes one way, and a repeat has the same answer: so the owner of one
+    partition may read the records of others one by one, without a transaction.
+    """
+
+    def __init__(self, store: Store, keys: Keys) -> None:
+        self._store = store
+        self._keys = keys
+
+    async def seal(
+        self,
+        partition: PartitionId,
+        *,
+        broker_epoch: BrokerEpoch,
+        generation: int,
+        slots: Sequence[range],
+    ) -> Offset:
+        """End all slots of the partition but `slots`, and return the end of its log.
+
+        Call it when no append of the partition is under way: what is stored after it has none of
+        the slots. A repeat returns the end as it was, also for the next owner.
+
+        Raises:
+            FencedError: another broker has claimed the partition; nothing is written.
+            NotStoredError: the partition is not open yet, so it cannot be sealed; nothing is
+                written.
+            ConflictError: a seal of a later change is stored, and none of this one.
+            StoreUnavailableError: no answer; a repeat finds out.
+        """
+        answer = await self._store.run(
+            "seal_slots",
+            [self._keys.meta(partition), self._keys.audit(partition)],
+            [broker_epoch, generation, encode_slots(slots)],
+            channel=Channel.APPEND,  # behind the appends
+            needs_replica=True,
+        )
+        if answer == FENCED:
+            raise fenced(partition, broker_epoch)
+        if answer == NOT_OPEN:
+            raise NotStoredError(
+                f"partition {partition}: change {generation} cannot seal it before its "
+                "predecessors are sealed and it is open; try again",
+                retry_after_s=0.02,
+            )
+        if answer == SUPERSEDED:
+            raise ConflictError(
+                f"partition {partition}: got a seal of change {generation}, expected one later "
+                "than the change that is stored; read the layout again"
+            )
+        return Offset(int(answer[0]))
+
+    async def open_partition(
+        self,
+        partition: PartitionId,
+        *,
+        broker_epoch: BrokerEpoch,
+        seals: Mapping[PartitionId, int],
+    ) -> None:
+        """Let the partition take messages. `seals`: of all predecessors, as their records say.
+
+        Raises:
+            FencedError: another broker has claimed the partition; nothing is written.
+            StoreUnavailableError: no answer; a repeat is harmless.
+        """
+        answer = await self._store.run(
+            "open_partition",
+            [self._keys.meta(partition), self._keys.audit(partition)],
+            [broker_epoch, ",".join(f"{each}:{stop}" for each, stop in sorted(seals.items()))],
+            needs_replica=True,
+        )
+        if answer == FENCED:
+            raise fenced(partition, broker_epoch)
+
+    async def open_gate(
+        self,
+        partition: PartitionId,
+        group: str,
+        *,
+        broker_epoch: BrokerEpoch,
+        born: int,
+        gate: str,
+        passed: Mapping[PartitionId, tuple[int, int]],
+    ) -> None:
+        """Let a group have the partition's messages: it has done with those of its predecessors.
+
+        `born` and `gate` are of the group's record as the caller has read it, before it read those
+        of the predecessors. `passed`: of each predecessor the end of its log at the seal, and how
+        far its audit record had come when it was read.
+
+        Raises:
+            FencedError: another broker has claimed the partition; nothing is written.
+            ConflictError: a reset has closed the gate since; nothing is written.
+            UnknownGroupError: the partition has no such group, or another one of the name.
+            StoreUnavailableError: no answer; a repeat is harmless.
+        """
+        evidence = (f"{each}:{stop}:{at}" for each, (stop, at) in sorted(passed.items()))
+        answer = await self._store.run(
+            "open_gate",
+            self._keys.of_cursor(partition, group),
+            [broker_epoch, group, born, gate, ",".join(evidence)],
+            needs_replica=True,
+        )
+        if answer == FENCED:
+            raise fenced(partition, broker_epoch)
+        if answer == UNKNOWN:
+            raise unknown_group(partition, group)
+        if answer == GATE_DIFFERS:
+            raise ConflictError(
+                f"partition {partition}, group {group}: a reset holds its gate, which was "
+                f"{gate!r} when it was read; read the records again"
+            )
 
 
 class Marks:

@@ -22,6 +22,7 @@ Status = Literal[
     "unknown_producer",
     "number_reused",
     "quota_exceeded",
+    "moved",
 ]
 
 _STATUS: dict[str, Status] = {
@@ -32,6 +33,7 @@ _STATUS: dict[str, Status] = {
     "U": "unknown_producer",
     "N": "number_reused",
     "Q": "quota_exceeded",
+    "M": "moved",
 }
 _NO_LIMIT = -1
 
@@ -51,6 +53,7 @@ class AppendBatch:
     """The producer's number of the first message, from 0."""
     count: int
     data: bytes
+    """Empty: its slots have left the partition; only the answer to a repeat is asked for."""
     ttl_ms: int = 0
     """How long its messages may wait; 0: the batch says nothing of it."""
     digest: str = ""

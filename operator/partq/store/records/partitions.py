@@ -1,6 +1,7 @@
 """The records of partitions: the broker of each one, and per group its member and progress."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal, Unpack
 
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, Offset, PartitionId, Start
@@ -12,7 +13,13 @@ from partq.errors import (
     PartitionInUseError,
 )
 from partq.excerpts import excerpt
-from partq.store.codec import Range, encode_counts, encode_ranges
+from partq.store.codec import (
+    Range,
+    encode_counts,
+    encode_predecessors,
+    encode_ranges,
+    encode_slots,
+)
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.audit import NO_RECORDS, Numbered
@@ -20,6 +27,7 @@ from partq.store.records.dead_letters import decode_outbox
 from partq.store.records.stored_partition import (
     Claim,
     CursorRecord,
+    PartitionLayout,
     RegisterOutcome,
     ResetOutcome,
     StoredPartition,
@@ -65,10 +73,27 @@ class Partitions:
         self._store = store
         self._keys = keys
 
-    async def create(self, partition: PartitionId) -> None:
-        """Make the record, without owner and groups; a repeat changes nothing."""
+    async def create(
+        self,
+        partition: PartitionId,
+        *,
+        slots: Sequence[range] | None = None,
+        predecessors: Mapping[PartitionId, Sequence[range]] = MappingProxyType({}),
+    ) -> None:
+        """Make the record, without owner and groups; a repeat changes nothing.
+
+        `slots`: those that a change of the partition count gives it; None: generation 1 says them.
+        With `predecessors` it takes no message before `Seals.open_partition`.
+        """
         # Here, and for groups: a caller that has an answer does not ask again after a failover.
-        await self._store.run("create_partition", [self._keys.meta(partition)], needs_replica=True)
+        args = (
+            ["", "", ""]
+            if slots is None
+            else [partition.generation, encode_slots(slots), encode_predecessors(predecessors)]
+        )
+        await self._store.run(
+            "create_partition", [self._keys.meta(partition)], args, needs_replica=True
+        )
 
     async def read(self, partition: PartitionId) -> StoredPartition:
         """Return the record.
@@ -151,7 +176,7 @@ class Partitions:
             if answer == UNKNOWN:
                 raise unknown_partition(partition)
             if answer != GROUPS_DIFFER:
-                broker_epoch, end, trimmed, cursors, is_audited, mended = answer
+                broker_epoch, end, trimmed, cursors, is_audited, mended, layout = answer
                 return Claim(
                     BrokerEpoch(int(broker_epoch)),
                     Offset(int(end)),
@@ -162,6 +187,7 @@ class Partitions:
                     },
                     bool(is_audited),
                     tuple(map(mended_of, mended)),
+                    PartitionLayout.of(pairs(layout)),
                 )
         raise ConflictError(f"partition {partition}: its groups change all the time; claim again")
 

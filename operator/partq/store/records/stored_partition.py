@@ -1,15 +1,27 @@
 """The records of a partition as values, decoded from their hashes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self, cast
 
 from partq.core.dead_letters import DeadLetter
 from partq.core.group.observation import NO_EPOCH
-from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, Offset
-from partq.store.codec import Range, decode_counts, decode_ranges, groups_of
+from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, Offset, PartitionId
+from partq.store.codec import (
+    Range,
+    decode_counts,
+    decode_predecessors,
+    decode_ranges,
+    decode_slots,
+    groups_of,
+)
 from partq.store.records.dead_letters import decode_outbox
 from partq.wire.audit import GENESIS
+
+_SEAL = b"seal:"
+"""Begins the fields of a partition's hash `meta` that hold its seals."""
+OPEN_GATE = "1"
+CLOSED_GATE = "0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +52,39 @@ class AuditState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionLayout:
+    """What changes of the partition count have left in the record of a partition."""
+
+    generation: int = 1
+    """Of the last change that took slots away, or else that made the partition."""
+    slots: tuple[range, ...] | None = None
+    """The slots that it takes; None: those that generation 1 gives it."""
+    predecessors: Mapping[PartitionId, tuple[range, ...]] = field(default_factory=dict)
+    """Where its slots came from."""
+    is_open: bool = True
+    """Whether it takes messages: it has no predecessors, or all of them are sealed."""
+    seals: Mapping[int, Offset] = field(default_factory=dict)
+    """Generation of each change that took slots away → the end of the log at that time."""
+
+    @classmethod
+    def of(cls, fields: Mapping[bytes, bytes]) -> Self:
+        """Read it from the hash `meta`."""
+        slots = fields.get(b"slots")
+        predecessors = decode_predecessors(fields.get(b"preds", b""))
+        return cls(
+            generation=int(fields.get(b"layout", b"1")),
+            slots=None if slots is None else decode_slots(slots),
+            predecessors=predecessors,
+            is_open=not predecessors or b"open" in fields,
+            seals={
+                int(name.removeprefix(_SEAL)): Offset(int(stop))
+                for name, stop in fields.items()
+                if name.startswith(_SEAL)
+            },
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoredPartition:
     """The record of a partition."""
 
@@ -65,6 +110,7 @@ class StoredPartition:
     at_ms: int
     """When its last message was stored, by Redis's clock as it was then; it never falls."""
     audit: AuditState
+    layout: PartitionLayout
     has_replays: bool = False
     """Whether dead letters of it were ever sent back: `Replays` knows which."""
 
@@ -92,6 +138,8 @@ class CursorRecord:
     """Dead letters on their way, by rising numbers: done for the group, and they hold the log."""
     born: int
     """When the group began in the partition, in ms; 0: an earlier version made it."""
+    gate: str = OPEN_GATE
+    """Whether the group gets messages; neither open nor closed: the reset that holds it."""
     registered: Epoch = NO_EPOCH
     """The epoch under which the member registered the partition; 0: it got it otherwise."""
 
@@ -120,6 +168,7 @@ class Claim:
     is_audited: bool = False
     """Whether the partition keeps an audit record."""
     mended: tuple[Mended, ...] = ()
+    layout: PartitionLayout = field(default_factory=PartitionLayout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +214,7 @@ def record_of(fields: Mapping[bytes, bytes]) -> StoredPartition:
         groups_fence=int(fields.get(b"groups_fence", b"0")),
         at_ms=int(fields[b"at_ms"]),
         audit=AuditState.of(fields),
+        layout=PartitionLayout.of(fields),
         has_replays=b"replay" in fields,
     )
 
@@ -190,5 +240,6 @@ def cursor_record(fields: Mapping[bytes, bytes]) -> CursorRecord:
         cause=int(fields[b"cause"]),
         outbox=decode_outbox(fields.get(b"outbox", b"")),
         born=int(fields.get(b"born", b"0")),
+        gate=fields.get(b"gate", OPEN_GATE.encode()).decode(),
         registered=Epoch(int(fields.get(b"registered", b"0").split(b" ", 1)[0])),
     )

@@ -1,5 +1,8 @@
 -- Give a group its cursor in a partition. A repeat changes nothing, whatever its start.
 --
+-- Where the partition has predecessors its gate is closed: the group gets no messages before it has
+-- done with those of the predecessors.
+--
 -- When it began is drawn like an epoch, above all numbers of the groups that were removed here:
 -- what speaks of an earlier group of the name is refused, and its epochs and dead letters have
 -- higher numbers than those of that one, whatever Redis's clock shows by now.
@@ -17,7 +20,7 @@
 -- returns  1: added; 0: it was there; -1 FENCE_DIFFERS: another fence stands, as groups may have
 --          been removed since; -2 UNKNOWN: no such partition
 local record = redis.call("HMGET", KEYS[1], "next", "trimmed", "mark:" .. ARGV[1], "audit",
-  "broker_epoch", "born", "groups_fence")
+  "broker_epoch", "born", "groups_fence", "preds")
 if not record[1] then
   return -2
 end
@@ -38,6 +41,9 @@ redis.call("DEL", KEYS[2])
 redis.call("HSET", KEYS[2], "born", born,
   "member", "", "incarnation", "", "epoch", born, "cursor", start, "acked", "", "redeliveries", "",
   "attempt", "0", "attempt_target", "", "attempt_epoch", "0", "cause", "0", "outbox_number", born)
+if record[8] then
+  redis.call("HSET", KEYS[2], "gate", "0")
+end
 redis.call("HSET", KEYS[1], "born", born, "mark:" .. ARGV[1], start)
 if record[4] then
   write_audit(KEYS[1], KEYS[3], record[4], record[5],

@@ -16,13 +16,14 @@
 -- ARGV[3]  offset that the first message is to have
 -- ARGV[4]  the most bytes that the call may add, -1: no limit
 -- ARGV[5]  how many ms have passed, at least, since the caller's last call, or its claim
--- ARGV[6...]  of each batch: producer (empty: not numbered), first number, count, bytes, time to
+-- ARGV[6...]  of each batch: producer (empty: not numbered), first number, count, bytes (empty: of
+--          slots that have left the partition: only a repeat is answered as ever), time to
 --          live in ms (0: none), digest "<crc>.<crc of slots and ends>.<1: compressed>" (empty:
 --          none), how many ms ago it was first sent (0: never before), CRC-32C of the body as it
 --          expands, for the audit record (empty: none)
 -- returns  text "<next> <at_ms> <verdict> ...", one verdict per batch, "<letter>:<offset>:<due>":
 --          S stored, D duplicate, R resend_from, O out_of_sequence, U unknown_producer,
---          N number_reused, Q quota_exceeded; -1 where there is no such number. The same again for a repeat.
+--          N number_reused, Q quota_exceeded, M moved: not stored, and never will be; -1 where there is no such number. The same again for a repeat.
 --          0 FENCED: the caller's broker epoch is over
 --          -1 END_DIFFERS: the log ends elsewhere, or the number is old
 local IDLE_MS = 24 * 3600 * 1000
@@ -160,10 +161,12 @@ for i = 6, #ARGV, 8 do
     is_due = false
     if not state then
       if is_sparse(name) or (first == 0 and not may_be_forgotten(name, tonumber(ARGV[i + 6]))) then
-        state = {due = first, batches = {}}
-        known[name] = state
-        changed[name] = "new"
         is_due = true
+        if bytes ~= "" then
+          state = {due = first, batches = {}}
+          known[name] = state
+          changed[name] = "new"
+        end
       else
         verdict("U", -1, -1)
       end
@@ -180,7 +183,9 @@ for i = 6, #ARGV, 8 do
       verdict("R", -1, state.due)
     end
   end
-  if is_due then
+  if is_due and bytes == "" then
+    verdict("M", -1, state and state.due or -1)
+  elseif is_due then
     if room >= 0 and total - before + #bytes > room then
       verdict("Q", -1, state and state.due or -1)
     else

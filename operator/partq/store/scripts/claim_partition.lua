@@ -11,7 +11,8 @@
 -- ARGV[5]  whether the queue wants an audit record: 1 or 0
 -- ARGV[6...]         names of all groups of the partition
 -- returns  {new broker epoch, next, trimmed, {field, value, ...} of each cursor, whether a record is
---          kept: 1 or 0, of each cursor that was mended what `mend_cursor` says}
+--          kept: 1 or 0, of each cursor that was mended what `mend_cursor` says, {field, value, ...} of
+--          what changes of the layout have left}
 --          0 FENCED: another broker epoch is recorded, or the owner has affirmed it since;
 --          -1 GROUPS_DIFFER: other groups are recorded; -2 UNKNOWN: no such partition
 local meta = KEYS[1]
@@ -24,10 +25,14 @@ if epoch ~= ARGV[3] or (seen[2] or "0") ~= ARGV[4] then
   return 0
 end
 
-local mark_count = 0
+local LAYOUT_FIELDS = {layout = true, slots = true, preds = true, open = true}
+local mark_count, layout_fields = 0, {}
 for _, field in ipairs(redis.call("HKEYS", meta)) do
   if string.sub(field, 1, 5) == "mark:" then
     mark_count = mark_count + 1
+  elseif LAYOUT_FIELDS[field] or string.sub(field, 1, 5) == "seal:" then
+    table.insert(layout_fields, field)
+    table.insert(layout_fields, redis.call("HGET", meta, field))
   end
 end
 if mark_count ~= #ARGV - 5 then
@@ -69,6 +74,6 @@ if audit or ARGV[5] == "1" then
     table.insert(records, claim)
     begin_audit(meta, KEYS[2], record[4], ARGV[1], claimed, records)
   end
-  return {claimed, record[1], record[2], cursors, 1, mended}
+  return {claimed, record[1], record[2], cursors, 1, mended, layout_fields}
 end
-return {claimed, record[1], record[2], cursors, 0, mended}
+return {claimed, record[1], record[2], cursors, 0, mended, layout_fields}

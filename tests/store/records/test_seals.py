@@ -1,0 +1,298 @@
+"""Seals, openings and gates: each only goes one way, a repeat changes nothing, and owners are fenced."""
+
+import pytest
+
+from partq.core.model import BrokerId, PartitionId
+from partq.errors import ConflictError, FencedError, NotStoredError, UnknownGroupError
+from partq.store.records.layouts import Seals
+from partq.store.records.log import AppendBatch
+from partq.store.records.stored_partition import CLOSED_GATE, OPEN_GATE, PartitionLayout
+from partq.wire import audit
+from tests.store.record import BORN, GROUP
+
+KEPT, MOVED = range(100), range(100, 65_536)
+NEXT = PartitionId(2, 1)
+PREDECESSORS = {PartitionId(1, 0): (MOVED,)}
+PASSED = {PartitionId(1, 0): (10, 4)}
+
+
+@pytest.fixture
+def seals(store, keys):
+    return Seals(store, keys)
+
+
+@pytest.fixture
+async def successor(partitions):
+    """A partition that waits for the seal of its predecessor; returns its broker epoch."""
+    await partitions.create(NEXT, slots=[MOVED], predecessors=PREDECESSORS)
+    await partitions.add_group(NEXT, GROUP, start="Earliest")
+    return await claimed(partitions, NEXT, wants_audit=True)
+
+
+async def claimed(partitions, partition, **options):
+    """Claim a partition by another broker."""
+    expected = (await partitions.read(partition)).broker_epoch
+    claim = await partitions.claim(partition, BrokerId("b-9"), "i-9", expected=expected, **options)
+    return claim.broker_epoch
+
+
+async def kinds(store, keys, partition):
+    """Return the kinds of the audit record of a partition, with what they name."""
+    entries = await store.read("XRANGE", keys.audit(partition), "-", "+")
+    lines = [line for _, fields in entries for line in fields[7].decode().splitlines()[1:]]
+    at = [name for name, _ in audit.FIELDS].index
+    rows = [line.split("\t") for line in lines]
+    return [(row[at("kind")], row[at("first")], row[at("stop")], row[at("target")]) for row in rows]
+
+
+# ---- records ------------------------------------------------------------------------------------
+
+
+async def test_a_partition_of_generation_1_has_all_that_it_had(partitions, partition, broker_epoch):
+    assert (await partitions.read(partition)).layout == PartitionLayout()
+    assert (await partitions.read_cursor(partition, GROUP)).gate == OPEN_GATE
+
+
+async def test_a_new_partition_waits_for_its_predecessors(partitions, successor):
+    layout = (await partitions.read(NEXT)).layout
+    assert layout == PartitionLayout(
+        generation=2, slots=(MOVED,), predecessors=PREDECESSORS, is_open=False
+    )
+    assert (await partitions.read_cursor(NEXT, GROUP)).gate == CLOSED_GATE
+
+
+async def test_a_new_partition_without_predecessors_is_open(partitions):
+    await partitions.create(NEXT, slots=[MOVED])
+    await partitions.add_group(NEXT, GROUP, start="Earliest")
+    assert (await partitions.read(NEXT)).layout.is_open
+    assert (await partitions.read_cursor(NEXT, GROUP)).gate == OPEN_GATE
+
+
+async def test_a_claim_returns_what_changes_have_left(
+    partitions, partition, broker_epoch, seals, ten_messages
+):
+    await seals.seal(partition, broker_epoch=broker_epoch, generation=2, slots=[KEPT])
+    expected = (await partitions.read(partition)).broker_epoch
+    claim = await partitions.claim(partition, BrokerId("b-9"), "i-9", expected=expected)
+    assert claim.layout == PartitionLayout(generation=2, slots=(KEPT,), seals={2: 10})
+
+
+# ---- seal ---------------------------------------------------------------------------------------
+
+
+async def test_a_seal_stands_at_the_end_of_the_log(
+    log, partitions, partition, broker_epoch, seals, ten_messages
+):
+    seal = {"broker_epoch": broker_epoch, "generation": 2, "slots": [KEPT]}
+    assert await seals.seal(partition, **seal) == 10
+    await append(log, partition, broker_epoch, b"more")
+    assert await seals.seal(partition, **seal) == 10, "a repeat, when there are more messages"
+    layout = (await partitions.read(partition)).layout
+    assert (layout.generation, layout.slots, layout.seals) == (2, (KEPT,), {2: 10})
+
+
+async def test_the_next_owner_finds_the_seal_as_it_was(
+    log, partitions, partition, broker_epoch, seals, ten_messages
+):
+    await seals.seal(partition, broker_epoch=broker_epoch, generation=2, slots=[KEPT])
+    later = await claimed(partitions, partition)
+    await append(log, partition, later, b"more", number=0)
+    assert await seals.seal(partition, broker_epoch=later, generation=2, slots=[KEPT]) == 10
+
+
+async def test_an_owner_that_was_replaced_seals_nothing(partitions, partition, broker_epoch, seals):
+    await claimed(partitions, partition)
+    with pytest.raises(FencedError):
+        await seals.seal(partition, broker_epoch=broker_epoch, generation=2, slots=[])
+    assert (await partitions.read(partition)).layout == PartitionLayout()
+
+
+async def test_a_partition_that_is_not_there_is_not_sealed(seals, partitions):
+    with pytest.raises(FencedError):
+        await seals.seal(NEXT, broker_epoch=1, generation=3, slots=[])
+    assert await partitions.read_many([NEXT]) == {}
+
+
+async def test_seals_of_two_changes(partitions, partition, broker_epoch, seals, ten_messages):
+    """A late call for the first change does not give slots back that the second one has moved."""
+    owner = {"broker_epoch": broker_epoch}
+    await seals.seal(partition, **owner, generation=2, slots=[KEPT])
+    await seals.seal(partition, **owner, generation=4, slots=[])
+    assert await seals.seal(partition, **owner, generation=2, slots=[KEPT]) == 10
+    layout = (await partitions.read(partition)).layout
+    assert (layout.generation, layout.slots, layout.seals) == (4, (), {2: 10, 4: 10})
+    with pytest.raises(ConflictError, match="got a seal of change 3"):
+        await seals.seal(partition, **owner, generation=3, slots=[KEPT])
+    assert (await partitions.read(partition)).layout == layout
+
+
+async def test_a_partition_that_is_not_open_is_not_sealed(partitions, seals, successor):
+    """Its predecessor may still store messages of the slots that would move on."""
+    owner = {"broker_epoch": successor}
+    with pytest.raises(NotStoredError, match="before its predecessors are sealed"):
+        await seals.seal(NEXT, **owner, generation=3, slots=[])
+    assert (await partitions.read(NEXT)).layout.seals == {}
+    await seals.open_partition(NEXT, **owner, seals={PartitionId(1, 0): 10})
+    assert await seals.seal(NEXT, **owner, generation=3, slots=[]) == 0
+
+
+async def test_the_change_that_made_a_partition_does_not_seal_it(seals, partitions):
+    await partitions.create(NEXT, slots=[MOVED])
+    owner = await claimed(partitions, NEXT)
+    with pytest.raises(ConflictError):
+        await seals.seal(NEXT, broker_epoch=owner, generation=2, slots=[])
+
+
+# ---- open ---------------------------------------------------------------------------------------
+
+
+async def test_a_partition_opens_once(store, keys, partitions, seals, successor):
+    for _ in range(2):
+        await seals.open_partition(
+            NEXT, broker_epoch=successor, seals={PartitionId(1, 0): 10, PartitionId(1, 3): 0}
+        )
+    assert (await partitions.read(NEXT)).layout.is_open
+    found = [row for row in await kinds(store, keys, NEXT) if row[0] == "open"]
+    assert found == [("open", "0", "", "1.0:10,1.3:0")]
+
+
+async def test_an_owner_that_was_replaced_opens_nothing(partitions, seals, successor):
+    await claimed(partitions, NEXT)
+    with pytest.raises(FencedError):
+        await seals.open_partition(NEXT, broker_epoch=successor, seals={})
+    assert not (await partitions.read(NEXT)).layout.is_open
+
+
+async def test_what_has_no_predecessors_is_left_as_it_is(
+    partitions, partition, broker_epoch, seals
+):
+    await seals.open_partition(partition, broker_epoch=broker_epoch, seals={})
+    assert (await partitions.read(partition)).layout == PartitionLayout()
+
+
+# ---- gates --------------------------------------------------------------------------------------
+
+
+async def test_a_gate_opens_once(store, keys, partitions, seals, successor):
+    for _ in range(2):
+        await open_gate(partitions, seals, successor)
+    assert (await partitions.read_cursor(NEXT, GROUP)).gate == OPEN_GATE
+    found = [row for row in await kinds(store, keys, NEXT) if row[0] == "gate"]
+    assert found == [("gate", "0", "", "1.0:10:4")]
+
+
+async def test_a_gate_of_another_group_stays_closed(partitions, seals, successor):
+    await partitions.add_group(NEXT, "archive", start="Earliest")
+    await open_gate(partitions, seals, successor)
+    assert (await partitions.read_cursor(NEXT, "archive")).gate == CLOSED_GATE
+
+
+async def test_an_owner_that_was_replaced_opens_no_gate(partitions, seals, successor):
+    await claimed(partitions, NEXT)
+    with pytest.raises(FencedError):
+        await open_gate(partitions, seals, successor)
+    assert (await partitions.read_cursor(NEXT, GROUP)).gate == CLOSED_GATE
+
+
+async def test_a_late_call_does_not_open_what_a_reset_holds(
+    store, keys, partitions, seals, successor
+):
+    """The predecessor may have been reset since the caller has read its cursor."""
+    await store.run("write_fields", [keys.cursor(NEXT, GROUP)], [1, "gate", "r-7@2"])
+    with pytest.raises(ConflictError, match="a reset holds its gate"):
+        await open_gate(partitions, seals, successor)
+    assert (await partitions.read_cursor(NEXT, GROUP)).gate == "r-7@2"
+    await open_gate(partitions, seals, successor, gate="r-7@2")
+    assert (await partitions.read_cursor(NEXT, GROUP)).gate == OPEN_GATE
+
+
+async def test_a_late_call_does_not_open_the_gate_of_another_group_of_the_name(
+    partitions, seals, successor
+):
+    before = (await partitions.read_cursor(NEXT, GROUP)).born
+    await partitions.remove_group(NEXT, GROUP, born=before)
+    with pytest.raises(UnknownGroupError):
+        await open_gate(partitions, seals, successor, born=before)
+    await partitions.add_group(NEXT, GROUP, start="Earliest")
+    with pytest.raises(UnknownGroupError):
+        await open_gate(partitions, seals, successor, born=before)
+    assert (await partitions.read_cursor(NEXT, GROUP)).gate == CLOSED_GATE
+
+
+async def test_a_group_without_a_gate_is_left_as_it_is(partitions, partition, broker_epoch, seals):
+    before = await partitions.read_cursor(partition, GROUP)
+    await seals.open_gate(
+        partition, GROUP, broker_epoch=broker_epoch, born=BORN, gate=OPEN_GATE, passed={}
+    )
+    assert await partitions.read_cursor(partition, GROUP) == before
+
+
+async def open_gate(partitions, seals, broker_epoch, **changes):
+    """Open the gate of a group in the successor, as an owner does that has just read its record."""
+    arguments = {"born": None, "gate": CLOSED_GATE, "passed": PASSED, **changes}
+    if arguments["born"] is None:
+        arguments["born"] = (await partitions.read_cursor(NEXT, GROUP)).born
+    await seals.open_gate(NEXT, GROUP, broker_epoch=broker_epoch, **arguments)
+
+
+# ---- probes -------------------------------------------------------------------------------------
+
+
+async def append(log, partition, broker_epoch, *batches, number=1, producer=""):
+    """Append batches of one message each behind the ten messages."""
+    return await log.append(
+        partition,
+        broker_epoch=broker_epoch,
+        number=number,
+        expected=10,
+        batches=[AppendBatch(producer, at, 1, data) for at, data in enumerate(batches)],
+        room_bytes=None,
+    )
+
+
+async def test_a_probe_has_the_answer_of_its_number_and_is_never_stored(
+    log, store, keys, partition, broker_epoch, ten_messages
+):
+    """Without bytes: the slots have left, and only a repeat is answered as ever."""
+    first = await append(log, partition, broker_epoch, b"stored", b"", b"", producer="p")
+    assert [each.status for each in first.results] == ["stored", "moved", "out_of_sequence"]
+    assert (first.next, first.results[1].due) == (11, 1)
+    later = await log.append(
+        partition,
+        broker_epoch=broker_epoch,
+        number=2,
+        expected=11,
+        batches=[
+            AppendBatch("p", 0, 1, b""),
+            AppendBatch("p", 1, 1, b""),
+            AppendBatch("", 0, 1, b""),
+            AppendBatch("never seen", 0, 1, b""),
+            AppendBatch("never seen", 5, 1, b""),
+        ],
+        room_bytes=None,
+    )
+    statuses = [each.status for each in later.results]
+    assert statuses == ["duplicate", "moved", "moved", "moved", "unknown_producer"]
+    assert (later.results[0].offset, later.next) == (10, 11)
+    assert await store.read("HKEYS", keys.producers(partition)) == [b"p"], "a probe leaves none"
+
+
+async def test_what_is_stored_behind_a_probe_has_its_number(
+    log, partition, broker_epoch, ten_messages
+):
+    """The next batch of the producer that stays may use the number: the probe has not."""
+    await append(log, partition, broker_epoch, b"", producer="p")
+    after = await append(log, partition, broker_epoch, b"stays", number=2, producer="p")
+    assert [each.status for each in after.results] == ["stored"]
+
+
+async def test_a_probe_needs_no_room(log, partition, broker_epoch, ten_messages):
+    appended = await log.append(
+        partition,
+        broker_epoch=broker_epoch,
+        number=1,
+        expected=10,
+        batches=[AppendBatch("p", 0, 1, b"")],
+        room_bytes=0,
+    )
+    assert [each.status for each in appended.results] == ["moved"]
