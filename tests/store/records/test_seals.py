@@ -1,4 +1,4 @@
-"""Seals, openings and gates: each only goes one way, a repeat changes nothing, and owners are fenced."""
+"""Seals, openings and gates: each goes one way, a repeat changes nothing, and owners are fenced."""
 
 import pytest
 
@@ -164,10 +164,11 @@ async def test_an_owner_that_was_replaced_opens_nothing(partitions, seals, succe
 
 
 async def test_what_has_no_predecessors_is_left_as_it_is(
-    partitions, partition, broker_epoch, seals
+    store, keys, partition, broker_epoch, seals
 ):
+    before = await store.read("HGETALL", keys.meta(partition))
     await seals.open_partition(partition, broker_epoch=broker_epoch, seals={})
-    assert (await partitions.read(partition)).layout == PartitionLayout()
+    assert await store.read("HGETALL", keys.meta(partition)) == before
 
 
 # ---- gates --------------------------------------------------------------------------------------
@@ -217,6 +218,15 @@ async def test_a_late_call_does_not_open_the_gate_of_another_group_of_the_name(
     with pytest.raises(UnknownGroupError):
         await open_gate(partitions, seals, successor, born=before)
     assert (await partitions.read_cursor(NEXT, GROUP)).gate == CLOSED_GATE
+
+
+async def test_a_group_that_is_not_there_has_no_gate(store, keys, seals, successor):
+    """Also where the caller knows it from an earlier version, which drew no birth."""
+    with pytest.raises(UnknownGroupError):
+        await seals.open_gate(
+            NEXT, "archive", broker_epoch=successor, born=0, gate=CLOSED_GATE, passed={}
+        )
+    assert not await store.read("EXISTS", keys.cursor(NEXT, "archive"))
 
 
 async def test_a_group_without_a_gate_is_left_as_it_is(partitions, partition, broker_epoch, seals):

@@ -86,11 +86,9 @@ class Partitions:
         With `predecessors` it takes no message before `Seals.open_partition`.
         """
         # Here, and for groups: a caller that has an answer does not ask again after a failover.
-        args = (
-            ["", "", ""]
-            if slots is None
-            else [partition.generation, encode_slots(slots), encode_predecessors(predecessors)]
-        )
+        args: list[str | int] = ["", "", ""]
+        if slots is not None:
+            args = [partition.generation, encode_slots(slots), encode_predecessors(predecessors)]
         await self._store.run(
             "create_partition", [self._keys.meta(partition)], args, needs_replica=True
         )
