@@ -8,7 +8,7 @@ from partq.store.records.layouts import Seals
 from partq.store.records.log import AppendBatch
 from partq.store.records.stored_partition import CLOSED_GATE, OPEN_GATE, PartitionLayout
 from partq.wire import audit
-from tests.store.record import BORN, GROUP
+from tests.store.record import BORN, GROUP, flush, write
 
 KEPT, MOVED = range(100), range(100, 65_536)
 NEXT = PartitionId(2, 1)
@@ -22,9 +22,9 @@ def seals(store, keys):
 
 
 @pytest.fixture
-async def successor(partitions):
+async def successor(partitions, seals):
     """A partition that waits for the seal of its predecessor; returns its broker epoch."""
-    await partitions.create(NEXT, slots=[MOVED], predecessors=PREDECESSORS)
+    await seals.create_successor(NEXT, PREDECESSORS)
     await partitions.add_group(NEXT, GROUP, start="Earliest")
     return await claimed(partitions, NEXT, wants_audit=True)
 
@@ -61,11 +61,18 @@ async def test_a_new_partition_waits_for_its_predecessors(partitions, successor)
     assert (await partitions.read_cursor(NEXT, GROUP)).gate == CLOSED_GATE
 
 
-async def test_a_new_partition_without_predecessors_is_open(partitions):
-    await partitions.create(NEXT, slots=[MOVED])
-    await partitions.add_group(NEXT, GROUP, start="Earliest")
-    assert (await partitions.read(NEXT)).layout.is_open
-    assert (await partitions.read_cursor(NEXT, GROUP)).gate == OPEN_GATE
+async def test_a_successor_has_the_slots_of_all_its_predecessors(partitions, seals):
+    predecessors = {
+        PartitionId(1, 0): (range(5, 9),),
+        PartitionId(1, 1): (range(9, 12), range(20, 30)),
+    }
+    for _ in range(2):
+        await seals.create_successor(NEXT, predecessors)
+    layout = (await partitions.read(NEXT)).layout
+    assert layout.slots == (range(5, 12), range(20, 30))
+    assert layout.predecessors == predecessors
+    with pytest.raises(ValueError, match="expected where its slots come from"):
+        await seals.create_successor(NEXT, {})
 
 
 async def test_a_claim_returns_what_changes_have_left(
@@ -136,11 +143,11 @@ async def test_a_partition_that_is_not_open_is_not_sealed(partitions, seals, suc
     assert await seals.seal(NEXT, **owner, generation=3, slots=[]) == 0
 
 
-async def test_the_change_that_made_a_partition_does_not_seal_it(seals, partitions):
-    await partitions.create(NEXT, slots=[MOVED])
-    owner = await claimed(partitions, NEXT)
+async def test_the_change_that_made_a_partition_does_not_seal_it(seals, successor):
+    owner = {"broker_epoch": successor}
+    await seals.open_partition(NEXT, **owner, seals={PartitionId(1, 0): 10})
     with pytest.raises(ConflictError):
-        await seals.seal(NEXT, broker_epoch=owner, generation=2, slots=[])
+        await seals.seal(NEXT, **owner, generation=2, slots=[])
 
 
 # ---- open ---------------------------------------------------------------------------------------
@@ -243,6 +250,61 @@ async def open_gate(partitions, seals, broker_epoch, **changes):
     if arguments["born"] is None:
         arguments["born"] = (await partitions.read_cursor(NEXT, GROUP)).born
     await seals.open_gate(NEXT, GROUP, broker_epoch=broker_epoch, **arguments)
+
+
+# ---- resets -------------------------------------------------------------------------------------
+
+
+async def reset(partitions, partition, broker_epoch, **changes):
+    """Move the cursor of the group to the beginning, as an owner does that has read the record."""
+    cursor = await partitions.read_cursor(partition, GROUP)
+    return await partitions.reset(
+        partition,
+        GROUP,
+        **write(cursor.born),
+        broker_epoch=broker_epoch,
+        epoch=cursor.epoch,
+        offset=0,
+        **changes,
+    )
+
+
+async def test_a_reset_of_all_partitions_holds_the_gate(partitions, seals, successor):
+    await open_gate(partitions, seals, successor)
+    await reset(partitions, NEXT, successor, hold=("r-7@2", 2))
+    assert (await partitions.read_cursor(NEXT, GROUP)).gate == "r-7@2"
+    with pytest.raises(ConflictError):
+        await open_gate(partitions, seals, successor, gate=OPEN_GATE)
+    await reset(partitions, NEXT, successor, hold=("r-8@2", 2))
+    with pytest.raises(ConflictError):
+        await open_gate(partitions, seals, successor, gate="r-7@2")
+
+
+async def test_a_reset_of_one_partition_leaves_its_gate(partitions, seals, successor):
+    await open_gate(partitions, seals, successor)
+    await reset(partitions, NEXT, successor)
+    assert (await partitions.read_cursor(NEXT, GROUP)).gate == OPEN_GATE
+
+
+async def test_a_partition_without_predecessors_is_not_held(
+    partitions, partition, broker_epoch, ten_messages
+):
+    await reset(partitions, partition, broker_epoch, hold=("r-7@1", 1))
+    assert (await partitions.read_cursor(partition, GROUP)).gate == OPEN_GATE
+
+
+async def test_a_reset_by_an_older_layout_moves_no_cursor_of_a_sealed_partition(
+    partitions, partition, broker_epoch, seals, ten_messages
+):
+    """Its successor, which the caller does not know, could deliver before what is repeated."""
+    await flush(partitions, partition, broker_epoch, GROUP, 7)
+    await seals.seal(partition, broker_epoch=broker_epoch, generation=2, slots=[KEPT])
+    before = await partitions.read_cursor(partition, GROUP)
+    with pytest.raises(ConflictError, match="expected a later one"):
+        await reset(partitions, partition, broker_epoch, hold=("r-7@1", 1))
+    assert await partitions.read_cursor(partition, GROUP) == before
+    await reset(partitions, partition, broker_epoch, hold=("r-8@2", 2))
+    assert (await partitions.read_cursor(partition, GROUP)).cursor == 0
 
 
 # ---- probes -------------------------------------------------------------------------------------

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from partq.core.layout import Generation, Layout
 from partq.core.model import BrokerEpoch, BrokerId, Offset, PartitionId
 from partq.core.records import LayoutRecord
+from partq.core.slot_table import joined
 from partq.errors import BatchTooLargeError, ConflictError, NotStoredError, UnknownQueueError
-from partq.store.codec import decode_counts, encode_counts, encode_slots
+from partq.store.codec import decode_counts, encode_counts, encode_predecessors, encode_slots
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.refusals import FENCED, SUPERSEDED, UNKNOWN, fenced, unknown_group
@@ -69,6 +70,26 @@ class Seals:
     def __init__(self, store: Store, keys: Keys) -> None:
         self._store = store
         self._keys = keys
+
+    async def create_successor(
+        self, partition: PartitionId, predecessors: Mapping[PartitionId, Sequence[range]]
+    ) -> None:
+        """Make the record of a partition that gets slots of others; a repeat changes nothing.
+
+        It takes no message before `open_partition`, and a group that is added has a closed gate.
+
+        Raises:
+            ValueError: it has no predecessors.
+        """
+        if not predecessors:
+            raise ValueError(f"partition {partition}: expected where its slots come from")
+        slots = joined(each for ranges in predecessors.values() for each in ranges)
+        await self._store.run(
+            "create_partition",
+            [self._keys.meta(partition)],
+            [partition.generation, encode_slots(slots), encode_predecessors(predecessors)],
+            needs_replica=True,
+        )
 
     async def seal(
         self,

@@ -1,7 +1,6 @@
 """The records of partitions: the broker of each one, and per group its member and progress."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Literal, Unpack
 
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, Offset, PartitionId, Start
@@ -13,13 +12,7 @@ from partq.errors import (
     PartitionInUseError,
 )
 from partq.excerpts import excerpt
-from partq.store.codec import (
-    Range,
-    encode_counts,
-    encode_predecessors,
-    encode_ranges,
-    encode_slots,
-)
+from partq.store.codec import Range, encode_counts, encode_ranges
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.audit import NO_RECORDS, Numbered
@@ -58,6 +51,8 @@ MEMBER_DIFFERS = -1
 """Of `bind_member`: the record has another member, or none."""
 EPOCH_DIFFERS = -1
 """Of `reset_cursor` and `register_member`: another epoch is recorded."""
+SEALED_LATER = -4
+"""Of `reset_cursor`: a change has taken slots away that the caller has not read."""
 KNOWN_BETTER = -5
 """Of `register_member`: the record is newer than what the caller knows of it."""
 HELD = -4
@@ -73,25 +68,10 @@ class Partitions:
         self._store = store
         self._keys = keys
 
-    async def create(
-        self,
-        partition: PartitionId,
-        *,
-        slots: Sequence[range] | None = None,
-        predecessors: Mapping[PartitionId, Sequence[range]] = MappingProxyType({}),
-    ) -> None:
-        """Make the record, without owner and groups; a repeat changes nothing.
-
-        `slots`: those that a change of the partition count gives it; None: generation 1 says them.
-        With `predecessors` it takes no message before `Seals.open_partition`.
-        """
+    async def create(self, partition: PartitionId) -> None:
+        """Make the record, without owner and groups; a repeat changes nothing."""
         # Here, and for groups: a caller that has an answer does not ask again after a failover.
-        args: list[str | int] = ["", "", ""]
-        if slots is not None:
-            args = [partition.generation, encode_slots(slots), encode_predecessors(predecessors)]
-        await self._store.run(
-            "create_partition", [self._keys.meta(partition)], args, needs_replica=True
-        )
+        await self._store.run("create_partition", [self._keys.meta(partition)], needs_replica=True)
 
     async def read(self, partition: PartitionId) -> StoredPartition:
         """Return the record.
@@ -408,9 +388,14 @@ class Partitions:
         *,
         epoch: Epoch,
         offset: int,
+        hold: tuple[str, int] | None = None,
         **write: Unpack[BookWrite],
     ) -> ResetOutcome:
         """Move the group's cursor to `offset`.
+
+        `hold`: the id of a reset of all partitions, and the generation of the layout that its
+        caller has read. A partition with predecessors is held: its gate stays shut until they
+        are reset, too.
 
         An offset that the log does not hold becomes the nearest one that it does: its first, or
         its end. All acks are forgotten, those of older tokens no longer count. A repeat under the
@@ -418,17 +403,27 @@ class Partitions:
 
         Raises:
             FencedError: another broker has claimed the partition; nothing is written.
-            ConflictError: another epoch is stored; nothing is written.
+            ConflictError: another epoch is stored, or slots have left the partition by a change
+                that the caller has not read; nothing is written.
             SupersededError: a later write is stored; nothing is written.
             UnknownGroupError: the partition has no such group.
             StoreUnavailableError: no answer; read the record before anything is delivered.
         """
+        name, generation = hold or ("", 0)
         answer = await self._store.run(
             "reset_cursor",
             self._keys.of_cursor(partition, group),
-            [write["broker_epoch"], group, epoch, offset, write["number"], write["born"]],
+            [
+                *(write["broker_epoch"], group, epoch, offset, write["number"], write["born"]),
+                *(name, generation),
+            ],
             channel=Channel.APPEND,  # behind the flushes
         )
+        if answer == SEALED_LATER:
+            raise ConflictError(
+                f"partition {partition}, group {group}: got a reset by the layout of generation "
+                f"{generation}, expected a later one: slots have left; begin again with it"
+            )
         if answer == EPOCH_DIFFERS:
             raise ConflictError(
                 f"partition {partition}, group {group}: epoch {epoch} is not the recorded one; "

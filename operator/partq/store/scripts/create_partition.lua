@@ -3,10 +3,10 @@
 -- KEYS[1]  meta: hash {owner, owner_incarnation, successor, broker_epoch, next, trimmed,
 --          total_bytes, freed_bytes, largest_bytes, at_ms, append_number, append_answer,
 --          mark:GROUP ..., slots, layout, preds}
--- ARGV[1]  generation of the layout that it is made for; empty: 1, which has no more than that
+-- ARGV[1]  of a partition that a change of the count makes: its generation; none: of a new queue
 -- ARGV[2]  its slots, as ranges "0-2731,4096-8192"
 -- ARGV[3]  its predecessors and the slots that come from each, "1.0:2731-4096;1.1:6827-8192"; it
---          takes no message before they are sealed; empty: none
+--          takes no message before they are sealed
 -- returns  1: made; 0: it was there
 if redis.call("EXISTS", KEYS[1]) == 1 then
   return 0
@@ -15,10 +15,7 @@ redis.call("HSET", KEYS[1],
   "owner", "", "owner_incarnation", "", "successor", "", "broker_epoch", "0",
   "next", "0", "trimmed", "0", "total_bytes", "0", "freed_bytes", "0", "largest_bytes", "0",
   "at_ms", "0", "append_number", "-1", "append_answer", "")
-if ARGV[1] and ARGV[1] ~= "" then
-  redis.call("HSET", KEYS[1], "layout", ARGV[1], "slots", ARGV[2])
-  if ARGV[3] ~= "" then
-    redis.call("HSET", KEYS[1], "preds", ARGV[3])
-  end
+if ARGV[1] then
+  redis.call("HSET", KEYS[1], "layout", ARGV[1], "slots", ARGV[2], "preds", ARGV[3])
 end
 return 1
