@@ -25,6 +25,8 @@ import pytest
 from partq.core.dead_letters import DeadLetterReason
 from partq.core.group.records import HandoffRecord, NodeRecord
 from partq.core.model import BrokerId, MemberId, PartitionId
+from partq.core.rescale import RescalePlan
+from partq.core.slot_table import SlotTable
 from partq.errors import FencedError
 from partq.store.connection import Store
 from partq.store.fail_point import EXIT_STATUS, FailPoint
@@ -36,7 +38,7 @@ from partq.store.records.configs import Configs
 from partq.store.records.dead_letters import Outboxes, Replays
 from partq.store.records.events import Events
 from partq.store.records.handoffs import Handoffs
-from partq.store.records.layouts import Layouts, Seals
+from partq.store.records.layouts import Layouts, RescalePlans, Seals
 from partq.store.records.leases import Leases
 from partq.store.records.lives import Lives
 from partq.store.records.log import AppendBatch, Log
@@ -80,6 +82,7 @@ class Stores:
         self.lives = Lives(store, keys)
         self.layouts = Layouts(store, keys)
         self.seals = Seals(store, keys)
+        self.plans = RescalePlans(store, keys)
         self.configs = Configs(store, keys)
         self.members = Members(store, keys)
         self.handoffs = Handoffs(store, keys)
@@ -192,6 +195,14 @@ class Stores:
         await self.partitions.reset(
             P, GROUP, number=next_number(), born=BORN, broker_epoch=EPOCH, epoch=epoch, offset=3
         )
+
+    async def create_queue(self):
+        await self.layouts.create_queue({1: 2})
+
+    async def change_layout(self):
+        """What a coordinator does: it repeats the step that it has decided."""
+        await self.create_queue()
+        await self.plans.write(RescalePlan(table=SlotTable.first(2)).prepared(3))
 
     async def make_successor(self):
         """A partition that waits for the seal of P; it has the group, whose gate is closed."""
@@ -320,6 +331,7 @@ CASES = {
         ),
         draws_again=True,
     ),
+    "change_layout": Case(lambda to: to.change_layout(), first=lambda to: to.create_queue()),
     "claim_partition": Case(lambda to: to.claim(), draws_again=True),
     "commit_handoff": Case(lambda to: to.commit()),
     "create_partition": Case(lambda to: to.partitions.create(PartitionId(1, 1))),

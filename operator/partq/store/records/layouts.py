@@ -1,19 +1,24 @@
 """A queue's layout: generations, seals, whether it is being deleted, what is not subscribable."""
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 from partq.core.layout import Generation, Layout
 from partq.core.model import BrokerEpoch, BrokerId, Offset, PartitionId
 from partq.core.records import LayoutRecord
-from partq.core.slot_table import joined
+from partq.core.rescale import RescalePlan
+from partq.core.slot_table import SlotTable, joined
 from partq.errors import BatchTooLargeError, ConflictError, NotStoredError, UnknownQueueError
 from partq.store.codec import decode_counts, encode_counts, encode_predecessors, encode_slots
 from partq.store.connection import Store
 from partq.store.keys import Keys
+from partq.store.layout_json import FIELDS, decode_plan, encode_plan
 from partq.store.refusals import FENCED, SUPERSEDED, UNKNOWN, fenced, unknown_group
 from partq.store.server import Channel
 
-# What -1 means as the answer of a script; `store/refusals.py` has the answers that they share.
+# What answers of scripts mean; `store/refusals.py` has the answers that they share.
+REVISION_DIFFERS = 0
+"""Of `change_layout`: another step is stored."""
 NOT_OPEN = -1
 """Of `seal_slots`: the partition waits for the seals of its predecessors."""
 GATE_DIFFERS = -1
@@ -49,8 +54,7 @@ class Layouts:
             "HMGET", self._keys.layout(), "generations", "tombstone"
         )
         if generations is None:
-            name = f"{self._keys.namespace}/{self._keys.queue}"
-            raise UnknownQueueError(f"queue {name}: the store has no layout of it; create it")
+            raise _unknown_queue(self._keys)
         counts = decode_counts(generations)
         layout = Layout(tuple(Generation(*pair) for pair in sorted(counts.items())))
         return LayoutRecord(layout, tombstone is not None)
@@ -58,6 +62,55 @@ class Layouts:
     async def bury(self) -> None:
         """Mark the queue as being deleted: brokers refuse it from now on."""
         await self._store.run("write_fields", [self._keys.layout()], [1, "tombstone", "1"])
+
+
+class RescalePlans:
+    """The layout of one queue as changes of its partition count have it."""
+
+    def __init__(self, store: Store, keys: Keys) -> None:
+        self._store = store
+        self._keys = keys
+
+    async def read(self) -> RescalePlan:
+        """Return the record; of a queue that has never changed, what its partition count says.
+
+        Raises:
+            UnknownQueueError: it was never made.
+            InternalError: the record is damaged.
+        """
+        revision, *values = await self._store.read(
+            "HMGET", self._keys.layout(), "revision", *FIELDS
+        )
+        fields = dict(zip(FIELDS, values, strict=True))
+        if fields["table"] is not None:
+            return decode_plan(int(revision or 0), fields)
+        if fields["generations"] is None:
+            raise _unknown_queue(self._keys)
+        (count,) = decode_counts(fields["generations"]).values()
+        return RescalePlan(table=SlotTable.first(count))
+
+    async def write(self, plan: RescalePlan) -> None:
+        """Store a record that is one step from the stored one; a repeat changes nothing.
+
+        Raises:
+            ConflictError: another step is stored; read the record again.
+            UnknownQueueError: it has no layout, or is being deleted.
+            StoreUnavailableError: no answer; a repeat finds out.
+        """
+        fields = encode_plan(plan)
+        answer = await self._store.run(
+            "change_layout",
+            [self._keys.layout()],
+            [plan.revision - 1, *chain.from_iterable(fields.items())],
+            needs_replica=True,
+        )
+        if answer == UNKNOWN:
+            raise _unknown_queue(self._keys)
+        if answer == REVISION_DIFFERS:
+            raise ConflictError(
+                f"layout of {self._keys.namespace}/{self._keys.queue}: another step than revision "
+                f"{plan.revision} is stored; read it again"
+            )
 
 
 class Seals:
@@ -232,3 +285,8 @@ class Marks:
 def name_of(marked: PartitionId | BrokerId) -> str:
     """Return by what a partition or a broker is known among the marks."""
     return f"partition:{marked}" if isinstance(marked, PartitionId) else f"broker:{marked}"
+
+
+def _unknown_queue(keys: Keys) -> UnknownQueueError:
+    name = f"{keys.namespace}/{keys.queue}"
+    return UnknownQueueError(f"queue {name}: the store has no layout of it; create it")
