@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from partq.core.model import PartitionId
 from partq.core.rescale import (
     MAX_UNSETTLED,
-    GroupView,
+    GroupProgress,
     PredecessorView,
     RescalePlan,
     has_passed,
-    is_settled,
+    is_passed_by_all,
     may_open,
     may_open_gate,
 )
@@ -66,16 +66,16 @@ def test_a_partition_settles_then_is_removed():
     plan = plan_of(2).prepared(1).committed(NOW)
     with pytest.raises(ConflictError, match="not settled"):
         plan.removed(OLD)
-    plan = plan.settled(OLD)
+    plan = plan.without_predecessor(OLD)
     assert plan.lineage == {PartitionId(2, 0): {PartitionId(1, 1): (range(32_768, 65_536),)}}
-    plan = plan.settled(PartitionId(1, 1)).removed(OLD)
+    plan = plan.without_predecessor(PartitionId(1, 1)).removed(OLD)
     assert (plan.lineage, plan.retired) == ({}, {PartitionId(1, 1): NOW})
 
 
 def test_predecessors_settle_from_the_oldest_on():
     plan = plan_of(2).prepared(1).committed(NOW).prepared(2).committed(NOW)
     with pytest.raises(ConflictError, match="predecessors are not settled"):
-        plan.settled(PartitionId(2, 0))
+        plan.without_predecessor(PartitionId(2, 0))
 
 
 def test_a_partition_with_slots_is_not_removed():
@@ -108,7 +108,7 @@ def test_changes_that_are_not_settled_are_bounded():
     with pytest.raises(ConflictError, match=r"\[2, 3, 4, 5\] are not settled"):
         plan.prepared(9)
     while len(plan.unsettled()) == MAX_UNSETTLED:
-        plan = plan.settled(oldest(plan))
+        plan = plan.without_predecessor(oldest(plan))
     plan.prepared(9)
 
 
@@ -132,7 +132,7 @@ def test_any_steps(steps):
             elif step == "abort":
                 plan = plan.aborted()
             elif step == "settle" and plan.lineage:
-                plan = plan.settled(oldest(plan))
+                plan = plan.without_predecessor(oldest(plan))
             elif step == "remove" and plan.retired:
                 plan = plan.removed(min(plan.retired))
         except ConflictError:
@@ -154,7 +154,7 @@ def test_a_change_that_was_committed_comes_to_its_end():
     for count in (24, 10, 16):
         plan = plan.prepared(count).committed(NOW)
     while plan.lineage:
-        plan = plan.settled(oldest(plan))
+        plan = plan.without_predecessor(oldest(plan))
     for partition in list(plan.retired):
         plan = plan.removed(partition)
     assert plan.partitions() == tuple(sorted(plan.table.slots))
@@ -168,18 +168,18 @@ def view(sealed_at=10, trimmed=10, **groups):
 
 
 @pytest.mark.parametrize(("predecessor", "passed"), [
-    pytest.param(view(g=GroupView(10, True)), True, id="at the seal"),
-    pytest.param(view(g=GroupView(12, True)), True, id="beyond it: the partition keeps slots"),
-    pytest.param(view(g=GroupView(9, True)), False, id="a message is left"),
-    pytest.param(view(None, g=GroupView(99, True)), False, id="not sealed: more may come"),
-    pytest.param(view(0, g=GroupView(0, False)), False, id="sealed empty, behind a closed gate"),
+    pytest.param(view(g=GroupProgress(10, True)), True, id="at the seal"),
+    pytest.param(view(g=GroupProgress(12, True)), True, id="beyond it: the partition keeps slots"),
+    pytest.param(view(g=GroupProgress(9, True)), False, id="a message is left"),
+    pytest.param(view(None, g=GroupProgress(99, True)), False, id="not sealed: more may come"),
+    pytest.param(view(0, g=GroupProgress(0, False)), False, id="sealed empty, gate closed"),
     pytest.param(view(), False, id="the group is not there yet"),
-    pytest.param(view(g=GroupView(10, True, 3)), True, id="dead letters wait"),
+    pytest.param(view(g=GroupProgress(10, True, 3)), True, id="dead letters wait"),
 ])  # fmt: skip
 def test_a_group_has_passed(predecessor, passed):
     assert has_passed(predecessor, "g") is passed
     assert may_open_gate([predecessor], "g") is passed
-    assert not may_open_gate([predecessor, view(g=GroupView(9, True))], "g")
+    assert not may_open_gate([predecessor, view(g=GroupProgress(9, True))], "g")
 
 
 def test_what_waits_for_nobody_opens():
@@ -193,14 +193,14 @@ def test_a_partition_opens_when_all_predecessors_are_sealed():
 
 
 @pytest.mark.parametrize(("predecessor", "groups", "settled"), [
-    pytest.param(view(g=GroupView(10, True)), ["g"], True, id="passed and trimmed"),
-    pytest.param(view(g=GroupView(10, True)), ["g", "new"], False, id="a group has no cursor yet"),
-    pytest.param(view(g=GroupView(10, True), x=GroupView(3, True)), ["g"], False,
+    pytest.param(view(g=GroupProgress(10, True)), ["g"], True, id="passed and trimmed"),
+    pytest.param(view(g=GroupProgress(10, True)), ["g", "new"], False, id="a group lacks a cursor"),
+    pytest.param(view(g=GroupProgress(10, True), x=GroupProgress(3, True)), ["g"], False,
                  id="a group that is being removed has a cursor"),
-    pytest.param(view(10, 9, g=GroupView(10, True)), ["g"], False, id="stored for later groups"),
-    pytest.param(view(g=GroupView(10, True, 1)), ["g"], False, id="a dead letter waits"),
-    pytest.param(view(None, 10, g=GroupView(10, True)), ["g"], False, id="not sealed"),
+    pytest.param(view(10, 9, g=GroupProgress(10, True)), ["g"], False, id="a later group reads it"),
+    pytest.param(view(g=GroupProgress(10, True, 1)), ["g"], False, id="a dead letter waits"),
+    pytest.param(view(None, 10, g=GroupProgress(10, True)), ["g"], False, id="not sealed"),
     pytest.param(view(), [], True, id="nobody reads"),
 ])  # fmt: skip
-def test_a_predecessor_is_settled(predecessor, groups, settled):
-    assert is_settled(predecessor, groups) is settled
+def test_a_predecessor_is_passed_by_all(predecessor, groups, settled):
+    assert is_passed_by_all(predecessor, groups) is settled

@@ -95,7 +95,7 @@ class RescalePlan:
             retired={**self.retired, **dict.fromkeys(sorted(emptied), now_ms)},
         )
 
-    def settled(self, partition: PartitionId) -> "RescalePlan":
+    def without_predecessor(self, partition: PartitionId) -> "RescalePlan":
         """Return the record without a partition as a predecessor: nothing waits for it any more.
 
         Raises:
@@ -130,7 +130,7 @@ class RescalePlan:
         return replace(self, revision=self.revision + 1, **changes)  # type: ignore[arg-type]
 
 
-class GroupView(NamedTuple):
+class GroupProgress(NamedTuple):
     """A group in a predecessor, as its record says."""
 
     cursor: int
@@ -145,7 +145,7 @@ class PredecessorView(NamedTuple):
     sealed_at: int | None
     """The end of its log when the slots left it; None: it is not sealed."""
     trimmed: int
-    groups: Mapping[str, GroupView]
+    groups: Mapping[str, GroupProgress]
 
 
 def has_passed(predecessor: PredecessorView, group: str) -> bool:
@@ -173,7 +173,7 @@ def may_open_gate(predecessors: Iterable[PredecessorView], group: str) -> bool:
     return all(has_passed(each, group) for each in predecessors)
 
 
-def is_settled(predecessor: PredecessorView, groups: Iterable[str]) -> bool:
+def is_passed_by_all(predecessor: PredecessorView, groups: Iterable[str]) -> bool:
     """Whether nobody, present or future, has to read the predecessor before its successors.
 
     `groups`: those that the queue is to have. Messages below the seal that are stored would be

@@ -38,7 +38,7 @@ async def test_each_step_is_read_as_it_was_written(plans):
         lambda plan: plan.committed(NOW),
         lambda plan: plan.prepared(10),
         lambda plan: plan.committed(NOW + 1),
-        lambda plan: plan.settled(PartitionId(1, 0)),
+        lambda plan: plan.without_predecessor(PartitionId(1, 0)),
     ]
     for step in steps:
         plan = step(plan)
@@ -103,5 +103,5 @@ async def test_a_queue_that_is_not_there(store, keys):
 async def test_a_damaged_record_is_refused(store, keys, plans, field, value):
     await plans.write((await plans.read()).prepared(24))
     await store.read("HSET", keys.layout(), field, value)
-    with pytest.raises(InternalError, match=f"the field {field} of the layout is damaged"):
+    with pytest.raises(InternalError, match=f"the field .*{field}.* of the layout is damaged"):
         await plans.read()

@@ -9,7 +9,13 @@ from collections import Counter
 import pytest
 
 from partq.core.model import BrokerId, PartitionId
-from partq.core.rescale import GroupView, PredecessorView, is_settled, may_open, may_open_gate
+from partq.core.rescale import (
+    GroupProgress,
+    PredecessorView,
+    is_passed_by_all,
+    may_open,
+    may_open_gate,
+)
 from partq.errors import ConflictError, FencedError, NotStoredError
 from partq.store.records.layouts import Layouts, RescalePlans, Seals
 from partq.store.records.log import AppendBatch
@@ -106,7 +112,7 @@ class Cluster:
     async def view(self, partition, generation):
         record = await self.partitions.read(partition)
         cursor = await self.partitions.read_cursor(partition, GROUP)
-        groups = {GROUP: GroupView(cursor.cursor, cursor.gate == "1", len(cursor.outbox))}
+        groups = {GROUP: GroupProgress(cursor.cursor, cursor.gate == "1", len(cursor.outbox))}
         return PredecessorView(record.layout.seals.get(generation), record.trimmed, groups)
 
     async def consume(self):
@@ -146,8 +152,8 @@ class Cluster:
             for partition, generation in sorted(givers):
                 await self.log.trim(partition, broker_epoch=await self.owner(partition))
                 found = await self.view(partition, generation)
-                if partition not in plan.lineage and is_settled(found, [GROUP]):
-                    await self.plans.write(plan.settled(partition))
+                if partition not in plan.lineage and is_passed_by_all(found, [GROUP]):
+                    await self.plans.write(plan.without_predecessor(partition))
                     break
             else:
                 for partition in plan.retired if not plan.lineage else ():

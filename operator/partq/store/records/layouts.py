@@ -12,9 +12,9 @@ from partq.errors import BatchTooLargeError, ConflictError, NotStoredError, Unkn
 from partq.store.codec import decode_counts, encode_counts, encode_predecessors, encode_slots
 from partq.store.connection import Store
 from partq.store.keys import Keys
-from partq.store.layout_json import FIELDS, decode_plan, encode_plan
 from partq.store.refusals import FENCED, SUPERSEDED, UNKNOWN, fenced, unknown_group
 from partq.store.server import Channel
+from partq.wire.layout_record import FIELDS, decode_plan, encode_plan
 
 # What answers of scripts mean; `store/refusals.py` has the answers that they share.
 REVISION_DIFFERS = 0

@@ -1,14 +1,29 @@
-"""Fields of the layout record as JSON: tables of slots, lineages, retired partitions."""
+"""The layout record of a queue as JSON: tables of slots, lineages, retired partitions."""
 
-import json
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
 
 from partq.core.model import SLOT_COUNT, PartitionId
 from partq.core.rescale import RescalePlan
 from partq.core.slot_table import SlotChange, SlotRanges, SlotTable
 from partq.errors import InternalError, SettingsError
 from partq.excerpts import excerpt
+
+T = TypeVar("T")
+RangesForm = dict[str, list[tuple[int, int]]]
+"""Partitions, each with ranges of slots: `{"1.0": [[0, 2731]]}`."""
+LineageForm = dict[str, RangesForm]
+TimesForm = dict[str, int]
+
+
+class ChangeForm(msgspec.Struct):
+    """The field `next`: a change that is being prepared."""
+
+    table: RangesForm
+    lineage: LineageForm
+
 
 FIELDS = ("generations", "generation", "last_generation", "table", "next", "lineage", "retired")
 """What `encode_plan` writes, beside the revision."""
@@ -45,32 +60,39 @@ def decode_plan(revision: int, fields: Mapping[str, bytes | None]) -> RescalePla
     Raises:
         InternalError: it did not write that.
     """
-    following = _read("next", fields["next"], _change)
-    return RescalePlan(
-        revision=revision,
-        table=_read("table", fields["table"], lambda found: SlotTable(_slots(found))),
-        generation=_read("generation", fields["generation"], int),
-        last_generation=_read("last_generation", fields["last_generation"], int),
-        next=following,
-        lineage=_read("lineage", fields["lineage"], _givers) or {},
-        retired=_read("retired", fields["retired"], _times) or {},
-    )
+    try:
+        return RescalePlan(
+            revision=revision,
+            table=SlotTable(_slots(_read("table", fields["table"], RangesForm) or {})),
+            generation=_read("generation", fields["generation"], int) or 1,
+            last_generation=_read("last_generation", fields["last_generation"], int) or 1,
+            next=_change(_read("next", fields["next"], ChangeForm)),
+            lineage=_givers(_read("lineage", fields["lineage"], LineageForm) or {}),
+            retired=_times(_read("retired", fields["retired"], TimesForm) or {}),
+        )
+    except (SettingsError, ValueError) as error:
+        text = b" ".join(value for value in fields.values() if value)
+        raise _damaged("table, next, lineage or retired", error, text) from error
 
 
 def _text(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"))
+    return msgspec.json.encode(value).decode()
 
 
-def _read(field: str, text: bytes | None, build: Callable[[Any], Any]) -> Any:
+def _read(field: str, text: bytes | None, form: type[T]) -> T | None:
     """Return what a field says; None: it is not there."""
     if text is None:
         return None
     try:
-        return build(json.loads(text))
-    except (AttributeError, KeyError, TypeError, ValueError, SettingsError) as error:
-        raise InternalError(
-            f"store: the field {field} of the layout is damaged: {error}; got {excerpt(text)!r}"
-        ) from error
+        return msgspec.json.decode(text, type=form)
+    except msgspec.DecodeError as error:
+        raise _damaged(field, error, text) from error
+
+
+def _damaged(field: str, error: Exception, text: bytes) -> InternalError:
+    return InternalError(
+        f"store: the field {field} of the layout is damaged: {error}; got {excerpt(text)!r}"
+    )
 
 
 def _ranges(slots: Mapping[PartitionId, SlotRanges]) -> dict[str, list[list[int]]]:
@@ -80,11 +102,11 @@ def _ranges(slots: Mapping[PartitionId, SlotRanges]) -> dict[str, list[list[int]
     }
 
 
-def _slots(found: Mapping[str, list[list[int]]]) -> dict[PartitionId, SlotRanges]:
+def _slots(found: RangesForm) -> dict[PartitionId, SlotRanges]:
     return {PartitionId.parse(name): tuple(map(_range, pairs)) for name, pairs in found.items()}
 
 
-def _range(pair: list[int]) -> range:
+def _range(pair: tuple[int, int]) -> range:
     start, stop = pair
     if not 0 <= start < stop <= SLOT_COUNT:
         raise ValueError(f"got the slots {start} to {stop}, expected some of {SLOT_COUNT}")
@@ -97,13 +119,15 @@ def _lineage(
     return {str(successor): _ranges(givers) for successor, givers in sorted(lineage.items())}
 
 
-def _givers(found: Mapping[str, Any]) -> dict[PartitionId, dict[PartitionId, SlotRanges]]:
+def _givers(found: LineageForm) -> dict[PartitionId, dict[PartitionId, SlotRanges]]:
     return {PartitionId.parse(name): _slots(givers) for name, givers in found.items()}
 
 
-def _change(found: Mapping[str, Any]) -> SlotChange:
-    return SlotChange(SlotTable(_slots(found["table"])), _givers(found["lineage"]))
+def _change(found: ChangeForm | None) -> SlotChange | None:
+    if found is None:
+        return None
+    return SlotChange(SlotTable(_slots(found.table)), _givers(found.lineage))
 
 
-def _times(found: Mapping[str, int]) -> dict[PartitionId, int]:
-    return {PartitionId.parse(name): int(at_ms) for name, at_ms in found.items()}
+def _times(found: TimesForm) -> dict[PartitionId, int]:
+    return {PartitionId.parse(name): at_ms for name, at_ms in found.items()}
