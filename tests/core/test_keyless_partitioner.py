@@ -7,8 +7,9 @@ from itertools import count
 import pytest
 
 from partq.core.keyless_partitioner import KeylessPartitioner
-from partq.core.layout import Generation, Layout
+from partq.core.layout import Layout
 from partq.core.model import PartitionId
+from partq.core.rescale import commit, prepare
 
 LAYOUT = Layout.first(4)
 ALL = LAYOUT.partitions()
@@ -45,7 +46,7 @@ def test_every_slot_of_a_partition_is_used(policy):
     one = PartitionId(1, 7)
     others = set(layout.partitions()) - {one}
     partitioner = chooser(policy, unavailable=others, layout=layout)
-    assert {partitioner.slot() for _ in range(200)} == set(layout.slots(one))
+    assert {partitioner.slot() for _ in range(200)} == set(*layout.slots(one))
 
 
 def test_turns_are_fair_and_begin_in_different_orders():
@@ -67,7 +68,17 @@ def test_partitioners_that_share_turns_go_on_where_another_has_stopped():
     assert order == [*ALL, *ALL]
 
 
-def test_new_messages_go_to_the_current_generation():
-    layout = Layout((Generation(1, 4), Generation(2, 2)))
-    slots = {chooser("Random", layout=layout).slot() for _ in range(10)}
-    assert {layout.partition_of(slot).generation for slot in slots} == {2}
+@POLICY
+def test_after_a_change_of_the_count_all_slots_of_the_table_are_used(policy):
+    layout = Layout.first(4)
+    for number in (6, 3):
+        layout = commit(prepare(layout, number), 1_700_000_000_000)
+    partitioner = chooser(policy, layout=layout)
+    used = Counter(layout.partition_of(partitioner.slot()) for _ in range(3000))
+    assert set(used) == set(layout.current_partitions)
+    one = layout.current_partitions[0]
+    assert len(layout.slots(one)) > 1
+    partitioner.avoid(set(layout.current_partitions) - {one})
+    slots = {partitioner.slot() for _ in range(3000)}
+    assert all(layout.partition_of(slot) == one for slot in slots)
+    assert sum(any(slot in each for slot in slots) for each in layout.slots(one)) > 1

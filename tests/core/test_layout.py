@@ -4,24 +4,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partq.core.layout import Generation, Layout
+from partq.core.layout import Layout
 from partq.core.model import SLOT_COUNT, PartitionId
+from partq.core.rescale import commit, prepare, remove, settle
 from partq.errors import BadRequestError, SettingsError, UnknownPartitionError
 
-TWO = Layout((Generation(2, 4), Generation(3, 6)))
+NOW = 1_700_000_000_000
+GROWN = commit(prepare(Layout.first(4), 6), NOW)
+"""2.4 and 2.5 have slots of all others."""
+SHRUNK = commit(prepare(Layout.first(2), 1), NOW)
+"""2.0 has all slots, of two that are retired."""
 
 
 @given(st.integers(1, SLOT_COUNT), st.integers(0, SLOT_COUNT - 1))
 def test_each_slot_is_in_the_partition_that_lookup_names(partition_count, slot):
     layout = Layout.first(partition_count)
-    assert slot in layout.slots(layout.partition_of(slot))
+    assert any(slot in each for each in layout.slots(layout.partition_of(slot)))
 
 
 @pytest.mark.req("SOL-U06")
 @pytest.mark.parametrize("partition_count", [1, 3, 16, 65_536])
 def test_partitions_cover_all_slots_once(partition_count):
     layout = Layout.first(partition_count)
-    slots = [slot for partition in layout.partitions() for slot in layout.slots(partition)]
+    ranges = [each for partition in layout.partitions() for each in layout.slots(partition)]
+    slots = [slot for each in ranges for slot in each]
     assert slots == list(range(SLOT_COUNT))
 
 
@@ -38,49 +44,59 @@ def test_a_key_lies_where_its_slot_does():
         Layout.first(16).partition_for("x" * 1025)
 
 
-def test_new_messages_go_to_the_last_generation():
-    assert (TWO.generation, TWO.partition_count) == (3, 6)
-    assert TWO.partition_of(SLOT_COUNT - 1) == PartitionId(3, 5)
-    assert TWO.slots(PartitionId(2, 3)) == range(3 * 16_384, SLOT_COUNT)
-    assert TWO.partitions()[3:5] == (PartitionId(2, 3), PartitionId(3, 0))
+def test_new_messages_go_to_the_table():
+    assert (GROWN.generation, GROWN.partition_count) == (2, 6)
+    assert GROWN.partition_of(SLOT_COUNT - 1) == PartitionId(2, 5)
+    assert GROWN.partition_of(0) == PartitionId(1, 0)
+    assert [str(each) for each in GROWN.current_partitions] == [
+        "1.0", "1.1", "1.2", "1.3", "2.4", "2.5"
+    ]  # fmt: skip
+    assert {str(each) for each in GROWN.predecessors(PartitionId(2, 4))} == {"1.0", "1.1"}
+    assert GROWN.predecessors(PartitionId(1, 0)) == {}
 
 
-@pytest.mark.parametrize("partition", [(1, 0), (2, 4), (3, 6), (3, -1)])
+def test_a_retired_partition_has_no_slots_and_is_still_there():
+    assert [str(each) for each in SHRUNK.partitions()] == ["1.0", "1.1", "2.0"]
+    assert SHRUNK.slots(PartitionId(1, 1)) == ()
+    assert [str(each) for each in SHRUNK.current_partitions] == ["2.0"]
+
+
+def test_a_prepared_partition_has_records_and_takes_no_messages():
+    layout = prepare(Layout.first(2), 3)
+    assert layout.partitions() == Layout.first(2).partitions()
+    assert PartitionId(2, 2) in layout.all_partitions()
+    assert PartitionId(2, 2) in layout
+    assert sum(map(len, layout.slots(PartitionId(2, 2)))) == SLOT_COUNT // 3
+    assert set(layout.predecessors(PartitionId(2, 2))) == set(layout.partitions())
+
+
+@pytest.mark.parametrize("partition", [(2, 0), (1, 4), (3, 6), (2, -1)])
 def test_an_unknown_partition_is_refused_with_what_there_is(partition):
     unknown = PartitionId(*partition)
-    assert unknown not in TWO
+    assert unknown not in GROWN
     with pytest.raises(
-        UnknownPartitionError, match=r"4 partitions, 2\.0 to 2\.3 and 6 partitions, 3\.0 to 3\.5"
+        UnknownPartitionError, match=r"4 partitions, 1\.0 to 1\.3 and 2 partitions, 2\.4 to 2\.5"
     ):
-        TWO.slots(unknown)
+        GROWN.slots(unknown)
 
 
-def test_a_partition_of_a_removed_generation_is_past():
+def test_a_removed_partition_is_past():
     """Its tokens have ended; one that never was has none."""
-    past = [(1, 0), (1, 99)]
-    others = [(0, 0), (2, 4), (3, 5), (3, 6), (4, 0)]
-    assert [TWO.is_past(PartitionId(*each)) for each in past] == [True, True]
-    assert not any(TWO.is_past(PartitionId(*each)) for each in others)
+    layout = SHRUNK
+    for partition in [PartitionId(1, 0), PartitionId(1, 1)]:
+        layout = settle(layout, partition)
+    layout = remove(layout, PartitionId(1, 1))
+    assert layout.is_past(PartitionId(1, 1))
+    assert not any(layout.is_past(PartitionId(*each)) for each in [(0, 0), (1, 0), (2, 0), (3, 0)])
+    assert not Layout.first(2).is_past(PartitionId(1, 5)), "it never was"
 
 
 def test_contains():
-    assert all(partition in TWO for partition in TWO.partitions())
-    assert "2.0" not in TWO
+    assert all(partition in GROWN for partition in GROWN.partitions())
+    assert "1.0" not in GROWN
 
 
-@pytest.mark.parametrize(("generations", "got"), [
-    pytest.param([], r"generations \[\]", id="no generation"),
-    pytest.param([(0, 4)], r"generations \[0\]", id="below 1"),
-    pytest.param([(2, 4), (1, 4)], r"generations \[2, 1\]", id="falling"),
-    pytest.param([(1, 4), (1, 5)], r"generations \[1, 1\]", id="twice"),
-    pytest.param([(1, 0)], "got 0 partitions, expected 1 to 65536", id="no partition"),
-    pytest.param([(1, 65_537)], "got 65537 partitions", id="a partition without a slot"),
-])  # fmt: skip
-def test_an_unusable_layout_is_refused(generations, got):
-    with pytest.raises(SettingsError, match=got):
-        Layout(tuple(Generation(*generation) for generation in generations))
-
-
-def test_layouts_are_values():
-    assert Layout.first(4) == Layout.first(4)
-    assert len({Layout.first(4), Layout.first(4), TWO}) == 2
+def test_a_count_out_of_range_is_refused():
+    for count in (0, 65_537):
+        with pytest.raises(SettingsError, match=f"got {count} partitions, expected 1 to 65536"):
+            Layout.first(count)

@@ -4,112 +4,118 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from partq.core.layout import Layout
 from partq.core.model import PartitionId
 from partq.core.rescale import (
     MAX_UNSETTLED,
     GroupProgress,
     PredecessorView,
-    RescalePlan,
+    abort,
+    commit,
     has_passed,
     is_passed_by_all,
     may_open,
     may_open_gate,
+    prepare,
+    remove,
+    settle,
+    unsettled,
 )
-from partq.core.slot_table import SlotTable
 from partq.errors import ConflictError
 
 NOW = 1_700_000_000_000
 OLD = PartitionId(1, 0)
 
 
-def plan_of(partition_count):
-    return RescalePlan(table=SlotTable.first(partition_count))
+def layout_of(partition_count):
+    return Layout.first(partition_count)
 
 
-def oldest(plan):
+def oldest(layout):
     """Return a predecessor that can settle: its own ones have."""
-    givers = {giver for each in plan.lineage.values() for giver in each}
-    return min(givers - set(plan.lineage))
+    givers = {giver for each in layout.lineage.values() for giver in each}
+    return min(givers - set(layout.lineage))
 
 
 # ---- one change ---------------------------------------------------------------------------------
 
 
 def test_a_prepared_change_is_not_in_force():
-    before = plan_of(2)
-    plan = before.prepared(3)
-    assert (plan.table, plan.generation, plan.revision) == (before.table, 1, 1)
-    assert plan.partitions() == (*before.partitions(), PartitionId(2, 2))
-    assert plan.lineage == {}
+    before = layout_of(2)
+    layout = prepare(before, 3)
+    assert (layout.table, layout.generation, layout.revision) == (before.table, 1, 1)
+    assert layout.all_partitions() == (*before.partitions(), PartitionId(2, 2))
+    assert layout.partitions() == before.partitions()
+    assert layout.lineage == {}
 
 
 def test_an_abort_leaves_the_number_used_and_nothing_else():
-    plan = plan_of(2).prepared(3).aborted()
-    assert plan == RescalePlan(table=plan.table, last_generation=2, revision=2)
-    assert plan.prepared(3).committed(NOW).generation == 3
+    layout = abort(prepare(layout_of(2), 3))
+    assert layout == Layout(table=layout.table, last_generation=2, revision=2)
+    assert commit(prepare(layout, 3), NOW).generation == 3
 
 
 def test_a_commit_brings_the_table_and_the_lineage():
-    plan = plan_of(2).prepared(3).committed(NOW)
-    assert (plan.table.partition_count, plan.generation, plan.next) == (3, 2, None)
-    assert set(plan.lineage) == {PartitionId(2, 2)}
-    assert plan.retired == {}, "the survivors of a growth keep slots"
+    layout = commit(prepare(layout_of(2), 3), NOW)
+    assert (layout.table.partition_count, layout.generation, layout.next) == (3, 2, None)
+    assert set(layout.lineage) == {PartitionId(2, 2)}
+    assert layout.retired == {}, "the survivors of a growth keep slots"
 
 
 def test_what_has_no_slots_any_more_is_retired():
-    plan = plan_of(3).prepared(2).committed(NOW)
-    assert plan.retired == dict.fromkeys([PartitionId(1, i) for i in range(3)], NOW)
-    assert len(plan.partitions()) == 5
+    layout = commit(prepare(layout_of(3), 2), NOW)
+    assert layout.retired == dict.fromkeys([PartitionId(1, i) for i in range(3)], NOW)
+    assert len(layout.partitions()) == 5
 
 
 def test_a_partition_settles_then_is_removed():
-    plan = plan_of(2).prepared(1).committed(NOW)
+    layout = commit(prepare(layout_of(2), 1), NOW)
     with pytest.raises(ConflictError, match="not settled"):
-        plan.removed(OLD)
-    plan = plan.without_predecessor(OLD)
-    assert plan.lineage == {PartitionId(2, 0): {PartitionId(1, 1): (range(32_768, 65_536),)}}
-    plan = plan.without_predecessor(PartitionId(1, 1)).removed(OLD)
-    assert (plan.lineage, plan.retired) == ({}, {PartitionId(1, 1): NOW})
+        remove(layout, OLD)
+    layout = settle(layout, OLD)
+    assert layout.lineage == {PartitionId(2, 0): {PartitionId(1, 1): (range(32_768, 65_536),)}}
+    layout = remove(settle(layout, PartitionId(1, 1)), OLD)
+    assert (layout.lineage, layout.retired) == ({}, {PartitionId(1, 1): NOW})
 
 
 def test_predecessors_settle_from_the_oldest_on():
-    plan = plan_of(2).prepared(1).committed(NOW).prepared(2).committed(NOW)
+    layout = commit(prepare(commit(prepare(layout_of(2), 1), NOW), 2), NOW)
     with pytest.raises(ConflictError, match="predecessors are not settled"):
-        plan.without_predecessor(PartitionId(2, 0))
+        settle(layout, PartitionId(2, 0))
 
 
 def test_a_partition_with_slots_is_not_removed():
     with pytest.raises(ConflictError, match="it has slots"):
-        plan_of(2).removed(OLD)
+        remove(layout_of(2), OLD)
 
 
 @pytest.mark.parametrize(
-    "step", [lambda p: p.committed(NOW), lambda p: p.aborted()], ids=["commit", "abort"]
+    "step", [lambda p: commit(p, NOW), lambda p: abort(p)], ids=["commit", "abort"]
 )
 def test_without_a_prepared_change_there_is_nothing_to_end(step):
     with pytest.raises(ConflictError, match="no change is being prepared"):
-        step(plan_of(2).prepared(3).committed(NOW))
+        step(commit(prepare(layout_of(2), 3), NOW))
 
 
 def test_one_change_is_prepared_at_a_time():
     with pytest.raises(ConflictError, match="change 2 is being prepared"):
-        plan_of(2).prepared(3).prepared(4)
+        prepare(prepare(layout_of(2), 3), 4)
 
 
 def test_the_same_count_is_no_change():
     with pytest.raises(ConflictError, match="nothing changes"):
-        plan_of(2).prepared(2)
+        prepare(layout_of(2), 2)
 
 
 def test_changes_that_are_not_settled_are_bounded():
-    plan = plan_of(1)
+    layout = layout_of(1)
     for count in range(2, 2 + MAX_UNSETTLED):
-        plan = plan.prepared(count).committed(NOW)
+        layout = commit(prepare(layout, count), NOW)
     with pytest.raises(ConflictError, match=r"\[2, 3, 4, 5\] are not settled"):
-        plan.prepared(9)
-    while len(plan.unsettled()) == MAX_UNSETTLED:
-        plan = plan.without_predecessor(oldest(plan))
-    plan.prepared(9)
+        prepare(layout, 9)
+    while len(unsettled(layout)) == MAX_UNSETTLED:
+        layout = settle(layout, oldest(layout))
+    prepare(layout, 9)
 
 
 # ---- any changes --------------------------------------------------------------------------------
@@ -120,44 +126,44 @@ STEPS = st.one_of(st.integers(1, 40), st.sampled_from(["commit", "abort", "settl
 @settings(max_examples=60)
 @given(st.lists(STEPS, max_size=25))
 def test_any_steps(steps):
-    plan, numbers = plan_of(4), []
+    layout, numbers = layout_of(4), []
     for step in steps:
-        before = plan
+        before = layout
         try:
             if isinstance(step, int):
-                plan = plan.prepared(step)
-                numbers.append(plan.last_generation)
+                layout = prepare(layout, step)
+                numbers.append(layout.last_generation)
             elif step == "commit":
-                plan = plan.committed(NOW)
+                layout = commit(layout, NOW)
             elif step == "abort":
-                plan = plan.aborted()
-            elif step == "settle" and plan.lineage:
-                plan = plan.without_predecessor(oldest(plan))
-            elif step == "remove" and plan.retired:
-                plan = plan.removed(min(plan.retired))
+                layout = abort(layout)
+            elif step == "settle" and layout.lineage:
+                layout = settle(layout, oldest(layout))
+            elif step == "remove" and layout.retired:
+                layout = remove(layout, min(layout.retired))
         except ConflictError:
-            assert plan == before
+            assert layout == before
             continue
-        if plan is not before:
-            assert plan.revision == before.revision + 1
+        if layout is not before:
+            assert layout.revision == before.revision + 1
         for slot in (0, 9_999, 40_000, 65_535):
-            was, now = before.table.partition_of(slot), plan.table.partition_of(slot)
+            was, now = before.table.partition_of(slot), layout.table.partition_of(slot)
             assert was == now or was.generation < now.generation
-        waited_for = {giver for givers in plan.lineage.values() for giver in givers}
-        assert waited_for | set(plan.lineage) <= set(plan.partitions())
-        assert not set(plan.retired) & set(plan.table.slots)
+        waited_for = {giver for givers in layout.lineage.values() for giver in givers}
+        assert waited_for | set(layout.lineage) <= set(layout.partitions())
+        assert not set(layout.retired) & set(layout.table.slots)
     assert numbers == sorted(set(numbers)), "no number is used twice"
 
 
 def test_a_change_that_was_committed_comes_to_its_end():
-    plan = plan_of(16)
+    layout = layout_of(16)
     for count in (24, 10, 16):
-        plan = plan.prepared(count).committed(NOW)
-    while plan.lineage:
-        plan = plan.without_predecessor(oldest(plan))
-    for partition in list(plan.retired):
-        plan = plan.removed(partition)
-    assert plan.partitions() == tuple(sorted(plan.table.slots))
+        layout = commit(prepare(layout, count), NOW)
+    while layout.lineage:
+        layout = settle(layout, oldest(layout))
+    for partition in list(layout.retired):
+        layout = remove(layout, partition)
+    assert layout.partitions() == tuple(sorted(layout.table.slots))
 
 
 # ---- what records say ---------------------------------------------------------------------------

@@ -24,9 +24,9 @@ import pytest
 
 from partq.core.dead_letters import DeadLetterReason
 from partq.core.group.records import HandoffRecord, NodeRecord
+from partq.core.layout import Layout
 from partq.core.model import BrokerId, MemberId, PartitionId
-from partq.core.rescale import RescalePlan
-from partq.core.slot_table import SlotTable
+from partq.core.rescale import prepare
 from partq.errors import FencedError
 from partq.store.connection import Store
 from partq.store.fail_point import EXIT_STATUS, FailPoint
@@ -38,7 +38,7 @@ from partq.store.records.configs import Configs
 from partq.store.records.dead_letters import Outboxes, Replays
 from partq.store.records.events import Events
 from partq.store.records.handoffs import Handoffs
-from partq.store.records.layouts import Layouts, RescalePlans, Seals
+from partq.store.records.layouts import Layouts, Seals
 from partq.store.records.leases import Leases
 from partq.store.records.lives import Lives
 from partq.store.records.log import AppendBatch, Log
@@ -82,7 +82,7 @@ class Stores:
         self.lives = Lives(store, keys)
         self.layouts = Layouts(store, keys)
         self.seals = Seals(store, keys)
-        self.plans = RescalePlans(store, keys)
+        self.plans = Layouts(store, keys)
         self.configs = Configs(store, keys)
         self.members = Members(store, keys)
         self.handoffs = Handoffs(store, keys)
@@ -202,7 +202,7 @@ class Stores:
     async def change_layout(self):
         """What a coordinator does: it repeats the step that it has decided."""
         await self.create_queue()
-        await self.plans.write(RescalePlan(table=SlotTable.first(2)).prepared(3))
+        await self.plans.write(prepare(Layout.first(2), 3))
 
     async def make_successor(self):
         """A partition that waits for the seal of P; it has the group, whose gate is closed."""

@@ -4,7 +4,7 @@ import struct
 
 from partq.wire.batch import Codec, Message
 
-ALL_SLOTS = {"first_slot": 0, "last_slot": 65_535, "max_message_bytes": 5 * 1024 * 1024}
+ALL_SLOTS = {"slots": (range(65_536),), "max_message_bytes": 5 * 1024 * 1024}
 HEADER = struct.Struct("<HBBHIII")
 """The header without its checksum."""
 PARTS = ["magic", "version", "codec", "flags", "n", "raw_len", "body_len"]

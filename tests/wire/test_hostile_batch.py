@@ -109,7 +109,7 @@ def test_any_changed_bit_is_noticed(codec):
 ])  # fmt: skip
 def test_every_message_belongs_into_the_partition(slots, is_ours):
     stored = batch.encode(ENCODED, slots)
-    limits = {"first_slot": 100, "last_slot": 199, "max_message_bytes": 1000}
+    limits = {"slots": (range(100, 200),), "max_message_bytes": 1000}
     if is_ours:
         batch.check(stored, **limits)
         return
@@ -122,11 +122,11 @@ def test_the_largest_message_is_found_wherever_it_stands(place):
     sizes = [10, 10, 10]
     sizes[place] = 31
     stored = batch.encode([bytes(size) for size in sizes], SLOTS)
-    batch.check(stored, first_slot=0, last_slot=65_535, max_message_bytes=31)
+    batch.check(stored, slots=(range(65_536),), max_message_bytes=31)
     with pytest.raises(
         MessageTooLargeError, match="31 bytes with key and headers; the queue takes at most 30"
     ):
-        batch.check(stored, first_slot=0, last_slot=65_535, max_message_bytes=30)
+        batch.check(stored, slots=(range(65_536),), max_message_bytes=30)
 
 
 @pytest.mark.parametrize("body", [
@@ -266,7 +266,7 @@ EDITS = st.lists(
 def judge(data):
     """Check and decode as broker and consumer do; nothing but our errors may come."""
     with contextlib.suppress(BadBatchError, WrongPartitionError, MessageTooLargeError):
-        batch.check(data, first_slot=0, last_slot=40_000, max_message_bytes=64)
+        batch.check(data, slots=(range(40_001),), max_message_bytes=64)
     try:
         messages = batch.decode(data)
     except UndecodableError:

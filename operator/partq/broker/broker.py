@@ -369,8 +369,7 @@ class Broker:
         slots = config.layout.slots(partition)
         header = batch.check(
             data,
-            first_slot=slots.start,
-            last_slot=slots.stop - 1,
+            slots=slots,
             max_message_bytes=config.max_message_bytes,
         )
         digest = batch.digest(data, header) if producer else ""
@@ -384,7 +383,7 @@ class Broker:
     def _served(self) -> tuple[PartitionId, ...]:
         """Return the partitions that some broker is to own."""
         config = self._config
-        return () if config is None or config.is_deleted else config.layout.partitions()
+        return () if config is None or config.is_deleted else config.layout.all_partitions()
 
     def _store_restarted(self, is_lost: IsLost) -> None:
         self.ownership.drop_after_restart(lambda partition: is_lost(self.keys.meta(partition)))

@@ -20,8 +20,8 @@ from partq.client.registration.registration_calls import (
     registration_of,
 )
 from partq.client.registration.registrations import CALL_TIMEOUT_S, HAS_LEFT, Registrations
-from partq.core.layout import MAX_PARTITION_COUNT
 from partq.core.model import PartitionId
+from partq.core.slot_table import MAX_PARTITION_COUNT
 from partq.errors import FencedError, PartqError, SettingsError
 from partq.excerpts import excerpt
 from partq.wire.calls.bodies import MAX_NATURAL

@@ -5,9 +5,9 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate, cycle
 from typing import Protocol, TypeVar
 
-from partq.core.hashing import slot_range
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
+from partq.core.slot_table import SlotRanges, size_of, slot_at
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ class Chance(Protocol):
 
 
 class KeylessPartitioner:
-    """Chooses slots of a queue's current generation for messages without a key.
+    """Chooses slots of a queue for messages without a key.
 
     Args:
         layout: of the queue.
@@ -50,10 +50,7 @@ class KeylessPartitioner:
         unavailable: Collection[PartitionId] = (),
         turns: Iterator[int] | None = None,
     ) -> None:
-        generation, count = layout.generation, layout.partition_count
-        self._slots = {
-            PartitionId(generation, index): slot_range(index, count) for index in range(count)
-        }
+        self._slots = {each: layout.slots(each) for each in layout.current_partitions}
         self._is_random = policy == "Random"
         self._chance = chance
         self._turns = turns
@@ -63,9 +60,9 @@ class KeylessPartitioner:
         """Choose no slot of these partitions, unless all are unavailable; any other may be used."""
         usable = [slots for each, slots in self._slots.items() if each not in unavailable]
         self._usable = usable = usable or list(self._slots.values())
-        self._ends = list(accumulate(map(len, usable)))
+        self._ends = list(accumulate(map(size_of, usable)))
         if self._turns is None:
-            self._next: Iterator[range] = cycle(self._chance.sample(usable, k=len(usable)))
+            self._next: Iterator[SlotRanges] = cycle(self._chance.sample(usable, k=len(usable)))
         else:
             self._next = (usable[turn % len(usable)] for turn in self._turns)
 
@@ -74,5 +71,8 @@ class KeylessPartitioner:
         if self._is_random:
             at = self._chance.randrange(self._ends[-1])
             index = bisect_right(self._ends, at)
-            return self._usable[index][at - self._ends[index]]  # counted from the range's end
-        return self._chance.choice(next(self._next))
+            return slot_at(
+                self._usable[index], at - self._ends[index] + size_of(self._usable[index])
+            )
+        ranges = next(self._next)
+        return slot_at(ranges, self._chance.randrange(size_of(ranges)))

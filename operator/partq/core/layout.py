@@ -1,44 +1,38 @@
-"""Which slots each partition owns, per generation of the partition count."""
+"""Which partitions a queue has, which slots each takes, and which of them follow which."""
 
-from dataclasses import dataclass
-from typing import NamedTuple, Self
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Self
 
-from partq.core.hashing import partition_index, slot_of, slot_range
-from partq.core.model import SLOT_COUNT, PartitionId
-from partq.errors import SettingsError, UnknownPartitionError
+from partq.core.hashing import slot_of
+from partq.core.model import PartitionId
+from partq.core.slot_table import SlotChange, SlotRanges, SlotTable
+from partq.errors import UnknownPartitionError
 
-MAX_PARTITION_COUNT = SLOT_COUNT
-"""With more, some partitions would own no slot and so never see a key."""
-
-
-class Generation(NamedTuple):
-    """One partition count that a queue has had; numbers start at 1."""
-
-    number: int
-    partition_count: int
+Lineage = Mapping[PartitionId, Mapping[PartitionId, SlotRanges]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """The living generations of a queue, oldest first; new messages go to the last one.
+    """The layout of a queue, as changes of its partition count have left it.
 
-    Only generation 1 is used yet.
+    `core/rescale.py` has the steps of a change.
     """
 
-    generations: tuple[Generation, ...]
-
-    def __post_init__(self) -> None:
-        numbers = [generation.number for generation in self.generations]
-        if not numbers or numbers[0] < 1 or numbers != sorted(set(numbers)):
-            raise SettingsError(
-                f"layout: got generations {numbers}, expected at least one, from 1, rising"
-            )
-        for number, partition_count in self.generations:
-            if not 1 <= partition_count <= MAX_PARTITION_COUNT:
-                raise SettingsError(
-                    f"layout, generation {number}: got {partition_count} partitions, "
-                    f"expected 1 to {MAX_PARTITION_COUNT}"
-                )
+    table: SlotTable
+    """The partitions that take messages."""
+    generation: int = 1
+    """Of the last change that was committed; 1: the count has never changed."""
+    last_generation: int = 1
+    """The highest that a change has had, also one that was aborted: none is used twice."""
+    revision: int = 0
+    """Grows with each step of a change."""
+    next: SlotChange | None = None
+    """The change that is being prepared; its generation is `last_generation`."""
+    lineage: Lineage = field(default_factory=dict)
+    """Partition → its predecessors that are not settled, each with the slots that came from it."""
+    retired: Mapping[PartitionId, int] = field(default_factory=dict)
+    """Partitions without slots that are still read → when they lost the last one, in ms."""
 
     @classmethod
     def first(cls, partition_count: int) -> Self:
@@ -47,30 +41,33 @@ class Layout:
         Raises:
             SettingsError: not 1 to 65,536 partitions.
         """
-        return cls((Generation(1, partition_count),))
-
-    @property
-    def generation(self) -> int:
-        """The number of the generation that new messages go to."""
-        return self.generations[-1].number
+        return cls(table=SlotTable.first(partition_count))
 
     @property
     def partition_count(self) -> int:
-        """How many partitions the current generation has."""
-        return self.generations[-1].partition_count
+        """How many partitions take messages."""
+        return self.table.partition_count
+
+    @property
+    def current_partitions(self) -> tuple[PartitionId, ...]:
+        """The partitions that take messages, by index."""
+        return tuple(sorted(self.table.slots, key=lambda partition: partition.index))
 
     def partitions(self) -> tuple[PartitionId, ...]:
-        """Return every partition of every living generation, oldest first, by index."""
-        return tuple(
-            PartitionId(number, index)
-            for number, partition_count in self.generations
-            for index in range(partition_count)
-        )
+        """Return the partitions that take messages or are still read; older ones first, by index.
+
+        Those of a change that is being prepared are not among them.
+        """
+        return tuple(sorted({*self.table.slots, *self.retired}))
+
+    def all_partitions(self) -> tuple[PartitionId, ...]:
+        """Return all partitions that have records: also those that are being prepared."""
+        prepared = self.next.lineage if self.next is not None else ()
+        return tuple(sorted({*self.table.slots, *self.retired, *prepared}))
 
     def partition_of(self, slot: int) -> PartitionId:
-        """Return the partition of the current generation that owns `slot` (0 to 65,535)."""
-        generation, partition_count = self.generations[-1]
-        return PartitionId(generation, partition_index(slot, partition_count))
+        """Return the partition that takes messages of a slot (0 to 65,535)."""
+        return self.table.partition_of(slot)
 
     def partition_for(self, key: str) -> PartitionId:
         """Return the partition that new messages with this key go to.
@@ -80,36 +77,51 @@ class Layout:
         """
         return self.partition_of(slot_of(key))
 
-    def slots(self, partition: PartitionId) -> range:
-        """Return the slots that a partition owns.
+    def slots(self, partition: PartitionId) -> SlotRanges:
+        """Return the slots that a partition takes; of one that is retired there are none.
 
         Raises:
-            UnknownPartitionError: it is not in any living generation.
+            UnknownPartitionError: the layout does not have it.
         """
-        for number, partition_count in self.generations:
-            if number == partition.generation and 0 <= partition.index < partition_count:
-                return slot_range(partition.index, partition_count)
-        raise self.unknown(partition)
+        found = self.table.slots.get(partition)
+        if found is None and self.next is not None and partition in self.next.lineage:
+            found = self.next.table.slots[partition]
+        if found is None and partition not in self.retired:
+            raise self.unknown(partition)
+        return found or ()
+
+    def predecessors(self, partition: PartitionId) -> Mapping[PartitionId, SlotRanges]:
+        """Return what a partition waits for: those it has slots from, until they are settled."""
+        if self.next is not None and partition in self.next.lineage:
+            return self.next.lineage[partition]
+        return self.lineage.get(partition, {})
 
     def unknown(self, partition: PartitionId) -> UnknownPartitionError:
-        """Return the error of a partition that is not in any living generation."""
-        living = " and ".join(
-            f"{count} partitions, {number}.0 to {number}.{count - 1}"
-            if count > 1
-            else f"1 partition, {number}.0"
-            for number, count in self.generations
-        )
+        """Return the error of a partition that the layout does not have."""
         return UnknownPartitionError(
-            f"partition {partition}: not in the queue's layout, which has {living}; name one of "
-            "these, or read /layout again"
+            f"partition {partition}: not in the queue's layout, which has {self._outline()}; name "
+            "one of these, or read /layout again"
+        )
+
+    def _outline(self) -> str:
+        """Return `16 partitions, 1.0 to 1.15`, of each generation."""
+        indexes: dict[int, list[int]] = {}
+        for generation, index in self.partitions():
+            indexes.setdefault(generation, []).append(index)
+        return " and ".join(
+            f"{len(found)} partitions, {generation}.{found[0]} to {generation}.{found[-1]}"
+            if len(found) > 1
+            else f"1 partition, {generation}.{found[0]}"
+            for generation, found in indexes.items()
         )
 
     def is_past(self, partition: PartitionId) -> bool:
-        """Whether a partition is of a generation before the living ones, so may have existed."""
-        return 1 <= partition.generation < self.generations[0].number
+        """Whether the layout does not have a partition, and earlier ones may have had it."""
+        return 1 <= partition.generation <= self.generation > 1 and partition not in self
 
     def __contains__(self, partition: object) -> bool:
-        return isinstance(partition, PartitionId) and any(
-            number == partition.generation and 0 <= partition.index < partition_count
-            for number, partition_count in self.generations
+        return (
+            partition in self.table.slots
+            or partition in self.retired
+            or (self.next is not None and partition in self.next.lineage)
         )

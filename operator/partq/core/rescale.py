@@ -1,133 +1,116 @@
-"""A change of the partition count: what the layout record says before, during and after it.
+"""The steps of a change of the partition count, and what the records must say before each.
 
 A change is prepared, then committed or aborted. A committed one only goes forward: predecessors
-settle, and those without slots are removed. Each function returns the record after one such step;
+settle, and those without slots are removed. Each function returns the layout after one such step;
 its caller stores it if the revision is still the one that it has read.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import NamedTuple
 
+from partq.core.layout import Layout
 from partq.core.model import PartitionId
-from partq.core.slot_table import SlotChange, SlotRanges, SlotTable
+from partq.core.slot_table import SlotChange
 from partq.errors import ConflictError
 
 MAX_UNSETTLED = 4
 """The most changes whose predecessors may still hold messages that a group has to read first."""
 
-Lineage = Mapping[PartitionId, Mapping[PartitionId, SlotRanges]]
+
+def unsettled(layout: Layout) -> tuple[int, ...]:
+    """Return the generations of changes with a predecessor that is not settled."""
+    return tuple(sorted({partition.generation for partition in layout.lineage}))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RescalePlan:
-    """The layout record of a queue whose partition count has changed, or is about to."""
+def prepare(layout: Layout, partition_count: int) -> Layout:
+    """Return the layout with a change that is being prepared.
 
-    table: SlotTable
-    """The partitions that take messages."""
-    generation: int = 1
-    """Of the last change that was committed."""
-    last_generation: int = 1
-    """The highest that a change has had, also one that was aborted: none is used twice."""
-    revision: int = 0
-    """Grows with each step."""
-    next: SlotChange | None = None
-    """The change that is being prepared; its generation is `last_generation`."""
-    lineage: Lineage = field(default_factory=dict)
-    """Partition → its predecessors that are not settled, each with the slots that came from it."""
-    retired: Mapping[PartitionId, int] = field(default_factory=dict)
-    """Partitions without slots that are still read → when they lost the last one, in ms."""
-
-    def partitions(self) -> tuple[PartitionId, ...]:
-        """Return all partitions that have records: of the table, retired ones, prepared ones."""
-        prepared = self.next.lineage if self.next else ()
-        return tuple(sorted({*self.table.slots, *self.retired, *prepared}))
-
-    def unsettled(self) -> tuple[int, ...]:
-        """Return the generations of changes with a predecessor that is not settled."""
-        return tuple(sorted({partition.generation for partition in self.lineage}))
-
-    def prepared(self, partition_count: int) -> "RescalePlan":
-        """Return the record with a change that is being prepared.
-
-        Raises:
-            ConflictError: another change is being prepared, nothing would change, or too many
-                changes are not settled.
-            SettingsError: not 1 to 65,536 partitions.
-        """
-        if self.next is not None:
-            raise ConflictError(
-                f"layout: change {self.last_generation} is being prepared; commit or abort it first"
-            )
-        if partition_count == self.table.partition_count:
-            raise ConflictError(f"layout: it has {partition_count} partitions, so nothing changes")
-        if len(self.unsettled()) >= MAX_UNSETTLED:
-            raise ConflictError(
-                f"layout: changes {[*self.unsettled()]} are not settled, at most {MAX_UNSETTLED} "
-                "may be; wait until the groups have read what was in their predecessors"
-            )
-        generation = self.last_generation + 1
-        change = self.table.resized(partition_count, generation)
-        return self._step(next=change, last_generation=generation)
-
-    def aborted(self) -> "RescalePlan":
-        """Return the record without the change that is being prepared.
-
-        Raises:
-            ConflictError: none is; a committed change cannot be aborted.
-        """
-        self._prepared_change()
-        return self._step(next=None)
-
-    def committed(self, now_ms: int) -> "RescalePlan":
-        """Return the record with the prepared change in force.
-
-        Raises:
-            ConflictError: none is being prepared.
-        """
-        change = self._prepared_change()
-        emptied = {giver for giver, left in change.sealed.items() if not left}
-        return self._step(
-            next=None,
-            table=change.table,
-            generation=self.last_generation,
-            lineage={**self.lineage, **change.lineage},
-            retired={**self.retired, **dict.fromkeys(sorted(emptied), now_ms)},
+    Raises:
+        ConflictError: another change is being prepared, nothing would change, or too many
+            changes are not settled.
+        SettingsError: not 1 to 65,536 partitions.
+    """
+    if layout.next is not None:
+        raise ConflictError(
+            f"layout: change {layout.last_generation} is being prepared; commit or abort it first"
         )
+    if partition_count == layout.partition_count:
+        raise ConflictError(f"layout: it has {partition_count} partitions, so nothing changes")
+    if len(unsettled(layout)) >= MAX_UNSETTLED:
+        raise ConflictError(
+            f"layout: changes {[*unsettled(layout)]} are not settled, at most {MAX_UNSETTLED} "
+            "may be; wait until the groups have read what was in their predecessors"
+        )
+    generation = layout.last_generation + 1
+    change = layout.table.resized(partition_count, generation)
+    return _step(layout, next=change, last_generation=generation)
 
-    def without_predecessor(self, partition: PartitionId) -> "RescalePlan":
-        """Return the record without a partition as a predecessor: nothing waits for it any more.
 
-        Raises:
-            ConflictError: it has predecessors that are not settled.
-        """
-        if partition in self.lineage:
-            raise ConflictError(f"partition {partition}: its predecessors are not settled")
-        remaining = {
-            successor: {giver: slots for giver, slots in givers.items() if giver != partition}
-            for successor, givers in self.lineage.items()
-        }
-        return self._step(lineage={each: givers for each, givers in remaining.items() if givers})
+def abort(layout: Layout) -> Layout:
+    """Return the layout without the change that is being prepared.
 
-    def removed(self, partition: PartitionId) -> "RescalePlan":
-        """Return the record without a partition that has no slots.
+    Raises:
+        ConflictError: none is; a committed change cannot be aborted.
+    """
+    _prepared_change(layout)
+    return _step(layout, next=None)
 
-        Raises:
-            ConflictError: it takes messages, or others wait for it.
-        """
-        awaited = any(partition in givers for givers in self.lineage.values())
-        if partition not in self.retired or partition in self.lineage or awaited:
-            raise ConflictError(f"partition {partition}: it has slots, or is not settled")
-        kept = {each: at_ms for each, at_ms in self.retired.items() if each != partition}
-        return self._step(retired=kept)
 
-    def _prepared_change(self) -> SlotChange:
-        if self.next is None:
-            raise ConflictError("layout: no change is being prepared")
-        return self.next
+def commit(layout: Layout, now_ms: int) -> Layout:
+    """Return the layout with the prepared change in force.
 
-    def _step(self, **changes: object) -> "RescalePlan":
-        return replace(self, revision=self.revision + 1, **changes)  # type: ignore[arg-type]
+    Raises:
+        ConflictError: none is being prepared.
+    """
+    change = _prepared_change(layout)
+    emptied = {giver for giver, left in change.sealed.items() if not left}
+    return _step(
+        layout,
+        next=None,
+        table=change.table,
+        generation=layout.last_generation,
+        lineage={**layout.lineage, **change.lineage},
+        retired={**layout.retired, **dict.fromkeys(sorted(emptied), now_ms)},
+    )
+
+
+def settle(layout: Layout, partition: PartitionId) -> Layout:
+    """Return the layout without a partition as a predecessor: nothing waits for it any more.
+
+    Raises:
+        ConflictError: it has predecessors that are not settled.
+    """
+    if partition in layout.lineage:
+        raise ConflictError(f"partition {partition}: its predecessors are not settled")
+    remaining = {
+        successor: {giver: slots for giver, slots in givers.items() if giver != partition}
+        for successor, givers in layout.lineage.items()
+    }
+    return _step(layout, lineage={each: givers for each, givers in remaining.items() if givers})
+
+
+def remove(layout: Layout, partition: PartitionId) -> Layout:
+    """Return the layout without a partition that has no slots.
+
+    Raises:
+        ConflictError: it takes messages, or others wait for it.
+    """
+    awaited = any(partition in givers for givers in layout.lineage.values())
+    if partition not in layout.retired or partition in layout.lineage or awaited:
+        raise ConflictError(f"partition {partition}: it has slots, or is not settled")
+    kept = {each: at_ms for each, at_ms in layout.retired.items() if each != partition}
+    return _step(layout, retired=kept)
+
+
+def _prepared_change(layout: Layout) -> SlotChange:
+    if layout.next is None:
+        raise ConflictError("layout: no change is being prepared")
+    return layout.next
+
+
+def _step(layout: Layout, **changes: object) -> Layout:
+    return replace(layout, revision=layout.revision + 1, **changes)  # type: ignore[arg-type]
 
 
 class GroupProgress(NamedTuple):

@@ -15,6 +15,8 @@ from partq.core.hashing import slot_range
 from partq.core.model import SLOT_COUNT, PartitionId
 from partq.errors import SettingsError
 
+MAX_PARTITION_COUNT = SLOT_COUNT
+"""With more, some partitions would own no slot and so never see a key."""
 SlotRanges = tuple[range, ...]
 """Slots in ascending order. Ranges are not empty, and do not touch."""
 
@@ -181,15 +183,24 @@ def check_count(partition_count: int) -> None:
     Raises:
         SettingsError: not 1 to 65,536.
     """
-    if not 1 <= partition_count <= SLOT_COUNT:
+    if not 1 <= partition_count <= MAX_PARTITION_COUNT:
         raise SettingsError(
-            f"table of slots: got {partition_count} partitions, expected 1 to {SLOT_COUNT}"
+            f"table of slots: got {partition_count} partitions, expected 1 to {MAX_PARTITION_COUNT}"
         )
 
 
 def size_of(ranges: Iterable[range]) -> int:
     """Return how many slots the ranges have."""
     return sum(map(len, ranges))
+
+
+def slot_at(ranges: SlotRanges, number: int) -> int:
+    """Return a slot by its number within the ranges, from 0."""
+    for each in ranges:
+        if number < len(each):
+            return each[number]
+        number -= len(each)
+    raise IndexError("the ranges have fewer slots")
 
 
 def divided(ranges: SlotRanges, count: int) -> tuple[SlotRanges, SlotRanges]:

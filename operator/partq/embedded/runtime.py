@@ -22,7 +22,7 @@ from partq.path_names import quoted
 from partq.resources import PartitionedQueue, Resources
 from partq.settings import LEASE_TTL_S, PREFIX
 from partq.store.connection import Store
-from partq.wire.calls.answers import LayoutAnswer
+from partq.wire.calls.answers import UNSET, LayoutAnswer
 from partq.wire.calls.replies import decode
 
 log = logging.getLogger("partq.embedded")
@@ -357,8 +357,8 @@ async def _until_served(queue: RunningQueue) -> None:
                 try:
                     async with http.get(url, raise_for_status=True) as response:
                         layout = decode(await response.read(), LayoutAnswer)
-                    count = sum(each.partitions for each in layout.generations)
-                    if len(layout.owners) == count:
+                    count = _partition_count(layout)
+                    if len(layout.owners) >= count:
                         return
                     missing = f"{len(layout.owners)} of {count} partitions have a broker"
                 except aiohttp.ClientResponseError as error:
@@ -403,3 +403,10 @@ def _is_free(port: int) -> bool:
         except (OSError, OverflowError):  # none of its number, or it is taken
             return False
         return True
+
+
+def _partition_count(layout: LayoutAnswer) -> int:
+    """Return how many partitions have to be served."""
+    if layout.table is UNSET or layout.retired is UNSET:
+        return sum(each.partitions for each in layout.generations)
+    return len({*layout.table, *layout.retired})

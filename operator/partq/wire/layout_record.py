@@ -5,8 +5,8 @@ from typing import TypeVar
 
 import msgspec
 
+from partq.core.layout import Layout, Lineage
 from partq.core.model import SLOT_COUNT, PartitionId
-from partq.core.rescale import RescalePlan
 from partq.core.slot_table import SlotChange, SlotRanges, SlotTable
 from partq.errors import InternalError, SettingsError
 from partq.excerpts import excerpt
@@ -26,42 +26,45 @@ class ChangeForm(msgspec.Struct):
 
 
 FIELDS = ("generations", "generation", "last_generation", "table", "next", "lineage", "retired")
-"""What `encode_plan` writes, beside the revision."""
+"""What `encode_layout` writes, beside the revision."""
 
 
-def encode_plan(plan: RescalePlan) -> dict[str, str]:
+def encode_layout(layout: Layout) -> dict[str, str]:
     """Return the fields of a record; an empty one is to be removed.
 
     The field `generations` is removed by the first change that is committed: a broker of a version
     that does not know such changes finds no layout from then on, and serves nothing.
     """
     fields = {
-        "generation": str(plan.generation),
-        "last_generation": str(plan.last_generation),
-        "table": _text(_ranges(plan.table.slots)),
+        "generation": str(layout.generation),
+        "last_generation": str(layout.last_generation),
+        "table": _text(ranges_form(layout.table.slots)),
         "next": "",
-        "lineage": _text(_lineage(plan.lineage)) if plan.lineage else "",
+        "lineage": _text(lineage_form(layout.lineage)) if layout.lineage else "",
         "retired": "",
     }
-    if plan.next is not None:
+    if layout.next is not None:
         fields["next"] = _text(
-            {"table": _ranges(plan.next.table.slots), "lineage": _lineage(plan.next.lineage)}
+            {
+                "table": ranges_form(layout.next.table.slots),
+                "lineage": lineage_form(layout.next.lineage),
+            }
         )
-    if plan.retired:
-        fields["retired"] = _text({str(each): at for each, at in sorted(plan.retired.items())})
-    if plan.generation > 1:
+    if layout.retired:
+        fields["retired"] = _text(times_form(layout.retired))
+    if layout.generation > 1:
         fields["generations"] = ""
     return fields
 
 
-def decode_plan(revision: int, fields: Mapping[str, bytes | None]) -> RescalePlan:
-    """Read what `encode_plan` wrote.
+def decode_layout(revision: int, fields: Mapping[str, bytes | None]) -> Layout:
+    """Read what `encode_layout` wrote.
 
     Raises:
         InternalError: it did not write that.
     """
     try:
-        return RescalePlan(
+        return Layout(
             revision=revision,
             table=SlotTable(_slots(_read("table", fields["table"], RangesForm) or {})),
             generation=_read("generation", fields["generation"], int) or 1,
@@ -73,6 +76,23 @@ def decode_plan(revision: int, fields: Mapping[str, bytes | None]) -> RescalePla
     except (SettingsError, ValueError) as error:
         text = b" ".join(value for value in fields.values() if value)
         raise _damaged("table, next, lineage or retired", error, text) from error
+
+
+def layout_of(
+    generation: int, table: RangesForm, lineage: LineageForm, retired: TimesForm
+) -> Layout:
+    """Return the layout that a broker tells its clients.
+
+    Raises:
+        SettingsError, ValueError: it is not one.
+    """
+    return Layout(
+        table=SlotTable(_slots(table)),
+        generation=generation,
+        last_generation=generation,
+        lineage=_givers(lineage),
+        retired=_times(retired),
+    )
 
 
 def _text(value: object) -> str:
@@ -95,9 +115,10 @@ def _damaged(field: str, error: Exception, text: bytes) -> InternalError:
     )
 
 
-def _ranges(slots: Mapping[PartitionId, SlotRanges]) -> dict[str, list[list[int]]]:
+def ranges_form(slots: Mapping[PartitionId, SlotRanges]) -> RangesForm:
+    """Return partitions with their slots as JSON has them."""
     return {
-        str(partition): [[each.start, each.stop] for each in ranges]
+        str(partition): [(each.start, each.stop) for each in ranges]
         for partition, ranges in sorted(slots.items())
     }
 
@@ -113,10 +134,14 @@ def _range(pair: tuple[int, int]) -> range:
     return range(start, stop)
 
 
-def _lineage(
-    lineage: Mapping[PartitionId, Mapping[PartitionId, SlotRanges]],
-) -> dict[str, dict[str, list[list[int]]]]:
-    return {str(successor): _ranges(givers) for successor, givers in sorted(lineage.items())}
+def lineage_form(lineage: Lineage) -> LineageForm:
+    """Return partitions with their predecessors as JSON has them."""
+    return {str(successor): ranges_form(givers) for successor, givers in sorted(lineage.items())}
+
+
+def times_form(times: Mapping[PartitionId, int]) -> TimesForm:
+    """Return partitions with times as JSON has them."""
+    return {str(partition): at_ms for partition, at_ms in sorted(times.items())}
 
 
 def _givers(found: LineageForm) -> dict[PartitionId, dict[PartitionId, SlotRanges]]:

@@ -82,7 +82,7 @@ async def test_closing_turns_away_who_waits():
 
 
 def slots_in(*partitions):
-    return [LAYOUT.slots(PartitionId(1, index)).start for index in partitions]
+    return [LAYOUT.slots(PartitionId(1, index))[0].start for index in partitions]
 
 
 async def test_positions_are_in_the_order_of_the_list():

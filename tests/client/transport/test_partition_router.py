@@ -8,6 +8,8 @@ from partq.client.transport.layout import QueueLayout
 from partq.client.transport.options import ConnectionOptions
 from partq.client.transport.partition_router import PartitionRouter
 from partq.client.transport.session import Session, UntrustedError
+from partq.core.layout import Layout
+from partq.core.rescale import commit, prepare
 from partq.errors import (
     ConflictError,
     FencedError,
@@ -19,25 +21,34 @@ from partq.errors import (
     UnknownPartitionError,
 )
 from partq.wire.calls import entries
-from partq.wire.calls.answers import BrokerUrl, LayoutAnswer, LayoutGeneration, Limits
+from partq.wire.calls.answers import UNSET, BrokerUrl, LayoutAnswer, LayoutGeneration, Limits
 from partq.wire.calls.positions import PositionResult
+from partq.wire.layout_record import lineage_form, ranges_form, times_form
 
 P0, P1, P2 = (PartitionId(1, index) for index in range(3))
 
 
-def layout_of(*, owner="http://b0", generations=((1, 3),)):
-    partitions = [f"{number}.{index}" for number, count in generations for index in range(count)]
+def layout_of(*counts, owner="http://b0"):
+    """Return the layout of a queue that had these partition counts, one after another."""
+    layout = Layout.first(counts[0] if counts else 3)
+    for count in counts[1:]:
+        layout = commit(prepare(layout, count), 1_700_000_000_000)
+    is_first = layout.generation == 1
     return QueueLayout.of(
         LayoutAnswer(
             queue="orders",
             namespace="default",
             uid="1",
-            generations=[LayoutGeneration(*each) for each in generations],
+            generations=[LayoutGeneration(1, layout.partition_count)] if is_first else [],
             brokers=[BrokerUrl("b0", owner)],
-            owners=dict.fromkeys(partitions, "b0"),
+            owners=dict.fromkeys(map(str, layout.partitions()), "b0"),
             limits=Limits(max_message_bytes=1, max_unacked_per_flow=1),
             keyless_policy="Random",
             groups=[],
+            generation=UNSET if is_first else layout.generation,
+            table=UNSET if is_first else ranges_form(layout.table.slots),
+            lineage=UNSET if is_first else lineage_form(layout.lineage),
+            retired=UNSET if is_first else times_form(layout.retired),
         )
     )
 
@@ -177,15 +188,15 @@ async def test_the_last_failure_is_told_when_the_time_is_over(monkeypatch):
 
 
 async def test_all_partitions_are_those_of_now(owners, monkeypatch):
-    layouts = [layout_of(generations=((1, 1),)), layout_of(generations=((1, 1), (2, 1)))]
+    layouts = [layout_of(1), layout_of(1, 2)]
     script(monkeypatch, owners.session, layouts=layouts)
     assert await owners.checked(None) == [P0]
-    assert await owners.checked(None) == [P0, PartitionId(2, 0)]
+    assert await owners.checked(None) == [P0, PartitionId(2, 1)]
 
 
 async def test_a_generation_that_has_come_since_is_found(owners, monkeypatch):
-    grown = layout_of(generations=((1, 2), (2, 3)))
-    script(monkeypatch, owners.session, layouts=[layout_of(generations=((1, 2),)), grown])
+    grown = layout_of(2, 3)
+    script(monkeypatch, owners.session, layouts=[layout_of(2), grown])
     assert await owners.checked([P0]) == [P0]
     assert await owners.checked([PartitionId(2, 2)]) == [PartitionId(2, 2)]
     with pytest.raises(UnknownPartitionError, match=r"partition 3\.0: not in the queue's layout"):
@@ -208,8 +219,8 @@ def shown(*spans, end=9):
 
 
 async def test_every_generation_is_read_the_oldest_first(reader, monkeypatch):
-    script(monkeypatch, reader._router.session, layouts=[layout_of(generations=((1, 2), (3, 1)))])
-    assert list(map(str, await reader.partitions())) == ["1.0", "1.1", "3.0"]
+    script(monkeypatch, reader._router.session, layouts=[layout_of(2, 3, 1)])
+    assert list(map(str, await reader.partitions())) == ["1.0", "1.1", "2.2", "3.0"]
 
 
 async def test_each_answer_is_held_against_the_one_before(reader, monkeypatch):

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
+from partq.core.layout import Layout
 from partq.core.model import PartitionId
-from partq.core.rescale import RescalePlan
-from partq.core.slot_table import SlotTable
+from partq.core.rescale import abort, commit, prepare, settle
 from partq.errors import ConflictError, InternalError, UnknownQueueError
-from partq.store.records.layouts import Layouts, RescalePlans
+from partq.store.records.layouts import Layouts
 
 NOW = 1_700_000_000_000
 
@@ -20,68 +20,61 @@ async def layouts(store, keys):
     return layouts
 
 
-@pytest.fixture
-def plans(store, keys, layouts):
-    return RescalePlans(store, keys)
+async def test_a_queue_that_has_never_changed(layouts):
+    assert (await layouts.read()).layout == Layout.first(16)
 
 
-async def test_a_queue_that_has_never_changed(plans):
-    assert await plans.read() == RescalePlan(table=SlotTable.first(16))
-
-
-async def test_each_step_is_read_as_it_was_written(plans):
-    plan = await plans.read()
+async def test_each_step_is_read_as_it_was_written(layouts):
+    layout = (await layouts.read()).layout
     steps = [
-        lambda plan: plan.prepared(24),
-        lambda plan: plan.aborted(),
-        lambda plan: plan.prepared(24),
-        lambda plan: plan.committed(NOW),
-        lambda plan: plan.prepared(10),
-        lambda plan: plan.committed(NOW + 1),
-        lambda plan: plan.without_predecessor(PartitionId(1, 0)),
+        lambda layout: prepare(layout, 24),
+        lambda layout: abort(layout),
+        lambda layout: prepare(layout, 24),
+        lambda layout: commit(layout, NOW),
+        lambda layout: prepare(layout, 10),
+        lambda layout: commit(layout, NOW + 1),
+        lambda layout: settle(layout, PartitionId(1, 0)),
     ]
     for step in steps:
-        plan = step(plan)
-        await plans.write(plan)
-        assert await plans.read() == plan
+        layout = step(layout)
+        await layouts.write(layout)
+        assert (await layouts.read()).layout == layout
 
 
-async def test_an_earlier_version_reads_the_layout_until_the_first_commit(plans, layouts):
-    before = await layouts.read()
-    plan = (await plans.read()).prepared(24)
-    await plans.write(plan)
-    assert await layouts.read() == before
-    await plans.write(plan.committed(NOW))
-    with pytest.raises(UnknownQueueError):
-        await layouts.read()
+async def test_an_earlier_version_reads_the_layout_until_the_first_commit(store, keys, layouts):
+    layout = prepare((await layouts.read()).layout, 24)
+    await layouts.write(layout)
+    assert await store.read("HGET", keys.layout(), "generations") == b"1:16"
+    await layouts.write(commit(layout, NOW))
+    assert await store.read("HGET", keys.layout(), "generations") is None
 
 
-async def test_of_two_steps_from_one_revision_one_is_stored(plans):
-    plan = (await plans.read()).prepared(24)
-    await plans.write(plan)
-    await plans.write(plan)  # a repeat
-    await plans.write(plan.committed(NOW))
+async def test_of_two_steps_from_one_revision_one_is_stored(layouts):
+    layout = prepare((await layouts.read()).layout, 24)
+    await layouts.write(layout)
+    await layouts.write(layout)  # a repeat
+    await layouts.write(commit(layout, NOW))
     with pytest.raises(ConflictError, match="another step than revision 2"):
-        await plans.write(plan.aborted())
+        await layouts.write(abort(layout))
     with pytest.raises(ConflictError):
-        await plans.write(plan)
-    assert await plans.read() == plan.committed(NOW)
+        await layouts.write(layout)
+    assert (await layouts.read()).layout == commit(layout, NOW)
 
 
-async def test_a_queue_that_is_being_deleted_does_not_change(plans, layouts):
-    plan = await plans.read()
+async def test_a_queue_that_is_being_deleted_does_not_change(layouts):
+    layout = (await layouts.read()).layout
     await layouts.bury()
     with pytest.raises(UnknownQueueError):
-        await plans.write(plan.prepared(24))
-    assert await plans.read() == plan
+        await layouts.write(prepare(layout, 24))
+    assert (await layouts.read()).layout == layout
 
 
 async def test_a_queue_that_is_not_there(store, keys):
-    plans = RescalePlans(store, keys)
+    layouts = Layouts(store, keys)
     with pytest.raises(UnknownQueueError):
-        await plans.read()
+        await layouts.read()
     with pytest.raises(UnknownQueueError):
-        await plans.write(RescalePlan(table=SlotTable.first(2)).prepared(3))
+        await layouts.write(prepare(Layout.first(2), 3))
     assert not await store.read("EXISTS", keys.layout())
 
 
@@ -100,8 +93,8 @@ async def test_a_queue_that_is_not_there(store, keys):
         ("generation", "one"),
     ],
 )
-async def test_a_damaged_record_is_refused(store, keys, plans, field, value):
-    await plans.write((await plans.read()).prepared(24))
+async def test_a_damaged_record_is_refused(store, keys, layouts, field, value):
+    await layouts.write(prepare((await layouts.read()).layout, 24))
     await store.read("HSET", keys.layout(), field, value)
     with pytest.raises(InternalError, match=f"the field .*{field}.* of the layout is damaged"):
-        await plans.read()
+        await layouts.read()

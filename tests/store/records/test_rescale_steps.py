@@ -12,12 +12,18 @@ from partq.core.model import BrokerId, PartitionId
 from partq.core.rescale import (
     GroupProgress,
     PredecessorView,
+    abort,
+    commit,
     is_passed_by_all,
     may_open,
     may_open_gate,
+    prepare,
+    remove,
+    settle,
+    unsettled,
 )
 from partq.errors import ConflictError, FencedError, NotStoredError
-from partq.store.records.layouts import Layouts, RescalePlans, Seals
+from partq.store.records.layouts import Layouts, Seals
 from partq.store.records.log import AppendBatch
 from tests.store.record import GROUP, flush
 
@@ -33,7 +39,7 @@ class Cluster:
         self.partitions = partitions
         self.log = log
         self.layouts = Layouts(store, keys)
-        self.plans = RescalePlans(store, keys)
+        self.layouts = Layouts(store, keys)
         self.seals = Seals(store, keys)
         self.replaces_owners = replaces_owners
         self.epochs = {}
@@ -43,7 +49,7 @@ class Cluster:
 
     async def begin(self):
         await self.layouts.create_queue({1: 2})
-        for partition in (await self.plans.read()).partitions():
+        for partition in ((await self.layouts.read()).layout).partitions():
             await self.partitions.create(partition)
             await self.partitions.add_group(partition, GROUP, start="Earliest")
             await self.claim(partition)
@@ -74,38 +80,38 @@ class Cluster:
 
     async def publish_round(self, number):
         """Publish a message of each slot to the partition that takes it."""
-        table = (await self.plans.read()).table
+        table = ((await self.layouts.read()).layout).table
         for place, slot in enumerate(SLOTS):
             await self.publish(table.partition_of(slot), (number, place))
 
     async def prepare(self, count):
-        await self.plans.write((await self.plans.read()).prepared(count))
-        plan = await self.plans.read()
-        for partition, predecessors in plan.next.lineage.items():
+        await self.layouts.write(prepare((await self.layouts.read()).layout, count))
+        layout = (await self.layouts.read()).layout
+        for partition, predecessors in layout.next.lineage.items():
             await self.seals.create_successor(partition, predecessors)
             await self.partitions.add_group(partition, GROUP, start="Earliest")
             await self.claim(partition)
 
     async def seal_and_open(self):
         """Every owner does what the layout in force asks of it."""
-        plan = await self.plans.read()
-        for partition in {p for givers in plan.lineage.values() for p in givers}:
-            left = plan.table.slots.get(partition, ())
+        layout = (await self.layouts.read()).layout
+        for partition in {p for givers in layout.lineage.values() for p in givers}:
+            left = layout.table.slots.get(partition, ())
             await self.seals.seal(
                 partition, broker_epoch=await self.owner(partition),
-                generation=plan.generation, slots=left,
+                generation=layout.generation, slots=left,
             )  # fmt: skip
-        for partition in plan.lineage:
-            found = await self.views(plan, partition)
+        for partition in layout.lineage:
+            found = await self.views(layout, partition)
             assert may_open(found.values())
             seals = {each: view.sealed_at for each, view in found.items()}
             epoch = await self.owner(partition)
             await self.seals.open_partition(partition, broker_epoch=epoch, seals=seals)
 
-    async def views(self, plan, partition):
+    async def views(self, layout, partition):
         """Return what the records of the predecessors say that the lineage still names."""
         found = {}
-        for each in plan.lineage.get(partition, {}):
+        for each in layout.lineage.get(partition, {}):
             found[each] = await self.view(each, partition.generation)
         return found
 
@@ -119,15 +125,15 @@ class Cluster:
         """The group reads what it may, and the owners open the gates that they may; until rest."""
         is_moving = True
         while is_moving:
-            plan, is_moving = await self.plans.read(), False
+            layout, is_moving = (await self.layouts.read()).layout, False
             # The newest first, as nothing may depend on the order in which owners look.
-            for partition in sorted(plan.partitions(), reverse=True):
-                is_moving |= await self.consume_from(plan, partition)
+            for partition in sorted(layout.partitions(), reverse=True):
+                is_moving |= await self.consume_from(layout, partition)
 
-    async def consume_from(self, plan, partition):
+    async def consume_from(self, layout, partition):
         cursor = await self.partitions.read_cursor(partition, GROUP)
         if cursor.gate != "1":
-            found = await self.views(plan, partition)
+            found = await self.views(layout, partition)
             if not may_open_gate(found.values(), GROUP):
                 return False
             passed = {each: (view.sealed_at, 0) for each, view in found.items()}
@@ -147,19 +153,19 @@ class Cluster:
     async def settle(self):
         """Settle and remove whatever can be."""
         while True:
-            plan = await self.plans.read()
-            givers = {(p, s.generation) for s, each in plan.lineage.items() for p in each}
+            layout = (await self.layouts.read()).layout
+            givers = {(p, s.generation) for s, each in layout.lineage.items() for p in each}
             for partition, generation in sorted(givers):
                 await self.log.trim(partition, broker_epoch=await self.owner(partition))
                 found = await self.view(partition, generation)
-                if partition not in plan.lineage and is_passed_by_all(found, [GROUP]):
-                    await self.plans.write(plan.without_predecessor(partition))
+                if partition not in layout.lineage and is_passed_by_all(found, [GROUP]):
+                    await self.layouts.write(settle(layout, partition))
                     break
             else:
-                for partition in plan.retired if not plan.lineage else ():
-                    plan = plan.removed(partition)
-                    await self.plans.write(plan)
-                return plan
+                for partition in layout.retired if not layout.lineage else ():
+                    layout = remove(layout, partition)
+                    await self.layouts.write(layout)
+                return layout
 
 
 @pytest.fixture(params=[False, True], ids=["the owners stay", "owners are replaced at each step"])
@@ -173,7 +179,7 @@ async def test_two_to_three_to_two_partitions(cluster):
     await cluster.publish_round(0)
     for number, count in enumerate((3, 2), 1):
         await cluster.prepare(count)
-        await cluster.plans.write((await cluster.plans.read()).committed(NOW))
+        await cluster.layouts.write(commit((await cluster.layouts.read()).layout, NOW))
         await cluster.seal_and_open()
         await cluster.publish_round(number)
     assert cluster.read == []
@@ -183,16 +189,16 @@ async def test_two_to_three_to_two_partitions(cluster):
     for place in range(len(SLOTS)):
         rounds = [number for number, each in cluster.read if each == place]
         assert rounds == [0, 1, 2], "the messages of a slot, in order, each once"
-    plan = await cluster.settle()
-    assert (plan.lineage, plan.retired, plan.unsettled()) == ({}, {}, ())
-    assert plan.partitions() == (PartitionId(3, 0), PartitionId(3, 1))
+    layout = await cluster.settle()
+    assert (layout.lineage, layout.retired, unsettled(layout)) == ({}, {}, ())
+    assert layout.partitions() == (PartitionId(3, 0), PartitionId(3, 1))
 
 
 async def test_a_second_change_before_the_first_has_opened(cluster):
     """What the first one made is sealed only when it is open, though the layout says more."""
     await cluster.publish_round(0)
     await cluster.prepare(3)
-    await cluster.plans.write((await cluster.plans.read()).committed(NOW))
+    await cluster.layouts.write(commit((await cluster.layouts.read()).layout, NOW))
     with pytest.raises(NotStoredError):
         await cluster.seals.seal(
             PartitionId(2, 2), broker_epoch=await cluster.owner(PartitionId(2, 2)),
@@ -203,7 +209,7 @@ async def test_a_second_change_before_the_first_has_opened(cluster):
 async def test_an_owner_of_before_seals_opens_and_gates_nothing(cluster):
     old, new = PartitionId(1, 0), PartitionId(2, 2)
     await cluster.prepare(3)
-    await cluster.plans.write((await cluster.plans.read()).committed(NOW))
+    await cluster.layouts.write(commit((await cluster.layouts.read()).layout, NOW))
     before = dict(cluster.epochs)
     cursor = await cluster.partitions.read_cursor(new, GROUP)
     for partition in (old, new):
@@ -221,8 +227,8 @@ async def test_an_owner_of_before_seals_opens_and_gates_nothing(cluster):
 async def test_two_coordinators(cluster):
     """One of commit and abort is stored."""
     await cluster.prepare(3)
-    plan = await cluster.plans.read()
-    await cluster.plans.write(plan.aborted())
+    layout = (await cluster.layouts.read()).layout
+    await cluster.layouts.write(abort(layout))
     with pytest.raises(ConflictError):
-        await cluster.plans.write(plan.committed(NOW))
-    assert (await cluster.plans.read()).generation == 1
+        await cluster.layouts.write(commit(layout, NOW))
+    assert (await cluster.layouts.read()).layout.generation == 1

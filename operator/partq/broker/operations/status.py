@@ -28,6 +28,7 @@ from partq.wire.calls.status import (
     StatusAnswer,
     WaitingMoveStatus,
 )
+from partq.wire.layout_record import lineage_form, ranges_form, times_form
 
 
 def read_layout(broker: Broker) -> LayoutAnswer:
@@ -39,6 +40,8 @@ def read_layout(broker: Broker) -> LayoutAnswer:
         UnknownQueueError: the queue is being deleted.
     """
     config = broker.config
+    layout = config.layout
+    is_first = layout.generation == 1
     living = broker.claims.living()
     owners = {p: b for p, b in broker.claims.owners.items() if b in living and b != broker.id}
     owners |= dict.fromkeys(broker.owned, broker.id)
@@ -48,15 +51,17 @@ def read_layout(broker: Broker) -> LayoutAnswer:
         queue=broker.settings.queue,
         namespace=broker.settings.namespace,
         uid=broker.settings.queue_uid,
-        generations=[
-            LayoutGeneration(g.number, g.partition_count) for g in config.layout.generations
-        ],
+        generations=[LayoutGeneration(1, layout.partition_count)] if is_first else [],
         brokers=[BrokerUrl(b, url) for b, url in sorted(urls.items())],
         owners={str(partition): owners[partition] for partition in sorted(owners)},
         limits=Limits(config.max_message_bytes, config.max_unacked_per_flow),
         keyless_policy=config.keyless_policy,
         groups=sorted(config.groups),
         client_assigned=sorted(config.client_assigned) or UNSET,
+        generation=UNSET if is_first else layout.generation,
+        table=UNSET if is_first else ranges_form(layout.table.slots),
+        lineage=UNSET if is_first else lineage_form(layout.lineage),
+        retired=UNSET if is_first else times_form(layout.retired),
     )
 
 

@@ -228,7 +228,7 @@ async def _newest(
         router = PartitionRouter(session, timeout_s=WAIT_S)
         names = await router.checked(partitions or None)
         layout = (await router.queue_layout()).layout
-        if wanted.key is not None and not partitions and len(layout.generations) == 1:
+        if wanted.key is not None and not partitions and layout.generation == 1:
             names = [layout.partition_for(wanted.key)]  # no other has messages of the key
         return await find_newest(router, names, last, wanted.has)
 

@@ -7,10 +7,11 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Final, TypeVar
 
-from partq.core.hashing import slot_of, slot_range
+from partq.core.hashing import slot_of
 from partq.core.keyless_partitioner import KeylessPartitioner
 from partq.core.layout import Layout
 from partq.core.model import SLOT_COUNT, PartitionId
+from partq.core.slot_table import SlotRanges
 from partq.errors import BadRequestError
 from partq.wire.batch import Message
 
@@ -43,9 +44,8 @@ class Partitioner:
     ) -> None:
         self.layout = layout
         self._slots_of_keys = SlotCache()
-        generation, count = layout.generation, layout.partition_count
-        self._partitions = [PartitionId(generation, index) for index in range(count)]
-        self._ranges = [slot_range(index, count) for index in range(count)]
+        self._partitions = layout.current_partitions
+        self._ranges = [layout.slots(partition) for partition in self._partitions]
         self._message_bins: list[list[Message]] = [[] for _ in self._partitions]
         self._slot_bins: list[list[int]] = [[] for _ in self._partitions]
         keyless = KeylessPartitioner(layout, keyless_policy, chance, unavailable=unavailable)
@@ -91,8 +91,9 @@ class Partitioner:
         )
 
 
-def _by_slot(bins: list[T], ranges: list[range]) -> list[T]:
+def _by_slot(bins: list[T], ranges: list[SlotRanges]) -> list[T]:
     table = [bins[0]] * SLOT_COUNT
     for bin_, slots in zip(bins, ranges, strict=True):
-        table[slots.start : slots.stop] = [bin_] * len(slots)
+        for each in slots:
+            table[each.start : each.stop] = [bin_] * len(each)
     return table

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import Self
 
 from partq.client.transport.answers import unusable
-from partq.core.layout import Generation, Layout
+from partq.core.layout import Layout
 from partq.core.model import PartitionId
 from partq.errors import InternalError, PartqError
 from partq.wire.calls.answers import UNSET, LayoutAnswer
+from partq.wire.layout_record import layout_of
 
 KEYLESS_POLICIES = frozenset({"Random", "RoundRobin"})
 
@@ -41,9 +42,6 @@ class QueueLayout:
             InternalError: it is not what the protocol promises.
         """
         try:
-            generations = tuple(
-                Generation(each.generation, each.partitions) for each in answer.generations
-            )
             urls = {each.broker: each.url for each in answer.brokers}
             owners = {
                 PartitionId.parse(partition): urls[broker]
@@ -54,7 +52,7 @@ class QueueLayout:
                 namespace=answer.namespace,
                 queue=answer.queue,
                 uid=answer.uid,
-                layout=Layout(generations),
+                layout=_layout(answer),
                 urls=urls,
                 owners=owners,
                 max_message_bytes=answer.limits.max_message_bytes,
@@ -74,3 +72,22 @@ class QueueLayout:
                 "use a client of the broker's version"
             )
         return queue_layout
+
+
+def _layout(answer: LayoutAnswer) -> Layout:
+    """Return the partitions of an answer.
+
+    Raises:
+        SettingsError, ValueError: it is not what the protocol promises.
+    """
+    if answer.table is not UNSET:
+        return layout_of(
+            1 if answer.generation is UNSET else answer.generation,
+            answer.table,
+            {} if answer.lineage is UNSET else answer.lineage,
+            {} if answer.retired is UNSET else answer.retired,
+        )
+    if [each.generation for each in answer.generations] != [1]:
+        numbers = [each.generation for each in answer.generations]
+        raise ValueError(f"got generations {numbers} without a table, expected generation 1 alone")
+    return Layout.first(answer.generations[0].partitions)

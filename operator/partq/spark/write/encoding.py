@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from partq.client.produce.partitioner import SlotCache
 from partq.core.clocks.time_to_live import MAX_TTL_MS
 from partq.core.layout import Layout
-from partq.core.model import PartitionId
+from partq.core.model import SLOT_COUNT, PartitionId
 from partq.errors import BadRequestError, MessageTooLargeError
 from partq.spark.write.keyless import KeylessSlots
 from partq.spark.write.sink_columns import WriteColumns
@@ -77,7 +77,12 @@ class RowEncoder:
         keeps_key_headers: bool = False,
     ) -> None:
         self._columns = columns
-        self._layout = layout
+        self._partitions = layout.current_partitions
+        self._index_of = np.empty(SLOT_COUNT, np.uint16)
+        """Slot → index of its partition."""
+        for index, partition in enumerate(self._partitions):
+            for each in layout.slots(partition):
+                self._index_of[each.start : each.stop] = index
         self._keyless = keyless
         self._max_message_bytes = max_message_bytes
         self._ttl_ms = ttl_ms
@@ -103,9 +108,7 @@ class RowEncoder:
         slots = self._slots(keys, rows.num_rows)
         ttls = self._ttls(rows)
         messages = self._messages(rows, keys)
-        partitions = (slots.astype(np.uint32) * self._layout.partition_count >> 16).astype(
-            np.uint16
-        )
+        partitions = self._index_of[slots]
         # Stable: the rows of a partition, so those of a key, stay in their order.
         order = np.argsort(partitions, kind="stable")
         messages = messages.take(pa.array(order))
@@ -120,10 +123,9 @@ class RowEncoder:
             ttls = ttls[order]
             differ |= ttls[1:] != ttls[:-1]
         cuts = [0, *(np.flatnonzero(differ) + 1).tolist(), len(order)]
-        generation = self._layout.generation
         for start, stop in pairwise(cuts):
             yield EncodedRun(
-                PartitionId(generation, int(partitions[start])),
+                self._partitions[int(partitions[start])],
                 raw[int(ends[start]) : int(ends[stop])],
                 sizes[start:stop],
                 slots[start:stop],

@@ -5,7 +5,6 @@ import hashlib
 import numpy as np
 import numpy.typing as npt
 
-from partq.core.hashing import slot_range
 from partq.core.layout import Layout
 from partq.core.model import SLOT_COUNT
 
@@ -28,9 +27,13 @@ class KeylessSlots:
         digest = hashlib.blake2b(seed.encode(), digest_size=8).digest()
         self._seed = np.uint64(int.from_bytes(digest, "little"))
         self._is_random = policy == "Random"
-        ranges = [slot_range(index, layout.partition_count) for index in range(_count(layout))]
-        self._firsts = np.array([slots.start for slots in ranges], np.uint64)
-        self._sizes = np.array([len(slots) for slots in ranges], np.uint64)
+        slots = [
+            np.concatenate([np.arange(each.start, each.stop) for each in layout.slots(partition)])
+            for partition in layout.current_partitions
+        ]
+        self._sizes = np.array([len(slots) for slots in slots], np.uint64)
+        self._firsts = np.cumsum(self._sizes) - self._sizes
+        self._all = np.concatenate(slots).astype(np.uint16)
         self._taken = 0
 
     def take(self, count: int) -> Slots:
@@ -42,12 +45,8 @@ class KeylessSlots:
             return (drawn & np.uint64(SLOT_COUNT - 1)).astype(np.uint16)
         # Tasks that start together do not march in step.
         turn = (numbers + self._seed % np.uint64(len(self._sizes))) % np.uint64(len(self._sizes))
-        slots: Slots = (self._firsts[turn] + drawn % self._sizes[turn]).astype(np.uint16)
+        slots: Slots = self._all[self._firsts[turn] + drawn % self._sizes[turn]]
         return slots
-
-
-def _count(layout: Layout) -> int:
-    return min(layout.partition_count, SLOT_COUNT)
 
 
 def _mixed(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

@@ -3,18 +3,17 @@
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
-from partq.core.layout import Generation, Layout
+from partq.core.layout import Layout
 from partq.core.model import BrokerEpoch, BrokerId, Offset, PartitionId
 from partq.core.records import LayoutRecord
-from partq.core.rescale import RescalePlan
-from partq.core.slot_table import SlotTable, joined
+from partq.core.slot_table import joined
 from partq.errors import BatchTooLargeError, ConflictError, NotStoredError, UnknownQueueError
 from partq.store.codec import decode_counts, encode_counts, encode_predecessors, encode_slots
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.refusals import FENCED, SUPERSEDED, UNKNOWN, fenced, unknown_group
 from partq.store.server import Channel
-from partq.wire.layout_record import FIELDS, decode_plan, encode_plan
+from partq.wire.layout_record import FIELDS, decode_layout, encode_layout
 
 # What answers of scripts mean; `store/refusals.py` has the answers that they share.
 REVISION_DIFFERS = 0
@@ -34,6 +33,9 @@ class Layouts:
     def __init__(self, store: Store, keys: Keys) -> None:
         self._store = store
         self._keys = keys
+        self._values: Sequence[bytes | None] = ()
+        """Of the record as last read: a table of many partitions is decoded once."""
+        self._layout = Layout.first(1)
 
     async def create_queue(self, generations: Mapping[int, int]) -> LayoutRecord:
         """Make the layout from generation → partition count, and return the stored one.
@@ -49,59 +51,28 @@ class Layouts:
 
         Raises:
             UnknownQueueError: it was never made, or is deleted.
-        """
-        generations, tombstone = await self._store.read(
-            "HMGET", self._keys.layout(), "generations", "tombstone"
-        )
-        if generations is None:
-            raise _unknown_queue(self._keys)
-        counts = decode_counts(generations)
-        layout = Layout(tuple(Generation(*pair) for pair in sorted(counts.items())))
-        return LayoutRecord(layout, tombstone is not None)
-
-    async def bury(self) -> None:
-        """Mark the queue as being deleted: brokers refuse it from now on."""
-        await self._store.run("write_fields", [self._keys.layout()], [1, "tombstone", "1"])
-
-
-class RescalePlans:
-    """The layout of one queue as changes of its partition count have it."""
-
-    def __init__(self, store: Store, keys: Keys) -> None:
-        self._store = store
-        self._keys = keys
-
-    async def read(self) -> RescalePlan:
-        """Return the record; of a queue that has never changed, what its partition count says.
-
-        Raises:
-            UnknownQueueError: it was never made.
             InternalError: the record is damaged.
         """
-        revision, *values = await self._store.read(
-            "HMGET", self._keys.layout(), "revision", *FIELDS
+        values = await self._store.read(
+            "HMGET", self._keys.layout(), "revision", *FIELDS, "tombstone"
         )
-        fields = dict(zip(FIELDS, values, strict=True))
-        if fields["table"] is not None:
-            return decode_plan(int(revision or 0), fields)
-        if fields["generations"] is None:
-            raise _unknown_queue(self._keys)
-        (count,) = decode_counts(fields["generations"]).values()
-        return RescalePlan(table=SlotTable.first(count))
+        if values != self._values:
+            self._layout, self._values = self._decode(*values[:-1]), values
+        return LayoutRecord(self._layout, values[-1] is not None)
 
-    async def write(self, plan: RescalePlan) -> None:
-        """Store a record that is one step from the stored one; a repeat changes nothing.
+    async def write(self, layout: Layout) -> None:
+        """Store a layout that is one step from the stored one; a repeat changes nothing.
 
         Raises:
-            ConflictError: another step is stored; read the record again.
+            ConflictError: another step is stored; read the layout again.
             UnknownQueueError: it has no layout, or is being deleted.
             StoreUnavailableError: no answer; a repeat finds out.
         """
-        fields = encode_plan(plan)
+        fields = encode_layout(layout)
         answer = await self._store.run(
             "change_layout",
             [self._keys.layout()],
-            [plan.revision - 1, *chain.from_iterable(fields.items())],
+            [layout.revision - 1, *chain.from_iterable(fields.items())],
             needs_replica=True,
         )
         if answer == UNKNOWN:
@@ -109,8 +80,22 @@ class RescalePlans:
         if answer == REVISION_DIFFERS:
             raise ConflictError(
                 f"layout of {self._keys.namespace}/{self._keys.queue}: another step than revision "
-                f"{plan.revision} is stored; read it again"
+                f"{layout.revision} is stored; read it again"
             )
+
+    def _decode(self, revision: bytes | None, *values: bytes | None) -> Layout:
+        """Return the layout; of a queue that has never changed, what its partition count says."""
+        fields = dict(zip(FIELDS, values, strict=True))
+        if fields["table"] is not None:
+            return decode_layout(int(revision or 0), fields)
+        if fields["generations"] is None:
+            raise _unknown_queue(self._keys)
+        (count,) = decode_counts(fields["generations"]).values()
+        return Layout.first(count)
+
+    async def bury(self) -> None:
+        """Mark the queue as being deleted: brokers refuse it from now on."""
+        await self._store.run("write_fields", [self._keys.layout()], [1, "tombstone", "1"])
 
 
 class Seals:

@@ -6,6 +6,8 @@ import msgspec
 from msgspec import UNSET as UNSET  # brokers and clients look for it in what they answer and read
 from msgspec import UnsetType as UnsetType
 
+from partq.wire.layout_record import LineageForm, RangesForm, TimesForm
+
 Struct = msgspec.Struct
 """What every answer in JSON is one of."""
 
@@ -77,6 +79,17 @@ class LayoutAnswer(msgspec.Struct):
     groups: list[str]
     client_assigned: list[str] | UnsetType = UNSET
     """Those of the groups whose members choose their partitions; left out: none does."""
+    generation: int | UnsetType = UNSET
+    """Of the last change of the partition count; left out, with the fields below: there was none.
+    After one `generations` is empty: a client of an earlier version must not go on."""
+    table: RangesForm | UnsetType = UNSET
+    """The partitions that take messages, each with the slots that it takes."""
+    lineage: LineageForm | UnsetType = UNSET
+    """Partitions, each with its predecessors, and the slots that came from each: a group gets its
+    messages when it has done with those of the predecessors."""
+    retired: TimesForm | UnsetType = UNSET
+    """Partitions that take no more messages and are still read, each with the time in ms since the
+    epoch of the change that has ended them."""
 
 
 class ProducerOutline(msgspec.Struct):

@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from partq.core.layout import MAX_PARTITION_COUNT
+from partq.core.slot_table import MAX_PARTITION_COUNT
 from partq.wire.calls.bodies import MAX_NATURAL, MemberName, Natural
 
 MAX_UNREGISTER_WAIT_MS = 3_000

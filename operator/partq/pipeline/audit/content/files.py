@@ -92,9 +92,7 @@ def _check_kept(files: Files, gap: ArchiveGap) -> Iterator[AuditFinding]:
         what, problem = "missing_file", "is not there"
     else:
         try:
-            check_batch(
-                data, first_slot=0, last_slot=SLOT_COUNT - 1, max_message_bytes=MAX_BATCH_BYTES
-            )
+            check_batch(data, slots=(range(SLOT_COUNT),), max_message_bytes=MAX_BATCH_BYTES)
         except PartqError as error:
             what, problem = "changed_file", f"is not the batch that was stored: {error.message}"
         else:
