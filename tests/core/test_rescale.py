@@ -1,5 +1,7 @@
 """The layout record through changes: numbers grow, nothing is dropped that somebody waits for."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
 from partq.core.rescale import (
+    MAX_CHANGES,
     MAX_UNSETTLED,
     GroupProgress,
     PredecessorView,
@@ -37,6 +40,20 @@ def oldest(layout):
     return min(givers - set(layout.lineage))
 
 
+def test_people_are_told_of_the_latest_changes():
+    layout = layout_of(16)
+    for number, count in enumerate((24, 16, 17, 40, 16, 24), start=1):
+        layout = commit(
+            prepare(replace(layout, lineage={}), count, NOW + number), NOW + 10 * number
+        )
+    assert len(layout.changes) == MAX_CHANGES
+    last = layout.changes[-1]
+    assert (last.generation, last.from_count, last.to_count) == (7, 16, 24)
+    assert (last.started_at_ms, last.committed_at_ms) == (NOW + 6, NOW + 60)
+    assert (last.predecessors, last.successors) == (16, 8)
+    assert last.moved_slots == 8 * (65_536 // 24)
+
+
 # ---- one change ---------------------------------------------------------------------------------
 
 
@@ -51,7 +68,9 @@ def test_a_prepared_change_is_not_in_force():
 
 def test_an_abort_leaves_the_number_used_and_nothing_else():
     layout = abort(prepare(layout_of(2), 3))
-    assert layout == Layout(table=layout.table, last_generation=2, revision=2)
+    empty = Layout(table=layout.table, last_generation=2, revision=2)
+    assert replace(layout, changes=()) == empty
+    assert [(each.generation, each.is_aborted) for each in layout.changes] == [(2, True)]
     assert commit(prepare(layout, 3), NOW).generation == 3
 
 

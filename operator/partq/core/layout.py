@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from typing import NamedTuple, Self
 
 from partq.core.hashing import slot_of
 from partq.core.model import PartitionId
@@ -10,6 +10,25 @@ from partq.core.slot_table import SlotChange, SlotRanges, SlotTable
 from partq.errors import UnknownPartitionError
 
 Lineage = Mapping[PartitionId, Mapping[PartitionId, SlotRanges]]
+
+
+class RescaleRecord(NamedTuple):
+    """A change of the partition count, for people: nothing is decided by it."""
+
+    generation: int
+    from_count: int
+    to_count: int
+    moved_slots: int
+    """How many slots get another index."""
+    predecessors: int
+    """How many partitions lose slots."""
+    successors: int
+    """How many partitions are new."""
+    started_at_ms: int
+    """When it was begun, in ms since 1970; 0: not known."""
+    committed_at_ms: int = 0
+    """When it came into force; 0: it has not."""
+    is_aborted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +52,8 @@ class Layout:
     """Partition → its predecessors that are not settled, each with the slots that came from it."""
     retired: Mapping[PartitionId, int] = field(default_factory=dict)
     """Partitions without slots that are still read → when they lost the last one, in ms."""
+    changes: tuple[RescaleRecord, ...] = ()
+    """The latest changes, the newest last; those that clients get have none."""
 
     @classmethod
     def first(cls, partition_count: int) -> Self:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from partq.core.layout import Layout
+from partq.core.layout import Layout, RescaleRecord
 from partq.core.model import PartitionId
 from partq.core.slot_table import SlotChange
 from partq.errors import ConflictError
@@ -17,14 +17,19 @@ from partq.errors import ConflictError
 MAX_UNSETTLED = 4
 """The most changes whose predecessors may still hold messages that a group has to read first."""
 
+MAX_CHANGES = 5
+"""How many of the latest changes a layout names."""
+
 
 def unsettled(layout: Layout) -> tuple[int, ...]:
     """Return the generations of changes with a predecessor that is not settled."""
     return tuple(sorted({partition.generation for partition in layout.lineage}))
 
 
-def prepare(layout: Layout, partition_count: int) -> Layout:
+def prepare(layout: Layout, partition_count: int, now_ms: int = 0) -> Layout:
     """Return the layout with a change that is being prepared.
+
+    `now_ms`: for people; 0: they are not told when it was begun.
 
     Raises:
         ConflictError: another change is being prepared, nothing would change, or too many
@@ -44,7 +49,24 @@ def prepare(layout: Layout, partition_count: int) -> Layout:
         )
     generation = layout.last_generation + 1
     change = layout.table.resized(partition_count, generation)
-    return _step(layout, next=change, last_generation=generation)
+    record = record_of(layout, change, generation, now_ms)
+    changes = (*layout.changes, record)[-MAX_CHANGES:]
+    return _step(layout, next=change, last_generation=generation, changes=changes)
+
+
+def record_of(
+    layout: Layout, change: SlotChange, generation: int, started_at_ms: int
+) -> RescaleRecord:
+    """Return what people are told of a change of the table in force."""
+    return RescaleRecord(
+        generation=generation,
+        from_count=layout.partition_count,
+        to_count=change.table.partition_count,
+        moved_slots=change.moved_count,
+        predecessors=len(change.sealed),
+        successors=len(change.lineage),
+        started_at_ms=started_at_ms,
+    )
 
 
 def abort(layout: Layout) -> Layout:
@@ -54,7 +76,7 @@ def abort(layout: Layout) -> Layout:
         ConflictError: none is; a committed change cannot be aborted.
     """
     _prepared_change(layout)
-    return _step(layout, next=None)
+    return _step(layout, next=None, changes=_with_last(layout, is_aborted=True))
 
 
 def commit(layout: Layout, now_ms: int) -> Layout:
@@ -72,6 +94,7 @@ def commit(layout: Layout, now_ms: int) -> Layout:
         generation=layout.last_generation,
         lineage={**layout.lineage, **change.lineage},
         retired={**layout.retired, **dict.fromkeys(sorted(emptied), now_ms)},
+        changes=_with_last(layout, committed_at_ms=now_ms),
     )
 
 
@@ -107,6 +130,17 @@ def _prepared_change(layout: Layout) -> SlotChange:
     if layout.next is None:
         raise ConflictError("layout: no change is being prepared")
     return layout.next
+
+
+def _with_last(
+    layout: Layout, *, committed_at_ms: int = 0, is_aborted: bool = False
+) -> tuple[RescaleRecord, ...]:
+    """Return the records of the changes, the last one with its end or its commit."""
+    last = (
+        each._replace(committed_at_ms=committed_at_ms, is_aborted=is_aborted)
+        for each in layout.changes[-1:]
+    )
+    return (*layout.changes[:-1], *last)
 
 
 def _step(layout: Layout, **changes: object) -> Layout:

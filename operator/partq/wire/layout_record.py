@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import msgspec
 
-from partq.core.layout import Layout, Lineage
+from partq.core.layout import Layout, Lineage, RescaleRecord
 from partq.core.model import SLOT_COUNT, PartitionId
 from partq.core.slot_table import SlotChange, SlotRanges, SlotTable
 from partq.errors import InternalError, SettingsError
@@ -25,7 +25,10 @@ class ChangeForm(msgspec.Struct):
     lineage: LineageForm
 
 
-FIELDS = ("generations", "generation", "last_generation", "table", "next", "lineage", "retired")
+FIELDS = (
+    *("generations", "generation", "last_generation", "table", "next", "lineage", "retired"),
+    "changes",
+)
 """What `encode_layout` writes, beside the revision."""
 
 
@@ -42,6 +45,7 @@ def encode_layout(layout: Layout) -> dict[str, str]:
         "next": "",
         "lineage": _text(lineage_form(layout.lineage)) if layout.lineage else "",
         "retired": "",
+        "changes": _text(layout.changes) if layout.changes else "",
     }
     if layout.next is not None:
         fields["next"] = _text(
@@ -72,6 +76,7 @@ def decode_layout(revision: int, fields: Mapping[str, bytes | None]) -> Layout:
             next=_change(_read("next", fields["next"], ChangeForm)),
             lineage=_givers(_read("lineage", fields["lineage"], LineageForm) or {}),
             retired=_times(_read("retired", fields["retired"], TimesForm) or {}),
+            changes=_read("changes", fields["changes"], tuple[RescaleRecord, ...]) or (),
         )
     except (SettingsError, ValueError) as error:
         text = b" ".join(value for value in fields.values() if value)
