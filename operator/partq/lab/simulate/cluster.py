@@ -46,6 +46,8 @@ KEY_COUNT: Final = 6
 RESTART_S: Final = 0.5
 """How long a process that has ended by itself is not there."""
 CLAIM_GAP_S: Final = 0.05
+TRY_ON: Final = frozenset({"not_owner", "stale_generation", "unknown_partition"})
+"""Answers to a message after which it is tried at the next broker: it is not stored."""
 WATCH_LAG_S: Final = 0.2
 """How long the coordinator hears of a pod after it happened, at most."""
 SIGTERM_S: Final = 0.25
@@ -83,8 +85,7 @@ class SimCluster:
         self.network = Network(self.loop, rng)
         self.redis = SimRedisServer(self.loop, self.network, rng, make_memory)
         self.loop.network, self.loop.redis = self.network, self.redis
-        self.layout = Layout.first(setting.partition_count)
-        self.administrator = Administrator(setting, self.layout)
+        self.administrator = Administrator(setting)
         self.watcher = Oracle(self.loop, hostile=rng)
         self.troubles = self.watcher.troubles
         no_limits = dict.fromkeys(self.administrator.groups)
@@ -92,7 +93,7 @@ class SimCluster:
             self.redis.memory,
             KEYS,
             LETTER_KEYS,
-            self.layout.partitions(),
+            Layout.first(setting.partition_count).partitions(),
             # What was taken for an answer that was lost counts, and nobody sees it.
             self.administrator.limits if not setting.pull_share else no_limits,
             self.watcher.fail,
@@ -129,6 +130,8 @@ class SimCluster:
         self._work_s = setting.work_s
         self._pod_count = 0
         self._message_count = 0
+        self._run_count = 0
+        """How many times the producer was told to send messages, one behind the other."""
         self._producer: Producer | None = None
 
     # ---- the start ------------------------------------------------------------------------------
@@ -383,9 +386,12 @@ class SimCluster:
             self.process("producer").start(self._send(producer, count, gap_s))
 
     async def _send(self, producer: Producer, count: int, gap_s: float) -> None:
+        self._run_count += 1
+        run = self._run_count
         for _ in range(count):
             message = self._next_message()
             self.records.numbered.add(message)
+            self.records.rescales.sources[message] = run
             key = f"k{self.rng.randrange(KEY_COUNT)}"
             answer = await producer.send(b"%d" % message, key=key)
             answer.add_done_callback(partial(self._answered, message))
@@ -408,18 +414,22 @@ class SimCluster:
 
     async def _post(self, message: int) -> None:
         key = f"k{self.rng.randrange(KEY_COUNT)}"
-        partition = self.layout.partition_for(key)
         data = batch.encode(
             [batch.encode_message(batch.Message(key, b"%d" % message))], [slot_of(key)]
         )
         for name in [*self.broker_names]:
+            # The layout as it is now; who asks a broker may have an older one.
+            layout = self.records.rescales.layout
+            if layout is None:
+                return
             with suppress(PartqError, OSError):
                 async with asyncio.timeout(5.0):
-                    answer = await self.network.call(name, "/post", (partition, data))
+                    call = (layout.partition_for(key), data)
+                    answer = await self.network.call(name, "/post", call)
                 if isinstance(answer, int):
                     self.watcher.confirmed[message] = self.loop.time()
                     return
-                if answer["error"]["code"] != "not_owner":
+                if answer["error"]["code"] not in TRY_ON:
                     return
 
     def _next_message(self) -> int:

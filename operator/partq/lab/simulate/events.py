@@ -392,6 +392,15 @@ class EventHandlers:
         cluster.watcher.note(f"reset of {facts.name} from {answer['cursor']} to {answer['to']}")
         cluster.watcher.was_reset(facts, answer["to"])
 
+    # ---- the partition count --------------------------------------------------------------------
+
+    def rescale(self, event: Event) -> str:
+        """Change the partition count, also while another change is under way."""
+        cluster = self._cluster
+        cluster.administrator.partition_count = event.args["to"]
+        cluster.administrator.wish()
+        return str(event.args["to"])
+
     # ---- limits ---------------------------------------------------------------------------------
 
     def expire(self, event: Event) -> None:

@@ -24,9 +24,18 @@ class PodLife(Protocol):
     def is_leaving(self) -> bool: ...  # noqa: D102
 
 
+class Wishes(Protocol):
+    """What the administrator wants."""
+
+    @property
+    def partition_count(self) -> int: ...  # noqa: D102
+
+
 class ClusterFacts(Protocol):
     """What is judged of a simulated cluster."""
 
+    @property
+    def administrator(self) -> Wishes: ...  # noqa: D102
     @property
     def records(self) -> Records: ...  # noqa: D102
     @property
@@ -40,8 +49,8 @@ class ClusterFacts(Protocol):
 def unready(cluster: ClusterFacts) -> list[str]:
     """Return the partitions that nobody consumes, each with what it lacks."""
     return [
-        f"{name}: {state}"
-        for name, facts in cluster.records.group_partitions.items()
+        f"{facts.name}: {state}"
+        for facts in cluster.records.living()
         if (state := _state(cluster, facts)) != "Ready"
     ]
 
@@ -76,7 +85,7 @@ def is_steady(cluster: ClusterFacts, source: str, target: str, name: str) -> boo
         and len(cluster.coordinators) == 1
         and all(
             _state(cluster, facts).startswith(("Ready", "Paused"))
-            for facts in cluster.records.group_partitions.values()
+            for facts in cluster.records.living()
             if facts.group == GROUP and facts.name != name and facts.member == target
         )
     )
@@ -85,9 +94,7 @@ def is_steady(cluster: ClusterFacts, source: str, target: str, name: str) -> boo
 def uneven(cluster: ClusterFacts) -> list[str]:
     """Return the pods that have more than their share, or less, with how much they have."""
     loads = Counter(dict.fromkeys((str(p) for p in cluster.pods), 0))
-    loads.update(
-        facts.member for facts in cluster.records.group_partitions.values() if facts.group == GROUP
-    )
+    loads.update(facts.member for facts in cluster.records.living() if facts.group == GROUP)
     share, extra = divmod(loads.total(), len(loads))
     return [
         f"{pod} has {load}"
@@ -99,7 +106,22 @@ def uneven(cluster: ClusterFacts) -> list[str]:
 def backlog(cluster: ClusterFacts) -> list[str]:
     """Return the partitions with messages that are not acknowledged."""
     return [
-        f"{name}: {facts.cursor} of {len(facts.log.ids)}"
-        for name, facts in cluster.records.group_partitions.items()
+        f"{facts.name}: {facts.cursor} of {len(facts.log.ids)}"
+        for facts in cluster.records.living()
         if facts.cursor < len(facts.log.ids) or facts.outbox
     ]
+
+
+def unsettled(cluster: ClusterFacts) -> list[str]:
+    """Return what is left to do of changes of the partition count."""
+    layout, wanted = cluster.records.rescales.layout, cluster.administrator.partition_count
+    if layout is None:
+        return ["the queue has no layout"]
+    left = []
+    if layout.partition_count != wanted:
+        left.append(f"{layout.partition_count} partitions, {wanted} are wanted")
+    if layout.next is not None:
+        left.append("a change is being prepared")
+    left += [f"{each} waits for {[*map(str, of)]}" for each, of in layout.lineage.items()]
+    left += [f"{each} is retired" for each in layout.retired]
+    return left

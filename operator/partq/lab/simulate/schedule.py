@@ -18,6 +18,9 @@ CHOOSING_EACH: Final = 5
 """Of so many seeds one has pods that choose their partitions, if its type can have that."""
 AUDITED_EACH: Final = 7
 """Of so many seeds one has brokers that keep an audit record."""
+MAX_RESCALES: Final = 6
+IDLE_SHARE: Final = 0.3
+"""Of those seeds, the ones with a group that stands still: it costs little."""
 LETTERS_SHARE: Final = 0.3
 """Of the seeds, those with a queue for dead letters: it costs as much as a broker."""
 MEAN_GAP_S: Final = 0.12
@@ -82,6 +85,8 @@ class Setting:
     """The pods choose their partitions themselves; of the type Partitioned alone."""
     priorities: tuple[int, ...] = (0,)
     """Of the pods in turn, in a group of the type Failover or Exclusive."""
+    has_idle: bool = False
+    """There is a third group, which has no pod before the end."""
     has_uids: bool = True
     """Groups have the uid of a resource, as on Kubernetes; the embedded runtime gives them none."""
 
@@ -203,7 +208,7 @@ _KINDS: Final[dict[str, tuple[int, Draw]]] = {
 }  # fmt: skip
 
 
-KINDS: Final = frozenset(_KINDS)
+KINDS: Final = frozenset({*_KINDS, "rescale"})
 """What may happen."""
 
 
@@ -215,15 +220,37 @@ def _shorten(args: EventArgs, most_s: float) -> None:
         args["gap_s"] = round(min(args["gap_s"], most_s / args["count"]), 3)
 
 
+def _with_rescales(drawn: Setting, events: list[Event], seed: int) -> tuple[Setting, list[Event]]:
+    """Add changes of the partition count to what was drawn without them."""
+    own = random.Random(f"{seed} rescale")  # noqa: S311  chance that can be repeated
+    end = max((event.at for event in events), default=START_S) + MEAN_GAP_S
+    changes: list[Event] = []
+    for _ in range(own.randrange(1, MAX_RESCALES + 1)):
+        # Some soon after another one: it aborts that, or comes before that is settled.
+        begin = own.choice([START_S, START_S, *(event.at for event in changes)])
+        at = min(end, begin + own.choice((0.02, 0.1, 0.3, end)) * own.random())
+        changes.append(Event(round(at, 3), "rescale", {"to": own.randrange(1, 7)}))
+    rolled_back = [event for event in events if event.kind == "redis_rollback"]
+    kept = [event for event in events if event not in rolled_back]
+    merged = sorted([*kept, *changes], key=lambda event: event.at)
+    return replace(drawn, has_idle=own.random() < IDLE_SHARE), merged
+
+
 def draw_schedule(
-    seed: int, event_count: int, *, only: Collection[str] | None = None, **setting: Any
+    seed: int,
+    event_count: int,
+    *,
+    only: Collection[str] | None = None,
+    has_rescales: bool | None = None,
+    **setting: Any,
 ) -> Schedule:
     """Return the schedule of a seed; the same arguments give the same one, on every machine.
 
     Args:
         seed: which one.
-        event_count: how many events.
+        event_count: how many events, beside changes of the partition count.
         only: the kinds of faults that it has; None: drawn.
+        has_rescales: the partition count changes; None: if `only` says so.
         setting: fields of `Setting` that are given, not drawn.
     """
     rng = random.Random(seed)  # noqa: S311  chance that can be repeated
@@ -277,4 +304,8 @@ def draw_schedule(
         events.append(Event(round(at, 3), kind, _KINDS[kind][1](rng)))
     for event in events:
         _shorten(event.args, at + TAIL_S - event.at)
+    if has_rescales is None:
+        has_rescales = only is not None and "rescale" in only
+    if has_rescales:
+        drawn, events = _with_rescales(drawn, events, seed)
     return Schedule(seed, replace(drawn, **setting), tuple(events))

@@ -8,7 +8,7 @@ from typing import Final
 
 from partq.lab.simulate.cluster import SimCluster, with_loop
 from partq.lab.simulate.events import EventHandlers
-from partq.lab.simulate.health import backlog, unready
+from partq.lab.simulate.health import backlog, unready, unsettled
 from partq.lab.simulate.machine.memory_redis import MemoryRedis
 from partq.lab.simulate.machine.stored import MakeMemory
 from partq.lab.simulate.oracle.facts import Violation
@@ -20,6 +20,8 @@ DEFAULT_EVENTS: Final = 20
 BIND_S: Final = 2.0
 CLAIM_S: Final = 4.0
 BACKLOG_S: Final = 20.0
+SETTLE_S: Final = 30.0
+"""How long changes of the partition count may take once everything is consumed."""
 LOOK_S: Final = 0.1
 
 
@@ -146,6 +148,11 @@ class _TrialRun:
         while (left := backlog(cluster)) and not loop.is_stopped:
             if loop.time() - began > bound_s:
                 cluster.watcher.fail("G7", f"not consumed: {'; '.join(left)}")
+            loop.run_until(loop.time() + LOOK_S)
+        bound_s += SETTLE_S
+        while (left := unsettled(cluster)) and not loop.is_stopped:
+            if loop.time() - began > bound_s:
+                cluster.watcher.fail("R6", f"not settled: {'; '.join(left)}")
             loop.run_until(loop.time() + LOOK_S)
         if missing := cluster.watcher.missing():
             cluster.watcher.fail("G3", f"confirmed and never delivered: {missing}")

@@ -30,6 +30,7 @@ def answer(failed, facts):
         group_partitions={"1.0": facts},
         was_rolled_back=False,
         needs_no_more=lambda facts, offset: facts.is_done(offset),
+        rescales=SimpleNamespace(sent=lambda facts, offsets: None),
     )
     numbers = iter(range(1, 100))
 

@@ -72,6 +72,7 @@ class Answers:
             if not (is_waiting or records.needs_no_more(facts, skipped)):
                 self._fail("S3", f"{name}: offset {skipped} is skipped, and nobody has done it")
         facts.sent[offset] += 1
+        records.rescales.sent(facts, [offset])
         ids = facts.log.ids
         if offset >= len(ids) or ids[offset] != int(message["value"]):
             self._fail("G1", f"{name}: what is answered as {offset} is not in the log there")

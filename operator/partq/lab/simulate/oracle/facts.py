@@ -10,6 +10,8 @@ GROUP: Final = "group"
 """The group whose pods come and go."""
 SECOND: Final = "second"
 """Another one: a single pod, slower, so that it holds the logs back."""
+IDLE: Final = "idle"
+"""A third one, which stands still until the end: it has no pod."""
 
 TAKEN_BACK: Final = frozenset({Cause.NACK, Cause.ACK_TIMEOUT})
 """Causes by which a message is redelivered under the same token."""
@@ -62,11 +64,15 @@ class LogFacts:
     """The first offset that is still in it."""
     ids: list[int] = field(default_factory=list)
     """The message at each offset."""
+    slots: list[int] = field(default_factory=list)
+    """The slot of the message at each offset."""
     stored_at: list[float] = field(default_factory=list)
     """When the message at each offset was stored."""
     stored_ms: list[int] = field(default_factory=list)
     """The same by Redis's clock, as it is stored."""
     batches: dict[int, Stored] = field(default_factory=dict)
+    is_gone: bool = False
+    """The layout names the partition no more."""
     is_torn: bool = False
     """The store was rolled back, and no broker has claimed the partition since."""
     # ---- what is remembered whatever the store forgets

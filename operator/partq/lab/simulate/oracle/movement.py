@@ -14,7 +14,7 @@ from partq.core.group.observation import GroupObservation, MemberFact, Partition
 from partq.core.group.planner import GroupRules, GroupType, plan
 from partq.core.group.standby import StandbyPolicy
 from partq.core.model import MemberId, PartitionId
-from partq.lab.simulate.oracle.facts import SECOND
+from partq.lab.simulate.oracle.facts import IDLE, SECOND
 from partq.lab.simulate.oracle.records import Records
 
 _STAYING: Final = frozenset({OwnershipState.SETTLED, OwnershipState.WAITING, OwnershipState.UNSEEN})
@@ -74,7 +74,7 @@ class Movement:
         for what in superfluous(observation, assessment, rules, under_way, moves):
             self._fail("G5", f"planned: {what}")
         for move in (
-            moves if not any(each.startswith(SECOND) for each in observation.listed) else ()
+            moves if not any(each.startswith((SECOND, IDLE)) for each in observation.listed) else ()
         ):
             self._counted_on[str(move.partition)] = {
                 **{

@@ -289,6 +289,7 @@ class Oracle:
         if not is_old:
             offsets = [o for o in range(frame.start, frame.stop) if o not in skipped]
             sent.update(offsets)
+            self.records.rescales.sent(facts, offsets)
             flow.open.setdefault((name, token), set()).update(offsets)
 
     def _confirmed(self, broker: str, flow: _FlowTokens, request: int) -> None:

@@ -1,10 +1,11 @@
 """What the store's scripts have answered, and what must hold of that: S1, S2, G8, E1 to E3."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from partq.broker.dead_letters.forwarder import PATIENCE_S
+from partq.core.hashing import slot_of
 from partq.core.model import PartitionId
 from partq.lab.simulate.machine.loop import Process
 from partq.lab.simulate.machine.memory_redis import MemoryRedis
@@ -16,6 +17,7 @@ from partq.lab.simulate.oracle.facts import (
 )
 from partq.lab.simulate.oracle.letters import Letters
 from partq.lab.simulate.oracle.plans import Plans
+from partq.lab.simulate.oracle.rescales import Rescales
 from partq.store.codec import decode_counts, decode_ranges
 from partq.store.keys import Keys
 from partq.store.pipelined_connection import Reply
@@ -62,8 +64,11 @@ class Records:
         self.group_partitions: dict[str, GroupPartitionFacts] = {}
         self.done: dict[str, set[int]] = {group: set() for group in limits}
         """What each group needs no more; see `GroupPartitionFacts`."""
+        self._by_meta: dict[bytes, LogFacts] = {}
+        self._by_cursor: dict[bytes, GroupPartitionFacts] = {}
+        self._keys = keys
         for partition in partitions:
-            self._add_facts(partition, limits, keys)
+            self._add_facts(partition)
         self.append_counts: dict[int, int] = {}
         """How often each message was stored."""
         self.was_rolled_back = False
@@ -88,8 +93,7 @@ class Records:
         self.letters = Letters(memory, letter_keys, fail, limits, self.is_expired, self.effects)
         self.is_in_flight: Callable[[GroupPartitionFacts, int], bool] = lambda *_: False
         """Whether the message at an offset is with a member."""
-        self._by_meta = {log.meta: log for log in self.logs.values()}
-        self._by_cursor = {facts.key: facts for facts in self.group_partitions.values()}
+        self.rescales = Rescales(memory, keys, self.logs, fail, self.effects)
         self.plans = Plans(keys.brokers().encode(), fail, now)
         self._log_judges: dict[str, Callable[[LogFacts, Sequence[bytes], Any], None]] = {
             "append_batches": self._appended,
@@ -97,6 +101,8 @@ class Records:
             "yield_partition": self._yielded,
             "affirm_partition": self._affirmed,
             "trim_log": self._trimmed,
+            "seal_slots": self._sealed,
+            "open_partition": self._opened,
         }
         self._group_judges: dict[
             str, Callable[[GroupPartitionFacts, Sequence[bytes], Any], None]
@@ -110,17 +116,36 @@ class Records:
             "register_member": self._registered,
             "add_dead_letters": self._letters_added,
             "remove_dead_letter": self._letter_removed,
+            "open_gate": self._gate_opened,
         }
 
-    def _add_facts(self, partition: PartitionId, groups: Iterable[str], keys: Keys) -> None:
+    def _add_facts(self, partition: PartitionId) -> None:
         """Begin the facts of a partition's log, and of each group in it."""
+        keys = self._keys
         log = LogFacts(str(partition), keys.meta(partition).encode(), keys.log(partition).encode())
-        self.logs[log.name] = log
-        for group in groups:
+        self.logs[log.name] = self._by_meta[log.meta] = log
+        for group, done in self.done.items():
             name, key = facts_name(partition, group), keys.cursor(partition, group).encode()
-            facts = GroupPartitionFacts(name, log, group, key, self.done[group])
-            self.group_partitions[name] = facts
+            facts = GroupPartitionFacts(name, log, group, key, done)
+            self.group_partitions[name] = self._by_cursor[key] = facts
             log.groups.append(facts)
+
+    def living(self) -> Iterator[GroupPartitionFacts]:
+        """Return the place of each group in each partition that the layout names."""
+        return (facts for facts in self.group_partitions.values() if not facts.log.is_gone)
+
+    def _layout_changed(self) -> None:
+        """Take the news that a script has written the layout: partitions come, and go."""
+        self.rescales.layout_changed()
+        self._follow_layout()
+
+    def _follow_layout(self) -> None:
+        layout = self.rescales.layout
+        named = {str(each) for each in layout.all_partitions()} if layout is not None else set()
+        for name in sorted(named - self.logs.keys()):
+            self._add_facts(PartitionId.parse(name))
+        for name, log in self.logs.items():
+            log.is_gone = name not in named
 
     def follow(
         self,
@@ -139,6 +164,8 @@ class Records:
                 judge_group(self._by_cursor[keys[1]], args, answer)
             if script != "append_batches":
                 self._judge_marks(log)
+        elif keys[0] == self.rescales.layout_key:
+            self._layout_changed()
         elif keys[0] == self.letters.target:
             if script == "append_batches":
                 self.letters.stored()
@@ -149,15 +176,20 @@ class Records:
         """Learn that the store has come back with older keys."""
         self.was_rolled_back = True
         self.plans.leases.clear()  # the store may know other ones than those that were renewed last
+        self.rescales.roll_back()
+        self._follow_layout()
         for log in self.logs.values():
             log.is_torn = True
             fields = self._memory.hash(log.meta)
+            if not fields:
+                self.forgotten.update(log.ids)
+                continue
             log.owner = fields[b"owner"].decode()
             log.broker_epoch = int(fields[b"broker_epoch"]) if log.owner else 0
             end = int(fields[b"next"])
             self.effects["forgotten message"] += len(log.ids[end:])
             self.forgotten.update(log.ids[end:])
-            del log.ids[end:], log.stored_at[end:], log.stored_ms[end:]
+            del log.ids[end:], log.slots[end:], log.stored_at[end:], log.stored_ms[end:]
             log.batches = {first: b for first, b in log.batches.items() if first < end}
             for facts in log.groups:
                 facts.is_there = facts.mark in fields
@@ -195,15 +227,29 @@ class Records:
             if first != len(log.ids):
                 self._fail("chain", f"{log.name}: stored at {first}, the log ends elsewhere")
             data = fields[b"batch"]
-            ids = tuple(int(message.value) for message in batch.decode(data))
+            messages = [*batch.decode(data)]
+            ids = tuple(int(message.value) for message in messages)
             log.batches[first] = Stored(first, broker_epoch, data, ids)
             log.ids.extend(ids)
+            log.slots.extend(slot_of(message.key or "") for message in messages)
             log.stored_at.extend([self._now()] * len(ids))
             log.stored_ms.extend([int(fields[b"at_ms"])] * len(ids))
             for each in ids:
                 self.append_counts[each] = self.append_counts.get(each, 0) + 1
                 if each in self.numbered and log.ids.count(each) > 1:
                     self._fail("numbers", f"{log.name}: message {each} is stored twice")
+            self.rescales.stored(log, first, log.slots[first:], self.numbered)
+
+    def _sealed(self, log: LogFacts, args: Sequence[bytes], answer: int | Sequence[int]) -> None:
+        if not isinstance(answer, int):
+            self.rescales.sealed(log, int(args[1]))
+
+    def _opened(self, log: LogFacts, args: Sequence[bytes], answer: int) -> None:
+        if answer == 1:
+            self.rescales.opened(log)
+
+    def _gate_opened(self, facts: GroupPartitionFacts, args: Sequence[bytes], answer: int) -> None:
+        self.effects["gate opened"] += answer == 1
 
     def _claimed(self, log: LogFacts, args: Sequence[bytes], answer: Reply) -> None:
         if isinstance(answer, int):
@@ -404,7 +450,7 @@ class Records:
         """Whatever was called: no group has less in the log than it needs, or goes back in it."""
         fields = self._memory.hash(log.meta)
         for facts in log.groups:
-            if not facts.is_there:
+            if not facts.is_there or not fields:
                 continue
             trimmed, mark, end = (int(fields[each]) for each in (b"trimmed", facts.mark, b"next"))
             cursor = int(self._memory.hash(facts.key)[b"cursor"])

@@ -5,14 +5,13 @@ import copy
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 from partq.coordinator.provision import provision
-from partq.core.layout import Layout
 from partq.embedded.store_ports import queue_records
 from partq.errors import PartqError
 from partq.lab.simulate.machine.stored import SimStore
-from partq.lab.simulate.oracle.facts import GROUP, SECOND
+from partq.lab.simulate.oracle.facts import GROUP, IDLE, SECOND
 from partq.lab.simulate.processes.brokers import LETTER_QUEUE, LETTER_UID, QUEUE, UID
 from partq.lab.simulate.processes.coordinators import KEYS, LETTER_KEYS
 from partq.lab.simulate.schedule import Setting
@@ -22,10 +21,17 @@ NACK_S: Final = 0.05
 """How long a message waits that was given back."""
 
 
+class _WantedQueue(NamedTuple):
+    spec: dict[str, object]
+    groups: dict[str, Mapping[str, object]]
+    partition_count: int
+
+
 class Administrator:
     """Writes what is wanted, one wish after the other, as long as it takes."""
 
-    def __init__(self, setting: Setting, layout: Layout) -> None:
+    def __init__(self, setting: Setting) -> None:
+        self.partition_count = setting.partition_count
         self.limits_spec = {"maxMessageBytes": 1024, "maxUnackedPerFlow": 100}
         self.spec: dict[str, object] = {
             "keylessPolicy": "Random",
@@ -62,18 +68,21 @@ class Administrator:
         }
         if setting.has_second:
             self.groups[SECOND] = {"type": "Partitioned", **common}
+        if setting.has_idle:
+            self.groups[IDLE] = {"type": "Partitioned", **common}
         self.limits = dict.fromkeys(
             self.groups, setting.max_redeliveries if setting.has_letters else None
         )
         """How often a message of each group is delivered again at most."""
         self._has_letters = setting.has_letters
-        self._layout = layout
-        self._wishes: deque[tuple[dict[str, object], dict[str, Mapping[str, object]]]] = deque()
+        self._wishes: deque[_WantedQueue] = deque()
         self._wake = asyncio.Event()
 
     def wish(self) -> None:
-        """Have the queue made as `spec` and `groups` say now; every wish comes true in its turn."""
-        self._wishes.append((copy.deepcopy(self.spec), dict(self.groups)))
+        """Have the queue made as it is described now; every wish comes true in its turn."""
+        self._wishes.append(
+            _WantedQueue(copy.deepcopy(self.spec), dict(self.groups), self.partition_count)
+        )
         self._wake.set()
 
     @property
@@ -101,15 +110,15 @@ class Administrator:
             await self._wake.wait()
             self._wake.clear()
             while self._wishes:
-                spec, groups = self._wishes[0]
+                wish = self._wishes[0]
                 with suppress(PartqError):
                     await provision(
                         records,
                         name=QUEUE,
                         uid=UID,
-                        partition_count=self._layout.partition_count,
-                        spec=spec,
-                        groups=groups,
+                        partition_count=wish.partition_count,
+                        spec=wish.spec,
+                        groups=wish.groups,
                         keeps_others=False,
                         repairs=not is_first,
                     )

@@ -1,0 +1,217 @@
+"""Changes of the partition count: what they store and deliver, and in which order (R1 to R8).
+
+The invariants are those of docs/rescale-model.md. They are judged slot by slot: in generations that
+rise, a slot goes from partition to partition.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from partq.core.layout import Layout
+from partq.core.model import PartitionId
+from partq.core.slot_table import SlotTable, size_of
+from partq.lab.simulate.machine.memory_redis import MemoryRedis
+from partq.lab.simulate.oracle.facts import GroupPartitionFacts, LogFacts
+from partq.store.codec import decode_counts, decode_predecessors, decode_slots
+from partq.store.keys import Keys
+from partq.wire.layout_record import FIELDS, decode_layout
+
+
+class Rescales:
+    """Follows the layout and the messages of each slot."""
+
+    def __init__(
+        self,
+        memory: MemoryRedis,
+        keys: Keys,
+        logs: Mapping[str, LogFacts],
+        fail: Callable[[str, str], None],
+        effects: Counter[str],
+    ) -> None:
+        """Prepare it.
+
+        Args:
+            memory: the keys of Redis.
+            keys: the names of those of the queue.
+            logs: the facts of each partition, by its name.
+            fail: called with each violation.
+            effects: where what has happened is counted.
+        """
+        self.layout_key = keys.layout().encode()
+        self.layout: Layout | None = None
+        """As stored."""
+        self.is_judging = True
+        """Until the store forgets: what was promised of what it had is void then."""
+        self.sources: dict[int, int] = {}
+        """Of each numbered message, which run of calls has published it: a run is in order."""
+        self.commits_at: list[float] = []
+        self._memory = memory
+        self._logs = logs
+        self._fail = fail
+        self._effects = effects
+        self._messages: dict[int, dict[LogFacts, list[int]]] = {}
+        """The offsets of each slot, by log."""
+        self._newest: dict[int, LogFacts] = {}
+        """Where the last message of each slot was stored."""
+        self._homes: dict[int, LogFacts] = {}
+        """The log of each numbered message."""
+        self._last_of: dict[tuple[int, int], int] = {}
+        """The last message of each run and slot that was stored."""
+
+    # ---- the layout -----------------------------------------------------------------------------
+
+    def read_layout(self) -> Layout | None:
+        """Return the layout as it is stored; None: there is none."""
+        fields = self._memory.hash(self.layout_key)
+        if b"table" in fields:
+            values = {name: fields.get(name.encode()) for name in FIELDS}
+            return decode_layout(int(fields.get(b"revision", b"0")), values)
+        if b"generations" in fields:
+            (count,) = decode_counts(fields[b"generations"]).values()
+            return Layout.first(count)
+        return None
+
+    def layout_changed(self) -> None:
+        """Take the news that a script has written the layout."""
+        before, after = self.layout, self.read_layout()
+        self.layout = after
+        if before is None or after is None or not self.is_judging:
+            return
+        if after.generation > before.generation:
+            self._effects["rescaled"] += 1
+            self._judge_least_movement(before.table, after.table)
+        elif before.next is not None and after.next is None:
+            self._effects["change aborted"] += 1
+        for successor, predecessors in before.lineage.items():
+            for predecessor in predecessors:
+                if predecessor not in after.lineage.get(successor, {}):
+                    self._judge_settled(predecessor, successor)
+        for partition in before.retired:
+            if partition not in after.retired:
+                self._judge_removed(partition)
+
+    def _judge_least_movement(self, before: SlotTable, after: SlotTable) -> None:
+        """Judge R7: indices change for as few slots as an even distribution allows."""
+        owners = {partition.index: ranges for partition, ranges in before.slots.items()}
+        kept = sum(
+            _common(owners.get(partition.index, ()), ranges)
+            for partition, ranges in after.slots.items()
+        )
+        total = size_of(each for ranges in after.slots.values() for each in ranges)
+        counts = sorted((before.partition_count, after.partition_count))
+        least = total * (counts[1] - counts[0]) / counts[1]
+        if total - kept > least + counts[1]:
+            self._fail("R7", f"{total - kept} slots get another index, {least:.0f} have to")
+
+    def _judge_settled(self, partition: PartitionId, successor: PartitionId) -> None:
+        """Judge R5: the lineage names a predecessor as long as somebody may have to read it."""
+        log = self._logs[str(partition)]
+        sealed_at = int(self._memory.hash(log.meta).get(b"seal:%d" % successor.generation, b"-1"))
+        self._effects["settled"] += 1
+        if sealed_at > log.first:
+            self._fail(
+                "R5", f"{log.name}: {log.first} to {sealed_at} are stored, and it is settled"
+            )
+        for facts in log.groups:
+            if facts.is_there and facts.cursor < sealed_at:
+                self._fail("R5", f"{facts.name}: at {facts.cursor} of {sealed_at}, and settled")
+
+    def _judge_removed(self, partition: PartitionId) -> None:
+        """Judge R5: a partition is removed after all groups have done with all of it."""
+        log = self._logs[str(partition)]
+        self._effects["removed"] += 1
+        for facts in log.groups:
+            if facts.is_there and (facts.cursor < len(log.ids) or facts.outbox):
+                self._fail("R5", f"{facts.name}: at {facts.cursor} of {len(log.ids)}, and removed")
+
+    # ---- records of partitions ------------------------------------------------------------------
+
+    def sealed(self, log: LogFacts, generation: int) -> None:
+        """Take the news that slots have left a partition."""
+        self._effects["sealed"] += 1
+        if self.is_judging and (self.layout is None or generation > self.layout.generation):
+            self._fail("R8", f"{log.name}: sealed by change {generation}, which is not committed")
+
+    def opened(self, log: LogFacts) -> None:
+        """Take the news that a partition takes messages; `R2`: its slots have left the others."""
+        generation = PartitionId.parse(log.name).generation
+        self._effects["opened"] += 1
+        found = self._memory.hash(log.meta).get(b"preds")
+        for predecessor in decode_predecessors(found) if found else ():
+            meta = self._memory.hash(self._logs[str(predecessor)].meta)
+            if self.is_judging and meta and b"seal:%d" % generation not in meta:
+                self._fail("R2", f"{log.name}: open, and {predecessor} is not sealed")
+
+    # ---- messages -------------------------------------------------------------------------------
+
+    def stored(self, log: LogFacts, first: int, slots: Sequence[int], numbered: set[int]) -> None:
+        """Take the news that messages are stored: those at `first` and behind it."""
+        fields = self._memory.hash(log.meta)
+        if self.is_judging:
+            self._judge_slots(log, fields, slots)
+        for offset, slot in enumerate(slots, first):
+            message = log.ids[offset]
+            newest = self._newest.setdefault(slot, log)
+            if newest is not log and self.is_judging:
+                if _generation(newest) > _generation(log):
+                    self._fail("R2", f"{log.name}: stores slot {slot} after {newest.name} has")
+                self._newest[slot] = log
+            self._messages.setdefault(slot, {}).setdefault(log, []).append(offset)
+            if message in numbered and self.is_judging:
+                self._judge_numbered(log, message, slot)
+
+    def _judge_slots(
+        self, log: LogFacts, fields: Mapping[bytes, bytes], slots: Sequence[int]
+    ) -> None:
+        """Judge that the partition is open, and takes these slots."""
+        if b"preds" in fields and b"open" not in fields:
+            self._fail("R2", f"{log.name}: stores messages, and is not open")
+        if (text := fields.get(b"slots")) is None:
+            return
+        taken = decode_slots(text)
+        for slot in slots:
+            if not any(slot in ranges for ranges in taken):
+                self._fail("R2", f"{log.name}: stores slot {slot}, which has left it")
+
+    def _judge_numbered(self, log: LogFacts, message: int, slot: int) -> None:
+        home = self._homes.setdefault(message, log)
+        if home is not log:
+            self._fail("R1", f"{log.name}: message {message} is stored in {home.name} as well")
+        if (run := self.sources.get(message)) is not None:
+            last = self._last_of.get((run, slot), -1)
+            if message < last:
+                self._fail("R3", f"{log.name}: message {message} is stored behind {last}")
+            self._last_of[run, slot] = max(last, message)
+
+    def sent(self, facts: GroupPartitionFacts, offsets: Iterable[int]) -> None:
+        """Judge R4: what is sent of a slot has nothing of it before it, in any partition."""
+        generation = _generation(facts.log)
+        if generation == 1 or not self.is_judging:
+            return
+        for slot in {facts.log.slots[offset] for offset in offsets}:
+            for log, before in self._messages[slot].items():
+                if _generation(log) >= generation or log.is_gone:
+                    continue
+                older = next(each for each in log.groups if each.group == facts.group)
+                if not older.is_there or older.reset_to:
+                    continue  # it was reset alone: its messages come again beside the others
+                if left := [o for o in before if not older.is_stored_done(o)]:
+                    self._fail(
+                        "R4",
+                        f"{facts.name}: slot {slot} is sent, and {left[0]} of {older.name} is not "
+                        "acknowledged",
+                    )
+
+    def roll_back(self) -> None:
+        """Learn that the store has come back with older keys: nothing is judged from now on."""
+        self.is_judging = False
+        self.layout = self.read_layout()
+
+
+def _generation(log: LogFacts) -> int:
+    return PartitionId.parse(log.name).generation
+
+
+def _common(one: Sequence[range], other: Sequence[range]) -> int:
+    """Return how many slots are in both."""
+    return sum(max(0, min(a.stop, b.stop) - max(a.start, b.start)) for a in one for b in other)

@@ -1,0 +1,184 @@
+"""What the oracle says of changes of the partition count, by records that are made by hand."""
+
+from collections import Counter
+
+import pytest
+
+from partq.core import rescale
+from partq.core.layout import Layout
+from partq.core.model import PartitionId
+from partq.core.slot_table import SlotTable
+from partq.lab.simulate.machine.memory_redis import MemoryRedis
+from partq.lab.simulate.oracle.facts import GROUP
+from partq.lab.simulate.oracle.records import Records
+from partq.lab.simulate.processes.coordinators import KEYS, LETTER_KEYS
+from partq.store.codec import encode_predecessors, encode_slots
+from partq.wire.layout_record import encode_layout
+
+OLD, NEW = PartitionId(1, 0), PartitionId(2, 1)
+KEPT, MOVED = 100, 60_000
+"""Slots that stay in the partition and leave it when one partition becomes two."""
+
+
+class Queue:
+    """A queue that goes from one partition to two, with its oracle."""
+
+    def __init__(self):
+        self.found = []
+        self.memory = MemoryRedis(lambda: 0.0)
+        self.layout = Layout.first(1)
+        self.records = Records(
+            self.memory, KEYS, LETTER_KEYS, self.layout.partitions(), {GROUP: None},
+            lambda invariant, text: self.found.append(invariant), lambda: 0.0, lambda: 0.0,
+        )  # fmt: skip
+        self.rescales = self.records.rescales
+        self.memory.keys[KEYS.layout().encode()] = {b"generations": b"1:1"}
+        self.records._layout_changed()
+        self.meta(OLD, next="0")
+
+    def meta(self, partition, **fields):
+        key = KEYS.meta(partition).encode()
+        known = self.memory.keys.setdefault(key, {})
+        known.update({name.replace("_", ":").encode(): v.encode() for name, v in fields.items()})
+
+    def step(self, layout):
+        self.layout = layout
+        fields = {name.encode(): v.encode() for name, v in encode_layout(layout).items() if v}
+        self.memory.keys[KEYS.layout().encode()] = {
+            b"revision": b"%d" % layout.revision, **fields
+        }  # fmt: skip
+        self.records._layout_changed()
+
+    def prepare(self):
+        self.step(rescale.prepare(self.layout, 2))
+        slots = {OLD: (range(32_768, 65_536),)}
+        self.meta(NEW, layout="2", slots=encode_slots(slots[OLD]), preds=encode_predecessors(slots))
+
+    def commit(self):
+        self.prepare()
+        self.step(rescale.commit(self.layout, 1))
+
+    def seal(self):
+        log = self.records.logs[str(OLD)]
+        self.meta(OLD, seal_2=str(len(log.ids)), slots="0-32768", layout="2")
+        self.rescales.sealed(log, 2)
+
+    def open(self):
+        self.meta(NEW, open="1")
+        self.rescales.opened(self.records.logs[str(NEW)])
+
+    def store(self, partition, message, slot, *, numbered=True, run=1):
+        log = self.records.logs[str(partition)]
+        first = len(log.ids)
+        log.ids.append(message)
+        log.slots.append(slot)
+        self.rescales.sources[message] = run
+        self.rescales.stored(log, first, [slot], {message} if numbered else set())
+
+    def at(self, partition, cursor):
+        facts = self.records.group_partitions[str(partition)]
+        facts.is_there, facts.cursor = True, cursor
+        return facts
+
+
+@pytest.fixture
+def queue():
+    return Queue()
+
+
+@pytest.fixture
+def changed(queue):
+    """A queue with a message in its first partition, which is sealed, and another one in the new
+    partition, which is open."""
+    queue.store(OLD, 1, MOVED)
+    queue.commit()
+    queue.seal()
+    queue.open()
+    queue.store(NEW, 2, MOVED)
+    assert queue.found == []
+    return queue
+
+
+def test_the_facts_of_new_partitions_come_with_the_layout(changed):
+    assert [facts.name for facts in changed.records.living()] == ["1.0", "2.1"]
+    assert changed.records.effects == Counter({"rescaled": 1, "sealed": 1, "opened": 1})
+
+
+def test_a_message_that_is_stored_in_two_partitions(changed):
+    changed.store(NEW, 1, MOVED)
+    assert "R1" in changed.found
+
+
+def test_a_message_without_a_number_may_be_stored_twice(changed):
+    changed.store(NEW, 1, MOVED, numbered=False)
+    assert changed.found == []
+
+
+@pytest.mark.parametrize("slot", [MOVED, KEPT])
+def test_a_predecessor_stores_what_has_left_it(changed, slot):
+    changed.store(OLD, 3, slot)
+    assert changed.found == (["R2", "R2"] if slot == MOVED else [])
+
+
+def test_a_partition_that_opens_before_its_predecessors_are_sealed(queue):
+    queue.commit()
+    queue.open()
+    assert queue.found == ["R2"]
+
+
+def test_messages_of_one_producer_that_are_stored_in_another_order(changed):
+    changed.store(NEW, 4, MOVED)
+    changed.store(NEW, 3, MOVED, run=2)
+    assert changed.found == []
+    changed.store(NEW, 0, MOVED)
+    assert changed.found == ["R3"]
+
+
+def test_a_message_that_is_sent_before_the_older_ones_are_acknowledged(changed):
+    changed.at(OLD, 0)
+    changed.rescales.sent(changed.at(NEW, 0), [0])
+    assert changed.found == ["R4"]
+
+
+def test_a_message_that_is_sent_when_the_older_ones_are_acknowledged(changed):
+    changed.at(OLD, 1)
+    changed.rescales.sent(changed.at(NEW, 0), [0])
+    assert changed.found == []
+
+
+def test_a_predecessor_that_settles_before_it_is_passed_and_trimmed(changed):
+    changed.at(OLD, 0)
+    changed.step(rescale.settle(changed.layout, OLD))
+    assert changed.found == ["R5", "R5"]
+
+
+def test_a_partition_that_is_removed_before_it_is_done_with():
+    queue = Queue()
+    queue.step(rescale.commit(rescale.prepare(queue.layout, 2), 1))
+    queue.step(rescale.commit(rescale.prepare(queue.layout, 1), 2))
+    gone = PartitionId(2, 1)
+    queue.store(gone, 1, MOVED)
+    queue.at(gone, 0)
+    queue.found.clear()
+    while queue.layout.lineage:
+        oldest = min(p for givers in queue.layout.lineage.values() for p in givers)
+        queue.step(rescale.settle(queue.layout, oldest))
+    assert set(queue.found) <= {"R5"}
+    queue.found.clear()
+    queue.step(rescale.remove(queue.layout, gone))
+    assert queue.found == ["R5"]
+    assert queue.records.logs[str(gone)].is_gone
+
+
+def test_more_slots_move_than_have_to(queue):
+    shifted = {
+        PartitionId(2, 1): (range(32_768),), PartitionId(2, 0): (range(32_768, 65_536),)
+    }  # fmt: skip
+    queue.rescales._judge_least_movement(SlotTable.first(2), SlotTable(shifted))
+    assert queue.found == ["R7"]
+
+
+def test_a_seal_before_the_commit(queue):
+    queue.prepare()
+    queue.seal()
+    assert queue.found == ["R8"]
