@@ -55,6 +55,8 @@ class QueueConfig:
     """Whether the brokers keep a record of what happens."""
     is_deleted: bool
     """The queue is being deleted: nothing of it is served any more."""
+    wanted_count: int | None = None
+    """How many partitions the queue is to have; None: nobody has said."""
 
 
 _UNKNOWN = RedeliveryRules(nack_delay_s=1.0)
@@ -110,6 +112,7 @@ async def read_config(layouts: Layouts, configs: Configs) -> QueueConfig:
         message_ttl_s=spec.message_ttl_seconds,
         audit=spec.audit,
         is_deleted=known.tombstone,
+        wanted_count=spec.partitions,
     )
 
 

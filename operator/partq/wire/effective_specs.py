@@ -82,6 +82,8 @@ class QueueSpec(msgspec.Struct, rename="camel"):
     limits: LimitsSpec
     message_ttl_seconds: float | None = msgspec.field(name="messageTTLSeconds", default=None)
     audit: bool = False
+    partitions: int | None = None
+    """How many partitions the queue is to have; None: an earlier version wrote it."""
 
 
 def read_spec(what: str, spec: EffectiveSpec, kind: type[T]) -> T:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from partq.broker.broker import Broker
+from partq.broker.operations.rescale_status import read_rescale
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.core.clocks.clock_watch import ahead_ms
 from partq.core.cursor.lag import lag_of
@@ -127,6 +128,7 @@ async def read_status(broker: Broker, ask: Ask) -> StatusAnswer:
             for partition, record in sorted(records.items())
         },
         groups=views,
+        rescale=await read_rescale(broker) or UNSET,
     )
 
 

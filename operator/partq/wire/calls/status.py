@@ -3,6 +3,7 @@
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from partq.core.views.rescale_status import RescaleStatus
 from partq.wire.calls.answers import ErrorDetail
 
 
@@ -121,6 +122,9 @@ class StatusAnswer(msgspec.Struct):
     totals: QueueTotals
     partitions: dict[str, PartitionStatus]
     groups: dict[str, GroupStatus]
+    rescale: RescaleStatus | UnsetType = UNSET
+    """The latest change of the number of partitions; left out: there has been none, and none is
+    wanted."""
 
 
 class Waits(msgspec.Struct):

@@ -1,0 +1,1 @@
+"""What people are told of a queue: read from its records, or forecast by the planner."""

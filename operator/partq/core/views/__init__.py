@@ -1,0 +1,1 @@
+"""What people are told, from what is decided and recorded."""

@@ -1,0 +1,313 @@
+"""What people are told of a change of the partition count, from the layout and the records."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from partq.core.layout import Layout, RescaleRecord
+from partq.core.model import SLOT_COUNT, PartitionId
+from partq.core.rescale import MAX_UNSETTLED, GroupProgress, record_of, unsettled
+from partq.core.slot_table import SlotChange
+from partq.excerpts import counted
+
+MAX_NAMED = 4
+"""Partitions, groups or brokers that a sentence names."""
+
+
+class RescalePhase(StrEnum):
+    """How far a change has come."""
+
+    PREPARING = "Preparing"
+    """It is wanted, or its new partitions are being made: it can be taken back without a trace."""
+    OPENING = "Opening"
+    """It is in force, and some of the new partitions do not take messages yet."""
+    DRAINING = "Draining"
+    """All take messages. Groups have not acknowledged all that was published before, or partitions
+    without slots are still there."""
+    SETTLED = "Settled"
+    ABORTED = "Aborted"
+
+
+class Hindrance(StrEnum):
+    """Why a change that is wanted does not begin."""
+
+    NONE = ""
+    BROKERS = "Brokers"
+    """Living brokers do not know such changes."""
+    GENERATIONS = "Generations"
+    """Too many changes are not settled."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldGroup:
+    """A group that does not get the messages of new partitions yet."""
+
+    group: str
+    partitions: int
+    """How many new partitions wait for it."""
+    messages: int
+    """How many messages in their predecessors it has to acknowledge first, at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RescaleStatus:
+    """The latest change of a queue's partition count. Older ones count where they hold it up."""
+
+    generation: int
+    """Its number."""
+    from_count: int
+    to_count: int
+    """Partitions that take messages, before it and after it."""
+    phase: RescalePhase
+    moved_percent: float
+    """How much of the slots, and so about how much of the keys, gets another index."""
+    started_at_ms: int
+    """When it was begun, in ms since 1970; 0: it has not."""
+    sealed: int
+    to_seal: int
+    """How many partitions lose slots, and how many of them have."""
+    opened: int
+    to_open: int
+    """How many partitions are new, and how many of them take messages."""
+    retiring: int
+    """Partitions without slots, of any change, that are still there."""
+    held: list[HeldGroup] = field(default_factory=list)
+    """Groups that do not get the messages of new partitions yet, by their names."""
+    waits_for: list[str] = field(default_factory=list)
+    """What has to happen before the next phase, for people; empty: nothing is known."""
+    hindrance: Hindrance = Hindrance.NONE
+
+
+class PartitionProgress(NamedTuple):
+    """A partition, as its record says."""
+
+    has_owner: bool
+    """A living broker has claimed it."""
+    is_open: bool
+    end: int
+    """The offset of its next message."""
+    seals: Mapping[int, int]
+    """Generation of each change that took slots away → the end of the log at that time."""
+    groups: Mapping[str, GroupProgress]
+
+
+class _Reading(NamedTuple):
+    layout: Layout
+    partitions: Mapping[PartitionId, PartitionProgress]
+    groups: Collection[str]
+    lacking: Sequence[str]
+
+
+def read_partitions(layout: Layout) -> tuple[PartitionId, ...]:
+    """Return the partitions whose records `rescale_status` asks for; none of an unchanged queue."""
+    changing = {**layout.lineage, **(layout.next.lineage if layout.next is not None else {})}
+    givers = {giver for found in layout.lineage.values() for giver in found}
+    return tuple(sorted({*changing, *givers}))
+
+
+def rescale_status(
+    layout: Layout,
+    partitions: Mapping[PartitionId, PartitionProgress],
+    *,
+    wanted_count: int | None,
+    groups: Collection[str],
+    lacking: Sequence[str] = (),
+) -> RescaleStatus | None:
+    """Return the status of the latest change; None: there has been none, and none is wanted.
+
+    Args:
+        layout: as it is stored.
+        partitions: those of `read_partitions`; a missing one has a record that cannot be read.
+        wanted_count: how many partitions the queue is to have; None: nobody has said.
+        groups: that the queue names.
+        lacking: living brokers that do not know changes of the partition count.
+    """
+    read = _Reading(layout, partitions, groups, lacking)
+    is_wanted = wanted_count not in (None, layout.partition_count)
+    if layout.next is None and is_wanted and wanted_count is not None:
+        return _wanted(read, wanted_count)
+    if not layout.changes:
+        return None
+    last = layout.changes[-1]
+    if layout.next is not None:
+        return _prepared(read, last, layout.next)
+    if last.is_aborted:
+        return _status(read, last, RescalePhase.ABORTED)
+    return _committed(read, last)
+
+
+def _wanted(read: _Reading, count: int) -> RescaleStatus:
+    """Return the status of a change that nobody has begun."""
+    layout = read.layout
+    generation = layout.last_generation + 1
+    change = layout.table.resized(count, generation)
+    record = record_of(layout, change, generation, 0)
+    if len(unsettled(layout)) >= MAX_UNSETTLED:
+        waits = [
+            f"{MAX_UNSETTLED} earlier changes, of which none is settled: one of them has to be",
+            *_holders(read),
+        ]
+        hindrance = Hindrance.GENERATIONS
+    else:
+        waits, hindrance = ["the coordinator, which begins it"], Hindrance.NONE
+    return _status(read, record, RescalePhase.PREPARING, waits, hindrance)
+
+
+def _prepared(read: _Reading, record: RescaleRecord, change: SlotChange) -> RescaleStatus:
+    waits = []
+    if read.lacking:
+        waits.append(
+            f"{_some('broker', read.lacking)}, whose version does not know changes of the "
+            "partition count: update it"
+        )
+    known = {p: read.partitions[p] for p in change.lineage if p in read.partitions}
+    if unowned := [p for p in change.lineage if p not in known or not known[p].has_owner]:
+        waits.append(f"a broker for {_some('partition', unowned)}")
+    for group in sorted(read.groups):
+        if missing := [p for p, each in known.items() if group not in each.groups]:
+            waits.append(f"the cursor of group {group} in {_some('partition', missing)}")
+    hindrance = Hindrance.BROKERS if read.lacking else Hindrance.NONE
+    waits = waits or ["the coordinator, which puts it into force"]
+    return _status(read, record, RescalePhase.PREPARING, waits, hindrance)
+
+
+def _committed(read: _Reading, record: RescaleRecord) -> RescaleStatus:
+    layout = read.layout
+    unsealed, closed = _unsealed(read, record), _closed(read, record)
+    if unsealed:
+        waits = [f"the seal of {_some('partition', unsealed)}, by its broker"]
+        if unowned := [p for p in unsealed if not _has_owner(read, p)]:
+            waits = [f"a broker for {_some('partition', unowned)}"]
+        return _status(read, record, RescalePhase.OPENING, waits)
+    if closed:
+        waits = [f"the broker of {_some('partition', closed)}, which opens it"]
+        return _status(read, record, RescalePhase.OPENING, waits)
+    if not layout.lineage and not layout.retired:
+        return _status(read, record, RescalePhase.SETTLED)
+    waits = list(_holders(read))
+    if not waits and layout.lineage:
+        givers = {giver for found in layout.lineage.values() for giver in found}
+        waits = [f"the trimming of what every group has done with in {_some('partition', givers)}"]
+    elif not waits:
+        waits = [f"the removal of {_some('partition', layout.retired)}, kept to answer repeats"]
+    return _status(read, record, RescalePhase.DRAINING, waits)
+
+
+def _status(
+    read: _Reading,
+    record: RescaleRecord,
+    phase: RescalePhase,
+    waits_for: Sequence[str] = (),
+    hindrance: Hindrance = Hindrance.NONE,
+) -> RescaleStatus:
+    is_committed = phase not in (RescalePhase.PREPARING, RescalePhase.ABORTED)
+    return RescaleStatus(
+        generation=record.generation,
+        from_count=record.from_count,
+        to_count=record.to_count,
+        phase=phase,
+        moved_percent=percent(record.moved_slots),
+        started_at_ms=record.started_at_ms,
+        sealed=record.predecessors - len(_unsealed(read, record)) if is_committed else 0,
+        to_seal=record.predecessors,
+        opened=record.successors - len(_closed(read, record)) if is_committed else 0,
+        to_open=record.successors,
+        retiring=len(read.layout.retired),
+        held=list(held_groups(read.layout, read.partitions)),
+        waits_for=list(waits_for),
+        hindrance=hindrance,
+    )
+
+
+def percent(slots: int) -> float:
+    """Return a number of slots as a percentage of all, with one digit behind the point."""
+    return round(100 * slots / SLOT_COUNT, 1)
+
+
+def held_groups(
+    layout: Layout, partitions: Mapping[PartitionId, PartitionProgress]
+) -> Iterator[HeldGroup]:
+    """Yield the groups that do not get the messages of some partitions yet, by their names."""
+    gated: dict[str, list[PartitionId]] = {}
+    for successor in layout.lineage:
+        known = partitions.get(successor)
+        for group, progress in known.groups.items() if known is not None else ():
+            if not progress.is_gate_open:
+                gated.setdefault(group, []).append(successor)
+    for group, successors in sorted(gated.items()):
+        missing = [
+            missing_count(partitions[giver], group, generation)
+            for giver, generation in _barriers(layout, successors).items()
+            if giver in partitions
+        ]
+        yield HeldGroup(group, len(successors), sum(missing))
+
+
+def missing_count(predecessor: PartitionProgress, group: str, generation: int) -> int:
+    """Return how many messages a group has to acknowledge in a predecessor, at most.
+
+    `generation`: of the change that took slots away. Until it is sealed, all of the log counts.
+    """
+    progress = predecessor.groups.get(group)
+    stop = predecessor.seals.get(generation, predecessor.end)
+    return max(0, stop - progress.cursor) if progress is not None else 0
+
+
+def _barriers(layout: Layout, successors: Collection[PartitionId]) -> dict[PartitionId, int]:
+    """Return the predecessors of some partitions, each with the latest change that counts there."""
+    found: dict[PartitionId, int] = {}
+    for successor in successors:
+        for giver in layout.lineage[successor]:
+            found[giver] = max(found.get(giver, 0), successor.generation)
+    return found
+
+
+def _holders(read: _Reading) -> Iterator[str]:
+    """Yield a text for each group that holds partitions."""
+    for each in held_groups(read.layout, read.partitions):
+        if each.messages:
+            yield (
+                f"group {each.group} to acknowledge "
+                f"{counted(each.messages, 'message', spec=',')} published before the change: "
+                f"{counted(each.partitions, 'partition')} held"
+            )
+        else:
+            yield f"the gates of group {each.group} in {counted(each.partitions, 'partition')}"
+
+
+def _unsealed(read: _Reading, record: RescaleRecord) -> list[PartitionId]:
+    """Return the partitions of which nobody has recorded that the change took slots away."""
+    givers = {
+        giver
+        for successor, found in read.layout.lineage.items()
+        if successor.generation == record.generation
+        for giver in found
+    }
+    return sorted(
+        giver
+        for giver in givers
+        if giver not in read.partitions or record.generation not in read.partitions[giver].seals
+    )
+
+
+def _closed(read: _Reading, record: RescaleRecord) -> list[PartitionId]:
+    """Return the new partitions that do not take messages yet."""
+    return sorted(
+        successor
+        for successor in read.layout.lineage
+        if successor.generation == record.generation
+        and (successor not in read.partitions or not read.partitions[successor].is_open)
+    )
+
+
+def _has_owner(read: _Reading, partition: PartitionId) -> bool:
+    return partition in read.partitions and read.partitions[partition].has_owner
+
+
+def _some(what: str, names: Collection[PartitionId] | Collection[str]) -> str:
+    """Return the noun and the names; of many the first, and how many there are besides."""
+    ordered = [str(each) for each in sorted(names)]
+    more = f" and {len(ordered) - MAX_NAMED} more" if len(ordered) > MAX_NAMED else ""
+    noun = what if len(ordered) == 1 else f"{what}s"
+    return f"{noun} {', '.join(ordered[:MAX_NAMED])}{more}"

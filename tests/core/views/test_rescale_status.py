@@ -1,0 +1,167 @@
+"""What people are told of a change of the partition count, from its beginning to its end."""
+
+from dataclasses import replace
+
+import pytest
+
+from partq.core.layout import Layout
+from partq.core.model import PartitionId
+from partq.core.rescale import GroupProgress, abort, commit, prepare, remove, settle
+from partq.core.views.rescale_status import (
+    HeldGroup,
+    Hindrance,
+    PartitionProgress,
+    RescalePhase,
+    read_partitions,
+    rescale_status,
+)
+
+NOW = 1_700_000_000_000
+GROUPS = ("audit", "workers")
+
+
+def partition(*, seals=None, end=100, is_open=True, has_owner=True, **groups):
+    """Return a partition; of each group its cursor and whether its gate is open."""
+    found = {name: GroupProgress(*progress) for name, progress in groups.items()}
+    return PartitionProgress(has_owner, is_open, end, seals or {}, found)
+
+
+NEW = partition(end=0, is_open=False, workers=(0, False), audit=(0, False))
+
+
+def status(layout, partitions=(), wanted_count=None, lacking=()):
+    return rescale_status(
+        layout, dict(partitions), wanted_count=wanted_count, groups=GROUPS, lacking=lacking
+    )
+
+
+def prepared(before=2, after=3):
+    return prepare(Layout.first(before), after, NOW)
+
+
+def committed(before=2, after=3):
+    return commit(prepared(before, after), NOW + 5)
+
+
+def drained(layout):
+    """Return the layout when all predecessors are settled, and those without slots are gone."""
+    while layout.lineage:
+        givers = {giver for each in layout.lineage.values() for giver in each}
+        layout = settle(layout, min(givers - set(layout.lineage)))
+    for partition_id in layout.retired:
+        layout = remove(layout, partition_id)
+    return layout
+
+
+def test_a_queue_that_was_never_changed_has_none_and_nothing_is_read():
+    layout = Layout.first(16)
+    assert status(layout) is None
+    assert status(layout, wanted_count=16) is None
+    assert read_partitions(layout) == ()
+
+
+def test_a_change_that_nobody_has_begun():
+    found = status(Layout.first(16), wanted_count=24)
+    assert (found.generation, found.from_count, found.to_count) == (2, 16, 24)
+    assert (found.phase, found.moved_percent, found.started_at_ms) == ("Preparing", 33.3, 0)
+    assert (found.to_seal, found.to_open) == (16, 8)
+    assert found.waits_for == ["the coordinator, which begins it"]
+
+
+def test_a_change_that_is_prepared_names_what_is_missing():
+    layout = prepared(16, 18)
+    found = status(layout, {PartitionId(2, 16): NEW._replace(groups={})}, lacking=["orders-1"])
+    assert (found.phase, found.hindrance, found.started_at_ms) == (
+        RescalePhase.PREPARING, Hindrance.BROKERS, NOW,
+    )  # fmt: skip
+    assert found.waits_for == [
+        "broker orders-1, whose version does not know changes of the partition count: update it",
+        "a broker for partition 2.17",
+        "the cursor of group audit in partition 2.16",
+        "the cursor of group workers in partition 2.16",
+    ]
+    found = status(layout, dict.fromkeys(read_partitions(layout), NEW))
+    assert (found.hindrance, found.sealed, found.opened) == (Hindrance.NONE, 0, 0)
+    assert found.waits_for == ["the coordinator, which puts it into force"]
+
+
+def test_an_open_change_counts_seals_and_openings():
+    layout = committed()
+    old, other, new = PartitionId(1, 0), PartitionId(1, 1), PartitionId(2, 2)
+    records = {
+        old: partition(seals={2: 100}, workers=(100, True), audit=(40, True)),
+        other: partition(workers=(60, True), audit=(100, True), has_owner=False),
+        new: NEW,
+    }
+    found = status(layout, records)
+    assert (found.phase, found.sealed, found.to_seal) == (RescalePhase.OPENING, 1, 2)
+    assert (found.opened, found.to_open) == (0, 1)
+    assert found.waits_for == ["a broker for partition 1.1"]
+    assert found.held == [HeldGroup("audit", 1, 60), HeldGroup("workers", 1, 40)]
+    records[other] = records[other]._replace(has_owner=True)
+    assert status(layout, records).waits_for == ["the seal of partition 1.1, by its broker"]
+    records[other] = records[other]._replace(seals={2: 90})
+    found = status(layout, records)
+    assert (found.sealed, found.opened) == (2, 0)
+    assert found.waits_for == ["the broker of partition 2.2, which opens it"]
+    assert found.held[1] == HeldGroup("workers", 1, 30)
+    records[new] = records[new]._replace(is_open=True)
+    found = status(layout, records)
+    assert (found.phase, found.opened) == (RescalePhase.DRAINING, 1)
+    assert found.waits_for[0] == (
+        "group audit to acknowledge 60 messages published before the change: 1 partition held"
+    )
+
+
+def test_a_record_that_cannot_be_read_counts_as_one_that_lacks_all():
+    found = status(committed())
+    assert (found.phase, found.sealed, found.opened) == (RescalePhase.OPENING, 0, 0)
+    assert found.waits_for == ["a broker for partitions 1.0, 1.1"]
+
+
+def test_a_change_drains_until_its_lineage_and_its_retired_partitions_are_gone():
+    layout = committed(3, 2)
+    opened = partition(end=0, workers=(0, True))
+    records = dict.fromkeys(layout.lineage, opened)
+    records |= {
+        PartitionId(1, index): partition(seals={2: 100}, workers=(100, True)) for index in range(3)
+    }
+    found = status(layout, records)
+    assert (found.phase, found.retiring, found.held) == (RescalePhase.DRAINING, 3, [])
+    assert found.waits_for == [
+        "the trimming of what every group has done with in partitions 1.0, 1.1, 1.2"
+    ]
+    layout = replace(layout, lineage={})
+    found = status(layout)
+    assert (found.phase, found.sealed, found.opened) == (RescalePhase.DRAINING, 3, 2)
+    assert found.waits_for == ["the removal of partitions 1.0, 1.1, 1.2, kept to answer repeats"]
+    found = status(drained(layout))
+    assert (found.phase, found.waits_for, found.retiring) == (RescalePhase.SETTLED, [], 0)
+
+
+def test_a_change_that_was_taken_back():
+    found = status(abort(prepared()), wanted_count=2)
+    assert (found.phase, found.to_count, found.opened) == (RescalePhase.ABORTED, 3, 0)
+
+
+def test_with_too_many_changes_the_next_one_says_what_it_waits_for():
+    layout = Layout.first(2)
+    for number, count in enumerate((3, 4, 5, 6), start=2):
+        layout = commit(prepare(layout, count, NOW), NOW + number)
+    records = {
+        each: partition(seals=dict.fromkeys(range(2, 6), 100), workers=(1, True))
+        for each in read_partitions(layout)
+    }
+    records |= {each: NEW._replace(is_open=True) for each in layout.lineage}
+    found = status(layout, records, wanted_count=7)
+    assert (found.generation, found.hindrance) == (6, Hindrance.GENERATIONS)
+    assert (
+        found.waits_for[0] == "4 earlier changes, of which none is settled: one of them has to be"
+    )
+    assert found.waits_for[2].startswith("group workers to acknowledge 198 messages")
+
+
+@pytest.mark.parametrize(("before", "after"), [(16, 24), (24, 16), (1, 2), (24, 23)])
+def test_all_counts_are_full_when_it_is_over(before, after):
+    found = status(drained(committed(before, after)))
+    assert (found.sealed, found.opened) == (found.to_seal, found.to_open)
