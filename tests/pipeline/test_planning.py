@@ -5,9 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partq import PartitionId
+from partq.core.readers.partition_order import PartitionOrder
 from partq.errors import ConflictError, DataLossError, RolledBackError
-from partq.pipeline.manifest import ArchivePosition
-from partq.pipeline.planning import LogExtent, Span, check_record_begins, plan
+from partq.pipeline.manifest import ArchivePosition, Predecessor
+from partq.pipeline.planning import (
+    LogExtent,
+    Span,
+    check_record_begins,
+    lineage_of,
+    order_of,
+    plan,
+)
 
 A, B, NEXT = PartitionId(1, 0), PartitionId(1, 1), PartitionId(2, 0)
 
@@ -18,10 +26,32 @@ def test_all_that_is_new_is_taken():
     assert spans == {A: Span(ArchivePosition(4, 7), 10), NEXT: Span(ArchivePosition(3), 4)}
 
 
-def test_a_later_generation_waits_for_the_earlier_one():
-    extents = {A: LogExtent(0, 10), B: LogExtent(0, 20), NEXT: LogExtent(0, 5)}
-    spans = plan({}, extents, most=15, skips_lost=False)
+def grown(sealed_at):
+    """Return extents after a change that moved slots of the first partition to a new one."""
+    origin = Predecessor(((0, 100),), sealed_at)
+    return {
+        A: LogExtent(0, 10),
+        B: LogExtent(0, 20),
+        NEXT: LogExtent(0, 5, {A: origin}, has_all_predecessors=True),
+    }
+
+
+def test_a_partition_waits_for_the_seal_of_its_predecessor():
+    extents = grown(sealed_at=6)
+    order = order_of(extents)
+    spans = plan({}, extents, most=15, skips_lost=False, order=order)
     assert spans == {A: Span(ArchivePosition(0), 5), B: Span(ArchivePosition(0), 10)}
+
+    spans = plan({"1.0": ArchivePosition(6)}, extents, most=29, skips_lost=False, order=order)
+    assert {each: span.stop for each, span in spans.items()} == {A: 10, B: 20, NEXT: 5}
+    assert lineage_of(extents) == {"2.0": {"1.0": Predecessor(((0, 100),), 6)}}
+
+
+def test_of_a_partition_nothing_is_taken_before_the_seal_is_known():
+    extents = grown(sealed_at=None)
+    spans = plan({}, extents, most=100, skips_lost=False, order=order_of(extents))
+    assert spans.keys() == {A, B}
+    assert lineage_of(extents) == {}
 
 
 def test_a_partition_with_little_moves_on_beside_one_with_much():
@@ -65,9 +95,16 @@ extents = st.dictionaries(
 
 
 @given(extents=extents, most=st.integers(1, 40))
-def test_steps_take_everything_once_and_in_the_order_of_generations(extents, most):
+def test_steps_take_everything_once_and_in_the_order_that_is_asked_for(extents, most):
+    stops = {each: extent.end for each, extent in extents.items()}
+    order = PartitionOrder(
+        {
+            each: {older: stops[older] for older in extents if older.generation < each.generation}
+            for each in extents
+        }
+    )
     positions, taken = {}, []
-    while spans := plan(positions, extents, most=most, skips_lost=False):
+    while spans := plan(positions, extents, most=most, skips_lost=False, order=order):
         assert 0 < sum(span.size for span in spans.values()) <= most
         for partition, span in sorted(spans.items()):
             taken += [(partition, offset) for offset in range(span.start.offset, span.stop)]

@@ -21,6 +21,7 @@ from partq.errors import BadRequestError, InternalError, RolledBackError, Settin
 from partq.excerpts import excerpt
 from partq.path_names import quoted
 from partq.wire.calls import entries as wire
+from partq.wire.calls.answers import UNSET
 from partq.wire.calls.browse import PinBody, PinResult
 from partq.wire.calls.entries import MAX_ENTRIES_WAIT_MS, Entries, StoredBatch
 from partq.wire.calls.positions import (
@@ -351,6 +352,7 @@ def _position(partition: PartitionId, answer: PositionResult) -> LogPosition:
         given("log", "offset", answer.offset),
         given("log", "first", answer.first),
         given("log", "end", answer.end),
+        {} if answer.seals is UNSET else answer.seals,
     )
 
 

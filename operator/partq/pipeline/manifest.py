@@ -8,9 +8,9 @@ same files: a file that no entry names does not belong to the archive.
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal, Self, TypeVar, get_args
+from typing import Any, Literal, Self, TypedDict, TypeVar, get_args
 
-from partq.core.model import PartitionId
+from partq.core.model import SLOT_COUNT, PartitionId
 from partq.errors import InternalError
 
 Stream = Literal["messages", "audit"]
@@ -71,8 +71,20 @@ class ArchiveGap:
     empty: the rows were gone."""
 
 
+@dataclass(frozen=True, slots=True)
+class Predecessor:
+    """A partition whose slots went to another one by a change of the partition count."""
+
+    slots: tuple[tuple[int, int], ...]
+    """What went to the other one, in ranges."""
+    sealed_at: int | None
+    """The end of its log when the slots left it; None: not known yet, and in no entry."""
+
+
 Positions = Mapping[Stream, Mapping[str, ArchivePosition]]
 Beginnings = Mapping[Stream, Mapping[str, int]]
+ArchivedLineage = Mapping[str, Mapping[str, Predecessor]]
+"""Partition → all its predecessors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +110,8 @@ class ManifestEntry:
     of them, so that no lost or changed entry makes a partition unknown."""
     uid: str = ""
     """Of the queue; empty: the version of partq that wrote the entry did not say."""
+    lineage: ArchivedLineage = field(default_factory=dict)
+    """Of partitions that a change of the partition count made; no earlier entry names them."""
 
     def to_json(self) -> bytes:
         """Return it as it is stored."""
@@ -124,6 +138,7 @@ class ManifestEntry:
                 gaps=tuple(_record(ArchiveGap, each) for each in body["gaps"]),
                 beginnings=_beginnings(body.get("beginnings", {})),
                 uid=str(body.get("uid", "")),
+                lineage=_lineage(body.get("lineage", {})),
             )
         except _WRONG_BODY as error:
             raise _damaged(name, error) from error
@@ -145,6 +160,9 @@ class ArchiveState:
     """Where the archive begins, of every partition that an entry names."""
     uids: list[str] = field(default_factory=list)
     """The queues that entries say they are of: one, unless something is wrong."""
+    lineage: dict[str, Mapping[str, Predecessor]] = field(default_factory=dict)
+    """What entries say of it. A partition of a later generation that is missing has predecessors
+    that are not known."""
 
     def apply(self, entry: ManifestEntry) -> None:
         """Become what the archive is after `entry`.
@@ -186,6 +204,7 @@ class ArchiveState:
             self.beginnings.setdefault(stream, {}).update(firsts)
         if entry.uid and entry.uid not in self.uids:
             self.uids.append(entry.uid)
+        self.lineage |= entry.lineage
         self.gaps += entry.gaps
 
     def to_json(self) -> bytes:
@@ -210,6 +229,7 @@ class ArchiveState:
                 gaps=[_record(ArchiveGap, each) for each in body["gaps"]],
                 beginnings=_beginnings(body.get("beginnings", {})),
                 uids=list(map(str, body.get("uids", []))),
+                lineage=_lineage(body.get("lineage", {})),
             )
         except _WRONG_BODY as error:
             raise _damaged(name, error) from error
@@ -252,11 +272,15 @@ def _stored(record: ManifestEntry | ArchiveState) -> bytes:
     """Return an entry or a state as JSON.
 
     Versions of partq that know no undecodable messages read what has none, and refuse what has.
+    An archive of a queue whose partition count has never changed is as it was before there were
+    changes.
     """
     body = asdict(record)
     for gap in body["gaps"]:
         if not gap["undecodable_path"]:
             del gap["undecodable_path"]
+    if not body["lineage"]:
+        del body["lineage"]
     return json.dumps(body).encode()
 
 
@@ -277,6 +301,29 @@ def _beginnings(body: Any) -> dict[Stream, dict[str, int]]:
         _stream(stream): {_partition(name): _natural(name, first) for name, first in firsts.items()}
         for stream, firsts in body.items()
     }
+
+
+class _PredecessorForm(TypedDict):
+    slots: list[tuple[object, object]]
+    sealed_at: object
+
+
+def _lineage(
+    body: Mapping[str, Mapping[str, _PredecessorForm]],
+) -> dict[str, Mapping[str, Predecessor]]:
+    return {
+        _partition(name): {_partition(each): _predecessor(told) for each, told in given.items()}
+        for name, given in body.items()
+    }
+
+
+def _predecessor(body: _PredecessorForm) -> Predecessor:
+    slots = tuple(
+        (_natural("slots", start), _natural("slots", stop)) for start, stop in body["slots"]
+    )
+    if not all(start < stop <= SLOT_COUNT for start, stop in slots):
+        raise ValueError(f"slots: got {slots}, expected ranges of {SLOT_COUNT} slots")
+    return Predecessor(slots, _natural("sealed_at", body["sealed_at"]))
 
 
 def _record(kind: type[_Record], body: Mapping[str, object]) -> _Record:

@@ -1,11 +1,12 @@
 """Decides what an archive takes next, from how far it is and what the queue holds."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from partq.core.model import PartitionId
+from partq.core.readers.partition_order import PartitionOrder
 from partq.errors import ConflictError, DataLossError, RolledBackError
-from partq.pipeline.manifest import ArchivePosition
+from partq.pipeline.manifest import ArchivePosition, Predecessor
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +15,10 @@ class LogExtent:
 
     first: int
     end: int
+    predecessors: Mapping[PartitionId, Predecessor] = field(default_factory=dict)
+    """Where its slots came from, as far as a reader who has lag has to know."""
+    has_all_predecessors: bool = False
+    """Whether these are all that it has ever had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +43,17 @@ def plan(
     most: int,
     skips_lost: bool,
     skip_option: str = "--skip-lost",
+    order: PartitionOrder = PartitionOrder(),  # noqa: B008  it cannot be changed
 ) -> dict[PartitionId, Span]:
     """Return what to take next of each partition; those that have nothing new are left out.
 
     At most `most` in all, of each partition its part of what waits. Nothing is taken of a
-    generation while an earlier one has more: the messages of a key moved on from there.
+    partition before its predecessors are, up to where keys moved on from there.
 
     Args:
         positions: how far the archive is; a partition that is missing begins at its first.
         extents: what the partitions hold.
+        order: of partitions with predecessors.
         most: 1 or more.
         skips_lost: continue behind what is lost, instead of refusing.
         skip_option: of the command; an error names it.
@@ -56,6 +63,7 @@ def plan(
         RolledBackError: a partition ends below what the archive has of it.
     """
     spans = {}
+    reached: dict[PartitionId, int] = {}
     for partition, extent in extents.items():
         start = positions.get(str(partition), ArchivePosition(extent.first))
         lost_from = None
@@ -73,9 +81,32 @@ def plan(
                     "continues"
                 )
             lost_from, start = start.offset, ArchivePosition(extent.first)
+        reached[partition] = start.offset
         if start.offset < extent.end or lost_from is not None:
             spans[partition] = Span(start, extent.end, lost_from)
-    return _limited(spans, most)
+    return _limited(spans, most, order, reached)
+
+
+def order_of(extents: Mapping[PartitionId, LogExtent]) -> PartitionOrder:
+    """Return in which order the partitions of a queue are archived."""
+    return PartitionOrder(
+        {
+            partition: {each: told.sealed_at for each, told in extent.predecessors.items()}
+            for partition, extent in extents.items()
+            if extent.predecessors
+        }
+    )
+
+
+def lineage_of(extents: Mapping[PartitionId, LogExtent]) -> dict[str, Mapping[str, Predecessor]]:
+    """Return the partitions of which all predecessors are known and sealed, with these."""
+    return {
+        str(partition): {str(each): told for each, told in extent.predecessors.items()}
+        for partition, extent in extents.items()
+        if extent.predecessors
+        and extent.has_all_predecessors
+        and all(each.sealed_at is not None for each in extent.predecessors.values())
+    }
 
 
 def check_record_begins(
@@ -104,14 +135,22 @@ def check_record_begins(
             )
 
 
-def _limited(spans: Mapping[PartitionId, Span], most: int) -> dict[PartitionId, Span]:
+def _limited(
+    spans: Mapping[PartitionId, Span],
+    most: int,
+    order: PartitionOrder,
+    reached: dict[PartitionId, int],
+) -> dict[PartitionId, Span]:
     limited: dict[PartitionId, Span] = {}
-    for generation in sorted({partition.generation for partition in spans}):
-        ours = {each: span for each, span in spans.items() if each.generation == generation}
+    left = set(spans)
+    while due := order.due(left, reached):
+        left.difference_update(due)
+        ours = {each: spans[each] for each in due}
         waiting = sum(span.size for span in ours.values())
         if waiting <= most:
             limited |= ours
             most -= waiting
+            reached |= {each: span.stop for each, span in ours.items()}
             continue
         for partition, span in sorted(ours.items()):
             # Rounded up, so that every partition moves on; what that takes too much, the last lack.

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partq.core.model import PartitionId
+from partq.core.readers.partition_order import PartitionOrder
 from partq.errors import BadRequestError
 from partq.spark.read.division import divide, share_out
 from partq.spark.read.offsets import Range
@@ -32,21 +33,40 @@ def test_a_limit_is_used_up_and_never_passed(limit, backlog):
 
 
 @given(st.integers(0, 10**12) | st.integers(0, 20), backlogs)
-def test_each_partition_of_a_generation_gets_its_part_of_a_limit(limit, backlog):
+def test_each_partition_that_may_be_read_gets_its_part_of_a_limit(limit, backlog):
     shares = share_out(limit, backlog)
-    for generation in {each.generation for each in backlog}:
-        ours = [each for each in backlog if each.generation == generation]
-        taken, total = sum(shares[each] for each in ours), sum(backlog[each] for each in ours)
-        for each in ours:
-            # In integers: backlog * taken / total, give or take less than one.
-            assert abs(shares[each] * total - backlog[each] * taken) < max(total, 1)
+    taken, total = sum(shares.values()), sum(backlog.values())
+    for each in backlog:
+        # In integers: backlog * taken / total, give or take less than one.
+        assert abs(shares[each] * total - backlog[each] * taken) < max(total, 1)
+
+
+@given(st.integers(1, 20), backlogs)
+def test_a_partition_that_was_sealed_long_ago_holds_nobody_up(limit, backlog):
+    """Its successors move on beside it, however much comes to it."""
+    order = PartitionOrder(
+        {
+            each: {older: 0 for older in backlog if older.generation < 3}
+            for each in backlog
+            if each.generation == 3
+        }
+    )
+    shares = share_out(limit, backlog, order, dict.fromkeys(backlog, 0))
+    assert shares == share_out(limit, backlog)
 
 
 @given(st.integers(0, 20), backlogs)
-def test_nothing_of_a_generation_is_read_while_an_earlier_one_has_more(limit, backlog):
-    shares = share_out(limit, backlog)
+def test_nothing_is_read_of_a_partition_before_its_predecessors(limit, backlog):
+    order = PartitionOrder(
+        {
+            each: {older: backlog[older] for older in backlog if older.generation < each.generation}
+            for each in backlog
+        }
+    )
+    shares = share_out(limit, backlog, order, dict.fromkeys(backlog, 0))
     waiting = [each.generation for each in backlog if shares[each] < backlog[each]]
     read = [each.generation for each in backlog if shares[each]]
+    assert sum(shares.values()) == min(limit, sum(backlog.values()))
     assert not read or not waiting or max(read) <= min(waiting)
 
 

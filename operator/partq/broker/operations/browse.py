@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from partq.broker.broker import Broker
 from partq.broker.operations.message_json import contents, numbering
-from partq.core.browse import Page, PageEnd, PageRow, merge
 from partq.core.model import Offset, PartitionId
+from partq.core.readers.browse import Page, PageEnd, PageRow, merge
 from partq.errors import BadRequestError, UnavailableError
 from partq.store.records.dead_letters import SentLetters
 from partq.store.records.log import Entry

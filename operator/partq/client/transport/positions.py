@@ -1,7 +1,7 @@
 """Places in the logs of partitions, as callers of clients name them."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Literal, NamedTuple
 
@@ -30,6 +30,9 @@ class LogPosition:
     """The first offset that the log held."""
     end: int = 0
     """The offset of the next message that would be stored."""
+    seals: Mapping[int, int] = field(default_factory=dict, compare=False)
+    """Generation of each change of the partition count that took slots away → the end of the log at
+    that time: from there on it has no messages of these slots."""
 
 
 SeekWhere = (

@@ -10,6 +10,7 @@ from partq.client.transport.partition_router import PartitionRouter
 from partq.client.transport.pin_calls import PinCalls
 from partq.client.transport.session import Session
 from partq.client.transport.tasks import EnteredLoop
+from partq.core.layout import Layout
 from partq.core.model import PartitionId
 from partq.wire.calls.entries import MAX_BYTES
 
@@ -98,7 +99,12 @@ class QueueReader(QueueClient):
     async def partitions(self) -> list[PartitionId]:
         """Return every partition, by generation and index.
 
-        The messages of a key are in one partition of each generation; those of an older generation
-        come before those of a newer one.
+        The messages of a key in a partition of an older generation come before those in one of a
+        newer generation.
         """
         return await self._router.checked(None)
+
+    async def layout(self) -> Layout:
+        """Return the layout as it is now: which partition takes which slots, and follows which."""
+        await self._router.checked(None)
+        return (await self._router.queue_layout()).layout

@@ -23,7 +23,14 @@ from partq.pipeline.manifest import (
     ManifestEntry,
     Stream,
 )
-from partq.pipeline.planning import LogExtent, Span, check_record_begins, plan
+from partq.pipeline.planning import (
+    LogExtent,
+    Span,
+    check_record_begins,
+    lineage_of,
+    order_of,
+    plan,
+)
 from partq.pipeline.staging import Staging
 from partq.pipeline.watch import JobProgress, JobWatch
 
@@ -159,12 +166,14 @@ class Archiver:
         # Groups of the audit record are lost to another archive alone, which has them trimmed.
         is_audit = feed.stream == "audit"
         settings = self._settings
+        order = order_of(extents)
         spans = plan(
             positions,
             extents,
             most=settings.max_rows,
             skips_lost=settings.takes_over_audit if is_audit else settings.skips_lost,
             skip_option="--take-over-audit" if is_audit else "--skip-lost",
+            order=order,
         )
         self._show(feed.stream, positions, extents)
         if not spans:
@@ -172,7 +181,7 @@ class Archiver:
         undecodable = self._undecodable.get(feed.stream)
         passed: Mapping[PartitionId, UndecodableRange] = {}
         if undecodable is not None:
-            spans, passed = undecodable.around(spans)
+            spans, passed = undecodable.around(spans, order)
         stops = {str(each): at for each, at in feed.stops(spans).items()}
         if undecodable is not None:
             undecodable.check(passed, stops)
@@ -207,6 +216,11 @@ class Archiver:
                 positions={feed.stream: begun | stops},
                 beginnings={feed.stream: beginnings},
                 gaps=_gaps(feed.stream, spans, passed),
+                lineage={
+                    each: givers
+                    for each, givers in lineage_of(extents).items()
+                    if each not in self._state.lineage
+                },
             )
             before = {each: stored.get(each) for each in begun | stops}
             self._state = self._archive.commit(
@@ -283,11 +297,10 @@ class Archiver:
         positions: Mapping[str, ArchivePosition],
         extents: Mapping[PartitionId, LogExtent],
     ) -> None:
-        lags = {
-            str(partition): extent.end - positions[str(partition)].offset
-            for partition, extent in extents.items()
-            if str(partition) in positions
-        }
+        lags = {}
+        for partition, extent in extents.items():
+            begun = positions.get(str(partition))
+            lags[str(partition)] = extent.end - (extent.first if begun is None else begun.offset)
         lag = sum(lags.values())
         if stream == "messages":
             self._done.lag = lag

@@ -56,7 +56,8 @@ class AuditFeed:
     def acknowledge(self, positions: Mapping[str, ArchivePosition]) -> None:
         """Have what is below trimmed, if it is what the archive has.
 
-        After a rollback of the store other groups have the same sequences, and no archive has them.
+        A partition that was removed has no record any more. After a rollback of the store other
+        groups have the same sequences, and no archive has them.
 
         Raises:
             RolledBackError: it is not; nothing is trimmed.
@@ -65,10 +66,12 @@ class AuditFeed:
 
         async def trim() -> None:
             async with AuditReader(**self.access.connection().arguments()) as reader:
-                found = await _chains_at(reader, {each: at.offset for each, at in wanted.items()})
-                for partition, at in wanted.items():
+                layout = await reader.layout()
+                living = {each: at for each, at in wanted.items() if not layout.is_past(each)}
+                found = await _chains_at(reader, {each: at.offset for each, at in living.items()})
+                for partition, at in living.items():
                     _check_chain(partition, at, found[partition])
-                await reader.trim({each: at.offset for each, at in wanted.items()})
+                await reader.trim({each: at.offset for each, at in living.items()})
 
         if wanted:
             asyncio.run(trim())

@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from partq.client.log_reader import LogPosition, LogReader, Where
+from partq.core.layout import Layout
 from partq.core.model import PartitionId
+from partq.core.readers.partition_order import whole_lineage
 from partq.pipeline.access import QueueAccess
-from partq.pipeline.manifest import ArchivePosition, Stream
+from partq.pipeline.manifest import ArchivePosition, Predecessor, Stream
 from partq.pipeline.planning import LogExtent, Span
 
 
@@ -49,8 +51,21 @@ class MessageFeed:
 
     def extents(self) -> dict[PartitionId, LogExtent]:
         """Return which offsets are stored."""
-        found = self._positions("latest")
-        return {partition: LogExtent(at.first, at.end) for partition, at in found.items()}
+
+        async def ask() -> dict[PartitionId, LogExtent]:
+            async with LogReader(**self.access.connection().arguments()) as reader:
+                # The layout first: it is never ahead of the seals that go with it.
+                layout = await reader.layout()
+                found = await reader.positions("latest", layout.partitions())
+            whole = whole_lineage(layout)
+            return {
+                partition: LogExtent(
+                    at.first, at.end, _predecessors(partition, layout, found), partition in whole
+                )
+                for partition, at in found.items()
+            }
+
+        return asyncio.run(ask())
 
     def stops(self, spans: Mapping[PartitionId, Span]) -> dict[PartitionId, ArchivePosition]:
         """Return positions with the broker epoch of the message below, which tells a rollback."""
@@ -70,7 +85,7 @@ class MessageFeed:
         )
 
     def acknowledge(self, positions: Mapping[str, ArchivePosition]) -> None:
-        """Move the group's cursors."""
+        """Move the group's cursors; a partition that was removed has none any more."""
         wanted = {
             (partition := PartitionId.parse(name)): LogPosition(
                 partition, at.append_broker_epoch, at.offset
@@ -80,7 +95,9 @@ class MessageFeed:
 
         async def commit() -> None:
             async with LogReader(**self.access.connection().arguments()) as reader:
-                await reader.commit(self.group, wanted)
+                layout = await reader.layout()
+                living = {each: at for each, at in wanted.items() if not layout.is_past(each)}
+                await reader.commit(self.group, living)
 
         if wanted:
             asyncio.run(commit())
@@ -91,3 +108,15 @@ class MessageFeed:
                 return await reader.positions(where)
 
         return asyncio.run(ask())
+
+
+def _predecessors(
+    partition: PartitionId, layout: Layout, found: Mapping[PartitionId, LogPosition]
+) -> dict[PartitionId, Predecessor]:
+    return {
+        each: Predecessor(
+            tuple((slots.start, slots.stop) for slots in ranges),
+            found[each].seals.get(partition.generation),
+        )
+        for each, ranges in layout.lineage.get(partition, {}).items()
+    }

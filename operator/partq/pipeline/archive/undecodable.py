@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from partq.client.log_reader import LogReader
 from partq.core.model import PartitionId
+from partq.core.readers.partition_order import PartitionOrder
 from partq.errors import RolledBackError, UndecodableError
 from partq.excerpts import counted
 from partq.pipeline.access import QueueAccess
@@ -61,31 +62,35 @@ class UndecodableMessages:
         self._known: dict[PartitionId, list[UndecodableRange]] = {}
 
     def around(
-        self, spans: Mapping[PartitionId, Span]
+        self,
+        spans: Mapping[PartitionId, Span],
+        order: PartitionOrder = PartitionOrder(),  # noqa: B008  it cannot be changed
     ) -> tuple[dict[PartitionId, Span], dict[PartitionId, UndecodableRange]]:
         """Return what a step takes of spans: rows up to the next known range, or that range.
 
         The second value has the ranges that are passed. Their spans have no rows, and begin behind
-        them. Of later generations nothing is taken while an earlier one has more.
+        them. Nothing is taken of a partition that is to be read behind more of another one.
         """
         taken: dict[PartitionId, Span] = {}
         passed: dict[PartitionId, UndecodableRange] = {}
-        cut: int | None = None
+        cut: dict[PartitionId, int] = {}
         for partition, span in sorted(spans.items()):
-            if cut is not None and partition.generation > cut:
-                break
+            # Nothing is said of the others: these are read as far as the plan needs it.
+            if not order.is_due(partition, cut):
+                cut[partition] = span.start.offset
+                continue
             ahead = self._ahead(partition, span)
             at = span.start.offset
             if ahead is None:
                 taken[partition] = span
                 continue
-            cut = partition.generation
             if ahead.first > at or span.lost_from is not None:
                 taken[partition] = Span(span.start, max(at, ahead.first), span.lost_from)
             else:
                 start = ArchivePosition(ahead.stop, ahead.append_broker_epoch)
                 taken[partition] = Span(start, ahead.stop, lost_from=at)
                 passed[partition] = ahead
+            cut[partition] = taken[partition].stop
         return taken, passed
 
     def find(self, spans: Mapping[PartitionId, Span], error: UndecodableError) -> None:

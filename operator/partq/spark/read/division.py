@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from partq.core.model import PartitionId
+from partq.core.readers.partition_order import PartitionOrder
 from partq.errors import BadRequestError
 from partq.spark.read.offsets import Range
 
@@ -12,16 +13,30 @@ MAX_TASKS = 100_000
 """The most ranges of one read: Spark keeps each one in the driver's memory."""
 
 
-def share_out(limit: int, unread: Mapping[PartitionId, int]) -> dict[PartitionId, int]:
-    """Divide `limit` messages among partitions that have so many, oldest generation first.
+def share_out(
+    limit: int,
+    unread: Mapping[PartitionId, int],
+    order: PartitionOrder = PartitionOrder(),  # noqa: B008  it cannot be changed
+    begin: Mapping[PartitionId, int] | None = None,
+) -> dict[PartitionId, int]:
+    """Divide `limit` messages among partitions that have so many, in an order.
 
-    Within a generation each gets its part of what they have, give or take one. Nothing of a
-    generation is taken while an earlier one has more: keys moved on from there, in order.
+    Of partitions that may be read, each gets its part of what they have, give or take one. What is
+    left of the limit goes to those that may be read behind these.
+
+    Args:
+        limit: the most messages in all.
+        unread: how many messages each partition has.
+        order: nothing of a partition is taken before its predecessors are read.
+        begin: up to where each partition is read; those that are missing are not read any more.
     """
     shares = dict.fromkeys(unread, 0)
+    reached = dict(begin or {})
+    waiting = set(unread)
     left = max(0, limit)
-    for generation in sorted({partition.generation for partition in unread}):
-        ours = {each: unread[each] for each in unread if each.generation == generation}
+    while ready := order.due(waiting, reached):
+        waiting.difference_update(ready)
+        ours = {each: unread[each] for each in ready}
         total = sum(ours.values())
         taken = min(left, total)
         if total:
@@ -31,8 +46,7 @@ def share_out(limit: int, unread: Mapping[PartitionId, int]) -> dict[PartitionId
         for each in lost[: taken - sum(shares[each] for each in ours)]:
             shares[each] += 1
         left -= taken
-        if taken < total:
-            break
+        reached |= {each: reached[each] + shares[each] for each in ours if each in reached}
     return shares
 
 

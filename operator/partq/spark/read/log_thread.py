@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from partq.client.log_reader import LogPosition, StoredBatch, Where
 from partq.client.transport.loop_thread import LoopThread
+from partq.core.layout import Layout
 from partq.core.model import PartitionId
 from partq.errors import ConflictError, PartqError, QuotaExceededError
 from partq.spark.connection import ClientOptions
@@ -65,9 +66,9 @@ class LogThread:
             self._life = self._thread.run(self._reader.life())
         return self._life
 
-    def partitions(self) -> list[PartitionId]:
-        """Return every partition, by generation and index."""
-        return self._thread.run(self._reader.partitions())
+    def layout(self) -> Layout:
+        """Return the queue's layout as it is now."""
+        return self._thread.run(self._reader.layout())
 
     def positions(
         self, where: Where, partitions: list[PartitionId] | None = None
@@ -109,7 +110,7 @@ class LogThread:
         self._pin = self._thread.run(self._start_renewing(name, dict(offsets)))
 
     def check_group(self, group: str, query: str, first: PartitionId) -> None:
-        """See that no other query has the group; `first`: the queue's first partition.
+        """See that no other query has the group; `first`: of those that take messages.
 
         Raises:
             ConflictError: one has.
@@ -127,7 +128,7 @@ class LogThread:
         Raises:
             ConflictError: another query has the group.
         """
-        first = self.partitions()[0]
+        first = self.layout().current_partitions[0]
         self._leased(group, lambda lease: lease.hold(first, query, earlier=earlier))
 
     def _leased(

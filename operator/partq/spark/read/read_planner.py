@@ -4,7 +4,9 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 
 from partq.client.log_reader import LogPosition, Where
+from partq.core.layout import Layout
 from partq.core.model import PartitionId
+from partq.core.readers.partition_order import PartitionOrder
 from partq.errors import (
     BadRequestError,
     ConflictError,
@@ -33,10 +35,10 @@ class ReadPlanner:
 
     def check(self) -> None:
         """Have the brokers judge URL, token, queue, group and partitions."""
-        partitions = self._log.partitions()
+        partitions = self._log.layout().partitions()
         if self._options.group:
             try:
-                self._log.positions({"group": self._options.group}, partitions[:1])
+                self._log.positions({"group": self._options.group}, list(partitions[:1]))
             except UnknownGroupError as error:
                 raise UnknownGroupError(
                     f"option group: {error.message}; it needs no members, or leave the option out"
@@ -120,17 +122,22 @@ class ReadPlanner:
         return self._resolve(self._options.end, "endingOffsets", LATEST)
 
     def latest(self) -> dict[PartitionId, ReadPosition]:
-        """Return the ends of all logs.
+        """Return the ends of all logs."""
+        return _positions(self._ends(self._log.layout()).values())
 
-        Those of an older generation are read after those of a newer one: a log is at its end before
-        the keys in it continue in the next generation, so nothing that was there is left out.
+    def _ends(self, layout: Layout) -> dict[PartitionId, LogPosition]:
+        """Return the ends of all logs, and their seals.
+
+        Those of an older generation are read after those of a newer one: a partition is sealed
+        before the slots that it loses continue in the next generation, so where messages of a
+        successor are seen, the seals of its predecessors are seen, too.
         """
-        partitions = self._log.partitions()
+        partitions = layout.partitions()
         found: dict[PartitionId, LogPosition] = {}
         for generation in sorted({each.generation for each in partitions}, reverse=True):
             ours = [each for each in partitions if each.generation == generation]
             found |= self._log.positions("latest", ours)
-        return _positions(found.values())
+        return found
 
     def next_end(
         self,
@@ -142,6 +149,8 @@ class ReadPlanner:
     ) -> dict[PartitionId, ReadPosition]:
         """Return where a micro-batch from `start` ends.
 
+        A retired partition that was read to its end is left out: it may be removed from now on.
+
         Args:
             start: where the last one ended.
             limit: the most messages of it; None: all.
@@ -149,14 +158,16 @@ class ReadPlanner:
             is_enough: whether so many messages are worth a micro-batch; it ends at `start` if they
                 are not. None: any are.
         """
-        latest = self.latest()
+        layout = self._log.layout()
+        found = self._ends(layout)
+        latest = _positions(found.values())
         if target is not None:
             latest = {
                 each: min(position, target[each], key=lambda place: place.offset)
                 for each, position in latest.items()
                 if each in target
             }
-        begin = self.begin(start, latest)
+        begin = self._begin(layout, start, latest)
         unread = {
             each: max(0, latest[each].offset - position.offset)
             for each, position in begin.items()
@@ -165,9 +176,16 @@ class ReadPlanner:
         total = sum(unread.values())
         if total and is_enough is not None and not is_enough(total):
             return dict(start)
-        shares = share_out(total if limit is None else limit, unread)
+        shares = share_out(
+            total if limit is None else limit,
+            unread,
+            PartitionOrder.of(layout.lineage, {each: at.seals for each, at in found.items()}),
+            {each: position.offset for each, position in begin.items()},
+        )
         end, unsure = {}, {}
         for each, share in shares.items():
+            if begin[each].offset == found[each].end and _is_final(layout, found[each]):
+                continue
             if share == 0:
                 end[each] = begin[each]
             elif share == unread[each]:
@@ -190,14 +208,17 @@ class ReadPlanner:
             DataLossError: messages behind `start` are gone, and `failOnDataLoss` is true.
             RolledBackError: the store has lost messages that were read, and it is true.
         """
-        living = self._log.partitions()
+        return self._begin(self._log.layout(), start, partitions)
+
+    def _begin(
+        self, layout: Layout, start: Offsets, partitions: Iterable[PartitionId]
+    ) -> dict[PartitionId, ReadPosition]:
+        living = layout.partitions()
         newest = max((each.generation for each in start), default=0)
         begin = {each: ReadPosition(0) for each in partitions if each.generation > newest}
         begin |= {each: position for each, position in start.items() if each in living}
-        generations = {each.generation for each in living}
         for gone in sorted(set(start).difference(living)):
-            if gone.generation in generations:
-                # A generation keeps its partitions for as long as it has any.
+            if not layout.is_past(gone):
                 self._lost(
                     RolledBackError,
                     f"queue {self._queue!r}: {CHECKPOINT} has partition {gone}, and the queue has "
@@ -249,10 +270,13 @@ class ReadPlanner:
     def _resolve(
         self, place: ReadBound, name: str, unnamed: int
     ) -> dict[PartitionId, ReadPosition]:
-        partitions = self._log.partitions()
+        layout = self._log.layout()
+        partitions = list(layout.partitions())
         if place.everywhere == "group":
             found = self._log.positions({"group": self._options.group}, partitions)
             return _positions(found.values())
+        if place.everywhere == "latest":
+            return _positions(self._ends(layout).values())
         if place.everywhere is not None:
             return _positions(self._log.positions(place.everywhere, partitions).values())
         if place.at_ms is not None:
@@ -334,6 +358,13 @@ class ReadPlanner:
 
 def _positions(found: Iterable[LogPosition]) -> dict[PartitionId, ReadPosition]:
     return {each.partition: ReadPosition(each.offset, each.append_broker_epoch) for each in found}
+
+
+def _is_final(layout: Layout, log: LogPosition) -> bool:
+    """Whether a log never grows again: its partition has lost all slots, and is sealed for them."""
+    losses = [each.generation for each, givers in layout.lineage.items() if log.partition in givers]
+    # Where the lineage names it no more, it was sealed, and all groups have passed that.
+    return log.partition in layout.retired and all(each in log.seals for each in losses)
 
 
 def _names(partitions: Iterable[PartitionId]) -> str:

@@ -76,6 +76,8 @@ class StreamReader(DataSourceStreamReader):
                 self._query = names[-1] if names else self._query
                 self._is_kept = True
                 self._open().hold_group(self._options.group, self._query, earlier=names)
+            # One that has no end was read before, and may be removed.
+            begun = {each: position for each, position in begun.items() if each in stop}
             begin = plan.begin(begun, stop)
             return planned_tasks(self._options, plan.ranges(begin, plan.end_of(begin, stop)))
 
@@ -155,14 +157,14 @@ class StreamReader(DataSourceStreamReader):
         if done == self._done or not done:
             return
         thread = self._open()
-        first, *others = thread.partitions()
-        living = {first, *others}
-        ours = {each: position for each, position in done.items() if each in living}
+        layout = thread.layout()
+        ours = {each: position for each, position in done.items() if each in layout}
         try:
             if self._options.group:
                 if self._is_kept:
                     thread.hold_group(self._options.group, self._query)
                 else:
+                    first = layout.current_partitions[0]
                     thread.check_group(self._options.group, self._query, first)
         except UnavailableError as error:
             log.warning("progress is stored with the next batch: %s", error)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partq.core.browse import Page, PageEnd, PageRow, merge
 from partq.core.model import PartitionId
+from partq.core.readers.browse import Page, PageEnd, PageRow, merge
 
 
 def page(*times, why=PageEnd.END, first=0):

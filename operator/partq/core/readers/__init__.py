@@ -1,0 +1,1 @@
+"""What those who read logs without consuming them decide: order of partitions, pages of several."""
