@@ -189,6 +189,7 @@ class Producer:
             tally=self._tally,
             next_producer=self._next_producer,
             on_layout=self._apply_layout,
+            on_routes=self._partitioner.follow,
             linger_s=self._linger_s,
             delivery_timeout_s=self._delivery_timeout_s,
             clock=self._clock,
@@ -299,7 +300,7 @@ class Producer:
             await self._reserve(sender, encoded)
         self._failures.taken(1)
         result = SingleResult(self._failures)
-        partition = slots.layout.partition_of(slot)
+        partition = slots.partition_of(slot)
         told = intercepted(result, self._interceptors, {partition: (message,)})
         sender.add(partition, encoded, (slot,), told, ttl_ms)
         return result.future
@@ -366,17 +367,16 @@ class Producer:
         size = self._max_message_bytes
         try:
             slots_of_messages = slots.of(messages)
-            parts = [
-                (partition, encode_checked(part, size), part_slots)
-                for partition, part, part_slots in slots.sort(messages, slots_of_messages)
-            ]
+            routes, parts = slots.routes, slots.encode(messages, slots_of_messages, size)
         except BadRequestError as error:
             raise first_wrong(
                 error, messages, lambda each: (slots.of([each]), encode_checked([each], size))
             ) from error
         await self._reserve(sender, *(encoded for _, encoded, _ in parts))
+        if slots.routes is not routes:  # slots have moved meanwhile
+            parts = slots.encode(messages, slots_of_messages, size)
         self._failures.taken(len(messages))
-        result = ListResult(slots.layout, slots_of_messages, self._failures)
+        result = ListResult(slots.routes, slots_of_messages, self._failures)
         told: MessageResult = result
         if self._interceptors is not None:
             places = {each: part for each, part, _ in slots.sort(sent, slots_of_messages)}
@@ -432,7 +432,7 @@ class Producer:
             raise BadRequestError(
                 "partition key: got NoneType, expected str: a message without one has no partition"
             )
-        return slots.layout.partition_of(slots.of_key(key))
+        return slots.partition_of(slots.of_key(key))
 
     async def due(self) -> Mapping[PartitionId, int]:
         """Return how many messages per partition were stored when this producer was entered.

@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate, cycle
 from typing import Protocol, TypeVar
 
-from partq.core.layout import Layout
 from partq.core.model import PartitionId
 from partq.core.slot_table import SlotRanges, size_of, slot_at
 
@@ -28,11 +27,24 @@ class Chance(Protocol):
         ...
 
 
+class OwnedSlots(Protocol):
+    """Partitions and the slots that they take, as a `Layout` has them."""
+
+    @property
+    def current_partitions(self) -> tuple[PartitionId, ...]:
+        """The partitions that take messages, in the order of their turns."""
+        ...
+
+    def slots(self, partition: PartitionId) -> SlotRanges:
+        """Return the slots that one of them takes."""
+        ...
+
+
 class KeylessPartitioner:
     """Chooses slots of a queue for messages without a key.
 
     Args:
-        layout: of the queue.
+        layout: of the queue, or where its slots are now.
         policy: `Random`: any slot; `RoundRobin`: the partitions in turn, of each any slot.
         chance: draws.
         unavailable: partitions that get no message, unless all are unavailable.
@@ -43,7 +55,7 @@ class KeylessPartitioner:
 
     def __init__(
         self,
-        layout: Layout,
+        layout: OwnedSlots,
         policy: str,
         chance: Chance,
         *,

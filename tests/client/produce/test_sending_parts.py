@@ -12,6 +12,7 @@ from partq.client.produce.failures import Failures
 from partq.client.produce.message_encoding import encode_checked
 from partq.client.produce.partitioner import Partitioner
 from partq.client.produce.results import ListResult
+from partq.client.produce.slot_routes import SlotRoutes
 from partq.client.transport.liveness import PeerLease
 from partq.core.hashing import slot_of
 from partq.core.layout import Layout
@@ -26,6 +27,7 @@ from partq.errors import (
 from partq.wire.batch import Message
 
 LAYOUT = Layout.first(4)
+ROUTES = SlotRoutes.of(LAYOUT.table)
 
 
 # ---- budget ----
@@ -86,7 +88,7 @@ def slots_in(*partitions):
 
 
 async def test_positions_are_in_the_order_of_the_list():
-    result = ListResult(LAYOUT, slots_in(0, 1, 0, 1, 0), Failures())
+    result = ListResult(ROUTES, slots_in(0, 1, 0, 1, 0), Failures())
     result.stored(PartitionId(1, 1), 70, 2)
     result.stored(PartitionId(1, 0), 5, 2)
     result.stored(PartitionId(1, 0), -1, 1)
@@ -98,7 +100,7 @@ async def test_positions_are_in_the_order_of_the_list():
 
 
 async def test_a_list_that_failed_in_part_says_so_and_the_worst_first():
-    result = ListResult(LAYOUT, slots_in(0, 1, 2), Failures())
+    result = ListResult(ROUTES, slots_in(0, 1, 2), Failures())
     result.failed(PartitionId(1, 0), NotStoredError("no"), 1)
     result.failed(PartitionId(1, 1), OutcomeUnknownError("who knows"), 1)
     result.stored(PartitionId(1, 2), 0, 1)
@@ -107,7 +109,7 @@ async def test_a_list_that_failed_in_part_says_so_and_the_worst_first():
 
 
 async def test_an_empty_list_is_stored_at_once():
-    assert len(await ListResult(LAYOUT, [], Failures()).future) == 0
+    assert len(await ListResult(ROUTES, [], Failures()).future) == 0
 
 
 # ---- slots ----

@@ -1,7 +1,7 @@
 """Publishing batches that the caller has made, under numbers that it can count on."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -15,6 +15,7 @@ from partq.client.arguments import (
 )
 from partq.client.produce.batching import BatchLimits, ReadyBatch
 from partq.client.produce.buffer_pool import BufferPool
+from partq.client.produce.results import MessageResult
 from partq.client.produce.sender import Sender
 from partq.client.producer_state import producer_state
 from partq.client.producer_stats import ProducerTally
@@ -111,6 +112,7 @@ class BatchProducer:
             tally=ProducerTally(self._clock),
             next_producer=lambda _: None,
             on_layout=lambda _: None,
+            on_routes=lambda _: None,
             linger_s=0,
             delivery_timeout_s=self._delivery_timeout_s,
             clock=self._clock,
@@ -176,6 +178,12 @@ class BatchProducer:
             self._error = error
         self._has_failed.set()
         self._buffer_pool.close(self._error)
+
+    def divided(
+        self, partition: PartitionId, destinations: Sequence[PartitionId]
+    ) -> Mapping[PartitionId, MessageResult]:
+        """Return itself: it does not matter where a message is stored."""
+        return dict.fromkeys(destinations, self)
 
     def _open(self) -> Sender:
         if self._sender is None:

@@ -68,6 +68,7 @@ class SealedBatch:
         "deadline",
         "first",
         "first_sent_at",
+        "is_never_stored",
         "may_be_stored",
         "request",
         "results",
@@ -99,6 +100,8 @@ class SealedBatch:
         """The request that waits for an answer; None: not sent, or to be sent again."""
         self.may_be_stored = False
         """It was sent and its answer was lost. Never taken back: a copy may still be on its way."""
+        self.is_never_stored = False
+        """No copy of it is stored, or will be: the partition has lost slots that it has."""
         self.first_sent_at: float | None = None
         """When it was first sent to anybody, in seconds; None: never."""
         self.age_ms = 0
@@ -109,6 +112,11 @@ class SealedBatch:
         """The number behind the last message."""
         return self.first + self.count
 
+    @property
+    def was_sent(self) -> bool:
+        """Whether it was sent to anybody, under the present producer id."""
+        return self.first_sent_at is not None
+
     def note_sent(self, now: float) -> None:
         """Note that it is sent; `now` in seconds."""
         if self.first_sent_at is None:
@@ -118,7 +126,7 @@ class SealedBatch:
 
     def forget_sent(self) -> None:
         """Be as new: under another producer id it was never sent."""
-        self.request, self.may_be_stored = None, False
+        self.request, self.may_be_stored, self.is_never_stored = None, False, False
         self.first_sent_at, self.age_ms = None, 0
 
     def resolve_stored(self, partition: PartitionId, offset: int) -> None:

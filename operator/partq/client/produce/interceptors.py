@@ -121,6 +121,19 @@ class InterceptedResult:
         for _, message in zip(range(count), self._messages.get(partition, ()), strict=False):
             self._interceptors.resolved(message, None, error)
 
+    def divided(
+        self, partition: PartitionId, destinations: Sequence[PartitionId]
+    ) -> Mapping[PartitionId, MessageResult]:
+        """Return a result for each destination, which interceptors learn, too."""
+        parts = self._result.divided(partition, destinations)
+        messages: dict[PartitionId, list[Message]] = {each: [] for each in parts}
+        for destination, message in zip(destinations, self._messages[partition], strict=False):
+            messages[destination].append(message)
+        return {
+            each: InterceptedResult(part, self._interceptors, {each: messages[each]})
+            for each, part in parts.items()
+        }
+
 
 def intercepted(
     result: MessageResult,

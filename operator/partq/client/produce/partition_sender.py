@@ -7,15 +7,20 @@ same numbers and bytes, so the broker can tell a repeat from a new message.
 A number is used for other messages only when no copy of the first ones can still be on its way.
 Otherwise the partition continues under a new producer id, from number 0.
 
+When a change of the partition count gives slots of the partition to others, nothing new is sent
+until it is certain that no message that waits is stored. Then those of these slots are given away.
+
 No I/O: the time and the requests' ids are arguments, answers are method calls.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, islice
 from typing import NamedTuple
 
 from partq.client.produce.batching import BatchLimits, OpenBatch, ReadyBatch, SealedBatch
 from partq.client.produce.results import UNKNOWN_OFFSET, MessageResult
+from partq.client.produce.window_cut import cut
 from partq.client.producer_stats import ProducerTally
 from partq.client.transport.retries import retry_backoff
 from partq.core.model import PartitionId
@@ -74,6 +79,8 @@ class PartitionSender:
         self.max_in_flight = 1
         self.hold_until = 0.0
         """Nothing is sent before this time: a refusal or a missing broker asks for patience."""
+        self.is_leaving = False
+        """Slots go to other partitions, or may: only what is in doubt is sent, by itself."""
         self.broken: PartqError | None = None
         """Why this partition takes no more messages; only under a producer id that was given."""
         self._next_producer = next_producer
@@ -89,6 +96,7 @@ class PartitionSender:
         self._is_rewinding = False
         self._gap: _Gap | None = None
         self._has_moved = False
+        self._has_adopted = False
         self._backoff = retry_backoff()
         self._refusal = ""
 
@@ -135,6 +143,16 @@ class PartitionSender:
         self._next = batch.end
         self._window.append(batch)
 
+    def adopt(self, batches: Iterable[SealedBatch]) -> None:
+        """Take batches that another partition has given away; they were never sent to this one."""
+        if len(self._open):
+            self._seal()
+        for batch in batches:
+            batch.first = self._next
+            self._next = batch.end
+            self._window.append(batch)
+            self._has_adopted = True
+
     def make_due(self) -> None:
         """Let the gathered messages go; more may join them until there is room to send."""
         self._is_due = len(self._open) > 0
@@ -151,12 +169,14 @@ class PartitionSender:
         """Return the next batch to send, as `request`; None when nothing can be sent now."""
         if self._is_rewinding or now < self.hold_until or self._sent_count >= self.max_in_flight:
             return None
+        if self.is_leaving and (self._sent_count or not self._is_head_in_doubt):
+            return None
         if self._sent_count == len(self._window):
             if not self._is_due:
                 return None
             self._seal()
         batch = self._window[self._sent_count]
-        if batch.first_sent_at is not None:
+        if batch.was_sent:
             self._tally.resent(batch.count)
         batch.note_sent(now)
         self._sent_count += 1
@@ -199,6 +219,14 @@ class PartitionSender:
                     self._start_anew(error, reason, "give each process its own producer id")
                 else:
                     self._start_anew(error, f"number {first} came, and the producer is not known")
+            case "stale_generation" if self._are_numbers_fixed:
+                reason = f"the partition count of the queue has changed: {self._reason(error)}"
+                self._break(NotStoredError(reason), reason)
+            case "stale_generation":
+                head.is_never_stored = True
+                self.is_leaving = True
+                self._refusal = f": {self._reason(error)}"
+                self._hold(now, error.retry_after_s)
             case _ if isinstance(error, FINAL):
                 self._fail_head(error)
             case _:
@@ -222,6 +250,44 @@ class PartitionSender:
             self._hold(now, None)
         self._has_moved = True
 
+    # ---- slots leave ----
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no message that waits is stored, or can be: numbers are taken in order."""
+        return not self._by_request and not self._is_head_in_doubt
+
+    def give_away(
+        self, partition_of: Callable[[int], PartitionId]
+    ) -> dict[PartitionId, list[SealedBatch]]:
+        """Return the messages of slots that other partitions take now, by partition, in order.
+
+        To be called when it `is_settled`. What stays goes on from the first number that is free.
+        """
+        self.is_leaving = False
+        if len(self._open):
+            self._seal()
+        if not self._window:
+            return {}
+        first = self._window[0].first
+        was_in_doubt = any(batch.may_be_stored for batch in self._window)
+        parts = cut(self.partition, tuple(self._window), partition_of)
+        kept = parts.pop(self.partition, [])
+        if not parts:
+            return {}
+        for batch in chain.from_iterable(parts.values()):
+            batch.forget_sent()
+        self._window = deque(kept)
+        self._rewind()
+        self.hold_until = 0.0
+        if was_in_doubt:
+            # Copies may be on their way, with numbers that other messages would get.
+            reason = "slots have gone to other partitions"
+            self._start_anew(NotStoredError(reason), reason)
+        else:
+            self._renumber(first)
+        return parts
+
     # ---- time is up ----
 
     def expire(self, now: float) -> None:
@@ -233,12 +299,25 @@ class PartitionSender:
             if _is_uncertain(head):
                 self._fail_uncertain("no answer within the delivery timeout")
             else:
-                self._fail_head(
-                    NotStoredError(
-                        f"partition {self.partition}: not stored within the delivery timeout"
-                        + (self._refusal or "; publish it again when its broker is back")
-                    )
-                )
+                self._fail_head(self._too_late())
+        if self._has_adopted:
+            self._expire_adopted(now)
+
+    def _expire_adopted(self, now: float) -> None:
+        """Fail what has moved here and is too late, behind messages that have more time."""
+        # What was never sent has nothing behind it that was.
+        late = [each for each in self._window if each.deadline <= now and not each.was_sent]
+        if late:
+            place, first = self._window.index(late[0]), late[0].first
+            self._fail(late, self._too_late())
+            self._renumber(first, place)
+        self._has_adopted = bool(self._window)
+
+    def _too_late(self) -> NotStoredError:
+        return NotStoredError(
+            f"partition {self.partition}: not stored within the delivery timeout"
+            + (self._refusal or "; publish it again when its broker is back")
+        )
 
     def fail_all(self, error: PartqError) -> None:
         """Fail every message with `error`, or as of unknown outcome where that is the truth."""
@@ -263,6 +342,11 @@ class PartitionSender:
         self._fail(list(self._window), error)
         self._by_request.clear()
         self._rewind()
+
+    @property
+    def _is_head_in_doubt(self) -> bool:
+        head = self._window[0] if self._window else None
+        return head is not None and head.may_be_stored and not head.is_never_stored
 
     def _is_head(self, request: int) -> bool:
         """Say whether an answer is of the first unanswered batch, and count it as come."""
@@ -375,9 +459,10 @@ class PartitionSender:
         self._rewind()
         self._renumber(0)
 
-    def _renumber(self, first: int) -> None:
+    def _renumber(self, first: int, place: int = 0) -> None:
+        """Number the batches from a place in the window on."""
         self._next = first
-        for batch in self._window:
+        for batch in islice(self._window, place, None):
             batch.first = self._next
             self._next = batch.end
 

@@ -2,11 +2,12 @@
 
 import random
 from collections import deque
-from collections.abc import Collection, Sequence
-from functools import cached_property
+from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import attrgetter
-from typing import Final, TypeVar
+from typing import TypeVar
 
+from partq.client.produce.message_encoding import encode_checked
+from partq.client.produce.slot_routes import SlotRoutes
 from partq.core.hashing import slot_of
 from partq.core.keyless_partitioner import KeylessPartitioner
 from partq.core.layout import Layout
@@ -33,7 +34,7 @@ class SlotCache(dict[str, int]):
 
 
 class Partitioner:
-    """Chooses slots by one layout, and sorts messages by partition."""
+    """Chooses slots, and sorts messages by the partitions that they are sent to."""
 
     def __init__(
         self,
@@ -42,16 +43,32 @@ class Partitioner:
         unavailable: Collection[PartitionId],
         chance: random.Random,
     ) -> None:
-        self.layout = layout
         self._slots_of_keys = SlotCache()
-        self._partitions = layout.current_partitions
-        self._ranges = [layout.slots(partition) for partition in self._partitions]
-        self._message_bins: list[list[Message]] = [[] for _ in self._partitions]
-        self._slot_bins: list[list[int]] = [[] for _ in self._partitions]
-        keyless = KeylessPartitioner(layout, keyless_policy, chance, unavailable=unavailable)
+        self._keyless_policy = keyless_policy
+        self._chance = chance
+        self._unavailable = unavailable
+        self.follow(SlotRoutes.of(layout.table))
+
+    def follow(self, routes: SlotRoutes) -> None:
+        """Sort messages by these routes from now on."""
+        self.routes = routes
+        self._message_bins: dict[PartitionId, list[Message]] = {
+            each: [] for each in routes.current_partitions
+        }
+        self._slot_bins: dict[PartitionId, list[int]] = {each: [] for each in self._message_bins}
+        self._bins: tuple[list[list[Message]], list[list[int]]] | None = None
+        keyless = KeylessPartitioner(
+            routes, self._keyless_policy, self._chance, unavailable=self._unavailable
+        )
         # As they are: no call more for each message.
-        self.keyless: Final = keyless.slot
-        self.avoid: Final = keyless.avoid
+        self.partition_of: Callable[[int], PartitionId] = routes.partition_of
+        self.keyless: Callable[[], int] = keyless.slot
+        self._avoid = keyless.avoid
+
+    def avoid(self, unavailable: Collection[PartitionId]) -> None:
+        """Choose no slot of these partitions for messages without a key, unless all are."""
+        self._unavailable = unavailable
+        self._avoid(unavailable)
 
     def of_key(self, key: str) -> int:
         """Return the slot of a key; raises `BadRequestError` as `slot_of` does."""
@@ -69,31 +86,39 @@ class Partitioner:
         self, messages: Sequence[Message], slots: Sequence[int]
     ) -> list[tuple[PartitionId, list[Message], list[int]]]:
         """Sort messages by partition, those of one partition in the order given."""
-        message_bin_of, slot_bin_of = self._bins_of
+        message_bin_of, slot_bin_of = self._bins_of()
         deque(map(list.append, map(message_bin_of.__getitem__, slots), messages), 0)
         deque(map(list.append, map(slot_bin_of.__getitem__, slots), slots), 0)
         filled = []
-        for partition, message_bin, slot_bin in zip(
-            self._partitions, self._message_bins, self._slot_bins, strict=True
-        ):
-            if slot_bin:
+        for partition, message_bin in self._message_bins.items():
+            if slot_bin := self._slot_bins[partition]:
                 filled.append((partition, message_bin[:], slot_bin[:]))
                 message_bin.clear()
                 slot_bin.clear()
         return filled
 
-    @cached_property
+    def encode(
+        self, messages: Sequence[Message], slots: Sequence[int], max_message_bytes: int
+    ) -> list[tuple[PartitionId, list[bytes], list[int]]]:
+        """Sort messages as `sort` does, and encode them; raises as `encode_checked`."""
+        return [
+            (partition, encode_checked(part, max_message_bytes), part_slots)
+            for partition, part, part_slots in self.sort(messages, slots)
+        ]
+
     def _bins_of(self) -> tuple[list[list[Message]], list[list[int]]]:
-        """The bins of each slot, half a megabyte: only who sends lists needs them."""
-        return (
-            _by_slot(self._message_bins, self._ranges),
-            _by_slot(self._slot_bins, self._ranges),
-        )
+        """Return the bins of each slot, half a megabyte: only who sends lists needs them."""
+        if self._bins is None:
+            ranges = self.routes.ranges
+            self._bins = _by_slot(self._message_bins, ranges), _by_slot(self._slot_bins, ranges)
+        return self._bins
 
 
-def _by_slot(bins: list[T], ranges: list[SlotRanges]) -> list[T]:
-    table = [bins[0]] * SLOT_COUNT
-    for bin_, slots in zip(bins, ranges, strict=True):
-        for each in slots:
+def _by_slot(
+    bins: Mapping[PartitionId, list[T]], ranges: Mapping[PartitionId, SlotRanges]
+) -> list[list[T]]:
+    table: list[list[T]] = [[]] * SLOT_COUNT
+    for partition, bin_ in bins.items():
+        for each in ranges[partition]:
             table[each.start : each.stop] = [bin_] * len(each)
     return table

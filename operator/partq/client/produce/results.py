@@ -1,10 +1,11 @@
 """What an application gets back for what it publishes."""
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, overload
 
 from partq.client.produce.failures import Failures, PublishFuture
-from partq.core.layout import Layout
+from partq.client.produce.slot_routes import SlotRoutes
 from partq.core.model import Offset, PartitionId
 from partq.errors import OutcomeUnknownError, PartqError
 from partq.excerpts import counted
@@ -31,6 +32,14 @@ class MessageResult(Protocol):
     def failed(self, partition: PartitionId, error: PartqError, count: int) -> None:
         """Learn that the next `count` messages have failed."""
 
+    def divided(
+        self, partition: PartitionId, destinations: Sequence[PartitionId]
+    ) -> Mapping[PartitionId, "MessageResult"]:
+        """Return a result for each partition that the messages of one partition now go to.
+
+        `destinations` are those of all messages of `partition` whose fate is not known, in order.
+        """
+
 
 class SingleResult:
     """Of one message."""
@@ -50,6 +59,18 @@ class SingleResult:
         """Fail the future."""
         self.future.fail(error, count)
 
+    def divided(
+        self, partition: PartitionId, destinations: Sequence[PartitionId]
+    ) -> Mapping[PartitionId, MessageResult]:
+        """Return the same for the message's partition."""
+        return dict.fromkeys(destinations, self)
+
+
+Runs = dict[PartitionId, list[tuple[int, int]]]
+"""By partition, in order: the offset of the first of some messages, and how many they are."""
+Places = dict[PartitionId, dict[int, Position]]
+"""By the partition that a message was first for, and its place among those: where it is stored."""
+
 
 class Positions(Sequence[Position]):
     """Where the messages of one list are stored, in the list's order.
@@ -57,12 +78,11 @@ class Positions(Sequence[Position]):
     Made when asked for: most applications want to know *that*, not *where*.
     """
 
-    def __init__(
-        self, layout: Layout, slots: Sequence[int], runs: dict[PartitionId, list[tuple[int, int]]]
-    ) -> None:
-        self._layout = layout
+    def __init__(self, routes: SlotRoutes, slots: Sequence[int], runs: Runs, moved: Places) -> None:
+        self._routes = routes
         self._slots = slots
         self._runs = runs
+        self._moved = moved
         self._made: list[Position] | None = None
 
     def __len__(self) -> int:
@@ -80,14 +100,19 @@ class Positions(Sequence[Position]):
         return self._made[index]
 
     def __repr__(self) -> str:
-        partitions = ", ".join(map(str, sorted(self._runs)))
+        moved = {place.partition for each in self._moved.values() for place in each.values()}
+        partitions = ", ".join(map(str, sorted({*self._runs, *moved})))
         return f"Positions({counted(len(self), 'message')} in partitions {partitions or 'none'})"
 
     def _make(self) -> Iterator[Position]:
         offsets = {partition: _expand(runs) for partition, runs in self._runs.items()}
+        counts: Counter[PartitionId] = Counter()
         for slot in self._slots:
-            partition = self._layout.partition_of(slot)
-            yield Position(partition, next(offsets[partition]))
+            partition = self._routes.partition_of(slot)
+            moved = self._moved.get(partition)
+            place = None if moved is None else moved.get(counts[partition])
+            counts[partition] += 1
+            yield Position(partition, next(offsets[partition])) if place is None else place
 
 
 def _expand(runs: list[tuple[int, int]]) -> Iterator[Offset]:
@@ -99,14 +124,15 @@ def _expand(runs: list[tuple[int, int]]) -> Iterator[Offset]:
 class ListResult:
     """Of a list of messages: done when each of them has an answer."""
 
-    def __init__(self, layout: Layout, slots: Sequence[int], failures: Failures) -> None:
+    def __init__(self, routes: SlotRoutes, slots: Sequence[int], failures: Failures) -> None:
         self.future: PublishFuture[Positions] = PublishFuture(failures)
-        self._layout = layout
+        self._routes = routes
         self._slots = slots
         self._open_count = len(slots)
         self._failed_count = 0
         self._error: PartqError | None = None
-        self._runs: dict[PartitionId, list[tuple[int, int]]] = {}
+        self._runs: Runs = {}
+        self._moved: Places = {}
         if not slots:
             self._resolve(0)
 
@@ -122,13 +148,36 @@ class ListResult:
         self._failed_count += count
         self._resolve(count)
 
+    def divided(
+        self, partition: PartitionId, destinations: Sequence[PartitionId]
+    ) -> Mapping[PartitionId, MessageResult]:
+        """Return a part for each destination: offsets no longer tell the order of the list."""
+        first = sum(count for _, count in self._runs.get(partition, ()))
+        return _parts_of(self, partition, range(first, first + len(destinations)), destinations)
+
+    def stored_elsewhere(
+        self, partition: PartitionId, numbers: Sequence[int], place: Position
+    ) -> None:
+        """Learn that messages that were first for `partition` are stored from `place` on.
+
+        `numbers`: of the messages among those that were for it.
+        """
+        places = self._moved.setdefault(partition, {})
+        known = place.offset != UNKNOWN_OFFSET
+        for step, number in enumerate(numbers):
+            offset = Offset(place.offset + step) if known else UNKNOWN_OFFSET
+            places[number] = Position(place.partition, offset)
+        self._resolve(len(numbers))
+
     def _resolve(self, count: int) -> None:
         self._open_count -= count
         if self._open_count:
             return
         if self._error is None:
             if not self.future.done():
-                self.future.set_result(Positions(self._layout, self._slots, self._runs))
+                self.future.set_result(
+                    Positions(self._routes, self._slots, self._runs, self._moved)
+                )
             return
         stored_count = len(self._slots) - self._failed_count
         error = type(self._error)(
@@ -137,3 +186,51 @@ class ListResult:
             retry_after_s=self._error.retry_after_s,
         )
         self.future.fail(error, self._failed_count)
+
+
+class _ListPart:
+    """Some messages of a list that were for one partition, and now go to another, or stay."""
+
+    def __init__(self, whole: ListResult, partition: PartitionId, numbers: Sequence[int]) -> None:
+        self._whole = whole
+        self._partition = partition
+        self._numbers = numbers
+        self._at = 0
+
+    def _take(self, count: int) -> Sequence[int]:
+        taken = self._numbers[self._at : self._at + count]
+        self._at += count
+        return taken
+
+    def stored(self, partition: PartitionId, offset: int, count: int) -> None:
+        """Tell the list where its messages are."""
+        place = Position(partition, Offset(offset))
+        self._whole.stored_elsewhere(self._partition, self._take(count), place)
+
+    def failed(self, partition: PartitionId, error: PartqError, count: int) -> None:
+        """Tell the list why."""
+        self._at += count
+        self._whole.failed(partition, error, count)
+
+    def divided(
+        self, partition: PartitionId, destinations: Sequence[PartitionId]
+    ) -> Mapping[PartitionId, MessageResult]:
+        """Return smaller parts."""
+        rest = self._numbers[self._at :]
+        return _parts_of(self._whole, self._partition, rest, destinations)
+
+
+def _parts_of(
+    whole: ListResult,
+    partition: PartitionId,
+    numbers: Sequence[int],
+    destinations: Sequence[PartitionId],
+) -> dict[PartitionId, MessageResult]:
+    """Return the parts of a list by destination.
+
+    `numbers`: of messages among those of the list that were first for `partition`.
+    """
+    chosen: dict[PartitionId, list[int]] = {}
+    for number, destination in zip(numbers, destinations, strict=True):
+        chosen.setdefault(destination, []).append(number)
+    return {each: _ListPart(whole, partition, found) for each, found in chosen.items()}

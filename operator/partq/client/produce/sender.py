@@ -10,6 +10,7 @@ from partq.client.produce.batching import BatchLimits, ReadyBatch, SealedBatch
 from partq.client.produce.buffer_pool import BufferPool
 from partq.client.produce.partition_sender import PartitionSender
 from partq.client.produce.results import MessageResult
+from partq.client.produce.slot_routes import SlotRoutes
 from partq.client.producer_stats import ProducerTally
 from partq.client.transport import tasks
 from partq.client.transport.broker_connection import BrokerConnection
@@ -78,7 +79,7 @@ class PublishConnection:
             case frames.Published(request, offset):
                 if (partition_sender := self._requests.pop(request, None)) is not None:
                     partition_sender.stored(request, offset)
-                    self._sender.pump(partition_sender)
+                    self._sender.answered(partition_sender)
             case frames.PublishRefused(request, code, message, retry_after_ms, due):
                 if (partition_sender := self._requests.pop(request, None)) is not None:
                     log.info(
@@ -121,6 +122,7 @@ class Sender:
         tally: ProducerTally,
         next_producer: Callable[[str], str | None],
         on_layout: Callable[[QueueLayout], None],
+        on_routes: Callable[[SlotRoutes], None],
         linger_s: float,
         delivery_timeout_s: float,
         clock: Clock,
@@ -134,11 +136,15 @@ class Sender:
         self._tally = tally
         self._next_producer = next_producer
         self._on_layout = on_layout
+        self._on_routes = on_routes
         self._linger_s = linger_s
         self._delivery_timeout_s = delivery_timeout_s
         self._clock = clock
         self._are_numbers_fixed = are_numbers_fixed
+        self._producer = ""
+        self._slot_routes = SlotRoutes.of(queue_layout.layout.table)
         self._partition_senders: dict[PartitionId, PartitionSender] = {}
+        self._leaving: dict[PartitionSender, None] = {}
         self._routes: dict[PartitionId, str | None] = {}
         self._connections: dict[tuple[str, str], PublishConnection] = {}
         self._connection_of: dict[PartitionId, PublishConnection] = {}
@@ -152,17 +158,9 @@ class Sender:
 
     def start(self, producer: str, due: Mapping[PartitionId, int]) -> None:
         """Make a sender per partition, and connect; `due` are the first numbers, 0 if none."""
-        for partition in self._watch.queue_layout.layout.partitions():
-            self._partition_senders[partition] = PartitionSender(
-                partition,
-                producer=producer,
-                first=due.get(partition, 0),
-                limits=self._limits,
-                next_producer=self._next_producer,
-                give_back=self._buffer_pool.give_back,
-                tally=self._tally,
-                are_numbers_fixed=self._are_numbers_fixed,
-            )
+        self._producer = producer
+        for partition in self._slot_routes.ranges:
+            self._add_sender(partition, due.get(partition, 0))
         self._apply_layout(self._watch.queue_layout)
 
     def add(
@@ -251,6 +249,14 @@ class Sender:
         partition_sender.refused(
             request, code, message, due=due, retry_after_s=retry_after_s, now=self._clock()
         )
+        if partition_sender.is_leaving and partition_sender not in self._leaving:
+            self._leaving[partition_sender] = None
+            self._watch.hurry(self._routes.get(partition_sender.partition))
+        self.answered(partition_sender)
+
+    def answered(self, partition_sender: PartitionSender) -> None:
+        """Continue after an answer, or when there will be none."""
+        self._move_slots()
         self.pump(partition_sender)
 
     def moved(self, connection: PublishConnection, partition: PartitionId, url: str) -> None:
@@ -262,10 +268,11 @@ class Sender:
         self._routes[partition] = url if is_elsewhere else None
         partition_sender.moved(self._clock(), is_elsewhere=is_elsewhere)
         self._attach(partition_sender, None)
-        self.pump(partition_sender)
+        self.answered(partition_sender)
 
     def connection_lost(self) -> None:
         """Look for other owners at once: the broker may be gone."""
+        self._move_slots()
         self._watch.hurry()
         self._on_layout(self._watch.queue_layout)
 
@@ -295,6 +302,74 @@ class Sender:
         await asyncio.gather(*connections, *self._closing)
 
     # ---- inside ----
+
+    def _add_sender(self, partition: PartitionId, first: int) -> PartitionSender:
+        self._partition_senders[partition] = added = PartitionSender(
+            partition,
+            producer=self._producer,
+            first=first,
+            limits=self._limits,
+            next_producer=self._next_producer,
+            give_back=self._buffer_pool.give_back,
+            tally=self._tally,
+            are_numbers_fixed=self._are_numbers_fixed,
+        )
+        self._routes[partition] = self._watch.queue_layout.owners.get(partition)
+        return added
+
+    def _end_sender(self, partition_sender: PartitionSender) -> None:
+        """Forget a partition that gets no more messages, and has none."""
+        partition = partition_sender.partition
+        del self._partition_senders[partition]
+        self._routes.pop(partition, None)
+        self._gathering.pop(partition_sender, None)
+        if (hold := self._holds.pop(partition, None)) is not None:
+            hold.cancel()
+        self._attach(partition_sender, None)
+
+    def _note_leaving(self, queue_layout: QueueLayout) -> None:
+        """See which partitions have lost slots by a new layout."""
+        if self._are_numbers_fixed:
+            return  # a number stands for its message there: the broker's refusal ends it
+        table = queue_layout.layout.table
+        self._leaving.clear()
+        for partition, partition_sender in self._partition_senders.items():
+            has_lost = self._slot_routes.slots(partition) != table.slots.get(partition, ())
+            partition_sender.is_leaving = has_lost
+            if has_lost:
+                self._leaving[partition_sender] = None
+
+    def _move_slots(self) -> None:
+        """Let slots follow the layout, with what waits for them, where that can be done now."""
+        if not self._leaving:
+            return
+        table = self._watch.queue_layout.layout.table
+        settled = {
+            each.partition: each
+            for each in self._leaving
+            if each.is_settled
+            and self._slot_routes.slots(each.partition) != table.slots.get(each.partition, ())
+        }
+        if not settled:
+            return
+        self._slot_routes = routes = self._slot_routes.switched(settled, table)
+        self._on_routes(routes)
+        for partition in routes.ranges:
+            if partition not in self._partition_senders:
+                self._add_sender(partition, 0)
+        changed = dict.fromkeys(settled.values())
+        for partition_sender in settled.values():
+            del self._leaving[partition_sender]
+            parts = partition_sender.give_away(routes.partition_of)
+            for partition, batches in parts.items():
+                successor = self._partition_senders[partition]
+                successor.adopt(batches)
+                changed[successor] = None
+        for partition_sender in changed:
+            if routes.slots(partition_sender.partition):
+                self.pump(partition_sender)
+            else:
+                self._end_sender(partition_sender)
 
     def _is_failing(self, partition: PartitionId) -> bool:
         attached = self._connection_of.get(partition)
@@ -337,6 +412,8 @@ class Sender:
 
     def _apply_layout(self, queue_layout: QueueLayout) -> None:
         """Follow a new layout where the current route does not work; close what is left over."""
+        self._note_leaving(queue_layout)
+        self._move_slots()
         for partition_sender in self._partition_senders.values():
             attached = self._connection_of.get(partition_sender.partition)
             # A working connection knows better than a layout that may be a second old. But a
@@ -362,5 +439,6 @@ class Sender:
             for partition_sender in self._partition_senders.values():
                 partition_sender.expire(now)
                 self.pump(partition_sender)
+            self._move_slots()
             # A broker may have gone or come back meanwhile.
             self._on_layout(self._watch.queue_layout)

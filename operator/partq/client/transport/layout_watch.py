@@ -32,10 +32,13 @@ class LayoutWatch:
         self._on_layout = on_layout
         self._on_error = on_error
         self._hurry = Signal()
+        self._first: tuple[str, ...] = ()
         self._task = tasks.start(self._run(), "refreshing the layout", on_error)
 
-    def hurry(self) -> None:
-        """Ask for a refresh soon; repeats are joined."""
+    def hurry(self, url: str | None = None) -> None:
+        """Ask for a refresh soon; repeats are joined. `url`: of a broker that knows more."""
+        if url is not None:
+            self._first = (url,)
         self._hurry.set()
 
     async def close(self) -> None:
@@ -48,13 +51,26 @@ class LayoutWatch:
             await self._hurry.wait_at_most(REFRESH_S - HURRY_S)
             self._hurry.clear()
             # The brokers of the last layout first: a seed may be gone for good.
-            urls = dict.fromkeys((*self.queue_layout.urls.values(), *self._session.seeds))
+            known = self.queue_layout.urls.values()
+            urls = tuple(dict.fromkeys((*self._first, *known, *self._session.seeds)))
+            self._first = ()
             try:
-                self.queue_layout = await self._session.layout(tuple(urls))
+                found = await self._session.layout(urls)
             except UnavailableError as error:
                 log.info("the layout could not be read: %s", error)  # the connections warn
             except PartqError as error:
                 self._on_error(error)
                 return
             else:
-                self._on_layout(self.queue_layout)
+                if self._is_older(found):
+                    self._first = urls[1:]  # another broker may be further
+                    self._hurry.set()
+                    continue
+                self.queue_layout = found
+                self._on_layout(found)
+
+    def _is_older(self, found: QueueLayout) -> bool:
+        """Whether a layout is of a broker that has not read the last change yet."""
+        known = self.queue_layout
+        is_same_queue = found.uid == known.uid
+        return is_same_queue and found.layout.generation < known.layout.generation
