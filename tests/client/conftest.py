@@ -8,9 +8,11 @@ import pytest
 from aiohttp import ClientTimeout, WSMsgType, web
 
 from partq.client.transport import broker_connection, session
+from partq.core.layout import Layout
 from partq.core.model import PartitionId
 from partq.testing.local_broker import LocalBroker
 from partq.wire import batch, frames
+from partq.wire.layout_record import lineage_form, ranges_form, times_form
 from tests.client.member import LEASE_MS, Member
 from tests.even_shares import even_shares
 
@@ -82,6 +84,8 @@ class Peer:
     def __init__(self) -> None:
         self.url = ""
         self.partition_count = 2
+        self.layout: Layout | None = None
+        """Of a queue whose partition count has changed."""
         self.owners: dict[str, str] | None = None
         self.brokers: dict[str, str] = {}
         self.groups = ["workers"]
@@ -153,15 +157,16 @@ class Peer:
         if self.refusal is not None:
             status, code = self.refusal
             return web.json_response({"error": {"code": code, "message": "no"}}, status=status)
+        layout = self.layout or Layout.first(self.partition_count)
         owners = self.owners
         if owners is None:
-            owners = {f"1.{index}": "broker-0" for index in range(self.partition_count)}
+            owners = {str(each): "broker-0" for each in layout.partitions()}
         return web.json_response(
             {
                 "queue": request.match_info["queue"],
                 "namespace": "default",
                 "uid": "0f3a9c1e",
-                "generations": [{"generation": 1, "partitions": self.partition_count}],
+                **_generations(layout),
                 "brokers": [{"broker": name, "url": url} for name, url in self.brokers.items()],
                 "owners": owners,
                 "limits": {
@@ -176,6 +181,18 @@ class Peer:
     async def _due(self, _: web.Request) -> web.Response:
         due = {f"1.{index}": 0 for index in range(self.partition_count)} | self.due
         return web.json_response({"due": due, "unavailable": []})
+
+
+def _generations(layout: Layout) -> dict[str, object]:
+    if layout.generation == 1:
+        return {"generations": [{"generation": 1, "partitions": layout.partition_count}]}
+    return {
+        "generations": [],
+        "generation": layout.generation,
+        "table": ranges_form(layout.table.slots),
+        "lineage": lineage_form(layout.lineage),
+        "retired": times_form(layout.retired),
+    }
 
 
 @pytest.fixture(autouse=True)
