@@ -9,7 +9,8 @@
     ├── NotFoundError            unknown_queue, unknown_group, unknown_partition
     ├── DataLossError            data_loss
     ├── ConflictError            fenced, not_delivered, rewound, member_in_use, ...
-    │   └── RolledBackError      rolled_back
+    │   ├── RolledBackError      rolled_back
+    │   └── StaleGenerationError  stale_generation
     ├── NotOwnerError            not_owner
     ├── QuotaExceededError       quota_exceeded
     │   └── StoreFullError       store_full
@@ -290,6 +291,24 @@ class NumberReusedError(ConflictError):
     """The number stands for other messages, which are stored; those that came with it are not."""
 
     code = "number_reused"
+
+
+class StaleGenerationError(ConflictError):
+    """The partition takes the slots no more: a change of the partition count has moved them.
+
+    What was published is not stored, and will not be.
+    """
+
+    code = "stale_generation"
+
+    @classmethod
+    def of(cls, partition: object, generation: int) -> Self:
+        """Return the error of a partition; a layout of `generation` says where its slots are."""
+        return cls(
+            f"partition {partition}: slots of the messages have moved to other partitions; nothing "
+            f"is stored; read /layout until its generation is {generation} or higher, and publish "
+            "to the partitions that it names"
+        )
 
 
 class AppendGapError(ConflictError):

@@ -46,6 +46,7 @@ STATUS_BY_CODE: dict[str, int] = {
     "source_count_differs": 409,
     "node_in_use": 409,
     "append_gap": 409,
+    "stale_generation": 409,
     "superseded": 409,
     "resend_from": 409,
     "out_of_sequence": 409,

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from partq.aio import UntilAnswered
@@ -11,6 +11,7 @@ from partq.broker.log.buffers import PendingBudget, memory_bytes
 from partq.broker.log.quota import StorageQuota
 from partq.core.model import BrokerEpoch, Offset, PartitionId
 from partq.core.samples.waits import WaitCounts
+from partq.core.slot_table import SlotRanges
 from partq.errors import (
     AppendGapError,
     ConflictError,
@@ -20,11 +21,12 @@ from partq.errors import (
     OutcomeUnknownError,
     PartqError,
     QuotaExceededError,
+    StaleGenerationError,
     StoreUnavailableError,
 )
 from partq.store.records.log import AppendBatch, Appended, AppendResult, Entry, Log
 from partq.store.retries import WRITE_RETRY_S
-from partq.wire.batch import BatchHeader, content_crc, read_header
+from partq.wire.batch import BatchHeader, content_crc, holds_all, read_header, read_slots
 
 MAX_CALL_BYTES = 4 * 1024 * 1024
 """Batches of one call, in bytes; one larger batch makes a separate call."""
@@ -36,6 +38,7 @@ MAX_PASSED_MS = 10_000
 stood still, or its machine slept, and repeats that wait to be read have not aged meanwhile."""
 
 Reply = Callable[[AppendResult | PartqError], None]
+Step = Callable[[], Awaitable[None]]
 
 _log = logging.getLogger(__name__)
 
@@ -52,6 +55,8 @@ class LogAppender:
 
     A call names the offset that it expects and its number under the broker epoch. Batches that
     arrive while one is under way form the next.
+
+    `generation`: of the layout that a producer has to know, to find what has left the partition.
     """
 
     def __init__(
@@ -66,6 +71,7 @@ class LogAppender:
         clock: Callable[[], float],
         waits: WaitCounts,
         is_audited: Callable[[], bool],
+        generation: Callable[[], int],
         on_stored: Callable[[list[Entry]], None],
         on_lost: Callable[[PartqError], None],
     ) -> None:
@@ -78,11 +84,13 @@ class LogAppender:
         self._clock = clock
         self._waits = waits
         self._is_audited = is_audited
+        self._generation = generation
         self._counted_upto = clock()
         """Up to where the store was told how much time has passed."""
         self._on_stored = on_stored
         self._on_lost = on_lost
         self._pending: deque[_Pending] = deque()
+        self._steps: deque[Step] = deque()
         self._budget = budget
         self.held_bytes = 0
         """Of batches that have no answer yet; the budget counts it."""
@@ -119,9 +127,37 @@ class LogAppender:
         self._pending.append(_Pending(batch, reply, self._clock()))
         self._wake.set()
 
+    def run_next(self, step: Step) -> None:
+        """Run a step before what waits: no append is under way, and none begins during it."""
+        self._steps.append(step)
+        self._wake.set()
+
+    def keep_slots(self, slots: SlotRanges) -> None:
+        """Look again at what waits, as the partition takes no others than `slots` any more.
+
+        Numbers are judged before slots, so a batch with another slot still asks for the answer to
+        a repeat; without a number it is refused.
+        """
+        waiting, self._pending = self._pending, deque()
+        for pending in waiting:
+            data = pending.batch.data
+            if not data or holds_all(slots, read_slots(data, read_header(data))):
+                self._pending.append(pending)
+                continue
+            if pending.batch.producer:
+                self._pending.append(replace(pending, batch=replace(pending.batch, data=b"")))
+                self._budget.give_back(self, memory_bytes(data) - memory_bytes(b""))
+            else:
+                self._budget.give_back(self, memory_bytes(data))
+                pending.reply(self._moved())
+
+    def _moved(self) -> StaleGenerationError:
+        return StaleGenerationError.of(self._partition, self._generation())
+
     async def finish(self) -> None:
         """Take nothing more, and wait until the call under way has its answer."""
         self._is_open = False
+        self._steps.clear()
         self._refuse_pending()
         await self._idle.wait()
 
@@ -146,7 +182,10 @@ class LogAppender:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._pending:
+            while self._steps or self._pending:
+                if self._steps:
+                    await self._take_step(self._steps.popleft())
+                    continue
                 call = self._next_call()
                 self._idle.clear()
                 try:
@@ -159,6 +198,13 @@ class LogAppender:
                         self, sum(memory_bytes(each.batch.data) for each in call)
                     )
                     self._idle.set()
+
+    async def _take_step(self, step: Step) -> None:
+        self._idle.clear()
+        try:
+            await step()
+        finally:
+            self._idle.set()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -226,7 +272,7 @@ class LogAppender:
         if entries:
             self._on_stored(entries)
         for pending, result in zip(call, appended.results, strict=True):
-            pending.reply(result)
+            pending.reply(self._moved() if result.status == "moved" else result)
 
     async def _append_until_answered(
         self, batches: list[AppendBatch], room_bytes: int | None, passed_ms: int
@@ -283,15 +329,17 @@ async def _with_checksums(call: list[_Pending]) -> list[_Pending]:
     Small ones are expanded here, which takes microseconds; together large ones in a thread, as the
     lease has to be renewed meanwhile.
     """
-    headers = [read_header(pending.batch.data) for pending in call]
-    if sum(header.raw_bytes for header in headers) <= MAX_EXPANDED_HERE_BYTES:
+    headers = [read_header(each.batch.data) if each.batch.data else None for each in call]
+    if sum(header.raw_bytes for header in headers if header) <= MAX_EXPANDED_HERE_BYTES:
         return _checksummed(call, headers)
     return await asyncio.to_thread(_checksummed, call, headers)
 
 
-def _checksummed(call: list[_Pending], headers: list[BatchHeader]) -> list[_Pending]:
+def _checksummed(call: list[_Pending], headers: list[BatchHeader | None]) -> list[_Pending]:
     return [
-        replace(
+        pending
+        if header is None
+        else replace(
             pending,
             batch=replace(pending.batch, content_crc=content_crc(pending.batch.data, header)),
         )
