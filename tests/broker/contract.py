@@ -8,7 +8,7 @@ import msgspec
 from aiohttp import ClientResponse
 
 from partq.broker.api.app import CALLS_OF_ALL
-from partq.broker.api.endpoints import Binary, Call, CallTable, PageFile, PlainText, WebSocket
+from partq.broker.api.endpoints import Call, CallTable, NoContent, NotJson, PageFile
 from partq.broker.api.openapi import describe
 from partq.wire.calls.answers import Refusal
 
@@ -40,7 +40,9 @@ def check_answer(method: str, path: str, response: ClientResponse, text: str) ->
         kinds = answer if isinstance(answer, tuple) else (answer,)
     if isinstance(kinds[0], PageFile):
         assert response.content_type in kinds[0].content_types
-    if isinstance(kinds[0], PlainText | Binary | PageFile | WebSocket):
+    if isinstance(kinds[0], NoContent):
+        assert not text
+    if isinstance(kinds[0], NotJson):
         return
     assert response.content_type == "application/json"
     problems = [problem for kind in kinds if (problem := _problem(text, kind))]

@@ -31,6 +31,8 @@ from partq.broker.ownership.owned_partitions import OwnedPartitions
 from partq.broker.partition import mended
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.owned_partition import OwnedPartition
+from partq.broker.rescale.layout_follower import LayoutFollower
+from partq.broker.rescale.slot_check import check_batch, unknown_partition
 from partq.broker.retention.audit_backlog import AuditBacklog
 from partq.broker.retention.expiry import Expiry
 from partq.broker.retention.periodic_work import LOOK_GAP_S, work_periodically
@@ -44,6 +46,7 @@ from partq.errors import (
     NotStoredError,
     PartqError,
     UnavailableError,
+    UnknownPartitionError,
     UnknownQueueError,
 )
 from partq.metrics import BrokerMetrics
@@ -54,7 +57,7 @@ from partq.store.records.audit import Audits
 from partq.store.records.configs import Configs
 from partq.store.records.dead_letters import Outboxes, Replays
 from partq.store.records.events import Events
-from partq.store.records.layouts import Layouts
+from partq.store.records.layouts import Layouts, Seals
 from partq.store.records.leases import Leases
 from partq.store.records.log import AppendBatch, Log
 from partq.store.records.members import Members
@@ -142,6 +145,12 @@ class Broker:
             spawn=self._spawn,
         )
         self.owned = self.ownership.owned
+        self.layout_follower = LayoutFollower(
+            Seals(store, self.keys),
+            self.ownership,
+            layout=lambda: self._config.layout if self._config is not None else None,
+            spawn=self._spawn,
+        )
         self.delivery_waits = DeliveryWaits(self.owned, self.clock)
         self.lease = LeaseKeeper(
             self.leases,
@@ -274,6 +283,7 @@ class Broker:
             ("claims", self.claims.run()),
             ("cursor writer", self.cursor_writer.run()),
             ("periodic work", self._work_periodically()),
+            ("partition opener", self.layout_follower.opener.run()),
             ("expiry", self._expire_forever()),
         ):
             self._spawn(work, name)
@@ -351,11 +361,17 @@ class Broker:
 
         Raises:
             BadRequestError, BadBatchError, BatchTooLargeError, WrongPartitionError,
-            MessageTooLargeError, NotOwnerError, NotStoredError, UnknownPartitionError: not stored.
+            MessageTooLargeError, NotOwnerError, NotStoredError, UnknownPartitionError,
+            StaleGenerationError: not stored.
+            UnknownProducerError: a repeat, for a partition that was removed.
         """
         check_ttl_ms(ttl_ms)
-        owned = self.find(partition)
         config = self.config
+        try:
+            owned = self.find(partition)
+        except UnknownPartitionError:
+            is_repeat = bool(producer) and age_ms > 0
+            raise unknown_partition(config.layout, partition, is_repeat=is_repeat) from None
         if len(data) > batch.MAX_STORED_BYTES:
             raise BatchTooLargeError(
                 f"batch: {len(data)} bytes; at most {batch.MAX_STORED_BYTES}: send smaller ones"
@@ -366,15 +382,16 @@ class Broker:
                 "publish again",
                 retry_after_s=1.0,
             )
-        slots = config.layout.slots(partition)
-        header = batch.check(
+        header, appended = check_batch(
+            owned,
+            config.layout,
             data,
-            slots=slots,
+            is_numbered=bool(producer),
             max_message_bytes=config.max_message_bytes,
         )
         digest = batch.digest(data, header) if producer else ""
         owned.appender.submit(
-            AppendBatch(producer, first, header.count, data, ttl_ms, digest, age_ms), reply
+            AppendBatch(producer, first, header.count, appended, ttl_ms, digest, age_ms), reply
         )
         self.metrics.accepted(header.count, len(data))
 
@@ -394,6 +411,7 @@ class Broker:
         self.flow_registry.bind_later(owned)
         self.claims.owners[owned.id] = self.id
         self._spawn(self._record_owner(owned.id), f"record {owned.id}")
+        self.layout_follower.follow_one(owned)  # before its first append
 
     async def _record_owner(self, partition: PartitionId) -> None:
         try:
@@ -413,6 +431,8 @@ class Broker:
     def _learn(self, config: QueueConfig, peer_token: str) -> None:
         """Take the queue's config as it is now."""
         self._config, self.peer_token = config, peer_token
+        if not config.is_deleted:
+            self.layout_follower.follow()
 
     async def refresh(self) -> None:
         """Read the queue's config now; start the books of new groups, or end it all."""

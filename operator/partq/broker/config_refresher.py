@@ -1,5 +1,6 @@
 """The config of a broker's queue: read again, and followed by its parts."""
 
+import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Sequence
@@ -51,6 +52,8 @@ class ConfigRefresher:
         """Takes the config, and the token of the peers."""
         self._drawn_token = secrets.token_urlsafe(24)
         """Becomes the peers' token if none is stored yet."""
+        self._reading = asyncio.Lock()
+        """Held while the config is read, so that what was read earlier is not taken later."""
 
     async def refresh(self) -> None:
         """Read the queue's config now; start the books of new groups, or end it all.
@@ -60,8 +63,9 @@ class ConfigRefresher:
             StoreUnavailableError: no answer, or of a Redis Cluster a node is silent; what was known
                 stays, and the rest is done.
         """
-        config = await read_config(self._layouts, self._configs)
-        self._learn(config, await self._leases.peer_token(self._drawn_token))
+        async with self._reading:
+            config = await read_config(self._layouts, self._configs)
+            self._learn(config, await self._leases.peer_token(self._drawn_token))
         if config.is_deleted:
             self._ownership.drop_all()
             self._flow_registry.lose_all()

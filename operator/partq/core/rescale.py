@@ -7,11 +7,12 @@ its caller stores it if the revision is still the one that it has read.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import NamedTuple
 
 from partq.core.layout import Layout, RescaleRecord
 from partq.core.model import PartitionId
-from partq.core.slot_table import SlotChange
+from partq.core.slot_table import SlotChange, SlotRanges, joined
 from partq.errors import ConflictError
 
 MAX_UNSETTLED = 4
@@ -145,6 +146,42 @@ def _with_last(
 
 def _step(layout: Layout, **changes: object) -> Layout:
     return replace(layout, revision=layout.revision + 1, **changes)  # type: ignore[arg-type]
+
+
+class DueSeal(NamedTuple):
+    """A seal that a committed change asks of a partition."""
+
+    generation: int
+    """Of the change that takes slots away."""
+    slots: SlotRanges
+    """Those that stay."""
+
+
+def next_seal(layout: Layout, partition: PartitionId, sealed: int) -> DueSeal | None:
+    """Return the first seal of a partition behind that of the change `sealed`; None: no more."""
+    due = [
+        (successor.generation, slots)
+        for successor, givers in layout.lineage.items()
+        if successor.generation > sealed and (slots := givers.get(partition)) is not None
+    ]
+    if not due:
+        return None
+    generation = min(each for each, _ in due)
+    later = [slots for each, slots in due if each > generation]
+    left = layout.slots(partition) if partition in layout else ()
+    return DueSeal(generation, joined(chain(left, *later)))
+
+
+def has_given(layout: Layout, partition: PartitionId) -> bool:
+    """Whether slots of a partition have moved to others, by a change that is not settled."""
+    return partition in layout.retired or any(
+        partition in givers for givers in layout.lineage.values()
+    )
+
+
+def is_committed(layout: Layout, partition: PartitionId) -> bool:
+    """Whether the layout in force has a partition: it is not only being prepared."""
+    return partition in layout.table.slots or partition in layout.retired
 
 
 class GroupProgress(NamedTuple):

@@ -47,6 +47,11 @@ class Binary:
     """An answer of bytes, as the protocol's page has them."""
 
 
+@dataclass(frozen=True, slots=True)
+class NoContent:
+    """An answer without a body."""
+
+
 class PageFile:
     """An answer of text for browsers: a file of the page, of one of these types."""
 
@@ -59,7 +64,9 @@ class WebSocket:
     """No answer, but a WebSocket of binary frames, as the protocol's page has them."""
 
 
-Answer = type[object] | tuple[type[object], ...] | PlainText | Binary | PageFile | WebSocket
+NotJson = PlainText | Binary | NoContent | PageFile | WebSocket
+"""Answers that are no JSON."""
+Answer = type[object] | tuple[type[object], ...] | NotJson
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +98,8 @@ class Call:
     roles: frozenset[Role]
     """Of the tokens that may make the call; empty: it needs none."""
     answers: Mapping[int, Answer]
-    """By status: the class of the JSON (several: any of them), PlainText, Binary, PageFile, or
-    WebSocket. Statuses of errors are not among them, except where the body is not that of an
-    error."""
+    """By status: the class of the JSON (several: any of them), or one of `NotJson`. Statuses of
+    errors are not among them, except where the body is not that of an error."""
     body: type[object] | UnionType | None
     """The class of the JSON body; None: no body."""
     needs_body: bool

@@ -8,7 +8,15 @@ from importlib.metadata import version
 
 from aiohttp import web
 
-from partq.broker.api.endpoints import Binary, Call, PageFile, PlainText, WebSocket
+from partq.broker.api.endpoints import (
+    Binary,
+    Call,
+    NoContent,
+    NotJson,
+    PageFile,
+    PlainText,
+    WebSocket,
+)
 from partq.broker.api.errors import STATUS_BY_CODE
 from partq.errors import (
     BadJsonError,
@@ -118,8 +126,7 @@ def describe(calls: Iterable[Call]) -> Schema:
 def _kinds(call: Call) -> list[object]:
     """Return every class of JSON that a call takes or answers."""
     answers = [kind for answer in call.answers.values() for kind in _alternatives(answer)]
-    others = PlainText | Binary | PageFile | WebSocket
-    kinds = [kind for kind in answers if not isinstance(kind, others)]
+    kinds = [kind for kind in answers if not isinstance(kind, NotJson)]
     return kinds if call.body is None else [call.body, *kinds]
 
 
@@ -198,6 +205,8 @@ def _response(status: int, answer: object, schema_of: dict[int, Schema]) -> Sche
             "description": "A WebSocket (RFC 6455) of binary frames; docs/protocol.md has them.",
             "headers": {"Upgrade": {"schema": {"type": "string", "const": "websocket"}}},
         }
+    if isinstance(answer, NoContent):
+        return {"description": "Done; there is no body."}
     if isinstance(answer, PlainText):
         content = {"text/plain": {"schema": {"type": "string"}}}
         return {"description": "Text.", "content": content}

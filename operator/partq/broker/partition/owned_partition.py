@@ -20,7 +20,7 @@ from partq.core.samples.waits import WaitCounts
 from partq.errors import AppendGapError, PartqError, UnknownGroupError
 from partq.store.records.audit import Audits
 from partq.store.records.log import Entry, Log
-from partq.store.records.stored_partition import Claim, CursorRecord, Mended
+from partq.store.records.stored_partition import Claim, CursorRecord, Mended, PartitionLayout
 
 
 class ReplayProgress(NamedTuple):
@@ -50,6 +50,11 @@ class OwnedPartition:
     """Numbers the writes of all books: one that is started again continues above its last."""
     mended: tuple[Mended, ...] = ()
     """Repairs that the claim made in the records of groups."""
+    layout: PartitionLayout = field(default_factory=PartitionLayout)
+    """What changes of the partition count have left in its record; sealing and opening it as the
+    owner is all that changes it."""
+    is_sealing: bool = False
+    """Whether a seal waits for its turn among the appends, or is being written."""
     is_yielding: bool = False
     expired: int = 0
     """All below has outlived the queue's time to live."""
@@ -95,6 +100,7 @@ class OwnedPartition:
             clock=clock,
             waits=append_waits,
             is_audited=lambda: owned.audit.is_on,
+            generation=lambda: owned.layout.generation,
             on_stored=lambda entries: owned.accept(entries, clock()),
             on_lost=lambda error: on_lost(owned, error),
         )
@@ -108,6 +114,7 @@ class OwnedPartition:
             on_lost=lambda error: on_lost(owned, error),
         )
         owned.mended = claim.mended
+        owned.layout = claim.layout
         owned.add_groups(claim.groups)
         for consumed in owned.groups.values():
             consumed.book.mark(claim.next, cause)

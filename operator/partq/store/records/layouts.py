@@ -1,6 +1,6 @@
 """A queue's layout: generations, seals, whether it is being deleted, what is not subscribable."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
 from partq.core.layout import Layout
@@ -170,6 +170,29 @@ class Seals:
                 "than the change that is stored; read the layout again"
             )
         return Offset(int(answer[0]))
+
+    async def read_seals(
+        self, wanted: Iterable[tuple[PartitionId, int]]
+    ) -> dict[tuple[PartitionId, int], Offset]:
+        """Return where partitions were sealed, by partition and generation of the change.
+
+        Without those that are not sealed by it, and those on a node of a Redis Cluster that does
+        not answer, as long as another one does.
+
+        Raises:
+            StoreUnavailableError: no answer.
+        """
+        asked = list(dict.fromkeys(wanted))
+        commands = [
+            ("HGET", self._keys.meta(partition), f"seal:{generation}")
+            for partition, generation in asked
+        ]
+        found = await self._store.read_each(commands, only_reachable=True)
+        return {
+            each: Offset(int(stop))
+            for each, stop in zip(asked, found, strict=True)
+            if stop is not None
+        }
 
     async def open_partition(
         self,

@@ -5,7 +5,7 @@ All of them are below `/admin`, with a token of the role `admin`.
 
 from aiohttp import web
 
-from partq.broker.api.endpoints import ADMINS, Calls, EnteredCall
+from partq.broker.api.endpoints import ADMINS, Calls, EnteredCall, NoContent
 from partq.broker.api.errors import json_response
 from partq.broker.operations import coordinator_calls as operations
 from partq.wire.calls.answers import (
@@ -97,3 +97,10 @@ async def claim(call: EnteredCall, body: PartitionNames) -> web.Response:
 async def yield_(call: EnteredCall, body: PartitionNames) -> web.Response:
     """Give partitions up."""
     return json_response(await operations.yield_(call.broker, body))
+
+
+@calls.add("POST", PREFIX + "/refresh", roles=ADMINS, answers={204: NoContent()})
+async def refresh(call: EnteredCall) -> web.Response:
+    """Read layout and settings now, and begin what they ask for: seals, openings."""
+    await call.broker.refresh()
+    return web.Response(status=204)

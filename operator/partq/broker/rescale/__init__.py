@@ -1,0 +1,1 @@
+"""What a broker does for a change of the partition count: seals, opens, checks slots."""

@@ -1,0 +1,66 @@
+"""Has the partitions of a broker follow the queue's layout, as soon as it is known."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from partq.broker.ownership.owned_partitions import OwnedPartitions
+from partq.broker.partition.owned_partition import OwnedPartition
+from partq.broker.rescale.partition_opener import PartitionOpener
+from partq.broker.rescale.slot_sealer import SlotSealer
+from partq.core.layout import Layout
+from partq.core.model import PartitionId
+from partq.store.records.layouts import Seals
+
+
+class LayoutFollower:
+    """Seals and opens owned partitions, and forgets those that the layout has no more.
+
+    `layout`: as the broker has read it last; None: not read yet.
+    """
+
+    def __init__(
+        self,
+        seals: Seals,
+        ownership: OwnedPartitions,
+        *,
+        layout: Callable[[], Layout | None],
+        spawn: Callable[[Coroutine[Any, Any, None], str], None],
+    ) -> None:
+        self._ownership = ownership
+        self._layout = layout
+        self._sealer = SlotSealer(seals, layout=layout, on_lost=ownership.lose)
+        self.opener = PartitionOpener(
+            seals,
+            owned=ownership.owned,
+            layout=layout,
+            on_open=self._sealer.follow,
+            on_lost=ownership.lose,
+            spawn=spawn,
+        )
+
+    def follow(self) -> None:
+        """Have all partitions follow the layout, which was just read."""
+        for owned in list(self._ownership.owned.values()):
+            self.follow_one(owned)
+
+    def follow_one(self, owned: OwnedPartition) -> None:
+        """Have a partition follow the layout."""
+        layout = self._layout()
+        if layout is None:
+            return
+        if owned.id not in layout and owned.id.generation <= layout.last_generation > 1:
+            self._ownership.lose(owned, layout.unknown(owned.id))
+            return
+        self._sealer.follow(owned)
+        self.opener.follow(owned)
+
+    async def wait_until_open(self, partition: PartitionId, *, limit_s: float) -> None:
+        """Wait until a partition takes messages, or is not owned here, for so long at most."""
+        owned = self._ownership.owned
+        loop = asyncio.get_running_loop()
+        end = loop.time() + limit_s
+        while (found := owned.get(partition)) is not None and not found.layout.is_open:
+            left_s = end - loop.time()
+            if left_s <= 0 or not await self.opener.opened.wait_at_most(left_s):
+                return

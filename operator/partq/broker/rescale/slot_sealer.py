@@ -1,0 +1,87 @@
+"""Seals owned partitions: a change of the partition count takes slots away from them."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from partq.aio import UntilAnswered
+from partq.broker.partition.owned_partition import OwnedPartition
+from partq.core.layout import Layout
+from partq.core.model import Offset
+from partq.core.rescale import DueSeal, next_seal
+from partq.errors import ConflictError, NotStoredError, PartqError, StoreUnavailableError
+from partq.store.records.layouts import Seals
+from partq.store.retries import WRITE_RETRY_S
+
+_log = logging.getLogger(__name__)
+
+
+class SlotSealer:
+    """Records in a partition where its log ends for slots that leave it.
+
+    A seal is a step of the chain of appends: none is under way, and what is stored after it has
+    none of the slots. So no batch that waits is stored before it, once the layout is known.
+    """
+
+    def __init__(
+        self,
+        seals: Seals,
+        *,
+        layout: Callable[[], Layout | None],
+        on_lost: Callable[[OwnedPartition, PartqError], None],
+    ) -> None:
+        self._seals = seals
+        self._layout = layout
+        self._on_lost = on_lost
+
+    def follow(self, owned: OwnedPartition) -> None:
+        """Seal a partition before anything else is appended, if the layout asks for that.
+
+        One that takes no messages yet is sealed after it has been opened.
+        """
+        if owned.layout.is_open and not owned.is_sealing and self._next(owned) is not None:
+            owned.is_sealing = True
+            owned.appender.run_next(partial(self._seal_all, owned))
+
+    def _next(self, owned: OwnedPartition) -> DueSeal | None:
+        layout = self._layout()
+        return None if layout is None else next_seal(layout, owned.id, owned.layout.generation)
+
+    async def _seal_all(self, owned: OwnedPartition) -> None:
+        while (due := self._next(owned)) is not None:
+            try:
+                await self._seal(owned, due)
+            except (ConflictError, NotStoredError) as error:
+                # Fenced, or its record is not what memory started from.
+                self._on_lost(owned, error)
+                return
+        owned.is_sealing = False
+
+    async def _seal(self, owned: OwnedPartition, due: DueSeal) -> None:
+        end = await self._seal_until_answered(owned, due)
+        layout = owned.layout
+        owned.layout = replace(
+            layout,
+            generation=due.generation,
+            slots=due.slots,
+            seals={**layout.seals, due.generation: end},
+        )
+        owned.appender.keep_slots(due.slots)
+        _log.info(
+            "partition %s sealed at %d by change %d of the partition count",
+            *(owned.id, end, due.generation),
+        )
+
+    async def _seal_until_answered(self, owned: OwnedPartition, due: DueSeal) -> Offset:
+        until_answered = UntilAnswered(_log, WRITE_RETRY_S)
+        while True:
+            try:
+                return await self._seals.seal(
+                    owned.id,
+                    broker_epoch=owned.broker_epoch,
+                    generation=due.generation,
+                    slots=due.slots,
+                )
+            except StoreUnavailableError as error:
+                await until_answered.failed("seal of %s: %s; asking again", owned.id, error)
