@@ -418,7 +418,7 @@ class SimCluster:
             [batch.encode_message(batch.Message(key, b"%d" % message))], [slot_of(key)]
         )
         for name in [*self.broker_names]:
-            # The layout as it is now; who asks a broker may have an older one.
+            # The layout as it is stored now. A broker may still have an older one.
             layout = self.records.rescales.layout
             if layout is None:
                 return

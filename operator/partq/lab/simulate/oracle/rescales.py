@@ -61,7 +61,7 @@ class Rescales:
     # ---- the layout -----------------------------------------------------------------------------
 
     def read_layout(self) -> Layout | None:
-        """Return the layout as it is stored; None: there is none."""
+        """Return the layout as it is stored; None: the queue was not made yet."""
         fields = self._memory.hash(self.layout_key)
         if b"table" in fields:
             values = {name: fields.get(name.encode()) for name in FIELDS}
@@ -85,7 +85,7 @@ class Rescales:
         for successor, predecessors in before.lineage.items():
             for predecessor in predecessors:
                 if predecessor not in after.lineage.get(successor, {}):
-                    self._judge_settled(predecessor, successor)
+                    self._judge_passed(predecessor, successor)
         for partition in before.retired:
             if partition not in after.retired:
                 self._judge_removed(partition)
@@ -103,7 +103,7 @@ class Rescales:
         if total - kept > least + counts[1]:
             self._fail("R7", f"{total - kept} slots get another index, {least:.0f} have to")
 
-    def _judge_settled(self, partition: PartitionId, successor: PartitionId) -> None:
+    def _judge_passed(self, partition: PartitionId, successor: PartitionId) -> None:
         """Judge R5: the lineage names a predecessor as long as somebody may have to read it."""
         log = self._logs[str(partition)]
         sealed_at = int(self._memory.hash(log.meta).get(b"seal:%d" % successor.generation, b"-1"))
@@ -194,7 +194,7 @@ class Rescales:
                     continue
                 older = next(each for each in log.groups if each.group == facts.group)
                 if not older.is_there or older.reset_to:
-                    continue  # it was reset alone: its messages come again beside the others
+                    continue  # it was reset alone: its messages are redelivered beside the others
                 if left := [o for o in before if not older.is_stored_done(o)]:
                     self._fail(
                         "R4",
