@@ -255,6 +255,8 @@ def test_progress_counts_messages_and_knows_owners_whatever_journal_is_read_firs
     }  # fmt: skip
     assert progress.is_balanced(["a", "b", "z"], 4)
     assert not progress.is_balanced(["a", "b", "z"], 5)
+    assert progress.is_balanced(["a", "b"], 2, partitions={"1.0", "1.1"}), "the others are retired"
+    assert not progress.is_balanced(["a", "b"], 3, partitions={"1.0", "1.1", "2.2"})
     assert not progress.is_balanced(["a", "b", "z", "idle"], 4)
     assert not progress.is_balanced(["a", "b"], 4)
     assert progress.handoff_count == 1

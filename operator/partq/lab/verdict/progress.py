@@ -90,14 +90,27 @@ class RunProgress:
             if holders.pop(member, None) is not None:
                 self._name_owner(partition)
 
-    def is_balanced(self, members: Collection[str], partition_count: int) -> bool:
-        """Say whether every partition is at one of `members`, evenly (sizes differ by 1)."""
-        if len(self.owners) < partition_count:
+    def is_balanced(
+        self,
+        members: Collection[str],
+        partition_count: int,
+        partitions: Collection[str] | None = None,
+    ) -> bool:
+        """Say whether every partition is at one of `members`, evenly (sizes differ by 1).
+
+        `partitions`: those that take messages; None: all that were ever assigned.
+        """
+        owners = [
+            owner
+            for partition, owner in self.owners.items()
+            if partitions is None or partition in partitions
+        ]
+        if len(owners) < partition_count:
             return False
-        if not all(owner.is_ready for owner in self.owners.values()):
+        if not all(owner.is_ready for owner in owners):
             return False
         sizes = dict.fromkeys(members, 0)
-        for owner in self.owners.values():
+        for owner in owners:
             if owner.member not in sizes:
                 return False
             sizes[owner.member] += 1

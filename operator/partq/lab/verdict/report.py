@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from partq.lab.verdict.judge import UNKNOWN_CAUSE, Verdict
+from partq.lab.verdict.rescale_figures import ObservedRescale
 from partq.lab.verdict.timeline import ObservedRebalance
 
 
@@ -60,6 +61,24 @@ def print_rebalances(
             f"{each.duration_ms:,}",
             f"{each.longest_pause_ms:,}",
             f"{count:,}",
+        )
+    console.print(table)
+
+
+def print_rescales(console: Console, rescales: Sequence[ObservedRescale]) -> None:
+    """Print what each change of the partition count did to the traffic."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("change of the partition count")
+    for name in ("slots moved", "least", "keys moved", "publish pause ms", "delivery hold ms"):
+        table.add_column(name, justify="right")
+    for each in rescales:
+        table.add_row(
+            each.trigger.partition(",")[0],
+            f"{each.moved_slots:,}",
+            f"{each.least_slots:,}",
+            f"{each.moved_keys:,} of {each.key_count:,}",
+            f"{each.publish_pause_ms:,}",
+            f"{each.hold_ms:,}",
         )
     console.print(table)
 
