@@ -17,6 +17,7 @@ FINE = {"is_served": True, "member": "m", "state": "Ready"}
         ({"state": "Unbound"}, ["member not connected"]),
         ({"state": "Paused"}, ["in a handoff"]),
         ({"is_withheld": True}, ["paused by its application: m has called pause"]),
+        ({"gated_by": "1.0: 3 messages"}, ["waits for older messages: 1.0: 3 messages"]),
         (
             {"parked": "no queue", "dead_letters": 2},
             ["2 dead letters wait for the dead-letter queue, and deliveries continue: no queue"],
@@ -36,6 +37,12 @@ def test_each_problem_has_its_words(changes, texts):
 
 
 def test_all_at_once_are_in_the_order_of_the_kinds():
-    every = {"blocked": "a", "is_served": False, "is_withheld": True, "parked": "b"}
+    every = {
+        "blocked": "a",
+        "is_served": False,
+        "is_withheld": True,
+        "parked": "b",
+        "gated_by": "c",
+    }
     kinds = [each.kind for each in problems_of(**FINE | every | {"state": "Unbound"})]
     assert kinds == [kind for kind in ProblemKind if kind not in {"unassigned", "paused"}]

@@ -15,10 +15,12 @@ from partq.core.rescale import (
     PredecessorView,
     abort,
     commit,
+    find_holds,
     has_passed,
     is_passed_by_all,
     may_open,
     may_open_gate,
+    new_reset_id,
     prepare,
     remove,
     settle,
@@ -205,6 +207,36 @@ def test_a_group_has_passed(predecessor, passed):
     assert has_passed(predecessor, "g") is passed
     assert may_open_gate([predecessor], "g") is passed
     assert not may_open_gate([predecessor, view(g=GroupProgress(9, True))], "g")
+
+
+@pytest.mark.parametrize(("predecessor", "text"), [
+    pytest.param(view(g=GroupProgress(9, True, member="m")),
+                 "1 message before offset 10, at member m", id="messages are left"),
+    pytest.param(view(g=GroupProgress(7, True)), "3 messages before offset 10, at no member",
+                 id="nobody reads them"),
+    pytest.param(view(), "10 messages before offset 10, at no member", id="no cursor yet"),
+    pytest.param(view(0, g=GroupProgress(0, False)), "which waits for its own predecessors",
+                 id="its gate is closed"),
+    pytest.param(view(None, g=GroupProgress(9, True)), "whose broker has not sealed it yet",
+                 id="not sealed"),
+    pytest.param(view(g=GroupProgress(10, True, reset="r7")), "", id="passed, not reset"),
+])  # fmt: skip
+def test_what_holds_a_gate(predecessor, text):
+    passed = PartitionId(1, 1)
+    holds = find_holds({OLD: predecessor, passed: view(g=GroupProgress(10, True))}, "g")
+    assert [each.predecessor for each in holds] == ([OLD] if text else [])
+    assert "".join(each.text for each in holds).endswith(text)
+
+
+def test_a_reset_holds_a_gate_until_it_has_reached_the_predecessors():
+    reset = new_reset_id(NOW, "r7", 2)
+    reached = view(g=GroupProgress(10, True, reset=reset))
+    for before in ("", new_reset_id(NOW, "r8", 2)):
+        (hold,) = find_holds({OLD: view(g=GroupProgress(10, True, reset=before))}, "g", reset)
+        assert hold.text == "1.0, which the reset of the group has not reached yet"
+    assert find_holds({OLD: reached}, "g", reset) == ()
+    assert find_holds({OLD: reached}, "g", "another")
+    assert find_holds({OLD: view(g=GroupProgress(0, True, reset=reset))}, "g", reset)
 
 
 def test_what_waits_for_nobody_opens():

@@ -31,6 +31,7 @@ from partq.broker.ownership.owned_partitions import OwnedPartitions
 from partq.broker.partition import mended
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.owned_partition import OwnedPartition
+from partq.broker.rescale.gatekeeper import Gatekeeper
 from partq.broker.rescale.layout_follower import LayoutFollower
 from partq.broker.rescale.slot_check import check_batch, unknown_partition
 from partq.broker.retention.audit_backlog import AuditBacklog
@@ -260,6 +261,14 @@ class Broker:
             find_flow=self.flow_registry.find,
             on_lost=self.ownership.lose_group,
         )
+        self.gatekeeper = Gatekeeper(
+            self.owned,
+            Seals(self.store, self.keys),
+            layout=lambda: self._config.layout if self._config is not None else None,
+            clock=self.clock,
+            on_lost=self.ownership.lose_group,
+            spawn=self._spawn,
+        )
         self._refresher = ConfigRefresher(
             self.layouts,
             self.configs,
@@ -285,6 +294,7 @@ class Broker:
             ("periodic work", self._work_periodically()),
             ("partition opener", self.layout_follower.opener.run()),
             ("expiry", self._expire_forever()),
+            ("gates", self.gatekeeper.run()),
         ):
             self._spawn(work, name)
 
@@ -409,6 +419,7 @@ class Broker:
         mended.tell(owned, self.metrics)
         self.dead_letters.watch(owned)
         self.flow_registry.bind_later(owned)
+        self.gatekeeper.notice()
         self.claims.owners[owned.id] = self.id
         self._spawn(self._record_owner(owned.id), f"record {owned.id}")
         self.layout_follower.follow_one(owned)  # before its first append
@@ -433,6 +444,7 @@ class Broker:
         self._config, self.peer_token = config, peer_token
         if not config.is_deleted:
             self.layout_follower.follow()
+            self.gatekeeper.notice()
 
     async def refresh(self) -> None:
         """Read the queue's config now; start the books of new groups, or end it all."""

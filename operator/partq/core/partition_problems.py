@@ -16,6 +16,8 @@ class ProblemKind(StrEnum):
     UNBOUND = "unbound"
     PAUSED = "paused"
     WITHHELD = "withheld"
+    HELD = "held"
+    """The group has older messages to do with in other partitions first."""
     PARKED = "parked"
     """Dead letters wait for their queue, and deliveries continue."""
 
@@ -32,6 +34,7 @@ _TEXTS = {
     ProblemKind.UNBOUND: "member not connected",
     ProblemKind.PAUSED: "in a handoff",
     ProblemKind.WITHHELD: "paused by its application",
+    ProblemKind.HELD: "waits for older messages",
     ProblemKind.PARKED: "dead letters wait for their queue",
 }
 
@@ -51,6 +54,7 @@ def problems_of(
     state: str,
     blocked: str = "",
     is_withheld: bool = False,
+    gated_by: str = "",
     parked: str = "",
     dead_letters: int = 0,
 ) -> list[PartitionProblem]:
@@ -62,6 +66,7 @@ def problems_of(
         state: as its broker, or the coordinator, calls it.
         blocked: why it delivers nothing; empty: it delivers.
         is_withheld: whether its member's application has paused it.
+        gated_by: which older messages in other partitions come first; empty: none.
         parked: why dead letters wait while it delivers; empty: none do.
         dead_letters: how many wait.
     """
@@ -79,6 +84,8 @@ def problems_of(
             found.append(PartitionProblem(kind, kind.text))
     if is_withheld:
         found.append(PartitionProblem(ProblemKind.WITHHELD, withheld_text(member)))
+    if gated_by:
+        found.append(PartitionProblem(ProblemKind.HELD, gated_text(gated_by)))
     if parked:
         found.append(PartitionProblem(ProblemKind.PARKED, parked_text(dead_letters, parked)))
     return found
@@ -92,6 +99,11 @@ def blocked_text(reason: str) -> str:
 def withheld_text(member: str) -> str:
     """Say which application has paused a partition."""
     return f"{ProblemKind.WITHHELD.text}: {member} has called pause"
+
+
+def gated_text(older: str) -> str:
+    """Say which messages of other partitions a partition waits for."""
+    return f"{ProblemKind.HELD.text}: {older}"
 
 
 def parked_text(count: int, reason: str) -> str:

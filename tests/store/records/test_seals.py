@@ -3,6 +3,7 @@
 import pytest
 
 from partq.core.model import BrokerId, PartitionId
+from partq.core.rescale import new_reset_id
 from partq.errors import ConflictError, FencedError, NotStoredError, UnknownGroupError
 from partq.store.records.layouts import Seals
 from partq.store.records.log import AppendBatch
@@ -255,6 +256,12 @@ async def open_gate(partitions, seals, broker_epoch, **changes):
 # ---- resets -------------------------------------------------------------------------------------
 
 
+async def reset_id(store, name, generation, *, age_ms=0):
+    """Return the id of a reset of all partitions that begins now, or began so long ago."""
+    now_ms = min((await store.read_clocks()).values())
+    return new_reset_id(now_ms - age_ms, name, generation)
+
+
 async def reset(partitions, partition, broker_epoch, **changes):
     """Move the cursor of the group to the beginning, as an owner does that has read the record."""
     cursor = await partitions.read_cursor(partition, GROUP)
@@ -269,15 +276,29 @@ async def reset(partitions, partition, broker_epoch, **changes):
     )
 
 
-async def test_a_reset_of_all_partitions_holds_the_gate(partitions, seals, successor):
+async def test_a_reset_of_all_partitions_holds_the_gate(store, partitions, seals, successor):
     await open_gate(partitions, seals, successor)
-    await reset(partitions, NEXT, successor, hold=("r-7@2", 2))
-    assert (await partitions.read_cursor(NEXT, GROUP)).gate == "r-7@2"
+    first, second = await reset_id(store, "r7", 2), await reset_id(store, "r8", 2)
+    assert (await reset(partitions, NEXT, successor, hold=first)).gate == first
+    record = await partitions.read_cursor(NEXT, GROUP)
+    assert (record.gate, record.reset) == (first, first)
     with pytest.raises(ConflictError):
         await open_gate(partitions, seals, successor, gate=OPEN_GATE)
-    await reset(partitions, NEXT, successor, hold=("r-8@2", 2))
+    await reset(partitions, NEXT, successor, hold=second)
     with pytest.raises(ConflictError):
-        await open_gate(partitions, seals, successor, gate="r-7@2")
+        await open_gate(partitions, seals, successor, gate=first)
+
+
+async def test_a_reset_that_began_too_long_ago_moves_nothing(store, partitions, seals, successor):
+    """Owners of successors stop to wait for it after 30 seconds."""
+    await open_gate(partitions, seals, successor)
+    before = await partitions.read_cursor(NEXT, GROUP)
+    with pytest.raises(ConflictError, match="too long ago"):
+        await reset(partitions, NEXT, successor, hold=await reset_id(store, "r7", 2, age_ms=21_000))
+    assert await partitions.read_cursor(NEXT, GROUP) == before
+    assert (
+        await reset(partitions, NEXT, successor, hold=await reset_id(store, "r7", 2, age_ms=9_000))
+    ).gate != OPEN_GATE
 
 
 async def test_a_reset_of_one_partition_leaves_its_gate(partitions, seals, successor):
@@ -287,23 +308,25 @@ async def test_a_reset_of_one_partition_leaves_its_gate(partitions, seals, succe
 
 
 async def test_a_partition_without_predecessors_is_not_held(
-    partitions, partition, broker_epoch, ten_messages
+    store, partitions, partition, broker_epoch, ten_messages
 ):
-    await reset(partitions, partition, broker_epoch, hold=("r-7@1", 1))
-    assert (await partitions.read_cursor(partition, GROUP)).gate == OPEN_GATE
+    hold = await reset_id(store, "r7", 1)
+    assert (await reset(partitions, partition, broker_epoch, hold=hold)).gate == OPEN_GATE
+    record = await partitions.read_cursor(partition, GROUP)
+    assert (record.gate, record.reset) == (OPEN_GATE, hold), "owners of successors read it"
 
 
 async def test_a_reset_by_an_older_layout_moves_no_cursor_of_a_sealed_partition(
-    partitions, partition, broker_epoch, seals, ten_messages
+    store, partitions, partition, broker_epoch, seals, ten_messages
 ):
     """Its successor, which the caller does not know, could deliver before what is repeated."""
     await flush(partitions, partition, broker_epoch, GROUP, 7)
     await seals.seal(partition, broker_epoch=broker_epoch, generation=2, slots=[KEPT])
     before = await partitions.read_cursor(partition, GROUP)
-    with pytest.raises(ConflictError, match="expected a later one"):
-        await reset(partitions, partition, broker_epoch, hold=("r-7@1", 1))
+    with pytest.raises(ConflictError, match="expected one by a later layout"):
+        await reset(partitions, partition, broker_epoch, hold=await reset_id(store, "r7", 1))
     assert await partitions.read_cursor(partition, GROUP) == before
-    await reset(partitions, partition, broker_epoch, hold=("r-8@2", 2))
+    await reset(partitions, partition, broker_epoch, hold=await reset_id(store, "r8", 2))
     assert (await partitions.read_cursor(partition, GROUP)).cursor == 0
 
 

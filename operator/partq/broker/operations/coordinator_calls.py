@@ -321,6 +321,7 @@ def _detail(owned: OwnedPartition, consumed: ConsumedPartition, now: float) -> G
         missing=consumed.missing,
         parked=consumed.outbox.parked,
         is_withheld=consumed.is_withheld,
+        gated_by=consumed.gated_by or UNSET,
         delayed=book.waiting.delayed,
         next_redelivery_ms=consumed.next_redelivery_ms(now),
         mended=mended.describe(owned, consumed.group),

@@ -139,6 +139,7 @@ def _problems(row: GroupPartition, *, is_served: bool) -> list[ProblemStatus]:
         state=row.state,
         blocked=row.blocked,
         is_withheld=row.is_withheld,
+        gated_by=row.gated_by or "",
         parked=row.parked,
         dead_letters=row.dead_letters,
     )
@@ -155,6 +156,7 @@ def _add_reasons(views: dict[str, GroupStatus], brokers: Mapping[str, BrokerAnsw
                     row.blocked = held.blocked or row.blocked
                     row.parked = held.parked or row.parked
                     row.is_withheld |= held.is_withheld
+                    row.gated_by = held.gated_by or row.gated_by
                     row.delayed = held.delayed or row.delayed
                     row.next_redelivery_ms = held.next_redelivery_ms or row.next_redelivery_ms
 
@@ -267,6 +269,7 @@ def _row(
         parked=mine.outbox.parked if mine is not None else "",
         redeliveries=sum(cursor.redeliveries.values()),
         is_withheld=mine is not None and mine.is_withheld,
+        gated_by=(mine.gated_by if mine is not None else "") or UNSET,
         delayed=mine.book.waiting.delayed if mine is not None else 0,
         next_redelivery_ms=mine.next_redelivery_ms(now) if mine is not None else 0,
     )

@@ -20,7 +20,9 @@ from partq.core.dead_letters import DeadLetter
 from partq.core.group.observation import NO_EPOCH
 from partq.core.model import BrokerEpoch, Cause, Epoch, MemberId, Offset, PartitionId
 from partq.core.ranges import Ranges
+from partq.core.rescale import GateHold
 from partq.errors import FencedError
+from partq.store.records.stored_partition import OPEN_GATE
 from partq.store.refusals import BookWrite
 
 
@@ -111,6 +113,11 @@ class ConsumedPartition:
     """Its member has begun to unregister it since then: such a call may still come late."""
     born: int = 0
     """When the group began in the partition: a group that is created again is another one."""
+    gate: str = OPEN_GATE
+    """As the record has it. Closed, nothing is delivered: messages of its slots that are older lie
+    in other partitions. `broker/rescale` opens it."""
+    holds: tuple[GateHold, ...] = ()
+    """What keeps the gate closed, as it was last seen."""
     verified: int = -1
     """The generation of the queue's config under which the store was found to know this group."""
     writes: Iterator[int] = field(default_factory=count)
@@ -174,6 +181,11 @@ class ConsumedPartition:
         return self.is_committing or self.is_resetting
 
     @property
+    def is_gated(self) -> bool:
+        """Whether the group has to do with older messages in other partitions first."""
+        return self.gate != OPEN_GATE
+
+    @property
     def must_flush_first(self) -> bool:
         """Whether nothing may be sent before the redelivery counts are stored."""
         return self.counts_stored < self.flush_first
@@ -190,6 +202,7 @@ class ConsumedPartition:
             self.flow is not None
             and self.pause is None
             and not self.is_withheld
+            and not self.is_gated
             and not self.is_committing
             and not self.must_flush_first
             and not self.outbox.is_holding
@@ -202,6 +215,13 @@ class ConsumedPartition:
     def blocked(self) -> str:
         """Why the group's deliveries stop; empty: they do not."""
         return self.missing or self.outbox.blocked
+
+    @property
+    def gated_by(self) -> str:
+        """Which older messages in other partitions the gate waits for; empty: it is open."""
+        if not self.is_gated:
+            return ""
+        return "; ".join(each.text for each in self.holds) or "what its predecessors have"
 
     def next_redelivery_ms(self, now: float) -> int:
         """Return how long the first delayed message still waits; 0: none waits, or it is due.
@@ -265,6 +285,12 @@ class ConsumedPartition:
             # They count as done, as after a claim; the stored book is to say so, too.
             self.book.discard(sorted((each.offset, each.offset + 1) for each in letters))
             self.is_dirty = True
+
+    def open_gate(self) -> None:
+        """Follow the record: the group may have the messages."""
+        self.gate, self.holds = OPEN_GATE, ()
+        if self.flow is not None:
+            self.flow.notice(self)
 
     def note_counts(self, counts: int) -> None:
         """Note that the redelivery counts are stored as they were at `counts`."""

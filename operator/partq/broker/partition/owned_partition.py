@@ -149,6 +149,7 @@ class OwnedPartition:
                     audit=self.audit,
                     registered=record.registered,
                     born=record.born,
+                    gate=record.gate,
                     writes=self.writes,
                 )
                 consumed.outbox.read(record.outbox)

@@ -62,6 +62,7 @@ _WAITS = {
     WaitsFor.MEMBER: "{member}, which is not connected: the rebalance delay {left}",
     WaitsFor.DEAD_LETTERS: "its dead letters to be stored; until then it delivers nothing",
     WaitsFor.MESSAGES: "a reset of the group, as its log does not hold the message that comes next",
+    WaitsFor.PREDECESSORS: "older messages in other partitions: {gated_by}",
     WaitsFor.APPLICATION: "{member}, whose application has paused it: nothing is delivered until it"
     " calls resume",
     WaitsFor.DRAIN: "{member} to finish {in_flight} messages that it has not acknowledged, the"
@@ -124,6 +125,7 @@ def explain(
         blocked=detail.blocked if (detail := snapshot.details.get(found)) is not None else "",
         missing=detail.missing if detail is not None else "",
         is_withheld=detail is not None and detail.is_withheld,
+        gated_by=(detail is not None and detail.gated_by) or "",
     )
     if as_json:
         told = to_json(found, name, snapshot, waiting)
@@ -161,6 +163,7 @@ def to_json(
         "cursor": detail.cursor if detail is not None else None,
         "end": snapshot.ends.get(partition),
         **{name: getattr(detail, name, None) for name in _DETAILS},
+        **({"gated_by": detail.gated_by} if detail is not None and detail.gated_by else {}),
         "waits_for": asdict(waiting),
         "standbys": _standbys(partition, snapshot),
         "silent_brokers": dict(snapshot.silent),
@@ -258,6 +261,7 @@ def _sentence(partition: PartitionId, snapshot: GroupSnapshot, waiting: Partitio
         else f"in {spell_ms(waiting.left_ms)} at the earliest",
         in_flight=detail.in_flight if detail is not None else None,
         cursor=detail.cursor if detail is not None else None,
+        gated_by=detail.gated_by if detail is not None else None,
     )
 
 

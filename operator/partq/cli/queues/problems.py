@@ -137,5 +137,6 @@ def problem_of(row: GroupPartition | None, *, is_served: bool) -> ProblemKind | 
         state=row.state,
         blocked=row.blocked,
         is_withheld=row.is_withheld,
+        gated_by=row.gated_by or "",
     )
     return found[0].kind if found else None

@@ -46,6 +46,8 @@ class WaitsFor(StrEnum):
     """It is where it belongs, and its dead letters stop its deliveries."""
     MESSAGES = "messages"
     """It is where it belongs, and its log does not hold the message that comes next."""
+    PREDECESSORS = "predecessors"
+    """It is where it belongs, and the group has older messages to do with in other partitions."""
     APPLICATION = "application"
     """It is where it belongs, and its member's application has paused it."""
     COORDINATOR = "coordinator"
@@ -76,6 +78,7 @@ def wait_of(
     blocked: str = "",
     missing: str = "",
     is_withheld: bool = False,
+    gated_by: str = "",
 ) -> PartitionWait:
     """Return what a partition waits for.
 
@@ -89,6 +92,7 @@ def wait_of(
         blocked: why its dead letters stop its deliveries; empty: they do not.
         missing: which message its log should hold and does not; empty: none.
         is_withheld: whether its member's application has paused it.
+        gated_by: which older messages in other partitions come first; empty: none.
     """
     ownership = observation.partitions[partition]
     if ownership.broker is None:
@@ -131,6 +135,8 @@ def wait_of(
         return PartitionWait(what=WaitsFor.MESSAGES)
     if blocked:
         return PartitionWait(what=WaitsFor.DEAD_LETTERS)
+    if gated_by:
+        return PartitionWait(what=WaitsFor.PREDECESSORS)
     return PartitionWait(what=WaitsFor.APPLICATION if is_withheld else WaitsFor.NOTHING)
 
 

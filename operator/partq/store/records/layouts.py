@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from typing import NamedTuple
 
 from partq.core.layout import Layout
 from partq.core.model import BrokerEpoch, BrokerId, Offset, PartitionId
 from partq.core.records import LayoutRecord
+from partq.core.rescale import GroupProgress
 from partq.core.slot_table import joined
 from partq.errors import BatchTooLargeError, ConflictError, NotStoredError, UnknownQueueError
 from partq.store.codec import decode_counts, encode_counts, encode_predecessors, encode_slots
@@ -25,6 +27,15 @@ GATE_DIFFERS = -1
 
 MAX_MARKS = 65_536 + 1000
 """Every partition and every broker that a queue can have."""
+
+
+class PredecessorSeal(NamedTuple):
+    """What a predecessor says of one change."""
+
+    sealed_at: Offset | None
+    """The end of its log when the slots left it; None: it is not sealed."""
+    audit_next: int
+    """Sequence of the next group of its audit record; 0: there is none."""
 
 
 class Layouts:
@@ -254,6 +265,62 @@ class Seals:
                 f"partition {partition}, group {group}: a reset holds its gate, which was "
                 f"{gate!r} when it was read; read the records again"
             )
+
+    async def read_predecessors(
+        self, wanted: Iterable[tuple[PartitionId, int]]
+    ) -> dict[tuple[PartitionId, int], PredecessorSeal]:
+        """Return what predecessors say of the changes of these generations, side by side.
+
+        Those that have no record are left out, as are those on a silent node of a Redis Cluster.
+
+        Raises:
+            StoreUnavailableError: no answer.
+        """
+        names = list(dict.fromkeys(wanted))
+        found = await self._store.read_each(
+            (
+                ("HMGET", self._keys.meta(each), "next", f"seal:{generation}", "audit", "audit_off")
+                for each, generation in names
+            ),
+            only_reachable=True,
+        )
+        return {
+            name: PredecessorSeal(
+                None if values[1] is None else Offset(int(values[1])),
+                int((values[2] or values[3] or b"0").split(b" ", 1)[0]),
+            )
+            for name, values in zip(names, found, strict=True)
+            if values is not None and values[0] is not None
+        }
+
+    async def read_progress(
+        self, wanted: Iterable[tuple[PartitionId, str]]
+    ) -> dict[tuple[PartitionId, str], GroupProgress]:
+        """Return how far groups have come in partitions, side by side.
+
+        Those that have no cursor are left out, as are those on a silent node of a Redis Cluster.
+
+        Raises:
+            StoreUnavailableError: no answer.
+        """
+        names = list(dict.fromkeys(wanted))
+        found = await self._store.read_each(
+            (
+                ("HMGET", self._keys.cursor(*each), "cursor", "gate", "reset", "member")
+                for each in names
+            ),
+            only_reachable=True,
+        )
+        return {
+            name: GroupProgress(
+                int(values[0]),
+                is_gate_open=values[1] in (None, b"1"),
+                reset=(values[2] or b"").decode(),
+                member=(values[3] or b"").decode(),
+            )
+            for name, values in zip(names, found, strict=True)
+            if values is not None and values[0] is not None
+        }
 
 
 class Marks:

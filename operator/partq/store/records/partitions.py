@@ -53,6 +53,8 @@ EPOCH_DIFFERS = -1
 """Of `reset_cursor` and `register_member`: another epoch is recorded."""
 SEALED_LATER = -4
 """Of `reset_cursor`: a change has taken slots away that the caller has not read."""
+RESET_OVER = -6
+"""Of `reset_cursor`: the reset of all partitions began too long ago."""
 KNOWN_BETTER = -5
 """Of `register_member`: the record is newer than what the caller knows of it."""
 HELD = -4
@@ -388,14 +390,13 @@ class Partitions:
         *,
         epoch: Epoch,
         offset: int,
-        hold: tuple[str, int] | None = None,
+        hold: str = "",
         **write: Unpack[BookWrite],
     ) -> ResetOutcome:
         """Move the group's cursor to `offset`.
 
-        `hold`: the id of a reset of all partitions, and the generation of the layout that its
-        caller has read. A partition with predecessors is held: its gate stays shut until they
-        are reset, too.
+        `hold`: the id of a reset of all partitions, see `core.rescale.ResetId`. A partition with
+        predecessors is held: its gate stays shut until they are reset, too.
 
         An offset that the log does not hold becomes the nearest one that it does: its first, or
         its end. All acks are forgotten, those of older tokens no longer count. A repeat under the
@@ -404,25 +405,30 @@ class Partitions:
         Raises:
             FencedError: another broker has claimed the partition; nothing is written.
             ConflictError: another epoch is stored, or slots have left the partition by a change
-                that the caller has not read; nothing is written.
+                that the caller has not read, or the reset of all partitions began more than
+                20 seconds ago; nothing is written.
             SupersededError: a later write is stored; nothing is written.
             UnknownGroupError: the partition has no such group.
             StoreUnavailableError: no answer; read the record before anything is delivered.
         """
-        name, generation = hold or ("", 0)
         answer = await self._store.run(
             "reset_cursor",
             self._keys.of_cursor(partition, group),
             [
                 *(write["broker_epoch"], group, epoch, offset, write["number"], write["born"]),
-                *(name, generation),
+                hold,
             ],
             channel=Channel.APPEND,  # behind the flushes
         )
         if answer == SEALED_LATER:
             raise ConflictError(
-                f"partition {partition}, group {group}: got a reset by the layout of generation "
-                f"{generation}, expected a later one: slots have left; begin again with it"
+                f"partition {partition}, group {group}: got the reset {hold}, expected one by a "
+                "later layout: slots have left; begin again with all partitions"
+            )
+        if answer == RESET_OVER:
+            raise ConflictError(
+                f"partition {partition}, group {group}: the reset {hold} began too long ago; begin "
+                "again with all partitions"
             )
         if answer == EPOCH_DIFFERS:
             raise ConflictError(
@@ -430,8 +436,8 @@ class Partitions:
                 "look again, and repeat the reset"
             )
         check_book_write(answer, partition, group, write)
-        new_epoch, cursor, outbox = answer
-        return ResetOutcome(Epoch(new_epoch), Offset(cursor), decode_outbox(outbox))
+        new_epoch, cursor, outbox, gate = answer
+        return ResetOutcome(Epoch(new_epoch), Offset(cursor), decode_outbox(outbox), gate.decode())
 
     async def commit(
         self,

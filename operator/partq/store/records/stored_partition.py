@@ -140,6 +140,8 @@ class CursorRecord:
     """When the group began in the partition, in ms; 0: an earlier version made it."""
     gate: str = OPEN_GATE
     """Whether the group gets messages; neither open nor closed: the reset that holds it."""
+    reset: str = ""
+    """The last reset of all partitions that has moved the cursor; empty: none has."""
     registered: Epoch = NO_EPOCH
     """The epoch under which the member registered the partition; 0: it got it otherwise."""
 
@@ -179,6 +181,8 @@ class ResetOutcome:
     cursor: Offset
     outbox: list[DeadLetter]
     """Dead letters on their way stay."""
+    gate: str
+    """Whether the group gets messages now, as in its record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,5 +245,6 @@ def cursor_record(fields: Mapping[bytes, bytes]) -> CursorRecord:
         outbox=decode_outbox(fields.get(b"outbox", b"")),
         born=int(fields.get(b"born", b"0")),
         gate=fields.get(b"gate", OPEN_GATE.encode()).decode(),
+        reset=fields.get(b"reset", b"").decode(),
         registered=Epoch(int(fields.get(b"registered", b"0").split(b" ", 1)[0])),
     )

@@ -9,42 +9,56 @@
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  group
 -- ARGV[3]  epoch that the caller knows           ARGV[4]  offset at which the group is to begin
 -- ARGV[5]  number of this write under this epoch    ARGV[6]  when the group began
--- ARGV[7]  id of a reset of all partitions, "R@G"; empty: of this partition alone
--- ARGV[8]  generation of the layout that the caller of such a reset has read
--- returns  {new epoch, cursor, outbox}: the offset, or the nearest one that the log has, and the
---          dead letters that wait, which stay
+-- ARGV[7]  id of a reset of all partitions, "MS-NAME@G": begun at this Redis time, by the layout of
+--          generation G; empty: of this partition alone
+-- returns  {new epoch, cursor, outbox, gate}: the offset, or the nearest one that the log has; the
+--          dead letters that wait, which stay; "1": the group gets messages
 --          0 FENCED: the caller's broker epoch is over; -1 EPOCH_DIFFERS: another epoch is
 --          recorded; -2 UNKNOWN: no such group; -3 SUPERSEDED: a later write is stored;
---          -4 SEALED_LATER: a later change of the layout has taken slots away
+--          -4 SEALED_LATER: a later change of the layout has taken slots away;
+--          -6 RESET_OVER: the reset began too long ago
+local MAX_RESET_MS = 20000 -- owners of later partitions wait for longer than that
+
 local meta, refusal = read_owned(KEYS[1], ARGV[1], ARGV[2], "next", "audit", "trimmed", "preds", "layout")
 if not meta then
   return refusal
 end
-local known, lowest, before, flushed, outbox, born = unpack(redis.call("HMGET", KEYS[2],
-  "epoch", "outbox_lowest", "cursor", "flushed", "outbox", "born"))
+local known, lowest, before, flushed, outbox, born, gate = unpack(redis.call("HMGET", KEYS[2],
+  "epoch", "outbox_lowest", "cursor", "flushed", "outbox", "born", "gate"))
+gate = gate or "1"
 local verdict = judge_write(flushed, born, ARGV[1], ARGV[5], ARGV[6])
 if verdict < 1 then
-  return verdict == 0 and {tonumber(known), tonumber(before), outbox or ""} or verdict
+  return verdict == 0 and {tonumber(known), tonumber(before), outbox or "", gate} or verdict
 end
 if known ~= ARGV[3] then
   return -1
 end
-local hold = ARGV[7] or ""
-if hold ~= "" and tonumber(meta[7] or "1") > tonumber(ARGV[8]) then
-  -- The successor that the caller does not know might deliver before what is repeated here.
-  return -4
+local begun_ms, generation = string.match(ARGV[7], "^(%d+)%-.*@(%d+)$")
+if begun_ms then
+  if tonumber(meta[7] or "1") > tonumber(generation) then
+    -- The successor that the caller does not know might deliver before what is repeated here.
+    return -4
+  end
+  local time = redis.call("TIME")
+  if time[1] * 1000 + math.floor(time[2] / 1000) - tonumber(begun_ms) > MAX_RESET_MS then
+    return -6
+  end
 end
 local cursor = math.max(tonumber(meta[5]), math.min(tonumber(ARGV[4]), tonumber(meta[3])))
 local cursor_text = string.format("%.0f", cursor)
 local epoch = draw_above(known)
 redis.call("HSET", KEYS[2], "epoch", string.format("%.0f", epoch),
   "cursor", cursor_text, "acked", "", "redeliveries", "", "flushed", ARGV[1] .. ":" .. ARGV[5])
-if hold ~= "" and meta[6] then
-  redis.call("HSET", KEYS[2], "gate", hold)
+if begun_ms then
+  redis.call("HSET", KEYS[2], "reset", ARGV[7])
+  if meta[6] then
+    gate = ARGV[7]
+    redis.call("HSET", KEYS[2], "gate", gate)
+  end
 end
 write_mark(KEYS[1], ARGV[2], cursor, lowest)
 if meta[4] then
   write_audit(KEYS[1], KEYS[3], meta[4], ARGV[1], {audit_line({kind = "reset", group = ARGV[2],
     epoch = epoch, first = cursor, stop = cursor, number = before})})
 end
-return {epoch, cursor, outbox or ""}
+return {epoch, cursor, outbox or "", gate}

@@ -50,6 +50,9 @@ class GroupDetail(msgspec.Struct, kw_only=True):
     """Why dead letters wait for their queue while deliveries continue."""
     is_withheld: bool = False
     """Its member's application has paused the partition: nothing is delivered to it."""
+    gated_by: str | UnsetType = UNSET
+    """Which older messages the group has to do with in other partitions before it gets messages
+    of this one; left out: none."""
     delayed: Number = 0
     """How many messages wait until they are redelivered."""
     next_redelivery_ms: Number = 0

@@ -34,8 +34,8 @@ class ProblemStatus(msgspec.Struct):
     """What keeps messages of a partition from a group."""
 
     code: str
-    """`blocked`, `unserved`, `unassigned`, `unbound`, `paused`, `withheld` or `parked`; others may
-    follow."""
+    """`blocked`, `unserved`, `unassigned`, `unbound`, `paused`, `withheld`, `held` or `parked`;
+    others may follow."""
     text: str
     """The same with what is known of it, for people."""
 
@@ -61,6 +61,9 @@ class GroupPartition(msgspec.Struct):
     is_withheld: bool = False
     """The member's application has paused the partition (`consumer.pause`): nothing is delivered to
     it here until it resumes."""
+    gated_by: str | UnsetType = UNSET
+    """Which older messages the group has to do with in other partitions before anything is
+    delivered here, after a change of the partition count; left out: none."""
     delayed: int = 0
     """How many messages wait for the end of their nack delay, until they are redelivered."""
     next_redelivery_ms: int = 0

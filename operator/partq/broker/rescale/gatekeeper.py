@@ -1,0 +1,213 @@
+"""Opens the gates of partitions: for each group that has done with their predecessors."""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from partq.aio import Signal
+from partq.broker.ownership.server_looks import Spawn
+from partq.broker.partition.consumed_partition import ConsumedPartition
+from partq.broker.partition.owned_partition import OwnedPartition
+from partq.core.layout import Layout
+from partq.core.model import PartitionId
+from partq.core.rescale import PredecessorView, find_holds
+from partq.errors import ConflictError, PartqError, UnknownGroupError
+from partq.store.records.layouts import Seals
+from partq.store.records.stored_partition import CLOSED_GATE
+
+NEAR_GAP_S = 0.02
+"""Seconds between two looks at predecessors in which a group makes progress."""
+FAR_GAP_S = 0.5
+"""The same where nothing changes, or more than `NEAR_MESSAGES` are missing."""
+NEAR_MESSAGES = 1000
+GAP_GROWTH = 1.5
+"""Each look that has seen no progress makes the gap so much longer."""
+RESET_HOLD_S = 30.0
+"""How long a reset holds a gate at most: its caller has gone then, as its steps are refused."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _GateWatch:
+    """When a gate is looked at again."""
+
+    gate: str
+    gate_at: float
+    """When it was first seen like this, on the broker's clock."""
+    due: float
+    gap_s: float = NEAR_GAP_S
+    is_opening: bool = False
+
+
+class Gatekeeper:
+    """Looks at the predecessors of gated partitions, and lets groups have what comes after them.
+
+    Args:
+        owned: the partitions of this broker.
+        seals: reads the predecessors, and opens gates.
+        layout: of the queue, as the broker knows it; None: it has not read it yet.
+        clock: of the broker, in seconds.
+        on_lost: told when a record is not what the broker's memory says.
+        spawn: runs what takes a round trip for one gate.
+    """
+
+    def __init__(
+        self,
+        owned: Mapping[PartitionId, OwnedPartition],
+        seals: Seals,
+        *,
+        layout: Callable[[], Layout | None],
+        clock: Callable[[], float],
+        on_lost: Callable[[ConsumedPartition, PartqError], None],
+        spawn: Spawn,
+    ) -> None:
+        self._owned = owned
+        self._seals = seals
+        self._layout = layout
+        self._clock = clock
+        self._on_lost = on_lost
+        self._spawn = spawn
+        self._watches: dict[ConsumedPartition, _GateWatch] = {}
+        self._wake = Signal()
+
+    def notice(self) -> None:
+        """Look now: gates may have come, or the layout has changed."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            self._wake.clear()
+            try:
+                await self._look()
+            except PartqError as error:
+                _log.warning("the predecessors of gated partitions could not be read: %s", error)
+                self._put_off()
+            now = self._clock()
+            wait_s = min((each.due - now for each in self._watches.values()), default=FAR_GAP_S)
+            await self._wake.wait_at_most(min(max(wait_s, NEAR_GAP_S / 2), FAR_GAP_S))
+
+    def _put_off(self) -> None:
+        """Look at nothing for a while."""
+        for watch in self._watches.values():
+            watch.due = self._clock() + FAR_GAP_S
+
+    async def _look(self) -> None:
+        """Read the predecessors of the gates that are due, and open those that may be.
+
+        Raises:
+            StoreUnavailableError: no answer.
+        """
+        layout = self._layout()
+        # A queue whose count has never changed has no gates.
+        gated = [] if layout is None or layout.generation == 1 else self._find_gated(layout)
+        now = self._clock()
+        self._watches = {each: self._watch(each, now) for each in gated}
+        # The gates before the predecessors: if a reset closes one in between, it stays closed.
+        due = {
+            each: w.gate for each, w in self._watches.items() if w.due <= now and not w.is_opening
+        }
+        if layout is None or not due:
+            return
+        # The cursors before the audit records, which then tell of them.
+        progress = await self._seals.read_progress(
+            (predecessor, each.group)
+            for each in due
+            for predecessor in layout.predecessors(each.partition)
+        )
+        seals = await self._seals.read_predecessors(
+            (predecessor, each.partition.generation)
+            for each in due
+            for predecessor in layout.predecessors(each.partition)
+        )
+        for consumed, gate in due.items():
+            generation = consumed.partition.generation
+            views, sequences = {}, {}
+            for predecessor in layout.predecessors(consumed.partition):
+                seal = seals.get((predecessor, generation))
+                found = progress.get((predecessor, consumed.group))
+                views[predecessor] = PredecessorView(
+                    None if seal is None else seal.sealed_at,
+                    trimmed=0,
+                    groups={} if found is None else {consumed.group: found},
+                )
+                sequences[predecessor] = 0 if seal is None else seal.audit_next
+            self._judge(consumed, gate, views, sequences)
+
+    def _find_gated(self, layout: Layout) -> list[ConsumedPartition]:
+        """Return the gated groups of all partitions here but those that are only prepared."""
+        prepared = layout.next.lineage if layout.next is not None else {}
+        return [
+            consumed
+            for owned in self._owned.values()
+            if owned.id in layout and owned.id not in prepared
+            for consumed in owned.groups.values()
+            if consumed.is_gated
+        ]
+
+    def _watch(self, consumed: ConsumedPartition, now: float) -> _GateWatch:
+        watch = self._watches.get(consumed)
+        if watch is None or watch.gate != consumed.gate:
+            watch = _GateWatch(consumed.gate, gate_at=now, due=now)
+        return watch
+
+    def _judge(
+        self,
+        consumed: ConsumedPartition,
+        gate: str,
+        views: Mapping[PartitionId, PredecessorView],
+        sequences: Mapping[PartitionId, int],
+    ) -> None:
+        """Open a gate, or say what holds it and when to look again."""
+        watch = self._watches[consumed]
+        now = self._clock()
+        is_held = gate != CLOSED_GATE and now - watch.gate_at < RESET_HOLD_S
+        holds = find_holds(views, consumed.group, reset=gate if is_held else "")
+        if not holds:
+            watch.is_opening = True
+            passed = {each: (view.sealed_at or 0, sequences[each]) for each, view in views.items()}
+            self._spawn(self._open(consumed, watch, passed), f"gate of {consumed.partition}")
+            return
+        is_far = sum(each.messages for each in holds) >= NEAR_MESSAGES
+        if is_far:
+            watch.gap_s = FAR_GAP_S
+        elif holds != consumed.holds:
+            watch.gap_s = NEAR_GAP_S
+        else:
+            watch.gap_s = min(watch.gap_s * GAP_GROWTH, FAR_GAP_S)
+        watch.due = now + watch.gap_s
+        consumed.holds = holds
+
+    async def _open(
+        self,
+        consumed: ConsumedPartition,
+        watch: _GateWatch,
+        passed: Mapping[PartitionId, tuple[int, int]],
+    ) -> None:
+        try:
+            # A reset holds the lock, too: memory follows the record in the same order.
+            async with consumed.lock:
+                if consumed.is_dropped or consumed.gate != watch.gate:
+                    return
+                await self._seals.open_gate(
+                    consumed.partition,
+                    consumed.group,
+                    broker_epoch=consumed.broker_epoch,
+                    born=consumed.born,
+                    gate=watch.gate,
+                    passed=passed,
+                )
+                consumed.open_gate()
+        except (ConflictError, UnknownGroupError) as error:
+            self._on_lost(consumed, error)
+        except PartqError as error:
+            watch.due = self._clock() + FAR_GAP_S
+            _log.warning(
+                "the gate of %s for group %s could not be opened, it is tried again: %s",
+                *(consumed.partition, consumed.group, error),
+            )
+        else:
+            _log.info("the gate of %s is open for group %s", consumed.partition, consumed.group)
+        finally:
+            watch.is_opening = False

@@ -1,0 +1,129 @@
+"""Gates: a group gets a new partition after it has done with what lies in its predecessors."""
+
+from partq.core.model import PartitionId
+from partq.testing import eventually
+from partq.wire import frames
+from tests.broker.conftest import open_producer
+from tests.broker.rescale.change import Rescaler, keys_of, outcome
+
+OLD, NEW = PartitionId(1, 0), PartitionId(2, 4)
+"""With one partition more, each of the four gives some slots to the new one."""
+
+
+async def commit(rescaler):
+    """Commit what is prepared, and have the broker learn it; return the layout."""
+    layout = await rescaler.commit()
+    await rescaler.running.broker.refresh()
+    return layout
+
+
+async def give(running, member, partition):
+    """Give a partition of the group to a member."""
+    consumed = running.broker.owned[partition].groups["workers"]
+    commits = [
+        {
+            "partition": str(partition),
+            "broker_epoch": consumed.broker_epoch,
+            "epoch": consumed.epoch,
+            "attempt": consumed.closed_attempt + 1,
+            "source": consumed.member or "",
+            "target": member,
+            "cause": "unassigned",
+        }
+    ]
+    for result in await running.admin("/groups/workers/commit", {"commits": commits}):
+        assert "error" not in result, result
+
+
+async def told(running, partition):
+    """Return what the status and the group's snapshot say that a partition waits for."""
+    _, status = await running.call("GET", "/v1/queues/orders/status")
+    _, picture = await running.call("GET", "/v1/queues/orders/groups/workers/picture")
+    row = status["groups"]["workers"]["partitions"][str(partition)]
+    state = picture["brokers"][running.broker.id]["state"]
+    detail = state["partitions"][str(partition)]["groups"]["workers"]
+    assert detail.get("gated_by") == row.get("gated_by")
+    return row.get("gated_by", ""), [problem["code"] for problem in row["problems"]]
+
+
+async def test_a_group_gets_the_new_partition_after_what_it_has_in_the_old_ones(running, scene):
+    """Nothing is delivered while one message below the seal is not acknowledged."""
+    rescaler = Rescaler(running)
+    await rescaler.prepare(5)
+    await give(running, "m", NEW)
+    await scene.source.find(frames.Assigned)
+    layout = await commit(rescaler)
+    consumed = running.broker.owned[NEW].groups["workers"]
+    keys = keys_of((layout, NEW))
+    producer = await open_producer(running, "q")
+    owned = running.broker.owned[NEW]
+    await eventually(lambda: owned.layout.is_open, "it takes messages")
+    assert await outcome(producer, NEW, 0, *keys) == ("stored", 0)
+    await eventually(
+        lambda: [each.predecessor for each in consumed.holds] == [OLD], "the others are passed"
+    )
+    assert await told(running, NEW) == ("1.0: 3 messages before offset 3, at member m", ["held"])
+    assert await scene.source.ack(scene.held, 2) == ""
+    await eventually(lambda: consumed.holds[0].messages == 1, "the ack was seen")
+    assert consumed.book.in_flight == 0
+    assert await scene.source.ack(scene.held, 3) == ""
+    frame, values = await scene.source.deliver()
+    assert (frame.generation, frame.partition, values) == (2, 4, keys)
+    assert await told(running, NEW) == ("", [])
+    record = await running.broker.partitions.read_cursor(NEW, "workers")
+    assert record.gate == "1"
+
+
+async def test_a_partition_that_is_only_prepared_has_closed_gates(running):
+    """Its predecessors have no messages, and are not sealed."""
+    rescaler = Rescaler(running)
+    await rescaler.prepare(5)
+    consumed = running.broker.owned[NEW].groups["workers"]
+    await running.broker.refresh()
+    assert consumed.is_gated
+    await commit(rescaler)
+    await eventually(lambda: not consumed.is_gated, "the gate is open")
+
+
+async def test_a_closed_gate_closes_those_behind_it(running, scene):
+    """5 partitions, then 4 again: what replaces 2.4 waits for the one before it, which is empty."""
+    rescaler = Rescaler(running)
+    await rescaler.change(5)
+    layout = await rescaler.change(4)
+    behind = [
+        running.broker.owned[partition].groups["workers"]
+        for partition, givers in layout.lineage.items()
+        if NEW in givers
+    ]
+
+    def waits_for(consumed):
+        return [hold.predecessor for hold in consumed.holds if hold.is_gated]
+
+    await eventually(lambda: all(waits_for(each) == [NEW] for each in behind), "they wait for 2.4")
+    assert await scene.source.ack(scene.held, 3) == ""
+    await eventually(lambda: not any(each.is_gated for each in behind), "the gates are open")
+
+
+async def test_memory_follows_the_record_after_another_claim(running, start_broker, scene):
+    await Rescaler(running).change(5)
+    consumed = running.broker.owned[NEW].groups["workers"]
+    assert consumed.is_gated
+    await running.admin("/yield", {"partitions": ["2.4"]})
+    other = await start_broker("orders-1")
+    await other.admin("/claim", {"partitions": ["2.4"]})
+    claimed = other.broker.owned[NEW].groups["workers"]
+    assert claimed.is_gated
+    assert await scene.source.ack(scene.held, 3) == ""
+    await eventually(lambda: not claimed.is_gated, "another broker has opened it")
+    await other.admin("/yield", {"partitions": ["2.4"]})
+    await running.admin("/claim", {"partitions": ["2.4"]})
+    assert not running.broker.owned[NEW].groups["workers"].is_gated
+
+
+async def test_a_pull_holds_the_partition_and_gets_nothing_of_it(running):
+    await Rescaler(running).prepare(5)
+    await give(running, "m", NEW)
+    body = {"member": "m", "incarnation": "i", "max_messages": 10, "wait_ms": 0}
+    status, answer = await running.call("POST", "/v1/queues/orders/groups/workers/pull", json=body)
+    assert status == 200, answer
+    assert (answer["held"], answer["messages"]) == (["2.4"], [])
