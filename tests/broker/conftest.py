@@ -405,6 +405,7 @@ PEER_NAMES = (
     "OTHER_GROUP",
     "PRODUCE",
     "connect",
+    "connect_as",
     "connect_flow",
     "eventually",
     "key_of",

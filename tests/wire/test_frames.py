@@ -56,7 +56,7 @@ GOLDEN = [
      "18000000 95 03 01 03 a3622d30 af687474703a2f2f622d303a37343131"),
     (Failed("not_listed", "bind again", 1000),
      "1b000000 94 04 aa6e6f745f6c6973746564 aa62696e6420616761696e cd03e8"),
-    (ProducerHello("p-1"), "07000000 93 0a a3702d31 01"),
+    (ProducerHello("p-1", layout=2), "08000000 94 0a a3702d31 01 02"),
     (ProducerWelcome("b-0", 3000, 5_242_880, 5), "0f000000 95 0b a3622d30 cd0bb8 ce00500000 05"),
     (Publish(1, 1, 3, 128, 60_000, 7), "0b000000 97 0c 01 01 03 cc80 cdea60 07"),
     (Published(1, 70_000, True), "09000000 94 0d 01 ce00011170 c3"),
@@ -154,7 +154,8 @@ def test_elements_that_a_later_version_adds_are_ignored(frame, text):
 
 @pytest.mark.parametrize(("text", "frame"), [
     ("93 04 a165 a16d", Failed("e", "m", 0)),
-    ("92 0a a170", ProducerHello("p", 1)),
+    ("92 0a a170", ProducerHello("p", 1, 0)),
+    ("93 0a a170 01", ProducerHello("p", 1, 0)),
     ("95 0c 01 01 03 cc80", Publish(1, 1, 3, 128, 0, 0)),
     ("96 0c 01 01 03 cc80 cdea60", Publish(1, 1, 3, 128, 60_000, 0)),
     ("93 0d 01 05", Published(1, 5, False)),

@@ -40,6 +40,7 @@ from partq.broker.retention.periodic_work import LOOK_GAP_S, work_periodically
 from partq.broker.retention.trimmer import Trimmer
 from partq.core.clocks.time_to_live import check_ttl_ms
 from partq.core.model import BrokerId, Cause, PartitionId
+from partq.core.producer_series import series_of_layout
 from partq.core.samples.waits import WaitCounts
 from partq.errors import (
     BatchTooLargeError,
@@ -366,8 +367,11 @@ class Broker:
         reply: Reply,
         ttl_ms: int = 0,
         age_ms: int = 0,
+        fixed_layout: int = 0,
     ) -> None:
         """Check a batch and queue it for the log; `reply` follows, with its place or an error.
+
+        `fixed_layout`: of fixed numbers the partition's layout that they were counted for.
 
         Raises:
             BadRequestError, BadBatchError, BatchTooLargeError, WrongPartitionError,
@@ -397,11 +401,16 @@ class Broker:
             config.layout,
             data,
             is_numbered=bool(producer),
+            fixed_layout=fixed_layout,
             max_message_bytes=config.max_message_bytes,
         )
         digest = batch.digest(data, header) if producer else ""
         owned.appender.submit(
-            AppendBatch(producer, first, header.count, appended, ttl_ms, digest, age_ms), reply
+            AppendBatch(
+                series_of_layout(producer, fixed_layout),
+                *(first, header.count, appended, ttl_ms, digest, age_ms, fixed_layout),
+            ),
+            reply,
         )
         self.metrics.accepted(header.count, len(data))
 

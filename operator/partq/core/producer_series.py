@@ -46,6 +46,15 @@ def series_name(producer: str, key: str) -> str:
     return f"{producer}{_SEPARATOR}{digest}"
 
 
+def series_of_layout(producer: str, layout: int) -> str:
+    """Return under which name the store counts fixed numbers of a producer.
+
+    What a number stands for depends on the slots of its partition, so each layout of the partition
+    has a series for itself.
+    """
+    return producer if layout <= 1 else f"{producer}@{layout}"
+
+
 def producer_of(name: str) -> str:
     """Return the producer's id of the name under which the store counts its messages."""
     return name.partition(_SEPARATOR)[0]

@@ -75,6 +75,9 @@ class ProducerHello(Frame, tag=10):
 
     producer: str
     version: int = PROTOCOL_VERSION
+    layout: int = 0
+    """Of numbers that stand for the same messages at each attempt: the layout of the partitions
+    that its batches are for, as `ProducerDue.layouts` has it; 0: its numbers are its own."""
 
 
 class ProducerWelcome(Frame, tag=11):

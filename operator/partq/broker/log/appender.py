@@ -136,12 +136,16 @@ class LogAppender:
         """Look again at what waits, as the partition takes no others than `slots` any more.
 
         Numbers are judged before slots, so a batch with another slot still asks for the answer to
-        a repeat; without a number it is refused.
+        a repeat; without a number it is refused. Fixed numbers were counted for all the slots.
         """
         waiting, self._pending = self._pending, deque()
         for pending in waiting:
             data = pending.batch.data
-            if not data or holds_all(slots, read_slots(data, read_header(data))):
+            is_kept = not data or (
+                not 0 < pending.batch.layout < self._generation()
+                and holds_all(slots, read_slots(data, read_header(data)))
+            )
+            if is_kept:
                 self._pending.append(pending)
                 continue
             if pending.batch.producer:

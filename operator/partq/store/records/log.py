@@ -60,6 +60,8 @@ class AppendBatch:
     """By which a repeat is told from other messages (`wire.batch.digest`); empty: by nothing."""
     age_ms: int = 0
     """How long ago it was first sent; 0: never before."""
+    layout: int = 0
+    """Of fixed numbers: the layout of the partition that they were counted for; 0: not fixed."""
     content_crc: int = -1
     """For the audit record: `wire.batch.content_crc`; -1: the record says nothing of it."""
 

@@ -109,6 +109,9 @@ class ProducerDue(msgspec.Struct, omit_defaults=True):
     unavailable: list[str]
     outlines: dict[str, ProducerOutline] = {}
     """If asked for: by partition, where the last batch is still stored."""
+    layouts: dict[str, int] = {}
+    """By partition: the last change of the partition count that took slots away from it, or else
+    that made it. Left out where that is 1 for all."""
 
 
 class Placed(msgspec.Struct, omit_defaults=True):

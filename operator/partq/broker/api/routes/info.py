@@ -193,11 +193,13 @@ async def producer(call: EnteredCall, query: ProducerQuery) -> web.Response:
     owned = sorted(partition for partition in asked if partition in broker.owned)
     due = await asyncio.gather(*(broker.log.producer_due(p, name) for p in owned))
     outlines = await read_outlines(broker, owned, name) if query.outlines == "true" else {}
+    layouts = {str(p): broker.owned[p].layout.generation for p in owned if p in broker.owned}
     lacking = [str(partition) for partition in asked if partition not in broker.owned]
     return json_response(
         ProducerDue(
             due={str(p): number or 0 for p, number in zip(owned, due, strict=True)},
             unavailable=lacking,
             outlines=outlines,
+            layouts=layouts if set(layouts.values()) - {1} else {},
         )
     )

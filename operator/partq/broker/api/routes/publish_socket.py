@@ -52,6 +52,7 @@ class ProducerConnection:
         self._broker = broker
         self._socket = socket
         self._producer = ""
+        self._layout = 0
         self._in_flight: dict[PartitionId, int] = {}
         self._answers: deque[bytes] = deque()
         self._pings = PingAnswers(broker.lease)
@@ -101,7 +102,11 @@ class ProducerConnection:
     def _greet(self, received: frames.AnyFrame) -> None:
         hello = first_of(frames.ProducerHello, received)
         check_producer_id(hello.producer, "producer")
-        self._producer = hello.producer
+        if not 0 <= hello.layout <= MAX_EXACT_INTEGER:
+            raise BadRequestError(
+                f"producer: layout {hello.layout}; expected 0 to {MAX_EXACT_INTEGER}"
+            )
+        self._producer, self._layout = hello.producer, hello.layout
         self._answer(
             frames.ProducerWelcome(
                 self._broker.id,
@@ -141,6 +146,7 @@ class ProducerConnection:
                 reply=lambda outcome: self._reply(frame, partition, outcome),
                 ttl_ms=frame.ttl_ms,
                 age_ms=frame.age_ms,
+                fixed_layout=self._layout,
             )
         except PartqError as error:
             self._reply(frame, partition, error)
