@@ -64,6 +64,13 @@ class Rescaler:
         return layout
 
 
+def keys_of(*places: tuple[Layout, PartitionId]) -> list[str]:
+    """Return a few keys that are in a partition by each of some layouts."""
+    keys = (f"k{number}" for number in count())
+    found = (k for k in keys if all(each.partition_for(k) == place for each, place in places))
+    return [next(found) for _ in range(3)]
+
+
 def keys_for_five(before: Layout) -> tuple[str, str]:
     """Return keys of partition 1.0: one that moves when 4 partitions become 5, one that stays."""
     after = before.table.resized(5, 2).table
