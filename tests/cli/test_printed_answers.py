@@ -128,6 +128,34 @@ MORE = {"1.1": {"next": 5, "end": 5, "replayed": 2, "repeated": 0, "skipped": 2,
 HALTED = {"1.0": {"next": 1, "end": 2, "replayed": 1, "repeated": 0, "skipped": 1,
                   "stopped": STOPPED}, "1.1": {"error": ERROR}}  # fmt: skip
 REMOVAL = {"is_removed": False, "partitions": 4, "lag": 1234, "dead_letters": 2, "groups": []}
+RESCALE = {
+    "generation": 2, "from_count": 16, "to_count": 24, "phase": "Preparing", "moved_percent": 33.3,
+    "started_at_ms": 0, "sealed": 0, "to_seal": 16, "opened": 0, "to_open": 8, "retiring": 0,
+    "held": [], "waits_for": ["the coordinator, which begins it"], "hindrance": "",
+}  # fmt: skip
+OPENING = {**RESCALE, "phase": "Opening", "sealed": 16, "opened": 3,
+           "waits_for": ["the broker of partition 2.19, which opens it"]}  # fmt: skip
+DRAINING = {**OPENING, "phase": "Draining", "opened": 8, "retiring": 2, "waits_for": [],
+            "held": [{"group": "workers", "partitions": 2, "messages": 1200}]}  # fmt: skip
+RESCALE_PLAN = {
+    "queue": "orders", "namespace": "default", "from_count": 16, "to_count": 24, "generation": 2,
+    "moved_percent": 33.3, "created": ["2.16", "2.17"], "retired": [], "most_predecessors": 2,
+    "groups": {
+        "audit": {"in_flight": 0, "lag": 0, "hold_ms": 0, "moved": 0, "assigned": 0,
+                  "members": {}},
+        "slow": {"in_flight": 1, "lag": 1200, "hold_ms": None, "moved": 1, "assigned": 8,
+                 "members": {"m": {"before": 16, "after": 23}, "n": {"before": 0, "after": 1}}},
+        "workers": {"in_flight": 120, "lag": 1200, "hold_ms": 240_000, "moved": 0, "assigned": 8,
+                    "members": {"m": {"before": 16, "after": 24}}},
+    },
+    "store_bytes": 3000, "waits_for": ["the coordinator, which begins it"],
+    "remarks": ["a remark"], "is_wanted": False, "rescale": RESCALE,
+}  # fmt: skip
+WANTED = {**RESCALE_PLAN, "is_wanted": True}
+HAVING = {**WANTED, "from_count": 24, "created": [], "groups": {}, "remarks": [], "waits_for": [],
+          "rescale": DRAINING}  # fmt: skip
+ON_KUBERNETES = {**RESCALE_PLAN, "command": "kubectl patch"}
+SAYS_KUBECTL = {"error": {"code": "conflict", "message": "change the resource: kubectl patch"}}
 GROUP_STATE = {
     "member": "m", "incarnation": "i", "epoch": 5, "attempt": 1, "cursor": 3, "position": 4,
     "in_flight": 1, "lag": 7, "state": "Ready", "is_bound": True, "pause_attempt": 0,
@@ -232,6 +260,29 @@ CASES: Sequence[tuple[Any, Answers]] = [
             (("--yes", "--json"), [REMOVAL, REMOVAL, {"error": {"code": "unknown_group",
                                                                 "message": "gone"}}]),
             (("--yes", "--wait", "0"), [REMOVAL]),
+        )
+    ),
+    *(
+        (
+            ("rescale", "--partitions", "24", *more),
+            {
+                "POST /admin/v1/queues/orders/partitions": plans,
+                "GET /status": [{**STATUS, "rescale": each} for each in steps],
+            },
+        )
+        for more, plans, steps in (
+            (("--plan",), [RESCALE_PLAN], [RESCALE]),
+            (("--plan", "--json"), [RESCALE_PLAN], [RESCALE]),
+            (("--plan",), [ON_KUBERNETES], [RESCALE]),
+            (("--plan", "--wait"), [RESCALE_PLAN], [RESCALE]),
+            ((), [RESCALE_PLAN, WANTED], [RESCALE]),
+            ((), [ON_KUBERNETES, SAYS_KUBECTL], [RESCALE]),
+            (("--json",), [WANTED], [RESCALE]),
+            ((), [HAVING], [DRAINING]),
+            (("--wait",), [WANTED], [RESCALE, OPENING, OPENING, DRAINING]),
+            (("--wait", "settled", "--timeout", "0"), [WANTED], [DRAINING]),
+            (("--wait", "--json"), [WANTED], [{**DRAINING, "phase": "Settled"}]),
+            (("--wait",), [WANTED], [{**RESCALE, "to_count": 30}]),
         )
     ),
     *(

@@ -59,6 +59,9 @@ COMMANDS: Mapping[str, CommandEntry] = {
     "reset": CommandEntry(
         "partq.cli.queues.reset", "reset", "Move a group's cursors, back or forward."
     ),
+    "rescale": CommandEntry(
+        "partq.cli.queues.rescale", "rescale", "Change the number of partitions of a live queue."
+    ),
     "dead-letters": CommandEntry(
         "partq.cli.dead_letters.dead_letters",
         "dead_letters",

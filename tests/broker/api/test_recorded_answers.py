@@ -196,6 +196,8 @@ async def test_answers_are_the_recorded_ones(running, peers):
     positions = {"1.2": {"offset": 0}, "1.3": {"offset": 7}, "1.0": {"offset": 1}}
     await call("POST", f"{GROUP}/cursors", {"positions": positions})
     await call("POST", f"{GROUP}/remove", {"is_dry_run": True})
+    await call("POST", f"{ADMIN}/partitions", {"partitions": 6, "is_dry_run": True})
+    await call("POST", f"{ADMIN}/partitions", {"partitions": 0})
     await call("DELETE", f"{GROUP}/members/m?flow={found.number}")
     await call("POST", f"{QUEUE}/dead-letters/replay", {})
     await call("POST", f"{QUEUE}/dead-letters/drop", {"is_dry_run": True})

@@ -6,6 +6,7 @@ and works while no coordinator runs.
 
 import asyncio
 from collections.abc import Mapping
+from copy import copy
 from typing import TypeVar
 
 from partq.broker.broker import Broker
@@ -36,7 +37,7 @@ PEER_TIMEOUT_S = 2.0
 
 
 async def read_group_snapshot(
-    broker: Broker, group: str, brokers: dict[str, BrokerAnswer]
+    broker: Broker, group: str, brokers: Mapping[str, BrokerAnswer]
 ) -> Picture:
     """Read a group's records, beside what `ask_all` has got from the brokers.
 
@@ -109,12 +110,18 @@ async def ask_all(
     return found | {broker.id: BrokerAnswer(coordinator_calls.state(broker))}
 
 
-def _of_group(brokers: dict[str, BrokerAnswer], group: str) -> dict[str, BrokerAnswer]:
-    """Return the states without what is of other groups."""
-    for answer in brokers.values():
-        for partition in answer.state.partitions.values() if answer.state is not UNSET else ():
-            partition.groups = {g: s for g, s in partition.groups.items() if g == group}
-    return brokers
+def _of_group(brokers: Mapping[str, BrokerAnswer], group: str) -> dict[str, BrokerAnswer]:
+    """Return the states without what is of other groups; those that are given stay as they are."""
+    found: dict[str, BrokerAnswer] = {}
+    for name, answer in brokers.items():
+        found[name] = answer
+        if answer.state is not UNSET:
+            state = copy(answer.state)
+            state.partitions = {p: copy(each) for p, each in state.partitions.items()}
+            for partition in state.partitions.values():
+                partition.groups = {g: s for g, s in partition.groups.items() if g == group}
+            found[name] = BrokerAnswer(state)
+    return found
 
 
 async def _ask(url: str, peers: PeerClient, authorization: str, hold: Hold) -> BrokerAnswer:

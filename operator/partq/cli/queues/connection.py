@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import click
 from click.core import ParameterSource
@@ -45,8 +45,11 @@ class QueueAddress:
         )
 
 
-Connect = Callable[[Role], QueueAddress]
-"""Finds the queue, with a token of that role; raises as `find_connection`."""
+class Connect(Protocol):
+    """Finds the queue, with a token of that role; raises as `find_connection`."""
+
+    def __call__(self, role: Role, *, queue: str = ...) -> QueueAddress:
+        """Return its address. `queue`: a name that the command got in the place of `--queue`."""
 
 
 FindQueues = Callable[[Role], list[QueueAddress]]

@@ -156,12 +156,13 @@ class Session:
         body: object = None,
         *,
         urls: Sequence[str] = (),
+        prefix: str = "",
     ) -> T:
         """Return the answer of the first broker that gives one; any of them will do.
 
         `kind`: as of `get`. `body`: what the call takes, of `wire.calls`. `urls`: which are asked;
-        none: those that the session was made with. One that does not answer may have done what was
-        asked: ask for what can be repeated.
+        none: those that the session was made with. `prefix`: `/admin` for calls of the admin API.
+        One that does not answer may have done what was asked: ask for what can be repeated.
 
         Raises:
             UnavailableError: none does.
@@ -170,7 +171,7 @@ class Session:
         reasons = []
         for url in urls or self.seeds:
             try:
-                return await self.call(method, url, path, kind, body)
+                return await self.call(method, url + prefix, path, kind, body)
             except NOT_REACHED as error:
                 reasons.append(f"{url}: {why(url, error)}")
             except PartqError as error:

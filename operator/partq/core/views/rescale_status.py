@@ -150,24 +150,29 @@ def _wanted(read: _Reading, count: int) -> RescaleStatus:
         ]
         hindrance = Hindrance.GENERATIONS
     else:
-        waits, hindrance = ["the coordinator, which begins it"], Hindrance.NONE
+        waits, hindrance = _lacking(read)
+        waits = waits or ["the coordinator, which begins it"]
     return _status(read, record, RescalePhase.PREPARING, waits, hindrance)
 
 
+def _lacking(read: _Reading) -> tuple[list[str], Hindrance]:
+    if not read.lacking:
+        return [], Hindrance.NONE
+    text = (
+        f"{_some('broker', read.lacking)}, whose version does not know changes of the partition "
+        "count: update it"
+    )
+    return [text], Hindrance.BROKERS
+
+
 def _prepared(read: _Reading, record: RescaleRecord, change: SlotChange) -> RescaleStatus:
-    waits = []
-    if read.lacking:
-        waits.append(
-            f"{_some('broker', read.lacking)}, whose version does not know changes of the "
-            "partition count: update it"
-        )
+    waits, hindrance = _lacking(read)
     known = {p: read.partitions[p] for p in change.lineage if p in read.partitions}
     if unowned := [p for p in change.lineage if p not in known or not known[p].has_owner]:
         waits.append(f"a broker for {_some('partition', unowned)}")
     for group in sorted(read.groups):
         if missing := [p for p, each in known.items() if group not in each.groups]:
             waits.append(f"the cursor of group {group} in {_some('partition', missing)}")
-    hindrance = Hindrance.BROKERS if read.lacking else Hindrance.NONE
     waits = waits or ["the coordinator, which puts it into force"]
     return _status(read, record, RescalePhase.PREPARING, waits, hindrance)
 

@@ -20,6 +20,8 @@ MAX_RECEIPTS = 10_000
 """The most receipts of a call."""
 MAX_DRAIN_WAIT_MS = 10_000
 MAX_PLANNED_MEMBERS = 1000
+MAX_PARTITIONS = 4096
+"""As `spec.partitions` of a PartitionedQueue."""
 
 
 def _described_range(low: int, high: int) -> msgspec.Meta:
@@ -383,3 +385,10 @@ class ResetBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     epochs: dict[str, Natural] | UnsetType = UNSET
     """By partition: the group's epoch there as a dry run reported it; where another one is recorded
     by now, nothing is moved. A partition that is not named is moved whatever its epoch is."""
+
+
+class RescaleBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """How many partitions a queue is to have, or what that would do is only shown."""
+
+    partitions: Annotated[int, msgspec.Meta(ge=1, le=MAX_PARTITIONS)]
+    is_dry_run: bool = False

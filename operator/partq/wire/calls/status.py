@@ -214,3 +214,51 @@ class PlanForecast(msgspec.Struct):
     """Time for all moves, by the pauses of earlier ones; null: none is recorded."""
     estimated_from: int
     """How many earlier moves that are."""
+
+
+class RescaledGroup(msgspec.Struct):
+    """What a change would do to a consumer group."""
+
+    in_flight: int
+    """Messages that are delivered and not acknowledged, in partitions that lose slots."""
+    lag: int
+    """Messages that it has not acknowledged there: these it gets before those of new partitions."""
+    hold_ms: int | None
+    """How long that takes, as fast as it was in the last ten minutes; null: not known."""
+    moved: int
+    """Partitions that would go to another member."""
+    assigned: int
+    """New partitions that would get a member."""
+    members: dict[str, MemberCounts]
+
+
+class RescalePlan(msgspec.Struct):
+    """What a change of the number of partitions does, or would do."""
+
+    queue: str
+    namespace: str
+    from_count: int
+    to_count: int
+    generation: int
+    """The number of the change, and the generation of its new partitions."""
+    moved_percent: float
+    """How much of the slots, and so about how much of the keys, gets another partition."""
+    created: list[str]
+    """The new partitions."""
+    retired: list[str]
+    """Partitions that take no messages any more."""
+    most_predecessors: int
+    """From how many partitions one of the new ones has its slots: it waits for the slowest."""
+    groups: dict[str, RescaledGroup]
+    store_bytes: int
+    """About how much memory of Redis the empty new partitions need."""
+    waits_for: list[str]
+    """What has to happen before it begins, or goes on; empty: nothing is known."""
+    remarks: list[str]
+    """What an administrator should know of it."""
+    is_wanted: bool
+    """The queue is to have this number: nothing more has to be done for that."""
+    command: str | UnsetType = UNSET
+    """On Kubernetes: the command that changes it. Left out: this call does."""
+    rescale: RescaleStatus | UnsetType = UNSET
+    """The latest change; left out: there has been none, and none is wanted."""

@@ -1,0 +1,1 @@
+"""Routes for administrators that change a queue as a whole."""

@@ -1,0 +1,222 @@
+"""Changing the number of partitions, as an administrator wants it: what it would do, and doing it.
+
+The wanted number goes into the queue's config. Its coordinator carries the change out, and goes on
+with it after a failure: so a repeat of the call is harmless, and an answer that is lost, too.
+"""
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+
+from partq.broker.broker import Broker
+from partq.broker.operations.rescale_status import read_rescale
+from partq.coordinator.group_snapshot import GroupSnapshot
+from partq.coordinator.reports.rescale_forecast import forecast_members
+from partq.core.layout import Layout
+from partq.core.records import ConfigRecord
+from partq.core.slot_table import SlotChange
+from partq.core.views.rescale_status import percent
+from partq.errors import ConflictError, UnknownQueueError
+from partq.wire.calls.answers import UNSET
+from partq.wire.calls.bodies import MAX_PARTITIONS, RescaleBody
+from partq.wire.calls.state import BrokerAnswer, PartitionDetail
+from partq.wire.calls.status import (
+    GroupRates,
+    MemberCounts,
+    RatesAnswer,
+    RescaledGroup,
+    RescalePlan,
+)
+
+PARTITION_BYTES = 1000
+GROUP_BYTES = 500
+"""About what Redis needs for an empty partition, and for each group in it."""
+FEW_PREDECESSORS = 4
+"""With more, a new partition waits for many: then a better number is suggested."""
+
+_log = logging.getLogger(__name__)
+
+
+async def want_partitions(broker: Broker, body: RescaleBody) -> None:
+    """Record how many partitions the queue is to have; a repeat changes nothing.
+
+    Raises:
+        ConflictError: on Kubernetes the resource says it; or the config was changed meanwhile.
+        UnknownQueueError: nobody has created the queue.
+        StoreUnavailableError: no answer; a repeat finds out.
+    """
+    config = await _read_config(broker)
+    if config.spec.get("partitions") == body.partitions:
+        return
+    if (command := command_of(broker, config, body.partitions)) is not None:
+        raise ConflictError(
+            f"queue {broker.settings.queue}: it belongs to a PartitionedQueue on Kubernetes, and "
+            f"the operator would set the number back; change the resource: {command}"
+        )
+    spec = {**config.spec, "partitions": body.partitions}
+    number = config.resource_generation + 1
+    if not await broker.configs.write_queue(spec, resource_generation=number):
+        raise ConflictError(
+            f"queue {broker.settings.queue}: its config was changed meanwhile; repeat the call"
+        )
+    _log.info("queue %s is to have %d partitions", broker.settings.queue, body.partitions)
+    await broker.refresh()
+
+
+def command_of(broker: Broker, config: ConfigRecord, count: int) -> str | None:
+    """Return what changes the number on Kubernetes; None: the queue has no resource there."""
+    if config.spec.get("uid") is None:
+        return None
+    settings, patch = broker.settings, json.dumps({"spec": {"partitions": count}})
+    return (
+        f"kubectl -n {settings.namespace} patch partitionedqueue {settings.queue} --type merge "
+        f"-p '{patch}'"
+    )
+
+
+async def read_plan(broker: Broker, count: int) -> RescalePlan:
+    """Return what a change to `count` partitions does, but for its groups.
+
+    Raises:
+        UnknownQueueError: nobody has created the queue.
+        StoreUnavailableError: no answer.
+    """
+    layout = (await broker.layouts.read()).layout
+    config = await _read_config(broker)
+    change, generation = change_to(layout, count)
+    command = command_of(broker, config, count)
+    status = await read_rescale(broker, layout, count)
+    is_about_it = status is not None and status.to_count == count
+    return RescalePlan(
+        queue=broker.settings.queue,
+        namespace=broker.settings.namespace,
+        from_count=layout.partition_count,
+        to_count=count,
+        generation=generation,
+        moved_percent=percent(change.moved_count),
+        created=[str(partition) for partition in sorted(change.lineage)],
+        retired=[str(partition) for partition, left in change.sealed.items() if not left],
+        most_predecessors=max(map(len, change.lineage.values()), default=0),
+        groups={},
+        store_bytes=len(change.lineage) * (PARTITION_BYTES + GROUP_BYTES * len(config.groups)),
+        waits_for=list(status.waits_for) if status is not None and is_about_it else [],
+        remarks=list(remarks(layout, change, count)),
+        is_wanted=config.spec.get("partitions") == count,
+        command=UNSET if command is None else command,
+        rescale=UNSET if status is None else status,
+    )
+
+
+def change_to(layout: Layout, count: int) -> tuple[SlotChange, int]:
+    """Return the change to another number of partitions, and its generation.
+
+    It is the one that is being prepared, if it has this number. With the number in force nothing
+    moves.
+    """
+    prepared = layout.next
+    if prepared is not None and prepared.table.partition_count == count:
+        return prepared, layout.last_generation
+    if count == layout.partition_count:
+        return SlotChange(layout.table, {}), layout.generation
+    generation = layout.last_generation + 1
+    return layout.table.resized(count, generation), generation
+
+
+def add_groups(
+    plan: RescalePlan,
+    layout: Layout,
+    states: Mapping[str, BrokerAnswer],
+    rates: RatesAnswer,
+    snapshots: Mapping[str, GroupSnapshot],
+) -> None:
+    """Add what the change does to each group.
+
+    Args:
+        plan: of the change.
+        layout: as the broker knows it.
+        states: what each broker has said of itself; one that is silent becomes a remark.
+        rates: the last ten minutes of the queue.
+        snapshots: the groups whose members are forecast.
+    """
+    change, _ = change_to(layout, plan.to_count)
+    if not change.lineage:
+        return
+    losing = {str(partition) for partition in change.sealed}
+    for name in sorted(name for name, each in states.items() if each.state is UNSET):
+        plan.remarks.append(f"broker {name} does not answer: its partitions are not counted")
+    counts = {group: [0, 0] for group in snapshots}
+    for partition, detail in _owned(states):
+        for group, held in detail.groups.items() if partition in losing else ():
+            in_flight, lag = counts.get(group, (0, 0))
+            counts[group] = [in_flight + held.in_flight, lag + held.lag]
+    for group, (in_flight, lag) in counts.items():
+        plan.groups[group] = RescaledGroup(
+            in_flight=in_flight,
+            lag=lag,
+            hold_ms=hold_ms(lag, rates.groups.get(group), rates.step_ms),
+            moved=0,
+            assigned=0,
+            members={},
+        )
+        if group in snapshots:
+            _add_members(plan.groups[group], snapshots[group], layout, change)
+
+
+def _owned(states: Mapping[str, BrokerAnswer]) -> Iterator[tuple[str, PartitionDetail]]:
+    """Yield every partition that a broker has named."""
+    for answer in states.values():
+        if answer.state is not UNSET:
+            yield from answer.state.partitions.items()
+
+
+def hold_ms(lag: int, rates: GroupRates | None, step_ms: int) -> int | None:
+    """Return how long a group needs for a lag, as fast as it was; None: nothing was delivered."""
+    if not lag:
+        return 0
+    known = [count for count in rates.delivered if count is not None] if rates is not None else []
+    # Steps without a delivery are idle, or before the group had anything to do.
+    busy = [count for count in known if count]
+    return round(lag * step_ms * len(busy) / sum(busy)) if busy else None
+
+
+def _add_members(
+    group: RescaledGroup, snapshot: GroupSnapshot, layout: Layout, change: SlotChange
+) -> None:
+    forecast = forecast_members(snapshot, layout.table, change.table)
+    group.moved, group.assigned = forecast.moved, forecast.assigned
+    group.members = {
+        member: MemberCounts(forecast.before.get(member, 0), forecast.after.get(member, 0))
+        for member in sorted({*forecast.before, *forecast.after})
+    }
+
+
+def remarks(layout: Layout, change: SlotChange, count: int) -> Iterator[str]:
+    """Yield what an administrator should know of a change."""
+    before = layout.partition_count
+    prepared = layout.next
+    if prepared is not None and prepared.table.partition_count != count:
+        yield (
+            f"change {layout.last_generation} to {prepared.table.partition_count} partitions, "
+            "which is being prepared, is taken back first"
+        )
+    if not change.lineage:
+        return
+    if count < before:
+        yield (
+            f"all {len(change.lineage)} partitions that get keys of others are replaced: each "
+            "delivers to a group once the group has acknowledged what its predecessors have"
+        )
+    most = max(map(len, change.lineage.values()))
+    if most > FEW_PREDECESSORS and count > before:
+        better = min(MAX_PARTITIONS, -(-count // before) * before)
+        few = f"; with {better} it would wait for 1" if better % before == 0 else ""
+        yield f"a new partition has its keys from {most} others, and waits for the slowest{few}"
+
+
+async def _read_config(broker: Broker) -> ConfigRecord:
+    config = await broker.configs.read_queue()
+    if config is None:
+        raise UnknownQueueError(
+            f"queue {broker.settings.queue}: it has no config in the store; create it"
+        )
+    return config

@@ -1,0 +1,252 @@
+"""`partq rescale`: change the number of partitions of a queue, or show what that would do."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterator
+from typing import Literal
+
+import click
+
+from partq.cli.formatting import spell_age, spell_ms
+from partq.cli.quantity import Quantity
+from partq.cli.queues.broker_session import open_session
+from partq.cli.queues.connection import Connect, QueueAddress, connection_options
+from partq.client.transport.session import Session
+from partq.core.views.rescale_status import RescalePhase, RescaleStatus
+from partq.errors import ConflictError, SettingsError, UnavailableError
+from partq.excerpts import counted, some_of
+from partq.wire.calls.answers import UNSET
+from partq.wire.calls.bodies import MAX_PARTITIONS, RescaleBody
+from partq.wire.calls.replies import plain
+from partq.wire.calls.status import RescaledGroup, RescalePlan, StatusAnswer
+
+LOOK_EVERY_S = 0.2
+MAX_SHOWN_GROUPS = 20
+Until = Literal["opened", "settled"]
+
+_HELP = """Change how many partitions a queue has, while producers and consumers work.
+
+The keys that move keep their order: a consumer group gets a message of a new partition when it has
+acknowledged everything that was published to the key's partition before. So publishing continues,
+and deliveries of new partitions wait for the backlog that there is. The command returns when the
+change is recorded: the coordinator carries it out, and goes on with it after a failure. A repeat of
+the command does nothing but wait.
+
+On Kubernetes the number is `spec.partitions` of the PartitionedQueue: the command shows the plan
+and the line for kubectl, and changes nothing.
+
+\b
+  partq rescale orders --partitions 24 --plan      show it, and change nothing
+  partq rescale orders --partitions 24 --wait      until all partitions take messages
+  partq rescale orders --partitions 24 --wait settled --timeout 3600
+"""
+
+
+@click.command(help=_HELP)
+@click.argument("name", metavar="[QUEUE]", required=False)
+@connection_options
+@click.option(
+    "--partitions",
+    "count",
+    type=click.IntRange(1, MAX_PARTITIONS),
+    required=True,
+    help="How many it is to have.",
+)
+@click.option("--plan", "is_plan", is_flag=True, help="Show what it would do, and change nothing.")
+@click.option(
+    "--wait",
+    "until",
+    is_flag=False,
+    flag_value="opened",
+    type=click.Choice(["opened", "settled"]),
+    help="Wait until all partitions take messages (opened, the default), or until no group has "
+    "older messages left and partitions without slots are gone (settled).",
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=Quantity(0, 604_800),
+    default=300.0,
+    show_default=True,
+    help="With --wait: seconds to wait. The change continues all the same.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def rescale(
+    *,
+    name: str | None,
+    connect: Connect,
+    count: int,
+    is_plan: bool,
+    until: Until | None,
+    timeout_s: float,
+    as_json: bool,
+) -> None:
+    """Show the plan, record what is wanted, and wait."""
+    if is_plan and until is not None:
+        raise SettingsError("--plan: got it with --wait; expected one of them")
+    connection = connect("admin") if name is None else connect("admin", queue=name)
+    answer = asyncio.run(_ask(connection, count, is_dry_run=True))
+    if not as_json:
+        for line in lines(answer):
+            click.echo(line)
+    if is_plan:
+        if as_json:
+            click.echo(json.dumps(plain(answer)))
+        return
+    if not answer.is_wanted:
+        # On Kubernetes it is refused, with the line for kubectl.
+        answer = asyncio.run(_ask(connection, count, is_dry_run=False))
+        if not as_json:
+            click.echo(f"queue {connection.queue} is to have {counted(count, 'partition')}")
+        if connection.is_local:
+            click.echo(
+                f"if the FILE of `partq dev up` has queue {connection.queue}, set its "
+                f"spec.partitions to {count}: the next start would change the number back",
+                err=True,
+            )
+    if until is not None:
+        asyncio.run(_wait(connection, answer, until, timeout_s, is_quiet=as_json))
+        answer = asyncio.run(_ask(connection, count, is_dry_run=True))
+    if as_json:
+        click.echo(json.dumps(plain(answer)))
+
+
+async def _ask(connection: QueueAddress, count: int, *, is_dry_run: bool) -> RescalePlan:
+    async with open_session(connection) as session:
+        body = RescaleBody(count, is_dry_run=is_dry_run)
+        return await session.ask("POST", "/partitions", RescalePlan, body, prefix="/admin")
+
+
+def lines(plan: RescalePlan) -> Iterator[str]:
+    """Yield what a change does, for people."""
+    if plan.from_count == plan.to_count:
+        yield f"queue {plan.queue} has {counted(plan.to_count, 'partition')}: nothing changes"
+        if plan.rescale is not UNSET and plan.rescale.phase is not RescalePhase.SETTLED:
+            yield progress(plan.rescale)
+        return
+    yield (
+        f"{plan.from_count} -> {counted(plan.to_count, 'partition')}, generation "
+        f"{plan.generation}; {plan.moved_percent:g} % of the keys move (the least that is "
+        f"possible), {len(plan.created)} new, {len(plan.retired)} without slots afterwards"
+    )
+    yield (
+        "publishing: keys that move wait for some round trips, until their new partition is open; "
+        "nothing is refused"
+    )
+    for name, group in sorted(plan.groups.items())[:MAX_SHOWN_GROUPS]:
+        yield f"group {name}: {_held(group)}; {_members(group)}"
+    if len(plan.groups) > MAX_SHOWN_GROUPS:
+        yield f"and {len(plan.groups) - MAX_SHOWN_GROUPS} more groups: --json lists all"
+    yield f"memory of Redis: about {plan.store_bytes:,} bytes for the empty partitions"
+    for remark in plan.remarks:
+        yield f"note: {remark}"
+    for each in plan.waits_for:
+        yield f"waits for: {each}"
+    if plan.command is not UNSET:
+        yield f"to change it: {plan.command}"
+
+
+def _held(group: RescaledGroup) -> str:
+    if not group.lag:
+        return "nothing to finish first"
+    told = (
+        f"new partitions wait until it has acknowledged "
+        f"{counted(group.lag, 'message', spec=',')}, {group.in_flight:,} of them in flight"
+    )
+    if group.hold_ms is None:
+        return f"{told}; how long is not known: nothing was delivered in the last ten minutes"
+    spell = spell_ms if group.hold_ms < 10_000 else spell_age
+    return f"{told}: about {spell(group.hold_ms)}"
+
+
+def _members(group: RescaledGroup) -> str:
+    if not group.members:
+        return "no member"
+    before = sorted(each.before for each in group.members.values())
+    after = sorted(each.after for each in group.members.values())
+    return (
+        f"{counted(len(group.members), 'member')}: {_spread(before)} now, {_spread(after)} then; "
+        f"{group.moved} move, {group.assigned} are added"
+    )
+
+
+def _spread(counts: list[int]) -> str:
+    first, last = counts[0], counts[-1]
+    if first == last:
+        return f"{counted(first, 'partition')} each"
+    return f"{first} to {counted(last, 'partition')}"
+
+
+def progress(status: RescaleStatus) -> str:
+    """Return how far a change has come, in one line."""
+    told = (
+        f"{status.from_count} -> {counted(status.to_count, 'partition')}, generation "
+        f"{status.generation}: {status.phase}"
+    )
+    match status.phase:
+        case RescalePhase.OPENING:
+            told += (
+                f"; {status.sealed} of {status.to_seal} sealed, "
+                f"{status.opened} of {status.to_open} opened"
+            )
+        case RescalePhase.DRAINING if status.retiring:
+            told += f"; {counted(status.retiring, 'partition')} without slots"
+    return f"{told}; waits for {some_of(status.waits_for, 2)}" if status.waits_for else told
+
+
+async def _wait(
+    connection: QueueAddress, plan: RescalePlan, until: Until, timeout_s: float, *, is_quiet: bool
+) -> None:
+    """Wait until the change has come so far, and show each step.
+
+    Raises:
+        UnavailableError: it has not in time, or no broker says.
+        ConflictError: it was taken back, or another number is wanted by now.
+    """
+    clock = asyncio.get_running_loop().time
+    end, last = clock() + timeout_s, ""
+    async with open_session(connection) as session:
+        while True:
+            try:
+                status = await _status(session)
+                if _is_done(status, plan, until):
+                    return
+                told = progress(status) if status is not None else "the coordinator"
+            except UnavailableError as error:
+                told = error.message
+            if told != last and not is_quiet:
+                click.echo(told)
+                sys.stdout.flush()
+            last = told
+            if clock() >= end:
+                raise UnavailableError(
+                    f"queue {connection.queue}: not {until} after {timeout_s:g} s, and the change "
+                    f"continues: {told}; run the command again to wait longer"
+                )
+            await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def _status(session: Session) -> RescaleStatus | None:
+    answer = await session.ask("GET", "/status", StatusAnswer)
+    return None if answer.rescale is UNSET else answer.rescale
+
+
+def _is_done(status: RescaleStatus | None, plan: RescalePlan, until: Until) -> bool:
+    """Whether the change of a plan has come so far.
+
+    Raises:
+        ConflictError: another number of partitions is wanted by now.
+    """
+    if status is None or status.generation < plan.generation:
+        return plan.from_count == plan.to_count  # else the broker has not heard of it yet
+    if status.to_count != plan.to_count and status.from_count == plan.to_count:
+        # The number is the one in force: what was being prepared is taken back.
+        return status.phase is RescalePhase.ABORTED
+    if status.to_count != plan.to_count or status.phase is RescalePhase.ABORTED:
+        raise ConflictError(
+            f"the change to {counted(plan.to_count, 'partition')} was taken back: the latest is "
+            f"{progress(status)}"
+        )
+    done = [RescalePhase.SETTLED, *([RescalePhase.DRAINING] if until == "opened" else [])]
+    return status.phase in done

@@ -1,0 +1,119 @@
+"""Changing the number of partitions over HTTP: shown first, recorded once, refused where it is
+Kubernetes that says it."""
+
+import pytest
+
+from partq.broker.operations.rescale import change_to, hold_ms, remarks
+from partq.core.layout import Layout
+from partq.core.rescale import prepare
+from partq.wire.calls.status import GroupRates, Waits
+
+PATH = "/admin/v1/queues/orders/partitions"
+
+
+@pytest.fixture
+def rescale(running):
+    async def rescale(body):
+        return await running.call("POST", PATH, json=body)
+
+    return rescale
+
+
+async def test_a_plan_shows_what_would_happen_and_changes_nothing(running, rescale):
+    status, plan = await rescale({"partitions": 6, "is_dry_run": True})
+    assert status == 200
+    assert (plan["from_count"], plan["to_count"], plan["generation"]) == (4, 6, 2)
+    assert (plan["moved_percent"], plan["most_predecessors"]) == (33.3, 2)
+    assert (plan["created"], plan["retired"]) == (["2.4", "2.5"], [])
+    assert plan["groups"]["workers"] == {
+        "in_flight": 0, "lag": 0, "hold_ms": 0, "moved": 0, "assigned": 0, "members": {},
+    }  # fmt: skip
+    assert (plan["is_wanted"], plan["remarks"]) == (False, [])
+    assert plan["waits_for"] == ["the coordinator, which begins it"]
+    assert "command" not in plan
+    assert (await running.broker.configs.read_queue()).spec["partitions"] == 4
+
+
+async def test_what_a_group_has_to_finish_first_and_its_members_then(running, peers, rescale):
+    producer = await peers.open_producer(running)
+    for number in range(4):
+        await producer.publish("v", partition=number)
+    await peers.open_flow(running, "m")
+    await running.assign("m", [0, 1, 2])
+    _, plan = await rescale({"partitions": 3, "is_dry_run": True})
+    assert (plan["created"], plan["retired"]) == (
+        ["2.0", "2.1", "2.2"],
+        ["1.0", "1.1", "1.2", "1.3"],
+    )
+    group = plan["groups"]["workers"]
+    assert (group["lag"], group["hold_ms"]) == (4, None)
+    assert group["members"] == {"m": {"before": 3, "after": 3}}
+    assert (group["moved"], group["assigned"]) == (0, 0)
+    assert plan["remarks"][0].startswith("all 3 partitions that get keys of others are replaced")
+
+
+async def test_the_number_is_recorded_once_and_a_repeat_changes_nothing(running, rescale):
+    for _ in range(2):
+        status, plan = await rescale({"partitions": 6})
+        assert (status, plan["is_wanted"], plan["rescale"]["phase"]) == (200, True, "Preparing")
+        config = await running.broker.configs.read_queue()
+        assert config.spec["partitions"] == 6
+    assert config.resource_generation == 2
+    _, plan = await rescale({"partitions": 4, "is_dry_run": True})
+    assert (plan["created"], plan["moved_percent"], plan["is_wanted"]) == ([], 0.0, False)
+
+
+async def test_a_change_that_is_prepared_is_taken_back_for_another_one(running, rescale):
+    broker = running.broker
+    await broker.layouts.write(prepare((await broker.layouts.read()).layout, 6))
+    _, plan = await rescale({"partitions": 8, "is_dry_run": True})
+    assert plan["generation"] == 3
+    assert plan["remarks"] == [
+        "change 2 to 6 partitions, which is being prepared, is taken back first"
+    ]
+    _, plan = await rescale({"partitions": 6, "is_dry_run": True})
+    assert (plan["generation"], plan["created"], plan["remarks"]) == (2, ["2.4", "2.5"], [])
+
+
+def test_one_new_partition_with_keys_of_many_others_is_advised_against():
+    layout = Layout.first(16)
+    change, _ = change_to(layout, 17)
+    assert list(remarks(layout, change, 17)) == [
+        "a new partition has its keys from 16 others, and waits for the slowest; with 32 it would "
+        "wait for 1"
+    ]
+    change, _ = change_to(layout, 24)
+    assert list(remarks(layout, change, 24)) == []
+
+
+async def test_on_kubernetes_it_is_the_resource_that_says_the_number(running, rescale):
+    broker = running.broker
+    config = await broker.configs.read_queue()
+    spec = {**config.spec, "uid": "0f3a9c1e-0000"}
+    await broker.configs.write_queue(spec, resource_generation=config.resource_generation + 1)
+    command = (
+        "kubectl -n default patch partitionedqueue orders --type merge "
+        """-p '{"spec": {"partitions": 6}}'"""
+    )
+    _, plan = await rescale({"partitions": 6, "is_dry_run": True})
+    assert plan["command"] == command
+    status, answer = await rescale({"partitions": 6})
+    assert (status, answer["error"]["code"]) == (409, "conflict")
+    assert command in answer["error"]["message"]
+    assert (await broker.configs.read_queue()).spec["partitions"] == 4
+    assert (await rescale({"partitions": 4}))[0] == 200
+
+
+@pytest.mark.parametrize("partitions", [0, 4097, "six", None])
+async def test_a_wrong_number_is_refused(rescale, partitions):
+    status, answer = await rescale({"partitions": partitions})
+    assert (status, answer["error"]["code"]) == (400, "bad_json")
+    assert "partitions" in answer["error"]["message"]
+
+
+def test_how_long_a_lag_takes_goes_by_the_steps_with_deliveries():
+    rates = GroupRates([None, 0, 100, 300], [], [], Waits())
+    assert hold_ms(400, rates, 5000) == 10_000
+    assert hold_ms(0, None, 5000) == 0
+    assert hold_ms(1, None, 5000) is None
+    assert hold_ms(1, GroupRates([0, None], [], [], Waits()), 5000) is None
