@@ -307,6 +307,18 @@ def find_holds(
     return tuple(holds)
 
 
+def newest_first(layout: Layout) -> list[list[PartitionId]]:
+    """Return the partitions that are read, by generations: the newest come first."""
+    found: dict[int, list[PartitionId]] = {}
+    for partition in layout.partitions():
+        found.setdefault(partition.generation, []).append(partition)
+    return [found[generation] for generation in sorted(found, reverse=True)]
+
+
+RESET_ID = r"^\d{1,16}-[0-9a-z]{1,32}@\d{1,10}$"
+"""What the id of a reset of all partitions looks like."""
+
+
 def new_reset_id(began_ms: int, name: str, generation: int) -> str:
     """Return the id of a reset of all partitions, by which it holds gates.
 

@@ -4,7 +4,13 @@ import pytest
 
 from partq.core.model import BrokerId, PartitionId
 from partq.core.rescale import new_reset_id
-from partq.errors import ConflictError, FencedError, NotStoredError, UnknownGroupError
+from partq.errors import (
+    ConflictError,
+    FencedError,
+    NotStoredError,
+    StaleGenerationError,
+    UnknownGroupError,
+)
 from partq.store.records.layouts import Seals
 from partq.store.records.log import AppendBatch
 from partq.store.records.stored_partition import CLOSED_GATE, OPEN_GATE, PartitionLayout
@@ -293,7 +299,7 @@ async def test_a_reset_that_began_too_long_ago_moves_nothing(store, partitions, 
     """Owners of successors stop to wait for it after 30 seconds."""
     await open_gate(partitions, seals, successor)
     before = await partitions.read_cursor(NEXT, GROUP)
-    with pytest.raises(ConflictError, match="too long ago"):
+    with pytest.raises(StaleGenerationError, match="too long ago"):
         await reset(partitions, NEXT, successor, hold=await reset_id(store, "r7", 2, age_ms=21_000))
     assert await partitions.read_cursor(NEXT, GROUP) == before
     assert (
@@ -323,7 +329,7 @@ async def test_a_reset_by_an_older_layout_moves_no_cursor_of_a_sealed_partition(
     await flush(partitions, partition, broker_epoch, GROUP, 7)
     await seals.seal(partition, broker_epoch=broker_epoch, generation=2, slots=[KEPT])
     before = await partitions.read_cursor(partition, GROUP)
-    with pytest.raises(ConflictError, match="expected one by a later layout"):
+    with pytest.raises(StaleGenerationError, match="by a later change"):
         await reset(partitions, partition, broker_epoch, hold=await reset_id(store, "r7", 1))
     assert await partitions.read_cursor(partition, GROUP) == before
     await reset(partitions, partition, broker_epoch, hold=await reset_id(store, "r8", 2))

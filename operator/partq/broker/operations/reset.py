@@ -15,6 +15,7 @@ from partq.errors import (
     ConflictError,
     FencedError,
     PartqError,
+    StaleGenerationError,
     StoreUnavailableError,
     SupersededError,
     UnavailableError,
@@ -88,7 +89,7 @@ async def reset(broker: Broker, partition: PartitionId, group: str, body: ResetB
         epoch=consumed.epoch,
     )
     if not body.is_dry_run:
-        view.to = await _carry_out(broker, consumed, wanted, judge)
+        view.to = await _carry_out(broker, consumed, wanted, judge, body.reset or "")
         view.epoch = consumed.epoch
     return view
 
@@ -191,9 +192,16 @@ async def _offset(broker: Broker, partition: PartitionId, body: ResetBody) -> in
 
 
 async def _carry_out(
-    broker: Broker, consumed: ConsumedPartition, wanted: int, judge: Callable[[], None]
+    broker: Broker,
+    consumed: ConsumedPartition,
+    wanted: int,
+    judge: Callable[[], None],
+    reset_id: str = "",
 ) -> int:
-    """Move the cursor unless `judge` raises, and return where it is."""
+    """Move the cursor unless `judge` raises, and return where it is.
+
+    `reset_id`: of the reset of all partitions that this is a part of; empty: of none.
+    """
     try:
         async with consumed.lock:
             # The script moves it under this epoch only: a broker that knows an older one cannot.
@@ -202,7 +210,7 @@ async def _carry_out(
             began_at = consumed.book.cursor
             consumed.is_resetting = True
             try:
-                cursor = await _move(broker, consumed, wanted)
+                cursor = await _move(broker, consumed, wanted, reset_id)
             finally:
                 consumed.is_resetting = False
                 if consumed.is_dirty and not consumed.is_dropped:
@@ -274,7 +282,9 @@ async def _unbind(broker: Broker, consumed: ConsumedPartition, judge: Callable[[
         )
 
 
-async def _store(broker: Broker, consumed: ConsumedPartition, wanted: int) -> ResetOutcome:
+async def _store(
+    broker: Broker, consumed: ConsumedPartition, wanted: int, reset_id: str
+) -> ResetOutcome:
     while True:
         try:
             return await broker.partitions.reset(
@@ -283,15 +293,18 @@ async def _store(broker: Broker, consumed: ConsumedPartition, wanted: int) -> Re
                 **consumed.next_write(),
                 epoch=consumed.epoch,
                 offset=wanted,
+                hold=reset_id,
             )
         except SupersededError:
             pass  # a dead letter was taken out meanwhile: nothing was moved
 
 
-async def _move(broker: Broker, consumed: ConsumedPartition, wanted: int) -> int:
+async def _move(broker: Broker, consumed: ConsumedPartition, wanted: int, reset_id: str) -> int:
     """Move the cursor as it is stored, and begin again from there; return where it is."""
     try:
-        moved = await _store(broker, consumed, wanted)
+        moved = await _store(broker, consumed, wanted, reset_id)
+    except StaleGenerationError:
+        raise  # nothing was moved
     except BaseException as error:
         # Moved or not, this memory may be wrong: the record is read again, by a new claim.
         reason = (
@@ -303,5 +316,5 @@ async def _move(broker: Broker, consumed: ConsumedPartition, wanted: int) -> int
         raise
     # If it was dropped meanwhile, nobody uses this book: a broker that claims reads the stored one.
     consumed.begin_at(moved.cursor, moved.outbox)
-    consumed.epoch = moved.epoch
+    consumed.epoch, consumed.gate = moved.epoch, moved.gate
     return moved.cursor

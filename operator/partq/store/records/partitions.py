@@ -10,6 +10,7 @@ from partq.errors import (
     FencedError,
     NotOwnerError,
     PartitionInUseError,
+    StaleGenerationError,
 )
 from partq.excerpts import excerpt
 from partq.store.codec import Range, encode_counts, encode_ranges
@@ -404,9 +405,9 @@ class Partitions:
 
         Raises:
             FencedError: another broker has claimed the partition; nothing is written.
-            ConflictError: another epoch is stored, or slots have left the partition by a change
-                that the caller has not read, or the reset of all partitions began more than
-                20 seconds ago; nothing is written.
+            ConflictError: another epoch is stored; nothing is written.
+            StaleGenerationError: a change that the caller has not read has taken slots away, or
+                the reset of all partitions began more than 20 s ago; nothing is written.
             SupersededError: a later write is stored; nothing is written.
             UnknownGroupError: the partition has no such group.
             StoreUnavailableError: no answer; read the record before anything is delivered.
@@ -420,15 +421,12 @@ class Partitions:
             ],
             channel=Channel.APPEND,  # behind the flushes
         )
-        if answer == SEALED_LATER:
-            raise ConflictError(
-                f"partition {partition}, group {group}: got the reset {hold}, expected one by a "
-                "later layout: slots have left; begin again with all partitions"
-            )
-        if answer == RESET_OVER:
-            raise ConflictError(
-                f"partition {partition}, group {group}: the reset {hold} began too long ago; begin "
-                "again with all partitions"
+        if answer in (SEALED_LATER, RESET_OVER):
+            why = "slots have left by a later change"
+            raise StaleGenerationError(
+                f"partition {partition}, group {group}: got the reset {hold}, but "
+                f"{why if answer == SEALED_LATER else 'it began too long ago'}; nothing was moved: "
+                "begin again with all partitions"
             )
         if answer == EPOCH_DIFFERS:
             raise ConflictError(

@@ -9,6 +9,7 @@ from partq.core.clocks.time_to_live import MAX_TTL_MS
 from partq.core.cursor.redelivery_rules import MAX_NACK_DELAY_MS
 from partq.core.model import MAX_PRIORITY, SLOT_COUNT
 from partq.core.producer_series import MAX_EXACT_INTEGER
+from partq.core.rescale import RESET_ID
 from partq.wire.batch import MAX_EVENT_TIME_MS
 from partq.wire.partition_key import KEY_NAMES
 
@@ -385,6 +386,9 @@ class ResetBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     epochs: dict[str, Natural] | UnsetType = UNSET
     """By partition: the group's epoch there as a dry run reported it; where another one is recorded
     by now, nothing is moved. A partition that is not named is moved whatever its epoch is."""
+    reset: Annotated[str, msgspec.Meta(pattern=RESET_ID)] | UnsetType = UNSET
+    """Between brokers: of which reset of all partitions the call is a part, after a change of the
+    partition count."""
 
 
 class RescaleBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):

@@ -1,0 +1,94 @@
+"""A reset of all partitions after a change of their count: no key's messages out of order."""
+
+from partq.core.model import PartitionId
+from partq.core.rescale import new_reset_id
+from partq.testing import eventually
+from tests.broker.conftest import open_producer
+from tests.broker.rescale.change import Rescaler, keys_of, outcome
+
+OLD, NEW = PartitionId(1, 0), PartitionId(2, 4)
+RESET = "/v1/queues/orders/groups/workers/reset"
+
+
+async def ask(running, **body):
+    """Reset; return the answers by partition."""
+    status, answer = await running.call("POST", RESET, json={"is_forced": True, **body})
+    assert status == 200, answer
+    return answer["partitions"]
+
+
+async def changed(running, scene):
+    """Make a partition more; all that was published before is acknowledged. Return its group."""
+    layout = await Rescaler(running).change(5)
+    assert await scene.source.ack(scene.held, 3) == ""
+    consumed = running.broker.owned[NEW].groups["workers"]
+    await eventually(lambda: not consumed.is_gated, "the gate is open")
+    producer = await open_producer(running, "q")
+    assert await outcome(producer, NEW, 0, *keys_of((layout, NEW))) == ("stored", 0)
+    return consumed
+
+
+async def test_successors_wait_again_until_what_is_repeated_is_acknowledged(running, scene):
+    consumed = await changed(running, scene)
+    answers = await ask(running, to="earliest")
+    assert list(answers) == ["1.0", "1.1", "1.2", "1.3", "2.4"]
+    assert not [each for each in answers.values() if "error" in each]
+    record = await running.broker.partitions.read_cursor(NEW, "workers")
+    before = await running.broker.partitions.read_cursor(OLD, "workers")
+    assert (consumed.gate, before.gate, before.reset) == (record.gate, "1", record.reset)
+    assert record.gate == record.reset
+    frame, values = await scene.source.deliver()
+    assert (frame.generation, values, frame.cause) == (1, ["a", "b", "c"], 8)
+    assert consumed.is_gated
+    assert await scene.source.ack(frame, 3) == ""
+    await eventually(lambda: not consumed.is_gated, "the gate is open again")
+
+
+async def test_a_reset_whose_caller_dies_holds_a_gate_for_a_while(running, scene, clock):
+    """What follows waits for the caller to reach the others; 30 seconds later it has died."""
+    consumed = await changed(running, scene)
+    (now_ms,) = (await running.broker.store.read_clocks()).values()
+    reset = new_reset_id(now_ms, "r7", 2)
+    await ask(running, to="earliest", partitions=["2.4"], reset=reset)
+    await eventually(
+        lambda: (
+            [each.predecessor for each in consumed.holds if each.is_awaiting_reset]
+            == [PartitionId(1, index) for index in range(4)]
+        ),
+        "all of its predecessors are waited for",
+    )
+    assert consumed.gate == reset
+    clock.ahead_s += 31
+    await eventually(lambda: not consumed.is_gated, "the usual rule counts: they are passed")
+
+
+async def test_what_others_wait_for_is_not_moved_before_them(running, scene):
+    """A member is connected to the new partition, and the reset is not forced."""
+    consumed = await changed(running, scene)
+    answers = await ask(running, to="earliest", epochs={"2.4": consumed.epoch - 1})
+    assert answers["2.4"]["error"]["code"] == "conflict"
+    for index in range(4):
+        assert "follows it" in answers[f"1.{index}"]["error"]["message"]
+    assert (await running.broker.partitions.read_cursor(OLD, "workers")).cursor == 3
+
+
+async def test_a_change_that_the_broker_has_not_read_yet_is_followed(running, scene, monkeypatch):
+    """A predecessor refuses a reset by the layout before; then it begins again, by the new one."""
+    rescaler = Rescaler(running)
+    await changed(running, scene)
+    old = running.broker.config
+    await rescaler.change(6)
+    new = running.broker.config
+    monkeypatch.setattr(running.broker, "_config", old)
+    assert old.layout.generation < new.layout.generation
+    answers = await ask(running, to="earliest")
+    assert not [each for each in answers.values() if "error" in each], answers
+    assert list(answers) == ["1.0", "1.1", "1.2", "1.3", "2.4", "3.5"]
+
+
+async def test_one_partition_alone_is_reset_beside_the_others(running, scene):
+    consumed = await changed(running, scene)
+    await ask(running, to="earliest", partitions=["1.0"])
+    assert not consumed.is_gated
+    await ask(running, to="earliest", partitions=["2.4"])
+    assert not consumed.is_gated
