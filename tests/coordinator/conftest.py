@@ -67,6 +67,7 @@ class FakeStore:
 
         return StorePorts(
             layouts=SimpleNamespace(read=self._read_layout),
+            seals=None,
             configs=SimpleNamespace(
                 read_queue=self._read_queue,
                 read_group=self._read_group,

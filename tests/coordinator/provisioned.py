@@ -2,7 +2,8 @@
 
 from partq.core.layout import Layout
 
-PARTITIONS = Layout.first(4).partitions()
+LAYOUT = Layout.first(4)
+PARTITIONS = LAYOUT.partitions()
 
 
 class CutShortError(Exception):

@@ -6,7 +6,7 @@ import pytest
 
 from partq.coordinator.record_sync import RecordSync
 from partq.errors import ConflictError
-from tests.coordinator.provisioned import PARTITIONS, CutShortError, births_of
+from tests.coordinator.provisioned import LAYOUT, PARTITIONS, CutShortError, births_of
 from tests.store.record import born, write
 
 
@@ -40,11 +40,11 @@ async def having(partitions, group):
 
 async def test_a_group_that_is_being_made_keeps_its_cursors(configs, partitions, make):
     """A coordinator that knows only the groups of before looks after each step."""
-    record_sync = RecordSync(partitions, configs)
+    record_sync = RecordSync(partitions, None, configs)
     await make("first")
 
     async def look():
-        await record_sync.sync(PARTITIONS, {"first": "Earliest"}, await generation(configs))
+        await record_sync.sync(LAYOUT, {"first": "Earliest"}, await generation(configs))
         assert await having(partitions, "first") == list(PARTITIONS)
 
     await make("first", "second", cursors=SeenBy(partitions, look))
@@ -52,13 +52,13 @@ async def test_a_group_that_is_being_made_keeps_its_cursors(configs, partitions,
 
 
 async def test_a_group_that_is_gone_loses_its_cursors(configs, partitions, make):
-    record_sync = RecordSync(partitions, configs)
+    record_sync = RecordSync(partitions, None, configs)
     await make("first", "second")
     await record_sync.sync(
-        PARTITIONS, {"first": "Earliest", "second": "Earliest"}, await generation(configs)
+        LAYOUT, {"first": "Earliest", "second": "Earliest"}, await generation(configs)
     )
     await make("first")
-    await record_sync.sync(PARTITIONS, {"first": "Earliest"}, await generation(configs))
+    await record_sync.sync(LAYOUT, {"first": "Earliest"}, await generation(configs))
     assert await having(partitions, "second") == []
     assert await having(partitions, "first") == list(PARTITIONS)
 
@@ -66,10 +66,10 @@ async def test_a_group_that_is_gone_loses_its_cursors(configs, partitions, make)
 async def test_a_group_that_has_its_spec_still_is_looked_at_again(configs, partitions, make):
     """The queue does not name it any more; who removes it dies after the next step."""
     await make("first", "second", second="u1")
-    record_sync = RecordSync(partitions, configs)
+    record_sync = RecordSync(partitions, None, configs)
 
     async def look():
-        await record_sync.sync(PARTITIONS, {"first": "Earliest"}, await generation(configs))
+        await record_sync.sync(LAYOUT, {"first": "Earliest"}, await generation(configs))
         return await having(partitions, "second")
 
     class ErasesLast:
@@ -93,8 +93,8 @@ async def test_a_group_whose_making_was_cut_short_can_be_given_up(configs, parti
         await make("first", "second", cursors=SeenBy(partitions, die))
     assert await having(partitions, "second") != []
     await make("first", repairs=True)
-    record_sync = RecordSync(partitions, configs)
-    await record_sync.sync(PARTITIONS, {"first": "Earliest"}, await generation(configs))
+    record_sync = RecordSync(partitions, None, configs)
+    await record_sync.sync(LAYOUT, {"first": "Earliest"}, await generation(configs))
     assert await having(partitions, "second") == []
     assert await configs.read_group("second") is None
     assert await having(partitions, "first") == list(PARTITIONS)
@@ -130,15 +130,15 @@ async def test_a_group_made_again_begins_anew(partitions, make):
 
 async def test_a_group_that_was_made_again_unseen_is_looked_at_again(configs, partitions, make):
     """The names are as they were; of what was removed late, a cursor is missing."""
-    record_sync = RecordSync(partitions, configs)
+    record_sync = RecordSync(partitions, None, configs)
     await make("first", "second")
     starts = {"first": "Earliest", "second": "Earliest"}
-    await record_sync.sync(PARTITIONS, starts, await generation(configs))
+    await record_sync.sync(LAYOUT, starts, await generation(configs))
     await make("first")
     await make("first", "second")
     births = await births_of(partitions, "second")
     await partitions.remove_group(PARTITIONS[0], "second", born=births[PARTITIONS[0], "second"])
-    await record_sync.sync(PARTITIONS, starts, await generation(configs))
+    await record_sync.sync(LAYOUT, starts, await generation(configs))
     assert await having(partitions, "second") == list(PARTITIONS)
 
 
@@ -160,8 +160,8 @@ async def test_a_removal_that_was_decided_before_a_group_was_made_again_takes_no
                 await make("first", "second")
             await partitions.remove_group(partition, group, born=born)
 
-    record_sync = RecordSync(MadeAgainMeanwhile(), configs)
-    await record_sync.sync(PARTITIONS, {"first": "Earliest"}, await generation(configs))
+    record_sync = RecordSync(MadeAgainMeanwhile(), None, configs)
+    await record_sync.sync(LAYOUT, {"first": "Earliest"}, await generation(configs))
     assert made == ["second"]
     assert await having(partitions, "second") == list(PARTITIONS)
 
@@ -199,11 +199,11 @@ async def test_a_late_addition_does_not_bring_a_removed_group_back(configs, part
         born=(await births_of(partitions, "second"))[PARTITIONS[0], "second"],
     )
     starts = {"first": "Earliest", "second": "Earliest"}
-    await RecordSync(keeping, configs).sync(PARTITIONS, starts, await generation(configs))
+    await RecordSync(keeping, None, configs).sync(LAYOUT, starts, await generation(configs))
     assert len(keeping.calls) == 1
     await make("first")
-    record_sync = RecordSync(partitions, configs)
-    await record_sync.sync(PARTITIONS, {"first": "Earliest"}, await generation(configs))
+    record_sync = RecordSync(partitions, None, configs)
+    await record_sync.sync(LAYOUT, {"first": "Earliest"}, await generation(configs))
     assert await having(partitions, "second") == []
     refused = await making.again() + await keeping.again()
     assert await having(partitions, "second") == []
@@ -215,10 +215,10 @@ async def test_a_coordinator_that_stood_still_adds_no_removed_group(configs, par
     await make("first", "second")
     before, starts = await generation(configs), {"first": "Earliest", "second": "Earliest"}
     await make("first")
-    await RecordSync(partitions, configs).sync(
-        PARTITIONS, {"first": "Earliest"}, await generation(configs)
+    await RecordSync(partitions, None, configs).sync(
+        LAYOUT, {"first": "Earliest"}, await generation(configs)
     )
-    await RecordSync(partitions, configs).sync(PARTITIONS, starts, before)
+    await RecordSync(partitions, None, configs).sync(LAYOUT, starts, before)
     assert await having(partitions, "second") == []
 
 
@@ -235,8 +235,8 @@ async def test_groups_are_made_while_a_coordinator_fences(configs, partitions, m
             await self._partitions.add_group(partition, group, **call)
 
     async def look():
-        await RecordSync(partitions, configs).sync(
-            PARTITIONS, {"first": "Earliest"}, await generation(configs)
+        await RecordSync(partitions, None, configs).sync(
+            LAYOUT, {"first": "Earliest"}, await generation(configs)
         )
 
     await make("first", "second", cursors=Fencing(partitions, look))
@@ -249,13 +249,13 @@ async def test_a_group_that_was_never_named_is_given_up_under_a_new_generation(
 ):
     """A coordinator that runs on looks again, and fences what may come late."""
     await make("first")
-    record_sync = RecordSync(partitions, configs)
-    await record_sync.sync(PARTITIONS, {"first": "Earliest"}, await generation(configs))
+    record_sync = RecordSync(partitions, None, configs)
+    await record_sync.sync(LAYOUT, {"first": "Earliest"}, await generation(configs))
     making = Recorded(partitions)
     with pytest.raises(CutShortError):
         await make("first", "second", cursors=SeenBy(making, die))
     await make("first", repairs=True)
-    await record_sync.sync(PARTITIONS, {"first": "Earliest"}, await generation(configs))
+    await record_sync.sync(LAYOUT, {"first": "Earliest"}, await generation(configs))
     await making.again()
     assert await having(partitions, "second") == []
 

@@ -63,15 +63,15 @@ async def test_a_queue_that_comes_back_while_a_group_is_silent_waits_for_the_gro
 
 async def test_a_silent_group_that_is_removed_holds_up_no_other(system):
     store, ports = system.store, system.store.ports()
-    partitions = store.layout.layout.partitions()
-    store.cursors = {partition: {GROUP, SILENT} for partition in partitions}
+    layout = store.layout.layout
+    store.cursors = {partition: {GROUP, SILENT} for partition in layout.partitions()}
     store.silent.add(SILENT)
-    sync = RecordSync(ports.partitions, ports.configs)
+    sync = RecordSync(ports.partitions, None, ports.configs)
     for _ in range(2):
-        await sync.sync(partitions, {GROUP: "Earliest", "new": "Latest"}, 1)
+        await sync.sync(layout, {GROUP: "Earliest", "new": "Latest"}, 1)
         assert set(map(frozenset, store.cursors.values())) == {frozenset([GROUP, SILENT, "new"])}
     store.silent.clear()
-    await sync.sync(partitions, {GROUP: "Earliest", "new": "Latest"}, 1)
+    await sync.sync(layout, {GROUP: "Earliest", "new": "Latest"}, 1)
     assert set(map(frozenset, store.cursors.values())) == {frozenset([GROUP, "new"])}
 
 

@@ -312,6 +312,7 @@ class Case:
 
 CASES = {
     "add_event": Case(lambda to: to.events.add("bound", epoch=1)),
+    "erase_partition": Case(lambda to: to.seals.erase(P)),
     "erase_group": Case(lambda to: to.erase_group()),
     "fence_groups": Case(lambda to: to.partitions.fence_groups(P)),
     "add_group": Case(lambda to: to.partitions.add_group(P, "second", start="Latest")),

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any
 
 from partq.aio import cancel_and_wait
@@ -64,6 +64,11 @@ class Balancer:
             if seen.is_living
         }
         return self._urls
+
+    @property
+    def urls(self) -> Collection[str]:
+        """The living brokers' URLs."""
+        return self._urls.values()
 
     def url_of(self, broker: BrokerId) -> str | None:
         """Return a living broker's URL."""

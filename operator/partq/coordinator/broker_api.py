@@ -53,6 +53,7 @@ MAX_BLOCKED_CHARS = 500
 UNREADABLE = (KeyError, ValueError, OverflowError)
 """Errors of an answer with the right fields and impossible values."""
 
+Anything = dict[str, object]
 T = TypeVar("T")
 Results = TypeVar("Results", bound=DrainResults | CommitResults | PartitionResults | ClaimResults)
 
@@ -148,6 +149,14 @@ class HttpBrokerAdmin:
         return await self._post(
             url, "/yield", _names(partitions), PartitionResults, timeout_s=CLAIM_TIMEOUT_S
         )
+
+    async def refresh(self, url: str) -> None:
+        """Let the broker read the layout now.
+
+        Raises:
+            PartqError: no answer, or a refusal, as of a broker that does not know the call.
+        """
+        await self._call("POST", url, "/refresh", None, CALL_TIMEOUT_S, Anything)
 
     async def _post(
         self,

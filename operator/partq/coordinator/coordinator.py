@@ -15,17 +15,24 @@ from partq.coordinator.ports import (
     BrokerAdmin,
     MemberProcesses,
     RebalanceListener,
+    RescaleListener,
     StorePorts,
     ViewListener,
 )
 from partq.coordinator.record_sync import RecordSync
-from partq.coordinator.rules import broker_rules, group_rules, group_start
+from partq.coordinator.rescale import Rescaler, RescaleTimes
+from partq.coordinator.rules import (
+    broker_rules,
+    group_rules,
+    group_start,
+    wanted_partition_count,
+)
 from partq.coordinator.state_reader import StateReader
 from partq.coordinator.view import QueueView
 from partq.core.group.planner import GroupRules, Planner, plan
 from partq.core.layout import Layout
 from partq.core.model import BrokerId, MemberId, Start
-from partq.core.records import EventRecord
+from partq.core.records import EventRecord, LeaseRecord
 from partq.errors import PartqError, SettingsError, UnknownQueueError
 from partq.wire.effective_specs import EffectiveSpec
 
@@ -84,7 +91,9 @@ class Coordinator:
         on_rebalance: RebalanceListener | None = None,
         on_view: ViewListener | None = None,
         address_of: AddressBook = leased_address,
+        on_rescale: RescaleListener | None = None,
         planner: Planner = plan,
+        rescale_times: RescaleTimes | None = None,
         resync_s: float = RESYNC_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -104,7 +113,16 @@ class Coordinator:
             brokers, clock=clock, on_change=self._wake.set, address_of=address_of
         )
         self._states = StateReader(brokers)
-        self._record_sync = RecordSync(store.partitions, store.configs)
+        self._record_sync = RecordSync(store.partitions, store.seals, store.configs)
+        self._rescaler = Rescaler(
+            queue,
+            store,
+            brokers,
+            urls=lambda: self._balancer.urls,
+            clock=clock,
+            on_event=on_rescale,
+            times=rescale_times,
+        )
         self._has_seen_all = False
         self._heard_at: dict[BrokerId, float] = {}
         """When each living broker answered last, or was first seen."""
@@ -126,6 +144,7 @@ class Coordinator:
         await self._keep_groups({})
         await self._balancer.close()
         await self._states.close()
+        await self._rescaler.close()
 
     async def _look_forever(self) -> None:
         while True:
@@ -154,11 +173,12 @@ class Coordinator:
         if loaded is None:
             await self._keep_groups({})
             return self._resync_s
-        partitions = loaded.layout.partitions()
+        layout = await self._plan_rescale(loaded)
+        partitions = layout.all_partitions()
         rules, starts = self._read_rules(loaded)
         if set(loaded.names) == starts.keys():
             # Else some spec is missing or broken: no cursor is removed on a guess.
-            await self._record_sync.sync(partitions, starts, loaded.generation)
+            await self._record_sync.sync(layout, starts, loaded.generation)
         index = await self._store.leases.read()
         living = self._balancer.observe(index)
         states = await self._states.read(living)
@@ -173,7 +193,9 @@ class Coordinator:
         workers = [group.worker for group in self._groups.values()]
         is_quiet = self._has_seen_all and all(worker.is_quiet for worker in workers)
         self._balancer.step(queue, index, broker_rules(loaded.queue), is_quiet=is_quiet)
-        self._show(queue, living)
+        leases = {broker: index.leases[broker] for broker in living}
+        layout = await self._advance_rescale(layout, queue, leases, loaded.names)
+        self._show(queue, living, layout)
         # What they wait for is counted from when the brokers told its age, not from now.
         looked_at = [
             group.worker for name, group in self._groups.items() if name not in loaded.silent
@@ -193,7 +215,31 @@ class Coordinator:
             known.worker.rebalance_now()
         return known is not None
 
-    def _show(self, queue: QueueObservation, living: Mapping[BrokerId, str]) -> None:
+    async def _plan_rescale(self, loaded: _Loaded) -> Layout:
+        """Begin or abort a change of the partition count; its trouble holds up nothing else."""
+        try:
+            return await self._rescaler.plan(loaded.layout, wanted_partition_count(loaded.queue))
+        except PartqError as error:
+            self._note(error, "partition count: ")
+            return loaded.layout
+
+    async def _advance_rescale(
+        self,
+        layout: Layout,
+        queue: QueueObservation,
+        leases: Mapping[BrokerId, LeaseRecord],
+        named: Collection[str],
+    ) -> Layout:
+        """Take the next steps of changes of the partition count, as `_plan_rescale` does."""
+        try:
+            return await self._rescaler.advance(layout, queue, leases, named)
+        except PartqError as error:
+            self._note(error, "partition count: ")
+            return layout
+
+    def _show(
+        self, queue: QueueObservation, living: Mapping[BrokerId, str], layout: Layout
+    ) -> None:
         if self._on_view is None or self._is_waiting_for_answers(queue, living):
             return
         views = {name: group.worker.view for name, group in self._groups.items()}
@@ -204,6 +250,8 @@ class Coordinator:
                 brokers={broker: broker in queue.states for broker in living},
                 groups={name: view for name, view in views.items() if view is not None},
                 is_quota_used_up=any(each.is_quota_used_up for each in queue.states.values()),
+                layout=layout,
+                rescale_waits=self._rescaler.waits_for,
             )
         )
 

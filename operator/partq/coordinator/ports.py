@@ -18,8 +18,16 @@ from partq.core.group.records import (
     RefusedJoin,
     WaitingMove,
 )
+from partq.core.layout import Layout, RescaleRecord
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId, Start
-from partq.core.records import ConfigRecord, EventRecord, LayoutRecord, LeaseIndex, LeaseRecord
+from partq.core.records import (
+    ConfigRecord,
+    EventRecord,
+    LayoutRecord,
+    LeaseIndex,
+    LeaseRecord,
+)
+from partq.core.rescale import RescaleEvent
 
 # ---- the store ----------------------------------------------------------------------------------
 # All of these raise StoreUnavailableError when there is no answer.
@@ -29,6 +37,22 @@ class LayoutStore(Protocol):
     """The layout of the queue."""
 
     async def read(self) -> LayoutRecord: ...
+    async def write(self, layout: Layout, *, removed: Collection[PartitionId] = ()) -> None: ...
+    async def read_removed(self) -> Collection[PartitionId]: ...
+    async def forget_removed(self, partitions: Collection[PartitionId]) -> None: ...
+    async def now_ms(self) -> int: ...
+
+
+class SealStore(Protocol):
+    """Partitions that a change of the partition count makes, and those that it removes."""
+
+    async def create_successor(
+        self,
+        partition: PartitionId,
+        predecessors: Mapping[PartitionId, Sequence[range]],
+        slots: Sequence[range] | None = None,
+    ) -> None: ...
+    async def erase(self, partition: PartitionId) -> None: ...
 
 
 class ConfigStore(Protocol):
@@ -40,6 +64,15 @@ class ConfigStore(Protocol):
     ) -> Mapping[str, ConfigRecord | None]: ...
 
 
+class PartitionLayoutRecord(Protocol):
+    """What changes of the partition count have left in a partition's record."""
+
+    @property
+    def is_open(self) -> bool: ...
+    @property
+    def seals(self) -> Mapping[int, int]: ...
+
+
 class PartitionRecord(Protocol):
     """The part of a partition's record that the coordinator reads."""
 
@@ -47,6 +80,22 @@ class PartitionRecord(Protocol):
     def groups(self) -> Collection[str]: ...
     @property
     def groups_fence(self) -> int: ...
+    @property
+    def trimmed(self) -> int: ...
+    @property
+    def layout(self) -> PartitionLayoutRecord: ...
+    def is_held(self, now_ms: int) -> bool: ...
+
+
+class CursorRecord(Protocol):
+    """The part of a group's record in a partition that the coordinator reads."""
+
+    @property
+    def cursor(self) -> int: ...
+    @property
+    def is_gate_open(self) -> bool: ...
+    @property
+    def outbox(self) -> Sequence[object]: ...
 
 
 class PartitionStore(Protocol):
@@ -56,6 +105,9 @@ class PartitionStore(Protocol):
     async def read_many(
         self, partitions: Sequence[PartitionId]
     ) -> Mapping[PartitionId, PartitionRecord]: ...
+    async def read_cursors(
+        self, places: Iterable[tuple[PartitionId, str]]
+    ) -> Mapping[tuple[PartitionId, str], CursorRecord]: ...
     async def fence_groups(self, partition: PartitionId) -> None: ...
     async def add_group(
         self,
@@ -75,6 +127,7 @@ class LeaseStore(Protocol):
     """The leases of the queue's brokers."""
 
     async def read(self) -> LeaseIndex: ...
+    async def record_owner(self, partition: PartitionId, broker: BrokerId | None) -> None: ...
 
 
 class MemberStore(Protocol):
@@ -140,6 +193,7 @@ class StorePorts:
     """One queue's store."""
 
     layouts: LayoutStore
+    seals: SealStore
     configs: ConfigStore
     partitions: PartitionStore
     leases: LeaseStore
@@ -261,6 +315,9 @@ class BrokerAdmin(Protocol):
     async def yield_(self, url: str, partitions: Sequence[PartitionId]) -> Sequence[Answer]:
         """Make the broker give partitions up."""
 
+    async def refresh(self, url: str) -> None:
+        """Let the broker read the layout now."""
+
 
 # ---- processes of the members, and listeners -----------------------------------------------------
 
@@ -302,6 +359,12 @@ class RebalanceListener(Protocol):
     """Hears of rebalances that are over."""
 
     async def __call__(self, group: str, rebalance: RebalanceRecord) -> None: ...
+
+
+class RescaleListener(Protocol):
+    """Hears of each step of a change of the partition count."""
+
+    async def __call__(self, event: RescaleEvent, change: RescaleRecord) -> None: ...
 
 
 class AddressBook(Protocol):

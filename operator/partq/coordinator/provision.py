@@ -6,13 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from partq.coordinator.chunks import in_chunks
 from partq.coordinator.cursors import read_births, remove_cursors
-from partq.coordinator.ports import PartitionStore
-from partq.coordinator.queue_records import (
-    ConfigWriter,
-    LayoutMaker,
-    LifeRegistry,
-    QueueRecords,
-)
+from partq.coordinator.queue_records import ConfigWriter, LifeRegistry, QueueRecords
+from partq.coordinator.record_sync import create_partitions
 from partq.coordinator.rules import group_start
 from partq.core.model import PartitionId, Start
 from partq.core.records import ConfigRecord
@@ -28,7 +23,7 @@ class OtherLifeError(SettingsError):
 
 
 class PartitionsFixedError(SettingsError):
-    """The queue is stored with another number of partitions."""
+    """The operator does not change the number of partitions yet."""
 
     def __init__(self, name: str, *, got: int, expected: int) -> None:
         super().__init__(
@@ -58,7 +53,8 @@ async def provision(
         records: of the queue.
         name: NAMESPACE/QUEUE, for messages.
         uid: of this life of the queue.
-        partition_count: what the spec says.
+        partition_count: what the spec says. Where the queue has another one, the coordinator
+            changes it.
         spec: the queue's effective spec; `groups` is filled in here.
         groups: every group's effective spec; with the `uid` of its resource, where it has one.
         keeps_others: whether groups stay that are not in `groups`.
@@ -70,16 +66,17 @@ async def provision(
         OtherLifeError: another life of the queue's name is the current one, or this one was given
             up.
         ConflictError: the queue or its groups were changed meanwhile; a repeat does the rest.
-        PartitionsFixedError: the stored layout has another number of partitions.
         StoreUnavailableError: half of it may be done; a repeat does the rest.
     """
     configs, partitions = records.configs, records.partitions
+    spec = {**spec, "partitions": partition_count}
     await _register(records.lives, name, uid)
-    ids = await _make_layout(records.layouts, name, partition_count)
+    layout = (await records.layouts.create_queue({1: partition_count})).layout
+    ids = layout.all_partitions()
     known = await configs.read_queue()
     stored = await _read_specs(configs, groups)
     if known is None:
-        await in_chunks(map(partitions.create, ids))
+        await create_partitions(partitions, records.seals, layout)
     # The stored group is removed first, as if each had been seen alone, and by the same steps.
     replaced = _find_replaced(groups, stored, known)
     known = await _erase_replaced(configs, replaced, stored, known)
@@ -98,7 +95,7 @@ async def provision(
     await _write_specs(configs, groups, stored, known)
     if new:
         starts = {group: group_start(groups[group]) for group in new}
-        await _add_groups(configs, partitions, ids, starts, known)
+        await _add_groups(records, starts, known)
     if keeps_others:
         left_out = await _with_spec(configs, left_out)
     else:
@@ -179,20 +176,6 @@ async def _register(lives: LifeRegistry, name: str, uid: str) -> None:
             "holds; use another Redis or key prefix, or, if no cluster has that queue any more, "
             f"free its name: redis-cli HDEL {shlex.quote(life.key)} current"
         )
-
-
-async def _make_layout(
-    layouts: LayoutMaker, name: str, partition_count: int
-) -> Sequence[PartitionId]:
-    """Make the layout, unless it is there, and return its partitions.
-
-    Raises:
-        PartitionsFixedError: the stored one has another number of partitions.
-    """
-    layout = (await layouts.create_queue({1: partition_count})).layout
-    if layout.partition_count != partition_count:
-        raise PartitionsFixedError(name, got=partition_count, expected=layout.partition_count)
-    return layout.partitions()
 
 
 async def _erase_replaced(
@@ -295,32 +278,37 @@ async def _erase_groups(
 
 
 async def _add_groups(
-    configs: ConfigWriter,
-    partitions: PartitionStore,
-    ids: Sequence[PartitionId],
-    starts: Mapping[str, Start],
-    known: ConfigRecord | None,
+    records: QueueRecords, starts: Mapping[str, Start], known: ConfigRecord | None
 ) -> None:
     """Give groups their cursors, unless the queue's config is another one than is `known`.
+
+    A change of the partition count that is prepared meanwhile may not know of the groups: so its
+    partitions get their cursors here, too.
 
     Raises:
         ConflictError: it is, or coordinators fence the partitions all the time; repeat.
     """
+    partitions = records.partitions
+    done: set[PartitionId] = set()
     for _ in range(MAX_ADD_TRIES):
-        records = await partitions.read_many(ids)
-        now = await configs.read_queue()
+        layout = (await records.layouts.read()).layout
+        ids = [each for each in layout.all_partitions() if each not in done]
+        if not ids:
+            return
+        found = await partitions.read_many(ids)
+        now = await records.configs.read_queue()
         if _generation(now) != _generation(known):
             break
-        fences = {each: record.groups_fence for each, record in records.items()}
         try:
             await in_chunks(
-                partitions.add_group(each, group, start=start, fence=fences.get(each))
+                partitions.add_group(each, group, start=start, fence=record.groups_fence)
                 for group, start in starts.items()
-                for each in ids
+                for each, record in found.items()
             )
         except ConflictError:
             continue  # a coordinator has looked after the groups meanwhile
-        return
+        if len(found) == len(ids):
+            done.update(ids)
     raise _conflict(*starts)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from partq.coordinator.ports import PartitionStore
+from partq.coordinator.ports import PartitionStore, SealStore
 from partq.core.records import ConfigRecord, LayoutRecord, LifeRecord
 from partq.wire.effective_specs import EffectiveSpec
 
@@ -21,6 +21,9 @@ class LayoutMaker(Protocol):
 
     async def create_queue(self, generations: Mapping[int, int]) -> LayoutRecord:
         """Make the layout, and return the stored one."""
+
+    async def read(self) -> LayoutRecord:
+        """Return the layout."""
 
 
 class ConfigWriter(Protocol):
@@ -53,5 +56,6 @@ class QueueRecords:
 
     lives: LifeRegistry
     layouts: LayoutMaker
+    seals: SealStore
     configs: ConfigWriter
     partitions: PartitionStore

@@ -4,30 +4,43 @@ from collections.abc import Mapping, Sequence
 
 from partq.coordinator.chunks import in_chunks
 from partq.coordinator.cursors import read_births, remove_cursors
-from partq.coordinator.ports import ConfigStore, PartitionStore
+from partq.coordinator.ports import ConfigStore, PartitionStore, SealStore
+from partq.core.layout import Layout
 from partq.core.model import PartitionId, Start
+
+_Wanted = tuple[Sequence[PartitionId], Mapping[str, Start], int]
+
+
+async def create_partitions(partitions: PartitionStore, seals: SealStore, layout: Layout) -> None:
+    """Make the records of all partitions of a layout that have none."""
+    await in_chunks(
+        partitions.create(partition)
+        if partition.generation == 1
+        else seals.create_successor(
+            partition, layout.predecessors(partition), layout.slots(partition)
+        )
+        for partition in layout.all_partitions()
+    )
 
 
 class RecordSync:
     """Brings the partitions' records in line when layout or groups have changed."""
 
-    def __init__(self, partitions: PartitionStore, configs: ConfigStore) -> None:
+    def __init__(self, partitions: PartitionStore, seals: SealStore, configs: ConfigStore) -> None:
         self._partitions = partitions
+        self._seals = seals
         self._configs = configs
-        self._done: tuple[Sequence[PartitionId], Mapping[str, Start], int] | None = None
-        self._fenced: tuple[Sequence[PartitionId], Mapping[str, Start], int] | None = None
+        self._done: _Wanted | None = None
+        self._fenced: _Wanted | None = None
         """For what the partitions were fenced last."""
 
-    async def sync(
-        self,
-        partitions: Sequence[PartitionId],
-        starts: Mapping[str, Start],
-        generation: int,
-    ) -> None:
+    async def sync(self, layout: Layout, starts: Mapping[str, Start], generation: int) -> None:
         """Create missing partitions and cursors, and remove those of groups that are gone.
 
+        A change of the partition count is prepared for the groups that are being made, too.
+
         Args:
-            partitions: all of the layout.
+            layout: with the partitions that are being prepared.
             starts: every group, with the place where it begins when it is new.
             generation: of the queue's config that names them. It grows when a group is removed and
                 created again, of which the names tell nothing.
@@ -36,12 +49,13 @@ class RecordSync:
             ConflictError: another coordinator does the same; a repeat finds what is left.
             StoreUnavailableError: some of it may be done; a repeat does the rest.
         """
+        partitions = layout.all_partitions()
         wanted = (partitions, dict(starts), generation)
         if self._done == wanted:
             return
         store = self._partitions
         if self._fenced != wanted:
-            await in_chunks(store.create(partition) for partition in partitions)
+            await create_partitions(store, self._seals, layout)
             # A cursor that another coordinator adds by a late call would hold the log without end.
             await in_chunks(store.fence_groups(partition) for partition in partitions)
             self._fenced = wanted
@@ -65,5 +79,14 @@ class RecordSync:
         specs = await self._configs.read_reachable_groups(sorted(others))
         gone = {group for group, spec in specs.items() if spec is None}
         await remove_cursors(store, records, gone, births)
+        # What is being made has cursors where a layout says that has no change prepared yet.
+        prepared = layout.next.lineage if layout.next is not None else ()
+        await in_chunks(
+            store.add_group(partition, group, start="Earliest", fence=record.groups_fence)
+            for partition, record in records.items()
+            if partition in prepared
+            for group in sorted(others - gone)
+            if group not in record.groups
+        )
         if gone == others:
             self._done = wanted

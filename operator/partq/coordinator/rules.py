@@ -9,7 +9,7 @@ from partq.core.group.disruption_budget import BudgetLimit, DisruptionBudget
 from partq.core.group.planner import GroupRules, GroupType
 from partq.core.group.rebalance_delay import MembershipRules
 from partq.core.group.standby import StandbyPolicy
-from partq.core.model import Start
+from partq.core.model import SLOT_COUNT, Start
 from partq.errors import SettingsError
 from partq.excerpts import excerpt
 from partq.wire.effective_specs import EffectiveSpec
@@ -33,6 +33,23 @@ def broker_rules(queue: EffectiveSpec) -> BrokerRules:
             f"brokers.replicas: got {excerpt(repr(replicas))}, expected 1 to {MAX_BROKERS}"
         )
     return BrokerRules(expected_count=replicas)
+
+
+def wanted_partition_count(queue: EffectiveSpec) -> int | None:
+    """Read how many partitions a queue is to have; None: an earlier version has written the spec.
+
+    Raises:
+        SettingsError: the spec is broken.
+    """
+    count = queue.get("partitions")
+    if count is None:
+        return None
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= SLOT_COUNT:
+        raise SettingsError(
+            f"partitions: got {excerpt(repr(count))}, expected a whole number from 1 to "
+            f"{SLOT_COUNT}"
+        )
+    return count
 
 
 def group_rules(queue: EffectiveSpec, group: EffectiveSpec) -> GroupRules:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from partq.core.group.membership import MemberState
 from partq.core.group.observation import GroupObservation, PartitionOwnership
 from partq.core.group.records import AssignmentEntry, RebalanceRecord
+from partq.core.layout import Layout
 from partq.core.model import BrokerId, MemberId, PartitionId
 
 
@@ -61,6 +62,10 @@ class QueueView:
     groups: Mapping[str, GroupView] = field(default_factory=dict)
     is_quota_used_up: bool = False
     """A broker that answers finds no room in the queue's quota."""
+    layout: Layout | None = None
+    """As stored; None: the view is no coordinator's."""
+    rescale_waits: tuple[str, ...] = ()
+    """What the change waits for that is being prepared, or is wanted."""
 
 
 def as_assigned(

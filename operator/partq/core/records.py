@@ -7,6 +7,9 @@ from typing import NamedTuple
 from partq.core.layout import Layout
 from partq.core.model import BrokerId, PartitionId
 
+RESCALE = "rescale"
+"""Feature of a broker that can take part in a change of the partition count."""
+
 
 @dataclass(frozen=True, slots=True)
 class LayoutRecord:
@@ -55,6 +58,8 @@ class LeaseRecord:
     """Differs after every renewal; says nothing else."""
     ttl_s: float
     url: str
+    features: frozenset[str] = frozenset()
+    """What the broker can do beside what every version can, as in `RESCALE`."""
 
 
 class LeaseIndex(NamedTuple):

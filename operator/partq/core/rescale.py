@@ -5,19 +5,22 @@ settle, and those without slots are removed. Each function returns the layout af
 its caller stores it if the revision is still the one that it has read.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from itertools import chain
 from typing import NamedTuple
 
 from partq.core.layout import Layout, RescaleRecord
-from partq.core.model import PartitionId
+from partq.core.model import BrokerId, PartitionId
 from partq.core.slot_table import SlotChange, SlotRanges, joined
 from partq.errors import ConflictError
 from partq.excerpts import counted
 
 MAX_UNSETTLED = 4
 """The most changes whose predecessors may still hold messages that a group has to read first."""
+MAX_LISTED = 3
+"""How many partitions or brokers a text names."""
 
 MAX_CHANGES = 5
 """How many of the latest changes a layout names."""
@@ -100,32 +103,41 @@ def commit(layout: Layout, now_ms: int) -> Layout:
     )
 
 
-def settle(layout: Layout, partition: PartitionId) -> Layout:
-    """Return the layout without a partition as a predecessor: nothing waits for it any more.
+def settle(layout: Layout, *partitions: PartitionId) -> Layout:
+    """Return the layout without partitions as predecessors: nothing waits for them any more.
 
     Raises:
-        ConflictError: it has predecessors that are not settled.
+        ConflictError: one has predecessors that are not settled.
     """
-    if partition in layout.lineage:
-        raise ConflictError(f"partition {partition}: its predecessors are not settled")
+    for partition in partitions:
+        if partition in layout.lineage:
+            raise ConflictError(f"partition {partition}: its predecessors are not settled")
+    settled = set(partitions)
     remaining = {
-        successor: {giver: slots for giver, slots in givers.items() if giver != partition}
+        successor: {giver: slots for giver, slots in givers.items() if giver not in settled}
         for successor, givers in layout.lineage.items()
     }
     return _step(layout, lineage={each: givers for each, givers in remaining.items() if givers})
 
 
-def remove(layout: Layout, partition: PartitionId) -> Layout:
-    """Return the layout without a partition that has no slots.
+def remove(layout: Layout, *partitions: PartitionId) -> Layout:
+    """Return the layout without partitions that have no slots.
 
     Raises:
-        ConflictError: it takes messages, or others wait for it.
+        ConflictError: one takes messages, or others wait for it.
     """
-    awaited = any(partition in givers for givers in layout.lineage.values())
-    if partition not in layout.retired or partition in layout.lineage or awaited:
-        raise ConflictError(f"partition {partition}: it has slots, or is not settled")
-    kept = {each: at_ms for each, at_ms in layout.retired.items() if each != partition}
+    waiting = {*layout.lineage, *_awaited(layout)}
+    for partition in partitions:
+        if partition not in layout.retired or partition in waiting:
+            raise ConflictError(f"partition {partition}: it has slots, or is not settled")
+    removed = set(partitions)
+    kept = {each: at_ms for each, at_ms in layout.retired.items() if each not in removed}
     return _step(layout, retired=kept)
+
+
+def _awaited(layout: Layout) -> set[PartitionId]:
+    """Return the predecessors that are not settled."""
+    return {giver for givers in layout.lineage.values() for giver in givers}
 
 
 def _prepared_change(layout: Layout) -> SlotChange:
@@ -328,3 +340,92 @@ def new_reset_id(began_ms: int, name: str, generation: int) -> str:
         generation: of the layout that says which partitions are all.
     """
     return f"{began_ms}-{name}@{generation}"
+
+
+# ---- what a step waits for ----------------------------------------------------------------------
+
+
+class RescaleEvent(StrEnum):
+    """What people are told of a change."""
+
+    STARTED = "RescaleStarted"
+    COMMITTED = "RescaleCommitted"
+    OPENED = "RescaleOpened"
+    """All new partitions take messages."""
+    SETTLED = "RescaleSettled"
+    ABORTED = "RescaleAborted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preparation:
+    """How far a change is prepared, as brokers and records say."""
+
+    outdated: Collection[BrokerId]
+    """Living brokers of a version that does not know such changes."""
+    owned: Collection[PartitionId]
+    """Partitions that a living broker has claimed."""
+    groups: Mapping[PartitionId, Collection[str]]
+    """Of each partition that has a record: the groups with a cursor there."""
+    named: Collection[str]
+    """Groups that the queue is to have."""
+    unopened: Collection[PartitionId]
+    """Partitions of earlier changes that do not take messages yet."""
+
+
+def waits_before_commit(layout: Layout, preparation: Preparation) -> tuple[str, ...]:
+    """Return for what the commit of the prepared change waits, for people; empty: for nothing.
+
+    Every group counts that has a cursor anywhere, also one that is being made: its other cursors
+    were chosen by a layout without the new partitions.
+    """
+    new = sorted(_prepared_change(layout).lineage)
+    groups = set(preparation.named).union(*preparation.groups.values())
+    unowned = [each for each in new if each not in preparation.owned]
+    incomplete = [each for each in new if not groups.issubset(preparation.groups.get(each, ()))]
+    unopened = sorted(set(preparation.unopened) - set(new))
+    waits = []
+    if preparation.outdated:
+        waits.append(f"brokers of an earlier version: {_listed(sorted(preparation.outdated))}")
+    if unowned:
+        waits.append(f"new partitions without a broker: {_listed(unowned)}")
+    if incomplete:
+        waits.append(f"new partitions that do not have every group: {_listed(incomplete)}")
+    if unopened:
+        waits.append(f"partitions of the last change that are not open: {_listed(unopened)}")
+    return tuple(waits)
+
+
+def ready_to_settle(layout: Layout) -> dict[PartitionId, int]:
+    """Return the predecessors that may settle next, each with the last change it lost slots to.
+
+    Those are the ones without predecessors.
+    """
+    found: dict[PartitionId, int] = {}
+    for successor, givers in layout.lineage.items():
+        for giver in givers:
+            if giver not in layout.lineage:
+                found[giver] = max(successor.generation, found.get(giver, 0))
+    return found
+
+
+def is_settled(layout: Layout, record: RescaleRecord) -> bool:
+    """Whether a layout has nothing left of a change: no predecessor, and nothing retired by it."""
+    return record.committed_at_ms not in layout.retired.values() and not any(
+        partition.generation == record.generation for partition in layout.lineage
+    )
+
+
+def ready_to_remove(layout: Layout, before_ms: int) -> list[PartitionId]:
+    """Return the settled partitions that lost their last slot at `before_ms` or earlier."""
+    waiting = {*layout.lineage, *_awaited(layout)}
+    return [
+        partition
+        for partition, retired_at_ms in layout.retired.items()
+        if retired_at_ms <= before_ms and partition not in waiting
+    ]
+
+
+def _listed(names: Sequence[object]) -> str:
+    """Return `2.16, 2.17 and 6 more`."""
+    text = ", ".join(map(str, names[:MAX_LISTED]))
+    return f"{text} and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else text

@@ -39,7 +39,7 @@ async def provision(
     removal was cut short goes.
 
     Raises:
-        SettingsError: The queue is stored with another number of partitions.
+        SettingsError: another queue has its name in the store.
         StoreUnavailableError: half of it may be done; a repeat does the rest.
     """
     namespace, name = queue.key

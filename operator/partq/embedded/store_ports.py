@@ -9,7 +9,7 @@ from partq.store.records.configs import Configs
 from partq.store.records.events import Events
 from partq.store.records.groups import Terms
 from partq.store.records.handoffs import Handoffs
-from partq.store.records.layouts import Layouts
+from partq.store.records.layouts import Layouts, Seals
 from partq.store.records.leases import Leases
 from partq.store.records.lives import Lives
 from partq.store.records.members import Members
@@ -22,6 +22,7 @@ def store_ports(store: Store, keys: Keys) -> StorePorts:
     terms = Terms(store, keys)
     return StorePorts(
         layouts=Layouts(store, keys),
+        seals=Seals(store, keys),
         configs=Configs(store, keys),
         partitions=Partitions(store, keys),
         leases=Leases(store, keys),
@@ -39,6 +40,7 @@ def queue_records(store: Store, keys: Keys) -> QueueRecords:
     return QueueRecords(
         lives=Lives(store, keys),
         layouts=Layouts(store, keys),
+        seals=Seals(store, keys),
         configs=Configs(store, keys),
         partitions=Partitions(store, keys),
     )

@@ -7,7 +7,7 @@ import pytest
 from partq.coordinator.provision import provision, remove_group
 from partq.coordinator.record_sync import RecordSync
 from partq.errors import ConflictError, UnknownGroupError, UnknownQueueError
-from tests.coordinator.provisioned import PARTITIONS, CutShortError, births_of
+from tests.coordinator.provisioned import LAYOUT, PARTITIONS, CutShortError, births_of
 from tests.coordinator.test_provision import DiesAt, LateAt
 
 
@@ -21,7 +21,7 @@ async def sync(configs, partitions):
     specs = [await configs.read_group(group) for group in config.groups]
     assert None not in specs, "of a group without a spec no coordinator removes a cursor"
     starts = dict.fromkeys(config.groups, "Earliest")
-    await RecordSync(partitions, configs).sync(PARTITIONS, starts, config.resource_generation)
+    await RecordSync(partitions, None, configs).sync(LAYOUT, starts, config.resource_generation)
 
 
 async def test_its_place_goes_everywhere_and_the_others_stay(configs, partitions, make):

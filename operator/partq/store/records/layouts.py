@@ -1,6 +1,6 @@
 """A queue's layout: generations, seals, whether it is being deleted, what is not subscribable."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -10,8 +10,15 @@ from partq.core.records import LayoutRecord
 from partq.core.rescale import GroupProgress
 from partq.core.slot_table import joined
 from partq.errors import BatchTooLargeError, ConflictError, NotStoredError, UnknownQueueError
-from partq.store.codec import decode_counts, encode_counts, encode_predecessors, encode_slots
+from partq.store.codec import (
+    decode_counts,
+    encode_counts,
+    encode_predecessors,
+    encode_slots,
+    groups_of,
+)
 from partq.store.connection import Store
+from partq.store.erase import UNLINK_COUNT
 from partq.store.keys import Keys
 from partq.store.refusals import FENCED, SUPERSEDED, UNKNOWN, fenced, unknown_group
 from partq.store.server import Channel
@@ -25,6 +32,10 @@ NOT_OPEN = -1
 GATE_DIFFERS = -1
 """Of `open_gate`: a reset holds the gate that the caller has not seen."""
 
+PRODUCERS_STAY_MS = 86_400_000
+"""How long after its removal a partition's producers are known."""
+_REMOVED = "removed:"
+"""Begins the fields of partitions whose keys are to be erased."""
 MAX_MARKS = 65_536 + 1000
 """Every partition and every broker that a queue can have."""
 
@@ -71,8 +82,15 @@ class Layouts:
             self._layout, self._values = self._decode(*values[:-1]), values
         return LayoutRecord(self._layout, values[-1] is not None)
 
-    async def write(self, layout: Layout) -> None:
+    async def write(
+        self,
+        layout: Layout,
+        *,
+        removed: Collection[PartitionId] = (),
+    ) -> None:
         """Store a layout that is one step from the stored one; a repeat changes nothing.
+
+        `removed`: partitions that it has no more, whose keys are to be erased.
 
         Raises:
             ConflictError: another step is stored; read the layout again.
@@ -80,6 +98,7 @@ class Layouts:
             StoreUnavailableError: no answer; a repeat finds out.
         """
         fields = encode_layout(layout)
+        fields |= {f"{_REMOVED}{partition}": "1" for partition in sorted(removed)}
         answer = await self._store.run(
             "change_layout",
             [self._keys.layout()],
@@ -93,6 +112,25 @@ class Layouts:
                 f"layout of {self._keys.namespace}/{self._keys.queue}: another step than revision "
                 f"{layout.revision} is stored; read it again"
             )
+
+    async def read_removed(self) -> set[PartitionId]:
+        """Return the partitions that the layout has no more, and whose keys may still be there."""
+        names = await self._store.read("HKEYS", self._keys.layout())
+        return {
+            PartitionId.parse(name.decode().removeprefix(_REMOVED))
+            for name in names
+            if name.startswith(_REMOVED.encode())
+        }
+
+    async def forget_removed(self, partitions: Collection[PartitionId]) -> None:
+        """Note that the keys of removed partitions are erased."""
+        fields = [f"{_REMOVED}{partition}" for partition in sorted(partitions)]
+        await self._store.run("write_fields", [self._keys.layout()], [0, *fields])
+
+    async def now_ms(self) -> int:
+        """Return Redis's time, in unix ms."""
+        seconds, micros = await self._store.read("TIME")
+        return int(seconds) * 1000 + int(micros) // 1000
 
     def _decode(self, revision: bytes | None, *values: bytes | None) -> Layout:
         """Return the layout; of a queue that has never changed, what its partition count says."""
@@ -121,24 +159,49 @@ class Seals:
         self._keys = keys
 
     async def create_successor(
-        self, partition: PartitionId, predecessors: Mapping[PartitionId, Sequence[range]]
+        self,
+        partition: PartitionId,
+        predecessors: Mapping[PartitionId, Sequence[range]],
+        slots: Sequence[range] | None = None,
     ) -> None:
         """Make the record of a partition that gets slots of others; a repeat changes nothing.
 
         It takes no message before `open_partition`, and a group that is added has a closed gate.
+        `slots`: those that it takes, where not all of its predecessors are named any more, as of a
+        partition whose record the store has lost.
 
         Raises:
-            ValueError: it has no predecessors.
+            ValueError: it has no predecessors, and no slots are given.
         """
-        if not predecessors:
-            raise ValueError(f"partition {partition}: expected where its slots come from")
-        slots = joined(each for ranges in predecessors.values() for each in ranges)
+        if slots is None:
+            if not predecessors:
+                raise ValueError(f"partition {partition}: expected where its slots come from")
+            slots = joined(each for ranges in predecessors.values() for each in ranges)
         await self._store.run(
             "create_partition",
             [self._keys.meta(partition)],
             [partition.generation, encode_slots(slots), encode_predecessors(predecessors)],
             needs_replica=True,
         )
+
+    async def erase(self, partition: PartitionId) -> None:
+        """Remove the keys of a partition that the layout has no more; a repeat does the rest.
+
+        What it knows of producers stays for `PRODUCERS_STAY_MS`.
+
+        Raises:
+            StoreUnavailableError: some may be removed; a repeat does the rest.
+        """
+        keys = self._keys
+        fields = await self._store.read("HKEYS", keys.meta(partition))
+        cursors = [keys.cursor(partition, group) for group in sorted(groups_of(fields))]
+        while len(cursors) > UNLINK_COUNT:
+            await self._store.run("unlink_keys", cursors[-UNLINK_COUNT:])
+            del cursors[-UNLINK_COUNT:]
+        tables = [place(partition) for place in (keys.meta, keys.producers, keys.series)]
+        others = [place(partition) for place in (keys.replayed, keys.log, keys.audit)]
+        names = [*tables, *cursors, *others]
+        await self._store.run("erase_partition", names, [PRODUCERS_STAY_MS])
 
     async def seal(
         self,

@@ -1,14 +1,18 @@
 """The brokers' leases, and the index of which broker owns which partition."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 
 from partq.core.model import BrokerId, PartitionId
-from partq.core.records import LeaseIndex, LeaseRecord
+from partq.core.records import RESCALE, LeaseIndex, LeaseRecord
 from partq.errors import FencedError
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.pipelined_connection import Reply
 
+FEATURES = (RESCALE,)
+"""What brokers of this version can do beside what those of every version can."""
 _PEER = "peer_token"
 _MAX_TRIES = 5
 """How often a first renewal is tried while other processes take the name over before it."""
@@ -36,7 +40,7 @@ class Leases:
         answer: Reply = -1
         for _ in range(_MAX_TRIES):
             before = 0 if life else await self._read_life(broker)
-            args = (broker, life, value, before)
+            args = (broker, life, value, before, " ".join((incarnation, *FEATURES)))
             answer = await self._store.run("renew_lease", [self._key], args)
             if answer != -1:
                 break
@@ -101,6 +105,18 @@ class Leases:
             if kind == "owner":
                 owners[PartitionId.parse(name)] = BrokerId(value)
             elif kind == "lease":
+                features = fields.get(f"features:{name}", "")
                 counter = int(fields[f"counter:{name}"])
-                leases[BrokerId(name)] = LeaseRecord(counter=counter, **json.loads(value))
+                leases[BrokerId(name)] = _lease_of(value, counter, features.split())
         return LeaseIndex(leases, owners)
+
+
+def _lease_of(text: str, counter: int, features: Sequence[str]) -> LeaseRecord:
+    """Read a lease; `features`: those of an incarnation, which is named first.
+
+    They are a field beside the lease, as earlier versions take no lease with more in it. They write
+    no features, so what is there may be that of a broker which had the name before.
+    """
+    lease = LeaseRecord(counter=counter, **json.loads(text))
+    is_its_own = features[:1] == [lease.incarnation]
+    return replace(lease, features=frozenset(features[1:])) if is_its_own else lease

@@ -20,6 +20,8 @@ from partq.wire.audit import GENESIS
 
 _SEAL = b"seal:"
 """Begins the fields of a partition's hash `meta` that hold its seals."""
+_PIN = b"pin:"
+"""Begins the fields that hold its pins."""
 OPEN_GATE = "1"
 CLOSED_GATE = "0"
 
@@ -111,8 +113,17 @@ class StoredPartition:
     """When its last message was stored, by Redis's clock as it was then; it never falls."""
     audit: AuditState
     layout: PartitionLayout
+    pinned_until_ms: int = 0
+    """When the last pin of its log ends, by Redis's clock."""
     has_replays: bool = False
     """Whether dead letters of it were ever sent back: `Replays` knows which."""
+
+    def is_held(self, now_ms: int) -> bool:
+        """Whether a reader has a pin, or the archive has not all of the audit record.
+
+        `now_ms`: by Redis's clock.
+        """
+        return now_ms < self.pinned_until_ms or self.audit.first < self.audit.next
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +155,11 @@ class CursorRecord:
     """The last reset of all partitions that has moved the cursor; empty: none has."""
     registered: Epoch = NO_EPOCH
     """The epoch under which the member registered the partition; 0: it got it otherwise."""
+
+    @property
+    def is_gate_open(self) -> bool:
+        """Whether the group gets the partition's messages."""
+        return self.gate == OPEN_GATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +235,10 @@ def record_of(fields: Mapping[bytes, bytes]) -> StoredPartition:
         at_ms=int(fields[b"at_ms"]),
         audit=AuditState.of(fields),
         layout=PartitionLayout.of(fields),
+        pinned_until_ms=max(
+            (int(pin.rsplit(b" ", 1)[-1]) for name, pin in fields.items() if name.startswith(_PIN)),
+            default=0,
+        ),
         has_replays=b"replay" in fields,
     )
 

@@ -6,7 +6,7 @@
 -- ARGV[1]  of a partition that a change of the count makes: its generation; none: of a new queue
 -- ARGV[2]  its slots, as ranges "0-2731,4096-8192"
 -- ARGV[3]  its predecessors and the slots that come from each, "1.0:2731-4096;1.1:6827-8192"; it
---          takes no message before they are sealed
+--          takes no message before they are sealed. Empty: none are named any more
 -- returns  1: made; 0: it was there
 if redis.call("EXISTS", KEYS[1]) == 1 then
   return 0
@@ -16,6 +16,9 @@ redis.call("HSET", KEYS[1],
   "next", "0", "trimmed", "0", "total_bytes", "0", "freed_bytes", "0", "largest_bytes", "0",
   "at_ms", "0", "append_number", "-1", "append_answer", "")
 if ARGV[1] then
-  redis.call("HSET", KEYS[1], "layout", ARGV[1], "slots", ARGV[2], "preds", ARGV[3])
+  redis.call("HSET", KEYS[1], "layout", ARGV[1], "slots", ARGV[2])
+  if ARGV[3] ~= "" then
+    redis.call("HSET", KEYS[1], "preds", ARGV[3])
+  end
 end
 return 1

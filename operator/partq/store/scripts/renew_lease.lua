@@ -4,10 +4,12 @@
 -- when full: passes
 -- with: draw
 --
--- KEYS[1]  brokers: hash {lease:BROKER → JSON, counter:BROKER, life:BROKER, owner:PARTITION → BROKER}
+-- KEYS[1]  brokers: hash {lease:BROKER → JSON, counter:BROKER, life:BROKER, features:BROKER,
+--          owner:PARTITION → BROKER}
 -- ARGV[1]  broker    ARGV[2]  life that an earlier renewal returned, 0: the first one
 -- ARGV[3]  what others are to know of the broker (JSON), the same in all renewals of a life
 -- ARGV[4]  with life 0: the recorded one as it was read before, 0: none
+-- ARGV[5]  its incarnation, and what it can do that other versions cannot: "INCARNATION rescale"
 -- returns  {life, counter}: the counter never falls and differs from all before it
 --          0: a later life of the broker has renewed
 --          -1: another life is recorded than was read
@@ -28,5 +30,6 @@ elseif stored_life > life then
 end
 local counter = draw_above(stored[2])
 redis.call("HSET", KEYS[1], life_field, string.format("%.0f", life),
-  counter_field, string.format("%.0f", counter), lease_field, ARGV[3])
+  counter_field, string.format("%.0f", counter), lease_field, ARGV[3],
+  "features:" .. ARGV[1], ARGV[5])
 return {life, counter}

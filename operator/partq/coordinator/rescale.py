@@ -1,0 +1,315 @@
+"""Changes the partition count of a queue: prepares, commits, settles, removes what is retired.
+
+Each look takes the steps that the records allow by now. `core/rescale.py` decides. The layout
+record holds all state, and its revision lets only one of two coordinators take a step.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from partq.aio import TaskSet
+from partq.coordinator.chunks import in_chunks
+from partq.coordinator.group.queue_observation import QueueObservation, owners
+from partq.coordinator.ports import BrokerAdmin, PartitionRecord, RescaleListener, StorePorts
+from partq.core.layout import Layout, RescaleRecord
+from partq.core.model import BrokerId, PartitionId
+from partq.core.records import RESCALE, LeaseRecord
+from partq.core.rescale import (
+    GroupProgress,
+    PredecessorView,
+    Preparation,
+    RescaleEvent,
+    abort,
+    commit,
+    is_passed_by_all,
+    is_settled,
+    prepare,
+    ready_to_remove,
+    ready_to_settle,
+    remove,
+    settle,
+    waits_before_commit,
+)
+from partq.errors import ConflictError, PartqError
+
+RETIRE_AFTER_S = 600.0
+"""How long a partition without slots answers producers that repeat what they sent it."""
+SETTLE_GAP_S = 1.0
+"""How often it is looked whether predecessors have settled. A look reads each one's record."""
+REMOVED_GAP_S = 5.0
+"""How often partitions are looked for whose keys another coordinator has left."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RescaleTimes:
+    """How long the steps after a commit wait, in seconds; tests shorten them."""
+
+    retire_after_s: float = RETIRE_AFTER_S
+    settle_gap_s: float = SETTLE_GAP_S
+
+
+class Rescaler:
+    """Takes the steps of changes of one queue's partition count."""
+
+    def __init__(
+        self,
+        queue: str,
+        store: StorePorts,
+        brokers: BrokerAdmin,
+        *,
+        urls: Callable[[], Collection[str]],
+        clock: Callable[[], float],
+        on_event: RescaleListener | None = None,
+        times: RescaleTimes | None = None,
+    ) -> None:
+        """`urls`: of the living brokers, which are told of each step."""
+        self._queue = queue
+        self._store = store
+        self._brokers = brokers
+        self._urls = urls
+        self._clock = clock
+        self._on_event = on_event
+        self._times = times or RescaleTimes()
+        self._refreshes = TaskSet()
+        self._settled_at = self._read_removed_at = -math.inf
+        self._removed: set[PartitionId] = set()
+        """Those that the layout has no more, and whose keys may still be there."""
+        self._unopened: set[int] = set()
+        self._opened: set[int] = set()
+        self._unsettled: set[int] = set()
+        self._settled: set[int] = set()
+        """Generations of changes that this process has seen so."""
+        self.waits_for: tuple[str, ...] = ()
+        """What the change waits for that is wanted, for people."""
+
+    async def plan(self, layout: Layout, wanted: int | None) -> Layout:
+        """Begin the change to the wanted partition count, or abort one that is not wanted any more.
+
+        Returns the layout as it is stored then. `wanted`: None: whatever it has.
+
+        Raises:
+            SettingsError: not 1 to 65,536 partitions.
+            StoreUnavailableError: no answer; the next look knows what came of it.
+        """
+        self.waits_for = ()
+        if wanted is None:
+            return layout
+        if layout.next is not None and layout.next.table.partition_count != wanted:
+            layout = await self._abort(layout, removed=layout.next.lineage)
+        if layout.next is None and wanted != layout.partition_count:
+            layout = await self._prepare(layout, wanted)
+        return layout
+
+    async def advance(
+        self,
+        layout: Layout,
+        queue: QueueObservation,
+        leases: Mapping[BrokerId, LeaseRecord],
+        named: Collection[str],
+    ) -> Layout:
+        """Take the steps that brokers and records allow, and return the layout as it is stored.
+
+        Args:
+            layout: as stored.
+            queue: what the living brokers say.
+            leases: of the living brokers.
+            named: all groups of the queue.
+
+        Raises:
+            StoreUnavailableError: no answer; the next look goes on.
+        """
+        if layout.next is not None:
+            layout = await self._commit(layout, queue, leases, named)
+        if not layout.revision:
+            return layout
+        await self._follow(layout)
+        now = self._clock()
+        if now - self._settled_at >= self._times.settle_gap_s:
+            self._settled_at = now
+            layout = await self._settle(layout, named)
+            layout = await self._remove(layout)
+            await self._follow(layout)
+        if now - self._read_removed_at >= REMOVED_GAP_S:
+            self._read_removed_at = now
+            self._removed.update(await self._store.layouts.read_removed())
+        if self._removed and queue.is_complete:
+            await self._erase(self._removed.difference(layout.all_partitions(), owners(queue)))
+        return layout
+
+    async def close(self) -> None:
+        """Give up the calls that are out."""
+        await self._refreshes.close()
+
+    # ---- steps ----------------------------------------------------------------------------------
+
+    async def _prepare(self, layout: Layout, wanted: int) -> Layout:
+        now_ms = await self._store.layouts.now_ms()
+        try:
+            prepared = prepare(layout, wanted, now_ms)
+        except ConflictError as error:
+            self.waits_for = (str(error),)
+            return layout
+        return await self._write(prepared, RescaleEvent.STARTED)
+
+    async def _abort(self, layout: Layout, *, removed: Collection[PartitionId]) -> Layout:
+        return await self._write(abort(layout), RescaleEvent.ABORTED, removed=removed)
+
+    async def _commit(
+        self,
+        layout: Layout,
+        queue: QueueObservation,
+        leases: Mapping[BrokerId, LeaseRecord],
+        named: Collection[str],
+    ) -> Layout:
+        records = await self._store.partitions.read_many(layout.all_partitions())
+        preparation = Preparation(
+            outdated=[each for each, lease in leases.items() if RESCALE not in lease.features],
+            owned=owners(queue).keys(),
+            groups={partition: record.groups for partition, record in records.items()},
+            named=named,
+            unopened=[each for each, record in records.items() if not record.layout.is_open],
+        )
+        self.waits_for = waits_before_commit(layout, preparation)
+        if self.waits_for:
+            return layout
+        now_ms = await self._store.layouts.now_ms()
+        return await self._write(commit(layout, now_ms), RescaleEvent.COMMITTED)
+
+    async def _settle(self, layout: Layout, named: Collection[str]) -> Layout:
+        """Let the lineage forget the predecessors that nobody has to read first any more."""
+        candidates = ready_to_settle(layout)
+        if not candidates:
+            return layout
+        records = await self._store.partitions.read_many(list(candidates))
+        # Cursors are read only where nothing below the seal is stored: mostly, they are past it.
+        trimmed = {
+            partition: record
+            for partition, record in records.items()
+            if record.layout.seals.get(candidates[partition], record.trimmed + 1) <= record.trimmed
+        }
+        views = await self._views(trimmed, candidates)
+        settled = sorted(each for each, view in views.items() if is_passed_by_all(view, named))
+        if not settled:
+            return layout
+        _log.info("queue %s: settled: %s", self._queue, ", ".join(map(str, settled)))
+        return await self._write(settle(layout, *settled))
+
+    async def _views(
+        self, records: Mapping[PartitionId, PartitionRecord], changes: Mapping[PartitionId, int]
+    ) -> dict[PartitionId, PredecessorView]:
+        """Return what the records say of predecessors. `changes`: that took their slots."""
+        places = [(each, group) for each, record in records.items() for group in record.groups]
+        cursors = await self._store.partitions.read_cursors(places)
+        progress: dict[PartitionId, dict[str, GroupProgress]] = {each: {} for each in records}
+        for (partition, group), cursor in cursors.items():
+            progress[partition][group] = GroupProgress(
+                cursor.cursor, cursor.is_gate_open, len(cursor.outbox)
+            )
+        return {
+            each: PredecessorView(
+                record.layout.seals.get(changes[each]),
+                record.trimmed,
+                # One that was removed between the two reads has no progress: it is not passed yet.
+                progress[each],
+            )
+            for each, record in records.items()
+            if progress[each].keys() == set(record.groups)
+        }
+
+    async def _remove(self, layout: Layout) -> Layout:
+        """Take retired partitions out of the layout that nobody reads or archives any more."""
+        if not layout.retired:
+            return layout
+        now_ms = await self._store.layouts.now_ms()
+        ready = ready_to_remove(layout, now_ms - round(self._times.retire_after_s * 1000))
+        if not ready:
+            return layout
+        records = await self._store.partitions.read_many(ready)
+        # One without a record is lost; nobody can read it.
+        held = {each for each, record in records.items() if record.is_held(now_ms)}
+        removed = tuple(each for each in ready if each not in held)
+        if not removed:
+            return layout
+        _log.info("queue %s: removed: %s", self._queue, ", ".join(map(str, removed)))
+        return await self._write(remove(layout, *removed), removed=removed)
+
+    async def _erase(self, partitions: Collection[PartitionId]) -> None:
+        """Unlink the keys of partitions that the layout has no more, and no broker serves."""
+        if not partitions:
+            return
+        store = self._store
+        await in_chunks(store.seals.erase(partition) for partition in partitions)
+        await in_chunks(store.leases.record_owner(partition, None) for partition in partitions)
+        await store.layouts.forget_removed(partitions)
+        self._removed.difference_update(partitions)
+
+    async def _write(
+        self,
+        layout: Layout,
+        event: RescaleEvent | None = None,
+        *,
+        removed: Collection[PartitionId] = (),
+    ) -> Layout:
+        """Store a step, and return the layout that is stored then.
+
+        That is another one if another coordinator was first.
+        """
+        try:
+            await self._store.layouts.write(layout, removed=removed)
+        except ConflictError as error:
+            _log.info("queue %s: %s", self._queue, error)
+            return (await self._store.layouts.read()).layout
+        self._removed.update(removed)
+        if event is not None and layout.changes:
+            await self._tell(event, layout.changes[-1])
+        for url in self._urls():
+            self._refreshes.start(self._refresh(url), name=f"refresh {url}")
+        return layout
+
+    async def _refresh(self, url: str) -> None:
+        """Let a broker read the layout now; it does so by itself within a second."""
+        try:
+            await self._brokers.refresh(url)
+        except PartqError as error:
+            _log.info("broker %s was not told of the layout: %s", url, error)
+
+    # ---- for people -----------------------------------------------------------------------------
+
+    async def _follow(self, layout: Layout) -> None:
+        """Tell which changes were seen to open, and to settle, since the look before."""
+        for change in layout.changes:
+            number = change.generation
+            if not change.committed_at_ms or number in self._settled:
+                continue
+            if number not in self._opened and await self._is_open(layout, number):
+                self._opened.add(number)
+                if number in self._unopened:
+                    await self._tell(RescaleEvent.OPENED, change)
+            if number not in self._opened:
+                self._unopened.add(number)
+            elif is_settled(layout, change):
+                self._settled.add(number)
+                if number in self._unsettled:
+                    await self._tell(RescaleEvent.SETTLED, change)
+            else:
+                self._unsettled.add(number)
+
+    async def _is_open(self, layout: Layout, generation: int) -> bool:
+        """Whether all partitions that a change has made take messages."""
+        if generation < layout.generation:
+            return True  # or the next change would not have been committed
+        new = [each for each in layout.table.slots if each.generation == generation]
+        records = await self._store.partitions.read_many(new)
+        return len(records) == len(new) and all(each.layout.is_open for each in records.values())
+
+    async def _tell(self, event: RescaleEvent, change: RescaleRecord) -> None:
+        _log.info(
+            "queue %s: %s: change %d of the partition count, from %d to %d",
+            *(self._queue, event, change.generation, change.from_count, change.to_count),
+        )
+        if self._on_event is not None:
+            await self._on_event(event, change)
