@@ -50,7 +50,7 @@ async def test_a_growth_is_prepared_and_committed(stage):
     assert (record.owner, record.groups) == (BROKER, {"workers", "archive"})
     assert not record.layout.is_open
     assert record.layout.predecessors == layout.lineage[new]
-    assert not (await stage.ports.partitions.read_cursor(new, "workers")).is_gate_open
+    assert (await stage.ports.partitions.read_cursor(new, "workers")).gate == "0"
     assert stage.events == [("Started", 2, 3), ("Committed", 2, 3)]
     assert stage.broker.refreshes
 

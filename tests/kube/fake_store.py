@@ -18,7 +18,9 @@ class FakeStore:
         self.groups = {}
         self.writes = []
         """What was called that changes something."""
-        self.records = SimpleNamespace(lives=self, layouts=self, configs=self, partitions=self)
+        self.records = SimpleNamespace(
+            lives=self, layouts=self, seals=self, configs=self, partitions=self
+        )
         self.ports = SimpleNamespace(layouts=self, partitions=self)
 
     async def register(self, uid):
@@ -70,7 +72,8 @@ class FakeStore:
         return dict.fromkeys(wanted, 0)
 
     async def read_many(self, partitions):
-        return {}
+        empty = SimpleNamespace(groups=frozenset(), groups_fence=0)
+        return dict.fromkeys(partitions, empty)
 
     async def durability(self):
         return Durability(is_appending=True, sync="always", is_nearly_full=False)

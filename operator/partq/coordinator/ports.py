@@ -27,7 +27,7 @@ from partq.core.records import (
     LeaseIndex,
     LeaseRecord,
 )
-from partq.core.rescale import RescaleEvent
+from partq.core.rescale import GroupProgress, RescaleEvent
 
 # ---- the store ----------------------------------------------------------------------------------
 # All of these raise StoreUnavailableError when there is no answer.
@@ -53,6 +53,9 @@ class SealStore(Protocol):
         slots: Sequence[range] | None = None,
     ) -> None: ...
     async def erase(self, partition: PartitionId) -> None: ...
+    async def read_progress(
+        self, wanted: Iterable[tuple[PartitionId, str]]
+    ) -> Mapping[tuple[PartitionId, str], GroupProgress]: ...
 
 
 class ConfigStore(Protocol):
@@ -87,17 +90,6 @@ class PartitionRecord(Protocol):
     def is_held(self, now_ms: int) -> bool: ...
 
 
-class CursorRecord(Protocol):
-    """The part of a group's record in a partition that the coordinator reads."""
-
-    @property
-    def cursor(self) -> int: ...
-    @property
-    def is_gate_open(self) -> bool: ...
-    @property
-    def outbox(self) -> Sequence[object]: ...
-
-
 class PartitionStore(Protocol):
     """The partitions' records; all calls may be repeated."""
 
@@ -105,9 +97,6 @@ class PartitionStore(Protocol):
     async def read_many(
         self, partitions: Sequence[PartitionId]
     ) -> Mapping[PartitionId, PartitionRecord]: ...
-    async def read_cursors(
-        self, places: Iterable[tuple[PartitionId, str]]
-    ) -> Mapping[tuple[PartitionId, str], CursorRecord]: ...
     async def fence_groups(self, partition: PartitionId) -> None: ...
     async def add_group(
         self,

@@ -283,7 +283,8 @@ async def _add_groups(
     """Give groups their cursors, unless the queue's config is another one than is `known`.
 
     A change of the partition count that is prepared meanwhile may not know of the groups: so its
-    partitions get their cursors here, too.
+    partitions get their cursors here, too. Those that have no record yet get them from the
+    coordinator, as it finds the groups in the others.
 
     Raises:
         ConflictError: it is, or coordinators fence the partitions all the time; repeat.
@@ -292,10 +293,9 @@ async def _add_groups(
     done: set[PartitionId] = set()
     for _ in range(MAX_ADD_TRIES):
         layout = (await records.layouts.read()).layout
-        ids = [each for each in layout.all_partitions() if each not in done]
-        if not ids:
+        found = await partitions.read_many(sorted({*layout.all_partitions()} - done))
+        if not found:
             return
-        found = await partitions.read_many(ids)
         now = await records.configs.read_queue()
         if _generation(now) != _generation(known):
             break
@@ -307,8 +307,7 @@ async def _add_groups(
             )
         except ConflictError:
             continue  # a coordinator has looked after the groups meanwhile
-        if len(found) == len(ids):
-            done.update(ids)
+        done.update(found)
     raise _conflict(*starts)
 
 

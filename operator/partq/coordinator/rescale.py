@@ -203,20 +203,17 @@ class Rescaler:
     ) -> dict[PartitionId, PredecessorView]:
         """Return what the records say of predecessors. `changes`: that took their slots."""
         places = [(each, group) for each, record in records.items() for group in record.groups]
-        cursors = await self._store.partitions.read_cursors(places)
         progress: dict[PartitionId, dict[str, GroupProgress]] = {each: {} for each in records}
-        for (partition, group), cursor in cursors.items():
-            progress[partition][group] = GroupProgress(
-                cursor.cursor, cursor.is_gate_open, len(cursor.outbox)
-            )
+        for (partition, group), found in (await self._store.seals.read_progress(places)).items():
+            progress[partition][group] = found
         return {
             each: PredecessorView(
                 record.layout.seals.get(changes[each]),
                 record.trimmed,
-                # One that was removed between the two reads has no progress: it is not passed yet.
                 progress[each],
             )
             for each, record in records.items()
+            # A group that was removed between the two reads, or cannot be read, has not passed.
             if progress[each].keys() == set(record.groups)
         }
 

@@ -18,8 +18,8 @@ from partq.store.codec import (
     groups_of,
 )
 from partq.store.connection import Store
-from partq.store.erase import UNLINK_COUNT
 from partq.store.keys import Keys
+from partq.store.records.dead_letters import decode_outbox
 from partq.store.refusals import FENCED, SUPERSEDED, UNKNOWN, fenced, unknown_group
 from partq.store.server import Channel
 from partq.wire.layout_record import FIELDS, decode_layout, encode_layout
@@ -34,6 +34,8 @@ GATE_DIFFERS = -1
 
 PRODUCERS_STAY_MS = 86_400_000
 """How long after its removal a partition's producers are known."""
+MAX_ERASED = 500
+"""How many cursors one call removes."""
 _REMOVED = "removed:"
 """Begins the fields of partitions whose keys are to be erased."""
 MAX_MARKS = 65_536 + 1000
@@ -195,9 +197,9 @@ class Seals:
         keys = self._keys
         fields = await self._store.read("HKEYS", keys.meta(partition))
         cursors = [keys.cursor(partition, group) for group in sorted(groups_of(fields))]
-        while len(cursors) > UNLINK_COUNT:
-            await self._store.run("unlink_keys", cursors[-UNLINK_COUNT:])
-            del cursors[-UNLINK_COUNT:]
+        while len(cursors) > MAX_ERASED:
+            await self._store.run("unlink_keys", cursors[-MAX_ERASED:])
+            del cursors[-MAX_ERASED:]
         tables = [place(partition) for place in (keys.meta, keys.producers, keys.series)]
         others = [place(partition) for place in (keys.replayed, keys.log, keys.audit)]
         names = [*tables, *cursors, *others]
@@ -369,7 +371,7 @@ class Seals:
         names = list(dict.fromkeys(wanted))
         found = await self._store.read_each(
             (
-                ("HMGET", self._keys.cursor(*each), "cursor", "gate", "reset", "member")
+                ("HMGET", self._keys.cursor(*each), "cursor", "gate", "reset", "member", "outbox")
                 for each in names
             ),
             only_reachable=True,
@@ -378,6 +380,7 @@ class Seals:
             name: GroupProgress(
                 int(values[0]),
                 is_gate_open=values[1] in (None, b"1"),
+                outbox_count=len(decode_outbox(values[4] or b"")),
                 reset=(values[2] or b"").decode(),
                 member=(values[3] or b"").decode(),
             )

@@ -118,24 +118,6 @@ class Partitions:
             raise unknown_group(partition, group)
         return cursor_record(pairs(flat))
 
-    async def read_cursors(
-        self, places: Iterable[tuple[PartitionId, str]]
-    ) -> dict[tuple[PartitionId, str], CursorRecord]:
-        """Return the records of groups in partitions, without those that are not there.
-
-        Raises:
-            StoreUnavailableError: no answer.
-        """
-        wanted = list(places)
-        found = await self._store.read_each(
-            ("HGETALL", self._keys.cursor(*place)) for place in wanted
-        )
-        return {
-            place: cursor_record(pairs(flat))
-            for place, flat in zip(wanted, found, strict=True)
-            if flat
-        }
-
     async def claim(
         self,
         partition: PartitionId,

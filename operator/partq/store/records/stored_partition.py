@@ -156,11 +156,6 @@ class CursorRecord:
     registered: Epoch = NO_EPOCH
     """The epoch under which the member registered the partition; 0: it got it otherwise."""
 
-    @property
-    def is_gate_open(self) -> bool:
-        """Whether the group gets the partition's messages."""
-        return self.gate == OPEN_GATE
-
 
 @dataclass(frozen=True, slots=True)
 class Mended:
