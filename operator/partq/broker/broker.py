@@ -31,7 +31,6 @@ from partq.broker.ownership.owned_partitions import OwnedPartitions
 from partq.broker.partition import mended
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.owned_partition import OwnedPartition
-from partq.broker.rescale.gatekeeper import Gatekeeper
 from partq.broker.rescale.layout_follower import LayoutFollower
 from partq.broker.rescale.slot_check import check_batch, unknown_partition
 from partq.broker.retention.audit_backlog import AuditBacklog
@@ -39,6 +38,7 @@ from partq.broker.retention.expiry import Expiry
 from partq.broker.retention.periodic_work import LOOK_GAP_S, work_periodically
 from partq.broker.retention.trimmer import Trimmer
 from partq.core.clocks.time_to_live import check_ttl_ms
+from partq.core.layout import Layout
 from partq.core.model import BrokerId, Cause, PartitionId
 from partq.core.producer_series import series_of_layout
 from partq.core.samples.waits import WaitCounts
@@ -150,7 +150,8 @@ class Broker:
         self.layout_follower = LayoutFollower(
             Seals(store, self.keys),
             self.ownership,
-            layout=lambda: self._config.layout if self._config is not None else None,
+            layout=self._known_layout,
+            clock=self.clock,
             spawn=self._spawn,
         )
         self.delivery_waits = DeliveryWaits(self.owned, self.clock)
@@ -193,7 +194,7 @@ class Broker:
         check = DecodeCheck(self.log)
         self.ack_handler = AckHandler(
             owned=self.owned,
-            layout=lambda: self._config.layout if self._config is not None else None,
+            layout=self._known_layout,
             cursor_writer=self.cursor_writer,
             clock=self.clock,
             rules=lambda group: redelivery_of(self._config, group),
@@ -243,6 +244,9 @@ class Broker:
             on_partition_lost=self.ownership.lose_group,
         )
 
+    def _known_layout(self) -> Layout | None:
+        return self._config.layout if self._config is not None else None
+
     def _return_s_of(self, group: str) -> float:
         """Return how long a process of a member is expected again; 0: it is not, in this group."""
         if group not in self.config.client_assigned:
@@ -254,21 +258,19 @@ class Broker:
         self.audit_backlog = AuditBacklog(
             self.owned, self.partitions, quota=self.quota, metrics=self.metrics
         )
-        self.trimmer = Trimmer(self.owned, self.log, on_lost=self.ownership.lose, spawn=self._spawn)
+        self.trimmer = Trimmer(
+            self.owned,
+            self.log,
+            groups=lambda: self._config.groups if self._config is not None else frozenset(),
+            on_lost=self.ownership.lose,
+            spawn=self._spawn,
+        )
         self.handoffs = HandoffExecutor(
             self.partitions,
             self.cursor_writer,
             clock=self.clock,
             find_flow=self.flow_registry.find,
             on_lost=self.ownership.lose_group,
-        )
-        self.gatekeeper = Gatekeeper(
-            self.owned,
-            Seals(self.store, self.keys),
-            layout=lambda: self._config.layout if self._config is not None else None,
-            clock=self.clock,
-            on_lost=self.ownership.lose_group,
-            spawn=self._spawn,
         )
         self._refresher = ConfigRefresher(
             self.layouts,
@@ -295,7 +297,7 @@ class Broker:
             ("periodic work", self._work_periodically()),
             ("partition opener", self.layout_follower.opener.run()),
             ("expiry", self._expire_forever()),
-            ("gates", self.gatekeeper.run()),
+            ("gates", self.layout_follower.gatekeeper.run()),
         ):
             self._spawn(work, name)
 
@@ -428,7 +430,6 @@ class Broker:
         mended.tell(owned, self.metrics)
         self.dead_letters.watch(owned)
         self.flow_registry.bind_later(owned)
-        self.gatekeeper.notice()
         self.claims.owners[owned.id] = self.id
         self._spawn(self._record_owner(owned.id), f"record {owned.id}")
         self.layout_follower.follow_one(owned)  # before its first append
@@ -453,7 +454,6 @@ class Broker:
         self._config, self.peer_token = config, peer_token
         if not config.is_deleted:
             self.layout_follower.follow()
-            self.gatekeeper.notice()
 
     async def refresh(self) -> None:
         """Read the queue's config now; start the books of new groups, or end it all."""

@@ -70,7 +70,11 @@ async def test_the_logs_on_other_nodes_are_trimmed(running, outage, monkeypatch)
     lost = outage()
     for _ in range(2):
         broker.trimmer = Trimmer(
-            broker.owned, broker.log, on_lost=broker.ownership.lose, spawn=broker._spawn
+            broker.owned,
+            broker.log,
+            groups=lambda: broker.config.groups,
+            on_lost=broker.ownership.lose,
+            spawn=broker._spawn,
         )
         trimmed.clear()
         await nothing_waits(running, lost, lambda: trimmed == broker.owned.keys() - lost)

@@ -44,8 +44,8 @@ class Gatekeeper:
     """Looks at the predecessors of gated partitions, and lets groups have what comes after them.
 
     Args:
-        owned: the partitions of this broker.
         seals: reads the predecessors, and opens gates.
+        owned: the partitions of this broker.
         layout: of the queue, as the broker knows it; None: it has not read it yet.
         clock: of the broker, in seconds.
         on_lost: told when a record is not what the broker's memory says.
@@ -54,9 +54,9 @@ class Gatekeeper:
 
     def __init__(
         self,
-        owned: Mapping[PartitionId, OwnedPartition],
         seals: Seals,
         *,
+        owned: Mapping[PartitionId, OwnedPartition],
         layout: Callable[[], Layout | None],
         clock: Callable[[], float],
         on_lost: Callable[[ConsumedPartition, PartqError], None],
@@ -116,7 +116,7 @@ class Gatekeeper:
             for each in due
             for predecessor in layout.predecessors(each.partition)
         )
-        seals = await self._seals.read_predecessors(
+        seals = await self._seals.read_seals(
             (predecessor, each.partition.generation)
             for each in due
             for predecessor in layout.predecessors(each.partition)

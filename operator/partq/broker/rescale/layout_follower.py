@@ -6,6 +6,7 @@ from typing import Any
 
 from partq.broker.ownership.owned_partitions import OwnedPartitions
 from partq.broker.partition.owned_partition import OwnedPartition
+from partq.broker.rescale.gatekeeper import Gatekeeper
 from partq.broker.rescale.partition_opener import PartitionOpener
 from partq.broker.rescale.slot_sealer import SlotSealer
 from partq.core.layout import Layout
@@ -16,7 +17,7 @@ from partq.store.records.layouts import Seals
 class LayoutFollower:
     """Seals and opens owned partitions, and forgets those that the layout has no more.
 
-    `layout`: as the broker has read it last; None: not read yet.
+    Its gatekeeper opens them for groups. `layout`: as the broker has read it last; None: not yet.
     """
 
     def __init__(
@@ -25,6 +26,7 @@ class LayoutFollower:
         ownership: OwnedPartitions,
         *,
         layout: Callable[[], Layout | None],
+        clock: Callable[[], float],
         spawn: Callable[[Coroutine[Any, Any, None], str], None],
     ) -> None:
         self._ownership = ownership
@@ -36,6 +38,14 @@ class LayoutFollower:
             layout=layout,
             on_open=self._sealer.follow,
             on_lost=ownership.lose,
+            spawn=spawn,
+        )
+        self.gatekeeper = Gatekeeper(
+            seals,
+            owned=ownership.owned,
+            layout=layout,
+            clock=clock,
+            on_lost=ownership.lose_group,
             spawn=spawn,
         )
 
@@ -54,6 +64,7 @@ class LayoutFollower:
             return
         self._sealer.follow(owned)
         self.opener.follow(owned)
+        self.gatekeeper.notice()
 
     async def wait_until_open(self, partition: PartitionId, *, limit_s: float) -> None:
         """Wait until a partition takes messages, or is not owned here, for so long at most."""

@@ -97,7 +97,11 @@ class PartitionOpener:
         )
         for owned, givers in wanted.items():
             seals = {giver: found.get((giver, owned.id.generation)) for giver in givers}
-            known = {giver: stop for giver, stop in seals.items() if stop is not None}
+            known = {
+                giver: seal.sealed_at
+                for giver, seal in seals.items()
+                if seal is not None and seal.sealed_at is not None
+            }
             if len(known) == len(givers):
                 self._opening.add(owned)
                 self._spawn(self._open(owned, known), f"open {owned.id}")

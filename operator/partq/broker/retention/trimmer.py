@@ -26,11 +26,14 @@ class Trimmer:
         owned: Mapping[PartitionId, OwnedPartition],
         log: Log,
         *,
+        groups: Callable[[], frozenset[str]],
         on_lost: Callable[[OwnedPartition, PartqError], None],
         spawn: Spawn,
     ) -> None:
         self._looks = ServerLooks("trimming", owned, log, spawn)
         self._log = log
+        self._groups = groups
+        """Those that the queue names."""
         self._on_lost = on_lost
         self._trimmed: dict[PartitionId, Trimmed] = {}
 
@@ -47,7 +50,10 @@ class Trimmer:
         await self._looks.look(self._trim)
 
     async def _trim(self, partitions: Sequence[OwnedPartition]) -> None:
+        wanted = self._groups()
         for owned in partitions:
+            if not wanted <= owned.groups.keys():
+                continue  # one has no cursor here yet, and is to have what is stored
             # Without a group only the time to live frees anything.
             marks = tuple(each.mark for each in owned.groups.values()) or (owned.expired,)
             last = self._trimmed.get(owned.id)

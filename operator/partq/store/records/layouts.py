@@ -247,29 +247,6 @@ class Seals:
             )
         return Offset(int(answer[0]))
 
-    async def read_seals(
-        self, wanted: Iterable[tuple[PartitionId, int]]
-    ) -> dict[tuple[PartitionId, int], Offset]:
-        """Return where partitions were sealed, by partition and generation of the change.
-
-        Without those that are not sealed by it, and those on a node of a Redis Cluster that does
-        not answer, as long as another one does.
-
-        Raises:
-            StoreUnavailableError: no answer.
-        """
-        asked = list(dict.fromkeys(wanted))
-        commands = [
-            ("HGET", self._keys.meta(partition), f"seal:{generation}")
-            for partition, generation in asked
-        ]
-        found = await self._store.read_each(commands, only_reachable=True)
-        return {
-            each: Offset(int(stop))
-            for each, stop in zip(asked, found, strict=True)
-            if stop is not None
-        }
-
     async def open_partition(
         self,
         partition: PartitionId,
@@ -331,7 +308,7 @@ class Seals:
                 f"{gate!r} when it was read; read the records again"
             )
 
-    async def read_predecessors(
+    async def read_seals(
         self, wanted: Iterable[tuple[PartitionId, int]]
     ) -> dict[tuple[PartitionId, int], PredecessorSeal]:
         """Return what predecessors say of the changes of these generations, side by side.
