@@ -144,7 +144,6 @@ async def test_nothing_is_lost_or_stored_twice_and_each_key_keeps_its_order(loca
             future = await producer.send_many(messages)
             if chance.random() < 0.2:
                 await future
-            await asyncio.sleep(0)
 
     async with asyncio.timeout(WAIT_S), AsyncExitStack() as stack:
         store = await Store.open(local.runtime.redis_url, prefix="partq", timeout_s=WAIT_S)
