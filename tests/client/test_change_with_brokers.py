@@ -2,10 +2,8 @@
 
 import asyncio
 import random
-import time
 from collections import Counter
-from contextlib import AsyncExitStack
-from itertools import cycle, repeat
+from functools import partial
 from socket import SHUT_RDWR
 
 import aiohttp
@@ -13,12 +11,7 @@ import pytest
 
 from partq import LogReader, Message, Producer
 from partq.client.transport.session import Session
-from partq.core import rescale
 from partq.core.model import PartitionId
-from partq.store.connection import Store
-from partq.store.keys import Keys
-from partq.store.records.layouts import Layouts, Seals
-from partq.store.records.partitions import Partitions
 from partq.testing import eventually
 from partq.testing.local_broker import LocalBroker
 from partq.wire import batch
@@ -27,51 +20,15 @@ KEYS = [f"k{number}" for number in range(40)]
 WAIT_S = 60.0
 
 
-class Change:
-    """Changes of the partition count by the records, as a coordinator makes them."""
-
-    def __init__(self, local: LocalBroker, store: Store):
-        self.local = local
-        keys = Keys("partq", "default", local.queue.name, local.queue.uid)
-        self.layouts = Layouts(store, keys)
-        self.seals = Seals(store, keys)
-        self.partitions = Partitions(store, keys)
-
-    async def prepare(self, count: int) -> None:
-        """Make the new partitions, and their owners."""
-        layout = rescale.prepare((await self.layouts.read()).layout, count)
-        await self.layouts.write(layout)
-        assert layout.next is not None
-        new = layout.next.lineage
-        for partition, predecessors in new.items():
-            await self.seals.create_successor(partition, predecessors)
-            await self.partitions.add_group(partition, "workers", start="Earliest")
-        await self.tell("/refresh")
-        await self.tell("/claim", *({"partitions": [str(each)]} for each in new))
-
-    async def commit(self) -> None:
-        """Put the change in force, and wait until all new partitions are open."""
-        layout = (await self.layouts.read()).layout
-        assert layout.next is not None
-        new = layout.next.lineage
-
-        async def are_open():
-            return all([(await self.partitions.read(each)).layout.is_open for each in new])
-
-        await self.layouts.write(rescale.commit(layout, int(time.time() * 1000)))
-        await self.tell("/refresh")
-        await eventually(are_open, "the new partitions are open")
-
-    async def tell(self, call: str, *bodies: object) -> None:
-        """Make a call of the coordinator: at all brokers, or with a body at each in turn."""
-        urls = [broker.url for broker in self.local.queue.brokers]
-        headers = {"Authorization": f"Bearer {self.local.tokens.admin}"}
-        turns = zip(cycle(urls), bodies) if bodies else zip(urls, repeat(None))
-        async with aiohttp.ClientSession(headers=headers) as http:
-            for url, body in turns:
-                path = f"{url}/admin/v1/queues/orders{call}"
-                async with http.post(path, json=body) as response:
-                    assert response.ok, await response.text()
+async def change(local: LocalBroker, count: int) -> None:
+    """Ask for another number of partitions."""
+    url = f"{local.queue.brokers[0].url}/admin/v1/queues/orders/partitions"
+    headers = {"Authorization": f"Bearer {local.tokens.admin}"}
+    async with (
+        aiohttp.ClientSession(headers=headers) as http,
+        http.post(url, json={"partitions": count}) as response,
+    ):
+        assert response.ok, await response.text()
 
 
 @pytest.fixture
@@ -134,6 +91,9 @@ async def test_nothing_is_lost_or_stored_twice_and_each_key_keeps_its_order(loca
     is_over = asyncio.Event()
     chance = random.Random(3)
 
+    def are_in(producer: Producer, generation: int) -> bool:
+        return generation in {producer.partition_of(key).generation for key in KEYS}
+
     async def publish(producer: Producer) -> None:
         while not is_over.is_set():
             chosen = chance.choices(KEYS, k=20)
@@ -145,20 +105,16 @@ async def test_nothing_is_lost_or_stored_twice_and_each_key_keeps_its_order(loca
             if chance.random() < 0.2:
                 await future
 
-    async with asyncio.timeout(WAIT_S), AsyncExitStack() as stack:
-        store = await Store.open(local.runtime.redis_url, prefix="partq", timeout_s=WAIT_S)
-        stack.push_async_callback(store.close)
-        change = Change(local, store)
+    async with asyncio.timeout(WAIT_S):
         async with Producer(
             local.url, queue="orders", token=local.tokens.produce, linger_ms=1, max_batch_count=16,
             max_pending_messages=400,
         ) as producer:  # fmt: skip
             publishing = asyncio.create_task(publish(producer))
-            for count in (6, 3):
-                await change.prepare(count)
+            for generation, count in ((2, 6), (3, 3)):
                 cuts.share = 0.3
-                await cuts.more()
-                await change.commit()
+                await change(local, count)
+                await eventually(partial(are_in, producer, generation), "slots have moved")
                 await cuts.more()
                 cuts.share = 0.0
             is_over.set()
