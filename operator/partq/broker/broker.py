@@ -31,6 +31,7 @@ from partq.broker.ownership.owned_partitions import OwnedPartitions
 from partq.broker.partition import mended
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.owned_partition import OwnedPartition
+from partq.broker.rescale.carry_over import CarryOver
 from partq.broker.rescale.layout_follower import LayoutFollower
 from partq.broker.rescale.slot_check import check_batch, unknown_partition
 from partq.broker.retention.audit_backlog import AuditBacklog
@@ -154,6 +155,7 @@ class Broker:
             clock=self.clock,
             spawn=self._spawn,
         )
+        self.carry_over = CarryOver(self.owned, self.log, self.partitions)
         self.delivery_waits = DeliveryWaits(self.owned, self.clock)
         self.lease = LeaseKeeper(
             self.leases,
@@ -370,10 +372,12 @@ class Broker:
         ttl_ms: int = 0,
         age_ms: int = 0,
         fixed_layout: int = 0,
+        start: int = -1,
     ) -> None:
         """Check a batch and queue it for the log; `reply` follows, with its place or an error.
 
         `fixed_layout`: of fixed numbers the partition's layout that they were counted for.
+        `start`: the due number of a producer that only a predecessor knows; -1: of any other.
 
         Raises:
             BadRequestError, BadBatchError, BatchTooLargeError, WrongPartitionError,
@@ -410,7 +414,7 @@ class Broker:
         owned.appender.submit(
             AppendBatch(
                 series_of_layout(producer, fixed_layout),
-                *(first, header.count, appended, ttl_ms, digest, age_ms, fixed_layout),
+                *(first, header.count, appended, ttl_ms, digest, age_ms, fixed_layout, start),
             ),
             reply,
         )

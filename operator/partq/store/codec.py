@@ -7,6 +7,7 @@ mistake here nor a damaged record can make a value without end.
 from collections.abc import Iterable, Mapping, Sequence
 
 from partq.core.model import PartitionId
+from partq.core.producer_record import NumberedBatch, ProducerRecord
 from partq.errors import InternalError
 from partq.excerpts import excerpt
 
@@ -111,3 +112,18 @@ def _decode(joint: bytes, text: bytes) -> list[Range]:
 def groups_of(fields: Iterable[bytes]) -> frozenset[str]:
     """Return the groups of a partition, by the names of the fields of its hash `meta`."""
     return frozenset(each.removeprefix(_MARK).decode() for each in fields if each.startswith(_MARK))
+
+
+def decode_producer(text: bytes) -> ProducerRecord:
+    """Read what `append_batches.lua` knows of a producer."""
+    due, _, *words = text.decode().split()
+    batches = []
+    digest = ""
+    for word in words:
+        if word.startswith("#"):
+            digest = word[1:]
+            continue
+        first, count, offset = map(int, word.split(":"))
+        batches.append(NumberedBatch(first, count, offset, digest))
+        digest = ""
+    return ProducerRecord(int(due), tuple(batches))

@@ -14,8 +14,11 @@ from partq.errors import (
     DataLossError,
     InternalError,
     OutcomeUnknownError,
+    StaleGenerationError,
     UnavailableError,
+    UnknownPartitionError,
     UnknownQueueError,
+    WrongPartitionError,
 )
 from partq.path_names import quoted
 from partq.store.connection import Store
@@ -60,7 +63,12 @@ class RemoteQueues:
             PartqError: the broker's own refusal.
         """
         try:
-            return await self._send(queue, slot, data, producer, number)
+            try:
+                return await self._send(queue, slot, data, producer, number)
+            except (StaleGenerationError, WrongPartitionError, UnknownPartitionError):
+                # The layout has changed since it was read: the slot is in another partition.
+                self._known.pop(queue, None)
+                return await self._send(queue, slot, data, producer, number)
         except BaseException:
             self._known.pop(queue, None)
             raise

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from partq.core.model import BrokerEpoch, Offset, PartitionId
+from partq.core.producer_record import ProducerRecord
 from partq.core.producer_series import is_series, producer_of
 from partq.errors import AppendGapError
+from partq.store.codec import decode_producer
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.refusals import FENCED, fenced
@@ -62,6 +64,9 @@ class AppendBatch:
     """How long ago it was first sent; 0: never before."""
     layout: int = 0
     """Of fixed numbers: the layout of the partition that they were counted for; 0: not fixed."""
+    start: int = -1
+    """The number that is due if the partition has no record of the producer, as the predecessor
+    says that had the slots; -1: none says anything."""
     content_crc: int = -1
     """For the audit record: `wire.batch.content_crc`; -1: the record says nothing of it."""
 
@@ -196,6 +201,7 @@ class Log:
             args += (batch.producer, batch.first, batch.count, batch.data, batch.ttl_ms)
             args += (batch.digest, batch.age_ms)
             args.append("" if batch.content_crc < 0 else batch.content_crc)
+            args.append("" if batch.start < 0 else batch.start)
         answer = await self._store.run(
             "append_batches",
             [place(partition) for place in places],
@@ -356,14 +362,22 @@ class Log:
         text = await self._producer(partition, producer)
         if text is None:
             return None
-        first, _, offset = map(int, text.split(b" ")[-1].split(b":"))
-        entry = await self.find(partition, Offset(offset))
-        return (first, entry) if entry is not None and entry.first == offset else None
+        batches = decode_producer(text).batches
+        if not batches:
+            return None
+        last = batches[-1]
+        entry = await self.find(partition, Offset(last.offset))
+        return (last.first, entry) if entry is not None and entry.first == last.offset else None
 
     async def producer_due(self, partition: PartitionId, producer: str) -> int | None:
         """Return the number that is due from a producer; None: the partition does not know it."""
+        record = await self.producer_record(partition, producer)
+        return None if record is None else record.due
+
+    async def producer_record(self, partition: PartitionId, producer: str) -> ProducerRecord | None:
+        """Return what the partition knows of a producer; None: nothing."""
         text = await self._producer(partition, producer)
-        return None if text is None else int(text.split(b" ", 1)[0])
+        return None if text is None else decode_producer(text)
 
     async def _producer(self, partition: PartitionId, producer: str) -> bytes | None:
         """Return a producer's record; an earlier version had series among the producers."""

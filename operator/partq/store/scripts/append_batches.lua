@@ -20,10 +20,12 @@
 --          slots that have left the partition: only a repeat is answered as ever), time to
 --          live in ms (0: none), digest "<crc>.<crc of slots and ends>.<1: compressed>" (empty:
 --          none), how many ms ago it was first sent (0: never before), CRC-32C of the body as it
---          expands, for the audit record (empty: none)
+--          expands, for the audit record (empty: none), the number that is due where there is no record
+--          of the producer, as a predecessor of the partition says (empty: none does)
 -- returns  text "<next> <at_ms> <verdict> ...", one verdict per batch, "<letter>:<offset>:<due>":
 --          S stored, D duplicate, R resend_from, O out_of_sequence, U unknown_producer,
---          N number_reused, Q quota_exceeded, M moved: not stored, and never will be; -1 where there is no such number. The same again for a repeat.
+--          N number_reused, Q quota_exceeded, M moved: not stored, and never will be; -1 where
+--          there is no such number. The same again for a repeat.
 --          0 FENCED: the caller's broker epoch is over
 --          -1 END_DIFFERS: the log ends elsewhere, or the number is old
 local IDLE_MS = 24 * 3600 * 1000
@@ -152,13 +154,16 @@ local function may_be_forgotten(name, age)
   return age > 0 and forgotten[table_of(name)] >= passed - age - SLACK_MS
 end
 
-for i = 6, #ARGV, 8 do
+for i = 6, #ARGV, 9 do
   local name, first, count, bytes = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), ARGV[i + 3]
   local state = nil
   local is_due = true
   if name ~= "" then
     state = recall(name)
     is_due = false
+    if not state and ARGV[i + 8] ~= "" then
+      state = {due = tonumber(ARGV[i + 8]), batches = {}}
+    end
     if not state then
       if is_sparse(name) or (first == 0 and not may_be_forgotten(name, tonumber(ARGV[i + 6]))) then
         is_due = true
@@ -207,6 +212,9 @@ for i = 6, #ARGV, 8 do
         table.insert(state.batches, {first, count, next_offset, ARGV[i + 5]})
         if #state.batches > REMEMBERED then
           table.remove(state.batches, 1)
+        end
+        if not known[name] then
+          known[name], changed[name] = state, "new"
         end
         changed[name] = changed[name] or "old"
       end

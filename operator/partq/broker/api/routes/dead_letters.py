@@ -23,12 +23,13 @@ from partq.errors import (
     OutcomeUnknownError,
     PartqError,
     QuotaExceededError,
+    StaleGenerationError,
     UnknownPartitionError,
     WrongPartitionError,
 )
 from partq.excerpts import excerpt
 from partq.store.records.log import AppendResult
-from partq.wire.batch import MAX_BATCH_BYTES, read_header
+from partq.wire.batch import MAX_BATCH_BYTES, read_header, read_slots
 from partq.wire.calls.answers import DeadLetterAnswer
 from partq.wire.calls.bodies import DeadLetterBody
 
@@ -53,6 +54,7 @@ calls = Calls("dead_letters")
         NotStoredError,
         OutcomeUnknownError,
         QuotaExceededError,
+        StaleGenerationError,
         UnknownPartitionError,
         WrongPartitionError,
     ),
@@ -63,7 +65,12 @@ async def accept(call: EnteredCall, body: DeadLetterBody) -> web.Response:
     Numbers of a sender grow, with gaps. It has one message on its way at a time, so a number below
     the last one is a repeat.
     """
-    partition, data = _checked(body)
+    partition, data, slot = _checked(body)
+    carried = await call.broker.carry_over.find(partition, body.producer, slot)
+    if carried is not None:
+        known = carried.judge(body.number, 1, "")
+        if known is not None:
+            return json_response(DeadLetterAnswer(True, known.offset))
     answered: asyncio.Future[AppendResult | PartqError] = asyncio.get_running_loop().create_future()
     call.broker.publish(
         partition,
@@ -88,7 +95,8 @@ async def accept(call: EnteredCall, body: DeadLetterBody) -> web.Response:
     return json_response(DeadLetterAnswer(not is_new, result.offset), status=201 if is_new else 200)
 
 
-def _checked(body: DeadLetterBody) -> tuple[PartitionId, bytes]:
+def _checked(body: DeadLetterBody) -> tuple[PartitionId, bytes, int]:
+    """Return the partition that a dead letter is for, its batch and its slot."""
     try:
         partition = PartitionId.parse(body.partition)
         data = base64.b64decode(body.batch_base64, validate=True)
@@ -104,7 +112,7 @@ def _checked(body: DeadLetterBody) -> tuple[PartitionId, bytes]:
         raise BadRequestError(
             f"dead letter: number {body.number}; expected 0 to {MAX_EXACT_INTEGER}"
         )
-    count = read_header(data).count
-    if count != 1:
-        raise BadRequestError(f"dead letter: a batch of {count} messages; expected one")
-    return partition, data
+    header = read_header(data)
+    if header.count != 1:
+        raise BadRequestError(f"dead letter: a batch of {header.count} messages; expected one")
+    return partition, data, read_slots(data, header)[0]

@@ -20,6 +20,7 @@ from partq.broker.api.errors import json_response
 from partq.broker.api.openapi import DOCUMENT
 from partq.broker.api.owner_calls import ask_states
 from partq.broker.api.tokens import Role
+from partq.broker.broker import Broker
 from partq.broker.operations.gauges import render_metrics
 from partq.broker.operations.group_snapshot import read_group_snapshot
 from partq.broker.operations.producer_batches import read_outlines
@@ -27,6 +28,7 @@ from partq.broker.operations.rates import read_rates
 from partq.broker.operations.status import read_layout, read_status
 from partq.broker.peers.peer_client import FORWARDED
 from partq.coordinator.plan_forecast import plan_forecast, read_complete_snapshot, scaled
+from partq.core.hashing import slot_of
 from partq.core.model import PartitionId
 from partq.core.producer_series import series_name
 from partq.metrics import CONTENT_TYPE
@@ -191,7 +193,7 @@ async def producer(call: EnteredCall, query: ProducerQuery) -> web.Response:
         name = series_name(name, key)
         asked = [broker.config.layout.partition_for(key)]
     owned = sorted(partition for partition in asked if partition in broker.owned)
-    due = await asyncio.gather(*(broker.log.producer_due(p, name) for p in owned))
+    due = await asyncio.gather(*(_due(broker, p, name, key) for p in owned))
     outlines = await read_outlines(broker, owned, name) if query.outlines == "true" else {}
     layouts = {str(p): broker.owned[p].layout.generation for p in owned if p in broker.owned}
     lacking = [str(partition) for partition in asked if partition not in broker.owned]
@@ -203,3 +205,12 @@ async def producer(call: EnteredCall, query: ProducerQuery) -> web.Response:
             layouts=layouts if set(layouts.values()) - {1} else {},
         )
     )
+
+
+async def _due(broker: Broker, partition: PartitionId, name: str, key: str | None) -> int | None:
+    """Return the number that is due from a producer, or from its series of a key; None: unknown."""
+    due = await broker.log.producer_due(partition, name)
+    if due is None and key is not None:
+        carried = await broker.carry_over.find(partition, name, slot_of(key))
+        return None if carried is None else carried.due
+    return due

@@ -35,6 +35,7 @@ from partq.errors import (
     PartqError,
     QuotaExceededError,
     ResendFromError,
+    StaleGenerationError,
     UnknownProducerError,
 )
 from partq.excerpts import excerpt
@@ -133,6 +134,7 @@ class Numbers:
         OutOfSequenceError,
         QuotaExceededError,
         ResendFromError,
+        StaleGenerationError,
         UnknownProducerError,
     ),
 )

@@ -7,6 +7,7 @@ each key is a separate series: after a refused one all later ones of its key are
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -32,14 +33,24 @@ from partq.errors import (
     OutOfSequenceError,
     PartqError,
     ResendFromError,
+    StaleGenerationError,
+    UnknownPartitionError,
     UnknownProducerError,
+    WrongPartitionError,
 )
 from partq.excerpts import excerpt
 from partq.store.records.log import AppendResult
 from partq.wire import batch
 
+OPENING_WAIT_S = 1.0
+"""How long a request waits for a partition that takes no messages yet, in seconds."""
+PLACES = 3
+"""How often a message of a request is placed: each change of the layout may place it anew."""
 ANSWER_TIMEOUT_S = 10.0
 """Seconds that the store may take to answer; after that the outcome of a message is unknown."""
+
+MISPLACED = (StaleGenerationError, WrongPartitionError, UnknownPartitionError, NotOwnerError)
+"""By which an owner says that the layout may be another one than the message was placed by."""
 
 Series = tuple[PartitionId, str | None]
 """The unit that is refused behind a refused message: a key, or all messages without numbers."""
@@ -77,6 +88,9 @@ class MessageWriter:
         self._outcomes: list[Outcome | None] = [None] * count
         self._rows: dict[PartitionId, list[StorableMessage]] = {}
         self._refused: dict[Series, PartqError] = {}
+        self._revision = broker.config.layout.revision
+        """Of the layout that the messages are placed by."""
+        self._places_left = PLACES - 1
 
     def refuse(self, at: int, error: PartqError) -> None:
         """Note that a message cannot be stored, and has no partition behind which others wait."""
@@ -110,8 +124,47 @@ class MessageWriter:
             rows, self._rows = self._rows, {}
             await asyncio.gather(*(self._partition(p, mine) for p, mine in rows.items()))
             if now() < by:
+                await self._add_again(rows)
+            if now() < by and not self._rows:
                 self._add_elsewhere(rows, placing)
         return [outcome for outcome in self._outcomes if outcome is not None]
+
+    async def _add_again(self, rows: Mapping[PartitionId, list[StorableMessage]]) -> None:
+        """Place messages by the layout as it is now, if it has changed since they were placed.
+
+        They are certainly not stored, nor is anything behind them in their series.
+        """
+        misplaced = [
+            row
+            for mine in rows.values()
+            for row in mine
+            if self._is_misplaced(self._outcomes[row.at])
+        ]
+        if not misplaced or not self._places_left:
+            return
+        self._places_left -= 1
+        broker = self._broker
+        try:
+            if broker.config.layout.revision == self._revision:
+                if (await broker.layouts.read()).layout.revision == self._revision:
+                    return
+                await broker.refresh()
+        except PartqError:
+            return  # what the owners have said remains the answer
+        layout = broker.config.layout
+        self._revision = layout.revision
+        for row in misplaced:
+            self.add(row, layout.partition_of(row.slot))
+        if any(p not in broker.owned and broker.claims.owner_url(p) is None for p in self._rows):
+            with suppress(PartqError):
+                await broker.claims.refresh()  # new partitions have owners since a moment ago
+
+    @staticmethod
+    def _is_misplaced(outcome: Outcome | None) -> bool:
+        """Whether a message, or one before it in its series, has to be placed again."""
+        return isinstance(outcome, MISPLACED) or (
+            isinstance(outcome, NotStoredError) and isinstance(outcome.__cause__, MISPLACED)
+        )
 
     def _add_elsewhere(
         self, rows: Mapping[PartitionId, list[StorableMessage]], placing: RequestPartitioner
@@ -150,7 +203,9 @@ class MessageWriter:
             for row, outcome in zip(due, outcomes, strict=True):
                 self._outcomes[row.at] = outcome
                 if isinstance(outcome, PartqError):
-                    refused.setdefault(self.series(partition, row.message.key), outcome)
+                    first = refused.setdefault(self.series(partition, row.message.key), outcome)
+                    if first is not outcome and isinstance(outcome, NotStoredError):
+                        outcome.__cause__ = first  # as another broker says of those behind it
 
     async def _chunk(
         self, partition: PartitionId, rows: list[StorableMessage]
@@ -210,6 +265,15 @@ class MessageWriter:
         data = batch.encode(
             [batch.encode_message(row.message) for row in rows], [row.slot for row in rows]
         )
+        await self._broker.layout_follower.wait_until_open(partition, limit_s=OPENING_WAIT_S)
+        carried = None
+        if series:
+            carried = await self._broker.carry_over.find(partition, series, rows[0].slot)
+        if carried is not None:
+            digest = batch.digest(data, batch.read_header(data))
+            known = carried.judge(rows[0].number, len(rows), digest)
+            if known is not None:
+                return self._places(known, carried.partition, rows)
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[AppendResult | PartqError] = loop.create_future()
         moves = NotStoredError(
@@ -224,6 +288,7 @@ class MessageWriter:
                 reply=partial(resolve, answered),
                 ttl_ms=self._ttl_ms,
                 age_ms=self._age_ms,
+                start=carried.due if carried is not None else -1,
             )
         except NotOwnerError:
             raise moves from None
@@ -243,6 +308,16 @@ class MessageWriter:
         if isinstance(result, PartqError):
             self._broker.metrics.refused(result.code)
             raise result
+        return self._places(result, partition, rows)
+
+    def _places(
+        self, result: AppendResult, partition: PartitionId, rows: list[StorableMessage]
+    ) -> Sequence[Outcome]:
+        """Return where messages are stored that were judged as one batch.
+
+        Raises:
+            PartqError: they are not.
+        """
         if result.status not in {"stored", "duplicate"}:
             refusal = _refusal(self._broker, result, partition, rows[0])
             self._broker.metrics.refused(refusal.code)
@@ -301,7 +376,9 @@ def _refusal(
 
 
 def _after(error: PartqError, partition: PartitionId) -> PartqError:
-    return NotStoredError(
+    refusal = NotStoredError(
         f"partition {partition}: an earlier message of it in this request was not stored "
         f"({error.code}); publish this one after it"
     )
+    refusal.__cause__ = error
+    return refusal

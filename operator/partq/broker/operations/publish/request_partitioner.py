@@ -55,7 +55,7 @@ class RequestPartitioner:
     @property
     def has_choice(self) -> bool:
         """Whether a partition is left that is served and was not avoided."""
-        return len(self._unavailable()) < len(self._broker.config.layout.partitions())
+        return len(self._unavailable()) < len(self._broker.config.layout.current_partitions)
 
     def draw(self) -> int:
         """Return a slot of a partition by the policy; of one that is served, if any is."""
@@ -80,4 +80,6 @@ class RequestPartitioner:
 
     def _unavailable(self) -> set[PartitionId]:
         broker = self._broker
-        return set(broker.config.layout.partitions()) - (broker.claims.served() - self._avoided)
+        closed = {each.id for each in broker.owned.values() if not each.layout.is_open}
+        usable = broker.claims.served() - self._avoided - closed
+        return set(broker.config.layout.current_partitions) - usable

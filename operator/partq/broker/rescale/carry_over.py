@@ -1,0 +1,110 @@
+"""Numbers of producers whose names outlive a process, carried over to the partitions that follow.
+
+A series of a key over HTTP, and an outbox of dead letters, go on in the partition that has the
+slots now. It has no record of them at first, so its owner asks the predecessors. They are sealed
+by then, so what they know of the slots does not change any more.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from partq.broker.partition.owned_partition import OwnedPartition
+from partq.core.dead_letters import PRODUCER_PREFIX
+from partq.core.model import PartitionId
+from partq.core.producer_record import ProducerRecord
+from partq.errors import UnknownPartitionError
+from partq.store.records.log import AppendResult, Log
+from partq.store.records.partitions import Partitions
+
+MAX_KNOWN = 10_000
+"""Names that are known to have a record, per partition; then they are looked up again."""
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedNumbers:
+    """What a predecessor knows of a producer."""
+
+    partition: PartitionId
+    record: ProducerRecord
+    is_sparse: bool
+
+    @property
+    def due(self) -> int:
+        """The number that comes next."""
+        return self.record.due
+
+    def judge(self, first: int, count: int, digest: str) -> AppendResult | None:
+        """Return the answer to messages that are not due; None: they are, so they are stored."""
+        status = self.record.verdict(first, count, digest, is_sparse=self.is_sparse)
+        if status == "due":
+            return None
+        is_known = status == "duplicate"
+        return AppendResult(
+            status, self.record.place_of(first, count) if is_known else -1, self.due
+        )
+
+
+class CarryOver:
+    """Finds what predecessors know of a producer that the partition does not know."""
+
+    def __init__(
+        self,
+        owned: Mapping[PartitionId, OwnedPartition],
+        log: Log,
+        partitions: Partitions,
+    ) -> None:
+        self._owned = owned
+        self._log = log
+        self._partitions = partitions
+
+    async def find(self, partition: PartitionId, name: str, slot: int) -> CarriedNumbers | None:
+        """Return what the predecessors of an owned partition know of a producer.
+
+        None: nothing; or the partition has a record itself, takes no messages yet, or never had a
+        predecessor. `slot`: of its messages, where they all have the same one.
+
+        Raises:
+            StoreUnavailableError: no answer.
+        """
+        owned = self._owned.get(partition)
+        if owned is None or not owned.layout.is_open or not owned.layout.predecessors:
+            return None
+        if name in owned.known_producers:
+            return None
+        is_sparse = name.startswith(PRODUCER_PREFIX)
+        if await self._log.producer_record(partition, name) is not None:
+            if len(owned.known_producers) >= MAX_KNOWN:
+                owned.known_producers.clear()
+            owned.known_producers.add(name)
+            return None
+        # An outbox sends one letter at a time, and its numbers grow: whichever predecessor has its
+        # last letter knows all that were before, whatever their slots.
+        found = await self._search(owned.layout.predecessors, name, None if is_sparse else slot)
+        best = max(found.items(), key=lambda each: each[1].due, default=None)
+        return None if best is None else CarriedNumbers(*best, is_sparse)
+
+    async def _search(
+        self,
+        predecessors: Mapping[PartitionId, tuple[range, ...]],
+        name: str,
+        slot: int | None,
+    ) -> dict[PartitionId, ProducerRecord]:
+        """Return the records of the nearest predecessors that have one."""
+        found: dict[PartitionId, ProducerRecord] = {}
+        seen: set[PartitionId] = set()
+        waiting = [predecessors]
+        while waiting:
+            for partition, ranges in waiting.pop().items():
+                if partition in seen or (slot is not None and not any(slot in r for r in ranges)):
+                    continue
+                seen.add(partition)
+                record = await self._log.producer_record(partition, name)
+                if record is not None:
+                    found[partition] = record
+                    continue
+                try:
+                    stored = await self._partitions.read(partition)
+                except UnknownPartitionError:
+                    continue  # removed; its own predecessors were before it
+                waiting.append(stored.layout.predecessors)
+        return found
