@@ -79,6 +79,7 @@ class Partition:
         self.end, self.trimmed = start, 0
         self.last = START_MS
         self.numbers: dict[str, int] = {}
+        self.keys = [f"key-{number}" for number in range(9)]
         self.broker, self.broker_epoch = "broker-0", 0
         self.groups = {name: GroupState(self, name, start) for name in groups}
         self.messages += [Message(name, at, None, START_MS, 0, b"") for at in range(start)]
@@ -111,7 +112,7 @@ class Partition:
         self.write(line)
         place = self.now_ms, self.broker_epoch
         for offset, value in enumerate(values, self.end):
-            key = f"key-{self.random.randrange(9)}"
+            key = self.random.choice(self.keys)
             self.messages.append(Message(self.name, offset, key, *place, value))
         self.end += count
         self.seal(line)

@@ -1,6 +1,6 @@
 """Runs to plant a fault into, and the ways in which that is done."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from partq.core.model import Cause
 from partq.pipeline.manifest import ArchiveGap
@@ -24,6 +24,8 @@ class Planted:
     """Where the archive says that it begins."""
     gap: ArchiveGap | None = None
     """What the archive says that it lacks."""
+    others: list[Partition] = field(default_factory=list)
+    """Partitions that it is compared with, in which nothing is wrong."""
 
     def read(self):
         return self.partition.rows() if self.rows is None else self.rows

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from partq.pipeline.manifest import ArchiveGap
+from tests.pipeline.audit.change_plants import CHANGE_PLANTS, changed
 from tests.pipeline.audit.content_plants import CONTENT_PLANTS
 from tests.pipeline.audit.model import Line, Partition
 from tests.pipeline.audit.planting import (
@@ -493,5 +494,6 @@ PLANTS = [
 
 
 def plant_all() -> list[Planted]:
-    """Return a run for each fault, in a partition of its own."""
-    return [plant(busy(f"1.{at}")) for at, plant in enumerate(PLANTS)]
+    """Return a run for each fault, in a partition of its own; behind them, those of changes."""
+    planted = [plant(busy(f"1.{at}")) for at, plant in enumerate(PLANTS)]
+    return planted + [plant(*changed(at)) for at, plant in enumerate(CHANGE_PLANTS)]

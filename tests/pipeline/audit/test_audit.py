@@ -17,6 +17,7 @@ from partq.pipeline.audit.schema import FAULT, KINDS
 from partq.pipeline.audit.verdict import AuditTotals, AuditVerdict, FindingCount
 from partq.pipeline.storage.local_files import LocalFiles
 from partq.pipeline.watch import JobWatch, StoppedError
+from tests.pipeline.audit.change_plants import CHANGE_PLANTS, changed
 from tests.pipeline.audit.chosen_run import CHOSEN, chosen_run
 from tests.pipeline.audit.content.real_archive import OF_ARCHIVE
 from tests.pipeline.audit.frames import write_archive
@@ -32,6 +33,7 @@ pytestmark = pytest.mark.timeout(1800)
 SMALL = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "2"}
 """For a few hundred rows, planning anew between stages takes longer than running them."""
 
+NAMES = [plant.__name__ for plant in (*PLANTS, *CHANGE_PLANTS)]
 REAL = (recorded_run, troubled_run, chosen_run)
 
 
@@ -43,7 +45,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def clean(folder):
     """Runs and their records: of a real queue, of the model, and what the plants begin with."""
-    runs = [*clean_run(partitions=3, steps=250, seed=11), busy("2.9")]
+    runs = [*clean_run(partitions=3, steps=250, seed=11), busy("2.9"), *changed(0)]
     recorded = [(run, run.rows) for run in asyncio.run(real_runs())]
     return recorded + [(run, run.rows()) for run in runs]
 
@@ -69,7 +71,8 @@ def faulty_report(folder, planted):
     """The report of a run in which each partition has one fault."""
     root = write_archive(
         folder / "planted",
-        [(each.partition, each.read()) for each in planted],
+        [(each.partition, each.read()) for each in planted]
+        + [(other, other.rows()) for each in planted for other in each.others],
         stops={
             each.partition.name: each.archived_to
             for each in planted
@@ -235,7 +238,7 @@ def test_duplicates_of_a_forced_handoff_are_what_it_cut(clean_report):
     assert sum(each["keys_continued"] or 0 for each in handoffs) > 0
 
 
-@pytest.mark.parametrize("at", range(len(PLANTS)), ids=[plant.__name__ for plant in PLANTS])
+@pytest.mark.parametrize("at", range(len(NAMES)), ids=NAMES)
 def test_a_planted_fault_is_found_and_nothing_else(at, planted, faulty_report):
     plant = planted[at]
     here = [row for row in faulty_report.findings() if row["partition"] == plant.partition.name]

@@ -31,7 +31,7 @@ def queue():
 
 def is_free(log, group):
     try:
-        log.check_group(group, "another", log.partitions()[0])
+        log.check_group(group, "another", log.layout().current_partitions[0])
     except ConflictError:
         return False
     return True

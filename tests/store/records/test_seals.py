@@ -162,12 +162,10 @@ async def test_the_change_that_made_a_partition_does_not_seal_it(seals, successo
 
 async def test_a_partition_opens_once(store, keys, partitions, seals, successor):
     for _ in range(2):
-        await seals.open_partition(
-            NEXT, broker_epoch=successor, seals={PartitionId(1, 0): 10, PartitionId(1, 3): 0}
-        )
+        await seals.open_partition(NEXT, broker_epoch=successor, seals={PartitionId(1, 0): 10})
     assert (await partitions.read(NEXT)).layout.is_open
     found = [row for row in await kinds(store, keys, NEXT) if row[0] == "open"]
-    assert found == [("open", "0", "", "1.0:10,1.3:0")]
+    assert found == [("open", "0", "", "1.0:10:100-65536")]
 
 
 async def test_an_owner_that_was_replaced_opens_nothing(partitions, seals, successor):

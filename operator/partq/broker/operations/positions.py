@@ -12,6 +12,7 @@ from partq.errors import (
     UnavailableError,
     UnknownGroupError,
 )
+from partq.wire.calls.answers import UNSET
 from partq.wire.calls.positions import CursorPosition, CursorResult, PositionResult, PositionsBody
 
 STORE_TIMEOUT_S = 3.0
@@ -54,6 +55,7 @@ async def find_position(
         append_broker_epoch=bounds.epochs[0] if offset <= end else 0,
         first=bounds.first,
         end=end,
+        seals=dict(owned.layout.seals) or UNSET,
     )
 
 

@@ -26,6 +26,7 @@ from partq.pipeline.audit.content.extent import check_extent
 from partq.pipeline.audit.content.files import check_files
 from partq.pipeline.audit.content.heads import EarlierAudit
 from partq.pipeline.audit.engines.port import AuditEngine, AuditScope
+from partq.pipeline.audit.judge.changes.lineage import LineageJudge
 from partq.pipeline.audit.judge.finding import AuditFinding
 from partq.pipeline.audit.judge.outcome import Handoff, Redelivered
 from partq.pipeline.audit.report.page import render
@@ -155,6 +156,7 @@ def _judge(
     tally.add_findings(of_archive)
     findings.add(of_archive)
     scope = scope.without(checked.unreadable)
+    lineage = LineageJudge()
     for judged in engine.judge(scope):
         watch.check()
         judged.findings = _completed(engine, scope, judged.findings)
@@ -162,6 +164,11 @@ def _judge(
         findings.add(judged.findings)
         duplicates.add(judged.repeats)
         handoffs.add(judged.outcome.handoffs)
+        if judged.outcome.changes is not None:
+            lineage.add(judged.outcome.changes)
+    across = _completed(engine, scope, list(lineage.findings()))
+    tally.add_findings(across)
+    findings.add(across)
     for rows in (findings, duplicates, handoffs):
         rows.finish()
     positions = scope.state.positions.get("messages", {}) if scope.with_messages else {}

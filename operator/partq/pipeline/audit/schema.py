@@ -25,6 +25,8 @@ KINDS: Final = {
             *("handoff_without_end", "commit_without_pause", "commit_without_drain"),
             "missing_commit",
             *("drain_not_clean", "delivered_while_paused"),
+            *("slot_not_taken", "published_before_open", "opened_before_seal"),
+            *("slot_covered_twice", "delivered_before_gate", "gate_too_early"),
             *("content_differs", "wrong_slot", "wrong_publish_time", "other_queue"),
             *("missing_partition", "head_not_found", "messages_cut_off"),
             *("missing_entry", "damaged_entry", "outside_root", "wrong_columns"),

@@ -56,9 +56,10 @@ if begun_ms then
     redis.call("HSET", KEYS[2], "gate", gate)
   end
 end
+local flags = begun_ms and meta[6] and "held" or ""
 write_mark(KEYS[1], ARGV[2], cursor, lowest)
 if meta[4] then
   write_audit(KEYS[1], KEYS[3], meta[4], ARGV[1], {audit_line({kind = "reset", group = ARGV[2],
-    epoch = epoch, first = cursor, stop = cursor, number = before})})
+    epoch = epoch, first = cursor, stop = cursor, number = before, flags = flags})})
 end
 return {epoch, cursor, outbox or "", gate}

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 from partq.pipeline.audit.judge.pace import PaceCounts
+from partq.pipeline.audit.judge.recorded_changes import RecordedChanges
 
 MAX_OFFSET = 2**63 - 1
 
@@ -235,3 +236,5 @@ class PartitionOutcome:
     head: RecordHead | None = None
     """The end of its chain; None: there is no record."""
     log: RecordedLog | None = None
+    changes: RecordedChanges | None = None
+    """What it says of changes of the partition count."""

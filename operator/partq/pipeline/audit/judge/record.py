@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from partq.pipeline.audit.judge.chain import ChainJudge, RecordGroup
+from partq.pipeline.audit.judge.changes.partition_changes import ChangeJudge
 from partq.pipeline.audit.judge.finding import AuditFinding
 from partq.pipeline.audit.judge.groups.history import LATER
 from partq.pipeline.audit.judge.intervals import IntervalMap
@@ -79,6 +80,7 @@ class RecordJudge:
         self._unrecorded: list[UnrecordedRange] = []
         self._stop: int | None = None
         """The end of the log, as far as the record tells."""
+        self._changes = ChangeJudge(partition, self.found, self._batches)
         self._is_off = False
         self._began: RecordGroup | None = None
         """The group that the segment begins with, if the record was off before it."""
@@ -122,6 +124,7 @@ class RecordJudge:
         outcome.groups = self._groups
         outcome.handoffs = self._handoffs
         outcome.head = self._chain.head
+        outcome.changes = self._changes.finish()
         outcome.log = RecordedLog(
             self.partition,
             published=[
@@ -156,6 +159,7 @@ class RecordJudge:
             if not line.group and line.kind in ("begin", "end"):
                 self._is_off = line.kind == "end"
             self._count(line, is_stray=segment.judge(line))
+            self._changes.judge(line, is_late=segment.state.is_late)
 
     def _end_segment(self, *, is_last: bool) -> None:
         segment, self._segment = self._segment, None

@@ -1,0 +1,1 @@
+"""Judges what changes of the partition count have left in the records of partitions."""
