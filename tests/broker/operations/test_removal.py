@@ -37,10 +37,9 @@ def coordinate(running):
     async def coordinate():
         broker = running.broker
         config = await broker.configs.read_queue()
-        record_sync = RecordSync(broker.partitions, broker.configs)
+        record_sync = RecordSync(broker.partitions, None, broker.configs)
         starts = dict.fromkeys(config.groups, "Earliest")
-        partitions = broker.config.layout.partitions()
-        await record_sync.sync(partitions, starts, config.resource_generation)
+        await record_sync.sync(broker.config.layout, starts, config.resource_generation)
 
     return coordinate
 
