@@ -319,12 +319,12 @@ def find_holds(
     return tuple(holds)
 
 
-def newest_first(layout: Layout) -> list[list[PartitionId]]:
-    """Return the partitions that are read, by generations: the newest come first."""
+def by_generation(partitions: Iterable[PartitionId]) -> list[list[PartitionId]]:
+    """Return partitions by their generations, the oldest first: none follows a later one."""
     found: dict[int, list[PartitionId]] = {}
-    for partition in layout.partitions():
+    for partition in sorted(partitions):
         found.setdefault(partition.generation, []).append(partition)
-    return [found[generation] for generation in sorted(found, reverse=True)]
+    return [found[generation] for generation in sorted(found)]
 
 
 RESET_ID = r"^\d{1,16}-[0-9a-z]{1,32}@\d{1,10}$"

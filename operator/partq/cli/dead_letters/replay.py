@@ -11,11 +11,14 @@ from partq.cli.dead_letters.replay_plan import LettersPlan, make_plan
 from partq.cli.queues.broker_session import open_session
 from partq.cli.queues.connection import QueueAddress
 from partq.client.transport.answers import given
+from partq.client.transport.layout import QueueLayout
 from partq.client.transport.session import Session
 from partq.core.dead_letters import ANY_LETTER, LetterFilter
+from partq.core.model import PartitionId
+from partq.core.rescale import by_generation
 from partq.errors import ConflictError
 from partq.excerpts import counted
-from partq.wire.calls.answers import UNSET, UnsetType
+from partq.wire.calls.answers import UNSET, LayoutAnswer, UnsetType
 from partq.wire.calls.dead_letters import ReplayBody, ReplayResult, ReplayResults
 from partq.wire.calls.replies import plain
 
@@ -38,19 +41,22 @@ async def replay_letters(
         PartqError: a partition failed.
     """
     plan = None if limit is None else await make_plan(connection, names, limit, wanted)
-    work = _Replay(wanted, names, plan)
     done: dict[str, ReplayResult] = {}
     replayed = repeated = skipped = 0
     async with open_session(connection) as session:
-        while plan is None or work.names:
-            rows = await work.ask(session)
-            done |= rows
-            replayed += sum(_number(row.replayed) for row in rows.values())
-            repeated += sum(_number(row.repeated) for row in rows.values())
-            skipped += sum(_number(row.skipped) for row in rows.values())
-            if not work.note(rows):
-                break
-            click.echo(f"{replayed} replayed", err=True)
+        for part in await _in_order(session, names):
+            work = _Replay(wanted, part, plan)
+            while plan is None or work.names:
+                rows = await work.ask(session)
+                done |= rows
+                replayed += sum(_number(row.replayed) for row in rows.values())
+                repeated += sum(_number(row.repeated) for row in rows.values())
+                skipped += sum(_number(row.skipped) for row in rows.values())
+                if not work.note(rows):
+                    break
+                click.echo(f"{replayed} replayed", err=True)
+            if any(map(errors_of, done.values())):
+                break  # what follows would be sent back before older ones
     if as_json:
         summary = {"replayed": replayed, "repeated": repeated, "skipped": skipped}
         click.echo(json.dumps({**summary, "partitions": plain(done)}))
@@ -74,6 +80,19 @@ async def replay_letters(
         raise ConflictError(told)
 
 
+async def _in_order(session: Session, names: list[str]) -> list[list[str]]:
+    """Return the partitions that are named in the order in which they are replayed.
+
+    After a change of the partition count the older ones come first, as new ones follow them. Else
+    all go together; no names stand for all.
+    """
+    layout = QueueLayout.of(await session.ask("GET", "/layout", LayoutAnswer)).layout
+    if layout.generation == 1:
+        return [names]
+    partitions = [PartitionId.parse(name) for name in names] or layout.partitions()
+    return [[str(partition) for partition in part] for part in by_generation(partitions)]
+
+
 class _Replay:
     """Where each partition is to be replayed from, and how much of it."""
 
@@ -87,7 +106,11 @@ class _Replay:
         self._left: dict[str, int] | None = None
         """With a limit: how many messages of each partition are to be sent or skipped at most."""
         if plan is not None:
-            parts = {name: each for name, each in plan.partitions.items() if each.count}
+            parts = {
+                name: each
+                for name, each in plan.partitions.items()
+                if each.count and (not names or name in names)
+            }
             self.names = list(parts)
             self._stops = {name: each.stop for name, each in parts.items()}
             is_any = wanted == ANY_LETTER

@@ -1,5 +1,6 @@
 """Replaying and dropping dead letters over HTTP: token, body, call, answer."""
 
+from collections.abc import Sequence
 from functools import partial
 
 from aiohttp import web
@@ -8,7 +9,10 @@ from partq.broker.api.endpoints import ADMINS, Calls, EnteredCall
 from partq.broker.api.errors import json_response
 from partq.broker.api.owner_calls import ask_owners, by_name, named
 from partq.broker.operations.replay import drop, replay
-from partq.errors import UnknownPartitionError
+from partq.core.model import PartitionId
+from partq.core.rescale import by_generation
+from partq.errors import ConflictError, UnknownPartitionError
+from partq.wire.calls.answers import UNSET
 from partq.wire.calls.dead_letters import (
     DropBody,
     DropResult,
@@ -17,6 +21,7 @@ from partq.wire.calls.dead_letters import (
     ReplayResult,
     ReplayResults,
 )
+from partq.wire.calls.replies import error_detail
 
 calls = Calls("replay")
 PREFIX = "/v1/queues/{queue}/dead-letters"
@@ -34,9 +39,42 @@ async def replay_letters(call: EnteredCall, body: ReplayBody) -> web.Response:
     """Send dead letters back to where they came from; each partition is judged on its own."""
     partitions = named(call.broker, body.partitions)
     named(call.broker, list(body.offsets))
-    work = partial(replay, call.broker, body=body)
-    answers = await ask_owners(call, partitions, work, body, ReplayResult)
+    answers = await _replay_in_order(call, partitions, body)
     return json_response(ReplayResults(by_name(answers)))
+
+
+async def _replay_in_order(
+    call: EnteredCall, partitions: Sequence[PartitionId], body: ReplayBody
+) -> dict[PartitionId, ReplayResult]:
+    """Replay partitions; one that follows others after those have come to their ends.
+
+    Else dead letters of a key would be sent back before older ones.
+    """
+    layout = call.broker.config.layout
+    work = partial(replay, call.broker, body=body)
+    answers: dict[PartitionId, ReplayResult] = {}
+    for group in by_generation(partitions):
+        due = []
+        for partition in group:
+            givers = layout.predecessors(partition)
+            before = next((p for p in givers if p in answers and not _is_at_end(answers[p])), None)
+            if before is None:
+                due.append(partition)
+            else:
+                answers[partition] = ReplayResult(error=error_detail(_too_early(partition, before)))
+        answers |= await ask_owners(call, due, work, body, ReplayResult)
+    return {partition: answers[partition] for partition in partitions}
+
+
+def _is_at_end(answer: ReplayResult) -> bool:
+    return answer.error is UNSET and answer.stopped is UNSET and answer.next == answer.end
+
+
+def _too_early(partition: PartitionId, before: PartitionId) -> ConflictError:
+    return ConflictError(
+        f"partition {partition}: not replayed, as it follows partition {before}, whose dead "
+        "letters are older and not all replayed; replay those first, then repeat the call"
+    )
 
 
 @calls.add(

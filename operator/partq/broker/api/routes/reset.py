@@ -12,7 +12,7 @@ from partq.broker.api.owner_calls import ask_owners, by_name, named
 from partq.broker.operations.reset import check, reset
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
-from partq.core.rescale import new_reset_id, newest_first
+from partq.core.rescale import by_generation, new_reset_id
 from partq.errors import ConflictError, UnknownPartitionError
 from partq.wire.calls.answers import UNSET, ResetResult, ResetResults
 from partq.wire.calls.bodies import ResetBody
@@ -87,7 +87,7 @@ async def _reset_by(layout: Layout, call: EnteredCall, body: ResetBody) -> Resul
     clocks_ms = await call.broker.store.read_clocks()
     body.reset = new_reset_id(min(clocks_ms.values()), secrets.token_hex(4), layout.generation)
     answers: Results = {}
-    for partitions in newest_first(layout):
+    for partitions in reversed(by_generation(layout.partitions())):
         due = []
         for partition in partitions:
             left = _unmoved_successor(layout, partition, answers)
