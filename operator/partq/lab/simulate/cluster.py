@@ -132,6 +132,8 @@ class SimCluster:
         self._message_count = 0
         self._run_count = 0
         """How many times the producer was told to send messages, one behind the other."""
+        self.unanswered: set[int] = set()
+        """Messages that the producer has taken, and not confirmed or given up."""
         self._producer: Producer | None = None
 
     # ---- the start ------------------------------------------------------------------------------
@@ -393,11 +395,13 @@ class SimCluster:
             self.records.numbered.add(message)
             self.records.rescales.sources[message] = run
             key = f"k{self.rng.randrange(KEY_COUNT)}"
+            self.unanswered.add(message)
             answer = await producer.send(b"%d" % message, key=key)
             answer.add_done_callback(partial(self._answered, message))
             await asyncio.sleep(gap_s)
 
     def _answered(self, message: int, answer: asyncio.Future[Any]) -> None:
+        self.unanswered.discard(message)
         if not answer.cancelled() and answer.exception() is None:
             self.watcher.confirmed[message] = self.loop.time()
 

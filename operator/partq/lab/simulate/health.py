@@ -8,6 +8,7 @@ from partq.broker.broker import Broker
 from partq.core.model import MemberId, PartitionId
 from partq.lab.simulate.oracle.facts import GROUP, GroupPartitionFacts
 from partq.lab.simulate.oracle.records import Records
+from partq.lab.simulate.schedule import Setting
 
 
 class Life(Protocol):
@@ -34,6 +35,10 @@ class Wishes(Protocol):
 class ClusterFacts(Protocol):
     """What is judged of a simulated cluster."""
 
+    @property
+    def setting(self) -> Setting: ...  # noqa: D102
+    @property
+    def unanswered(self) -> Collection[int]: ...  # noqa: D102
     @property
     def administrator(self) -> Wishes: ...  # noqa: D102
     @property
@@ -117,11 +122,16 @@ def unsettled(cluster: ClusterFacts) -> list[str]:
     layout, wanted = cluster.records.rescales.layout, cluster.administrator.partition_count
     if layout is None:
         return ["the queue has no layout"]
+    if layout.revision == 0 and layout.partition_count == wanted:
+        return []
     left = []
+    if cluster.unanswered:
+        left.append(f"{len(cluster.unanswered)} messages are published, and not confirmed")
     if layout.partition_count != wanted:
         left.append(f"{layout.partition_count} partitions, {wanted} are wanted")
     if layout.next is not None:
         left.append("a change is being prepared")
     left += [f"{each} waits for {[*map(str, of)]}" for each, of in layout.lineage.items()]
-    left += [f"{each} is retired" for each in layout.retired]
+    if not cluster.setting.is_audited:  # their record is kept, as nobody archives it here
+        left += [f"{each} is retired" for each in layout.retired]
     return left

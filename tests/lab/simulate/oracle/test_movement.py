@@ -26,7 +26,9 @@ def judge(failed):
         "1.1": SimpleNamespace(member="pod-4", old_epoch=5),
     }
     return Movement(
-        SimpleNamespace(logs=partitions, group_partitions=partitions),
+        SimpleNamespace(
+            logs=partitions, group_partitions=partitions, rescales=SimpleNamespace(layout=None)
+        ),
         GroupType.PARTITIONED,
         lambda *what: failed.append(what),
         lambda *_: True,

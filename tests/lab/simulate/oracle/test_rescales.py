@@ -61,11 +61,11 @@ class Queue:
     def seal(self):
         log = self.records.logs[str(OLD)]
         self.meta(OLD, seal_2=str(len(log.ids)), slots="0-32768", layout="2")
-        self.rescales.sealed(log, 2)
+        self.rescales.sealed(log, [b"1", b"2"], [len(log.ids)])
 
     def open(self):
         self.meta(NEW, open="1")
-        self.rescales.opened(self.records.logs[str(NEW)])
+        self.rescales.opened(self.records.logs[str(NEW)], [], 1)
 
     def store(self, partition, message, slot, *, numbered=True, run=1):
         log = self.records.logs[str(partition)]

@@ -81,7 +81,9 @@ class Isolation:
         member, broker = to
         name = facts.name
         is_over = facts.log.broker_epoch != token[0] or facts.top_epoch > token[1]
-        is_over |= not facts.is_there or (facts.log.name, token[0]) in self._yielded
+        is_over |= (
+            not facts.is_there or facts.log.is_gone or (facts.log.name, token[0]) in self._yielded
+        )
         since = self._held[name, member].since
         if not is_over and self._is_untouched(name, member, broker, since):
             self.fail("G6", f"{name}: {broker} takes it from {member}, and nothing had happened")
@@ -100,7 +102,7 @@ class Isolation:
         self._waits_until[name] = max(self._waits_until.get(name, 0.0), self.now() + RESPONSE_S)
 
     def go_on(self, name: str) -> None:
-        """Take the news that deliveries continue, which a target of dead letters had stopped."""
+        """Take the news that deliveries go on: of what waited for dead letters, or for a gate."""
         self._waits_until[name] = max(self._waits_until.get(name, 0.0), self.now())
 
     def waits(self, life: object) -> None:

@@ -14,7 +14,7 @@ from partq.core.group.observation import GroupObservation, MemberFact, Partition
 from partq.core.group.planner import GroupRules, GroupType, plan
 from partq.core.group.standby import StandbyPolicy
 from partq.core.model import MemberId, PartitionId
-from partq.lab.simulate.oracle.facts import IDLE, SECOND
+from partq.lab.simulate.oracle.facts import IDLE, SECOND, GroupPartitionFacts
 from partq.lab.simulate.oracle.records import Records
 
 _STAYING: Final = frozenset({OwnershipState.SETTLED, OwnershipState.WAITING, OwnershipState.UNSEEN})
@@ -90,6 +90,14 @@ class Movement:
         """Say whether what a coordinator has seen is of an earlier life of the group."""
         return seen.epoch <= self._records.group_partitions[str(seen.partition)].old_epoch
 
+    def _counted(self) -> Iterator[tuple[str, GroupPartitionFacts]]:
+        """Return the partitions that count as load: they take messages, or are about to."""
+        layout = self._records.rescales.layout
+        for name in self._records.logs:
+            partition = PartitionId.parse(name)
+            if layout is None or (partition in layout and partition not in layout.retired):
+                yield name, self._records.group_partitions[name]
+
     def asked_to_pause(self, name: str, attempt: int) -> None:
         """Take a call of a coordinator: the attempt was planned before it."""
         self._known_urgent.setdefault((name, attempt), self._urgent_count)
@@ -103,9 +111,9 @@ class Movement:
             return
         if self._known_urgent.get((name, attempt)) != self._urgent_count:
             return
-        members = {
-            other: self._records.group_partitions[other].member for other in self._records.logs
-        }
+        if (layout := self._records.rescales.layout) is not None and layout.generation > 1:
+            return  # partitions that a change has ended are spread like all others
+        members = {other: each.member for other, each in self._counted()}
         members[name] = source
         # What was under way as this was planned may still be, behind a broker that stands still.
         coming = {p: to or "" for p, to in self._counted_on.get(name, {}).items() if p != name}

@@ -101,8 +101,8 @@ class Records:
             "yield_partition": self._yielded,
             "affirm_partition": self._affirmed,
             "trim_log": self._trimmed,
-            "seal_slots": self._sealed,
-            "open_partition": self._opened,
+            "seal_slots": self.rescales.sealed,
+            "open_partition": self.rescales.opened,
         }
         self._group_judges: dict[
             str, Callable[[GroupPartitionFacts, Sequence[bytes], Any], None]
@@ -116,7 +116,7 @@ class Records:
             "register_member": self._registered,
             "add_dead_letters": self._letters_added,
             "remove_dead_letter": self._letter_removed,
-            "open_gate": self._gate_opened,
+            "open_gate": self.rescales.gate_opened,
         }
 
     def _add_facts(self, partition: PartitionId) -> None:
@@ -240,17 +240,6 @@ class Records:
                     self._fail("numbers", f"{log.name}: message {each} is stored twice")
             self.rescales.stored(log, first, log.slots[first:], self.numbered)
 
-    def _sealed(self, log: LogFacts, args: Sequence[bytes], answer: int | Sequence[int]) -> None:
-        if not isinstance(answer, int):
-            self.rescales.sealed(log, int(args[1]))
-
-    def _opened(self, log: LogFacts, args: Sequence[bytes], answer: int) -> None:
-        if answer == 1:
-            self.rescales.opened(log)
-
-    def _gate_opened(self, facts: GroupPartitionFacts, args: Sequence[bytes], answer: int) -> None:
-        self.effects["gate opened"] += answer == 1
-
     def _claimed(self, log: LogFacts, args: Sequence[bytes], answer: Reply) -> None:
         if isinstance(answer, int):
             return
@@ -294,7 +283,8 @@ class Records:
     def _added(self, facts: GroupPartitionFacts, args: Sequence[bytes], answer: Reply) -> None:
         if answer != 1:
             return
-        self.effects["group created again"] += self._now() > FIRST_S
+        is_first = PartitionId.parse(facts.log.name).generation > 1 or self._now() <= FIRST_S
+        self.effects["group created again"] += not is_first
         facts.is_there = True
         self._begin(facts)
         if self.on_birth is not None:
@@ -450,7 +440,7 @@ class Records:
         """Whatever was called: no group has less in the log than it needs, or goes back in it."""
         fields = self._memory.hash(log.meta)
         for facts in log.groups:
-            if not facts.is_there or not fields:
+            if not facts.is_there or log.is_gone or not fields:
                 continue
             trimmed, mark, end = (int(fields[each]) for each in (b"trimmed", facts.mark, b"next"))
             cursor = int(self._memory.hash(facts.key)[b"cursor"])

@@ -44,7 +44,8 @@ class Rescales:
         """Until the store forgets: what was promised of what it had is void then."""
         self.sources: dict[int, int] = {}
         """Of each numbered message, which run of calls has published it: a run is in order."""
-        self.commits_at: list[float] = []
+        self.on_gate: Callable[[GroupPartitionFacts], None] | None = None
+        """Told of a partition whose messages a group may have from now on."""
         self._memory = memory
         self._logs = logs
         self._fail = fail
@@ -126,14 +127,26 @@ class Rescales:
 
     # ---- records of partitions ------------------------------------------------------------------
 
-    def sealed(self, log: LogFacts, generation: int) -> None:
-        """Take the news that slots have left a partition."""
+    def sealed(self, log: LogFacts, args: Sequence[bytes], answer: int | Sequence[int]) -> None:
+        """Take the answer to a script that lets slots leave a partition."""
+        if isinstance(answer, int):
+            return
+        generation = int(args[1])
         self._effects["sealed"] += 1
         if self.is_judging and (self.layout is None or generation > self.layout.generation):
             self._fail("R8", f"{log.name}: sealed by change {generation}, which is not committed")
 
-    def opened(self, log: LogFacts) -> None:
-        """Take the news that a partition takes messages; `R2`: its slots have left the others."""
+    def gate_opened(self, facts: GroupPartitionFacts, args: Sequence[bytes], answer: int) -> None:
+        """Take the answer to a script that lets a group have a partition's messages."""
+        if answer == 1:
+            self._effects["gate opened"] += 1
+            if self.on_gate is not None:
+                self.on_gate(facts)
+
+    def opened(self, log: LogFacts, args: Sequence[bytes], answer: int) -> None:
+        """Take the answer to a script that opens a partition: its predecessors are sealed."""
+        if answer != 1:
+            return
         generation = PartitionId.parse(log.name).generation
         self._effects["opened"] += 1
         found = self._memory.hash(log.meta).get(b"preds")

@@ -218,6 +218,9 @@ class BrokerProcess:
                 return read_layout(broker)
             case "/state":
                 return coordinator_calls.state(broker)
+            case "/refresh":
+                await broker.refresh()
+                return {}
             case "/claim":
                 return await coordinator_calls.claim(
                     broker, body_codec.decode(body, bodies.PartitionNames)

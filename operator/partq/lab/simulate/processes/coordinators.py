@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar, cast
 from partq.coordinator.broker_api import HttpBrokerAdmin
 from partq.coordinator.coordinator import Coordinator
 from partq.coordinator.ports import BindRefusal
+from partq.coordinator.rescale import RescaleTimes
 from partq.core.group.observation import MemberFact
 from partq.core.group.planner import Planner
 from partq.core.model import MemberId
@@ -25,6 +26,9 @@ Heard = Callable[[Process, str], None]
 KEYS: Final = Keys("partq", "default", QUEUE, UID)
 LETTER_KEYS: Final = Keys("partq", "default", LETTER_QUEUE, LETTER_UID)
 
+
+RESCALE_TIMES: Final = RescaleTimes(retire_after_s=2.0, settle_gap_s=0.2)
+"""Shorter than in production: a history is over in seconds."""
 
 T = TypeVar("T")
 
@@ -103,5 +107,6 @@ class CoordinatorProcess:
             member_processes=self._pods,
             planner=self._planner,
             clock=self._clock,
+            rescale_times=RESCALE_TIMES,
         )
         await self.coordinator.run()
