@@ -81,14 +81,18 @@ class FakeStore:
                 **vars(port(*MEMBER_WRITES)),
                 read=self._read_members,
             ),
-            assignments=SimpleNamespace(read=self._read_assignment, write=self._write_assignment),
+            assignments=SimpleNamespace(
+                read=self._read_assignment,
+                write=self._write_assignment,
+                remove=self._remove_assignment,
+            ),
             handoffs=SimpleNamespace(
                 read=self._read_handoffs, **vars(port("draw_attempt", "record", "remove"))
             ),
             rebalances=SimpleNamespace(
                 read=self._read_rebalances,
                 write=self._write_rebalances,
-                **vars(port("read_moves", "write_moves")),
+                **vars(port("read_moves", "write_moves", "remove_moves")),
             ),
             terms=SimpleNamespace(begin=self._begin_term),
             events=port("wait"),
@@ -180,6 +184,14 @@ class FakeStore:
     async def _write_assignment(self, group, mapping):
         self.assignment.update(mapping)
         self.journal += [("assigned", p.index, a.member) for p, a in mapping.items()]
+
+    async def _remove_assignment(self, group, partitions):
+        for partition in partitions:
+            del self.assignment[partition]
+
+    async def _remove_moves(self, group, partitions):
+        for partition in partitions:
+            self.past.pop(partition, None)
 
     async def _read_handoffs(self, group):
         return dict(self.handoffs)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from partq.core.model import PartitionId
+from partq.core.group.records import HandoffRecord, PastMove
+from partq.core.model import MemberId, PartitionId
 from partq.core.rescale import abort, commit
 from partq.errors import ConflictError
 from tests.coordinator.rescale_stage import BROKER, RescaleStage
@@ -238,3 +239,27 @@ async def test_trouble_with_a_change_holds_up_nothing_else(stage, caplog):
     await stage.ports.configs.write_queue(spec, resource_generation=9)
     assert (await stage.look(2)).revision == 0
     assert "partitions: got 'three'" in caplog.text
+
+
+async def test_what_is_stored_of_a_removed_partition_goes(stage, keys):
+    await stage.make(3, "workers")
+    await stage.look(2)
+    await stage.publish(PartitionId(1, 2))
+    await committed(stage, 3, 2, "workers")
+    await stage.seal_and_open()
+    await stage.look()
+    assignments, handoffs = stage.ports.assignments, stage.ports.handoffs
+    assert PartitionId(1, 2) in await assignments.read("workers")
+    record = HandoffRecord(None, MemberId("m"), 1, "Draining", 0)
+    await handoffs.record("workers", PartitionId(1, 2), record)
+    move = PastMove(
+        at_ms=1, source=None, target=MemberId("m"), attempt=1, trigger="member_joined",
+        evidence="", forced=None, pause_ms=None,
+    )  # fmt: skip
+    await stage.ports.rebalances.write_moves("workers", {PartitionId(1, 2): [move]}, None)
+    await stage.pass_by(PartitionId(1, 2), "workers")
+    await stage.until(lambda layout: not layout.retired)
+    await stage.look(2)
+    assert (await assignments.read("workers")).keys() == set(of(2, 0, 1))
+    assert await handoffs.read("workers") == {}
+    assert (await stage.ports.rebalances.read_moves("workers")).past == {}

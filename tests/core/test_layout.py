@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partq.core.layout import Layout
+from partq.core.layout import Layout, Succession
 from partq.core.model import SLOT_COUNT, PartitionId
 from partq.core.rescale import commit, prepare, remove, settle
 from partq.errors import BadRequestError, SettingsError, UnknownPartitionError
@@ -100,3 +100,37 @@ def test_a_count_out_of_range_is_refused():
     for count in (0, 65_537):
         with pytest.raises(SettingsError, match=f"got {count} partitions, expected 1 to 65536"):
             Layout.first(count)
+
+
+# ---- succession ---------------------------------------------------------------------------------
+
+
+def test_a_queue_that_was_never_changed_has_no_succession():
+    assert Layout.first(4).succession() == Succession()
+
+
+def test_a_new_partition_of_a_growth_begins_with_the_one_that_gives_most():
+    succession = prepare(Layout.first(16), 24).succession()
+    assert succession.outgoing == set()
+    assert [q.index for q in succession.origins] == list(range(16, 24))
+    assert {p.generation for p in succession.origins.values()} == {1}
+    assert len(set(succession.origins.values())) == 8
+
+
+def test_a_shrink_continues_each_index_and_what_goes_has_an_heir():
+    layout = prepare(Layout.first(6), 4)
+    for each in (layout, commit(layout, 1)):
+        succession = each.succession()
+        assert succession.outgoing == set(Layout.first(6).partitions())
+        assert {q: p for q, p in succession.origins.items() if q.index == p.index} == {
+            PartitionId(2, index): PartitionId(1, index) for index in range(4)
+        }
+        assert succession.heirs.keys() == succession.outgoing
+        assert all(succession.heirs[p].index == p.index for p in succession.outgoing if p.index < 4)
+
+
+def test_the_heir_of_one_that_goes_takes_messages():
+    layout = commit(prepare(commit(prepare(Layout.first(6), 5), 1), 4), 2)
+    succession = layout.succession()
+    assert {p.generation for p in succession.outgoing} == {1, 2}
+    assert set(succession.heirs.values()) <= set(layout.current_partitions)

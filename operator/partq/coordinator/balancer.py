@@ -90,14 +90,22 @@ class Balancer:
             for broker in self._urls
         }
         now_ms = self._now_ms()
-        claims = first_claims(queue.partitions, self._watched, held, index.owners, rules, now_ms)
+        claims = first_claims(
+            queue.partitions,
+            self._watched,
+            held,
+            index.owners,
+            rules,
+            now_ms,
+            queue.succession,
+        )
         if claims:
             self._begin(self._claim(claims))
             return
         gap_ms = None if self._moved_at_ms is None else now_ms - self._moved_at_ms
         if not is_quiet or (gap_ms is not None and gap_ms < rules.move_gap_ms):
             return
-        moves = balance(queue.partitions, self._watched, held, rules, now_ms)
+        moves = balance(queue.partitions, self._watched, held, rules, now_ms, queue.succession)
         if moves:
             self._moved_at_ms = now_ms
             self._begin(self._move(moves))

@@ -193,7 +193,9 @@ class HttpBrokerAdmin:
                 f"broker {url}{path}: {explain(error) or repr(error)}"
             ) from error
         try:
-            if response.status != 200:
+            if response.status == 204:
+                text = b"{}"
+            elif response.status != 200:
                 raise _error(f"broker {url}{path}: status {response.status}", text)
             return replies.decode(text, kind)
         except replies.NotJsonError:

@@ -184,7 +184,12 @@ class Coordinator:
         states = await self._states.read(living)
         seen_at = self._clock()
         is_complete = bool(living) and states.keys() == living.keys()
-        queue = QueueObservation(partitions=partitions, states=states, is_complete=is_complete)
+        queue = QueueObservation(
+            partitions=partitions,
+            states=states,
+            is_complete=is_complete,
+            succession=layout.succession(),
+        )
         await self._keep_groups(self._births(loaded, rules))
         # No plan before every living broker was seen once: a failed list is not an empty list.
         self._has_seen_all = self._has_seen_all or is_complete

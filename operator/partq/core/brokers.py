@@ -10,6 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from partq.core.group.assignors import sticky
+from partq.core.group.observation import NO_SUCCESSION
+from partq.core.layout import Succession
 from partq.core.model import BrokerId, PartitionId
 
 LEASE_FACTOR = 1.5
@@ -110,8 +112,12 @@ def first_claims(
     owners: Mapping[PartitionId, BrokerId],
     rules: BrokerRules,
     now_ms: int,
+    succession: Succession = NO_SUCCESSION,
 ) -> dict[BrokerId, list[PartitionId]]:
     """Return which broker is to claim which partitions: those that nobody serves or will claim.
+
+    A new partition goes to the broker of the one that it begins with, where the shares allow it;
+    an outgoing one to the broker of its heir.
 
     Args:
         partitions: all of the layout.
@@ -120,6 +126,7 @@ def first_claims(
         owners: what the index of the store says.
         rules: the queue's.
         now_ms: the observer's steady clock.
+        succession: which partitions follow which.
     """
     served = _served(held)
     living = [broker for broker, seen in watched.items() if seen.is_living and broker in held]
@@ -133,7 +140,12 @@ def first_claims(
         if partition not in served and _is_left(owners.get(partition), watched, held, rules, now_ms)
     ]
     able = [broker for broker in living if held[broker] is not None]
-    wanted = sticky(partitions, able, served)
+    preferred = {q: served[p] for q, p in succession.origins.items() if p in served}
+    staying = [partition for partition in partitions if partition not in succession.outgoing]
+    wanted = sticky(staying, able, served, preferred)
+    outgoing = [partition for partition in claimable if partition in succession.outgoing]
+    heirs = {p: wanted[q] for p in outgoing if (q := succession.heirs.get(p)) in wanted}
+    wanted = {**wanted, **sticky(outgoing, able, {}), **heirs}
     claims: dict[BrokerId, list[PartitionId]] = defaultdict(list)
     for partition in claimable:
         if partition in wanted:
@@ -147,10 +159,12 @@ def balance(
     held: Held,
     rules: BrokerRules,
     now_ms: int,
+    succession: Succession = NO_SUCCESSION,
 ) -> list[BrokerMove]:
     """Return the next step towards an even spread; none while any broker or partition is in doubt.
 
-    The caller keeps the steps `move_gap_ms` apart, and asks only when no handoff is under way.
+    Outgoing partitions count for none: they are not moved for it. The caller keeps the steps
+    `move_gap_ms` apart, and asks only when no handoff is under way.
     """
     served = _served(held)
     living = [broker for broker, seen in watched.items() if seen.is_living]
@@ -162,7 +176,8 @@ def balance(
     )
     if not is_settled or len(served) < len(partitions):
         return []
-    wanted = sticky(partitions, living, served)
+    staying = [partition for partition in partitions if partition not in succession.outgoing]
+    wanted = sticky(staying, living, served)
     moves = [
         BrokerMove(partition, served[partition], wanted[partition])
         for partition in partitions

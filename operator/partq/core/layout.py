@@ -6,7 +6,7 @@ from typing import NamedTuple, Self
 
 from partq.core.hashing import slot_of
 from partq.core.model import PartitionId
-from partq.core.slot_table import SlotChange, SlotRanges, SlotTable
+from partq.core.slot_table import SlotChange, SlotRanges, SlotTable, size_of
 from partq.errors import UnknownPartitionError
 
 Lineage = Mapping[PartitionId, Mapping[PartitionId, SlotRanges]]
@@ -29,6 +29,23 @@ class RescaleRecord(NamedTuple):
     committed_at_ms: int = 0
     """When it came into force; 0: it has not."""
     is_aborted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Succession:
+    """Which partitions follow which, for those who decide where they are.
+
+    A new partition begins where most of its keys are: with the one whose index it continues, or
+    else with the one that it gets most slots from.
+    """
+
+    outgoing: frozenset[PartitionId] = frozenset()
+    """Partitions whose last slot has left, or is about to: they count for no balance."""
+    origins: Mapping[PartitionId, PartitionId] = field(default_factory=dict)
+    """New partition → the one that it begins with; those that continue an index come first."""
+    heirs: Mapping[PartitionId, PartitionId] = field(default_factory=dict)
+    """Outgoing partition → the one that continues its index, or gets most of its slots. Where that
+    one is outgoing, too: its heir."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +133,25 @@ class Layout:
         if self.next is not None and partition in self.next.lineage:
             return self.next.lineage[partition]
         return self.lineage.get(partition, {})
+
+    def succession(self) -> Succession:
+        """Return which partitions follow which, also by a change that is being prepared."""
+        staying = (self.next.table if self.next is not None else self.table).slots
+        gifts = [
+            (giver.index != successor.index, -size_of(ranges), giver, successor)
+            for successor in self.all_partitions()
+            for giver, ranges in self.predecessors(successor).items()
+        ]
+        origins: dict[PartitionId, PartitionId] = {}
+        heirs: dict[PartitionId, PartitionId] = {}
+        for _, _, giver, successor in sorted(gifts):
+            origins.setdefault(successor, giver)
+            if giver not in staying:
+                heirs.setdefault(giver, successor)
+        for giver in sorted(heirs, reverse=True):  # an heir is of a higher generation
+            heirs[giver] = heirs.get(heirs[giver], heirs[giver])
+        outgoing = frozenset(each for each in self.all_partitions() if each not in staying)
+        return Succession(outgoing, origins, heirs)
 
     def unknown(self, partition: PartitionId) -> UnknownPartitionError:
         """Return the error of a partition that the layout does not have."""

@@ -186,3 +186,23 @@ def test_a_hundred_thousand_partitions_over_ten_thousand_members(strategy):
     assert sizes(target, members[500:]) == [10] * 10_000
     if strategy == "sticky":
         assert len(moved(previous, target)) == 5_000
+
+
+def test_sticky_gives_what_nobody_has_to_the_preferred_owner():
+    new = PartitionId(2, 4)
+    partitions = [*partitions_of(4), new, PartitionId(2, 5)]
+    owned = dict(zip(partitions_of(4), [A, A, B, B], strict=True))
+    assert sticky(partitions, [A, B], owned, {new: B}) == {**owned, new: B, PartitionId(2, 5): A}
+    assert sticky(partitions, [A, B], owned, {new: C})[new] == A, "one that is no member"
+
+
+@given(inputs(), st.dictionaries(st.integers(0, 43).map(lambda i: PartitionId(1, i)), NAMES))
+def test_a_preference_moves_nothing_and_keeps_shares_even(given_, preferred):
+    partitions, members, previous = given_
+    target = sticky(partitions, members, previous, preferred)
+    owned = {p: previous[p] for p in partitions if previous.get(p) in members}
+    without = sticky(partitions, members, previous)
+    assert len(moved(owned, target)) == len(moved(owned, without))
+    assert set(target) == set(without)
+    found = sizes(target, members)
+    assert max(found, default=0) - min(found, default=0) <= 1

@@ -183,6 +183,7 @@ class GroupWorker:
         await self.member_list.pair(moves, stored.members.replacements)
         await self._starter.start(moves, observation, assessment, rules)
         await self.member_list.write(observation, assessment, stored.members, queue)
+        await self._forget_removed(observation, stored.assignment)
         assigned = await self._write_assignment(observation, stored.assignment)
         await asyncio.gather(*(self._store.handoffs.remove(self._group, each) for each in over))
         await self._write_rebalances()
@@ -312,7 +313,9 @@ class GroupWorker:
         """Let the brokers' records end handoffs whose answer was lost."""
         for partition in list(self._runner.running):
             ownership = observation.partitions.get(partition)
-            if ownership is not None and ownership.broker is not None:
+            if ownership is None:
+                self._runner.drop(partition)
+            elif ownership.broker is not None:
                 self._runner.apply(
                     partition,
                     handoff.Seen(
@@ -405,6 +408,16 @@ class GroupWorker:
         if changed:
             await self._store.assignments.write(self._group, changed)
         return assigned
+
+    async def _forget_removed(
+        self, observation: GroupObservation, assignment: Mapping[PartitionId, AssignmentEntry]
+    ) -> None:
+        """Remove what is stored of partitions that the layout has no more."""
+        removed = assignment.keys() - observation.partitions.keys()
+        if removed:
+            await self._store.rebalances.remove_moves(self._group, removed)
+            self._moves.forget(removed)
+            await self._store.assignments.remove(self._group, removed)
 
     async def _write_moves(self) -> None:
         past, waiting = self._moves.unwritten, self._waiting_moves.unwritten

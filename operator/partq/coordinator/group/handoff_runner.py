@@ -146,6 +146,13 @@ class HandoffRunner:
             del self._running[partition]
             self._end(running, after)
 
+    def drop(self, partition: PartitionId) -> None:
+        """End the handoff of a partition that the layout has no more, whatever its state."""
+        running = self._running.get(partition)
+        if running is not None:
+            _log.info("group %s partition %s: gone, and so is its handoff", self._group, partition)
+            self.apply(partition, handoff.Refused(running.attempt.number))
+
     async def run(self) -> None:
         """Make the calls that the states ask for, until cancelled."""
         async with asyncio.TaskGroup() as calls:

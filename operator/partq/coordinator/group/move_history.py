@@ -5,7 +5,7 @@ What is written down has the store's time. What the budget counts is on the owne
 clock, so the store's may jump.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 
 from partq.core.group.disruption_budget import MINUTE_MS, BudgetUse
@@ -51,6 +51,13 @@ class MoveHistory:
             self._left_at_ms.append(now_ms)
             self._last_at_ms[partition] = now_ms
 
+    def forget(self, partitions: Collection[PartitionId]) -> None:
+        """Drop the moves of partitions that are no more."""
+        for partition in partitions:
+            self._past.pop(partition, None)
+            self._last_at_ms.pop(partition, None)
+        self._unwritten.difference_update(partitions)
+
     def budget_use(self, paused_count: int, now_ms: int) -> BudgetUse:
         """Return what of the budget is spent.
 
@@ -71,4 +78,4 @@ class MoveHistory:
     def note_written(self, past: Mapping[PartitionId, Sequence[PastMove]]) -> None:
         """Note what the store has taken."""
         # Another move may have been noted while the store was asked.
-        self._unwritten -= {p for p, moves in past.items() if self._past[p] == moves}
+        self._unwritten -= {p for p, moves in past.items() if self._past.get(p) == moves}

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from partq.coordinator.ports import BrokerReport, PartitionReport
 from partq.coordinator.view import Parked
 from partq.core.group.observation import (
+    NO_SUCCESSION,
     FlowSeen,
     GroupObservation,
     LossSeen,
@@ -13,6 +14,7 @@ from partq.core.group.observation import (
     PartitionOwnership,
 )
 from partq.core.group.records import AssignmentEntry, MemberSnapshot
+from partq.core.layout import Succession
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId
 
 
@@ -25,6 +27,8 @@ class QueueObservation:
     """Of the living brokers that have answered."""
     is_complete: bool
     """Every living broker has answered."""
+    succession: Succession = NO_SUCCESSION
+    """Which partitions follow which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +163,7 @@ def observe_group(
         replacements=members.replacements,
         priorities={**_said_priorities(queue, group), **priorities},
         is_complete=queue.is_complete,
+        succession=queue.succession,
     )
 
 

@@ -17,6 +17,7 @@ from partq.excerpts import excerpt
 
 Owner = TypeVar("Owner", bound=str)
 NO_PRIORITIES: Mapping[str, int] = MappingProxyType({})
+NO_PREFERENCES: Mapping[PartitionId, str] = MappingProxyType({})
 
 
 class Assignor(Protocol):
@@ -35,11 +36,13 @@ def sticky(
     partitions: Sequence[PartitionId],
     members: Collection[Owner],
     previous: Mapping[PartitionId, Owner],
+    preferred: Mapping[PartitionId, str] = NO_PREFERENCES,
 ) -> dict[PartitionId, Owner]:
     """Spread partitions evenly and move as few of them as that allows.
 
     In order of weight: every partition has one owner; sizes differ by at most
-    one; a partition leaves its owner only when the first two demand it.
+    one; a partition leaves its owner only when the first two demand it; one
+    without an owner goes to its preferred one, in the order of `preferred`.
     """
     kept: dict[Owner, list[PartitionId]] = {member: [] for member in members}
     if not kept:
@@ -54,7 +57,15 @@ def sticky(
             vacant.append(partition)
 
     # The fullest members get the odd extra partition: they would lose one otherwise.
-    fullest_first = sorted(kept, key=lambda member: (-len(kept[member]), member))
+    names: dict[str, Owner] = {member: member for member in kept}
+    homeless = set(vacant) if preferred else ()
+    wishes = {
+        partition: names[wish]
+        for partition, wish in preferred.items()
+        if partition in homeless and wish in names
+    }
+    wished = Counter(wishes.values())
+    fullest_first = sorted(kept, key=lambda each: (-len(kept[each]), -wished[each], each))
     share, extra = divmod(len(ordered), len(fullest_first))
     quota = {member: share + (rank < extra) for rank, member in enumerate(fullest_first)}
 
@@ -62,10 +73,14 @@ def sticky(
     for member in fullest_first:
         target.update(dict.fromkeys(kept[member][: quota[member]], member))
         vacant += kept[member][quota[member] :]
-    unowned = iter(sorted(vacant))
+    missing = {member: max(0, quota[member] - len(kept[member])) for member in fullest_first}
+    for partition, member in wishes.items():
+        if missing[member]:
+            missing[member] -= 1
+            target[partition] = member
+    unowned = iter(sorted(partition for partition in vacant if partition not in target))
     for member in fullest_first:
-        missing = max(0, quota[member] - len(kept[member]))
-        target.update(dict.fromkeys(islice(unowned, missing), member))
+        target.update(dict.fromkeys(islice(unowned, missing[member]), member))
     return target
 
 
@@ -177,4 +192,5 @@ def assignor(name: str) -> Assignor:
 
 
 def _ordered(partitions: Sequence[PartitionId]) -> list[PartitionId]:
-    return sorted(dict.fromkeys(partitions))
+    """Return the partitions by index: a new one is where the one was that it continues."""
+    return sorted(dict.fromkeys(partitions), key=lambda each: (each.index, each.generation))

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
+from partq.core.layout import Succession
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId
 
 NO_EPOCH: Final = Epoch(0)
 NO_BROKER_EPOCH: Final = BrokerEpoch(0)
+NO_SUCCESSION: Final = Succession()
 
 
 class MemberFact(Enum):
@@ -101,3 +103,5 @@ class GroupObservation:
     """In groups of the types Failover and Exclusive: 0 is the highest, and of those not named."""
     is_complete: bool = True
     """Every living broker has answered: a member that is not here has no flow."""
+    succession: Succession = NO_SUCCESSION
+    """Which partitions follow which, by changes of the partition count."""

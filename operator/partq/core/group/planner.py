@@ -21,6 +21,7 @@ from partq.core.group.assignors import (
     exclusive,
     failover,
     moved,
+    sticky,
 )
 from partq.core.group.disruption_budget import DisruptionBudget
 from partq.core.group.membership import GroupAssessment, MemberState, OwnershipState
@@ -144,6 +145,9 @@ class _PlanBuilder:
                 self._fix(partition, under_way[partition])
             else:
                 self._sort_in(partition, state)
+        # Where a strategy deals partitions out, those that go are no part of what is dealt.
+        is_dealt = rules.type is GroupType.PARTITIONED
+        self._uncounted = observation.succession.outgoing if is_dealt else frozenset()
         self._taken_over = self._take_over()
         self._avoided = self._find_avoided()
 
@@ -177,28 +181,48 @@ class _PlanBuilder:
         away = self._avoided - free
         members = (free | set(self._fixed.values())) - away
         kept = {**self._fixed, **self._settled}
-        shared = [p for p in self._observation.partitions if kept.get(p) not in away]
+        shared = [
+            partition
+            for partition in self._observation.partitions
+            if kept.get(partition) not in away and partition not in self._uncounted
+        ]
         wanted = self._wanted(shared, members)
 
         loads = Counter(dict.fromkeys(free | away, 0))
-        loads.update(member for member in self._fixed.values() if member in loads)
+        loads.update(
+            member
+            for partition, member in self._fixed.items()
+            if member in loads and partition not in self._uncounted
+        )
         for partition, member in self._settled.items():
             target = wanted.get(partition, member)
             if may_balance and target != member and self._is_free(target, partition):
                 moves.append(self._move(partition, target))
                 member = target
-            loads[member] += 1
+            loads[member] += partition not in self._uncounted
         unplaced = []
         for partition in self._homeless:
-            replacement = wanted.get(partition)
+            replacement = wanted.get(self._heir(partition))
             if replacement is not None and self._is_free(replacement, partition):
                 moves.append(self._move(partition, replacement))
-                loads[replacement] += 1
+                loads[replacement] += partition not in self._uncounted
             else:
                 unplaced.append(partition)
         moves += self._place(unplaced, loads)
         moves.sort(key=lambda move: move.partition)
         return list(self._evened(moves, free))
+
+    def _heir(self, partition: PartitionId) -> PartitionId:
+        """Return whose member is to have a partition: of one that goes, that of its heir."""
+        if partition not in self._uncounted:
+            return partition
+        return self._observation.succession.heirs.get(partition, partition)
+
+    def _preferred(self) -> dict[PartitionId, MemberId]:
+        """Return the members of the partitions that new ones begin with."""
+        owners = {**self._fixed, **self._settled}
+        origins = self._observation.succession.origins
+        return {q: owners[p] for q, p in origins.items() if p in owners}
 
     def _is_lost(self, partition: PartitionId) -> bool:
         """Whether its member will not give it back itself, also if its flow seems bound still."""
@@ -306,15 +330,17 @@ class _PlanBuilder:
                 return partial(exclusive, priorities=self._observation.priorities)
             case GroupType.FAILOVER:
                 return partial(failover, priorities=self._observation.priorities)
-        is_shared_out = self._is_shared_out(member_count)
-        return ASSIGNORS["sticky" if is_shared_out else self._rules.strategy]
+        if self._rules.strategy == "sticky" or self._is_shared_out(member_count):
+            return partial(sticky, preferred=self._preferred())
+        return ASSIGNORS[self._rules.strategy]
 
     def _is_shared_out(self, member_count: int) -> bool:
         """Whether there is a member for each partition, so that nobody gains by a new map.
 
         Then standbys take over one for one, and another standby changes nothing.
         """
-        is_enough = member_count >= len(self._observation.partitions)
+        count = len(self._observation.partitions.keys() - self._uncounted)
+        is_enough = member_count >= count
         return is_enough and self._rules.strategy != "failover"
 
     def _place(
@@ -343,7 +369,7 @@ class _PlanBuilder:
         """
         owners = {**self._fixed, **self._settled}
         owners |= {m.partition: m.target for m in moves if m.target is not None}
-        loads = Counter(owners.values())
+        loads = Counter(owner for p, owner in owners.items() if p not in self._uncounted)
         for move in moves:
             source, target = move.ownership.member, move.target
             if not move.may_wait or source is None or target is None:

@@ -1,7 +1,7 @@
 """The coordinator's assignment for each partition of a group: an index, the record decides."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from partq.core.group.records import AssignmentEntry
 from partq.core.model import Epoch, PartitionId
@@ -47,3 +47,10 @@ class Assignments:
                 value = [assigned.member, assigned.epoch, assigned.state]
                 args += (str(partition), json.dumps(value))
             await self._hash.write_fields(group, args)
+
+    async def remove(self, group: str, partitions: Collection[PartitionId]) -> None:
+        """Remove partitions that the queue has no more; a repeat changes nothing.
+
+        Raises the same as `write`.
+        """
+        await self._hash.write_fields(group, [0, *map(str, sorted(partitions))])

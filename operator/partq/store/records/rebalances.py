@@ -1,7 +1,7 @@
 """The last rebalances of a group, and its moves one by one: for people, tools, and the budget."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 
 from partq.core.group.records import (
@@ -91,6 +91,10 @@ class Rebalances:
             texts[_WAITING.decode()] = json.dumps(moves)
         args: list[str | int] = [len(texts), *(part for field in texts.items() for part in field)]
         await self._hash.write_fields(group, args)
+
+    async def remove_moves(self, group: str, partitions: Collection[PartitionId]) -> None:
+        """Remove the moves of partitions that the queue has no more. Errors as of `write_moves`."""
+        await self._hash.write_fields(group, [0, *map(str, sorted(partitions))])
 
 
 def _waiting(text: bytes | None) -> dict[PartitionId, WaitingMove]:
