@@ -168,6 +168,7 @@ async def test_a_change_settles_when_every_group_has_passed_and_nothing_is_store
     assert stage.events[-1] == ("Settled", 2, 3)
 
 
+@pytest.mark.req("SOL-U11")
 async def test_a_partition_without_slots_is_removed_with_its_keys(stage, store, keys):
     await committed(stage, 3, 2, "workers")
     await stage.seal_and_open()

@@ -89,6 +89,7 @@ def test_what_has_no_slots_any_more_is_retired():
     assert len(layout.partitions()) == 5
 
 
+@pytest.mark.req("SOL-U11")
 def test_a_partition_settles_then_is_removed():
     layout = commit(prepare(layout_of(2), 1), NOW)
     with pytest.raises(ConflictError, match="not settled"):

@@ -6,6 +6,7 @@ from partq.coordinator.view import GroupView, QueueView
 from partq.core.group.membership import MemberState
 from partq.core.group.records import AssignmentEntry
 from partq.core.model import Epoch, PartitionId
+from partq.core.views.rescale_status import Hindrance, RescalePhase, RescaleStatus
 from partq.kube.names import ConditionType, QueueKey
 from partq.kube.status.conditions import good
 from partq.kube.status.facts import Durability, GroupFacts, QueueFacts
@@ -42,6 +43,26 @@ def queue_facts(**changes):
         "store_uid": "0f3a9c1e",
     }
     return QueueFacts(**(facts | changes))
+
+
+def rescale_status(**changes):
+    fields = {
+        "generation": 2,
+        "from_count": 16,
+        "to_count": 24,
+        "phase": RescalePhase.PREPARING,
+        "moved_percent": 33.3,
+        "started_at_ms": 1_764_000_000_000,
+        "sealed": 16,
+        "to_seal": 16,
+        "opened": 8,
+        "to_open": 8,
+        "retiring": 0,
+        "waits_for": ["a broker"],
+    } | changes
+    fields["phase"] = RescalePhase(fields["phase"])
+    fields["hindrance"] = Hindrance(fields.get("hindrance", ""))
+    return RescaleStatus(**fields)
 
 
 def group_view(

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from partq.core.layout import Layout
-from partq.core.records import LifeRecord
+from partq.core.records import LeaseIndex, LifeRecord
 from partq.errors import UnknownQueueError
 from partq.kube.status.facts import Durability
 
@@ -21,7 +21,15 @@ class FakeStore:
         self.records = SimpleNamespace(
             lives=self, layouts=self, seals=self, configs=self, partitions=self
         )
-        self.ports = SimpleNamespace(layouts=self, partitions=self)
+        self.ports = SimpleNamespace(
+            layouts=self, partitions=self, seals=self, leases=SimpleNamespace(read=self.read_leases)
+        )
+        self.partitions = self
+        self.progress = {}
+        """Records of partitions that a change is about."""
+        self.gates = {}
+        """How far groups have come there."""
+        self.leases = {}
 
     async def register(self, uid):
         self.writes.append("register")
@@ -71,9 +79,17 @@ class FakeStore:
     async def births(self, wanted):
         return dict.fromkeys(wanted, 0)
 
-    async def read_many(self, partitions):
+    async def read_many(self, partitions, *, only_reachable=False):
         empty = SimpleNamespace(groups=frozenset(), groups_fence=0)
+        if only_reachable:
+            return {each: self.progress[each] for each in partitions if each in self.progress}
         return dict.fromkeys(partitions, empty)
+
+    async def read_progress(self, wanted):
+        return {place: self.gates[place] for place in wanted if place in self.gates}
+
+    async def read_leases(self):
+        return LeaseIndex(self.leases, {})
 
     async def durability(self):
         return Durability(is_appending=True, sync="always", is_nearly_full=False)

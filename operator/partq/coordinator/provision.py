@@ -22,16 +22,6 @@ class OtherLifeError(SettingsError):
     """The keys of this name in the store are those of another resource."""
 
 
-class PartitionsFixedError(SettingsError):
-    """The operator does not change the number of partitions yet."""
-
-    def __init__(self, name: str, *, got: int, expected: int) -> None:
-        super().__init__(
-            f"queue {name}: spec.partitions: got {got}, expected {expected}, which its data has; "
-            "the number cannot be changed yet: set it back, or create a queue of another name"
-        )
-
-
 async def provision(
     records: QueueRecords,
     *,

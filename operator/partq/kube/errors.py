@@ -1,6 +1,6 @@
 """Errors between the operator and Kubernetes, each with the reason that its condition shows."""
 
-from partq.coordinator.provision import OtherLifeError, PartitionsFixedError
+from partq.coordinator.provision import OtherLifeError
 from partq.errors import PartqError, SettingsError, UnavailableError
 from partq.kube.names import ConditionReason, ConditionType
 
@@ -71,8 +71,6 @@ def reason_of(error: BaseException) -> tuple[ConditionType, ConditionReason]:
             return ConditionType.SPEC_VALID, ConditionReason.REDIS_IMMUTABLE
         case StoreEmptyError():
             return ConditionType.STORE_REACHABLE, ConditionReason.STORE_EMPTY
-        case PartitionsFixedError():
-            return ConditionType.SPEC_VALID, ConditionReason.PARTITIONS_IMMUTABLE
         case OtherLifeError():
             return ConditionType.STORE_REACHABLE, ConditionReason.STORE_OWNED_BY_ANOTHER
         case SettingsError():

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from partq.coordinator.ports import StorePorts
 from partq.coordinator.queue_records import QueueRecords
+from partq.coordinator.reports.rescale_progress import ProgressStore
 from partq.core.model import PartitionId
 from partq.kube.names import QueueKey
 from partq.kube.status.facts import Durability
@@ -20,6 +21,10 @@ class QueueStore(Protocol):
     @property
     def records(self) -> QueueRecords:
         """The records that are made before brokers serve the queue."""
+
+    @property
+    def partitions(self) -> ProgressStore:
+        """Its partitions, to see how far a change of their number has come."""
 
     async def durability(self) -> Durability:
         """Return how Redis keeps what it confirms."""

@@ -51,9 +51,21 @@ def queue_crd() -> Part:
         short_name="pq",
         columns=[
             *_READY,
-            _column("Partitions", ".status.partitions.configured", "How many partitions it has."),
+            _column(
+                "Partitions",
+                ".status.partitions.summary",
+                "How many partitions it has, and is to have.",
+                "string",
+            ),
             _column("Brokers", ".status.brokers.ready", "How many brokers serve."),
             _column("Groups", ".status.groups", "How many consumer groups it has."),
+            _column(
+                "Rescale",
+                ".status.rescale.phase",
+                "How far the latest change of the number of partitions has come.",
+                "string",
+                priority=1,
+            ),
             _column("URL", ".status.url", "Where clients reach it.", "string", priority=1),
             _AGE,
         ],

@@ -172,12 +172,9 @@ class Tls(Model):
 class PartitionedQueueSpec(Model):
     """The desired state of a queue."""
 
-    partitions: Annotated[int, Field(ge=1, le=4096)] = Field(
-        default=16,
-        json_schema_extra=rule("self == oldSelf", "the number of partitions cannot be changed yet"),
-    )
-    """How many partitions share the keys; the most members of a group that can work at a time. It
-    cannot be changed yet."""
+    partitions: Annotated[int, Field(ge=1, le=4096)] = 16
+    """How many partitions share the keys; the most members of a group that can work at a time. A
+    change moves as few keys as an even spread allows; each key's messages stay in order."""
     keyless_policy: Literal["Random", "RoundRobin"] = "Random"
     """Which partition a message without a key goes to; both skip partitions without a broker."""
     brokers: Brokers = Brokers()

@@ -15,6 +15,8 @@ MAX_PODS = 1000
 MAX_REBALANCES = 5
 MAX_SHOWN_REFUSED = 20
 """How many refused members of a group are listed."""
+MAX_HELD = 20
+"""How many groups are listed that hold up a change of the number of partitions."""
 MAX_POD_CHARS = 317
 """Length of the name of a pod and of its container."""
 MAX_MESSAGE_CHARS = 1024
@@ -49,9 +51,53 @@ class QueuePartitionsStatus(Model):
     """How many partitions there are, and how many are served."""
 
     configured: Annotated[int, Field(ge=0)]
-    """What the store has."""
+    """How many take messages."""
     ready: Annotated[int, Field(ge=0)]
-    """Those that a living broker owns."""
+    """Those of them that a living broker owns."""
+    target: Annotated[int, Field(ge=0)] | None = None
+    """How many there are to be: another number than `configured` until a change is in force."""
+    retiring: Annotated[int, Field(ge=0)] | None = None
+    """Partitions that take no messages any more, until groups have read what they hold."""
+    summary: _Text | None = None
+    """The number for people, such as `16`, and `16->24` until a change is over."""
+
+
+class HeldGroupStatus(Model):
+    """A group that does not get the messages of new partitions yet."""
+
+    group: ObjectName
+    """Its name."""
+    partitions: Annotated[int, Field(ge=0)]
+    """How many new partitions wait for it."""
+    messages: Annotated[int, Field(ge=0)]
+    """How many older messages it has to acknowledge first, at most."""
+
+
+class QueueRescaleStatus(Model):
+    """The latest change of the number of partitions."""
+
+    generation: Annotated[int, Field(ge=1)]
+    """The number of the change."""
+    from_: Annotated[int, Field(ge=1, alias="from")]
+    """How many partitions there were."""
+    to: Annotated[int, Field(ge=1)]
+    """How many there are to be."""
+    phase: Literal["Preparing", "Opening", "Draining", "Settled", "Aborted"]
+    """Preparing: it can be taken back. Opening: new partitions begin to take messages. Draining:
+    all take messages, and groups finish what is older."""
+    moved_percent: Annotated[float, Field(ge=0, le=100)]
+    """How much of the keys gets another partition."""
+    sealed: Annotated[int, Field(ge=0)]
+    """Partitions that have lost keys, so far."""
+    opened: Annotated[int, Field(ge=0)]
+    """New partitions that take messages, so far."""
+    held: Annotated[list[HeldGroupStatus], Field(max_length=MAX_HELD)] = Field(
+        default=[], json_schema_extra=_list_map("group")
+    )
+    """The groups that do not get messages of some new partitions yet; of more than 20, the first
+    by name."""
+    started_at: _Instant | None = None
+    """When it was begun."""
 
 
 class QueueBrokersStatus(Model):
@@ -74,6 +120,8 @@ class PartitionedQueueStatus(Model):
     """Ready, Reconciling, Stalled, and what they rest on."""
     partitions: QueuePartitionsStatus | None = None
     """How many partitions there are."""
+    rescale: QueueRescaleStatus | None = None
+    """The latest change of their number; left out: there was none."""
     brokers: QueueBrokersStatus | None = None
     """How many brokers there are."""
     groups: Annotated[int, Field(ge=0)] | None = None

@@ -14,6 +14,7 @@ from partq.kube.watch.object_cache import GroupKey, ObjectCache
 from partq.operator_metrics import OperatorMetrics
 from partq.settings import OperatorSettings
 from tests.kube.bodies import group_body, queue_body
+from tests.kube.facts import queue_view
 from tests.kube.fake_api import FakeApi
 from tests.kube.fake_store import FakeStore
 from tests.kube.played_clock import Clock
@@ -25,10 +26,11 @@ STATEFUL_SET = "/apis/apps/v1/namespaces/shop/statefulsets/orders-broker"
 class FakeHost:
     """Opens the store of the test, and notes whether a coordinator runs."""
 
-    def __init__(self, context, key, member_pods, *, on_view, on_rebalance):
+    def __init__(self, context, key, member_pods, *, on_view, on_rebalance, on_rescale):
         self._context = context
         self._key = key
         self.show = on_view
+        self.tell = on_rescale
         self.is_coordinating = False
 
     async def store(self, url, uid):
@@ -76,6 +78,7 @@ class Stage:
             api=self.api,
             cache=self.cache,
             clock=self.clock,
+            costs=SimpleNamespace(note=lambda *_: None, forget=lambda *_: None),
             events=SimpleNamespace(emit=self._tell),
             metrics=OperatorMetrics(),
             now=lambda: datetime(2026, 11, 20, 12, tzinfo=UTC),
@@ -185,32 +188,34 @@ async def test_a_spec_that_nobody_looked_at_is_not_called_observed(stage):
     assert condition(status, "Ready")[0] == "Unknown", "as it was: what was valid before continues"
 
 
-@pytest.mark.parametrize("is_restarted", [False, True])
-async def test_another_number_of_partitions_is_told_and_all_else_goes_on(stage, is_restarted):
+async def test_another_number_of_partitions_is_recorded_and_all_else_goes_on(stage):
     stage.put_queue(partitions=4)
     stage.put_group()
     worker, host = stage.operator()
     await worker.look()
     stage.applied()
+    assert stage.store.config.spec["uid"], "by which brokers know that there is a resource"
 
     stage.put_queue(partitions=8, brokers={"replicas": 3})
-    if is_restarted:
-        worker, host = stage.operator()
-    assert not await worker.look()
-    assert troubles(worker) == ["PartitionsImmutable"]
-    assert host.is_coordinating
-    assert stage.store.layout.partition_count == 4
-    assert stage.store.config.spec["partitions"] == 4
-    assert stage.store.config.spec["brokers"] == {"replicas": 3}, "the rest of the spec holds"
-    assert stage.applied()["spec"]["replicas"] == 3
-
-    stage.drop_group()
-    stage.put_group("others")
-    await worker.look()
-    assert set(stage.store.groups) == {"others"}
-
-    stage.put_queue(partitions=4)
     assert await worker.look()
+    assert stage.store.layout.partition_count == 4, "the coordinator changes it"
+    assert stage.store.config.spec["partitions"] == 8
+    assert stage.applied()["spec"]["replicas"] == 3
+    host.show(queue_view())
+    await worker.look()
+    status = await stage.status(worker)
+    assert status["partitions"] == {
+        "configured": 4, "ready": 4, "target": 8, "retiring": 0, "summary": "4->8",
+    }  # fmt: skip
+    assert (status["rescale"]["phase"], status["rescale"]["to"]) == ("Preparing", 8)
+    assert condition(status, "Ready")[0] == "True"
+    assert condition(status, "Reconciling") == ("True", "RescalePreparing")
+
+    stage.put_queue(partitions=4, status=status)
+    await worker.look()
+    status = await stage.status(worker)
+    assert (status["partitions"]["summary"], status.get("rescale")) == ("4", None)
+    assert condition(status, "Reconciling")[1] != "RescalePreparing"
 
 
 async def test_a_spec_that_is_broken_while_no_operator_runs_stops_no_running_queue(stage):

@@ -1,17 +1,23 @@
 """The conditions of a queue: the three that sum up, and what is told beside Ready."""
 
+from dataclasses import replace
+
 import pytest
 
+from partq.core.layout import Layout
+from partq.core.model import PartitionId
+from partq.core.rescale import commit, prepare
 from partq.kube.names import ConditionReason, ConditionType
 from partq.kube.status.conditions import bad
 from partq.kube.status.facts import Durability
 from partq.kube.status.queue_conditions import queue_findings
 from partq.store.server import FULL_SHARE
-from tests.kube.facts import CALM, SYNCED, queue_facts, queue_view, summary
+from tests.kube.facts import CALM, SYNCED, queue_facts, queue_view, rescale_status, summary
 
+ONE = replace(queue_view(0), partitions=[PartitionId(1, 0)])
 REFUSED = {
     ConditionType.SPEC_VALID: bad(
-        ConditionType.SPEC_VALID, ConditionReason.PARTITIONS_IMMUTABLE, "fixed"
+        ConditionType.SPEC_VALID, ConditionReason.REDIS_IMMUTABLE, "fixed"
     )
 }
 AWAY = {
@@ -62,30 +68,30 @@ AWAY = {
         ),
         pytest.param(
             queue_facts(troubles=REFUSED),
-            (True, "PartitionsImmutable"),
-            (False, "PartitionsImmutable"),
-            (True, "PartitionsImmutable"),
+            (True, "RedisImmutable"),
+            (False, "RedisImmutable"),
+            (True, "RedisImmutable"),
             id="an edit is refused, and the queue continues",
         ),
         pytest.param(
             queue_facts(troubles=REFUSED, is_applied=False),
-            (True, "PartitionsImmutable"),
-            (False, "PartitionsImmutable"),
-            (True, "PartitionsImmutable"),
+            (True, "RedisImmutable"),
+            (False, "RedisImmutable"),
+            (True, "RedisImmutable"),
             id="so it is to an operator that has just begun",
         ),
         pytest.param(
             queue_facts(troubles=REFUSED, view=queue_view(3)),
             (False, "PartitionsUnserved"),
             (False, "PartitionsUnserved"),
-            (True, "PartitionsImmutable"),
+            (True, "RedisImmutable"),
             id="an edit is refused, and there is other trouble",
         ),
         pytest.param(
             queue_facts(troubles=REFUSED, is_provisioned=False, is_applied=False, view=None),
-            (False, "PartitionsImmutable"),
-            (False, "PartitionsImmutable"),
-            (True, "PartitionsImmutable"),
+            (False, "RedisImmutable"),
+            (False, "RedisImmutable"),
+            (True, "RedisImmutable"),
             id="refused from the start",
         ),
         pytest.param(
@@ -113,6 +119,44 @@ AWAY = {
 )
 def test_queue(facts, ready, reconciling, stalled):
     assert summary(queue_findings(facts)) == [ready, reconciling, stalled]
+
+
+@pytest.mark.parametrize(
+    ("phase", "hindrance", "reason"),
+    [
+        ("Preparing", "", "RescalePreparing"),
+        ("Preparing", "Brokers", "RescaleWaitsForBrokers"),
+        ("Preparing", "Generations", "TooManyGenerations"),
+        ("Opening", "", "RescaleOpening"),
+        ("Draining", "", "RescaleDraining"),
+    ],
+)
+def test_a_change_of_the_number_of_partitions_is_reconciling_and_ready(phase, hindrance, reason):
+    status = rescale_status(phase=phase, hindrance=hindrance)
+    findings = queue_findings(queue_facts(rescale=status))
+    assert summary(findings) == [(True, "AsSpecified"), (True, reason), CALM]
+    reconciling = next(each for each in findings if each.type is ConditionType.RECONCILING)
+    assert reconciling.message == "16 -> 24 partitions: waits for a broker"
+    # What keeps the queue from being ready comes first.
+    findings = queue_findings(queue_facts(rescale=status, view=queue_view(3)))
+    assert summary(findings)[1] == (True, "PartitionsUnserved")
+
+
+@pytest.mark.parametrize("phase", ["Settled", "Aborted"])
+def test_a_change_that_is_over_is_not_reconciling(phase):
+    findings = queue_findings(queue_facts(rescale=rescale_status(phase=phase)))
+    assert summary(findings)[1] == CALM
+
+
+def test_partitions_that_are_prepared_need_no_broker_and_retired_ones_do():
+    layout = commit(prepare(Layout.first(4), 2, 1), 2)
+    owners = dict.fromkeys(layout.partitions(), "b-0")
+    view = replace(queue_view(), owners=owners, layout=prepare(layout, 8, 3))
+    assert summary(queue_findings(queue_facts(view=view)))[0] == (True, "AsSpecified")
+    del owners[PartitionId(1, 3)]
+    findings = queue_findings(queue_facts(view=view))
+    served = next(each for each in findings if each.type is ConditionType.PARTITIONS_SERVED)
+    assert served.message == "no broker yet for 1 of 6 partitions"
 
 
 @pytest.mark.parametrize(
@@ -169,7 +213,7 @@ def test_brokers_that_are_away_for_a_moment_are_no_trouble():
             id="starting",
         ),
         pytest.param(
-            queue_facts(view=queue_view(0), partition_count=1, desired_brokers=1, ready_pods=0),
+            queue_facts(view=ONE, partition_count=1, desired_brokers=1, ready_pods=0),
             "no broker yet for 1 of 1 partition",
             "0 of 1 broker ready",
             id="one of one",

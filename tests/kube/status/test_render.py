@@ -9,6 +9,7 @@ from partq.coordinator.view import GroupView
 from partq.core.group.membership import MemberState
 from partq.core.group.records import AssignmentEntry, RebalanceRecord
 from partq.core.model import Epoch, PartitionId
+from partq.core.views.rescale_status import HeldGroup
 from partq.kube.names import ConditionReason, ConditionType
 from partq.kube.status import render
 from partq.kube.status.conditions import Finding, bad
@@ -21,6 +22,7 @@ from tests.kube.facts import (
     group_view,
     queue_facts,
     queue_view,
+    rescale_status,
     summary,
 )
 
@@ -29,6 +31,39 @@ from tests.kube.facts import (
 def test_the_url_says_how_brokers_are_called(scheme):
     status, _ = render.queue_status(queue_facts(scheme=scheme), {}, NOW)
     assert status["url"] == f"{scheme}://orders-partq.shop.svc:7411"
+
+
+@pytest.mark.req("SOL-U10", "AZR-10")
+@pytest.mark.parametrize(
+    ("change", "target", "retiring", "summary"),
+    [
+        (None, 4, 0, "4"),
+        (rescale_status(phase="Preparing", from_count=4, to_count=6), 6, 0, "4->6"),
+        (rescale_status(phase="Opening", from_count=2, to_count=4), 4, 0, "2->4"),
+        (rescale_status(phase="Draining", from_count=6, to_count=4, retiring=6), 4, 6, "6->4"),
+        (rescale_status(phase="Settled", from_count=6, to_count=4), 4, 0, "4"),
+        (rescale_status(phase="Aborted", from_count=4, to_count=6), 4, 0, "4"),
+    ],
+)
+def test_the_number_of_partitions_and_what_becomes_of_it(change, target, retiring, summary):
+    status, _ = render.queue_status(queue_facts(rescale=change), {}, NOW)
+    assert status["partitions"] == {
+        "configured": 4, "ready": 4, "target": target, "retiring": retiring, "summary": summary,
+    }  # fmt: skip
+    assert PartitionedQueueStatus.model_validate(
+        {name: value for name, value in status.items() if value is not None}
+    )
+
+
+def test_a_change_is_shown_with_the_groups_that_hold_it_up():
+    held = [HeldGroup(f"group-{number:02}", 8, 120) for number in range(30)]
+    change = rescale_status(phase="Draining", held=held)
+    shown = render.queue_status(queue_facts(rescale=change), {}, NOW)[0]["rescale"]
+    assert shown.pop("held")[:1] == [{"group": "group-00", "partitions": 8, "messages": 120}]
+    assert shown == {
+        "generation": 2, "from": 16, "to": 24, "phase": "Draining", "movedPercent": 33.3,
+        "sealed": 16, "opened": 8, "startedAt": "2025-11-24T16:00:00Z",
+    }  # fmt: skip
 
 
 @pytest.mark.req("SOL-U09")

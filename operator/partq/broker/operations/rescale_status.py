@@ -3,7 +3,9 @@
 from partq.broker.broker import Broker
 from partq.coordinator.reports.rescale_progress import read_progress
 from partq.core.layout import Layout
+from partq.core.records import RESCALE
 from partq.core.views.rescale_status import RescaleStatus, rescale_status
+from partq.store.records.layouts import Seals
 
 
 async def read_rescale(
@@ -24,9 +26,10 @@ async def read_rescale(
     config = broker.config
     layout = config.layout if layout is None else layout
     living = {broker.id, *broker.claims.living()}
+    gates = Seals(broker.store, broker.keys)
     return rescale_status(
         layout,
-        await read_progress(broker.partitions, layout, living),
+        await read_progress(broker.partitions, gates, layout, living),
         wanted_count=config.wanted_count if wanted_count is None else wanted_count,
         groups=config.groups,
         lacking=lacking_brokers(broker),
@@ -38,5 +41,5 @@ def lacking_brokers(broker: Broker) -> list[str]:
     return sorted(
         name
         for name, lease in broker.claims.living().items()
-        if name != broker.id and "rescale" not in getattr(lease, "features", ("rescale",))
+        if name != broker.id and RESCALE not in lease.features
     )

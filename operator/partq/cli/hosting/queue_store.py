@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from partq.coordinator.ports import StorePorts
 from partq.coordinator.queue_records import QueueRecords
+from partq.coordinator.reports.rescale_progress import ProgressStore
 from partq.core.cursor.lag import lag_of
 from partq.core.model import PartitionId
 from partq.embedded.store_ports import queue_records, store_ports
@@ -27,6 +28,7 @@ class RedisQueueStore:
     def __init__(self, store: Store, keys: Keys) -> None:
         self._store = store
         self._keys = keys
+        self.partitions: ProgressStore = Partitions(store, keys)
         self._partitions = Partitions(store, keys)
         self._lives = Lives(store, keys)
         self._layouts = Layouts(store, keys)

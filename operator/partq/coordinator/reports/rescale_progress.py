@@ -1,19 +1,15 @@
 """Reads from the records how far a change of the partition count has come."""
 
-import asyncio
-from collections.abc import Collection, Iterator, Mapping, Sequence, Sized
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from partq.core.layout import Layout
 from partq.core.model import BrokerId, Offset, PartitionId
 from partq.core.rescale import GroupProgress
 from partq.core.views.rescale_status import PartitionProgress, read_partitions
-from partq.errors import UnknownGroupError
 
-CHUNK = 200
-"""Cursors that are read side by side."""
-OPEN = "1"
-"""The gate of a group that gets messages."""
+CHUNK = 500
+"""Partitions that are read at once."""
 
 
 class SealRecord(Protocol):
@@ -48,22 +44,6 @@ class ProgressRecord(Protocol):
         """What changes have left in it."""
 
 
-class GateRecord(Protocol):
-    """The part of a group's record in a partition that is read here."""
-
-    @property
-    def cursor(self) -> Offset:
-        """Everything below is acknowledged."""
-
-    @property
-    def gate(self) -> str:
-        """Whether the group gets messages."""
-
-    @property
-    def outbox(self) -> Sized:
-        """Dead letters on their way."""
-
-
 class ProgressStore(Protocol):
     """The partitions' records."""
 
@@ -72,19 +52,26 @@ class ProgressStore(Protocol):
     ) -> Mapping[PartitionId, ProgressRecord]:
         """Return the records that can be read."""
 
-    async def read_cursor(self, partition: PartitionId, group: str) -> GateRecord:
-        """Return the record of a group in a partition."""
+
+class GateStore(Protocol):
+    """The groups' records in the partitions."""
+
+    async def read_progress(
+        self, wanted: Iterable[tuple[PartitionId, str]]
+    ) -> Mapping[tuple[PartitionId, str], GroupProgress]:
+        """Return how far groups have come, as far as it can be read."""
 
 
 async def read_progress(
-    store: ProgressStore, layout: Layout, living: Collection[BrokerId]
+    partitions: ProgressStore, gates: GateStore, layout: Layout, living: Collection[BrokerId]
 ) -> dict[PartitionId, PartitionProgress]:
     """Return what `rescale_status` asks for; nothing is read of a queue that does not change.
 
     Of a Redis Cluster with a silent node its partitions are left out.
 
     Args:
-        store: of the queue.
+        partitions: of the queue.
+        gates: of its groups.
         layout: as it is stored.
         living: the brokers with a lease.
 
@@ -92,35 +79,21 @@ async def read_progress(
         StoreUnavailableError: no answer.
     """
     asked = read_partitions(layout)
-    if not asked:
-        return {}
-    records = await store.read_many(asked, only_reachable=True)
-    wanted = [(p, group) for p, record in records.items() for group in sorted(record.groups)]
-    found: dict[PartitionId, dict[str, GroupProgress]] = {p: {} for p in records}
-    for pairs in _chunks(wanted):
-        reads = (store.read_cursor(*pair) for pair in pairs)
-        cursors = await asyncio.gather(*reads, return_exceptions=True)
-        for (partition, group), cursor in zip(pairs, cursors, strict=True):
-            if isinstance(cursor, UnknownGroupError):
-                continue  # it was removed meanwhile
-            if isinstance(cursor, BaseException):
-                raise cursor
-            found[partition][group] = GroupProgress(
-                cursor.cursor, cursor.gate == OPEN, len(cursor.outbox)
+    found: dict[PartitionId, PartitionProgress] = {}
+    for start in range(0, len(asked), CHUNK):
+        records = await partitions.read_many(asked[start : start + CHUNK], only_reachable=True)
+        places = [(each, group) for each, record in records.items() for group in record.groups]
+        groups: dict[PartitionId, dict[str, GroupProgress]] = {each: {} for each in records}
+        for (partition, group), progress in (await gates.read_progress(places)).items():
+            groups[partition][group] = progress
+        found |= {
+            partition: PartitionProgress(
+                has_owner=record.owner in living,
+                is_open=record.layout.is_open,
+                end=record.next,
+                seals=record.layout.seals,
+                groups=groups[partition],
             )
-    return {
-        partition: PartitionProgress(
-            has_owner=record.owner in living,
-            is_open=record.layout.is_open,
-            end=record.next,
-            seals=record.layout.seals,
-            groups=found[partition],
-        )
-        for partition, record in records.items()
-    }
-
-
-def _chunks(
-    pairs: Sequence[tuple[PartitionId, str]],
-) -> Iterator[Sequence[tuple[PartitionId, str]]]:
-    return (pairs[start : start + CHUNK] for start in range(0, len(pairs), CHUNK))
+            for partition, record in records.items()
+        }
+    return found

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from partq.aio import cancel_and_wait
 from partq.coordinator.coordinator import Coordinator
-from partq.coordinator.ports import RebalanceListener, ViewListener
+from partq.coordinator.ports import RebalanceListener, RescaleListener, ViewListener
 from partq.kube.member_pods import MemberPods
 from partq.kube.names import QueueKey
 from partq.kube.objects.broker_addresses import BrokerAddresses
@@ -31,12 +31,14 @@ class CoordinatorHost:
         *,
         on_view: ViewListener,
         on_rebalance: RebalanceListener,
+        on_rescale: RescaleListener,
     ) -> None:
         self._context = context
         self._key = key
         self._member_pods = member_pods
         self._on_view = on_view
         self._on_rebalance = on_rebalance
+        self._on_rescale = on_rescale
         self._store: QueueStore | None = None
         self._opened_with: tuple[str, str] | None = None
         self._coordinator: Coordinator | None = None
@@ -109,6 +111,7 @@ class CoordinatorHost:
             member_processes=self._member_pods,
             address_of=BrokerAddresses(context.cache, self._key),
             on_rebalance=self._on_rebalance,
+            on_rescale=self._on_rescale,
             on_view=self._on_view,
         )
 

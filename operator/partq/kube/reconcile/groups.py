@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from partq.coordinator.provision import provision
@@ -10,7 +10,6 @@ from partq.coordinator.rules import section
 from partq.coordinator.view import QueueView
 from partq.core.group.membership import MemberState
 from partq.core.model import PartitionId
-from partq.errors import UnknownQueueError
 from partq.kube import names
 from partq.kube.bodies import Body
 from partq.kube.member_pods import MemberPods
@@ -55,6 +54,11 @@ class Groups:
         """The annotation `rebalance-now` that was carried out last, by group."""
 
     @property
+    def names(self) -> Collection[str]:
+        """The groups whose specs were usable last."""
+        return self._specs.keys()
+
+    @property
     def dead_letter_queues(self) -> list[str]:
         """The names of the dead-letter queues that are to be made where they are missing."""
         return dead_letter_queues.wanted(self._specs.values())
@@ -80,11 +84,18 @@ class Groups:
         return self._refused.get(name)
 
     async def provision(
-        self, store: QueueStore, queue: PartitionedQueue, uid: str, *, is_paused: bool
+        self,
+        store: QueueStore,
+        queue: PartitionedQueue,
+        uid: str,
+        *,
+        queue_uid: str,
+        is_paused: bool,
     ) -> int:
-        """Bring the store's records in line, and return how many partitions the queue has.
+        """Bring the store's records in line, and return how many partitions take messages.
 
-        What is stored counts: a queue whose spec says another number is served all the same.
+        The coordinator changes their number, if the spec has another one. `uid`: what the keys
+        are named by; `queue_uid`: that of the resource, by which brokers know that there is one.
 
         Raises:
             SettingsError: the store does not allow it; see `coordinator.provision`.
@@ -103,20 +114,19 @@ class Groups:
                 specs[name] = {**spec, "uid": str(body["metadata"]["uid"]), "rebalance": rebalance}
         self._specs = specs
         self.lag = {name: lag for name, lag in self.lag.items() if name in specs}
-        partition_count = await _partition_count(store, queue)
         was_whole, self._is_whole = self._is_whole, False
         await provision(
             store.records,
             name=str(self._key),
             uid=uid,
-            partition_count=partition_count,
-            spec={**effective_queue(queue, ()), "partitions": partition_count},
+            partition_count=queue.spec.partitions,
+            spec={**effective_queue(queue, ()), "uid": queue_uid},
             groups=specs,
             keeps_others=False,
             repairs=not was_whole,
         )
         self._is_whole = True
-        return partition_count
+        return (await store.ports.layouts.read()).layout.partition_count
 
     async def _spec(
         self,
@@ -192,15 +202,6 @@ class Groups:
                     pod = member_pods.pod_of(member)
                     if pod is not None and self._cache.pod(pod.uid) is pod:
                         yield pod
-
-
-async def _partition_count(store: QueueStore, queue: PartitionedQueue) -> int:
-    """Return how many partitions a queue has; before its first record: is to have."""
-    try:
-        stored = await store.ports.layouts.read()
-    except UnknownQueueError:
-        return queue.spec.partitions
-    return stored.layout.partition_count
 
 
 def _start(spec: Mapping[str, object]) -> object:

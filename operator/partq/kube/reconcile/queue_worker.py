@@ -11,9 +11,10 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from partq.aio import Backoff, Signal
-from partq.coordinator.provision import PartitionsFixedError
 from partq.coordinator.view import QueueView
 from partq.core.group.records import RebalanceRecord
+from partq.core.layout import RescaleRecord
+from partq.core.rescale import RescaleEvent
 from partq.errors import PartqError, StoreUnavailableError
 from partq.kube import names
 from partq.kube.api import pod_path, queues_path
@@ -29,6 +30,7 @@ from partq.kube.reconcile.context import Context
 from partq.kube.reconcile.coordinator_host import CoordinatorHost
 from partq.kube.reconcile.groups import Groups
 from partq.kube.reconcile.reporter import Reporter
+from partq.kube.reconcile.rescale_watch import RescaleWatch, event_of
 from partq.kube.reconcile.status_loop import StatusLoop, bodies_of
 from partq.kube.reconcile.troubles import trouble
 from partq.kube.status.conditions import Finding, bad
@@ -70,7 +72,12 @@ class QueueWorker:
             clock=context.clock,
         )
         self._host = CoordinatorHost(
-            context, key, self._member_pods, on_view=self._apply_view, on_rebalance=self._count
+            context,
+            key,
+            self._member_pods,
+            on_view=self._apply_view,
+            on_rebalance=self._count,
+            on_rescale=self._tell_rescale,
         )
         self._reporter = Reporter(context, key, self._member_pods)
         self.statuses: Final = StatusLoop(
@@ -85,6 +92,7 @@ class QueueWorker:
         self._access_of: tuple[float, object] = (float("-inf"), None)
         self._is_provisioned = self._is_applied = False
         self._partition_count: int | None = None
+        self._rescale = RescaleWatch()
         self._recorded: PartitionedQueue | None = None
         """The spec in the store, in force until the resource has a valid one."""
         self._durability: Durability | None = None
@@ -181,6 +189,7 @@ class QueueWorker:
             await self._host.coordinate(access.admin_token, access.ca_pem)
             self._groups.hurry(self._host.rebalance_now)
             await self._step("measure", lambda: self._measure(store))
+            await self._step("rescale", lambda: self._watch_rescale(store, body))
             await self._step("pods", self._verify_pods)
 
     async def _step(self, name: str, work: Callable[[], Awaitable[T]]) -> T | None:
@@ -231,10 +240,14 @@ class QueueWorker:
                 return
             model = self._recorded = parse.recorded_queue(body, recorded.spec)
         is_paused = parse.is_on(body, names.PAUSE_REBALANCE)
-        count = await self._groups.provision(store, model, store_uid(body), is_paused=is_paused)
-        self._is_provisioned, self._partition_count = True, count
-        if count != model.spec.partitions:
-            raise PartitionsFixedError(str(self.key), got=model.spec.partitions, expected=count)
+        self._partition_count = await self._groups.provision(
+            store,
+            model,
+            store_uid(body),
+            queue_uid=str(body["metadata"]["uid"]),
+            is_paused=is_paused,
+        )
+        self._is_provisioned = True
 
     async def _apply(self, model: PartitionedQueue, body: Body, access: QueueCredentials) -> None:
         settings, uid = self._context.settings, body["metadata"]["uid"]
@@ -280,6 +293,28 @@ class QueueWorker:
         self._durability = await store.durability()
         await self._groups.measure(store, self._view.partitions)
         self._measured_at = now
+
+    async def _watch_rescale(self, store: QueueStore, body: Body) -> None:
+        """Look how far a change of the number of partitions has come."""
+        model = self._model or self._recorded
+        if model is None or self._view is None:
+            return
+        notes = await self._rescale.look(
+            store.ports,
+            store.partitions,
+            wanted_count=model.spec.partitions,
+            groups=self._groups.names,
+            brokers=self._view.brokers,
+            now_ms=round(self._context.now().timestamp() * 1000),
+        )
+        for note in notes:
+            self._reporter.tell(body, "PartitionedQueue", note)
+
+    async def _tell_rescale(self, event: RescaleEvent, change: RescaleRecord) -> None:
+        """Write an Event about a step that the coordinator has taken, and look how far it is."""
+        if (body := self._context.cache.queue(self.key)) is not None:
+            self._reporter.tell(body, "PartitionedQueue", event_of(event, change))
+        self._wake.set()
 
     async def _verify_pods(self) -> None:
         """Look again at the pods of lost members: a watch that was broken misses deletions."""
@@ -345,6 +380,7 @@ class QueueWorker:
         await self._host.close()
         self._model = self._recorded = self._access = self._view = self._durability = None
         self._partition_count, self._is_provisioned, self._is_applied = None, False, False
+        self._rescale = RescaleWatch()
         self._troubles.clear()
         self._context.metrics.forget(*self.key)
         self._context.costs.forget(self.key)
@@ -373,6 +409,7 @@ class QueueWorker:
             is_applied=self._is_applied,
             is_provisioned=self._is_provisioned,
             partition_count=self._partition_count,
+            rescale=self._rescale.status,
             desired_brokers=model.spec.brokers.replicas if model else 0,
             ready_pods=sum(pod.is_ready and not pod.is_terminating for pod in pods),
             durability=self._durability,

@@ -116,7 +116,7 @@ class Reporter:
     async def _write(self, path: str, body: Body, before: Fields, status: Manifest) -> None:
         """Write what differs; a field that is None is removed."""
         changed = {
-            field: value
+            field: _patch(before.get(field), value)
             for field, value in status.items()
             if (value is not None or field in before) and before.get(field) != value
         }
@@ -125,3 +125,10 @@ class Reporter:
         answer = await self._context.api.merge(path, {"status": changed})
         if answer is not None:
             self._written[body["metadata"]["uid"]] = answer
+
+
+def _patch(before: object, after: object) -> object:
+    """Return what makes one value the other in a merge patch, which keeps what it does not name."""
+    if not isinstance(before, Mapping) or not isinstance(after, Mapping):
+        return after
+    return {**dict.fromkeys(before.keys() - after.keys()), **after}

@@ -10,7 +10,6 @@ from partq.resources.status import MAX_MESSAGE_CHARS
 STALLING: frozenset[ConditionReason] = frozenset(
     {
         ConditionReason.INVALID_SPEC,
-        ConditionReason.PARTITIONS_IMMUTABLE,
         ConditionReason.QUEUE_IMMUTABLE,
         ConditionReason.START_IMMUTABLE,
         ConditionReason.QUEUE_NOT_FOUND,
@@ -56,6 +55,7 @@ def summarize(
     *,
     ready: Finding | None = None,
     is_moving: bool = False,
+    change: Finding | None = None,
     refused: Finding | None = None,
 ) -> list[Finding]:
     """Return Ready, Reconciling and Stalled, and then the findings they rest on.
@@ -64,6 +64,8 @@ def summarize(
         findings: those that must all be true for Ready; the first that is not gives the reason.
         ready: what Ready says when they are.
         is_moving: something is under way though everything is ready.
+        change: what is under way, if it is to be named: a finding whose reason and message
+            Reconciling has in the place of those of Ready.
         refused: one of the findings: a change of the spec that is not taken, while what was
             valid before continues. It is shown, and Ready does not depend on it, nor on findings
             that wait for the spec alone.
@@ -79,10 +81,11 @@ def summarize(
         ready = good(ConditionType.READY)
     if refused is not None and ready.is_true is True:
         ready = good(ConditionType.READY, refused.reason, refused.message)
-    is_reconciling = stalled is None and (failed is not None or is_moving)
+    is_reconciling = stalled is None and (failed is not None or is_moving or change is not None)
+    shown = change if change is not None and failed is None else ready
     return [
         ready,
-        Finding(ConditionType.RECONCILING, is_reconciling, ready.reason, ready.message)
+        Finding(ConditionType.RECONCILING, is_reconciling, shown.reason, shown.message)
         if is_reconciling
         else Finding(ConditionType.RECONCILING, False, ready.reason),
         Finding(ConditionType.STALLED, True, stalled.reason, stalled.message)

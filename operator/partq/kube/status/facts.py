@@ -1,9 +1,11 @@
 """What a worker knows of its queue and of each group: what conditions and status are made of."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from partq.coordinator.view import GroupView, QueueView
+from partq.core.model import PartitionId
+from partq.core.views.rescale_status import RescaleStatus
 from partq.kube.names import ConditionType, QueueKey
 from partq.kube.status.conditions import Finding
 
@@ -32,6 +34,9 @@ class QueueFacts:
     is_provisioned: bool = False
     """The queue's records are in the store."""
     partition_count: int | None = None
+    """How many partitions take messages."""
+    rescale: RescaleStatus | None = None
+    """The latest change of their number."""
     desired_brokers: int = 0
     ready_pods: int = 0
     is_starting: bool = False
@@ -51,6 +56,23 @@ class QueueFacts:
     store_uid: str | None = None
     store: str | None = None
     """Where its records are."""
+
+    @property
+    def expected(self) -> Collection[PartitionId]:
+        """The partitions that brokers have to serve."""
+        if self.view is None:
+            return ()
+        layout = self.view.layout
+        return self.view.partitions if layout is None else layout.partitions()
+
+    @property
+    def ready_count(self) -> int:
+        """How many of the partitions that take messages a broker owns."""
+        if self.view is None:
+            return 0
+        layout = self.view.layout
+        current = self.view.partitions if layout is None else layout.current_partitions
+        return sum(partition in self.view.owners for partition in current)
 
     @property
     def ready_brokers(self) -> int:

@@ -1,6 +1,7 @@
 """The conditions of a queue, each from what its worker knows. Pure."""
 
 from partq.coordinator.view import QueueView
+from partq.core.views.rescale_status import Hindrance, RescalePhase, RescaleStatus
 from partq.excerpts import counted
 from partq.kube.names import ConditionReason, ConditionType
 from partq.kube.status.conditions import Finding, bad, good, pauses, summarize
@@ -17,9 +18,36 @@ def queue_findings(facts: QueueFacts) -> list[Finding]:
         _served(facts),
     ]
     refused = needed[0] if facts.is_provisioned and needed[0].is_true is False else None
-    found = summarize(needed, is_moving=brokers.is_true is not True, refused=refused)
+    found = summarize(
+        needed,
+        is_moving=brokers.is_true is not True,
+        change=rescale_finding(facts.rescale),
+        refused=refused,
+    )
     beside = [brokers, _durable(facts), _within_quota(facts.view)]
     return [*found, *beside, *pauses(facts.is_paused, facts.is_rebalance_paused)]
+
+
+_RESCALE_REASONS = {
+    RescalePhase.PREPARING: ConditionReason.RESCALE_PREPARING,
+    RescalePhase.OPENING: ConditionReason.RESCALE_OPENING,
+    RescalePhase.DRAINING: ConditionReason.RESCALE_DRAINING,
+}
+_HINDRANCES = {
+    Hindrance.BROKERS: ConditionReason.RESCALE_WAITS_FOR_BROKERS,
+    Hindrance.GENERATIONS: ConditionReason.TOO_MANY_GENERATIONS,
+}
+
+
+def rescale_finding(status: RescaleStatus | None) -> Finding | None:
+    """Return what Reconciling says of a change of the number of partitions; None: none runs."""
+    if status is None or status.phase not in _RESCALE_REASONS:
+        return None
+    reason = _HINDRANCES.get(status.hindrance, _RESCALE_REASONS[status.phase])
+    count = f"{status.from_count} -> {counted(status.to_count, 'partition')}"
+    waits = "; ".join(status.waits_for)
+    text = f"{count}: waits for {waits}" if waits else count
+    return Finding(ConditionType.RECONCILING, True, reason, text)
 
 
 def _part(facts: QueueFacts, type_: ConditionType, *, is_done: bool) -> Finding:
@@ -34,10 +62,11 @@ def _served(facts: QueueFacts) -> Finding:
     if view is None or facts.partition_count is None:
         text = "waiting for the first look at the brokers"
         return Finding(type_, None, ConditionReason.PENDING, text)
-    missing = facts.partition_count - len(view.owners)
+    expected = facts.expected
+    missing = sum(partition not in view.owners for partition in expected)
     if not missing:
         return good(type_)
-    unserved = f"no broker yet for {missing} of {counted(facts.partition_count, 'partition')}"
+    unserved = f"no broker yet for {missing} of {counted(len(expected), 'partition')}"
     if facts.is_starting:
         text = f"{unserved}; brokers are starting"
         return Finding(type_, None, ConditionReason.BROKERS_STARTING, text)

@@ -2,12 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 
 from partq.coordinator.view import GroupView
 from partq.core.group.membership import MemberState
 from partq.core.group.records import RebalanceRecord
 from partq.core.model import MemberId
+from partq.core.views.rescale_status import RescalePhase, RescaleStatus
 from partq.kube.bodies import Fields, Manifest
 from partq.kube.names import ConditionReason, client_url
 from partq.kube.status import conditions
@@ -16,6 +18,7 @@ from partq.kube.status.facts import GroupFacts, QueueFacts
 from partq.kube.status.group_conditions import assigned_of, group_findings, ranges
 from partq.kube.status.queue_conditions import queue_findings
 from partq.resources.status import (
+    MAX_HELD,
     MAX_MESSAGE_CHARS,
     MAX_POD_CHARS,
     MAX_PODS,
@@ -29,20 +32,53 @@ def queue_status(
 ) -> tuple[Manifest, list[Finding]]:
     """Return the status of a queue, and the findings that it shows."""
     findings = queue_findings(facts)
-    owned = len(facts.view.owners) if facts.view else 0
     status = {
         **_observed(facts.generation, findings, previous, now),
         "brokers": {"desired": facts.desired_brokers, "ready": facts.ready_brokers},
         "groups": facts.group_count,
         "url": client_url(facts.key, facts.scheme),
-        "partitions": {"configured": facts.partition_count, "ready": owned}
-        if facts.partition_count is not None
-        else None,
+        "partitions": _queue_partitions(facts),
+        "rescale": _rescale(facts.rescale),
         "tokensSecret": facts.tokens_secret,
         "storeUid": facts.store_uid,
         "store": facts.store,
     }
     return status, findings
+
+
+def _queue_partitions(facts: QueueFacts) -> Manifest | None:
+    count, change = facts.partition_count, facts.rescale
+    if count is None:
+        return None
+    is_preparing = change is not None and change.phase is RescalePhase.PREPARING
+    is_over = change is None or change.phase in (RescalePhase.SETTLED, RescalePhase.ABORTED)
+    return {
+        "configured": count,
+        "ready": facts.ready_count,
+        "target": change.to_count if change is not None and is_preparing else count,
+        "retiring": change.retiring if change is not None else 0,
+        "summary": str(count)
+        if change is None or is_over
+        else f"{change.from_count}->{change.to_count}",
+    }
+
+
+def _rescale(status: RescaleStatus | None) -> Manifest | None:
+    if status is None:
+        return None
+    shown: Manifest = {
+        "generation": status.generation,
+        "from": status.from_count,
+        "to": status.to_count,
+        "phase": str(status.phase),
+        "movedPercent": status.moved_percent,
+        "sealed": status.sealed,
+        "opened": status.opened,
+        "held": [asdict(each) for each in status.held[:MAX_HELD]],
+    }
+    if status.started_at_ms:
+        shown["startedAt"] = instant(datetime.fromtimestamp(status.started_at_ms / 1000, UTC))
+    return shown
 
 
 def _observed(

@@ -145,6 +145,7 @@ def recorded_queue(body: Body, recorded: Fields) -> PartitionedQueue:
         SettingsError: the record or the whereabouts are broken.
     """
     spec = {**recorded, **_whereabouts(body)}
+    spec.pop("uid", None)
     letters = spec.get("deadLetter") or {}
     if letters.get("queue") == body["metadata"]["name"]:  # as earlier versions recorded it
         spec["deadLetter"] = {**letters, "queue": None}

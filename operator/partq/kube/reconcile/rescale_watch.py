@@ -1,0 +1,108 @@
+"""What the operator tells of changes of the number of partitions: status and Events."""
+
+from collections.abc import Collection
+
+from partq.coordinator.ports import StorePorts
+from partq.coordinator.reports.rescale_progress import ProgressStore, read_progress
+from partq.core.layout import RescaleRecord
+from partq.core.model import BrokerId
+from partq.core.records import RESCALE
+from partq.core.rescale import RescaleEvent
+from partq.core.views.rescale_status import RescalePhase, RescaleStatus, percent, rescale_status
+from partq.excerpts import counted
+from partq.kube.names import EventReason
+from partq.kube.status.event_diff import PendingEvent
+
+HELD_MS = 3_600_000
+"""How long after the commit of a change groups may hold new partitions before it is reported."""
+
+_EVENTS = {
+    RescaleEvent.STARTED: (
+        EventReason.RESCALE_STARTED,
+        "is being prepared; {moved:g} % of the keys move",
+    ),
+    RescaleEvent.COMMITTED: (EventReason.RESCALE_COMMITTED, "is in force"),
+    RescaleEvent.OPENED: (EventReason.RESCALE_OPENED, "all new partitions take messages"),
+    RescaleEvent.SETTLED: (EventReason.RESCALE_SETTLED, "is over: no group has older messages"),
+    RescaleEvent.ABORTED: (EventReason.RESCALE_ABORTED, "is taken back; nothing has changed"),
+}
+
+
+class RescaleWatch:
+    """Knows the latest change of one queue."""
+
+    def __init__(self) -> None:
+        self.status: RescaleStatus | None = None
+        """As the last look found it; None: there was none, and none is wanted."""
+        self._reported: set[int] = set()
+        """The generations for which it was told that groups hold partitions."""
+
+    async def look(
+        self,
+        ports: StorePorts,
+        partitions: ProgressStore,
+        *,
+        wanted_count: int,
+        groups: Collection[str],
+        brokers: Collection[BrokerId],
+        now_ms: int,
+    ) -> list[PendingEvent]:
+        """Read how far the latest change has come, and return what is to be told of it.
+
+        Args:
+            ports: of the queue's store.
+            partitions: its partitions.
+            wanted_count: what the spec says.
+            groups: of the queue.
+            brokers: with a lease.
+            now_ms: since 1970, by the operator's clock.
+
+        Raises:
+            StoreUnavailableError: no answer.
+        """
+        layout = (await ports.layouts.read()).layout
+        if not layout.changes and wanted_count == layout.partition_count:
+            self.status = None
+            return []
+        leases = (await ports.leases.read()).leases
+        lacking = sorted(b for b in brokers if b in leases and RESCALE not in leases[b].features)
+        self.status = status = rescale_status(
+            layout,
+            await read_progress(partitions, ports.seals, layout, brokers),
+            wanted_count=wanted_count,
+            groups=groups,
+            lacking=lacking,
+        )
+        committed_at_ms = layout.changes[-1].committed_at_ms if layout.changes else 0
+        is_late = committed_at_ms and now_ms - committed_at_ms >= HELD_MS
+        if status is None or not is_late or status.generation in self._reported:
+            return []
+        told = held_events(status)
+        if told:
+            self._reported.add(status.generation)
+        return told
+
+
+def held_events(status: RescaleStatus) -> list[PendingEvent]:
+    """Return a warning for each group that holds new partitions back."""
+    if status.phase is not RescalePhase.DRAINING:
+        return []
+    return [
+        PendingEvent(
+            EventReason.OLD_PARTITIONS_HELD,
+            f"group {each.group} does not get the messages of "
+            f"{counted(each.partitions, 'new partition')} for more than an hour: it has "
+            f"{counted(each.messages, 'older message', spec=',')} to acknowledge; move it with "
+            f"`partq reset --group {each.group}`, or delete the group",
+            is_warning=True,
+        )
+        for each in status.held
+    ]
+
+
+def event_of(event: RescaleEvent, change: RescaleRecord) -> PendingEvent:
+    """Return what is told of a step of a change."""
+    reason, text = _EVENTS[event]
+    count = f"{change.from_count} -> {counted(change.to_count, 'partition')}"
+    told = text.format(moved=percent(change.moved_slots))
+    return PendingEvent(reason, f"{count}, generation {change.generation}: {told}")
