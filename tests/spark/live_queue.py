@@ -20,9 +20,9 @@ class LiveQueue:
         self.broker = broker
         self.name = name
 
-    def run(self, call):
+    def run(self, call, timeout_s=60):
         """Wait for a coroutine on the queue's thread."""
-        return asyncio.run_coroutine_threadsafe(call, self._loop).result(60)
+        return asyncio.run_coroutine_threadsafe(call, self._loop).result(timeout_s)
 
     def options(self, token=None, **more):
         """Return the options of a read."""

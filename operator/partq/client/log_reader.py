@@ -13,7 +13,7 @@ from partq.client.arguments import (
     check_path_argument,
     whole,
 )
-from partq.client.transport.answers import given
+from partq.client.transport.answers import given, unusable
 from partq.client.transport.positions import LogPosition, check_unit, offset_and_epoch
 from partq.client.transport.reader import QueueReader
 from partq.core.model import PartitionId
@@ -352,8 +352,17 @@ def _position(partition: PartitionId, answer: PositionResult) -> LogPosition:
         given("log", "offset", answer.offset),
         given("log", "first", answer.first),
         given("log", "end", answer.end),
-        {} if answer.seals is UNSET else answer.seals,
+        _seals(answer),
     )
+
+
+def _seals(answer: PositionResult) -> dict[int, int]:
+    if answer.seals is UNSET:
+        return {}
+    try:
+        return {int(generation): stop for generation, stop in answer.seals.items()}
+    except ValueError as error:
+        raise unusable("log", error) from error
 
 
 def _following(partition: PartitionId, at: int, end: int, found: Entries) -> int:

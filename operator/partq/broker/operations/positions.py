@@ -55,7 +55,7 @@ async def find_position(
         append_broker_epoch=bounds.epochs[0] if offset <= end else 0,
         first=bounds.first,
         end=end,
-        seals=dict(owned.layout.seals) or UNSET,
+        seals={str(each): int(stop) for each, stop in owned.layout.seals.items()} or UNSET,
     )
 
 

@@ -30,7 +30,7 @@ class PositionResult(msgspec.Struct):
     """Of the message below the offset; 0: none is stored there."""
     first: int | UnsetType = UNSET
     end: int | UnsetType = UNSET
-    seals: dict[int, int] | UnsetType = UNSET
+    seals: dict[str, int] | UnsetType = UNSET
     """Generation of each change of the partition count that took slots away → the end of the log at
     that time. Left out where none has."""
     error: ErrorDetail | UnsetType = UNSET

@@ -43,7 +43,7 @@ def make_archives(root, other):
         ) as queue:
             for step in range(STEPS):
                 queue.run(_publish(queue, step))
-                _archive(queue, place)
+                archive(queue, place)
 
 
 def make_sparse_archive(root):
@@ -52,7 +52,7 @@ def make_sparse_archive(root):
         queue="orders", partitions=2, groups=["archive"], spec={"audit": True}
     ) as queue:
         queue.publish([0])
-        _archive(queue, root)
+        archive(queue, root)
 
 
 def audit(root, report, **options):
@@ -89,7 +89,8 @@ async def _publish(queue, step):
             )
 
 
-def _archive(queue, root):
+def archive(queue, root):
+    """Archive what a queue has."""
     access = QueueAccess(queue.broker.url, queue.name, "default", queue.broker.tokens.admin)
     files, watch = LocalFiles(str(root)), JobWatch()
     Archiver(

@@ -1,0 +1,179 @@
+"""A real queue whose partition count changes twice: what Spark and archives read, and its audit.
+
+One run is for all tests: a producer publishes and members consume over both changes. An archive is
+made before, between and after them. The group `lake` reads nothing, so all messages stay stored.
+"""
+
+import asyncio
+from collections import defaultdict
+from contextlib import asynccontextmanager, suppress
+
+import aiohttp
+import pytest
+
+from partq import Consumer, LogReader, Producer
+from partq.core.model import PartitionId
+from partq.errors import FencedError
+from partq.pipeline.archive_log import ArchiveLog
+from partq.pipeline.storage.local_files import LocalFiles
+from partq.spark.read.log_thread import LogThread
+from partq.spark.read.options import read_options
+from partq.spark.read.read_planner import ReadPlanner
+from partq.testing import eventually
+from partq.wire import batch
+from tests.pipeline.audit.content.real_archive import archive, audit
+from tests.spark.live_queue import live_queue
+
+KEYS = [f"key-{number}" for number in range(30)]
+COUNTS = (5, 2)
+"""Partitions after each change; there are 3 before."""
+ROUNDS = 10
+"""Messages of each key between two changes."""
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return tmp_path_factory.mktemp("changed") / "archive"
+
+
+@pytest.fixture(scope="module")
+def queue(root):
+    groups = ["workers", "archive", "lake"]
+    with live_queue(partitions=3, groups=groups, broker_count=2, spec={"audit": True}) as running:
+        with LogThread(read_options(running.options(), is_stream=True).connection) as log:
+            running.began = ReadPlanner(log, stream_options(running)).start()
+        running.run(changes(running, root), timeout_s=400)
+        archive(running, root)
+        running.stored = running.run(stored(running))
+        yield running
+
+
+def stream_options(queue):
+    return read_options(queue.options(startingOffsets="earliest"), is_stream=True)
+
+
+async def changes(queue, root):
+    """Publish and consume while the number of partitions changes."""
+    broker, done = queue.broker, set()
+    async with (
+        asyncio.timeout(300),
+        members(broker, done),
+        Producer(broker.url, queue=queue.name, token=broker.tokens.produce) as producer,
+    ):
+        first = 0
+        for generation, count in enumerate((*COUNTS, 0), 2):
+            publishing = asyncio.create_task(publish(producer, first))
+            if count:
+                await change(broker, queue.name, count)
+                await eventually(
+                    lambda g=generation: g in {producer.partition_of(k).generation for k in KEYS},
+                    f"slots are in partitions of generation {generation}",
+                    timeout_s=120,
+                )
+            await publishing
+            await asyncio.to_thread(archive, queue, root)
+            first += ROUNDS
+        await producer.flush()
+        await eventually(
+            lambda: len(done) == len(KEYS) * first, "all is acknowledged", timeout_s=120
+        )
+
+
+@asynccontextmanager
+async def members(broker, done):
+    """Have two members consume; `done` gets what they have acknowledged."""
+    tasks = [asyncio.create_task(consume(broker, name, done)) for name in ("a", "b")]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def publish(producer, first):
+    for number in range(first, first + ROUNDS):
+        for key in KEYS:
+            await producer.send(b"%d" % number, key=key)
+
+
+async def consume(broker, member, done):
+    async with Consumer(
+        broker.url, queue="orders", group="workers", token=broker.tokens.consume, member=member
+    ) as consumer:
+        async for delivery in consumer:
+            done.add((delivery.key, delivery.value))
+            with suppress(FencedError):
+                await delivery.ack()
+
+
+async def change(broker, name, count):
+    url = f"{broker.queue.brokers[0].url}/admin/v1/queues/{name}/partitions"
+    headers = {"Authorization": f"Bearer {broker.tokens.admin}"}
+    async with (
+        aiohttp.ClientSession(headers=headers) as http,
+        http.post(url, json={"partitions": count}) as response,
+    ):
+        assert response.ok, await response.text()
+
+
+async def stored(queue):
+    """Return the messages of each partition: key and number."""
+    async with LogReader(
+        queue.broker.url, queue=queue.name, token=queue.broker.tokens.consume
+    ) as reader:
+        return {
+            partition: [
+                (message.key, int(message.value))
+                async for each in reader.entries(partition, 0)
+                for message in batch.decode(each.data)
+            ]
+            for partition in await reader.partitions()
+        }
+
+
+def test_the_run_has_messages_in_three_generations(queue):
+    assert {each.generation for each, found in queue.stored.items() if found} == {1, 2, 3}
+
+
+@pytest.mark.parametrize("limit", [7, 50, None])
+def test_micro_batches_have_the_messages_of_each_key_in_order(queue, limit):
+    """Within a micro-batch they are sorted by generation and offset, as the documentation says."""
+    by_key = defaultdict(list)
+    with LogThread(stream_options(queue).connection) as log:
+        plan = ReadPlanner(log, stream_options(queue))
+        start, steps = queue.began, 0
+        while (end := plan.next_end(start, limit=limit)) != start:
+            begun = {each: position for each, position in start.items() if each in end}
+            ranges = plan.ranges(plan.begin(begun, end), end)
+            assert limit is None or sum(each.size for each in ranges) <= limit
+            for each in sorted(ranges, key=lambda part: part.partition):
+                for key, number in queue.stored[each.partition][each.start : each.stop]:
+                    by_key[key].append(number)
+            start, steps = end, steps + 1
+        layout = log.layout()
+    assert by_key == {key: list(range(ROUNDS * (len(COUNTS) + 1))) for key in KEYS}
+    assert not layout.retired.keys() & start.keys(), "they were read, and may go"
+    assert steps > 1
+
+
+def test_the_archive_has_each_message_once_and_knows_where_slots_came_from(queue, root):
+    state = ArchiveLog.open(LocalFiles(str(root))).load()
+    assert {
+        PartitionId.parse(name): at.offset for name, at in state.positions["messages"].items()
+    } == {each: len(found) for each, found in queue.stored.items()}
+    made = {str(each) for each in queue.stored if each.generation > 1}
+    assert state.lineage.keys() == made
+    for name, predecessors in state.lineage.items():
+        for giver, told in predecessors.items():
+            assert PartitionId.parse(giver).generation < PartitionId.parse(name).generation
+            assert told.sealed_at <= len(queue.stored[PartitionId.parse(giver)])
+
+
+def test_the_audit_is_clean(queue, root, tmp_path):
+    verdict, findings = audit(root, tmp_path / "report")
+    assert findings == []
+    assert verdict.text == "clean"
+    assert verdict.totals.published == sum(map(len, queue.stored.values()))
