@@ -15,7 +15,7 @@ from partq.store.records.assignments import Assignments
 from partq.store.records.handoffs import Handoffs
 from partq.store.records.members import Members
 from partq.store.records.rebalances import Rebalances
-from partq.store.records.stored_partition import CursorRecord, StoredPartition
+from partq.store.records.stored_partition import OPEN_GATE, CursorRecord, StoredPartition
 from partq.wire.calls.answers import UNSET, BrokerUrl, LayoutAnswer, LayoutGeneration, Limits
 from partq.wire.calls.state import BrokerAnswer
 from partq.wire.calls.status import (
@@ -221,6 +221,7 @@ async def read_rows(
             age_ms,
             assigned.get(partition),
             _owned_group(broker, partition, group),
+            _gated_by(broker, partition, group, cursor),
             broker.clock(),
         )
         for (partition, record), cursor, age_ms in zip(having.items(), cursors, ages, strict=True)
@@ -233,12 +234,23 @@ def _owned_group(broker: Broker, partition: PartitionId, group: str) -> Consumed
     return owned.groups.get(group) if owned is not None else None
 
 
+def _gated_by(broker: Broker, partition: PartitionId, group: str, cursor: CursorRecord) -> str:
+    """Return which older messages come first; of those, the partition's broker knows more."""
+    mine = _owned_group(broker, partition, group)
+    if mine is not None:
+        return mine.gated_by
+    if cursor.gate == OPEN_GATE:
+        return ""
+    return ", ".join(map(str, broker.config.layout.predecessors(partition)))
+
+
 def _row(
     cursor: CursorRecord,
     end: Offset,
     age_ms: int,
     known: AssignmentEntry | None,
     mine: ConsumedPartition | None,
+    gated_by: str,
     now: float,
 ) -> GroupPartition:
     """Return one partition of a group.
@@ -249,6 +261,7 @@ def _row(
         age_ms: how long the oldest message has waited that is not acknowledged.
         known: what the coordinator has written of it.
         mine: what this broker knows of it, where it owns the partition.
+        gated_by: which older messages of other partitions come first; empty: none.
         now: of the broker's clock.
     """
     if cursor.member is None:
@@ -269,7 +282,7 @@ def _row(
         parked=mine.outbox.parked if mine is not None else "",
         redeliveries=sum(cursor.redeliveries.values()),
         is_withheld=mine is not None and mine.is_withheld,
-        gated_by=(mine.gated_by if mine is not None else "") or UNSET,
+        gated_by=gated_by or UNSET,
         delayed=mine.book.waiting.delayed if mine is not None else 0,
         next_redelivery_ms=mine.next_redelivery_ms(now) if mine is not None else 0,
     )

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import inf
 
 from partq.aio import Signal
 from partq.broker.ownership.server_looks import Spawn
@@ -68,6 +69,8 @@ class Gatekeeper:
         self._clock = clock
         self._on_lost = on_lost
         self._spawn = spawn
+        self._known: Layout | None = None
+        """The layout by which the gates are watched."""
         self._watches: dict[ConsumedPartition, _GateWatch] = {}
         self._wake = Signal()
 
@@ -77,8 +80,12 @@ class Gatekeeper:
 
     async def run(self) -> None:
         """Look until cancelled."""
+        listed_at = -inf
         while True:
-            self._wake.clear()
+            if self._wake.is_set() or self._clock() - listed_at >= FAR_GAP_S:
+                self._wake.clear()
+                listed_at = self._clock()
+                self._list_gates()
             try:
                 await self._look()
             except PartqError as error:
@@ -93,17 +100,26 @@ class Gatekeeper:
         for watch in self._watches.values():
             watch.due = self._clock() + FAR_GAP_S
 
+    def _list_gates(self) -> None:
+        """Watch the gates that are closed; those of partitions that are only prepared stay so."""
+        layout = self._known = self._layout()
+        now = self._clock()
+        # A queue whose count has never changed has no gates.
+        gated = [] if layout is None or layout.generation == 1 else self._find_gated(layout)
+        self._watches = {each: self._watch(each, now) for each in gated}
+
     async def _look(self) -> None:
         """Read the predecessors of the gates that are due, and open those that may be.
 
         Raises:
             StoreUnavailableError: no answer.
         """
-        layout = self._layout()
-        # A queue whose count has never changed has no gates.
-        gated = [] if layout is None or layout.generation == 1 else self._find_gated(layout)
-        now = self._clock()
-        self._watches = {each: self._watch(each, now) for each in gated}
+        layout, now = self._known, self._clock()
+        self._watches = {
+            each: self._watch(each, now)
+            for each in self._watches
+            if each.is_gated and not each.is_dropped
+        }
         # The gates before the predecessors: if a reset closes one in between, it stays closed.
         due = {
             each: w.gate for each, w in self._watches.items() if w.due <= now and not w.is_opening
