@@ -15,6 +15,7 @@ from partq.core.rescale import (
     PredecessorView,
     abort,
     commit,
+    due_seals,
     find_holds,
     has_passed,
     is_passed_by_all,
@@ -262,3 +263,18 @@ def test_a_partition_opens_when_all_predecessors_are_sealed():
 ])  # fmt: skip
 def test_a_predecessor_is_passed_by_all(predecessor, groups, settled):
     assert is_passed_by_all(predecessor, groups) is settled
+
+
+def test_seals_that_two_changes_ask_for():
+    """Each with the slots that stayed at that time: a partition may have missed the first one."""
+    first = commit(prepare(layout_of(4), 5), NOW)
+    second = commit(prepare(first, 6), NOW)
+    (only,) = due_seals(first)[OLD]
+    assert only == (2, first.slots(OLD))
+    seals = due_seals(second)
+    assert seals[OLD] == [only, (3, second.slots(OLD))]
+    assert seals[PartitionId(2, 4)] == [(3, second.slots(PartitionId(2, 4)))]
+    third = commit(prepare(second, 2), NOW)
+    assert due_seals(third)[OLD] == [*seals[OLD], (4, ())]
+    assert due_seals(layout_of(4)) == {}
+    assert due_seals(settle(second, OLD)).keys() == seals.keys() - {OLD}

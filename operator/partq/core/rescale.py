@@ -170,19 +170,28 @@ class DueSeal(NamedTuple):
     """Those that stay."""
 
 
-def next_seal(layout: Layout, partition: PartitionId, sealed: int) -> DueSeal | None:
-    """Return the first seal of a partition behind that of the change `sealed`; None: no more."""
-    due = [
-        (successor.generation, slots)
-        for successor, givers in layout.lineage.items()
-        if successor.generation > sealed and (slots := givers.get(partition)) is not None
-    ]
-    if not due:
-        return None
-    generation = min(each for each, _ in due)
-    later = [slots for each, slots in due if each > generation]
-    left = layout.slots(partition) if partition in layout else ()
-    return DueSeal(generation, joined(chain(left, *later)))
+def due_seals(layout: Layout) -> dict[PartitionId, list[DueSeal]]:
+    """Return the seals that committed changes ask of each partition, the oldest change first.
+
+    Those of predecessors that are settled are not among them: they were sealed.
+    """
+    given: dict[PartitionId, dict[int, list[range]]] = {}
+    for successor, givers in layout.lineage.items():
+        for giver, slots in givers.items():
+            given.setdefault(giver, {}).setdefault(successor.generation, []).extend(slots)
+    return {
+        partition: _seals_of(layout.slots(partition) if partition in layout else (), changes)
+        for partition, changes in given.items()
+    }
+
+
+def _seals_of(left: SlotRanges, changes: Mapping[int, list[range]]) -> list[DueSeal]:
+    """Return the seals of a partition that has slots `left` after all of the changes."""
+    seals: list[DueSeal] = []
+    for generation in sorted(changes, reverse=True):
+        seals.insert(0, DueSeal(generation, left))
+        left = joined(chain(left, changes[generation]))
+    return seals
 
 
 def has_given(layout: Layout, partition: PartitionId) -> bool:

@@ -2,16 +2,19 @@
 
 import pytest
 
+from partq.broker.retention import periodic_work
 from partq.core.hashing import slot_of
 from partq.core.model import BrokerId, PartitionId
 from partq.core.rescale import abort
 from partq.errors import StoreUnavailableError
 from partq.testing import eventually
+from tests.audit_record import decode_group
+from tests.broker.conftest import queue_and_group
 from tests.broker.rescale.change import Rescaler, answer, offer, outcome, values
 
 OLD, NEW = PartitionId(1, 0), PartitionId(2, 4)
 """A partition that stays, and one that a change from 4 partitions to 5 makes of slots of all."""
-STALE = ("stale_generation", -1)
+AUDITED = {"publish", "seal", "open"}
 
 
 @pytest.fixture
@@ -47,6 +50,24 @@ async def test_a_repeat_is_answered_and_what_moves_is_refused(running, rescaler,
     assert await values(running, NEW) == [moves, also_moves]
     record = await running.broker.partitions.read(OLD)
     assert (record.layout.generation, record.layout.seals) == (2, {2: 2})
+
+
+@pytest.mark.parametrize("resources", [queue_and_group(audit=True)], ids=["audited"])
+async def test_the_record_of_an_audited_queue_has_seals_and_openings(
+    running, rescaler, keys, peers
+):
+    producer = await peers.open_producer(running)
+    assert await outcome(producer, OLD, 0, keys[0]) == ("stored", 0)
+    await rescaler.change(5)
+    assert await outcome(producer, OLD, 0, keys[0]) == ("duplicate", 0)
+    assert (await outcome(producer, OLD, 1, keys[1]))[0] == "stale_generation"
+    assert await outcome(producer, NEW, 0, keys[1]) == ("stored", 0)
+    kinds = {}
+    for partition in (OLD, NEW):
+        groups = await running.broker.audits.read(partition, 0, max_bytes=1 << 20)
+        records = [each for group in groups for each in decode_group(partition, group)]
+        kinds[partition] = [each.kind for each in records if each.kind in AUDITED]
+    assert kinds == {OLD: ["publish", "seal"], NEW: ["open", "publish"]}
 
 
 async def test_a_slot_that_a_partition_never_had_is_still_the_wrong_partition(
@@ -136,6 +157,25 @@ async def test_the_next_owner_seals_before_it_appends(running, start_broker, key
     assert await outcome(producer, OLD, 0, keys[2]) == ("stored", 0)
     assert (await other.broker.partitions.read(OLD)).layout.seals == {2: 0}
     gate.opened.set()
+
+
+async def test_the_next_owner_knows_the_seal_without_the_layout(
+    running, rescaler, start_broker, keys, peers, monkeypatch
+):
+    """Its layout is that of before: the record says which slots have left."""
+    other = await start_broker("orders-1")
+    monkeypatch.setattr(periodic_work, "LOOK_GAP_S", 3600.0)
+    gone = await peers.open_producer(running)
+    assert await outcome(gone, OLD, 0, keys[0]) == ("stored", 0)
+    await rescaler.change(5)
+    await running.admin("/yield", {"partitions": [str(OLD)]})
+    (claimed,) = await other.admin("/claim", {"partitions": [str(OLD)]})
+    assert "error" not in claimed
+    assert other.broker.config.layout.generation == 1
+    producer = await peers.open_producer(other)
+    assert await outcome(producer, OLD, 0, keys[0], age_ms=5) == ("duplicate", 0)
+    assert (await outcome(producer, OLD, 1, keys[1]))[0] == "stale_generation"
+    assert await outcome(producer, OLD, 1, keys[2]) == ("stored", 1)
 
 
 async def test_an_owner_that_was_replaced_seals_nothing(running, rescaler, keys):

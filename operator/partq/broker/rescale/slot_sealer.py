@@ -1,15 +1,15 @@
 """Seals owned partitions: a change of the partition count takes slots away from them."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
 from partq.aio import UntilAnswered
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.layout import Layout
-from partq.core.model import Offset
-from partq.core.rescale import DueSeal, next_seal
+from partq.core.model import Offset, PartitionId
+from partq.core.rescale import DueSeal, due_seals
 from partq.errors import ConflictError, NotStoredError, PartqError, StoreUnavailableError
 from partq.store.records.layouts import Seals
 from partq.store.retries import WRITE_RETRY_S
@@ -34,6 +34,9 @@ class SlotSealer:
         self._seals = seals
         self._layout = layout
         self._on_lost = on_lost
+        self._seen: Layout | None = None
+        self._due: Mapping[PartitionId, list[DueSeal]] = {}
+        """Of the layout that was seen last: computed once, as a queue may have many partitions."""
 
     def follow(self, owned: OwnedPartition) -> None:
         """Seal a partition before anything else is appended, if the layout asks for that.
@@ -46,7 +49,10 @@ class SlotSealer:
 
     def _next(self, owned: OwnedPartition) -> DueSeal | None:
         layout = self._layout()
-        return None if layout is None else next_seal(layout, owned.id, owned.layout.generation)
+        if layout is not None and layout is not self._seen:
+            self._seen, self._due = layout, due_seals(layout)
+        due = self._due.get(owned.id, ())
+        return next((each for each in due if each.generation > owned.layout.generation), None)
 
     async def _seal_all(self, owned: OwnedPartition) -> None:
         while (due := self._next(owned)) is not None:
