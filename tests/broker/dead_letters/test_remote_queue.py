@@ -7,7 +7,7 @@ from partq.broker.dead_letters.remote_queue import RemoteQueues
 from partq.broker.peers.peer_client import PeerClient
 from partq.core.model import PartitionId
 from partq.embedded.provision import provision
-from partq.errors import OutcomeUnknownError, UnavailableError
+from partq.errors import OutcomeUnknownError, StaleGenerationError, UnavailableError
 from partq.store.keys import Keys
 from partq.store.records.leases import Leases
 from tests.broker.conftest import UID
@@ -15,6 +15,7 @@ from tests.broker.dead_letters.test_dead_letters import TARGET, TARGET_UID, reso
 
 __all__ = ["resources"]
 STORED = '{"is_stored_before": false, "offset": 0}'
+STALE = '{"error": {"code": "stale_generation", "message": "the slot has moved"}}'
 REFUSED = '{"error": {"code": "unavailable", "message": "no longer mine"}}'
 
 
@@ -23,11 +24,14 @@ class Taker:
 
     def __init__(self):
         self.answer = STORED
+        self.answers = []
+        """Of the next calls, before `answer`."""
         self.calls = 0
 
     async def take(self, _):
         self.calls += 1
-        return web.Response(text=self.answer, content_type="application/json")
+        answer = self.answers.pop(0) if self.answers else self.answer
+        return web.Response(text=answer, content_type="application/json")
 
 
 @pytest.fixture
@@ -75,3 +79,17 @@ async def test_after_a_failure_the_owner_is_looked_up(store, key_prefix, takers,
             await targets.send(TARGET, 0, b"x", "p", 2)
         assert await targets.send(TARGET, 0, b"x", "p", 2)
     assert (before.calls, after.calls) == (3, 1)
+
+
+async def test_a_letter_follows_its_slot_to_another_partition(store, key_prefix, takers):
+    """The layout is read again at once: nothing is wrong with the queue."""
+    _, before, _ = takers
+    async with PeerClient() as peers:
+        targets = RemoteQueues(store, Keys(key_prefix, "default", "orders", UID), peers)
+        assert await targets.send(TARGET, 0, b"x", "p", 0)
+        before.answers = [STALE, STORED]
+        assert await targets.send(TARGET, 0, b"x", "p", 1)
+        assert before.calls == 3
+        before.answers = [STALE, STALE]
+        with pytest.raises(StaleGenerationError):
+            await targets.send(TARGET, 0, b"x", "p", 2)
