@@ -131,12 +131,34 @@ REMOVAL = {"is_removed": False, "partitions": 4, "lag": 1234, "dead_letters": 2,
 RESCALE = {
     "generation": 2, "from_count": 16, "to_count": 24, "phase": "Preparing", "moved_percent": 33.3,
     "started_at_ms": 0, "sealed": 0, "to_seal": 16, "opened": 0, "to_open": 8, "retiring": 0,
-    "held": [], "waits_for": ["the coordinator, which begins it"], "hindrance": "",
+    "held": [], "waits_for": ["the coordinator, which begins it"], "hindrance": "", "earlier": [],
 }  # fmt: skip
 OPENING = {**RESCALE, "phase": "Opening", "sealed": 16, "opened": 3,
            "waits_for": ["the broker of partition 2.19, which opens it"]}  # fmt: skip
 DRAINING = {**OPENING, "phase": "Draining", "opened": 8, "retiring": 2, "waits_for": [],
             "held": [{"group": "workers", "partitions": 2, "messages": 1200}]}  # fmt: skip
+EARLIER = {"generation": 1, "from_count": 8, "to_count": 16, "phase": "Settled",
+           "started_at_ms": 1, "committed_at_ms": 2}  # fmt: skip
+RESCALED_STATUS = {
+    **OLDER_STATUS,
+    "partitions": {"1.0": {"broker": "b", "broker_epoch": 7, "first": 0, "end": 3, "bytes": 5,
+                           "is_retired": True},
+                   "2.0": {"broker": "b", "broker_epoch": 7, "first": 0, "end": 3, "bytes": 5}},
+    "groups": {
+        "g": {
+            "type": "Partitioned", "lag": 6, "lag_ms": 1,
+            "members": [{"member": "m", "partitions": 2, "state": "Active"}],
+            "partitions": {
+                "1.0": {"member": "m", "epoch": 5, "state": "Ready", "cursor": 0, "lag": 3,
+                        "lag_ms": 1},
+                "2.0": {"member": "m", "epoch": 5, "state": "Ready", "cursor": 0, "lag": 3,
+                        "lag_ms": 1, "gated_by": "3 messages of 1.0"},
+            },
+            "handoffs": [], "waiting_moves": [],
+        },
+    },
+    "rescale": {**DRAINING, "earlier": [EARLIER]},
+}  # fmt: skip
 RESCALE_PLAN = {
     "queue": "orders", "namespace": "default", "from_count": 16, "to_count": 24, "generation": 2,
     "moved_percent": 33.3, "created": ["2.16", "2.17"], "retired": [], "most_predecessors": 2,
@@ -200,6 +222,7 @@ CASES: Sequence[tuple[Any, Answers]] = [
     (("status", "--json"), {"GET /status": [OLDER_STATUS]}),
     (("status",), {"GET /status": [OLDER_STATUS]}),
     (("status",), {"GET /status": [{**STATUS, "totals": {"partitions": "3"}}]}),
+    (("status",), {"GET /status": [RESCALED_STATUS]}),
     (("groups", "--json"), {"GET /status": [STATUS]}),
     (("groups",), {"GET /status": [STATUS]}),
     (("groups", "--json"), {"GET /status": [OLDER_STATUS]}),
@@ -238,7 +261,10 @@ CASES: Sequence[tuple[Any, Answers]] = [
         for answer in (HOLES, OLDER_LETTERS)
     ),
     *(
-        (("dead-letters", "replay", "--yes", *more), {"POST /dead-letters/replay": answers})
+        (
+            ("dead-letters", "replay", "--yes", *more),
+            {"GET /layout": [LAYOUT], "POST /dead-letters/replay": answers},
+        )
         for more in (("--json",), ())
         for answers in (partitions(REPLAYS) + partitions(MORE), partitions(HALTED))
     ),

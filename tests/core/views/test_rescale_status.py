@@ -158,6 +158,9 @@ def test_with_too_many_changes_the_next_one_says_what_it_waits_for():
     assert (
         found.waits_for[0] == "4 earlier changes, of which none is settled: one of them has to be"
     )
+    assert [(each.generation, each.phase) for each in found.earlier] == [
+        (number, RescalePhase.DRAINING) for number in range(2, 6)
+    ]
     assert found.waits_for[2].startswith("group workers to acknowledge 198 messages")
 
 

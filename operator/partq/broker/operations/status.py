@@ -119,6 +119,7 @@ async def read_status(broker: Broker, ask: Ask) -> StatusAnswer:
                 first=record.trimmed,
                 end=record.next,
                 bytes=record.bytes,
+                is_retired=partition in broker.config.layout.retired or UNSET,
                 clock_ahead_ms=ahead_ms(
                     record.at_ms,
                     # A node of a cluster that is silent has no clock here.

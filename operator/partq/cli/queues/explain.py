@@ -186,14 +186,17 @@ def _parse(text: str) -> PartitionId | int:
 
 
 def _find(wanted: PartitionId | int, snapshot: GroupSnapshot) -> PartitionId:
-    """Return the partition that is meant; a number alone is one of the newest generation.
+    """Return the partition that is meant; of several with a number alone it is the newest.
 
     Raises:
         SettingsError: the queue does not have it.
     """
     known = sorted(snapshot.observation.partitions)
-    newest = known[-1].generation
-    found = PartitionId(newest, wanted) if isinstance(wanted, int) else wanted
+    if isinstance(wanted, int):
+        numbered = [each for each in known if each.index == wanted]
+        found = numbered[-1] if numbered else PartitionId(known[-1].generation, wanted)
+    else:
+        found = wanted
     if found not in snapshot.observation.partitions:
         raise SettingsError(
             f"partition {found}: not in the queue, expected {known[0]} to {known[-1]}"

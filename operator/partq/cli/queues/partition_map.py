@@ -58,7 +58,11 @@ def render_map(squares: Sequence[Square], marks: MemberMarks) -> Text:
 
     `squares`: in the order of the partitions; `marks` has every member of them.
     """
-    lines = [squares[at : at + LINE_PARTITIONS] for at in range(0, len(squares), LINE_PARTITIONS)]
+    lines = [
+        found[at : at + LINE_PARTITIONS]
+        for found in _by_generation(squares)
+        for at in range(0, len(found), LINE_PARTITIONS)
+    ]
     shown = lines
     if len(lines) > MAX_LINES:
         shown = [line for line in lines if any(square.problem for square in line)][:MAX_LINES]
@@ -80,6 +84,14 @@ def render_map(squares: Sequence[Square], marks: MemberMarks) -> Text:
         text.append("   ".join(f"{MARKS[problem]} {problem.text}" for problem in told) + "\n")
     text.right_crop(1)
     return text
+
+
+def _by_generation(squares: Sequence[Square]) -> list[list[Square]]:
+    """Return the partitions of each generation, in their order."""
+    found: dict[str, list[Square]] = {}
+    for square in squares:
+        found.setdefault(square.name.partition(".")[0], []).append(square)
+    return list(found.values())
 
 
 def _cell(square: Square, marks: MemberMarks) -> tuple[str, str]:

@@ -27,6 +27,7 @@ MARKS = {
     ProblemKind.UNBOUND: "/",
     ProblemKind.PAUSED: "~",
     ProblemKind.WITHHELD: "=",
+    ProblemKind.HELD: "^",
 }
 """The characters in the map; of what has none, deliveries continue."""
 

@@ -192,6 +192,8 @@ def progress(status: RescaleStatus) -> str:
             )
         case RescalePhase.DRAINING if status.retiring:
             told += f"; {counted(status.retiring, 'partition')} without slots"
+        case RescalePhase.SETTLED:
+            return told
     return f"{told}; waits for {some_of(status.waits_for, 2)}" if status.waits_for else told
 
 

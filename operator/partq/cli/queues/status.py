@@ -29,12 +29,14 @@ from partq.cli.queues.problems import (
     unread_partitions,
     withheld_lines,
 )
+from partq.cli.queues.rescale import progress
 from partq.cli.tables import add_columns, open_console, show
 from partq.core.model import PartitionId
 from partq.core.partition_problems import ProblemKind
 from partq.core.rate import Rate
 from partq.errors import UnavailableError
 from partq.excerpts import counted
+from partq.wire.calls.answers import UNSET
 from partq.wire.calls.status import (
     GroupStatus,
     HandoffStatus,
@@ -307,6 +309,8 @@ def _queue(answer: StatusAnswer, rates: Rates | None) -> Text:
         text.append(f"; {audit_bytes:,} bytes of the audit record wait for its archive")
     if rates is not None:
         text.append(f"; {rates.published:,.0f} messages/s published")
+    for line in rescale_lines(answer):
+        text.append(f"\n{line}", style="cyan")
     for name, record in answer.partitions.items():
         if ahead := record.clock_ahead_ms:
             text.append(
@@ -317,6 +321,23 @@ def _queue(answer: StatusAnswer, rates: Rates | None) -> Text:
     for line in skew_lines(answer):
         text.append(f"\n{line}", style="yellow")
     return text
+
+
+def rescale_lines(answer: StatusAnswer) -> Iterator[str]:
+    """Yield what is to be said of changes of the number of partitions, a line each."""
+    if answer.rescale is UNSET:
+        return
+    yield f"partitions: {progress(answer.rescale)}"
+    for each in answer.rescale.held:
+        yield (
+            f"group {each.group}: {counted(each.partitions, 'new partition')} held until it has "
+            f"acknowledged {counted(each.messages, 'older message', spec=',')}"
+        )
+    if retired := [name for name, each in answer.partitions.items() if each.is_retired is True]:
+        yield f"without slots, still read: {named(retired)}"
+    if earlier := answer.rescale.earlier:
+        told = (f"{each.from_count} -> {each.to_count} {each.phase}" for each in reversed(earlier))
+        yield f"changes before, the last first: {', '.join(told)}"
 
 
 def _summary(name: str, group: GroupStatus, acked: float | None) -> Text:

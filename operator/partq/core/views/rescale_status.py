@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from partq.core.layout import Layout, RescaleRecord
 from partq.core.model import SLOT_COUNT, PartitionId
-from partq.core.rescale import MAX_UNSETTLED, GroupProgress, record_of, unsettled
+from partq.core.rescale import MAX_UNSETTLED, GroupProgress, is_settled, record_of, unsettled
 from partq.core.slot_table import SlotChange
 from partq.excerpts import counted
 
@@ -51,6 +51,21 @@ class HeldGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierRescale:
+    """A change before the latest one."""
+
+    generation: int
+    from_count: int
+    to_count: int
+    phase: RescalePhase
+    """`Draining` until it is settled, or `Aborted`."""
+    started_at_ms: int
+    """When it was begun; 0: not known."""
+    committed_at_ms: int
+    """When it came into force; 0: it did not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RescaleStatus:
     """The latest change of a queue's partition count. Older ones count where they hold it up."""
 
@@ -77,6 +92,8 @@ class RescaleStatus:
     waits_for: list[str] = field(default_factory=list)
     """What has to happen before the next phase, for people; empty: nothing is known."""
     hindrance: Hindrance = Hindrance.NONE
+    earlier: list[EarlierRescale] = field(default_factory=list)
+    """The changes before it, four at most, the newest last."""
 
 
 class PartitionProgress(NamedTuple):
@@ -222,6 +239,27 @@ def _status(
         held=list(held_groups(read.layout, read.partitions)),
         waits_for=list(waits_for),
         hindrance=hindrance,
+        earlier=[
+            _earlier(read.layout, each)
+            for each in read.layout.changes
+            if each.generation != record.generation
+        ],
+    )
+
+
+def _earlier(layout: Layout, record: RescaleRecord) -> EarlierRescale:
+    phase = RescalePhase.DRAINING
+    if record.is_aborted:
+        phase = RescalePhase.ABORTED
+    elif is_settled(layout, record):
+        phase = RescalePhase.SETTLED
+    return EarlierRescale(
+        generation=record.generation,
+        from_count=record.from_count,
+        to_count=record.to_count,
+        phase=phase,
+        started_at_ms=record.started_at_ms,
+        committed_at_ms=record.committed_at_ms,
     )
 
 

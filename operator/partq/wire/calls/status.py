@@ -18,6 +18,9 @@ class PartitionStatus(msgspec.Struct):
     clock_ahead_ms: int = 0
     """By how much its last message is from the future of Redis's clock; 0: not. Until that time
     nothing of it ages."""
+    is_retired: bool | UnsetType = UNSET
+    """True: it takes no messages any more, and is there until groups have read it; left out: it
+    does."""
 
 
 class MemberStatus(msgspec.Struct):

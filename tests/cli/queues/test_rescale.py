@@ -1,0 +1,82 @@
+"""`partq rescale` on a queue that runs, with its coordinator: it is planned, done, and seen."""
+
+import asyncio
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from partq import Message, Producer
+from partq.cli.commands import cli
+from partq.testing.local_broker import LocalBroker
+
+
+@pytest.fixture
+def partq(tmp_path):
+    """Run a command; return its exit status, and what it prints and complains of."""
+
+    async def partq(*arguments):
+        env = {"PARTQ_DATA_DIR": str(tmp_path / "data"), "COLUMNS": "200"}
+        result = await asyncio.to_thread(CliRunner().invoke, cli, arguments, env=env)
+        return result.exit_code, result.stdout, result.stderr
+
+    return partq
+
+
+async def publish(broker):
+    token = broker.tokens.produce
+    async with Producer(broker.url, queue="orders", token=token) as producer:
+        messages = [Message(f"key-{number}", b"v") for number in range(40)]
+        await (await producer.send_many(messages))
+
+
+@pytest.mark.req("SOL-U10", "SOL-U11")
+async def test_a_queue_grows_and_shrinks_and_shows_what_groups_have_to_read_first(tmp_path, partq):
+    async with LocalBroker(groups=("workers",), data_dir=tmp_path / "data") as broker:
+        await publish(broker)
+        await it_is_planned(partq)
+        await it_grows(partq)
+        await it_is_seen(partq)
+        await it_shrinks(partq)
+
+
+async def it_is_planned(partq):
+    status, out, err = await partq("rescale", "orders", "--partitions", "6", "--plan")
+    assert (status, err) == (0, ""), out
+    assert out.startswith("4 -> 6 partitions, generation 2; 33.3 % of the keys move")
+    assert "new partitions wait until it has acknowledged 40 messages" in out
+    status, out, _ = await partq("rescale", "--partitions", "4")
+    assert (status, out) == (0, "queue orders has 4 partitions: nothing changes\n")
+
+
+async def it_grows(partq):
+    status, out, err = await partq("rescale", "orders", "--partitions", "6", "--wait")
+    assert (status, "set its spec.partitions to 6" in err) == (0, True), err
+    assert "queue orders is to have 6 partitions\n" in out
+    status, out, err = await partq("rescale", "orders", "--partitions", "6", "--wait", "--json")
+    assert (status, err) == (0, "")
+    rescale = json.loads(out)["rescale"]
+    assert (rescale["phase"], rescale["opened"], rescale["to_open"]) == ("Draining", 2, 2)
+    assert rescale["held"] == [{"group": "workers", "partitions": 2, "messages": 40}]
+
+
+async def it_is_seen(partq):
+    status, out, _ = await partq("status")
+    assert "\npartitions: 4 -> 6 partitions, generation 2: Draining; waits for group workers" in out
+    assert "group workers: 2 new partitions held until it has acknowledged 40 older messages" in out
+    assert ("\n1.0  ----\n" in out, "\n2.4  --\n" in out) == (True, True), out
+    status, out, _ = await partq("explain", "4")
+    assert (status, "partition 2.4 of queue orders" in out) == (0, True), out
+
+
+async def it_shrinks(partq):
+    wait = ("--wait", "settled", "--timeout", "0")
+    status, _, err = await partq("rescale", "orders", "--partitions", "3", *wait)
+    assert (status, "not settled after 0 s, and the change continues" in err) == (1, True), err
+    status, _, err = await partq("rescale", "orders", "--partitions", "3", "--wait")
+    assert status == 0, err
+    status, out, _ = await partq("status")
+    assert "without slots, still read: 1.0, 1.1, 1.2, 1.3, 2.4 and 1 more" in out
+    assert "changes before, the last first: 4 -> 6 Draining" in out
+    status, out, _ = await partq("explain", "0")
+    assert "partition 3.0 of queue orders" in out
