@@ -1,12 +1,16 @@
 """The coordinator changes the partition count: step by step, and none before its time."""
 
+from dataclasses import replace
+
 import pytest
 
 from partq.core.group.records import HandoffRecord, PastMove
 from partq.core.model import MemberId, PartitionId
 from partq.core.rescale import abort, commit
 from partq.errors import ConflictError
-from tests.coordinator.rescale_stage import BROKER, RescaleStage
+from partq.store.keys import Keys
+from tests.coordinator.provisioned import CutShortError
+from tests.coordinator.rescale_stage import BROKER, UID, RescaleStage
 
 
 @pytest.fixture
@@ -264,3 +268,72 @@ async def test_what_is_stored_of_a_removed_partition_goes(stage, keys):
     assert (await assignments.read("workers")).keys() == set(of(2, 0, 1))
     assert await handoffs.read("workers") == {}
     assert (await stage.ports.rebalances.read_moves("workers")).past == {}
+
+
+class Dying:
+    """A port of the store whose process dies right after one of the calls that write."""
+
+    WRITES = ("write", "create_successor", "add_group", "erase", "record_owner", "forget_removed")
+
+    def __init__(self, port, calls, last):
+        self._port, self._calls, self._last = port, calls, last
+
+    def __getattr__(self, name):
+        call = getattr(self._port, name)
+        if name not in self.WRITES:
+            return call
+
+        async def called(*args, **kwargs):
+            answer = await call(*args, **kwargs)
+            self._calls.append(name)
+            if len(self._calls) == self._last:
+                raise CutShortError
+            return answer
+
+        return called
+
+
+async def changed(store, keys, last):
+    """Return what was written, and the keys at the end; the coordinator dies at write `last`."""
+    stage, calls = RescaleStage(store, keys), []
+    await stage.make(2, "workers")
+    await stage.look(2)
+    ports = {
+        name: Dying(getattr(stage.ports, name), calls, last)
+        for name in ("layouts", "seals", "partitions", "leases")
+    }
+    stage.ports = replace(stage.ports, **ports)
+    await stage.replace_coordinator()
+
+    async def until(is_so):
+        for _ in range(20):
+            try:
+                layout = await stage.look()
+            except CutShortError:
+                await stage.replace_coordinator()
+                await stage.broker.refresh("")  # as brokers do each second
+                continue
+            if is_so(layout):
+                return
+        raise AssertionError(layout)
+
+    await stage.want(1)
+    await until(lambda layout: layout.partition_count == 1)
+    await stage.seal_and_open()
+    await until(lambda layout: not layout.lineage and not layout.retired)
+    for _ in range(2):
+        await until(lambda layout: True)
+    await stage.coordinator.close()
+    return calls, [name for name in await stage.names() if "#" in name]
+
+
+async def test_another_coordinator_goes_on_after_each_write_of_one_that_dies(store, key_prefix):
+    def keys(name):
+        return Keys(f"{key_prefix}{name}", "ns", "orders", UID)
+
+    calls, expected = await changed(store, keys("whole"), 0)
+    assert set(calls) == set(Dying.WRITES)
+    assert expected == ["#2.0}:cursor:workers", "#2.0}:meta"]
+    for last in range(1, len(calls) + 1):
+        _, left = await changed(store, keys(last), last)
+        assert left == expected, f"it died after write {last}, {calls[last - 1]}"

@@ -330,9 +330,10 @@ class _PlanBuilder:
                 return partial(exclusive, priorities=self._observation.priorities)
             case GroupType.FAILOVER:
                 return partial(failover, priorities=self._observation.priorities)
-        if self._rules.strategy == "sticky" or self._is_shared_out(member_count):
-            return partial(sticky, preferred=self._preferred())
-        return ASSIGNORS[self._rules.strategy]
+        is_shared_out = self._is_shared_out(member_count)
+        assign = ASSIGNORS["sticky" if is_shared_out else self._rules.strategy]
+        preferred = self._preferred() if assign is sticky else {}
+        return partial(sticky, preferred=preferred) if preferred else assign
 
     def _is_shared_out(self, member_count: int) -> bool:
         """Whether there is a member for each partition, so that nobody gains by a new map.

@@ -111,7 +111,9 @@ class Movement:
             return
         if self._known_urgent.get((name, attempt)) != self._urgent_count:
             return
-        if (layout := self._records.rescales.layout) is not None and layout.generation > 1:
+        if (layout := self._records.rescales.layout) is not None and (
+            layout.generation > 1 or layout.next is not None
+        ):
             return  # partitions that a change has ended are spread like all others
         members = {other: each.member for other, each in self._counted()}
         members[name] = source
@@ -172,7 +174,9 @@ def superfluous(
         case GroupType.FAILOVER:
             yield from _out_of_rank(observation, assessment, under_way, settled)
         case GroupType.PARTITIONED:
-            loads = Counter({**before, **{move.partition: move.target for move in moves}}.values())
+            owners = {**before, **{move.partition: move.target for move in moves}}
+            outgoing = observation.succession.outgoing
+            loads = Counter(owner for p, owner in owners.items() if p not in outgoing)
             givers = {move.ownership.member for move in settled}
             for move in settled:
                 giver, taker = move.ownership.member, move.target
