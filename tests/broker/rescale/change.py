@@ -64,6 +64,24 @@ class Rescaler:
         return layout
 
 
+async def give(running: Any, member: str, partition: PartitionId) -> None:
+    """Give a partition of the group to a member."""
+    consumed = running.broker.owned[partition].groups["workers"]
+    commits = [
+        {
+            "partition": str(partition),
+            "broker_epoch": consumed.broker_epoch,
+            "epoch": consumed.epoch,
+            "attempt": consumed.closed_attempt + 1,
+            "source": consumed.member or "",
+            "target": member,
+            "cause": "unassigned",
+        }
+    ]
+    for result in await running.admin("/groups/workers/commit", {"commits": commits}):
+        assert "error" not in result, result
+
+
 def keys_of(*places: tuple[Layout, PartitionId]) -> list[str]:
     """Return a few keys that are in a partition by each of some layouts."""
     keys = (f"k{number}" for number in count())

@@ -4,7 +4,7 @@ from partq.core.model import PartitionId
 from partq.testing import eventually
 from partq.wire import frames
 from tests.broker.conftest import open_producer
-from tests.broker.rescale.change import Rescaler, keys_of, outcome
+from tests.broker.rescale.change import Rescaler, give, keys_of, outcome
 
 OLD, NEW = PartitionId(1, 0), PartitionId(2, 4)
 """With one partition more, each of the four gives some slots to the new one."""
@@ -15,24 +15,6 @@ async def commit(rescaler):
     layout = await rescaler.commit()
     await rescaler.running.broker.refresh()
     return layout
-
-
-async def give(running, member, partition):
-    """Give a partition of the group to a member."""
-    consumed = running.broker.owned[partition].groups["workers"]
-    commits = [
-        {
-            "partition": str(partition),
-            "broker_epoch": consumed.broker_epoch,
-            "epoch": consumed.epoch,
-            "attempt": consumed.closed_attempt + 1,
-            "source": consumed.member or "",
-            "target": member,
-            "cause": "unassigned",
-        }
-    ]
-    for result in await running.admin("/groups/workers/commit", {"commits": commits}):
-        assert "error" not in result, result
 
 
 async def told(running, partition):

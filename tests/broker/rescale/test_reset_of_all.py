@@ -1,13 +1,33 @@
 """A reset of all partitions after a change of their count: no key's messages out of order."""
 
+import asyncio
+
 from partq.core.model import PartitionId
 from partq.core.rescale import new_reset_id
 from partq.testing import eventually
-from tests.broker.conftest import open_producer
-from tests.broker.rescale.change import Rescaler, keys_of, outcome
+from tests.broker.conftest import open_flow, open_producer
+from tests.broker.rescale.change import Rescaler, give, keys_of, outcome
 
 OLD, NEW = PartitionId(1, 0), PartitionId(2, 4)
 RESET = "/v1/queues/orders/groups/workers/reset"
+
+
+async def test_a_reset_waits_for_a_gate_that_is_being_opened(running, scene, peers):
+    """What Redis and memory say of the gate changes in the same order."""
+    gate = peers.Gate(running.broker.layout_follower.gatekeeper._seals, "open_gate")
+    await Rescaler(running).change(5)
+    assert await scene.source.ack(scene.held, 3) == ""
+    await gate.is_reached()
+    resetting = asyncio.create_task(ask(running, to="earliest"))
+    consumed = running.broker.owned[NEW].groups["workers"]
+    await eventually(lambda: consumed.lock.locked(), "the owner opens it")
+    gate.opened.set()
+    answers = await resetting
+    assert not [each for each in answers.values() if "error" in each], answers
+    record = await running.broker.partitions.read_cursor(NEW, "workers")
+    assert consumed.gate == record.gate == record.reset
+    frame, values = await scene.source.deliver()
+    assert (values, frame.cause) == (["a", "b", "c"], 8)
 
 
 async def ask(running, **body):
@@ -84,6 +104,31 @@ async def test_a_change_that_the_broker_has_not_read_yet_is_followed(running, sc
     answers = await ask(running, to="earliest")
     assert not [each for each in answers.values() if "error" in each], answers
     assert list(answers) == ["1.0", "1.1", "1.2", "1.3", "2.4", "3.5"]
+
+
+async def test_over_two_brokers_each_key_is_repeated_in_order(running, start_broker, scene):
+    """The broker that is asked tells the other one of which reset its call is a part."""
+    layout = await Rescaler(running).change(5)
+    await running.admin("/yield", {"partitions": ["2.4"]})
+    other = await start_broker("orders-1")
+    await other.admin("/claim", {"partitions": ["2.4"]})
+    await give(other, "m", NEW)
+    flow, other_flow = scene.source, await open_flow(other)
+    consumed = other.broker.owned[NEW].groups["workers"]
+    assert await flow.ack(scene.held, 3) == ""
+    await eventually(lambda: not consumed.is_gated, "there is nothing before it")
+    keys = keys_of((layout, NEW))
+    assert (await outcome(await open_producer(other, "q"), NEW, 0, *keys))[0] == "stored"
+    assert await other_flow.take(3) == keys
+    await running.broker.claims.refresh()
+    answers = await ask(running, to="earliest")
+    assert not [each for each in answers.values() if "error" in each], answers
+    frame, values = await flow.deliver()
+    assert (frame.cause, values) == (8, ["a", "b", "c"])
+    assert (consumed.is_gated, consumed.book.in_flight) == (True, 0)
+    assert await flow.ack(frame, 3) == ""
+    frame, values = await other_flow.deliver()
+    assert (frame.cause, values) == (8, keys)
 
 
 async def test_one_partition_alone_is_reset_beside_the_others(running, scene):
