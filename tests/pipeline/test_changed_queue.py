@@ -14,6 +14,7 @@ import pytest
 from partq import Consumer, LogReader, Producer
 from partq.core.model import PartitionId
 from partq.errors import FencedError
+from partq.pipeline.advise.archived_table import archived_table
 from partq.pipeline.archive_log import ArchiveLog
 from partq.pipeline.storage.local_files import LocalFiles
 from partq.spark.read.log_thread import LogThread
@@ -134,6 +135,13 @@ async def stored(queue):
         }
 
 
+async def layout_of(queue):
+    async with LogReader(
+        queue.broker.url, queue=queue.name, token=queue.broker.tokens.consume
+    ) as reader:
+        return await reader.layout()
+
+
 def test_the_run_has_messages_in_three_generations(queue):
     assert {each.generation for each, found in queue.stored.items() if found} == {1, 2, 3}
 
@@ -170,6 +178,7 @@ def test_the_archive_has_each_message_once_and_knows_where_slots_came_from(queue
         for giver, told in predecessors.items():
             assert PartitionId.parse(giver).generation < PartitionId.parse(name).generation
             assert told.sealed_at <= len(queue.stored[PartitionId.parse(giver)])
+    assert archived_table(state) == queue.run(layout_of(queue)).table
 
 
 def test_the_audit_is_clean(queue, root, tmp_path):

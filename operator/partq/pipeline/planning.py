@@ -44,6 +44,7 @@ def plan(
     skips_lost: bool,
     skip_option: str = "--skip-lost",
     order: PartitionOrder = PartitionOrder(),  # noqa: B008  it cannot be changed
+    keeps_apart: bool = False,
 ) -> dict[PartitionId, Span]:
     """Return what to take next of each partition; those that have nothing new are left out.
 
@@ -54,6 +55,8 @@ def plan(
         positions: how far the archive is; a partition that is missing begins at its first.
         extents: what the partitions hold.
         order: of partitions with predecessors.
+        keeps_apart: take nothing of a partition in the step in which its predecessors are read, as
+            the parts of a step are read side by side.
         most: 1 or more.
         skips_lost: continue behind what is lost, instead of refusing.
         skip_option: of the command; an error names it.
@@ -84,6 +87,8 @@ def plan(
         reached[partition] = start.offset
         if start.offset < extent.end or lost_from is not None:
             spans[partition] = Span(start, extent.end, lost_from)
+    if keeps_apart:
+        spans = {each: spans[each] for each in order.due(spans, reached)}
     return _limited(spans, most, order, reached)
 
 

@@ -1,18 +1,19 @@
 """The job that publishes an archive again: in the order of each key, each message once.
 
 A replay is cut into steps, and a step into one part for each partition of the archive. Steps follow
-one another; the messages of a key stand in one partition, and its older generations come before the
-newer ones: so a key's messages are sent in their order, into however many partitions. What a replay
+one another. The messages of a key stand in one partition, or in several if the partition count was
+changed. What an older one of these has of the key was sent in earlier steps: so a key's messages
+are sent in their order, into however many partitions. What a replay
 consists of is written down before anything is sent. A step has a separate name, by which the
 brokers know what of it is stored, so that one that was cut off is repeated without doubling.
 """
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
-from typing import Any, Self
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  as everybody names it
@@ -25,8 +26,9 @@ from partq.pipeline.archive_files import read_files
 from partq.pipeline.archive_log import STATE, ArchiveLog
 from partq.pipeline.failures import spark_failures
 from partq.pipeline.job import Job
-from partq.pipeline.manifest import ArchivePosition, DataFile, select
-from partq.pipeline.planning import LogExtent, Span, plan
+from partq.pipeline.manifest import DataFile, select
+from partq.pipeline.planning import Span
+from partq.pipeline.replay_plan import ReplayFilter, ReplayPlan, find_awaited
 from partq.pipeline.watch import JobProgress
 
 REPLAYS = f"{STATE}/replays"
@@ -37,71 +39,6 @@ MIN_STEP_ROWS = 200
 STEP_S = 2.0
 """How much of a rate is one step, in seconds."""
 MAX_ID_CHARS = 40
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayFilter:
-    """Which messages of an archive are sent; None: all."""
-
-    from_ms: int | None = None
-    """Those that were stored then or later, in unix ms."""
-    until_ms: int | None = None
-    partitions: tuple[str, ...] | None = None
-    keys: tuple[str, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayPlan:
-    """What a replay consists of, from its first start on."""
-
-    source: str
-    """The queue that was archived, with its uid."""
-    target: str
-    wanted: ReplayFilter
-    extents: Mapping[str, tuple[int, int]]
-    """The offsets [first, stop) of each partition, as of the first start."""
-    step_rows: int
-
-    def to_json(self) -> bytes:
-        """Return it as it is stored."""
-        return json.dumps(asdict(self)).encode()
-
-    @classmethod
-    def from_json(cls, name: str, data: bytes) -> Self:
-        """Read what `to_json` made.
-
-        Raises:
-            InternalError: it is something else.
-        """
-        try:
-            body = json.loads(data)
-            wanted: dict[str, Any] = {
-                key: tuple(each) if isinstance(each, list) else each
-                for key, each in body["wanted"].items()
-            }
-            return cls(
-                source=str(body["source"]),
-                target=str(body["target"]),
-                wanted=ReplayFilter(**wanted),
-                extents={
-                    str(each): (int(first), int(stop))
-                    for each, (first, stop) in body["extents"].items()
-                },
-                step_rows=int(body["step_rows"]),
-            )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InternalError(f"{name}: got no {error!r}; expected a replay's plan") from error
-
-    def steps(self) -> Iterator[dict[PartitionId, Span]]:
-        """Yield the parts of each step, in order."""
-        extents = {
-            PartitionId.parse(each): LogExtent(first, stop)
-            for each, (first, stop) in self.extents.items()
-        }
-        positions = {each: ArchivePosition(first) for each, (first, _) in self.extents.items()}
-        while spans := plan(positions, extents, most=self.step_rows, skips_lost=False):
-            positions |= {str(each): ArchivePosition(span.stop) for each, span in spans.items()}
-            yield spans
 
 
 @dataclass(slots=True)
@@ -195,12 +132,14 @@ def replay(
         PartqError: the target refuses, or cannot be reached; run it again for the rest.
     """
     identity = target.identity()
+    extents = _extents(archive, wanted)
     whole = ReplayPlan(
         source=str(archive.identity),
         target=str(identity),
         wanted=wanted,
-        extents=_extents(archive, wanted),
+        extents=extents,
         step_rows=step_rows(rate),
+        awaited=find_awaited(archive.load().lineage, extents),
     )
     name = replay_id or _default_id(whole)
     agreed = _agree(archive, name, whole)

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from partq.cli.commands import cli
 from partq.core.hashing import partition_index, slot_of
 from partq.core.model import SLOT_COUNT
+from partq.core.slot_table import SlotTable
 from partq.errors import BadRequestError
 from partq.pipeline.advise.advice import (
     CANDIDATES,
@@ -50,7 +51,7 @@ def loads(messages_by_key, *, windows=4, window_s=10, keyless=0):
 
 def test_a_partition_gets_the_messages_of_its_keys_and_its_part_of_those_without():
     load = loads({"a": 30, "b": 50}, keyless=120)
-    rates = partition_rates(load, 12)
+    rates = partition_rates(load, SlotTable.first(12))
 
     expected = np.full((4, 12), 1.0)
     expected[:, partition_index(slot_of("a"), 12)] += 3
@@ -61,11 +62,12 @@ def test_a_partition_gets_the_messages_of_its_keys_and_its_part_of_those_without
 @pytest.mark.parametrize("count", CANDIDATES)
 def test_no_message_is_lost_whatever_the_number(count):
     load = loads(dict.fromkeys(EVEN, 3), keyless=7)
-    assert partition_rates(load, count).sum() * load.window_s == pytest.approx(load.messages)
+    rates = partition_rates(load, SlotTable.first(count))
+    assert rates.sum() * load.window_s == pytest.approx(load.messages)
 
 
 def test_members_get_whole_partitions_and_all_of_them():
-    rates = partition_rates(loads(dict.fromkeys(EVEN, 3)), 16)
+    rates = partition_rates(loads(dict.fromkeys(EVEN, 3)), SlotTable.first(16))
     shares = member_rates(rates, 5)
 
     assert shares.shape == (4, 5)
@@ -74,7 +76,7 @@ def test_members_get_whole_partitions_and_all_of_them():
 
 
 def test_the_fewest_consumers_are_found():
-    rates = partition_rates(loads(dict.fromkeys(EVEN, 3)), 64)
+    rates = partition_rates(loads(dict.fromkeys(EVEN, 3)), SlotTable.first(64))
     found = consumers_needed(rates, 100.0)
 
     assert found is not None
@@ -89,7 +91,7 @@ def test_a_partition_above_the_room_needs_no_number_to_be_tried():
 def test_even_keys_get_as_many_partitions_as_their_consumers_need():
     # 600/s; a consumer may get 100 x 0.7 / 1.5 = 46.7/s.
     load = loads(dict.fromkeys(EVEN, 3))
-    advice = advise(load, Needs(100.0), current=4)
+    advice = advise(load, Needs(100.0), current=SlotTable.first(4))
 
     assert advice.consumers is not None
     assert 13 <= advice.consumers <= advice.partitions

@@ -85,8 +85,11 @@ def advise(
 
     def work(job: "Job") -> "Advised":
         from partq.pipeline.advise.advice import Needs
+        from partq.pipeline.advise.archived_table import archived_table
         from partq.pipeline.advise.job import run_advise
         from partq.pipeline.archive_files import read_archive, read_audit
+        from partq.pipeline.archive_log import ArchiveLog
+        from partq.pipeline.storage.files import open_files
 
         audit = read_audit(job.spark, root)
         return run_advise(
@@ -94,6 +97,7 @@ def advise(
             None if audit.isEmpty() else audit,
             Needs(consumer_rate, utilization, growth),
             job.watch,
+            table=archived_table(ArchiveLog.open(open_files(job.spark, root)).load()),
             time=f"{time_of}_time",
             window_s=window_s,
             group=group,

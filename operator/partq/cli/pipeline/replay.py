@@ -84,13 +84,14 @@ def replay(
     def work(job: "Job") -> "Replayed":
         from partq.pipeline import replay as replaying
         from partq.pipeline.archive_log import ArchiveLog
+        from partq.pipeline.replay_plan import ReplayFilter
         from partq.pipeline.storage.files import open_files
 
         return replaying.replay(
             job,
             ArchiveLog.open(open_files(job.spark, root)),
             access_of(connection),
-            replaying.ReplayFilter(**chosen),
+            ReplayFilter(**chosen),
             replay_id=replay_id,
             rate=rate,
         )
@@ -104,10 +105,11 @@ def replay(
 def _preview(job: "Job", root: str, chosen: dict[str, Any]) -> "Preview":
     from partq.pipeline import replay as replaying
     from partq.pipeline.archive_log import ArchiveLog
+    from partq.pipeline.replay_plan import ReplayFilter
     from partq.pipeline.storage.files import open_files
 
     archive = ArchiveLog.open(open_files(job.spark, root))
-    return replaying.preview(job, archive, replaying.ReplayFilter(**chosen))
+    return replaying.preview(job, archive, ReplayFilter(**chosen))
 
 
 def _partitions(names: tuple[str, ...]) -> tuple[str, ...]:

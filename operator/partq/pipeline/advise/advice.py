@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from partq.core.group.assignors import sticky
-from partq.core.hashing import slot_range
 from partq.core.model import PartitionId
+from partq.core.slot_table import SlotTable
 from partq.errors import BadRequestError
 from partq.pipeline.advise.loads import Loads
 
@@ -86,13 +86,25 @@ class Advice:
     """The most messages that wait, with the suggested numbers and the load as it was."""
 
 
-def partition_rates(loads: Loads, partition_count: int) -> Rates:
-    """Return messages per second as [window, partition]; those without a key spread evenly."""
-    # No partition is without a slot here: there are far fewer than slots.
-    starts = [slot_range(index, partition_count).start for index in range(partition_count)]
-    keyed = np.add.reduceat(loads.by_slot, starts, axis=1)
-    rates: Rates = (keyed + loads.keyless[:, None] / partition_count) / loads.window_s
+def partition_rates(loads: Loads, table: SlotTable) -> Rates:
+    """Return messages per second as [window, index]; those without a key spread evenly."""
+    owned = sorted(
+        (each.start, partition.index)
+        for partition, ranges in table.slots.items()
+        for each in ranges
+    )
+    by_range = np.add.reduceat(loads.by_slot, [start for start, _ in owned], axis=1)
+    keyed = np.zeros((by_range.shape[0], table.partition_count))
+    np.add.at(keyed.T, [index for _, index in owned], by_range.T)
+    rates: Rates = (keyed + loads.keyless[:, None] / table.partition_count) / loads.window_s
     return rates
+
+
+def table_of(partition_count: int, current: SlotTable | None) -> SlotTable:
+    """Return the slots of a new queue, or of a queue whose partition count is changed to this."""
+    if current is None or current.partition_count == partition_count:
+        return current or SlotTable.first(partition_count)
+    return current.resized(partition_count, current.generation + 1).table
 
 
 def member_rates(rates: Rates, member_count: int) -> Rates:
@@ -129,11 +141,13 @@ def simulate_lag(rates: Rates, consumer_per_s: float, window_s: int) -> int:
     return int(most)
 
 
-def try_candidates(loads: Loads, needs: Needs, counts: Sequence[int]) -> list[Candidate]:
+def try_candidates(
+    loads: Loads, needs: Needs, counts: Sequence[int], current: SlotTable | None
+) -> list[Candidate]:
     """Return what each number of partitions would have meant."""
     found = []
     for count in counts:
-        rates = partition_rates(loads, count)
+        rates = partition_rates(loads, table_of(count, current))
         totals = rates.sum(axis=0)
         hottest = float(totals.max() / totals.sum())
         room = needs.room_per_s
@@ -149,26 +163,28 @@ def try_candidates(loads: Loads, needs: Needs, counts: Sequence[int]) -> list[Ca
     return found
 
 
-def advise(loads: Loads, needs: Needs, *, current: int | None = None) -> Advice:
+def advise(loads: Loads, needs: Needs, *, current: SlotTable | None = None) -> Advice:
     """Choose the fewest partitions that hold what is needed, and say why.
 
     Args:
         loads: what the queue has carried.
         needs: what has to hold.
-        current: how many partitions it has, which is tried as well.
+        current: the partitions that it has. Their number is tried as well, and others as what a
+            change to them would make of these.
 
     Raises:
         BadRequestError: the needs make no sense.
     """
     needs.check()
-    counts = sorted({*CANDIDATES, *([current] if current else [])})
-    candidates = try_candidates(loads, needs, counts)
+    counts = sorted({*CANDIDATES, *([current.partition_count] if current else [])})
+    candidates = try_candidates(loads, needs, counts, current)
     chosen, reasons, warnings = _choose(loads, needs, candidates)
     if current is not None:
-        reasons.append(_compare(chosen.partitions, current))
+        reasons.append(_compare(chosen.partitions, current.partition_count))
     lag = None
     if needs.consumer_per_s is not None and chosen.consumers is not None:
-        rates = member_rates(partition_rates(loads, chosen.partitions), chosen.consumers)
+        table = table_of(chosen.partitions, current)
+        rates = member_rates(partition_rates(loads, table), chosen.consumers)
         lag = simulate_lag(rates, needs.consumer_per_s, loads.window_s)
         reasons.append(
             f"with the load as it was, and {chosen.consumers} consumers at "

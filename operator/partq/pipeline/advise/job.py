@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  as everybody names it
 
+from partq.core.slot_table import SlotTable
 from partq.errors import BadRequestError
 from partq.pipeline.advise.advice import Advice, Needs, advise, partition_rates
 from partq.pipeline.advise.lag import GroupLag, lag_history
@@ -30,7 +31,7 @@ class Advised:
 
     loads: Loads
     partition_count: int
-    """How many partitions the queue has, as far as its messages show."""
+    """How many partitions the queue has, as far as its archive shows."""
     busiest: tuple[PartitionLoad, ...]
     lags: tuple[GroupLag, ...]
     needs: Needs
@@ -63,17 +64,20 @@ def run_advise(
     needs: Needs,
     watch: JobWatch,
     *,
+    table: SlotTable | None = None,
     time: str = "publish_time",
     window_s: int | None = None,
     group: str | None = None,
 ) -> Advised:
-    """Read an archive and suggest numbers for the latest generation of its queue.
+    """Read an archive and suggest numbers for its queue.
 
     Args:
         messages: those of the archive; columns as `read_archive` returns them.
         audit: the archived record; None: not archived, so the lag is unknown.
         needs: what has to hold. Without a consumer's rate that of the record is taken.
         watch: is told how far it is.
+        table: the slots of the queue's partitions as they are now; None: not known, then as many
+            partitions are taken as messages show, as of a new queue.
         time: the column by which messages are cut into windows.
         window_s: length of a window in whole seconds; None: one that fits.
         group: whose consumers are counted; None: the slowest group's.
@@ -86,17 +90,17 @@ def run_advise(
     loads = load_of(messages, watch, time=time, window_s=window_s)
     lags = [] if audit is None else lag_history(audit, loads.window_s, watch)
     needs = _with_rate(needs, lags, group, watch)
-    count = _partition_count(messages)
+    table = table or SlotTable.first(_partition_count(messages))
     watch.check()
     watch.tell("trying numbers of partitions on the real keys")
-    rates = partition_rates(loads, count)
+    rates = partition_rates(loads, table)
     totals = rates.sum(axis=0)
     busiest = [
         PartitionLoad(int(index), float(totals[index] / totals.sum()), float(rates[:, index].max()))
         for index in totals.argsort()[::-1][:MAX_PARTITIONS_SHOWN]
     ]
-    advice = advise(loads, needs, current=count)
-    return Advised(loads, count, tuple(busiest), tuple(lags), needs, advice)
+    advice = advise(loads, needs, current=table)
+    return Advised(loads, table.partition_count, tuple(busiest), tuple(lags), needs, advice)
 
 
 def _with_rate(needs: Needs, lags: list[GroupLag], group: str | None, watch: JobWatch) -> Needs:
