@@ -6,9 +6,9 @@ record set theirs at their own looks. The values of labels are names of resource
 and words that the code has: no name that a client chooses.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -27,6 +27,7 @@ class BrokerMetrics:
         self._declare_messages()
         self._declare_partitions()
         self._declare_memory()
+        self._declare_rescale()
         self._declare_audit()
         self._declare_connections()
 
@@ -128,6 +129,20 @@ class BrokerMetrics:
         )
         self._store_aof = self._gauge(
             "partq_store_aof_bytes", "Redis's append-only file; of a cluster the largest.", scope
+        )
+
+    def _declare_rescale(self) -> None:
+        self._gated = self._gauge(
+            "partq_partition_gated",
+            "1: after a change of the number of partitions the group has older messages to read.",
+            (*_PARTITION, "group"),
+        )
+        self._publish_pause = Histogram(
+            "partq_rescale_publish_pause_seconds",
+            "How long publishes waited for a new partition of a change.",
+            _QUEUE,
+            buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60),
+            registry=self.registry,
         )
 
     def _declare_audit(self) -> None:
@@ -275,6 +290,16 @@ class BrokerMetrics:
         for partition, (size_bytes, groups) in sizes.items():
             self._audit_bytes.labels(*self._names, partition).set(size_bytes)
             self._audit_groups.labels(*self._names, partition).set(groups)
+
+    def rescale_paused(self, pause_s: float) -> None:
+        """Count a new partition that takes messages now; `pause_s`: it was waited for so long."""
+        self._publish_pause.labels(*self._names).observe(pause_s)
+
+    def observe_gates(self, gated: Iterable[tuple[str, str]]) -> None:
+        """Set which groups wait for older messages: (partition, group) of each."""
+        self._gated.clear()
+        for partition, group in gated:
+            self._gated.labels(*self._names, partition, group).set(1)
 
     def observe(
         self,

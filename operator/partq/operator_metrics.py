@@ -55,6 +55,14 @@ class OperatorMetrics:
             "partq_group_moves_waiting", "Moves for balance that wait for the budget.", group
         )
         self._lag = self._gauge("partq_group_lag", "Messages not yet acknowledged.", group)
+        self._rescale = self._gauge(
+            "partq_rescale_phase",
+            "1: the latest change of the number of partitions is in this phase.",
+            (*queue, "phase"),
+        )
+        self._retired_bytes = self._gauge(
+            "partq_retired_bytes", "What partitions hold that take no messages any more.", queue
+        )
 
     def render(self) -> bytes:
         """Return all metrics in Prometheus's text format."""
@@ -84,6 +92,15 @@ class OperatorMetrics:
         """Set what is true of a queue."""
         self._ready.labels(namespace, queue).set(int(is_ready))
 
+    def observe_rescale(
+        self, namespace: str, queue: str, phase: str | None, retired_bytes: int
+    ) -> None:
+        """Set how far the latest change of the number of partitions is; None: there was none."""
+        self._rescale.remove_by_labels({"namespace": namespace, "queue": queue})
+        if phase is not None:
+            self._rescale.labels(namespace, queue, phase).set(1)
+        self._retired_bytes.labels(namespace, queue).set(retired_bytes)
+
     def observe_group(
         self,
         group: tuple[str, str, str],
@@ -106,7 +123,8 @@ class OperatorMetrics:
         """Drop what is shown of a queue that is gone and of its groups, or of one of these."""
         labels = {"namespace": namespace, "queue": queue}
         if group is None:
-            self._ready.remove_by_labels(labels)
+            for gauge in (self._ready, self._rescale, self._retired_bytes):
+                gauge.remove_by_labels(labels)
         else:
             labels["group"] = group
         for gauge in (self._members, self._partitions, self._waiting, self._lag):

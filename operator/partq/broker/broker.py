@@ -153,6 +153,7 @@ class Broker:
             self.ownership,
             layout=self._known_layout,
             clock=self.clock,
+            on_pause=self.metrics.rescale_paused,
             spawn=self._spawn,
         )
         self.carry_over = CarryOver(self.owned, self.log, self.partitions)

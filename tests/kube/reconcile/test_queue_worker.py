@@ -60,6 +60,7 @@ class Stage:
         self.cache = ObjectCache(lambda key: None)
         self.store = FakeStore()
         self.clock = Clock()
+        self.metrics = OperatorMetrics()
         self.told = []
         self.opened = []
         self._monkeypatch = monkeypatch
@@ -80,7 +81,7 @@ class Stage:
             clock=self.clock,
             costs=SimpleNamespace(note=lambda *_: None, forget=lambda *_: None),
             events=SimpleNamespace(emit=self._tell),
-            metrics=OperatorMetrics(),
+            metrics=self.metrics,
             now=lambda: datetime(2026, 11, 20, 12, tzinfo=UTC),
             open_store=self._open_store,
             server_version=(1, 20),
@@ -210,12 +211,15 @@ async def test_another_number_of_partitions_is_recorded_and_all_else_goes_on(sta
     assert (status["rescale"]["phase"], status["rescale"]["to"]) == ("Preparing", 8)
     assert condition(status, "Ready")[0] == "True"
     assert condition(status, "Reconciling") == ("True", "RescalePreparing")
+    where = 'namespace="shop",phase="Preparing",queue="orders"'
+    assert f"partq_rescale_phase{{{where}}} 1.0" in stage.metrics.render().decode()
 
     stage.put_queue(partitions=4, status=status)
     await worker.look()
     status = await stage.status(worker)
     assert (status["partitions"]["summary"], status.get("rescale")) == ("4", None)
     assert condition(status, "Reconciling")[1] != "RescalePreparing"
+    assert "partq_rescale_phase{" not in stage.metrics.render().decode()
 
 
 async def test_a_spec_that_is_broken_while_no_operator_runs_stops_no_running_queue(stage):

@@ -18,7 +18,7 @@ NEW = PartitionId(2, 2)
 
 def record(*, seals=None, is_open=True, groups=("audit", "workers"), end=100):
     layout = SimpleNamespace(is_open=is_open, seals=seals or {})
-    return SimpleNamespace(owner="b-0", next=end, groups=groups, layout=layout)
+    return SimpleNamespace(owner="b-0", next=end, groups=groups, layout=layout, bytes=end)
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def store():
 def look(store):
     watch = RescaleWatch()
 
-    async def look(wanted=3, now_ms=NOW):
+    async def look(wanted=3, now_ms=NOW, *, retired=0):
         notes = await watch.look(
             store.ports,
             store.partitions,
@@ -39,6 +39,7 @@ def look(store):
             brokers=["b-0", "b-1"],
             now_ms=now_ms,
         )
+        assert watch.retired_bytes == retired
         return watch.status, [(str(each.reason), each.text, each.is_warning) for each in notes]
 
     return look
@@ -84,6 +85,14 @@ async def test_groups_that_hold_new_partitions_for_an_hour_are_reported_once(sto
         )
     ]
     assert (await look(now_ms=NOW + 2 * HELD_MS))[1] == []
+
+
+async def test_what_partitions_without_slots_hold_is_added_up(store, look):
+    store.layout = commit(prepare(Layout.first(3), 2, NOW), NOW)
+    for partition in store.layout.partitions():
+        store.progress[partition] = record(end=10 * partition.index)
+    status, _ = await look(2, retired=30)
+    assert status.retiring == 3
 
 
 @pytest.mark.parametrize(

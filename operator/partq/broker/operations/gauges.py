@@ -33,6 +33,7 @@ def render_metrics(broker: Broker) -> bytes:
         missing={key: bool(each.missing) for key, _, each in books},
         flows=flows,
     )
+    broker.metrics.observe_gates(key for key, _, each in books if each.is_gated)
     pending, tails, ahead = broker.buffers.pending, broker.buffers.tails, broker.log_fetcher.ahead
     broker.metrics.observe_buffers(
         {

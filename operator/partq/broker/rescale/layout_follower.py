@@ -18,6 +18,7 @@ class LayoutFollower:
     """Seals and opens owned partitions, and forgets those that the layout has no more.
 
     Its gatekeeper opens them for groups. `layout`: as the broker has read it last; None: not yet.
+    `on_pause`: hears for how many seconds publishes have waited for a partition that is opened.
     """
 
     def __init__(
@@ -27,6 +28,7 @@ class LayoutFollower:
         *,
         layout: Callable[[], Layout | None],
         clock: Callable[[], float],
+        on_pause: Callable[[float], None],
         spawn: Callable[[Coroutine[Any, Any, None], str], None],
     ) -> None:
         self._ownership = ownership
@@ -38,6 +40,8 @@ class LayoutFollower:
             layout=layout,
             on_open=self._sealer.follow,
             on_lost=ownership.lose,
+            on_pause=on_pause,
+            clock=clock,
             spawn=spawn,
         )
         self.gatekeeper = Gatekeeper(

@@ -24,7 +24,8 @@ _log = logging.getLogger(__name__)
 class PartitionOpener:
     """Lets a partition take messages when its slots have left all of its predecessors.
 
-    `on_open` is called with each partition that is open now.
+    `on_open` is called with each partition that is open now, `on_pause` with the seconds for which
+    publishes have waited for it here.
     """
 
     def __init__(
@@ -35,6 +36,8 @@ class PartitionOpener:
         layout: Callable[[], Layout | None],
         on_open: Callable[[OwnedPartition], None],
         on_lost: Callable[[OwnedPartition, PartqError], None],
+        on_pause: Callable[[float], None],
+        clock: Callable[[], float],
         spawn: Callable[[Coroutine[Any, Any, None], str], None],
     ) -> None:
         self._seals = seals
@@ -42,6 +45,10 @@ class PartitionOpener:
         self._layout = layout
         self._on_open = on_open
         self._on_lost = on_lost
+        self._on_pause = on_pause
+        self._clock = clock
+        self._since: dict[OwnedPartition, float] = {}
+        """When it was seen that a partition is to be opened."""
         self._spawn = spawn
         self._wake = asyncio.Event()
         self._opening: set[OwnedPartition] = set()
@@ -52,6 +59,7 @@ class PartitionOpener:
     def follow(self, owned: OwnedPartition) -> None:
         """Open a partition as soon as it may be, if it is not."""
         if self._is_waiting(owned):
+            self._since.setdefault(owned, self._clock())
             self._wake.set()
 
     async def run(self) -> None:
@@ -62,6 +70,8 @@ class PartitionOpener:
             waiting = [each for each in self._owned.values() if self._is_waiting(each)]
             if not waiting:
                 self._wake.clear()
+                owned = self._owned
+                self._since = {p: at for p, at in self._since.items() if owned.get(p.id) is p}
                 continue
             try:
                 await self._look(waiting)
@@ -122,7 +132,10 @@ class PartitionOpener:
                     owned.layout = replace(owned.layout, is_open=True)
         finally:
             self._opening.discard(owned)
+            since = self._since.pop(owned, None)
             self.opened.pulse()
         if self._owned.get(owned.id) is owned:
             _log.info("partition %s takes messages: its predecessors are sealed", owned.id)
+            if since is not None:
+                self._on_pause(self._clock() - since)
             self._on_open(owned)

@@ -36,6 +36,10 @@ class ProgressRecord(Protocol):
         """The offset of the next message."""
 
     @property
+    def bytes(self) -> int:
+        """How much its log holds."""
+
+    @property
     def groups(self) -> Collection[str]:
         """The groups that have a cursor."""
 

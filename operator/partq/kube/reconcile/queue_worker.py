@@ -307,6 +307,12 @@ class QueueWorker:
             brokers=self._view.brokers,
             now_ms=round(self._context.now().timestamp() * 1000),
         )
+        status = self._rescale.status
+        self._context.metrics.observe_rescale(
+            *self.key,
+            phase=str(status.phase) if status is not None else None,
+            retired_bytes=self._rescale.retired_bytes,
+        )
         for note in notes:
             self._reporter.tell(body, "PartitionedQueue", note)
 

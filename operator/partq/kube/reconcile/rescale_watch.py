@@ -34,6 +34,8 @@ class RescaleWatch:
     def __init__(self) -> None:
         self.status: RescaleStatus | None = None
         """As the last look found it; None: there was none, and none is wanted."""
+        self.retired_bytes = 0
+        """What partitions hold that take no messages any more."""
         self._reported: set[int] = set()
         """The generations for which it was told that groups hold partitions."""
 
@@ -62,8 +64,10 @@ class RescaleWatch:
         """
         layout = (await ports.layouts.read()).layout
         if not layout.changes and wanted_count == layout.partition_count:
-            self.status = None
+            self.status, self.retired_bytes = None, 0
             return []
+        retired = await partitions.read_many(tuple(layout.retired), only_reachable=True)
+        self.retired_bytes = sum(record.bytes for record in retired.values())
         leases = (await ports.leases.read()).leases
         lacking = sorted(b for b in brokers if b in leases and RESCALE not in leases[b].features)
         self.status = status = rescale_status(
