@@ -6,6 +6,7 @@ On Kubernetes `kube/reconcile/queue_worker.py` does the same, by `coordinator/pr
 import logging
 
 from partq.coordinator.provision import provision as make_records
+from partq.coordinator.rules import wanted_partition_count
 from partq.embedded.store_ports import queue_records
 from partq.errors import UnknownQueueError
 from partq.resources import PartitionedQueue, Resources, effective_group, effective_queue
@@ -30,9 +31,17 @@ async def holds(store: Store, queue: PartitionedQueue, *, uid: str) -> bool:
 
 
 async def provision(
-    store: Store, queue: PartitionedQueue, resources: Resources, *, uid: str
+    store: Store,
+    queue: PartitionedQueue,
+    resources: Resources,
+    *,
+    uid: str,
+    keeps_partition_count: bool = False,
 ) -> tuple[str, ...]:
     """Make or update the records of a queue and its groups, and return the names of the groups.
+
+    Another number of partitions than the stored one is a change, which the coordinator makes;
+    with `keeps_partition_count` the stored one holds.
 
     May be repeated at any time. A stored group that is no longer in the file is kept: it
     may still hold messages that it has not read, and nobody has said to drop them. One whose
@@ -45,11 +54,14 @@ async def provision(
     namespace, name = queue.key
     keys = Keys(store.prefix, namespace, name, uid)
     groups = resources.groups_of(queue)
+    records, count = queue_records(store, keys), queue.spec.partitions
+    if keeps_partition_count and (stored := await records.configs.read_queue()) is not None:
+        count = wanted_partition_count(stored.spec) or count
     left_out = await make_records(
-        queue_records(store, keys),
+        records,
         name=f"{namespace}/{name}",
         uid=uid,
-        partition_count=queue.spec.partitions,
+        partition_count=count,
         spec=effective_queue(queue, ()),
         groups={group.metadata.name: effective_group(group, queue) for group in groups},
         keeps_others=True,

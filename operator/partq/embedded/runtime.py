@@ -80,8 +80,9 @@ class EmbeddedRuntime:
 
     Its data stays in `data_dir`, or in the Redis of `redis_url` that runs elsewhere, and is taken
     up by the next runtime there. `broker_count` and
-    `lease_ttl_s` (seconds, 1 to 60) hold for every queue. With a `port` the brokers listen on it
-    and on those that follow, else on free ones.
+    `lease_ttl_s` (seconds, 1 to 60) hold for every queue. With `keeps_partition_counts` a queue
+    that is there keeps its number of partitions, whatever the file says. With a `port` the brokers
+    listen on it and on those that follow, else on free ones.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class EmbeddedRuntime:
         data_dir: Path,
         *,
         broker_count: int | None = None,
+        keeps_partition_counts: bool = False,
         port: int = 0,
         lease_ttl_s: float = LEASE_TTL_S,
         log_level: str = "info",
@@ -102,6 +104,7 @@ class EmbeddedRuntime:
         self._declared = frozenset(queue.key for queue in resources.queues)
         resources = resources.with_dead_letter_queues()
         self._resources = resources.with_replicas(broker_count) if broker_count else resources
+        self._keeps_partition_counts = keeps_partition_counts
         self._dir = DataDir(data_dir)
         self._port = port
         self._ports = HeldPorts(_FREE_PORTS)
@@ -240,7 +243,13 @@ class EmbeddedRuntime:
                 namespace, name = queue.key
                 identity = self._dir.identity(namespace, name)
                 await self._check_known(store, queue, identity)
-                groups = await provision(store, queue, self._resources, uid=identity.uid)
+                groups = await provision(
+                    store,
+                    queue,
+                    self._resources,
+                    uid=identity.uid,
+                    keeps_partition_count=self._keeps_partition_counts,
+                )
                 self._dir.made(identity)
                 self._dir.grant(identity, name, groups)
                 self.queues.append(self._running_queue(queue, identity, groups))

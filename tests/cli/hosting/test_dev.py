@@ -298,3 +298,9 @@ def test_after_kill_9_nothing_runs_on_and_nothing_is_lost(tmp_path):
         assert second.run("consume", "--count", "1").stdout == "kept\n"
     finally:
         second.stop()
+
+
+def test_a_number_of_partitions_beside_a_file_is_refused(tmp_path):
+    file = str(ROOT / "examples/queue.yaml")
+    said = refused("dev", "up", "-f", file, "--partitions", "3", "--data-dir", str(tmp_path))
+    assert said == "partq: --partitions: got it with --file; set spec.partitions in the file\n"

@@ -51,6 +51,8 @@ log = logging.getLogger("partq.embedded")
 _UP_HELP = """Run the queues of FILE until interrupted: Redis, brokers and coordinator, on loopback.
 
 Without a FILE it runs a queue `orders` of 16 partitions with two brokers and a group `workers`.
+A queue that has another number of partitions than FILE or --partitions says is changed while it
+runs.
 What is published stays in the data directory and is there again at the next start. A process that
 ends is started again. Logs are in DIR/logs.
 
@@ -79,6 +81,11 @@ def dev() -> None:
     help="Brokers per queue. Default: what the queue's spec.brokers.replicas says.",
 )
 @click.option(
+    "--partitions",
+    type=click.IntRange(1, 4096),
+    help="Partitions of `orders`, without FILE. Default: what it has, at first 16.",
+)
+@click.option(
     "--port",
     type=click.IntRange(0, 65_000),
     default=FIRST_PORT,
@@ -100,15 +107,18 @@ def up(
     file: Path | None,
     data_dir: Path,
     brokers: int | None,
+    partitions: int | None,
     port: int,
     log_level: str,
     detach: bool,
     as_json: bool,
 ) -> None:
     """Start the runtime and wait for a signal."""
+    if file is not None and partitions is not None:
+        raise SettingsError("--partitions: got it with --file; set spec.partitions in the file")
     if as_json and not detach:
         raise SettingsError("--json: got it without --detach; give both")
-    resources = default_resources() if file is None else read_resources(file)
+    resources = default_resources(partitions or 16) if file is None else read_resources(file)
     configure_logging(log_level)
     for warning in missing_targets(resources):
         log.warning("%s", warning)
@@ -116,7 +126,12 @@ def up(
         _detach(data_dir, ["dev", "up", *_given_options(click.get_current_context())], as_json)
         return
     runtime = EmbeddedRuntime(
-        resources, data_dir, broker_count=brokers, port=port, log_level=log_level
+        resources,
+        data_dir,
+        broker_count=brokers,
+        keeps_partition_counts=file is None and partitions is None,
+        port=port,
+        log_level=log_level,
     )
     asyncio.run(_run(runtime))
 
@@ -242,10 +257,10 @@ def _one_of(queues: Sequence[QueueAddress], namespace: str) -> QueueAddress:
     return found[0]
 
 
-def default_resources() -> Resources:
+def default_resources(partition_count: int) -> Resources:
     """Return what runs without a file: as examples/queue.yaml, but for the selector of pods."""
     rebalance = {"delaySeconds": 5, "maxHandoffSeconds": 3}
-    spec = {"partitions": 16, "brokers": {"replicas": 2}, "rebalance": rebalance}
+    spec = {"partitions": partition_count, "brokers": {"replicas": 2}, "rebalance": rebalance}
     return resources_of(queue_document("orders", **spec), group_document("workers", "orders"))
 
 
