@@ -284,6 +284,7 @@ class Broker:
             flow_registry=self.flow_registry,
             dead_letters=self.dead_letters,
             learn=self._learn,
+            refresh_owners=lambda: self.claims.refresh(),
             log=self.log,
             spawn=self._spawn,
         )

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from partq.broker.config import QueueConfig, read_config
@@ -12,7 +12,7 @@ from partq.broker.delivery.flow_registry import FlowRegistry
 from partq.broker.ownership.owned_partitions import OwnedPartitions
 from partq.broker.ownership.server_looks import ServerLooks, Spawn
 from partq.broker.partition.owned_partition import OwnedPartition
-from partq.errors import ConflictError, FencedError, UnknownGroupError
+from partq.errors import ConflictError, FencedError, PartqError, UnknownGroupError
 from partq.store.records.configs import Configs
 from partq.store.records.layouts import Layouts
 from partq.store.records.leases import Leases
@@ -36,6 +36,7 @@ class ConfigRefresher:
         flow_registry: FlowRegistry,
         dead_letters: DeadLetterForwarder,
         learn: Callable[[QueueConfig, str], None],
+        refresh_owners: Callable[[], Awaitable[None]],
         log: Log,
         spawn: Spawn,
     ) -> None:
@@ -50,6 +51,9 @@ class ConfigRefresher:
         self._dead_letters = dead_letters
         self._learn = learn
         """Takes the config, and the token of the peers."""
+        self._refresh_owners = refresh_owners
+        self._revision = 0
+        """Of the layout for which the owners were read last."""
         self._drawn_token = secrets.token_urlsafe(24)
         """Becomes the peers' token if none is stored yet."""
         self._reading = asyncio.Lock()
@@ -65,6 +69,7 @@ class ConfigRefresher:
         """
         async with self._reading:
             config = await read_config(self._layouts, self._configs)
+            await self._find_owners(config.layout.revision)
             self._learn(config, await self._leases.peer_token(self._drawn_token))
         if config.is_deleted:
             self._ownership.drop_all()
@@ -79,6 +84,16 @@ class ConfigRefresher:
                     UnknownGroupError(f"group {group}: removed; create it again"),
                 )
         await self._looks.look(partial(self._follow, config))
+
+    async def _find_owners(self, revision: int) -> None:
+        """Read who owns new partitions before the layout brings messages for them here."""
+        if revision == self._revision:
+            return
+        try:
+            await self._refresh_owners()
+        except PartqError as error:
+            _log.warning("the owners of new partitions could not be read: %s", error)
+        self._revision = revision
 
     async def _follow(self, config: QueueConfig, partitions: Sequence[OwnedPartition]) -> None:
         """Have partitions follow the config.

@@ -8,6 +8,7 @@ import base64
 
 import pytest
 
+from partq.broker.ownership import claims
 from partq.broker.retention import periodic_work
 from partq.core.model import PartitionId
 from partq.testing import eventually
@@ -153,6 +154,21 @@ async def test_another_broker_that_knows_the_layout_of_before(
     assert (status, [r["partition"] for r in answer["results"]]) == (201, ["2.4", "1.0", "2.4"])
     assert other.broker.config.layout.generation == 2
     assert await values(running, NEW) == [moves, moves]
+
+
+async def test_a_broker_knows_the_owners_of_new_partitions_with_the_layout(
+    running, rescaler, start_broker, peers, monkeypatch
+):
+    """Else the first requests would be told that no broker serves them."""
+    moves, _ = keys_for_five(await rescaler.layout())
+    other = await start_broker("orders-1")
+    monkeypatch.setattr(claims, "WATCH_GAP_S", 3600.0)
+    await eventually(lambda: len(other.broker.claims.owners) == 4, "it knows the owners")
+    await rescaler.change(5)
+    await other.broker.refresh()
+    assert await post(other, peers, {"key": moves, "value": "a"}) == (
+        201, {"partition": "2.4", "offset": 0},
+    )  # fmt: skip
 
 
 async def test_an_outbox_of_dead_letters_is_carried_over(running, rescaler, peers):

@@ -86,6 +86,9 @@ class Claims:
         self.observer = LeaseObserver()
         self.owners: dict[PartitionId, BrokerId] = {}
         """The index as last read; the partition's record decides."""
+        self._begun_reads = 0
+        self._known_read = 0
+        """The read that what is known comes from."""
 
     def owner_url(self, partition: PartitionId) -> tuple[BrokerId, str] | None:
         """Return the other, living broker that owns a partition, as far as this one knows."""
@@ -119,7 +122,12 @@ class Claims:
 
     async def refresh(self) -> None:
         """Read leases and owners now."""
+        self._begun_reads += 1
+        read = self._begun_reads
         leases, owners = await self._leases.read()
+        if read < self._known_read:
+            return  # one that began later was answered before
+        self._known_read = read
         self.observer.observe(leases, self._clock())
         self.owners = owners
 
