@@ -45,7 +45,7 @@ from partq.client.producer_stats import ProducerStats, ProducerTally
 from partq.client.transport.layout import QueueLayout
 from partq.client.transport.liveness import Clock, boot_time
 from partq.client.transport.options import ConnectionOptions
-from partq.client.transport.session import Session
+from partq.client.transport.session import ProducerProgress, Session
 from partq.client.transport.tasks import EnteredLoop
 from partq.core.clocks.time_to_live import to_ttl_ms
 from partq.core.model import PartitionId
@@ -157,17 +157,21 @@ class Producer:
         Raises:
             UnauthorizedError, ForbiddenError: at once.
             UnavailableError, UnknownQueueError: nothing better came within `connect_timeout_s`.
+            ConflictError: with a `producer_id`: as `producer_due`.
             RuntimeError: it was entered before.
         """
         self._entered_loop.enter()
+        progress: Mapping[PartitionId, ProducerProgress] = {}
         async with self._session.opening():
             if self._has_given_id:
-                self._queue_layout, progress = await producer_state(
+                state = await producer_state(
                     self._session,
                     self._producer,
                     timeout_s=self._connect_timeout_s,
                     clock=self._clock,
                 )
+                state.check_earlier(self._producer)
+                self._queue_layout, progress = state.queue_layout, state.progress
                 self._due = {partition: each.due for partition, each in progress.items()}
             else:
                 self._queue_layout = await self._session.first_layout(self._connect_timeout_s)
@@ -196,7 +200,7 @@ class Producer:
             # After a restart message n is skipped because n are stored: it must be the same one.
             are_numbers_fixed=self._has_given_id,
         )
-        self._sender.start(self._producer, self._due)
+        self._sender.start(self._producer, progress)
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:

@@ -69,6 +69,9 @@ class Layout:
     """Partition → its predecessors that are not settled, each with the slots that came from it."""
     retired: Mapping[PartitionId, int] = field(default_factory=dict)
     """Partitions without slots that are still read → when they lost the last one, in ms."""
+    counts: Mapping[int, int] = field(default_factory=dict)
+    """Generation of each table that was in force → its partition count, which leads to the table;
+    empty: the count has never changed."""
     changes: tuple[RescaleRecord, ...] = ()
     """The latest changes, the newest last; those that clients get have none."""
 

@@ -99,6 +99,10 @@ def commit(layout: Layout, now_ms: int) -> Layout:
         generation=layout.last_generation,
         lineage={**layout.lineage, **change.lineage},
         retired={**layout.retired, **dict.fromkeys(sorted(emptied), now_ms)},
+        counts={
+            **(layout.counts or {layout.generation: layout.partition_count}),
+            layout.last_generation: change.table.partition_count,
+        },
         changes=_with_last(layout, committed_at_ms=now_ms),
     )
 

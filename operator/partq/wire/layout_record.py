@@ -27,7 +27,7 @@ class ChangeForm(msgspec.Struct):
 
 FIELDS = (
     *("generations", "generation", "last_generation", "table", "next", "lineage", "retired"),
-    "changes",
+    *("counts", "changes"),
 )
 """What `encode_layout` writes, beside the revision."""
 
@@ -45,6 +45,7 @@ def encode_layout(layout: Layout) -> dict[str, str]:
         "next": "",
         "lineage": _text(lineage_form(layout.lineage)) if layout.lineage else "",
         "retired": "",
+        "counts": _text(layout.counts) if layout.counts else "",
         "changes": _text(layout.changes) if layout.changes else "",
     }
     if layout.next is not None:
@@ -76,6 +77,7 @@ def decode_layout(revision: int, fields: Mapping[str, bytes | None]) -> Layout:
             next=_change(_read("next", fields["next"], ChangeForm)),
             lineage=_givers(_read("lineage", fields["lineage"], LineageForm) or {}),
             retired=_times(_read("retired", fields["retired"], TimesForm) or {}),
+            counts=_read("counts", fields["counts"], dict[int, int]) or {},
             changes=_read("changes", fields["changes"], tuple[RescaleRecord, ...]) or (),
         )
     except (SettingsError, ValueError) as error:
@@ -84,7 +86,11 @@ def decode_layout(revision: int, fields: Mapping[str, bytes | None]) -> Layout:
 
 
 def layout_of(
-    generation: int, table: RangesForm, lineage: LineageForm, retired: TimesForm
+    generation: int,
+    table: RangesForm,
+    lineage: LineageForm,
+    retired: TimesForm,
+    counts: Mapping[int, int],
 ) -> Layout:
     """Return the layout that a broker tells its clients.
 
@@ -97,6 +103,7 @@ def layout_of(
         last_generation=generation,
         lineage=_givers(lineage),
         retired=_times(retired),
+        counts=counts,
     )
 
 

@@ -36,7 +36,7 @@ async def producer(peer):
 
 
 async def test_numbers_go_on_from_what_the_brokers_know(peer, producer):
-    assert {p: each.due for p, each in producer.progress.items()} == {
+    assert {p: each.due for p, each in producer.state.progress.items()} == {
         PARTITION: 7,
         PartitionId(1, 1): 0,
     }

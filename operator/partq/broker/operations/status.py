@@ -63,6 +63,7 @@ def read_layout(broker: Broker) -> LayoutAnswer:
         table=UNSET if is_first else ranges_form(layout.table.slots),
         lineage=UNSET if is_first else lineage_form(layout.lineage),
         retired=UNSET if is_first else times_form(layout.retired),
+        counts=UNSET if is_first else dict(layout.counts),
     )
 
 

@@ -17,12 +17,11 @@ from partq.client.produce.batching import BatchLimits, ReadyBatch
 from partq.client.produce.buffer_pool import BufferPool
 from partq.client.produce.results import MessageResult
 from partq.client.produce.sender import Sender
-from partq.client.producer_state import producer_state
+from partq.client.producer_state import ProducerState, producer_state
 from partq.client.producer_stats import ProducerTally
-from partq.client.transport.layout import QueueLayout
 from partq.client.transport.liveness import Clock, boot_time
 from partq.client.transport.options import ConnectionOptions
-from partq.client.transport.session import ProducerProgress, Session
+from partq.client.transport.session import Session
 from partq.core.model import PartitionId
 from partq.errors import NotStoredError, OutcomeUnknownError, PartqError
 from partq.wire.batch import MAX_BATCH_BYTES, MAX_BATCH_COUNT, Codec
@@ -32,10 +31,13 @@ class BatchProducer:
     """A deterministic producer of batches: after a restart it sends the same messages again.
 
     Its messages are numbered per partition in the order of the calls, from
-    `progress[partition].due` on:
-    what was stored below that by an earlier process is the caller's to leave out. A number stands
-    for one message: the first batch that fails ends the producer, so that nothing behind it is
-    ever stored under its numbers. What was sent before may be stored; `progress` of the next tells.
+    `state.progress[partition].due` on: what was stored below that by an earlier process is the
+    caller's to leave out, and so is what `state.earlier` says was stored before a change of the
+    partition count. Such a change ends a producer that publishes to partitions that lose slots.
+
+    A number stands for one message: the first batch that fails ends the producer, so that nothing
+    behind it is ever stored under its numbers. What was sent before may be stored; `state` of the
+    next tells.
 
     ```python
     async with BatchProducer(url, queue="orders", token=token, producer="job-1/7") as producer:
@@ -80,9 +82,7 @@ class BatchProducer:
         self._connect_timeout_s = connect_timeout_s
         self._clock = clock
         self._sender: Sender | None = None
-        self._queue_layout: QueueLayout | None = None
-        self.progress: Mapping[PartitionId, ProducerProgress] = {}
-        """What was stored per partition before entering, and what the last batch looked like."""
+        self._state: ProducerState | None = None
         self._error: PartqError | None = None
         self._has_failed = asyncio.Event()
 
@@ -94,7 +94,7 @@ class BatchProducer:
             UnavailableError, UnknownQueueError: nothing better came within `connect_timeout_s`.
         """
         async with self._session.opening():
-            self._queue_layout, self.progress = await producer_state(
+            state = self._state = await producer_state(
                 self._session,
                 self._producer,
                 timeout_s=self._connect_timeout_s,
@@ -103,7 +103,7 @@ class BatchProducer:
             )
         self._sender = Sender(
             self._session,
-            self._queue_layout,
+            state.queue_layout,
             # Nothing is gathered here; batches come complete.
             limits=BatchLimits(
                 max_count=MAX_BATCH_COUNT, max_bytes=MAX_BATCH_BYTES, codec=Codec.NONE
@@ -118,8 +118,7 @@ class BatchProducer:
             clock=self._clock,
             are_numbers_fixed=True,
         )
-        due = {partition: each.due for partition, each in self.progress.items()}
-        self._sender.start(self._producer, due)
+        self._sender.start(self._producer, state.progress)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -133,11 +132,11 @@ class BatchProducer:
             await self._session.__aexit__()
 
     @property
-    def queue_layout(self) -> QueueLayout:
-        """The queue as it was on entering: its layout and limits."""
-        if self._queue_layout is None:
+    def state(self) -> ProducerState:
+        """The queue as it was on entering, and what was stored before."""
+        if self._state is None:
             raise RuntimeError("the producer is not open; use it inside `async with`")
-        return self._queue_layout
+        return self._state
 
     async def send(self, partition: PartitionId, ready: ReadyBatch) -> None:
         """Take a batch, once there is room for it.

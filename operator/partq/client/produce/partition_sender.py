@@ -67,7 +67,8 @@ class PartitionSender:
         partition: PartitionId,
         *,
         producer: str,
-        first: int,
+        first: int = 0,
+        fixed_layout: int = 0,
         limits: BatchLimits,
         next_producer: Callable[[str], str | None],
         give_back: Callable[[int, int], None],
@@ -76,6 +77,8 @@ class PartitionSender:
     ) -> None:
         self.partition = partition
         self.producer = producer
+        self.fixed_layout = fixed_layout
+        """Of fixed numbers: the layout of the partition that they are counted for; else 0."""
         self.max_in_flight = 1
         self.hold_until = 0.0
         """Nothing is sent before this time: a refusal or a missing broker asks for patience."""
@@ -220,6 +223,8 @@ class PartitionSender:
                 else:
                     self._start_anew(error, f"number {first} came, and the producer is not known")
             case "stale_generation" if self._are_numbers_fixed:
+                for batch in self._window:
+                    batch.forget_sent()  # behind what is never stored nothing is
                 reason = f"the partition count of the queue has changed: {self._reason(error)}"
                 self._break(NotStoredError(reason), reason)
             case "stale_generation":

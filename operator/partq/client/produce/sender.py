@@ -17,7 +17,7 @@ from partq.client.transport.broker_connection import BrokerConnection
 from partq.client.transport.layout import QueueLayout
 from partq.client.transport.layout_watch import LayoutWatch
 from partq.client.transport.liveness import Clock
-from partq.client.transport.session import Session
+from partq.client.transport.session import ProducerProgress, Session
 from partq.core.model import PartitionId
 from partq.errors import InternalError, PartqError
 from partq.wire import frames
@@ -29,12 +29,19 @@ LEAST_IN_FLIGHT, MOST_IN_FLIGHT = 1, 64
 
 
 class PublishConnection:
-    """One producer id at one broker."""
+    """One producer id, or one series of fixed numbers, at one broker."""
 
     def __init__(
-        self, sender: "Sender", session: Session, url: str, producer: str, clock: Clock
+        self,
+        sender: "Sender",
+        session: Session,
+        url: str,
+        producer: str,
+        fixed_layout: int,
+        clock: Clock,
     ) -> None:
         self.producer = producer
+        self.fixed_layout = fixed_layout
         self.max_in_flight = LEAST_IN_FLIGHT
         self.partition_senders: dict[PartitionSender, None] = {}
         self._sender = sender
@@ -57,7 +64,7 @@ class PublishConnection:
 
     def hello(self) -> frames.Frame:
         """Introduce the producer."""
-        return frames.ProducerHello(self.producer)
+        return frames.ProducerHello(self.producer, layout=self.fixed_layout)
 
     def welcomed(self, frame: frames.AnyFrame) -> float:
         """Take the broker's terms and send what waits."""
@@ -146,7 +153,7 @@ class Sender:
         self._partition_senders: dict[PartitionId, PartitionSender] = {}
         self._leaving: dict[PartitionSender, None] = {}
         self._routes: dict[PartitionId, str | None] = {}
-        self._connections: dict[tuple[str, str], PublishConnection] = {}
+        self._connections: dict[tuple[str, str, int], PublishConnection] = {}
         self._connection_of: dict[PartitionId, PublishConnection] = {}
         self._requests = count(1)
         self._linger: asyncio.Handle | None = None
@@ -156,11 +163,11 @@ class Sender:
         self._watch = LayoutWatch(session, queue_layout, self._apply_layout, self.fail)
         self._sweeper = tasks.start(self._sweep(), "watching deadlines", self.fail)
 
-    def start(self, producer: str, due: Mapping[PartitionId, int]) -> None:
-        """Make a sender per partition, and connect; `due` are the first numbers, 0 if none."""
+    def start(self, producer: str, progress: Mapping[PartitionId, ProducerProgress]) -> None:
+        """Make a sender per partition, and connect; `progress`: of fixed numbers."""
         self._producer = producer
         for partition in self._slot_routes.ranges:
-            self._add_sender(partition, due.get(partition, 0))
+            self._add_sender(partition, progress.get(partition))
         self._apply_layout(self._watch.queue_layout)
 
     def add(
@@ -303,11 +310,12 @@ class Sender:
 
     # ---- inside ----
 
-    def _add_sender(self, partition: PartitionId, first: int) -> PartitionSender:
-        self._partition_senders[partition] = added = PartitionSender(
+    def _add_sender(self, partition: PartitionId, progress: ProducerProgress | None) -> None:
+        self._partition_senders[partition] = PartitionSender(
             partition,
             producer=self._producer,
-            first=first,
+            first=0 if progress is None else progress.due,
+            fixed_layout=0 if progress is None else progress.layout,
             limits=self._limits,
             next_producer=self._next_producer,
             give_back=self._buffer_pool.give_back,
@@ -315,7 +323,6 @@ class Sender:
             are_numbers_fixed=self._are_numbers_fixed,
         )
         self._routes[partition] = self._watch.queue_layout.owners.get(partition)
-        return added
 
     def _end_sender(self, partition_sender: PartitionSender) -> None:
         """Forget a partition that gets no more messages, and has none."""
@@ -356,7 +363,7 @@ class Sender:
         self._on_routes(routes)
         for partition in routes.ranges:
             if partition not in self._partition_senders:
-                self._add_sender(partition, 0)
+                self._add_sender(partition, None)
         changed = dict.fromkeys(settled.values())
         for partition_sender in settled.values():
             del self._leaving[partition_sender]
@@ -391,12 +398,11 @@ class Sender:
             and attached.producer == partition_sender.producer
         ):
             return attached
-        connection = self._connections.get((url, partition_sender.producer))
+        key = url, partition_sender.producer, partition_sender.fixed_layout
+        connection = self._connections.get(key)
         if connection is None:
-            connection = PublishConnection(
-                self, self._session, url, partition_sender.producer, self._clock
-            )
-            self._connections[url, partition_sender.producer] = connection
+            connection = PublishConnection(self, self._session, *key, self._clock)
+            self._connections[key] = connection
         self._attach(partition_sender, connection)
         return connection
 

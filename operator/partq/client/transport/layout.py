@@ -86,6 +86,7 @@ def _layout(answer: LayoutAnswer) -> Layout:
             answer.table,
             {} if answer.lineage is UNSET else answer.lineage,
             {} if answer.retired is UNSET else answer.retired,
+            {} if answer.counts is UNSET else answer.counts,
         )
     if [each.generation for each in answer.generations] != [1]:
         numbers = [each.generation for each in answer.generations]

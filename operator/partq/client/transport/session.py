@@ -71,6 +71,18 @@ class ProducerProgress(NamedTuple):
     """The number of its next message."""
     outline: LastBatch | None
     """None: not asked for, or its last batch is not stored any more."""
+    layout: int = 1
+    """The last change of the partition count that took slots away from the partition, or made it;
+    1: none has."""
+
+
+class EarlierNumbers(NamedTuple):
+    """What partitions have stored of a producer with fixed numbers under earlier layouts."""
+
+    generation: int
+    """Of the layout by which they were looked up."""
+    due: Mapping[tuple[PartitionId, int], int]
+    """Partition and layout → the number that was due; where nothing was stored it is left out."""
 
 
 class UntrustedError(UnavailableError):
@@ -356,11 +368,34 @@ class Session:
             return {}
         try:
             return {
-                PartitionId.parse(name): ProducerProgress(due, _outline(answer.outlines.get(name)))
+                PartitionId.parse(name): ProducerProgress(
+                    due, _outline(answer.outlines.get(name)), answer.layouts.get(name, 1)
+                )
                 for name, due in answer.due.items()
             }
         except ValueError as error:
             raise unusable(f"{url}{self._path}{path}", error) from error
+
+    async def earlier_numbers(self, url: str, producer: str) -> EarlierNumbers | None:
+        """Return what is stored under earlier layouts; None: the broker does not answer.
+
+        Raises: PartqError: it refuses the call for good.
+        """
+        path = f"/producers/{quoted(producer, 'producer')}?earlier=true"
+        try:
+            answer = await self.get(url, path, ProducerDue)
+        except (*NOT_REACHED, UnavailableError) as error:
+            log.info("%s: %s", url, why(url, error))
+            return None
+        try:
+            found = {
+                (PartitionId.parse(name), layout): due
+                for name, numbers in answer.earlier.items()
+                for layout, due in numbers.items()
+            }
+        except ValueError as error:
+            raise unusable(f"{url}{self._path}{path}", error) from error
+        return EarlierNumbers(answer.generation, found)
 
     def _open(self) -> aiohttp.ClientSession:
         if self._http is None or self._http.closed:

@@ -18,6 +18,7 @@ from partq.core.clocks.time_to_live import MAX_TTL_MS
 from partq.core.layout import Layout
 from partq.core.model import SLOT_COUNT, PartitionId
 from partq.errors import BadRequestError, MessageTooLargeError
+from partq.spark.write.earlier_rows import EarlierRows
 from partq.spark.write.keyless import KeylessSlots
 from partq.spark.write.sink_columns import WriteColumns
 from partq.wire.batch import encode_headers
@@ -60,6 +61,7 @@ class RowEncoder:
         columns: where the columns of a message stand.
         layout: of the queue.
         keyless: chooses the slots of rows without a key.
+        earlier: finds rows to be left out: they are stored; None: there are none.
         max_message_bytes: the most that the queue takes.
         ttl_ms: time to live of the rows without one; 0: the queue's.
         keeps_key_headers: take headers that name another key than the row has, as of messages that
@@ -71,6 +73,7 @@ class RowEncoder:
         columns: WriteColumns,
         layout: Layout,
         keyless: KeylessSlots,
+        earlier: EarlierRows | None = None,
         *,
         max_message_bytes: int,
         ttl_ms: int = 0,
@@ -84,6 +87,7 @@ class RowEncoder:
             for each in layout.slots(partition):
                 self._index_of[each.start : each.stop] = index
         self._keyless = keyless
+        self._earlier = earlier
         self._max_message_bytes = max_message_bytes
         self._ttl_ms = ttl_ms
         self._keeps_key_headers = keeps_key_headers
@@ -111,6 +115,10 @@ class RowEncoder:
         partitions = self._index_of[slots]
         # Stable: the rows of a partition, so those of a key, stay in their order.
         order = np.argsort(partitions, kind="stable")
+        if self._earlier is not None and (found := self._earlier.find(slots)) is not None:
+            order = order[~found[order]]
+            if not len(order):
+                return
         messages = messages.take(pa.array(order))
         slots, partitions = slots[order], partitions[order]
         ends = np.frombuffer(messages.buffers()[1], np.int32, len(order) + 1).astype(np.int64)

@@ -9,6 +9,7 @@ from pyspark import TaskContext
 from partq.client.transport.session import LastBatch, ProducerProgress
 from partq.core.model import PartitionId
 from partq.errors import ConflictError
+from partq.spark.write.earlier_rows import EarlierRows
 from partq.spark.write.encoding import EncodedRun
 from partq.wire.batch import outline as outline_crc
 
@@ -92,18 +93,24 @@ class Numbering:
             self._compare(run.part(0, known), first, progress.outline)
         return run.part(known, len(run)) if known < len(run) else None
 
-    def check_end(self) -> None:
+    def check_end(self, earlier: EarlierRows) -> None:
         """See, once there are no more rows, that they can be those of the attempt before.
 
         Raises:
             ConflictError: more is stored than there are rows.
         """
-        for partition, (due, _) in self._progress.items():
+        for partition, progress in self._progress.items():
             count = self._next.get(partition, 0)
-            if due > count:
-                raise self._conflict(
-                    f"{due} rows of partition {partition} are stored, and this attempt has {count}"
-                )
+            if progress.due > count:
+                raise self._more_stored(partition, progress.due, count)
+        if (missing := earlier.missing()) is not None:
+            series, due, count = missing
+            raise self._more_stored(series.partition, due, count)
+
+    def _more_stored(self, partition: PartitionId, due: int, count: int) -> ConflictError:
+        return self._conflict(
+            f"{due} rows of partition {partition} are stored, and this attempt has {count}"
+        )
 
     def _compare(self, run: EncodedRun, first: int, outline: LastBatch) -> None:
         """Compare messages, numbered from `first`, with the last batch that is stored."""

@@ -1,15 +1,12 @@
 """The client in a separate thread: Spark hands a task its rows in the thread that it calls."""
 
 import asyncio
-from collections.abc import Mapping
 from typing import Self
 
 from partq.client.produce.batch_producer import BatchProducer
 from partq.client.produce.batching import ReadyBatch
-from partq.client.producer_state import producer_due
-from partq.client.transport.layout import QueueLayout
+from partq.client.producer_state import ProducerState, producer_due
 from partq.client.transport.loop_thread import LoopThread
-from partq.client.transport.session import ProducerProgress
 from partq.core.model import PartitionId
 from partq.spark.connection import ClientOptions
 
@@ -64,14 +61,9 @@ class TaskSender:
             self._thread.end()
 
     @property
-    def queue_layout(self) -> QueueLayout:
-        """The queue as it was on entering."""
-        return self._open().queue_layout
-
-    @property
-    def progress(self) -> Mapping[PartitionId, ProducerProgress]:
-        """What was stored per partition on entering."""
-        return self._open().progress
+    def state(self) -> ProducerState:
+        """The queue as it was on entering, and what was stored before."""
+        return self._open().state
 
     def send(self, partition: PartitionId, ready: ReadyBatch) -> None:
         """Hand a batch over, once there is room; raises what an earlier one has failed of."""

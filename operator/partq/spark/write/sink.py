@@ -1,7 +1,8 @@
 """Writing a DataFrame, or the micro-batches of a stream, to a queue.
 
 Every task is a separate producer, under a name that its next attempt has, too; its rows are
-numbered per partition. An attempt asks the brokers first what is stored, and leaves that out.
+numbered per partition. An attempt asks the brokers first what is stored, and leaves that out. When
+the partition count of the queue is changed meanwhile, it fails, and the next one goes on.
 """
 
 import logging
@@ -21,10 +22,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, StructType, TimestampType
 
+from partq.core.fixed_series import first_layout
 from partq.errors import BadRequestError
 from partq.spark.connectivity import at_first, find_brokers
 from partq.spark.errors import short_errors
 from partq.spark.write.batcher import Batcher
+from partq.spark.write.earlier_rows import EarlierRows
 from partq.spark.write.encoding import RowEncoder
 from partq.spark.write.keyless import KeylessSlots
 from partq.spark.write.numbering import Numbering, TaskId, task_of_stream, task_of_write
@@ -72,17 +75,20 @@ class Sink:
             log.warning("%s: its rows are stored at least once", task.words)
         row_count = 0
         with TaskSender(self.options.connection, task.producer) as sender:
+            queue_layout = sender.state.queue_layout
+            layout = queue_layout.layout
+            earlier = EarlierRows(sender.state.earlier)
             encoder = RowEncoder(
                 self.columns,
-                sender.queue_layout.layout,
-                KeylessSlots(
-                    task.producer, sender.queue_layout.layout, sender.queue_layout.keyless_policy
-                ),
-                max_message_bytes=sender.queue_layout.max_message_bytes,
+                layout,
+                # An attempt before a change of the partition count has chosen the same slots.
+                KeylessSlots(task.producer, first_layout(layout), queue_layout.keyless_policy),
+                earlier,
+                max_message_bytes=queue_layout.max_message_bytes,
                 ttl_ms=self.options.ttl_ms,
                 keeps_key_headers=self.options.keeps_key_headers,
             )
-            numbering = Numbering(task, sender.progress)
+            numbering = Numbering(task, sender.state.progress)
             gathering = Batcher(self.options.codec)
             batch: pa.RecordBatch | None = first
             while batch is not None:
@@ -92,11 +98,11 @@ class Sink:
                         for partition, ready in gathering.add(rest):
                             sender.send(partition, ready)
                 batch = next(filled, None)
-            numbering.check_end()
+            numbering.check_end(earlier)
             for partition, ready in gathering.rest():
                 sender.send(partition, ready)
             sender.flush()
-        return TaskCommit(row_count, numbering.skipped_count)
+        return TaskCommit(row_count, numbering.skipped_count + earlier.count)
 
 
 class PartqWriter(DataSourceArrowWriter):

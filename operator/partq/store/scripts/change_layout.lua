@@ -3,7 +3,7 @@
 -- when full: passes
 --
 -- KEYS[1]  layout: hash {generations, tombstone, revision, generation, last_generation, table, next,
---          lineage, retired, changes, removed:PARTITION}; without a revision it has never changed,
+--          lineage, retired, counts, changes, removed:PARTITION}; without a revision it has never changed,
 --          which counts as 0
 -- ARGV[1]  revision that the caller has read    ARGV[2...]  fields and values; empty: remove it
 -- returns  1: written, or a repeat of what is there

@@ -90,6 +90,9 @@ class LayoutAnswer(msgspec.Struct):
     retired: TimesForm | UnsetType = UNSET
     """Partitions that take no more messages and are still read, each with the time in ms since the
     epoch of the change that has ended them."""
+    counts: dict[int, int] | UnsetType = UNSET
+    """Generation of each table that was in force → its partition count. It leads to the table: so
+    producers with fixed numbers know which slots a partition had when a number was counted."""
 
 
 class ProducerOutline(msgspec.Struct):
@@ -112,6 +115,11 @@ class ProducerDue(msgspec.Struct, omit_defaults=True):
     layouts: dict[str, int] = {}
     """By partition: the last change of the partition count that took slots away from it, or else
     that made it. Left out where that is 1 for all."""
+    generation: int = 0
+    """If earlier ones are asked for: that of the layout by which they were looked up."""
+    earlier: dict[str, dict[int, int]] = {}
+    """If asked for, of fixed numbers: by partition and layout, what was due when the partition got
+    another layout, or was removed; where nothing was stored, it is left out."""
 
 
 class Placed(msgspec.Struct, omit_defaults=True):

@@ -163,6 +163,8 @@ class ProducerQuery(msgspec.Struct):
     """None: those of a producer that numbers by partition."""
     outlines: Literal["true", "false"] = "false"
     """Whether to tell what its last batch of each partition looks like."""
+    earlier: Literal["true", "false"] = "false"
+    """Whether to tell what it has stored under earlier layouts of the partitions."""
 
 
 class DeadLetterBody(msgspec.Struct, forbid_unknown_fields=True):

@@ -23,7 +23,7 @@ from partq.broker.api.tokens import Role
 from partq.broker.broker import Broker
 from partq.broker.operations.gauges import render_metrics
 from partq.broker.operations.group_snapshot import read_group_snapshot
-from partq.broker.operations.producer_batches import read_outlines
+from partq.broker.operations.producer_batches import read_earlier, read_outlines
 from partq.broker.operations.rates import read_rates
 from partq.broker.operations.status import read_layout, read_status
 from partq.broker.peers.peer_client import FORWARDED
@@ -185,6 +185,8 @@ async def producer(call: EnteredCall, query: ProducerQuery) -> web.Response:
 
     With a key: the next `Partq-Sequence` of that key, in the key's partition alone. With outlines:
     also what its last batch looks like, so that it can see whether it has the same messages again.
+    With earlier ones: also what it has stored, with fixed numbers, before the partition count has
+    changed; of all partitions, and final once each is at the layout that the change asks of it.
     """
     broker, name = call.broker, call.request.match_info["producer"]
     asked: Iterable[PartitionId] = broker.config.layout.partitions()
@@ -197,12 +199,16 @@ async def producer(call: EnteredCall, query: ProducerQuery) -> web.Response:
     outlines = await read_outlines(broker, owned, name) if query.outlines == "true" else {}
     layouts = {str(p): broker.owned[p].layout.generation for p in owned if p in broker.owned}
     lacking = [str(partition) for partition in asked if partition not in broker.owned]
+    layout = broker.config.layout
+    is_earlier = query.earlier == "true"
     return json_response(
         ProducerDue(
             due={str(p): number or 0 for p, number in zip(owned, due, strict=True)},
             unavailable=lacking,
             outlines=outlines,
             layouts=layouts if set(layouts.values()) - {1} else {},
+            generation=layout.generation if is_earlier else 0,
+            earlier=await read_earlier(broker, layout, name) if is_earlier else {},
         )
     )
 
