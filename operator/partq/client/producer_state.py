@@ -11,14 +11,14 @@ from partq.client.transport.options import ConnectionOptions
 from partq.client.transport.reader import TIMEOUT_S
 from partq.client.transport.retries import RetryWindow
 from partq.client.transport.session import ProducerProgress, Session
-from partq.core.fixed_series import (
+from partq.core.model import PartitionId
+from partq.core.numbering.fixed_series import (
     FixedSeries,
     StoredSeries,
     earlier_series,
     last_series,
     series_of,
 )
-from partq.core.model import PartitionId
 from partq.core.producer_series import series_of_layout
 from partq.errors import ConflictError, UnavailableError
 from partq.excerpts import counted

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from partq.core.fixed_series import FixedSeries, StoredSeries
 from partq.core.model import PartitionId
+from partq.core.numbering.fixed_series import FixedSeries, StoredSeries
 from partq.spark.write.earlier_rows import EarlierRows
 
 

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Sequence
 
 from partq.broker.broker import Broker
-from partq.core.fixed_series import FixedSeries, earlier_series, series_of
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
+from partq.core.numbering.fixed_series import FixedSeries, earlier_series, series_of
 from partq.core.producer_series import series_of_layout
 from partq.errors import BadBatchError
 from partq.wire.batch import read_outline

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from partq.core.fixed_series import FixedSeries, StoredSeries
 from partq.core.model import SLOT_COUNT
+from partq.core.numbering.fixed_series import FixedSeries, StoredSeries
 
 
 class _Rest:

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, StructType, TimestampType
 
-from partq.core.fixed_series import first_layout
+from partq.core.numbering.fixed_series import first_layout
 from partq.errors import BadRequestError
 from partq.spark.connectivity import at_first, find_brokers
 from partq.spark.errors import short_errors

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from partq.core.fixed_series import (
+from partq.core.layout import Layout
+from partq.core.model import PartitionId
+from partq.core.numbering.fixed_series import (
     FixedSeries,
     earlier_series,
     first_layout,
@@ -12,8 +14,6 @@ from partq.core.fixed_series import (
     series_of,
     tables_of,
 )
-from partq.core.layout import Layout
-from partq.core.model import PartitionId
 from partq.core.rescale import abort, commit, prepare
 from partq.core.slot_table import size_of
 from partq.errors import InternalError

@@ -1,0 +1,1 @@
+"""What the numbers of producers stand for."""
