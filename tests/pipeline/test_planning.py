@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from partq import PartitionId
 from partq.core.readers.partition_order import PartitionOrder
 from partq.errors import ConflictError, DataLossError, RolledBackError
-from partq.pipeline.manifest import ArchivePosition, Predecessor
+from partq.pipeline.manifest import ArchivePosition, ArchiveState, Predecessor
 from partq.pipeline.planning import (
     LogExtent,
     Span,
@@ -15,6 +15,7 @@ from partq.pipeline.planning import (
     lineage_of,
     order_of,
     plan,
+    removed_extents,
 )
 
 A, B, NEXT = PartitionId(1, 0), PartitionId(1, 1), PartitionId(2, 0)
@@ -123,3 +124,19 @@ def test_a_record_whose_first_groups_another_archive_has_is_not_begun():
     check_record_begins({"1.1": ArchivePosition(7)}, begun)
     with pytest.raises(ConflictError, match=r"^partition 1\.1: another archive has .* group 6"):
         check_record_begins({}, begun)
+
+
+def test_a_partition_that_was_removed_before_it_was_archived_is_missed():
+    lineage = {
+        "2.0": {"1.0": Predecessor(((0, 9),), 7), "1.1": Predecessor(((9, 12),), 4)},
+        "3.0": {"1.0": Predecessor(((20, 30),), 9)},
+    }
+    positions = {"1.0": ArchivePosition(5), "1.1": ArchivePosition(6)}
+    state = ArchiveState(positions={"messages": positions}, lineage=lineage)
+    removed = removed_extents(state, {NEXT: LogExtent(0, 0)})
+    assert removed == {A: LogExtent(9, 9), B: LogExtent(4, 6)}
+    with pytest.raises(DataLossError, match=r"partition 1\.0: stored from 9 on only"):
+        plan(positions, removed, most=10, skips_lost=False)
+    skipped = plan(positions, removed, most=10, skips_lost=True)
+    assert skipped == {A: Span(ArchivePosition(9), 9, lost_from=5)}
+    assert removed_extents(state, {A: LogExtent(0, 9), B: LogExtent(0, 6)}) == {}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from partq.core.model import PartitionId
 from partq.core.readers.partition_order import PartitionOrder
 from partq.errors import ConflictError, DataLossError, RolledBackError
-from partq.pipeline.manifest import ArchivePosition, Predecessor
+from partq.pipeline.manifest import ArchivePosition, ArchiveState, Predecessor
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +112,28 @@ def lineage_of(extents: Mapping[PartitionId, LogExtent]) -> dict[str, Mapping[st
         and extent.has_all_predecessors
         and all(each.sealed_at is not None for each in extent.predecessors.values())
     }
+
+
+def removed_extents(
+    state: ArchiveState, extents: Mapping[PartitionId, LogExtent]
+) -> dict[PartitionId, LogExtent]:
+    """Return what has to be in an archive of partitions that the queue does not have any more.
+
+    Nothing of them is stored. A change of the partition count removes one only when every group
+    has done with it; but a group can be removed, or moved forward by hand.
+    """
+    ends: dict[PartitionId, int] = {}
+    for predecessors in state.lineage.values():
+        for name, told in predecessors.items():
+            partition = PartitionId.parse(name)
+            ends[partition] = max(ends.get(partition, 0), told.sealed_at or 0)
+    archived = state.positions.get("messages", {})
+    removed = {}
+    for partition, end in ends.items():
+        known = archived.get(str(partition))
+        if partition not in extents:
+            removed[partition] = LogExtent(end, max(end, 0 if known is None else known.offset))
+    return removed
 
 
 def check_record_begins(

@@ -30,6 +30,8 @@ MAX_HOLES = 10
 DEFAULT_COUNT = 20
 WAIT_S = 10.0
 """How long `--last` waits for a partition that no broker serves, as the others do."""
+MAX_CLOCK_STEP_S = 60.0
+"""How far Redis's clock may be behind that of this machine."""
 FOLLOW_S = 1.0
 """How often `--follow` looks for new messages."""
 _AGO = re.compile(r"([1-9][0-9]{0,8})(s|m|h|d)")
@@ -199,7 +201,10 @@ async def _browse(
         if not follow:
             _print_end(shown, count)
             return
-        partitions, offsets, count = list(newest.ends), newest.ends, None
+        # Those that have no end here are new, or have no message of the key: of their messages
+        # the ones that come from now on are looked at, by a clock that may differ from Redis's.
+        offsets, count = newest.ends, None
+        at_ms = int(1000 * (time.time() - MAX_CLOCK_STEP_S))
     async with Browser(**connection.options().arguments(), pin=pin) as browser:
         messages = _messages(
             browser,

@@ -30,6 +30,7 @@ from partq.pipeline.planning import (
     lineage_of,
     order_of,
     plan,
+    removed_extents,
 )
 from partq.pipeline.staging import Staging
 from partq.pipeline.watch import JobProgress, JobWatch
@@ -167,9 +168,10 @@ class Archiver:
         is_audit = feed.stream == "audit"
         settings = self._settings
         order = order_of(extents)
+        removed = {} if is_audit else removed_extents(self._state, extents)
         spans = plan(
             positions,
-            extents,
+            {**extents, **removed},
             most=settings.max_rows,
             skips_lost=settings.takes_over_audit if is_audit else settings.skips_lost,
             skip_option="--take-over-audit" if is_audit else "--skip-lost",
@@ -182,7 +184,9 @@ class Archiver:
         passed: Mapping[PartitionId, UndecodableRange] = {}
         if undecodable is not None:
             spans, passed = undecodable.around(spans, order)
-        stops = {str(each): at for each, at in feed.stops(spans).items()}
+        stored_spans = {each: span for each, span in spans.items() if each not in removed}
+        stops = {str(each): at for each, at in feed.stops(stored_spans).items()}
+        stops |= {str(each): ArchivePosition(spans[each].stop) for each in removed if each in spans}
         if undecodable is not None:
             undecodable.check(passed, stops)
         with Staging(self._archive.files) as staging:

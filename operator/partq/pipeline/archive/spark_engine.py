@@ -97,6 +97,9 @@ class SparkEngine:
         # ten minutes, so nothing would be trimmed for as long. That the log is still the one that
         # `starts` speak of was checked when the cursors moved there.
         cursors = {name: at.offset for name, at in feed.beginnings().items()}
+        # Partitions that were removed are in the archive, and the queue does not know them.
+        starts = {name: at for name, at in starts.items() if name in cursors}
+        stops = {name: at for name, at in stops.items() if name in cursors}
         is_there = cursors == {name: at.offset for name, at in starts.items()}
         where = "group" if is_there else _places(starts)
         wanted = [each for each, stop in stops.items() if stop.offset > starts[each].offset]
