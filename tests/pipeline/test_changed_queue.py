@@ -13,13 +13,17 @@ import pytest
 
 from partq import Consumer, LogReader, Producer
 from partq.core.model import PartitionId
-from partq.errors import FencedError
+from partq.core.rescale import remove
+from partq.errors import ConflictError, DataLossError, FencedError
 from partq.pipeline.advise.archived_table import archived_table
 from partq.pipeline.archive_log import ArchiveLog
 from partq.pipeline.storage.local_files import LocalFiles
 from partq.spark.read.log_thread import LogThread
 from partq.spark.read.options import read_options
 from partq.spark.read.read_planner import ReadPlanner
+from partq.store.connection import Store
+from partq.store.keys import Keys
+from partq.store.records.layouts import Layouts
 from partq.testing import eventually
 from partq.wire import batch
 from tests.pipeline.audit.content.real_archive import archive, audit
@@ -186,3 +190,50 @@ def test_the_audit_is_clean(queue, root, tmp_path):
     assert findings == []
     assert verdict.text == "clean"
     assert verdict.totals.published == sum(map(len, queue.stored.values()))
+
+
+async def remove_retired(queue):
+    """Have the last group done with all, and the retired partitions removed at once."""
+    broker = queue.broker
+    async with LogReader(broker.url, queue=queue.name, token=broker.tokens.consume) as reader:
+        await reader.commit("lake", await reader.positions("latest"))
+        store = await Store.open(broker.runtime.redis_url)
+        layouts = Layouts(store, Keys(store.prefix, "default", queue.name, broker.queue.uid))
+
+        async def is_removed():
+            layout = (await layouts.read()).layout
+            with suppress(ConflictError):  # not settled yet, or the coordinator was faster
+                if layout.retired:
+                    await layouts.write(
+                        remove(layout, *layout.retired), removed=list(layout.retired)
+                    )
+            return not (await reader.layout()).retired
+
+        try:
+            await eventually(is_removed, "retired partitions are removed", timeout_s=60)
+        finally:
+            await store.close()
+
+
+def test_partitions_that_are_removed_stay_in_the_archive(queue, root, tmp_path):
+    """It is the last test: the partitions of the others are gone after it."""
+    with LogThread(stream_options(queue).connection) as log:
+        before = ReadPlanner(log, stream_options(queue)).latest()
+    queue.run(remove_retired(queue))
+    queue.publish(range(30))
+    archive(queue, root)
+    archive(queue, root)  # what an earlier run told the queue is told again
+    state = ArchiveLog.open(LocalFiles(str(root))).load()
+    assert {PartitionId.parse(name) for name in state.positions["messages"]} == before.keys()
+    verdict, findings = audit(root, tmp_path / "report")
+    assert findings == []
+    assert verdict.totals.published == sum(map(len, queue.stored.values())) + 30
+
+    grouped = read_options(queue.options(group="lake"), is_stream=True)
+    with LogThread(grouped.connection) as log:
+        plan = ReadPlanner(log, grouped)
+        end = plan.next_end(before, limit=None)
+        assert {each.generation for each in end} == {3}
+        assert sum(each.size for each in plan.ranges(plan.begin(end, end), plan.latest())) == 0
+        with pytest.raises(DataLossError, match=r"partition 1\.\d is gone"):
+            ReadPlanner(log, stream_options(queue)).next_end(before, limit=None)
