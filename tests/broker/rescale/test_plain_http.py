@@ -125,6 +125,9 @@ async def test_a_request_waits_a_moment_for_a_partition_that_opens(running, resc
     await gate.is_reached()
     status, answer = await post(running, peers, {"key": moves, "value": "a"})
     assert (status, answer["error"]["code"]) == (503, "not_stored")
+    path = f"/v1/queues/orders/producers/p?key={moves}"
+    _, found = await running.call("GET", path, token=peers.PRODUCE)
+    assert found == {"due": {}, "unavailable": ["2.4"]}
     waiting = asyncio.create_task(post(running, peers, {"key": moves, "value": "b"}))
     keyless = await post(running, peers, [{"value": "c"}] * 20)
     assert {r["partition"] for r in keyless[1]["results"]} <= {f"1.{p}" for p in range(4)}

@@ -43,6 +43,9 @@ from partq.wire.calls.bodies import PlanQuery, ProducerQuery, RatesQuery, Status
 from partq.wire.calls.state import Picture
 from partq.wire.calls.status import PlanForecast, RatesAnswer, StatusAnswer
 
+OPENING_WAIT_S = 1.0
+"""How long a call about a key waits for a partition that takes no messages yet, in seconds."""
+
 calls = Calls("info")
 
 
@@ -193,12 +196,19 @@ async def producer(call: EnteredCall, query: ProducerQuery) -> web.Response:
     key = query.key
     if key is not None:
         name = series_name(name, key)
-        asked = [broker.config.layout.partition_for(key)]
-    owned = sorted(partition for partition in asked if partition in broker.owned)
+        partition = broker.config.layout.partition_for(key)
+        asked = [partition]
+        # Until it is open, predecessors may still store messages of the key.
+        await broker.layout_follower.wait_until_open(partition, limit_s=OPENING_WAIT_S)
+    owned = sorted(
+        partition
+        for partition in asked
+        if partition in broker.owned and (key is None or broker.owned[partition].layout.is_open)
+    )
     due = await asyncio.gather(*(_due(broker, p, name, key) for p in owned))
     outlines = await read_outlines(broker, owned, name) if query.outlines == "true" else {}
     layouts = {str(p): broker.owned[p].layout.generation for p in owned if p in broker.owned}
-    lacking = [str(partition) for partition in asked if partition not in broker.owned]
+    lacking = [str(partition) for partition in asked if partition not in owned]
     layout = broker.config.layout
     is_earlier = query.earlier == "true"
     return json_response(
