@@ -2,6 +2,7 @@
 
 import { fillLegend, markOf, nameOf } from "./members.js";
 import * as plan from "./plan.js";
+import * as rescale from "./rescale.js";
 import { age, byId, clock, counted, delayed, fill, inOrder, make, number, say } from "./text.js";
 
 const MANY = 64;
@@ -23,6 +24,10 @@ function stateOf(status, group, name) {
   const row = group.partitions[name];
   const words = [];
   const classes = [];
+  if (status.partitions[name]?.is_retired) {
+    words.push("takes no messages any more");
+    classes.push("retired");
+  }
   if (row !== undefined) {
     words.push(...row.problems.map((each) => each.text));
     classes.push(...row.problems.map((each) => each.code));
@@ -44,6 +49,7 @@ export function show(status, name, change) {
   if (!names.includes(chosen)) chosen = names[0] ?? "";
   for (const each of group.members) markOf(name, each.member);
   plan.show(status, name, change);
+  rescale.show(status);
   const moved = noteMoves(group);
   const handedOver = new Map(group.handoffs.map((each) => [each.partition, each]));
   squares.classList.toggle("many", names.length > MANY);
@@ -51,6 +57,7 @@ export function show(status, name, change) {
     updateSquare(item.firstElementChild, partition, status, group, name, handedOver);
     if (moved.has(partition)) flash(item.firstElementChild);
   });
+  byId("held-key").hidden = byId("retired-key").hidden = status.rescale === undefined;
   summarize(status, group);
   showLegend(group, name);
   showDetail();
@@ -59,6 +66,7 @@ export function show(status, name, change) {
 /** Leave nothing of what a token has shown. */
 export function forget() {
   plan.forget();
+  rescale.forget();
   known = nothingOf("");
   names = [];
   chosen = "";
@@ -186,6 +194,7 @@ function showDetail() {
     facts.push(["lag", counted(row.lag, "message")]);
     facts.push(["oldest unacknowledged", row.lag ? age(row.lag_ms) : "none"]);
     facts.push(["redeliveries", number(row.redeliveries ?? 0)], ["epoch", String(row.epoch)]);
+    if (record?.is_retired) facts.push(["slots", "none: it is read to its end"]);
     if (row.delayed) facts.push(["wait for redelivery", delayed(row)]);
     for (const { text } of row.problems) facts.push(["problem", text]);
   }
