@@ -28,7 +28,7 @@ ADVICE = {
     "AZR-59": ("docs/protocol.md", "## For every client", ["Keep connections open",
         "HTTP client that reuses its connection", "by default", "ours"]),
     "AZR-60": ("docs/resources.md", "## PartitionedQueue", ["little traffic", "partitions: 1",
-        "delete the queue and create it again"]),
+        "The number can be [changed](rescale.md)"]),
     "SOL-46": ("docs/client.md", "## Publishing", ["keys from a wide range", "spread evenly",
         "skew", "partq status"]),
     "AZR-67": ("docs/kubernetes.md", "## What a queue owns", ["ResourceQuota",
