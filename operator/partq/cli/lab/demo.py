@@ -3,6 +3,7 @@
 import asyncio
 import json
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Final, Literal
 
@@ -18,7 +19,13 @@ from partq.lab.demo.inspection import to_json as inspection_to_json
 from partq.lab.demo.jobs import InspectionPlan, require_engine
 from partq.lab.demo.outcome import DemoOutcome
 from partq.lab.demo.run import GROUP, run
-from partq.lab.verdict.report import print_rebalances, print_verdict, rebalance_to_json, to_json
+from partq.lab.verdict.report import (
+    print_rebalances,
+    print_rescales,
+    print_verdict,
+    rebalance_to_json,
+    to_json,
+)
 from partq.lab.workload.events import default_input, disordered, load
 
 DEFAULT_DURATION_S: Final = 75.0
@@ -54,6 +61,12 @@ MAX_DURATION_S: Final = 3600.0
 )
 @click.option("--with-spark", is_flag=True, help="As --with-audit, with jobs on Spark.")
 @click.option(
+    "--rescale",
+    "is_rescaled",
+    is_flag=True,
+    help="Change the partition count instead, 16 -> 24 -> 10 -> 16, while processes are killed.",
+)
+@click.option(
     "--report",
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for the report of the audit, which stays. Default: a new one.",
@@ -69,13 +82,15 @@ def demo(
     redis_url: str | None,
     with_audit: bool,
     with_spark: bool,
+    is_rescaled: bool,
     report: Path | None,
     json_file: IO[str] | None,
 ) -> None:
     """Publish real events while everything changes, and judge what the consumers saw.
 
     Consumers go 2 -> 4 -> 6 -> 3, one is killed, one restarts, a broker is killed: all of it under
-    traffic. Then the consumers' journals say what was lost, repeated or out of order. With
+    traffic. With --rescale the partition count changes meanwhile, up and down, and is what
+    is measured. Then the consumers' journals say what was lost, repeated or out of order. With
     --with-audit the brokers' own record is asked, too, and must agree with them.
 
     Exit status: 0 good; 1 lost, out of order, a duplicate without a cause, a change that did
@@ -104,6 +119,7 @@ def demo(
                 directory=directory.path,
                 redis_url=redis_url,
                 inspection_plan=plan,
+                is_rescaled=is_rescaled,
             )
         )
         if not outcome.is_good:
@@ -148,12 +164,15 @@ def outcome_to_json(outcome: DemoOutcome) -> dict[str, object]:
         **to_json(outcome.verdict),
         **({"inspection": inspection_to_json(outcome.inspection)} if outcome.inspection else {}),
         "rebalances": [rebalance_to_json(each) for each in outcome.rebalances],
+        **({"rescales": [asdict(each) for each in outcome.rescales]} if outcome.rescales else {}),
         "failures": [*outcome.failures, *outcome.verdict.findings],
     }
 
 
 def _print(console: Console, outcome: DemoOutcome) -> None:
     print_rebalances(console, outcome.rebalances, outcome.duplicates)
+    if outcome.rescales:
+        print_rescales(console, outcome.rescales)
     for failure in outcome.failures:
         console.print(failure, style="red", markup=False)
     print_verdict(console, outcome.verdict)

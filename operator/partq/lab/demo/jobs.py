@@ -92,12 +92,7 @@ async def inspect(
     # Before it is archived: what was archived of the record is trimmed.
     unknown, findings = unrecorded(deliveries, await _record(queue, group))
     root = str(directory / "archive")
-    environment = {
-        "PARTQ_URL": queue.url,
-        "PARTQ_QUEUE": queue.name,
-        "PARTQ_NAMESPACE": queue.namespace,
-        "PARTQ_TOKEN": queue.tokens.admin,
-    }
+    environment = _environment(queue)
     on = ["--engine", plan.engine]
     archiving = ["archive", root, "--group", ARCHIVE_GROUP, "--once", "--audit", *on]
     archive = await run_job(archiving, environment, note)
@@ -110,6 +105,26 @@ async def inspect(
         findings=tuple(findings),
         took_s=time.monotonic() - began,
     )
+
+
+async def change_count(queue: RunningQueue, partition_count: int) -> None:
+    """Change the partition count of a queue, as an administrator does it.
+
+    Raises:
+        InternalError: it was refused; the words of the command are in the message.
+    """
+    arguments = ["rescale", queue.name, "--partitions", str(partition_count)]
+    await _run_command(arguments, _environment(queue), lambda _: None)
+
+
+def _environment(queue: RunningQueue) -> dict[str, str]:
+    """Return what tells a command of partq where a queue is."""
+    return {
+        "PARTQ_URL": queue.url,
+        "PARTQ_QUEUE": queue.name,
+        "PARTQ_NAMESPACE": queue.namespace,
+        "PARTQ_TOKEN": queue.tokens.admin,
+    }
 
 
 async def _record(queue: RunningQueue, group: str) -> DeliveryRecord:
@@ -135,9 +150,20 @@ async def run_job(
     Raises:
         InternalError: it failed, or did not end in time; its last words are in the message.
     """
-    name = f"partq pipeline {arguments[0]}"
+    return await _run_command(["pipeline", *arguments], environment, note)
+
+
+async def _run_command(
+    arguments: Sequence[str], environment: Mapping[str, str], note: Callable[[str], None]
+) -> dict[str, object]:
+    """Run `partq` with these arguments and `--json`, and return what it prints.
+
+    Raises:
+        InternalError: it failed, or did not end in time; its last words are in the message.
+    """
+    name = f"partq {' '.join(arguments[:2])}"
     process = await asyncio.create_subprocess_exec(
-        *tethered(sys.executable, "-m", "partq.cli.main", "pipeline", *arguments, "--json"),
+        *tethered(sys.executable, "-m", "partq.cli.main", *arguments, "--json"),
         stdin=DEVNULL,
         stdout=PIPE,
         stderr=PIPE,

@@ -4,7 +4,7 @@ import asyncio
 import math
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,27 +13,31 @@ from typing import Any, Final
 from rich.console import Console
 
 from partq.aio import cancel_and_wait
+from partq.core.layout import Layout
+from partq.core.slot_table import SlotTable
 from partq.embedded.runtime import BrokerChild, EmbeddedRuntime
 from partq.errors import InternalError, PartqError, UnavailableError
 from partq.lab.demo.inspection import compare
-from partq.lab.demo.jobs import ARCHIVE_GROUP, InspectionPlan, inspect
+from partq.lab.demo.jobs import ARCHIVE_GROUP, InspectionPlan, change_count, inspect
 from partq.lab.demo.outcome import DemoOutcome, conclude
 from partq.lab.demo.scenario import (
     BROKER_COUNT,
     FIRST_MEMBERS,
     PARTITION_COUNT,
+    RESCALE_STEPS,
     STEPS,
-    Action,
     KillBroker,
     KillMember,
+    Rescale,
     Restart,
     Scale,
     Step,
+    Victim,
 )
 from partq.lab.demo.view import LiveView
 from partq.lab.verdict.timeline import RecordedPause, RunChange
 from partq.lab.workload.process import WorkerProcess
-from partq.lab.workload.stage import Stage
+from partq.lab.workload.stage import POLL_S, Stage
 from partq.resources import Resources, group_document, queue_document, resources_of
 from partq.store.connection import Store
 from partq.store.erase import erase_queue
@@ -73,11 +77,13 @@ async def run(
     directory: Path,
     redis_url: str | None = None,
     inspection_plan: InspectionPlan | None = None,
+    is_rescaled: bool = False,
 ) -> DemoOutcome:
     """Run the scenario on the events of `source`, published evenly over `duration_s` seconds.
 
     Data, journals and logs are left in `directory`; in the Redis of `redis_url`, if it is given,
-    nothing is left. With a plan for it the queue is archived and audited at the end.
+    nothing is left. With a plan for it the queue is archived and audited at the end. With
+    `is_rescaled` the scenario is the one in which the partition count changes.
 
     Raises:
         SettingsError: there is no redis-server, or the one of `redis_url` cannot be used.
@@ -104,7 +110,9 @@ async def run(
             view.note(
                 f"page in a browser: {queue.brokers[0].url}/ with the token {queue.tokens.admin}"
             )
-            outcome = await _DemoRun(runtime, stage, view, duration_s).go(source, event_count)
+            steps = RESCALE_STEPS if is_rescaled else STEPS
+            demo_run = _DemoRun(runtime, stage, view, duration_s, steps)
+            outcome = await demo_run.go(source, event_count)
             if inspection_plan is None:
                 return outcome
             how = " with Spark" if inspection_plan.engine == "spark" else ""
@@ -151,6 +159,10 @@ async def _remove(redis_url: str, namespace: str, uid: str) -> None:
         await store.close()
 
 
+def _is_rescale(step: Step) -> bool:
+    return isinstance(step.action, Rescale)
+
+
 def _count_at(step: Step, event_count: int) -> int:
     """Return how many events are published when a step is due."""
     return math.ceil(step.at * event_count)
@@ -160,8 +172,16 @@ class _DemoRun:
     """The scenario as it goes."""
 
     def __init__(
-        self, runtime: EmbeddedRuntime, stage: Stage, view: LiveView, duration_s: float
+        self,
+        runtime: EmbeddedRuntime,
+        stage: Stage,
+        view: LiveView,
+        duration_s: float,
+        steps: Sequence[Step],
     ) -> None:
+        self._steps = steps
+        self._tables: dict[str, tuple[SlotTable, SlotTable]] = {}
+        """The slots before and after each change of the partition count, by its trigger."""
         self._runtime = runtime
         self._stage = stage
         self._view = view
@@ -182,7 +202,8 @@ class _DemoRun:
             self._publisher = await self._stage.start_publisher(
                 "publisher",
                 *("--input", str(source), "--per-s", f"{per_s:.6f}"),
-                *("--holds", *(str(_count_at(step, event_count)) for step in STEPS)),
+                *(["--is-fresh"] if any(_is_rescale(step) for step in self._steps) else []),
+                *("--holds", *(str(_count_at(step, event_count)) for step in self._steps)),
             )
             changes = await self._play(event_count)
             await self._finish(event_count)
@@ -191,7 +212,7 @@ class _DemoRun:
             self._stage.read_journals()
         finally:
             await cancel_and_wait(watcher)
-        return conclude(self._stage.progress, changes, event_count, recorded)
+        return conclude(self._stage.progress, changes, event_count, recorded, self._tables)
 
     async def _play(self, event_count: int) -> list[RunChange]:
         """Make each change when its share is published, or as soon after it as all is settled.
@@ -199,14 +220,14 @@ class _DemoRun:
         From its share on the publisher goes slowly: the traffic lasts until the change is made.
         """
         made: list[tuple[str, int, str]] = []
-        for step in STEPS:
+        for step in self._steps:
             await self._until_published(_count_at(step, event_count))
             await self._wait_until_balanced(step.trigger, SETTLE_TIMEOUT_S)
             await self._feel_traffic(step.trigger)
             self._view.note(step.trigger)
             at_ns = time.monotonic_ns()
             self._publisher.signal(signal.SIGUSR1)
-            killed = await self._do_in_view(self._do(step.action))
+            killed = await self._do_in_view(self._do(step))
             made.append((step.trigger, at_ns, killed))
         await self._wait_until_balanced("the end", SETTLE_TIMEOUT_S)
         await self._feel_traffic("the end")
@@ -267,10 +288,10 @@ class _DemoRun:
                 return True
         return False
 
-    async def _do(self, action: Action) -> str:
+    async def _do(self, step: Step) -> str:
         """Make a change; return the consumer that was killed, if one was."""
         first = next(iter(self._stage.consumers), "")
-        match action:
+        match step.action:
             case Scale(members):
                 await self._scale(members)
             case Restart():
@@ -282,7 +303,39 @@ class _DemoRun:
                 return first
             case KillBroker():
                 await self._kill_broker(self._runtime.brokers[0])
+            case Rescale(count, victim):
+                return await self._rescale(step.trigger, count, victim)
         return ""
+
+    async def _rescale(self, trigger: str, count: int, victim: Victim) -> str:
+        """Change the partition count, kill something meanwhile, and wait for the new layout."""
+        before = await self._layout(lambda _: True)
+        queue = self._runtime.queue(QUEUE)
+        await change_count(queue, count)
+        killed = ""
+        match victim:
+            case Victim.COORDINATOR:
+                await queue.coordinator.kill()
+            case Victim.BROKER:
+                await queue.brokers[0].kill()
+            case Victim.CONSUMER:
+                killed = next(iter(self._stage.consumers))
+                await self._stage.kill_consumer(killed)
+                await self._stage.start_consumer(killed)
+        after = await self._layout(lambda layout: layout.partition_count == count)
+        self._stage.partitions = {str(each) for each in after.current_partitions}
+        self._tables[trigger] = before.table, after.table
+        return killed
+
+    async def _layout(self, is_right: Callable[[Layout], bool]) -> Layout:
+        """Return the layout of the queue as soon as it is right."""
+        end = time.monotonic() + SETTLE_TIMEOUT_S
+        while time.monotonic() < end:
+            layout = await self._stage.layout()
+            if layout is not None and is_right(layout):
+                return layout
+            await asyncio.sleep(POLL_S)
+        raise UnavailableError(f"after {SETTLE_TIMEOUT_S:g} s the partition count is not changed")
 
     async def _kill_broker(self, broker: BrokerChild) -> None:
         """Kill a broker, and have it started again when the others have taken over."""

@@ -6,7 +6,8 @@
 It is deterministic: started again under the same name with the same arguments after a kill -9, it
 asks the brokers how far it got, and continues there. It ends with 0 once all is stored. SIGTERM
 makes it begin no further message, and end when what it has begun is stored. SIGUSR1 releases it
-from the next one of its --holds. The token is read from PARTQ_TOKEN.
+from the next one of its --holds. With --is-fresh it has another id at each start, so it continues
+nowhere, and may publish while the partition count changes. The token is read from PARTQ_TOKEN.
 """
 
 import argparse
@@ -128,7 +129,7 @@ async def _run(options: argparse.Namespace) -> None:
             options.url,
             queue=options.queue,
             token=os.environ["PARTQ_TOKEN"],
-            producer_id=options.name,
+            producer_id=None if options.is_fresh else options.name,
         ) as producer:
             events = takewhile(lambda _: not stop.is_set(), _events(options, producer))
             await publish(producer, events, ConfirmationJournal(journal), pace)
@@ -138,6 +139,9 @@ def main() -> None:
     """Publish what the arguments say."""
     parser = parser_of(__doc__, "name")
     parser.add_argument("--journal", required=True, type=Path)
+    parser.add_argument(
+        "--is-fresh", action="store_true", help="under an id of its own: it is never started again"
+    )
     parser.add_argument("--per-s", type=float, default=0.0)
     parser.add_argument(
         "--holds", type=int, nargs="*", default=[], help="counts from which on it goes slowly"

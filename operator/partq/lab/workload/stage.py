@@ -2,12 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
 from partq.client.transport.options import ConnectionOptions
 from partq.client.transport.session import NOT_REACHED, Session
+from partq.core.layout import Layout
 from partq.embedded.runtime import RunningQueue
 from partq.errors import InternalError, PartqError, UnavailableError
 from partq.lab.verdict.journal import JournalReader
@@ -39,6 +41,9 @@ class Stage:
         self.progress = RunProgress()
         self.consumers: dict[str, WorkerProcess] = {}
         """Those that are meant to run, by member, in the order of their starts."""
+        self.partitions: Collection[str] | None = None
+        """Those that take messages; None: all that were ever assigned. A partition that a change
+        of the partition count has ended stays with a consumer until it is removed."""
         self.on_read: Callable[[], None] = lambda: None
         """Called after each look at the journals."""
         self._queue = queue
@@ -140,25 +145,37 @@ class Stage:
 
     def is_balanced(self) -> bool:
         """Say whether every partition is Ready at one of the consumers that run, evenly."""
-        return self.progress.is_balanced(self.consumers, self._partition_count)
+        partitions = self.partitions
+        count = self._partition_count if partitions is None else len(partitions)
+        return self.progress.is_balanced(self.consumers, count, partitions)
 
     def imbalance(self) -> str:
         """Return what `is_balanced` misses, in words."""
         return self.progress.imbalance(self.consumers)
 
+    async def layout(self) -> Layout | None:
+        """Return the queue's layout as a broker names it; None: no broker answers."""
+        async with self._session() as session:
+            with suppress(PartqError):
+                return (await session.layout(session.seeds)).layout
+        return None
+
     async def status(self) -> StatusAnswer | None:
         """Return what a broker says of the queue; None: none answers."""
-        queue = self._queue
-        options = ConnectionOptions(
-            queue.url, queue.name, token=queue.tokens.consume, namespace=queue.namespace
-        )
-        async with Session(options) as session:
+        async with self._session() as session:
             for url in session.seeds:
                 try:
                     return await session.get(url, "/status", StatusAnswer)
                 except (PartqError, *NOT_REACHED):
                     continue
         return None
+
+    def _session(self) -> Session:
+        queue = self._queue
+        options = ConnectionOptions(
+            queue.url, queue.name, token=queue.tokens.consume, namespace=queue.namespace
+        )
+        return Session(options)
 
     async def _start(self, name: str, module: str, args: list[str], token: str) -> WorkerProcess:
         where = ["--url", self._queue.url, "--queue", self._queue.name]
