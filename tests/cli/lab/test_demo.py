@@ -7,9 +7,11 @@ import pytest
 from click.testing import CliRunner
 
 from partq.cli.commands import cli
+from partq.core.model import PartitionId
+from partq.core.slot_table import SlotTable
 from partq.errors import BadRequestError
 from partq.lab.demo.outcome import conclude
-from partq.lab.demo.scenario import STEPS
+from partq.lab.demo.scenario import RESCALE_STEPS, STEPS
 from partq.lab.verdict.journal_rows import DeliveredRow, PublishedRow
 from partq.lab.verdict.progress import RunProgress
 from partq.lab.verdict.timeline import RunChange
@@ -94,9 +96,10 @@ def test_generated_events_repeat_and_count_per_key():
     assert disordered(events) == 0
 
 
-def test_a_scenario_ends_with_three_of_the_consumers_it_began_with():
-    assert [step.at for step in STEPS] == sorted(step.at for step in STEPS)
-    assert all(0 < step.at < 1 for step in STEPS)
+@pytest.mark.parametrize("steps", [STEPS, RESCALE_STEPS])
+def test_a_scenario_goes_from_its_begin_to_its_end(steps):
+    assert [step.at for step in steps] == sorted(step.at for step in steps)
+    assert all(0 < step.at < 1 for step in steps)
 
 
 S = 1_000_000_000
@@ -130,6 +133,15 @@ def test_events_that_were_not_published_fail_the_run():
     assert conclude(progress_of(30), [], 31).failures == ("30 of 31 events were published",)
 
 
+def test_a_change_of_the_partition_count_that_moves_too_much_fails_the_run():
+    halves = (range(32_768),), (range(32_768, 65_536),)
+    swapped = SlotTable({PartitionId(2, 1): halves[0], PartitionId(2, 0): halves[1]})
+    change = RunChange(trigger="t", at_ns=9 * S, until_ns=20 * S)
+    tables = {"t": (SlotTable.first(2), swapped)}
+    outcome = conclude(progress_of(30), [change], 30, tables=tables)
+    assert outcome.failures == ("2 -> 2 partitions: 65536 slots have moved, 0 had to",)
+
+
 def test_a_lost_event_fails_the_run():
     assert not conclude(progress_of(30, lost={29}), [], 30).is_good
 
@@ -150,3 +162,18 @@ def test_a_small_run_of_the_whole(tmp_path):
     assert moved[0] in (8, 9)
     assert moved[1] in (4, 5)
     assert moved[2:4] == [0, 0]
+
+
+@pytest.mark.chaos
+def test_a_small_run_in_which_the_partition_count_changes(tmp_path):
+    source, report = tmp_path / "events.ndjson", tmp_path / "verdict.json"
+    source.write_text("".join(json.dumps({"key": f"k{n % 200}"}) + "\n" for n in range(4500)))
+    arguments = ["demo", "--rescale", "--input", str(source), "--duration", "30"]
+    result = CliRunner().invoke(cli, [*arguments, "--json", str(report)])
+    assert result.exit_code == 0, result.output
+    verdict = json.loads(report.read_text())
+    assert (verdict["published"], verdict["delivered"]) == (4500, 4500)
+    assert (verdict["lost"], verdict["out_of_order"], verdict["failures"]) == (0, 0, [])
+    counts = [(each["from_count"], each["to_count"]) for each in verdict["rescales"]]
+    assert counts == [(16, 24), (24, 10), (10, 16)]
+    assert all(each["moved_keys"] < each["key_count"] == 200 for each in verdict["rescales"])

@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from partq.lab.simulate.parallel import SeedOptions
 from partq.lab.simulate.schedule import draw_schedule
 from partq.lab.simulate.trial import run_schedule
 
@@ -35,3 +36,13 @@ def test_changes_meet_every_other_event(first):
     for seed in range(first, first + 6):
         outcome = run_schedule(draw_schedule(seed, 20, has_rescales=True))
         assert outcome.violation is None, "\n".join(outcome.lines())
+
+
+def test_every_seed_can_have_changes():
+    some = [seed for seed in range(16) if _has_changes(SeedOptions(2).schedule(seed))]
+    every = [s for s in range(16) if _has_changes(SeedOptions(2, is_rescaled=True).schedule(s))]
+    assert (some, every) == ([6, 14], [*range(16)])
+
+
+def _has_changes(schedule):
+    return any(event.kind == "rescale" for event in schedule.events)

@@ -35,6 +35,7 @@ def test_the_slots_and_keys_that_move():
     assert (found.moved_slots, found.least_slots, found.new_partitions) == (32_768, 32_768, 1)
     assert (found.moved_keys, found.key_count) == (len(MOVED), len(KEYS))
     assert found.is_least
+    assert (found.from_count, found.to_count) == (1, 2)
 
 
 def test_the_pause_is_between_the_old_and_the_new_partition_of_the_same_keys():

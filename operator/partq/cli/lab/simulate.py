@@ -50,6 +50,12 @@ MAX_FAILURES: Final = 20
     "drawn, Client in two of fifteen seeds.",
 )
 @click.option(
+    "--rescale",
+    "is_rescaled",
+    is_flag=True,
+    help="Change the partition count in every seed, beside its events. Default: in every eighth.",
+)
+@click.option(
     "--workers", type=click.IntRange(1, MAX_WORKERS), help="Processes. Default: one per CPU."
 )
 @click.option(
@@ -78,6 +84,7 @@ def simulate(
     events: int,
     long_events: int | None,
     assignment: Literal["Server", "Client"] | None,
+    is_rescaled: bool,
     workers: int | None,
     rollout: bool,
     real_redis: bool,
@@ -86,8 +93,9 @@ def simulate(
 ) -> None:
     """Run the real broker, coordinator, client and scripts against simulated faults.
 
-    A seed decides everything: run it again with as many --events and the same --assignment, and
-    the same happens. The schedule of the first seed that fails is printed, with what happened.
+    A seed decides everything: run it again with as many --events, the same --assignment and
+    --rescale, and the same happens. The schedule of the first seed that fails is printed, with
+    what happened.
 
     Exit status: 0 every invariant held, in every seed that was run; 1 one did not.
     """
@@ -98,13 +106,14 @@ def simulate(
     seeds = range(seed, seed + count)
     workers = workers or min(count, os.cpu_count() or 1)
     began = time.monotonic()
-    options = SeedOptions(events, long_events, assignment)
+    options = SeedOptions(events, long_events, assignment, is_rescaled)
     results = _run(
         console, run_many(seeds, options, workers, is_compared=real_redis), count, max_seconds
     )
     lasted_s = time.monotonic() - began
     failed = [result for result in results if result.failure]
     forced = f" --assignment {assignment}" if assignment else ""
+    forced += " --rescale" if is_rescaled else ""
     for result in failed[1:]:
         text = f"seed {result.seed} --events {result.events}{forced}: {result.failure}"
         console.print(text, markup=False, soft_wrap=True)
@@ -117,6 +126,7 @@ def simulate(
         console.print(f"again: {again}", markup=False, highlight=False)
     kind = "" if long_events is None else f", each tenth of {long_events},"
     kind += f"{'' if kind else ','} assignment {assignment}," if assignment else ""
+    kind += f"{'' if kind else ','} with changes of the partition count," if is_rescaled else ""
     console.print(
         f"{len(results)} of {count} seeds of {events} events{kind} in {lasted_s:.0f} s, "
         f"{len(failed)} failed; "
@@ -130,6 +140,7 @@ def simulate(
     )
     if json_file is not None:
         said = {"events": events, "long_events": long_events, "assignment": assignment}
+        said["is_rescaled"] = is_rescaled
         json.dump(said | {"seeds": [asdict(each) for each in results]}, json_file)
         json_file.write("\n")
     if max_seconds is not None and len(results) < count and len(failed) < MAX_FAILURES:

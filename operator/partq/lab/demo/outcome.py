@@ -69,7 +69,8 @@ def conclude(
         if change.trigger in tables
     )
     failures += [
-        f"{each.trigger!r}: {each.moved_slots} slots have moved, {each.least_slots} had to"
+        f"{each.from_count} -> {each.to_count} partitions: {each.moved_slots} slots have moved, "
+        f"{each.least_slots} had to"
         for each in rescales
         if not each.is_least
     ]

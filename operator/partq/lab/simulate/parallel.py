@@ -37,17 +37,20 @@ class SeedOptions:
     assignment: Literal["Server", "Client"] | None = None
     """Of the group, in every seed; with Client its type is Partitioned. None: drawn."""
 
+    is_rescaled: bool = False
+    """Every seed changes the partition count, beside its other events; else some do."""
+
     def schedule(self, seed: int) -> Schedule:
         """Return the schedule of a seed."""
-        count = self.event_count(seed)
+        has_rescales = True if self.is_rescaled else None
+        draw = partial(draw_schedule, seed, self.event_count(seed), has_rescales=has_rescales)
         match self.assignment:
             case None:
-                return draw_schedule(seed, count)
+                return draw()
             case "Server":
-                return draw_schedule(seed, count, is_client_assigned=False)
+                return draw(is_client_assigned=False)
             case "Client":
-                partitioned = GroupType.PARTITIONED
-                return draw_schedule(seed, count, is_client_assigned=True, group_type=partitioned)
+                return draw(is_client_assigned=True, group_type=GroupType.PARTITIONED)
 
     def event_count(self, seed: int) -> int:
         """Return how many events a seed has."""
@@ -61,6 +64,7 @@ class Result:
 
     seed: int
     events: int
+    """Beside changes of the partition count."""
     digest: int
     failure: str
     """Empty: every invariant held."""
@@ -135,7 +139,8 @@ def _run(
     """Run seeds in this process."""
     with memories(is_compared=is_compared, files=files) as make_memory:
         for seed in seeds:
-            yield _result(run_schedule(options.schedule(seed), make_memory))
+            outcome = run_schedule(options.schedule(seed), make_memory)
+            yield _result(outcome, options.event_count(seed))
 
 
 @contextmanager
@@ -154,11 +159,11 @@ def memories(*, is_compared: bool, files: Path | None = None) -> Iterator[MakeMe
         yield partial(ComparedRedis, real)
 
 
-def _result(outcome: TrialOutcome) -> Result:
+def _result(outcome: TrialOutcome, event_count: int) -> Result:
     violation = outcome.violation
     return Result(
         seed=outcome.schedule.seed,
-        events=len(outcome.schedule.events),
+        events=event_count,
         digest=outcome.digest,
         failure="" if violation is None else f"{violation.invariant}: {violation.text}",
         simulated_s=outcome.simulated_s,

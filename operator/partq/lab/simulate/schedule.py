@@ -18,6 +18,8 @@ CHOOSING_EACH: Final = 5
 """Of so many seeds one has pods that choose their partitions, if its type can have that."""
 AUDITED_EACH: Final = 7
 """Of so many seeds one has brokers that keep an audit record."""
+RESCALED_EACH: Final = 8
+"""Of so many seeds one changes the partition count."""
 MAX_RESCALES: Final = 6
 IDLE_SHARE: Final = 0.3
 """Of those seeds, the ones with a group that stands still: it costs little."""
@@ -250,7 +252,7 @@ def draw_schedule(
         seed: which one.
         event_count: how many events, beside changes of the partition count.
         only: the kinds of faults that it has; None: drawn.
-        has_rescales: the partition count changes; None: if `only` says so.
+        has_rescales: the partition count changes; None: as drawn, or as `only` says.
         setting: fields of `Setting` that are given, not drawn.
     """
     rng = random.Random(seed)  # noqa: S311  chance that can be repeated
@@ -305,7 +307,8 @@ def draw_schedule(
     for event in events:
         _shorten(event.args, at + TAIL_S - event.at)
     if has_rescales is None:
-        has_rescales = only is not None and "rescale" in only
+        is_due = seed % RESCALED_EACH == RESCALED_EACH - 2
+        has_rescales = is_due if only is None else "rescale" in only
     if has_rescales:
         drawn, events = _with_rescales(drawn, events, seed)
     return Schedule(seed, replace(drawn, **setting), tuple(events))

@@ -68,12 +68,12 @@ def print_rebalances(
 def print_rescales(console: Console, rescales: Sequence[ObservedRescale]) -> None:
     """Print what each change of the partition count did to the traffic."""
     table = Table(box=None, pad_edge=False)
-    table.add_column("change of the partition count")
-    for name in ("slots moved", "least", "keys moved", "publish pause ms", "delivery hold ms"):
+    table.add_column("partitions")
+    for name in ("slots moved", "least", "keys moved", "publish pause ms", "hold ms"):
         table.add_column(name, justify="right")
     for each in rescales:
         table.add_row(
-            each.trigger.partition(",")[0],
+            f"{each.from_count} -> {each.to_count}",
             f"{each.moved_slots:,}",
             f"{each.least_slots:,}",
             f"{each.moved_keys:,} of {each.key_count:,}",

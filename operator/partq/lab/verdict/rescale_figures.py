@@ -14,7 +14,8 @@ from partq.lab.verdict.timeline import RunChange
 class ObservedRescale:
     """What followed from a change of the partition count."""
 
-    trigger: str
+    from_count: int
+    to_count: int
     moved_slots: int
     """Slots of which the partition's index is another one."""
     least_slots: int
@@ -80,7 +81,8 @@ def measure_rescale(
         if at_ns is not None:
             holds_ns.append(delivered.at_ns - at_ns)
     return ObservedRescale(
-        trigger=change.trigger,
+        from_count=before.partition_count,
+        to_count=after.partition_count,
         moved_slots=sum(_has_moved(before, after, slot) for slot in range(SLOT_COUNT)),
         least_slots=least_moved_slots(before, after.partition_count),
         moved_keys=sum(_has_moved(before, after, slot) for slot in slots.values()),

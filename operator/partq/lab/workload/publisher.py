@@ -140,7 +140,9 @@ def main() -> None:
     parser = parser_of(__doc__, "name")
     parser.add_argument("--journal", required=True, type=Path)
     parser.add_argument(
-        "--is-fresh", action="store_true", help="under an id of its own: it is never started again"
+        "--is-fresh",
+        action="store_true",
+        help="under an id that is drawn: for one that is never restarted",
     )
     parser.add_argument("--per-s", type=float, default=0.0)
     parser.add_argument(

@@ -13,6 +13,7 @@ from partq.core.group.moves import Move
 from partq.core.group.observation import GroupObservation, MemberFact, PartitionOwnership
 from partq.core.group.planner import GroupRules, GroupType, plan
 from partq.core.group.standby import StandbyPolicy
+from partq.core.layout import Layout
 from partq.core.model import MemberId, PartitionId
 from partq.lab.simulate.oracle.facts import IDLE, SECOND, GroupPartitionFacts
 from partq.lab.simulate.oracle.records import Records
@@ -95,8 +96,12 @@ class Movement:
         layout = self._records.rescales.layout
         for name in self._records.logs:
             partition = PartitionId.parse(name)
-            if layout is None or (partition in layout and partition not in layout.retired):
+            if layout is None or (partition in layout and not _is_outgoing(layout, partition)):
                 yield name, self._records.group_partitions[name]
+
+    def layout_changed(self) -> None:
+        """Take the news of a step of a change of the partition count: plans did not know of it."""
+        self._urgent_count += 1
 
     def asked_to_pause(self, name: str, attempt: int) -> None:
         """Take a call of a coordinator: the attempt was planned before it."""
@@ -111,10 +116,6 @@ class Movement:
             return
         if self._known_urgent.get((name, attempt)) != self._urgent_count:
             return
-        if (layout := self._records.rescales.layout) is not None and (
-            layout.generation > 1 or layout.next is not None
-        ):
-            return  # partitions that a change has ended are spread like all others
         members = {other: each.member for other, each in self._counted()}
         members[name] = source
         # What was under way as this was planned may still be, behind a broker that stands still.
@@ -132,6 +133,13 @@ class Movement:
                 f"{name} moves from {source}, which has {loads[source]}, to "
                 f"{target or 'nobody'}, which has {loads[target]}",
             )
+
+
+def _is_outgoing(layout: Layout, partition: PartitionId) -> bool:
+    """Say whether a partition takes no more messages, or will not once a change is committed."""
+    if layout.next is not None and not layout.next.sealed.get(partition, True):
+        return True
+    return partition in layout.retired
 
 
 def superfluous(

@@ -115,6 +115,7 @@ class Oracle:
         )
         records.on_birth = self._born
         records.on_late_letter = lambda facts: self.isolation.go_on(facts.name)
+        records.rescales.on_layout = movement.layout_changed
         records.rescales.on_gate = lambda facts: self.isolation.go_on(facts.name)
         records.is_in_flight = self._is_in_flight
 

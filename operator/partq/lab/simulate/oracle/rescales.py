@@ -44,6 +44,8 @@ class Rescales:
         """Until the store forgets: what was promised of what it had is void then."""
         self.sources: dict[int, int] = {}
         """Of each numbered message, which run of calls has published it: a run is in order."""
+        self.on_layout: Callable[[], None] = lambda: None
+        """Told of each step of a change."""
         self.on_gate: Callable[[GroupPartitionFacts], None] | None = None
         """Told of a partition whose messages a group may have from now on."""
         self._memory = memory
@@ -76,6 +78,7 @@ class Rescales:
         """Take the news that a script has written the layout."""
         before, after = self.layout, self.read_layout()
         self.layout = after
+        self.on_layout()
         if before is None or after is None or not self.is_judging:
             return
         if after.generation > before.generation:
