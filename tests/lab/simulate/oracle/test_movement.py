@@ -11,6 +11,7 @@ from partq.lab.simulate.oracle import movement
 from partq.lab.simulate.oracle.movement import Movement, superfluous
 
 P0, P1 = PartitionId(1, 0), PartitionId(1, 1)
+NO_CHANGE = SimpleNamespace(outgoing=frozenset())
 
 
 @pytest.fixture
@@ -64,7 +65,9 @@ def test_what_the_coordinator_counted_on_counts(
     move = SimpleNamespace(partition=P1, ownership=partitions[P1], target="pod-4")
     monkeypatch.setattr(movement, "plan", lambda *_: [move])
     judge.plan(
-        SimpleNamespace(partitions=partitions, listed=(), flows=(), losses=()),
+        SimpleNamespace(
+            partitions=partitions, listed=(), flows=(), losses=(), succession=NO_CHANGE
+        ),
         SimpleNamespace(partitions={P0: OwnershipState.OVERDUE, P1: OwnershipState.SETTLED}),
         GroupRules(),
         under_way,
