@@ -138,8 +138,8 @@ def _accept_gap(self, entry):
 def _cluster_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     real = QueueObservation
 
-    def queue(*, partitions, states, is_complete):
-        return real(partitions=partitions, states=states, is_complete=True)
+    def queue(*, is_complete, **seen):
+        return real(is_complete=True, **seen)
 
     has_seen_all = property(lambda self: True, lambda self, value: None)
     monkeypatch.setattr(coordinator, "QueueObservation", queue)
