@@ -1,9 +1,11 @@
 """Gates: a group gets a new partition after it has done with what lies in its predecessors."""
 
+import asyncio
+
 from partq.core.model import PartitionId
 from partq.testing import eventually
 from partq.wire import frames
-from tests.broker.conftest import open_producer
+from tests.broker.conftest import CONSUME, open_producer
 from tests.broker.rescale.change import Rescaler, give, keys_of, outcome
 
 OLD, NEW = PartitionId(1, 0), PartitionId(2, 4)
@@ -102,10 +104,31 @@ async def test_memory_follows_the_record_after_another_claim(running, start_brok
     assert not running.broker.owned[NEW].groups["workers"].is_gated
 
 
-async def test_a_pull_holds_the_partition_and_gets_nothing_of_it(running):
-    await Rescaler(running).prepare(5)
+async def test_a_pull_holds_the_partition_and_waits_until_the_gate_opens(running):
+    """A pull that waits is answered with what the group may have by then."""
+
+    async def call(path, **body):
+        path = f"/v1/queues/orders/groups/workers/{path}"
+        status, answer = await running.call("POST", path, token=CONSUME, json=body)
+        assert status == 200, answer
+        return answer
+
+    async def pull(**changes):
+        return await call("pull", member="m", incarnation="i", **changes)
+
+    old = running.broker.config.layout
+    await give(running, "m", OLD)
+    keys = keys_of((old, OLD))
+    assert await outcome(await open_producer(running), OLD, 0, *keys) == ("stored", 0)
+    first = await pull(wait_ms=0)
+    assert [each["value"] for each in first["messages"]] == keys
+    layout = await Rescaler(running).change(5)
     await give(running, "m", NEW)
-    body = {"member": "m", "incarnation": "i", "max_messages": 10, "wait_ms": 0}
-    status, answer = await running.call("POST", "/v1/queues/orders/groups/workers/pull", json=body)
-    assert status == 200, answer
-    assert (answer["held"], answer["messages"]) == (["2.4"], [])
+    new = keys_of((layout, NEW))
+    assert await outcome(await open_producer(running, "q"), NEW, 0, *new) == ("stored", 0)
+    held = await pull(wait_ms=0, last_answer=first["answer"])
+    assert (held["held"], held["messages"]) == (["1.0", "2.4"], [])
+    pulling = asyncio.create_task(pull(wait_ms=20_000, last_answer=held["answer"]))
+    await call("acks", receipts=[each["receipt"] for each in first["messages"]])
+    last = await pulling
+    assert [each["value"] for each in last["messages"]] == new
