@@ -317,4 +317,6 @@ async def _move(broker: Broker, consumed: ConsumedPartition, wanted: int, reset_
     # If it was dropped meanwhile, nobody uses this book: a broker that claims reads the stored one.
     consumed.begin_at(moved.cursor, moved.outbox)
     consumed.epoch, consumed.gate = moved.epoch, moved.gate
+    if consumed.is_gated:
+        broker.layout_follower.gatekeeper.notice()
     return moved.cursor
