@@ -1,13 +1,17 @@
 """What another number of members would move, from a snapshot."""
 
+import msgspec
 import pytest
 
-from partq.coordinator.group_snapshot import GroupSnapshot
+from partq.broker.operations.group_snapshot import succession_detail
+from partq.coordinator.group_snapshot import GroupSnapshot, read_snapshot
 from partq.coordinator.plan_forecast import plan_forecast, read_complete_snapshot, scaled
 from partq.core.group.disruption_budget import DisruptionBudget
 from partq.core.group.forecast import MemberChange
 from partq.core.group.planner import GroupRules
+from partq.core.layout import Layout
 from partq.core.model import MemberId, PartitionId
+from partq.core.rescale import prepare
 from partq.errors import UnavailableError
 from partq.wire.calls.state import BrokerAnswer, Picture
 from tests.core.group.test_planner import A, B, group
@@ -62,3 +66,13 @@ def test_there_is_no_plan_while_a_broker_is_silent():
     )  # fmt: skip
     with pytest.raises(UnavailableError, match="b-1: timed out; try again when all do"):
         read_complete_snapshot("workers", body)
+
+
+@pytest.mark.parametrize("layout", [Layout.first(4), prepare(Layout.first(4), 3)])
+def test_a_plan_knows_which_partitions_follow_which(layout):
+    body = Picture(
+        now_ms=1, queue_spec={}, group_spec={}, partitions=[], members={}, heirs={}, assignment={},
+        handoffs={}, past={}, waiting={}, brokers={}, succession=succession_detail(layout),
+    )  # fmt: skip
+    sent = msgspec.json.decode(msgspec.json.encode(body), type=Picture)
+    assert read_snapshot("workers", sent).observation.succession == layout.succession()

@@ -11,7 +11,7 @@ from partq.coordinator.broker_api import UNREADABLE, report_of
 from partq.coordinator.group.queue_observation import QueueObservation, lost_since, observe_group
 from partq.coordinator.rules import group_rules, section
 from partq.core.clocks.age_tracker import AgeTracker
-from partq.core.group.observation import GroupObservation
+from partq.core.group.observation import NO_SUCCESSION, GroupObservation
 from partq.core.group.planner import GroupRules
 from partq.core.group.records import (
     HandoffRecord,
@@ -21,10 +21,11 @@ from partq.core.group.records import (
     RefusedJoin,
     WaitingMove,
 )
+from partq.core.layout import Succession
 from partq.core.model import BrokerId, MemberId, PartitionId
 from partq.errors import InternalError
 from partq.wire.calls.answers import UNSET
-from partq.wire.calls.state import GroupDetail, Picture
+from partq.wire.calls.state import GroupDetail, Picture, SuccessionDetail
 
 Record = TypeVar("Record")
 
@@ -83,6 +84,9 @@ def _snapshot(group: str, body: Picture) -> GroupSnapshot:
         partitions=tuple(map(PartitionId.parse, body.partitions)),
         states={BrokerId(name): report_of(state) for name, state in states.items()},
         is_complete=len(states) == len(body.brokers),
+        succession=(
+            _succession(body.succession) if body.succession is not UNSET else NO_SUCCESSION
+        ),
     )
     members = MemberSnapshot(
         members={
@@ -128,6 +132,15 @@ def _snapshot(group: str, body: Picture) -> GroupSnapshot:
         refused=members.refused,
         details={partition: detail.groups[group] for partition, detail in served.items()},
         ends={partition: detail.end for partition, detail in served.items()},
+    )
+
+
+def _succession(found: SuccessionDetail) -> Succession:
+    parse = PartitionId.parse
+    return Succession(
+        frozenset(map(parse, found.outgoing)),
+        {parse(new): parse(origin) for new, origin in found.origins.items()},
+        {parse(each): parse(heir) for each, heir in found.heirs.items()},
     )
 
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 from partq.broker.broker import Broker
 from partq.broker.operations import coordinator_calls
 from partq.broker.peers.peer_client import PeerClient, UnansweredError
+from partq.core.layout import Layout
 from partq.core.model import PartitionId
 from partq.errors import PartqError, UnknownGroupError
 from partq.path_names import quoted
@@ -28,6 +29,7 @@ from partq.wire.calls.state import (
     ListedMember,
     Picture,
     RefusedDetail,
+    SuccessionDetail,
 )
 
 Record = TypeVar("Record")
@@ -62,11 +64,12 @@ async def read_group_snapshot(
         raise UnknownGroupError(
             f"group {group}: not stored, or removed; create a ConsumerGroup of this name"
         )
+    layout = broker.config.layout
     return Picture(
         now_ms=members.now_ms,
         queue_spec=dict(queue_spec.spec),
         group_spec=dict(spec.spec),
-        partitions=[str(partition) for partition in broker.config.layout.partitions()],
+        partitions=[str(partition) for partition in layout.partitions()],
         members={
             m: ListedMember(each.address, each.lost_at_ms) for m, each in members.members.items()
         },
@@ -79,6 +82,17 @@ async def read_group_snapshot(
         brokers=_of_group(brokers, group),
         rebalances=rebalances,
         born=spec.born,
+        succession=succession_detail(layout) if layout.revision else UNSET,
+    )
+
+
+def succession_detail(layout: Layout) -> SuccessionDetail:
+    """Return which partitions follow which."""
+    found = layout.succession()
+    return SuccessionDetail(
+        outgoing=[str(each) for each in sorted(found.outgoing)],
+        origins={str(new): str(origin) for new, origin in found.origins.items()},
+        heirs={str(each): str(heir) for each, heir in found.heirs.items()},
     )
 
 

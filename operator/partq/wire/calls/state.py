@@ -136,6 +136,17 @@ class RefusedDetail(msgspec.Struct):
 
 # The name and the route `.../picture` are in /openapi.json, so they stay. The code, the commands
 # and the documents call it the snapshot of a group.
+class SuccessionDetail(msgspec.Struct, kw_only=True):
+    """Which partitions follow which, by changes of the partition count."""
+
+    outgoing: list[str]
+    """Those without slots, or about to be."""
+    origins: dict[str, str]
+    """New partition → the one that it begins with."""
+    heirs: dict[str, str]
+    """Outgoing partition → the one that continues it."""
+
+
 class Picture(msgspec.Struct, kw_only=True):
     """All that a plan for a group rests on; its fields may change with the version."""
 
@@ -155,3 +166,5 @@ class Picture(msgspec.Struct, kw_only=True):
     """The last ones, the newest last."""
     born: int | UnsetType = UNSET
     """When the group was made, for a call that removes it."""
+    succession: SuccessionDetail | UnsetType = UNSET
+    """Unset: the partition count has never changed."""
