@@ -9,7 +9,7 @@ from socket import SHUT_RDWR
 import aiohttp
 import pytest
 
-from partq import LogReader, Message, Producer
+from partq import LogReader, Message, Producer, Reader
 from partq.client.transport.session import Session
 from partq.core.model import PartitionId
 from partq.testing import eventually
@@ -105,7 +105,22 @@ async def test_nothing_is_lost_or_stored_twice_and_each_key_keeps_its_order(loca
             if chance.random() < 0.2:
                 await future
 
+    read: dict[str, list[int]] = {key: [] for key in KEYS}
+    again: dict[str, list[int]] = {key: [] for key in KEYS}
+
+    async def follow(found: dict[str, list[int]], fetch_bytes: int) -> None:
+        token = local.tokens.admin
+        async with Reader(
+            local.url, queue="orders", token=token, fetch_bytes=fetch_bytes
+        ) as reader:
+            async for each in reader:
+                message = each.message
+                assert message is not None
+                assert message.key is not None
+                found[message.key].append(int(message.value))
+
     async with asyncio.timeout(WAIT_S):
+        reading = asyncio.create_task(follow(read, 1 << 20))
         async with Producer(
             local.url, queue="orders", token=local.tokens.produce, linger_ms=1, max_batch_count=16,
             max_pending_messages=400,
@@ -120,6 +135,13 @@ async def test_nothing_is_lost_or_stored_twice_and_each_key_keeps_its_order(loca
             is_over.set()
             await publishing
             await producer.flush()
+        await eventually(lambda: sum(map(len, read.values())) == sent.total(), "all is read")
+        reading.cancel()
+        # This one finds all partitions at once.
+        reading = asyncio.create_task(follow(again, 1))
+        await eventually(lambda: sum(map(len, again.values())) == sent.total(), "all is read")
+        reading.cancel()
+    assert again == read == {key: list(range(sent[key])) for key in KEYS}
     found = await stored(local)
     assert {partition.generation for partition in found} == {1, 2, 3}
     by_key: dict[str, list[int]] = {key: [] for key in KEYS}

@@ -94,7 +94,7 @@ async def send_a_batch(**settings):
 
 
 async def look_at_the_queue(**settings):
-    return batches_of(**settings).queue_layout
+    return batches_of(**settings).state
 
 
 @pytest.mark.parametrize("call", [browse, read, read_audit_record, send_a_batch, look_at_the_queue])

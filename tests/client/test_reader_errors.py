@@ -6,6 +6,7 @@ import pytest
 
 from partq import LogPosition, Reader, SettingsError
 from partq.client import reader as module
+from partq.core.layout import Layout
 from tests.client.member import P0, P1, WAIT_S
 
 NOBODY = "http://127.0.0.1:9"
@@ -24,8 +25,8 @@ class StandInLog:
     async def __aexit__(self, *_):
         self.closed += 1
 
-    async def partitions(self):
-        return [P0, P1]
+    async def layout(self):
+        return Layout.first(2)
 
     async def positions(self, _, partitions):
         return {each: LogPosition(each, 0, 0) for each in partitions}

@@ -11,40 +11,33 @@ from typing import NamedTuple, Self
 
 from partq.aio import Signal, TaskSet, cancel_and_wait
 from partq.client.arguments import (
-    MAX_INTEGER,
     MAX_TIME_S,
-    check_by_partition,
     check_flags,
     check_partitions,
     check_range,
-    whole,
 )
 from partq.client.browser import REMOVE_TIMEOUT_S, Browsed
 from partq.client.handout.reader_interceptor import ReaderInterceptor, ReaderInterceptors
 from partq.client.hooks.interceptor_calls import checked_interceptors
 from partq.client.hooks.serializers import ValueDeserializer, check_serializer
-from partq.client.log_reader import LogPosition, LogReader, Where, positions_body
+from partq.client.log_reader import LogPosition, LogReader
+from partq.client.readers.read_order import LOOK_S, ReadOrder
+from partq.client.readers.starts import WHERE_KEYS, Start, check_start, clamped, opened
 from partq.client.transport.positions import check_unit, log_position
 from partq.client.transport.reader import FETCH_BYTES, TIMEOUT_S
 from partq.client.transport.session import log
 from partq.client.transport.tasks import EnteredLoop
 from partq.core.model import PartitionId
-from partq.errors import BadRequestError, PartqError, SettingsError, UndecodableError
+from partq.errors import BadRequestError, DataLossError, PartqError, SettingsError
 from partq.excerpts import excerpt
-from partq.wire import batch as batches
 from partq.wire.calls.bodies import MAX_NATURAL
 from partq.wire.calls.browse import PIN_RENEW_S
-from partq.wire.calls.entries import StoredBatch
 
 MAX_PARTITIONS = 64
 """The most partitions that a reader follows: each has a call that waits at a broker."""
 
 MIN_TIMEOUT_S = 0.001
 """With less each call would fail before a broker can have answered."""
-WHERE_KEYS = frozenset({"at_ms", "group", "offsets"})
-"""A place that has one of them is a `Where`."""
-
-Start = Where | Mapping[PartitionId, int | LogPosition]
 
 
 class _Follower:
@@ -84,7 +77,9 @@ class Reader:
         url: of a broker, or several with commas between them.
         queue: its name.
         start: where to begin, as of `seek`; partitions without a place begin at the oldest message.
-        partitions: which to read, 1 to 64; None: all, if they are no more.
+        partitions: which to read, 1 to 64; None: all, if they are no more, also those that a
+            change of the partition count makes. They are read and pinned from about a second after
+            it, each behind what the partitions before it have of its keys.
         token: of a consumer of any group, or of an administrator.
         namespace: of the queue; None: it is not checked.
         ca_file: PEM of the CAs that may sign the brokers' certificates; None: the system's.
@@ -117,7 +112,7 @@ class Reader:
         timeout_s: float = TIMEOUT_S,
         fetch_bytes: int = FETCH_BYTES,
     ) -> None:
-        _check_start(start)
+        check_start(start)
         check_flags({"is_pinned": is_pinned})
         check_serializer("value_deserializer", value_deserializer)
         check_range("timeout_s", timeout_s, MIN_TIMEOUT_S, MAX_TIME_S)
@@ -137,6 +132,9 @@ class Reader:
             checked_interceptors(interceptors, ReaderInterceptor)
         )
         self._wanted = None if partitions is None else check_partitions("partitions", partitions)
+        self._reads_all = partitions is None
+        self._order = ReadOrder(self._log)
+        self._looking: asyncio.Task[None] | None = None
         self._seeking = asyncio.Lock()
         self._pin = f"reader-{secrets.token_hex(8)}" if is_pinned else None
         self._renewing: asyncio.Task[None] | None = None
@@ -161,14 +159,10 @@ class Reader:
         self._entered_loop.enter()
         await self._log.__aenter__()
         try:
-            if self._wanted is None:
-                self._wanted = await self._log.partitions()
-            if not 1 <= len(self._wanted) <= MAX_PARTITIONS:
-                raise SettingsError(
-                    f"partitions: got {len(self._wanted)}, expected 1 to {MAX_PARTITIONS} per "
-                    "reader; name them, and open more readers for the others"
-                )
+            layout = await self._order.look()
+            self._want(layout.partitions() if self._wanted is None else self._wanted)
             await self._go(self._start)
+            self._looking = asyncio.create_task(self._look(), name="looking for partitions")
         except BaseException:
             await self.close()
             raise
@@ -193,6 +187,7 @@ class Reader:
         self._entered_loop.close()
         self._news.set()
         try:
+            await cancel_and_wait(self._looking)
             await cancel_and_wait(self._renewing)
             await self._tasks.close()
             if self._pin is not None:
@@ -226,7 +221,7 @@ class Reader:
         while not self._is_closed and self._next:
             self._news.clear()
             for partition in self._wanted or ():
-                if partition not in self._followers:
+                if partition not in self._followers and self._is_due(partition):
                     self._follow(partition)
             for _ in range(len(self._turns)):
                 partition = self._turns[0]
@@ -303,6 +298,8 @@ class Reader:
             )
         places: dict[PartitionId, LogPosition] = {}
         for partition, place in where.items():
+            if self._is_past(partition):
+                continue  # a place of earlier: the partition was removed since
             if partition not in wanted:
                 raise BadRequestError(
                     f"reader: got a place in partition {excerpt(str(partition))}, expected one of "
@@ -320,7 +317,7 @@ class Reader:
                 )
         if offsets:
             found = await self._log.positions({"offsets": offsets}, list(offsets))
-            places |= {partition: _clamped(each) for partition, each in found.items()}
+            places |= {partition: clamped(each) for partition, each in found.items()}
         if not self._next:  # at the start the others begin at the oldest message
             return await self._log.positions("earliest", wanted) | places
         return places
@@ -365,6 +362,64 @@ class Reader:
                 self._news.set()
             await asyncio.sleep(PIN_RENEW_S)
 
+    # ---- partitions -----------------------------------------------------------------------------
+
+    def _want(self, partitions: Sequence[PartitionId]) -> None:
+        if not 1 <= len(partitions) <= MAX_PARTITIONS:
+            raise SettingsError(
+                f"partitions: got {len(partitions)}, expected 1 to {MAX_PARTITIONS} per reader; "
+                "name them, and open more readers for the others"
+            )
+        self._wanted = list(partitions)
+
+    def _is_due(self, partition: PartitionId) -> bool:
+        return partition in self._next and self._order.is_due(partition, self._next)
+
+    def _is_past(self, partition: object) -> bool:
+        layout = self._order.layout
+        return (
+            self._reads_all
+            and layout is not None
+            and isinstance(partition, PartitionId)
+            and layout.is_past(partition)
+        )
+
+    async def _look(self) -> None:
+        """Follow changes of the partition count."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                before = self._order.layout
+                layout = await self._order.look()
+                if layout is not before:
+                    self._news.set()  # a partition may wait for nothing more
+                if self._reads_all and self._next.keys() != {*layout.partitions()}:
+                    await self._change(layout.partitions())
+            except PartqError as error:
+                log.info("the layout could not be read: %s", error)
+                if isinstance(error, SettingsError):
+                    self._untold = error
+                    self._news.set()
+
+    async def _change(self, partitions: Sequence[PartitionId]) -> None:
+        """Read new partitions from their beginning, and no more those that were removed."""
+        self._want(partitions)
+        async with self._seeking:
+            await cancel_and_wait(self._renewing)  # its call must not come between
+            for gone in self._next.keys() - set(partitions):
+                place = self._next.pop(gone)
+                self._leave([gone])
+                if not self._order.has_read(place):
+                    self._untold = DataLossError(
+                        f"partition {gone}: removed after a change of the partition count, read up "
+                        f"to offset {place.offset}; messages from there on are no longer stored"
+                    )
+            for partition in partitions:
+                self._next.setdefault(partition, LogPosition(partition, 0, 0))
+            if self._pin is not None:
+                self._renewing = asyncio.create_task(self._renew(self._pin), name=self._pin)
+        self._news.set()
+
     # ---- messages -------------------------------------------------------------------------------
 
     def _follow(self, partition: PartitionId) -> None:
@@ -379,7 +434,7 @@ class Reader:
             async with aclosing(self._log.follow(partition, start)) as found:
                 async for stored in found:
                     follower.is_wanted.clear()
-                    follower.messages.extend(_opened(partition, stored, start.offset))
+                    follower.messages.extend(opened(partition, stored, start.offset))
                     self._news.set()
                     await follower.is_wanted.wait()
         except Exception as error:  # noqa: BLE001 - iterating raises it
@@ -397,57 +452,3 @@ class Reader:
             follower.is_wanted.set()
         self._interceptors.read(message)
         return ReadMessage(message, place, follower)
-
-
-def _check_start(start: object) -> None:
-    """Check where to begin, as far as that can be said without a broker.
-
-    Raises:
-        SettingsError: it is no `Start`.
-    """
-    try:
-        if not isinstance(start, Mapping) or start.keys() & WHERE_KEYS:
-            positions_body(start)
-            return
-    except BadRequestError:
-        pass
-    else:
-        for partition, place in check_by_partition("start", start).items():
-            if not isinstance(place, LogPosition):
-                whole(f"start: partition {partition}", place, 0, MAX_INTEGER)
-        if start:
-            return
-    raise SettingsError(
-        f"start: got {excerpt(repr(start))}, expected 'earliest', 'latest', {{'at_ms': "
-        "milliseconds}, {'group': name}, or an offset or LogPosition by PartitionId"
-    )
-
-
-def _clamped(place: LogPosition) -> LogPosition:
-    """Return a place, or where it is not within its log the nearest one that is."""
-    offset = min(max(place.offset, place.first), place.end)
-    return place if offset == place.offset else replace(place, offset=offset, append_broker_epoch=0)
-
-
-def _opened(partition: PartitionId, stored: StoredBatch, start: int) -> list[Browsed]:
-    """Return the messages of a batch from an offset on; without content those that do not decode.
-
-    Of a batch with such a message each one is decoded by itself.
-    """
-    first = max(0, start - stored.first)
-
-    def browsed(at: int, content: batches.Message | None, error: str = "") -> Browsed:
-        place = partition, stored.first + at, stored.at_ms, stored.append_broker_epoch
-        return Browsed(*place, content, error)
-
-    try:
-        opened = batches.decode(stored.data, first)
-    except UndecodableError:
-        found = []
-        for at in range(first, stored.count):
-            try:
-                found.append(browsed(at, batches.decode(stored.data, at, at + 1)[0]))
-            except UndecodableError as error:
-                found.append(browsed(at, None, error.message))
-        return found
-    return [browsed(at, content) for at, content in enumerate(opened, first)]

@@ -7,7 +7,8 @@ from typing import Any, Self
 from partq.client.arguments import MAX_TIME_S, check_range
 from partq.client.browser import Browsed
 from partq.client.log_reader import LogPosition
-from partq.client.reader import Reader, ReadMessage, Start
+from partq.client.reader import Reader, ReadMessage
+from partq.client.readers.starts import Start
 from partq.core.model import PartitionId
 from partq.sync.client import SyncClient
 

@@ -1,0 +1,1 @@
+"""Parts of a reader without a consumer group."""
