@@ -21,7 +21,7 @@ from partq.client.handout.reader_interceptor import ReaderInterceptor, ReaderInt
 from partq.client.hooks.interceptor_calls import checked_interceptors
 from partq.client.hooks.serializers import ValueDeserializer, check_serializer
 from partq.client.log_reader import LogPosition, LogReader
-from partq.client.readers.read_order import LOOK_S, ReadOrder
+from partq.client.readers.followed_layout import LOOK_S, FollowedLayout
 from partq.client.readers.starts import WHERE_KEYS, Start, check_start, clamped, opened
 from partq.client.transport.positions import check_unit, log_position
 from partq.client.transport.reader import FETCH_BYTES, TIMEOUT_S
@@ -133,7 +133,7 @@ class Reader:
         )
         self._wanted = None if partitions is None else check_partitions("partitions", partitions)
         self._reads_all = partitions is None
-        self._order = ReadOrder(self._log)
+        self._layout = FollowedLayout(self._log)
         self._looking: asyncio.Task[None] | None = None
         self._seeking = asyncio.Lock()
         self._pin = f"reader-{secrets.token_hex(8)}" if is_pinned else None
@@ -159,7 +159,7 @@ class Reader:
         self._entered_loop.enter()
         await self._log.__aenter__()
         try:
-            layout = await self._order.look()
+            layout = await self._layout.look()
             self._want(layout.partitions() if self._wanted is None else self._wanted)
             await self._go(self._start)
             self._looking = asyncio.create_task(self._look(), name="looking for partitions")
@@ -373,10 +373,10 @@ class Reader:
         self._wanted = list(partitions)
 
     def _is_due(self, partition: PartitionId) -> bool:
-        return partition in self._next and self._order.is_due(partition, self._next)
+        return partition in self._next and self._layout.is_due(partition, self._next)
 
     def _is_past(self, partition: object) -> bool:
-        layout = self._order.layout
+        layout = self._layout.layout
         return (
             self._reads_all
             and layout is not None
@@ -389,8 +389,8 @@ class Reader:
         while True:
             await asyncio.sleep(LOOK_S)
             try:
-                before = self._order.layout
-                layout = await self._order.look()
+                before = self._layout.layout
+                layout = await self._layout.look()
                 if layout is not before:
                     self._news.set()  # a partition may wait for nothing more
                 if self._reads_all and self._next.keys() != {*layout.partitions()}:
@@ -409,7 +409,7 @@ class Reader:
             for gone in self._next.keys() - set(partitions):
                 place = self._next.pop(gone)
                 self._leave([gone])
-                if not self._order.has_read(place):
+                if not self._layout.has_read(place):
                     self._untold = DataLossError(
                         f"partition {gone}: removed after a change of the partition count, read up "
                         f"to offset {place.offset}; messages from there on are no longer stored"

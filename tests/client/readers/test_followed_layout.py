@@ -2,7 +2,7 @@
 
 import pytest
 
-from partq.client.readers.read_order import ReadOrder
+from partq.client.readers.followed_layout import FollowedLayout
 from partq.client.transport.positions import LogPosition
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
@@ -38,7 +38,7 @@ def log():
 
 @pytest.fixture
 async def order(log):
-    order = ReadOrder(log)
+    order = FollowedLayout(log)
     await order.look()
     return order
 

@@ -12,8 +12,8 @@ LOOK_S = 1.0
 """How often a reader looks for partitions that a change of the partition count has made."""
 
 
-class ReadOrder:
-    """Follows the layout of a queue.
+class FollowedLayout:
+    """The layout of a queue, and what a reader waits for by it.
 
     A change of the partition count moves slots to new partitions. What these have comes behind what
     the earlier partitions have of the slots.
