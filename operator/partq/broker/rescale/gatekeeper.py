@@ -23,6 +23,10 @@ FAR_GAP_S = 0.5
 NEAR_MESSAGES = 1000
 GAP_GROWTH = 1.5
 """Each look that has seen no progress makes the gap so much longer."""
+REST_FACTOR = 4
+"""A look is followed by a rest of so many times its length, unless the broker has read its config
+meanwhile: so thousands of closed gates leave it time for its messages."""
+LONGEST_REST_S = 2.0
 RESET_HOLD_S = 30.0
 """How long a reset holds a gate at most: its caller has gone then, as its steps are refused."""
 
@@ -86,14 +90,16 @@ class Gatekeeper:
                 self._wake.clear()
                 listed_at = self._clock()
                 self._list_gates()
+            began_at = self._clock()
             try:
                 await self._look()
             except PartqError as error:
                 _log.warning("the predecessors of gated partitions could not be read: %s", error)
                 self._put_off()
             now = self._clock()
-            wait_s = min((each.due - now for each in self._watches.values()), default=FAR_GAP_S)
-            await self._wake.wait_at_most(min(max(wait_s, NEAR_GAP_S / 2), FAR_GAP_S))
+            due_s = min((each.due - now for each in self._watches.values()), default=FAR_GAP_S)
+            wait_s = max(NEAR_GAP_S / 2, min(due_s, FAR_GAP_S), REST_FACTOR * (now - began_at))
+            await self._wake.wait_at_most(min(wait_s, LONGEST_REST_S))
 
     def _put_off(self) -> None:
         """Look at nothing for a while."""
