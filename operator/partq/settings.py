@@ -19,6 +19,7 @@ from partq.errors import SettingsError
 PREFIX = "PARTQ_"
 MAX_VALUE_CHARS = 4096
 """The most characters of one variable; paths and URLs are shorter."""
+RETIRE_AFTER_S = 600.0
 LEASE_TTL_S = 3.0
 """How long the lease of a broker lasts after its last renewal, where nothing else is set."""
 
@@ -277,6 +278,13 @@ class CoordinatorSettings(QueueSettings):
 
     ca_file: Annotated[Path | None, File()] = None
     """Certificates of those who may sign the brokers' certificates. None: the system's."""
+
+    retire_after_s: Annotated[float, Number(0, 86_400)] = RETIRE_AFTER_S
+    """How long a partition that a change of the partition count has left without keys stays at
+    least, in seconds.
+
+    Too short: producers that repeat what they sent there get an error instead of the answer.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,9 +33,8 @@ from partq.core.rescale import (
     waits_before_commit,
 )
 from partq.errors import ConflictError, PartqError
+from partq.settings import RETIRE_AFTER_S
 
-RETIRE_AFTER_S = 600.0
-"""How long a partition without slots answers producers that repeat what they sent it."""
 SETTLE_GAP_S = 1.0
 """How often it is looked whether predecessors have settled. A look reads each one's record."""
 REMOVED_GAP_S = 5.0

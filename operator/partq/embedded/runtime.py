@@ -20,7 +20,7 @@ from partq.embedded.tcp_ports import HOST, HeldPorts
 from partq.errors import SettingsError, UnavailableError
 from partq.path_names import quoted
 from partq.resources import PartitionedQueue, Resources
-from partq.settings import LEASE_TTL_S, PREFIX
+from partq.settings import LEASE_TTL_S, PREFIX, RETIRE_AFTER_S
 from partq.store.connection import Store
 from partq.wire.calls.answers import UNSET, LayoutAnswer
 from partq.wire.calls.replies import decode
@@ -81,7 +81,8 @@ class EmbeddedRuntime:
     Its data stays in `data_dir`, or in the Redis of `redis_url` that runs elsewhere, and is taken
     up by the next runtime there. `broker_count` and
     `lease_ttl_s` (seconds, 1 to 60) hold for every queue. With `keeps_partition_counts` a queue
-    that is there keeps its number of partitions, whatever the file says. With a `port` the brokers
+    that is there keeps its number of partitions, whatever the file says. `retire_after_s`: how long
+    a partition without keys stays at least. With a `port` the brokers
     listen on it and on those that follow, else on free ones.
     """
 
@@ -92,6 +93,7 @@ class EmbeddedRuntime:
         *,
         broker_count: int | None = None,
         keeps_partition_counts: bool = False,
+        retire_after_s: float = RETIRE_AFTER_S,
         port: int = 0,
         lease_ttl_s: float = LEASE_TTL_S,
         log_level: str = "info",
@@ -105,6 +107,7 @@ class EmbeddedRuntime:
         resources = resources.with_dead_letter_queues()
         self._resources = resources.with_replicas(broker_count) if broker_count else resources
         self._keeps_partition_counts = keeps_partition_counts
+        self._retire_after_s = retire_after_s
         self._dir = DataDir(data_dir)
         self._port = port
         self._ports = HeldPorts(_FREE_PORTS)
@@ -310,7 +313,11 @@ class EmbeddedRuntime:
             _partq("coordinator"),
             probe=_runs,
             log_file=self._dir.log(f"{namespace}.{name}-coordinator"),
-            env={**env, "PARTQ_TOKEN_FILE": str(identity.admin_token_file)},
+            env={
+                **env,
+                "PARTQ_TOKEN_FILE": str(identity.admin_token_file),
+                "PARTQ_RETIRE_AFTER_S": str(self._retire_after_s),
+            },
         )
         client_assigned = frozenset(
             group.metadata.name

@@ -11,6 +11,7 @@ from partq.broker.api.app import open_store
 from partq.coordinator.broker_api import HttpBrokerAdmin
 from partq.coordinator.coordinator import Coordinator
 from partq.coordinator.local_processes import LocalProcesses
+from partq.coordinator.rescale import RescaleTimes
 from partq.embedded.store_ports import store_ports
 from partq.errors import SettingsError
 from partq.settings import CoordinatorSettings
@@ -61,6 +62,7 @@ async def _coordinate(
                 store=store_ports(store, keys),
                 brokers=HttpBrokerAdmin(session, queue=settings.queue, token=token, trust=trusted),
                 member_processes=LocalProcesses(),
+                rescale_times=RescaleTimes(retire_after_s=settings.retire_after_s),
             )
             log.info("coordinator of %s/%s begins", settings.namespace, settings.queue)
             await coordinator.run()
