@@ -14,10 +14,18 @@ from partq.client.arguments import (
     whole,
 )
 from partq.client.transport.answers import given, unusable
+from partq.client.transport.log_ends import LogEnds
 from partq.client.transport.positions import LogPosition, check_unit, offset_and_epoch
 from partq.client.transport.reader import QueueReader
+from partq.client.transport.retries import RetryWindow
 from partq.core.model import PartitionId
-from partq.errors import BadRequestError, InternalError, RolledBackError, SettingsError
+from partq.errors import (
+    BadRequestError,
+    InternalError,
+    RolledBackError,
+    SettingsError,
+    UnknownPartitionError,
+)
 from partq.excerpts import excerpt
 from partq.path_names import quoted
 from partq.wire.calls import entries as wire
@@ -71,6 +79,27 @@ class LogReader(QueueReader):
             partition: Bounds(each.first, each.end, each.append_broker_epoch)
             for partition, each in found.items()
         }
+
+    async def ends(self) -> LogEnds:
+        """Return the layout, and the ends of all logs, with their seals.
+
+        Those of an older generation are read after those of a newer one: a partition is sealed
+        before the slots that it loses continue in the next generation, so where messages of a
+        successor are seen, the seals of its predecessors are seen, too. Raises as `positions`.
+        """
+        patience = RetryWindow(self._timeout_s)
+        while True:
+            layout = await self.layout()
+            partitions = layout.partitions()
+            found: dict[PartitionId, LogPosition] = {}
+            try:
+                for generation in sorted({each.generation for each in partitions}, reverse=True):
+                    ours = [each for each in partitions if each.generation == generation]
+                    found |= await self.positions("latest", ours)
+            except UnknownPartitionError as error:  # one was removed meanwhile
+                await patience.wait(error)
+            else:
+                return LogEnds(layout, found)
 
     async def positions(
         self, where: Where, partitions: Iterable[PartitionId] | None = None

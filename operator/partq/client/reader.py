@@ -352,8 +352,11 @@ class Reader:
         """Keep what is ahead: from now on, and again and again."""
         while True:
             try:
-                if self._next:
-                    await self._log.pin(pin, dict(self._next))
+                # One that was read and gets no messages any more may be removed.
+                if ahead := {
+                    each: at for each, at in self._next.items() if not self._layout.has_read(at)
+                }:
+                    await self._log.pin(pin, ahead)
             except PartqError as error:
                 # Four more tries fit into the time that it lasts.
                 log.warning("pin %s is not renewed: %s", pin, error)

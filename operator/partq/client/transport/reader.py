@@ -81,6 +81,7 @@ class QueueReader(QueueClient):
     ) -> None:
         self._fetch_bytes = whole("fetch_bytes", fetch_bytes, 1, MAX_BYTES)
         check_range("timeout_s", timeout_s, 0, MAX_TIME_S)
+        self._timeout_s = timeout_s
         super().__init__(
             ConnectionOptions(url, queue, token=token, namespace=namespace, ca_file=ca_file)
         )

@@ -54,9 +54,7 @@ class MessageFeed:
 
         async def ask() -> dict[PartitionId, LogExtent]:
             async with LogReader(**self.access.connection().arguments()) as reader:
-                # The layout first: it is never ahead of the seals that go with it.
-                layout = await reader.layout()
-                found = await reader.positions("latest", layout.partitions())
+                layout, found = await reader.ends()
             whole = whole_lineage(layout)
             return {
                 partition: LogExtent(

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any, Self
 
 from partq.client.log_reader import LogPosition, StoredBatch, Where
+from partq.client.transport.log_ends import LogEnds
 from partq.client.transport.loop_thread import LoopThread
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
@@ -69,6 +70,10 @@ class LogThread:
     def layout(self) -> Layout:
         """Return the queue's layout as it is now."""
         return self._thread.run(self._reader.layout())
+
+    def ends(self) -> LogEnds:
+        """Return the layout, and the ends of all logs."""
+        return self._thread.run(self._reader.ends())
 
     def positions(
         self, where: Where, partitions: list[PartitionId] | None = None

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from partq.client.log_reader import LogPosition, Where
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
-from partq.core.readers.partition_order import PartitionOrder
 from partq.errors import (
     BadRequestError,
     ConflictError,
@@ -123,21 +122,7 @@ class ReadPlanner:
 
     def latest(self) -> dict[PartitionId, ReadPosition]:
         """Return the ends of all logs."""
-        return _positions(self._ends(self._log.layout()).values())
-
-    def _ends(self, layout: Layout) -> dict[PartitionId, LogPosition]:
-        """Return the ends of all logs, and their seals.
-
-        Those of an older generation are read after those of a newer one: a partition is sealed
-        before the slots that it loses continue in the next generation, so where messages of a
-        successor are seen, the seals of its predecessors are seen, too.
-        """
-        partitions = layout.partitions()
-        found: dict[PartitionId, LogPosition] = {}
-        for generation in sorted({each.generation for each in partitions}, reverse=True):
-            ours = [each for each in partitions if each.generation == generation]
-            found |= self._log.positions("latest", ours)
-        return found
+        return _positions(self._log.ends().positions.values())
 
     def next_end(
         self,
@@ -158,8 +143,8 @@ class ReadPlanner:
             is_enough: whether so many messages are worth a micro-batch; it ends at `start` if they
                 are not. None: any are.
         """
-        layout = self._log.layout()
-        found = self._ends(layout)
+        ends = self._log.ends()
+        layout, found = ends
         latest = _positions(found.values())
         if target is not None:
             latest = {
@@ -179,12 +164,12 @@ class ReadPlanner:
         shares = share_out(
             total if limit is None else limit,
             unread,
-            PartitionOrder.of(layout.lineage, {each: at.seals for each, at in found.items()}),
+            ends.order(),
             {each: position.offset for each, position in begin.items()},
         )
         end, unsure = {}, {}
         for each, share in shares.items():
-            if begin[each].offset == found[each].end and _is_final(layout, found[each]):
+            if begin[each].offset == found[each].end and ends.is_final(each):
                 continue
             if share == 0:
                 end[each] = begin[each]
@@ -276,7 +261,7 @@ class ReadPlanner:
             found = self._log.positions({"group": self._options.group}, partitions)
             return _positions(found.values())
         if place.everywhere == "latest":
-            return _positions(self._ends(layout).values())
+            return self.latest()
         if place.everywhere is not None:
             return _positions(self._log.positions(place.everywhere, partitions).values())
         if place.at_ms is not None:
@@ -358,13 +343,6 @@ class ReadPlanner:
 
 def _positions(found: Iterable[LogPosition]) -> dict[PartitionId, ReadPosition]:
     return {each.partition: ReadPosition(each.offset, each.append_broker_epoch) for each in found}
-
-
-def _is_final(layout: Layout, log: LogPosition) -> bool:
-    """Whether a log never grows again: its partition has lost all slots, and is sealed for them."""
-    losses = [each.generation for each, givers in layout.lineage.items() if log.partition in givers]
-    # Where the lineage names it no more, it was sealed, and all groups have passed that.
-    return log.partition in layout.retired and all(each in log.seals for each in losses)
 
 
 def _names(partitions: Iterable[PartitionId]) -> str:
