@@ -337,3 +337,19 @@ async def test_another_coordinator_goes_on_after_each_write_of_one_that_dies(sto
     for last in range(1, len(calls) + 1):
         _, left = await changed(store, keys(last), last)
         assert left == expected, f"it died after write {last}, {calls[last - 1]}"
+
+
+async def test_people_are_not_shown_what_is_being_prepared(stage):
+    views = []
+    stage.coordinator._on_view = views.append
+    await stage.make(2, "workers")
+    await stage.look(2)
+    stage.broker.refuses = set(of(2, 3))
+    await stage.make(4, "workers")
+    await stage.look(3)
+    view = views[-1]
+    assert view.layout.next is not None
+    assert view.rescale_waits == ("new partitions without a broker: 2.3",)
+    assert set(view.partitions) == view.owners.keys() == set(of(1, 0, 1))
+    group = view.groups["workers"]
+    assert (group.partitions.keys(), group.unseen_count) == (set(of(1, 0, 1)), 0)

@@ -189,6 +189,7 @@ class Coordinator:
             states=states,
             is_complete=is_complete,
             succession=layout.succession(),
+            prepared=frozenset(layout.next.lineage if layout.next is not None else ()),
         )
         await self._keep_groups(self._births(loaded, rules))
         # No plan before every living broker was seen once: a failed list is not an empty list.
@@ -250,8 +251,12 @@ class Coordinator:
         views = {name: group.worker.view for name, group in self._groups.items()}
         self._on_view(
             QueueView(
-                partitions=queue.partitions,
-                owners={partition: broker for partition, (broker, _) in owners(queue).items()},
+                partitions=[each for each in queue.partitions if each not in queue.prepared],
+                owners={
+                    partition: broker
+                    for partition, (broker, _) in owners(queue).items()
+                    if partition not in queue.prepared
+                },
                 brokers={broker: broker in queue.states for broker in living},
                 groups={name: view for name, view in views.items() if view is not None},
                 is_quota_used_up=any(each.is_quota_used_up for each in queue.states.values()),

@@ -261,10 +261,12 @@ class GroupWorker:
         rules: GroupRules,
     ) -> GroupView:
         return GroupView(
-            partitions=assigned,
+            partitions={p: each for p, each in assigned.items() if p not in queue.prepared},
             members=assessment.members,
             unseen_count=sum(
-                ownership.broker is None for ownership in observation.partitions.values()
+                ownership.broker is None
+                for partition, ownership in observation.partitions.items()
+                if partition not in queue.prepared
             ),
             moving_count=len(self._runner.running),
             is_waiting=OwnershipState.WAITING in assessment.partitions.values(),

@@ -29,6 +29,8 @@ class QueueObservation:
     """Every living broker has answered."""
     succession: Succession = NO_SUCCESSION
     """Which partitions follow which."""
+    prepared: frozenset[PartitionId] = frozenset()
+    """Those of a change that may still be aborted: people are not shown them."""
 
 
 @dataclass(frozen=True, slots=True)
