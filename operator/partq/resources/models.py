@@ -169,12 +169,34 @@ class Tls(Model):
     client Service and of each broker."""
 
 
+class PartitionsPolicy(Model):
+    """Who changes the number of partitions, and within which bounds."""
+
+    mode: Literal["Advise"] = "Advise"
+    """Advise: people change it; `partq pipeline advise` suggests a number."""
+    least: Annotated[int, Field(ge=1, le=4096)] = Field(default=1, alias="min")
+    """The lowest number that is taken."""
+    most: Annotated[int, Field(ge=1, le=4096)] = Field(default=4096, alias="max")
+    """The highest number that is taken."""
+
+
 class PartitionedQueueSpec(Model):
     """The desired state of a queue."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rule(
+            "!has(self.partitions) || !has(self.partitionsPolicy) || "
+            "((!has(self.partitionsPolicy.min) || self.partitions >= self.partitionsPolicy.min) && "
+            "(!has(self.partitionsPolicy.max) || self.partitions <= self.partitionsPolicy.max))",
+            "partitions: expected a number within partitionsPolicy.min and max",
+        )
+    )
 
     partitions: Annotated[int, Field(ge=1, le=4096)] = 16
     """How many partitions share the keys; the most members of a group that can work at a time. A
     change moves as few keys as an even spread allows; each key's messages stay in order."""
+    partitions_policy: PartitionsPolicy = PartitionsPolicy()
+    """Who changes the number of partitions, and within which bounds."""
     keyless_policy: Literal["Random", "RoundRobin"] = "Random"
     """Which partition a message without a key goes to; both skip partitions without a broker."""
     brokers: Brokers = Brokers()
@@ -201,6 +223,16 @@ class PartitionedQueueSpec(Model):
     by hashes. Nothing but its archive frees it: without one it fills Redis."""
     deletion_policy: DeletionPolicy = "Delete"
     """Delete: the messages go with the resource. Retain: they stay in Redis."""
+
+    @model_validator(mode="after")
+    def _keeps_to_the_policy(self) -> "PartitionedQueueSpec":
+        policy = self.partitions_policy
+        if not policy.least <= self.partitions <= policy.most:
+            raise ValueError(
+                f"partitions: got {self.partitions}, expected {policy.least} to {policy.most}, "
+                "which partitionsPolicy has as min and max"
+            )
+        return self
 
 
 class ConsumerGroupSpec(Model):

@@ -62,7 +62,7 @@ def effective_queue(queue: PartitionedQueue, groups: Iterable[str]) -> dict[str,
 
     What only says how the brokers are run, or where the store is, is left out.
     """
-    left_out = {"redis", "auth", "tls", "deletion_policy"}
+    left_out = {"partitions_policy", "redis", "auth", "tls", "deletion_policy"}
     spec = queue.spec.model_dump(by_alias=True, exclude=left_out)
     return {**spec, "brokers": {"replicas": queue.spec.brokers.replicas}, "groups": sorted(groups)}
 

@@ -1,5 +1,7 @@
 """Members that choose their partitions, while the partition count changes."""
 
+import pytest
+
 from partq.core.model import PartitionId
 from partq.testing import eventually
 from partq.wire import frames
@@ -13,6 +15,7 @@ async def names(members):
     return list((await members.call("GET", "/partitions"))["partitions"])
 
 
+@pytest.mark.req("TUB-22")
 async def test_a_new_partition_is_registered_at_once_and_delivers_after_the_old_ones(
     running, members, producer, peers
 ):
