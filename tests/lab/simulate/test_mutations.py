@@ -6,11 +6,14 @@ from partq.lab.simulate.trial import run_schedule
 from tests.lab.simulate.choosing_mutations import CHOOSING_MUTATIONS
 from tests.lab.simulate.feature_mutations import FEATURE_MUTATIONS
 from tests.lab.simulate.mutations import MUTATIONS
+from tests.lab.simulate.rescale_mutations import RESCALE_MUTATIONS
 from tests.lab.simulate.standby_mutations import STANDBY_MUTATIONS
 
 MAX_SEEDS = 80
 """Most are found by the first ones."""
-ALL = [*MUTATIONS, *FEATURE_MUTATIONS, *STANDBY_MUTATIONS, *CHOOSING_MUTATIONS]
+ALL = [
+    *MUTATIONS, *FEATURE_MUTATIONS, *STANDBY_MUTATIONS, *CHOOSING_MUTATIONS, *RESCALE_MUTATIONS,
+]  # fmt: skip
 FOUND_BY = {
     "a commit forgets the outbox in the mark": 5,
     "a coordinator gives away what nobody has chosen": 7,
@@ -21,11 +24,13 @@ FOUND_BY = {
     "a message goes out again before its count is stored": 2,
     "a paused partition holds up the others of its member": 13,
     "a registration draws no epoch": 5,
+    "a producer does not wait for its answers before it moves": 4,
     "acks of a group's earlier life count": 3,
     "an answer to a pull that was lost does not come again": 3,
     "drained is answered before the acks are stored": 5,
     "healthy masters move before the lost one is late": 2,
     "pings are answered from an old lease": 2,
+    "slots are judged before numbers": 3,
     "the assignor reshuffles": 3,
 }
 """The seed to begin with, where the lowest ones do not find it: half of the time was spent there.

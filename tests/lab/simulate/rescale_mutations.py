@@ -1,0 +1,132 @@
+"""Mistakes in changes of the partition count: those of the model, made in the code."""
+
+from partq.broker import broker
+from partq.broker.log.appender import LogAppender
+from partq.broker.rescale import gatekeeper
+from partq.broker.rescale.partition_opener import PartitionOpener
+from partq.client.produce.partition_sender import PartitionSender
+from partq.coordinator import rescale as rescaler
+from partq.coordinator.rescale import Rescaler
+from partq.core import rescale
+from partq.lab.simulate.schedule import Event
+from tests.lab.simulate.mutation import Mutation, both, code, lua, text
+
+QUIET = {
+    "partition_count": 2, "broker_count": 2, "pod_count": 2, "delay_s": 0.0, "is_aware": True,
+    "has_letters": False, "pull_share": 0.0, "work_s": 0.03, "has_second": True,
+    "nack_order": "Ordered", "ack_timeout_s": 0.0, "is_client_assigned": False,
+    "is_audited": False,
+}  # fmt: skip
+BROKER_0 = 2
+"""Its place among those that an event `slow` may name."""
+
+
+def _changes(*counts, gap_s=1.0, meets=lambda seed, at: ()):
+    """Return a history of changes, with messages before, during and after each of them.
+
+    `meets`: the events that belong to a change, by the seed and its time.
+    """
+
+    def events(seed):
+        made = [
+            Event(round(0.8 + n * 0.05, 3), "publish", {"count": 6, "gap_s": 0.004})
+            for n in range(20 * len(counts) + 10)
+        ]
+        for n, count in enumerate(counts):
+            at = round(1.3 + n * gap_s + seed % 20 * 0.013, 3)
+            made += [Event(at, "rescale", {"to": count}), *meets(seed, at)]
+        return tuple(sorted(made, key=lambda event: event.at))
+
+    return events
+
+
+def _broker_is_slow(seed, at):
+    return [Event(round(at - 0.1, 3), "slow", {"who": BROKER_0, "for_s": 0.7})]
+
+
+def _slow_broker_is_killed(seed, at):
+    """What it has stored has no answer yet, and its producer asks again after the change."""
+    kill = {"which": 0, "for_s": 0.05, "is_silent": False}
+    return [
+        Event(round(at - 0.1, 3), "slow", {"who": BROKER_0, "for_s": 2.0}),
+        Event(round(at + 0.3 + seed % 40 * 0.03, 3), "broker_kill", kill),
+    ]
+
+
+def _in_a_storm(seed):
+    weather = {"for_s": 6.0, "lost": 0.0, "repeated": 0.2, "reset": 0.05, "slow": 0.0}
+    return (Event(0.75, "storm", weather), *UP_AND_DOWN(seed))
+
+
+def _changes_meet_a_backlog(seed):
+    """The partitions of the first change are sealed empty by the second one, behind a backlog."""
+    return (
+        Event(0.85, "publish", {"count": 40, "gap_s": 0.002}),
+        Event(1.3, "rescale", {"to": 4}),
+        Event(2.0 + seed * 0.05, "rescale", {"to": 8}),
+        Event(2.9 + seed * 0.05, "publish", {"count": 30, "gap_s": 0.01}),
+    )
+
+
+GROWING = _changes(3)
+UP_AND_DOWN = _changes(4, 1, 3)
+WITH_A_KILL = _changes(3, meets=_slow_broker_is_killed)
+WITH_A_SLOW_BROKER = _changes(4, 1, 3, meets=_broker_is_slow)
+
+RESCALE_MUTATIONS = (
+    Mutation(
+        "a group has a new partition's messages at once",
+        lua("add_group", ('"gate", "0"', '"gate", "1"')),
+        frozenset({"R4"}),
+        GROWING,
+        QUIET,
+    ),
+    Mutation(
+        "a gate looks at the cursor alone",
+        both(
+            text(rescale, "has_passed", ("and view.is_gate_open", "")),
+            code(gatekeeper, "find_holds", rescale.find_holds),
+        ),
+        frozenset({"R4"}),
+        _changes_meet_a_backlog,
+        QUIET | {"work_s": 0.4},
+    ),
+    Mutation(
+        "a partition opens before its predecessors are sealed",
+        text(PartitionOpener, "_look", ("len(known) == len(givers)", "True")),
+        frozenset({"R2"}),
+        GROWING,
+        QUIET,
+    ),
+    Mutation(
+        "what waits for an append is not looked at again",
+        code(LogAppender, "keep_slots", lambda self, slots: None),
+        frozenset({"R2"}),
+        WITH_A_SLOW_BROKER,
+        QUIET,
+    ),
+    Mutation(
+        "slots are judged before numbers",
+        text(broker, "check_batch", ("if not is_numbered:", "if True:")),
+        frozenset({"R1"}),
+        WITH_A_KILL,
+        QUIET,
+    ),
+    Mutation(
+        "a producer does not wait for its answers before it moves",
+        code(PartitionSender, "is_settled", property(lambda self: True)),
+        frozenset({"R1", "R3"}),
+        _in_a_storm,
+        QUIET,
+    ),
+    Mutation(
+        "a partition settles before anybody has read it",
+        both(
+            text(Rescaler, "_settle", ("<= record.trimmed", ">= 0")),
+            code(rescaler, "is_passed_by_all", lambda view, groups: view.sealed_at is not None),
+        ),
+        frozenset({"R5", "R4"}),
+        UP_AND_DOWN,
+        QUIET,
+    ),
+)
