@@ -353,3 +353,32 @@ async def test_people_are_not_shown_what_is_being_prepared(stage):
     assert set(view.partitions) == view.owners.keys() == set(of(1, 0, 1))
     group = view.groups["workers"]
     assert (group.partitions.keys(), group.unseen_count) == (set(of(1, 0, 1)), 0)
+
+
+@pytest.mark.parametrize("step", ["before its first cursor", "after its first cursor"])
+async def test_a_group_made_while_a_change_is_committed_has_all_its_cursors(stage, step):
+    await stage.make(2, "workers")
+    await stage.look(2)
+    await stage.want(3)
+    partitions = stage.records.partitions
+    done = []
+
+    class ChangedMeanwhile:
+        def __getattr__(self, name):
+            return getattr(partitions, name)
+
+        async def add_group(self, *args, **kwargs):
+            if not done:
+                done.append(1)
+                if step.startswith("after"):
+                    await partitions.add_group(*args, **kwargs)
+                await stage.until(lambda layout: layout.partition_count == 3)
+            await partitions.add_group(*args, **kwargs)
+
+    stage.records = replace(stage.records, partitions=ChangedMeanwhile())
+    await stage.make(3, "workers", "late")
+    layout = await stage.layout()
+    found = await partitions.read_many(layout.all_partitions())
+    assert layout.generation == 2
+    assert all("late" in record.groups for record in found.values())
+    assert set((await stage.ports.configs.read_queue()).groups) == {"workers", "late"}

@@ -1,6 +1,7 @@
 """Leases, layouts, assignments, members, handoffs, events: plans and indexes."""
 
 import asyncio
+import json
 
 import pytest
 
@@ -54,6 +55,17 @@ async def test_every_renewal_changes_the_counter(store, keys):
         "x", counters[-1], 3.0, "http://b-0", frozenset(["rescale"])
     )
     assert found.leases["b:1"].ttl_s == 2.5
+
+
+async def test_features_are_those_of_the_incarnation_that_wrote_them(store, keys):
+    """An earlier version, which took the name over, writes none, and reads leases as they were."""
+    leases = Leases(store, keys)
+    await leases.renew("b-0", "new", 3.0, "u")
+    text = await store.read("HGET", keys.brokers(), "lease:b-0")
+    assert json.loads(text) == {"incarnation": "new", "ttl_s": 3.0, "url": "u"}
+    old = text.replace(b"new", b"old").decode()
+    await store.run("write_fields", [keys.brokers()], [1, "lease:b-0", old])
+    assert (await leases.read()).leases["b-0"].features == frozenset()
 
 
 async def test_a_later_incarnation_takes_the_name_over(store, keys):
