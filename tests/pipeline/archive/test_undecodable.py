@@ -9,6 +9,7 @@ from crc32c import crc32c
 from partq import PartitionId
 from partq.core.hashing import slot_of
 from partq.core.layout import Layout
+from partq.core.readers.partition_order import PartitionOrder
 from partq.errors import RolledBackError, UndecodableError
 from partq.pipeline.access import QueueAccess
 from partq.pipeline.archive.undecodable import UndecodableMessages, UndecodableRange
@@ -25,6 +26,7 @@ from tests.spark.live_queue import live_queue
 
 engine = test_archiver.engine
 A, B, NEXT = PartitionId(1, 0), PartitionId(1, 1), PartitionId(2, 0)
+OTHER, LAST = PartitionId(2, 1), PartitionId(3, 0)
 LAYOUT = Layout.first(2)
 GARBAGE = b"\xc1" * 20
 
@@ -65,14 +67,20 @@ def passing(first, stop):
         pytest.param({A: span(10, 11)}, {A: passing(10, 12)}, {A: (10, 12)}, id="it as a whole"),
         pytest.param({A: span(10, 30, 5)}, {A: span(10, 10, 5)}, {}, id="first what was lost"),
         pytest.param(
-            {A: span(0, 30), B: span(0, 5), NEXT: span(0, 9)},
+            {A: span(0, 30), B: span(0, 5), NEXT: span(0, 9), LAST: span(0, 3)},
             {A: span(0, 10), B: span(0, 5)}, {},
-            id="a later generation waits",
+            id="a successor waits, and so does its own",
+        ),
+        pytest.param(
+            {A: span(0, 30), OTHER: span(0, 4)},
+            {A: span(0, 10), OTHER: span(0, 4)}, {},
+            id="a successor whose seal lies before it does not wait",
         ),
     ],
 )  # fmt: skip
 def test_a_step_ends_before_undecodable_messages_or_passes_them(tmp_path, spans, taken, passed):
-    found = known(tmp_path, a=[(10, 12), (20, 25)]).around(spans)
+    order = PartitionOrder({NEXT: {A: 11}, OTHER: {A: 10}, LAST: {NEXT: 0}})
+    found = known(tmp_path, a=[(10, 12), (20, 25)]).around(spans, order)
     ranges = {each: UndecodableRange(*places, 9, "p") for each, places in passed.items()}
     assert found == (taken, ranges)
 
