@@ -6,7 +6,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from partq import Message, Producer
+from partq import Consumer, Message, Producer
 from partq.cli.commands import cli
 from partq.testing.local_broker import LocalBroker
 
@@ -37,6 +37,7 @@ async def test_a_queue_grows_and_shrinks_and_shows_what_groups_have_to_read_firs
         await it_is_planned(partq)
         await it_grows(partq)
         await it_is_seen(partq)
+        await it_settles(broker, partq)
         await it_shrinks(partq)
 
 
@@ -69,6 +70,18 @@ async def it_is_seen(partq):
     assert (status, "partition 2.4 of queue orders" in out) == (0, True), out
 
 
+async def it_settles(broker, partq):
+    async with Consumer(
+        broker.url, queue="orders", group="workers", token=broker.tokens.consume, member="m"
+    ) as consumer:
+        for _ in range(40):
+            await consumer.ack(await anext(consumer))
+        status, out, err = await partq("rescale", "--partitions", "6", "--wait", "settled")
+        assert (status, err) == (0, ""), out
+        _, out, _ = await partq("status")
+    assert "\npartitions: 4 -> 6 partitions, generation 2: Settled\n" in out
+
+
 async def it_shrinks(partq):
     wait = ("--wait", "settled", "--timeout", "0")
     status, _, err = await partq("rescale", "orders", "--partitions", "3", *wait)
@@ -77,6 +90,6 @@ async def it_shrinks(partq):
     assert status == 0, err
     status, out, _ = await partq("status")
     assert "without slots, still read: 1.0, 1.1, 1.2, 1.3, 2.4 and 1 more" in out
-    assert "changes before, the last first: 4 -> 6 Draining" in out
+    assert "changes before, the last first: 4 -> 6 Settled" in out
     status, out, _ = await partq("explain", "0")
     assert "partition 3.0 of queue orders" in out
