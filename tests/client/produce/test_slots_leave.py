@@ -88,6 +88,17 @@ def test_numbers_go_on_where_the_broker_expects_them():
     assert line.sent(LATER) == [(6, 24, [b"5"])]
 
 
+def test_what_stays_was_never_sent_under_its_new_number():
+    """By the age of a number the store tells what it has forgotten from what it never had."""
+    line = LeavingLine(max_count=1).add_slots(GOES, STAYS)
+    line.sent(0.0)
+    line.refused(1, "stale_generation")
+    line.refused(2, "out_of_sequence", due=0)
+    line.move()
+    taken = line.partition_sender.take(3, 5.0)
+    assert (taken.first, taken.age_ms) == (0, 0)
+
+
 def test_what_gathers_moves_too():
     line = LeavingLine(max_count=10).add_slots(GOES, STAYS)
     line.partition_sender.is_leaving = True

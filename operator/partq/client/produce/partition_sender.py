@@ -280,8 +280,8 @@ class PartitionSender:
         kept = parts.pop(self.partition, [])
         if not parts:
             return {}
-        for batch in chain.from_iterable(parts.values()):
-            batch.forget_sent()
+        for batch in chain(kept, *parts.values()):
+            batch.forget_sent()  # under the number that it gets
         self._window = deque(kept)
         self._rewind()
         self.hold_until = 0.0
