@@ -30,13 +30,16 @@ FIELDS = (
     *("counts", "changes"),
 )
 """What `encode_layout` writes, beside the revision."""
+CHANGED = "changed by a later version"
+"""The field `generations` of a queue whose partition count was changed. Versions that do not know
+such changes expect counts there: their operators and brokers refuse it as damaged. If the field
+were not there, such an operator would take the queue for a new one, and write it again."""
 
 
 def encode_layout(layout: Layout) -> dict[str, str]:
     """Return the fields of a record; an empty one is to be removed.
 
-    The field `generations` is removed by the first change that is committed: a broker of a version
-    that does not know such changes finds no layout from then on, and serves nothing.
+    From the first change that is committed `generations` is `CHANGED`: the table says all.
     """
     fields = {
         "generation": str(layout.generation),
@@ -58,7 +61,7 @@ def encode_layout(layout: Layout) -> dict[str, str]:
     if layout.retired:
         fields["retired"] = _text(times_form(layout.retired))
     if layout.generation > 1:
-        fields["generations"] = ""
+        fields["generations"] = CHANGED
     return fields
 
 

@@ -8,6 +8,7 @@ from partq.core.layout import Layout
 from partq.core.model import PartitionId
 from partq.core.rescale import abort, commit, prepare, settle
 from partq.errors import ConflictError, InternalError, UnknownQueueError
+from partq.store.codec import decode_counts
 from partq.store.records.layouts import Layouts
 
 NOW = 1_700_000_000_000
@@ -46,7 +47,34 @@ async def test_an_earlier_version_reads_the_layout_until_the_first_commit(store,
     await layouts.write(layout)
     assert await store.read("HGET", keys.layout(), "generations") == b"1:16"
     await layouts.write(commit(layout, NOW))
-    assert await store.read("HGET", keys.layout(), "generations") is None
+    await expect_refusal_by_an_earlier_version(store, keys)
+
+
+async def expect_refusal_by_an_earlier_version(store, keys):
+    stored = await store.read("HGET", keys.layout(), "generations")
+    with pytest.raises(InternalError, match=r"damaged at .*changed by a later version"):
+        decode_counts(stored)  # all that such a version reads of the layout
+
+
+async def test_a_changed_queue_that_is_made_again_is_not_one_of_an_earlier_version(
+    store, keys, layouts
+):
+    layout = commit(prepare((await layouts.read()).layout, 24), NOW)
+    await layouts.write(prepare((await layouts.read()).layout, 24))
+    await layouts.write(layout)
+    # An operator does so after each start; one of an earlier version by the call alone.
+    assert (await layouts.create_queue({1: 24})).layout == layout
+    assert not await store.read("HSETNX", keys.layout(), "generations", "1:16")
+    await expect_refusal_by_an_earlier_version(store, keys)
+
+
+async def test_a_table_without_counts_is_not_made_again(store, keys, layouts):
+    layout = prepare((await layouts.read()).layout, 24)
+    for step in (layout, commit(layout, NOW)):
+        await layouts.write(step)
+    await store.read("HDEL", keys.layout(), "generations")
+    assert (await layouts.create_queue({1: 16})).layout == step
+    assert not await store.read("HEXISTS", keys.layout(), "generations")
 
 
 async def test_of_two_steps_from_one_revision_one_is_stored(layouts):
