@@ -5,11 +5,14 @@ made before, between and after them. The group `lake` reads nothing, so all mess
 """
 
 import asyncio
+import re
 from collections import defaultdict
 from contextlib import asynccontextmanager, suppress
 
 import aiohttp
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from partq import Consumer, LogReader, Producer
 from partq.core.model import PartitionId
@@ -17,6 +20,10 @@ from partq.core.rescale import remove
 from partq.errors import ConflictError, DataLossError, FencedError
 from partq.pipeline.advise.archived_table import archived_table
 from partq.pipeline.archive_log import ArchiveLog
+from partq.pipeline.audit.judge.changes.lineage import LineageJudge
+from partq.pipeline.audit.judge.feeding import whole_sequences
+from partq.pipeline.audit.judge.record import RecordJudge
+from partq.pipeline.manifest import select
 from partq.pipeline.storage.local_files import LocalFiles
 from partq.spark.read.log_thread import LogThread
 from partq.spark.read.options import read_options
@@ -190,6 +197,63 @@ def test_the_audit_is_clean(queue, root, tmp_path):
     assert findings == []
     assert verdict.text == "clean"
     assert verdict.totals.published == sum(map(len, queue.stored.values()))
+
+
+@pytest.fixture(scope="module")
+def record(queue, root):
+    """The lines of the archived audit record, by partition."""
+    files = ArchiveLog.open(LocalFiles(str(root))).load().files.values()
+    found = {}
+    for name in sorted({each.partition for each in files}):
+        paths = [f"{root}/{each.path}" for each in select(files, "audit", partitions=[name])]
+        table = pa.concat_tables(parquet.ParquetFile(path).read() for path in paths)
+        table = table.sort_by([("sequence", "ascending"), ("place", "ascending")])
+        found[name] = [line for lines in whole_sequences(table.to_batches()) for line in lines]
+    return found
+
+
+def judged(record):
+    """Return the kinds of findings that speak of changes of the partition count, by partition."""
+    lineage, found = LineageJudge(), []
+    for name, lines in record.items():
+        judge = RecordJudge(name, is_from_start=True)
+        judge.judge(lines)
+        lineage.add(judge.finish().changes)
+        found += judge.findings
+    found += lineage.findings()
+    checks = {"seal", "lineage", "gate"}
+    return {(each.what, each.partition) for each in found if each.check in checks}
+
+
+def without(record, name, kind):
+    """Return a record without the groups that begin with a line of a kind, and without a gap."""
+    gone = {line.sequence for line in record[name] if line.kind == kind}
+    left = [line for line in record[name] if line.sequence not in gone]
+    numbers = {old: new for new, old in enumerate(sorted({line.sequence for line in left}))}
+    return record | {name: [line._replace(sequence=numbers[line.sequence]) for line in left]}
+
+
+def altered(record, name, kind, **fields):
+    changed = [line._replace(**fields) if line.kind == kind else line for line in record[name]]
+    return record | {name: changed}
+
+
+def test_faults_that_are_planted_into_the_real_record_are_found(queue, record):
+    assert judged(record) == set()
+    old = next(name for name, lines in record.items() if any(x.kind == "seal" for x in lines))
+    kinds = {name: {line.kind for line in lines} for name, lines in record.items()}
+    new = next(name for name in record if {"open", "gate", "publish", "deliver"} <= kinds[name])
+    assert judged(without(record, new, "gate")) >= {("delivered_before_gate", new)}
+    assert judged(without(record, new, "open")) >= {("published_before_open", new)}
+    strange = altered(record, new, "open", target=f"{old}:0:0-1")
+    assert ("slot_not_taken", new) in judged(strange)
+    (opening,) = (line for line in record[new] if line.kind == "open")
+    giver = opening.target.partition(":")[0]
+    assert ("opened_before_seal", new) in judged(altered(record, giver, "seal", stop=2**40))
+    assert ("slot_covered_twice", new) in judged(altered(record, giver, "seal", target="0-65536"))
+    gates = [line for line in record[new] if line.kind == "gate" and line.target]
+    early = re.sub(r"(:\d+):\d+", r"\1:1", gates[0].target)
+    assert ("gate_too_early", new) in judged(altered(record, new, "gate", target=early))
 
 
 async def remove_retired(queue):
