@@ -3,6 +3,7 @@ from types import SimpleNamespace
 import pytest
 
 from partq.core.group.records import HandoffRecord
+from partq.core.layout import Succession
 from partq.core.model import PartitionId
 from partq.errors import FencedError
 from partq.testing import eventually
@@ -434,3 +435,22 @@ async def test_a_group_that_is_gone_and_back_between_two_looks_begins_like_a_new
         await eventually(lambda: len(system.said("term")) == 2)
         await eventually(lambda: len(store.assignment) == 4)
     assert store.rebalances == [], "the history of the earlier group is not written to this one"
+
+
+async def test_the_handoff_of_a_partition_that_the_layout_has_no_more_is_over(system):
+    system.begin("aaaa", bound="ab", in_flight=1)
+    async with system.running() as coordinator:
+        await eventually(lambda: len(system.said("pause")) >= 2)
+        paused = {PartitionId(1, index) for index, _ in system.said("pause")}
+        stays, *_ = sorted({PartitionId(1, index) for index in range(4)} - paused)
+        assert system.store.handoffs.keys() == paused
+        left = SimpleNamespace(
+            all_partitions=lambda: (stays,), succession=Succession, revision=0, next=None,
+            partition_count=1, changes=(), partitions=lambda: (stays,),
+        )  # fmt: skip
+        system.store.layout = SimpleNamespace(layout=left, tombstone=False)
+        await eventually(lambda: not system.store.handoffs)
+        await eventually(lambda: system.store.assignment.keys() == {stays})
+        (group,) = coordinator._groups.values()
+        assert not group.worker._runner.running
+    assert not system.said("committed")
