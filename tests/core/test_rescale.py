@@ -19,11 +19,10 @@ from partq.core.rescale import (
     find_holds,
     has_passed,
     is_passed_by_all,
-    may_open,
-    may_open_gate,
     new_reset_id,
     prepare,
     remove,
+    seals_to_open,
     settle,
     unsettled,
 )
@@ -207,8 +206,6 @@ def view(sealed_at=10, trimmed=10, **groups):
 ])  # fmt: skip
 def test_a_group_has_passed(predecessor, passed):
     assert has_passed(predecessor, "g") is passed
-    assert may_open_gate([predecessor], "g") is passed
-    assert not may_open_gate([predecessor, view(g=GroupProgress(9, True))], "g")
 
 
 @pytest.mark.parametrize(("predecessor", "text"), [
@@ -242,13 +239,15 @@ def test_a_reset_holds_a_gate_until_it_has_reached_the_predecessors():
 
 
 def test_what_waits_for_nobody_opens():
-    assert may_open([])
-    assert may_open_gate([], "g")
+    assert seals_to_open([], {}) == {}
+    assert find_holds({}, "g") == ()
 
 
 def test_a_partition_opens_when_all_predecessors_are_sealed():
-    assert may_open([view(), view(0)])
-    assert not may_open([view(), view(None)])
+    other = PartitionId(1, 1)
+    assert seals_to_open([OLD, other], {OLD: 10, other: 0}) == {OLD: 10, other: 0}
+    assert seals_to_open([OLD, other], {OLD: 10, other: None}) is None
+    assert seals_to_open([OLD, other], {OLD: 10}) is None
 
 
 @pytest.mark.parametrize(("predecessor", "groups", "settled"), [

@@ -1,5 +1,7 @@
 """A change of the partition count moves the fewest slots, and only to new partitions."""
 
+import hashlib
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -203,3 +205,26 @@ def test_a_count_out_of_range_is_refused(count):
 def test_a_generation_is_never_used_twice(generation):
     with pytest.raises(SettingsError, match="expected one above 1"):
         of(4).resized(5, generation)
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ((1,), "c4f6bec7081e4e1c"),
+        ((16,), "8b5ea8081c190cf3"),
+        ((16, 24), "051a4d04b911c2a5"),
+        ((24, 10), "644449df28230cf1"),
+        ((16, 24, 10, 12, 40, 7, 16, 64, 100, 16), "0dd5ea51b31914bf"),
+        ((3, 2, 3, 1, 4096, 4095, 5), "31748e3bb0001144"),
+    ],
+)
+def test_the_tables_of_earlier_versions_stay_as_they_are(counts, expected):
+    """Never change these: fixed numbers of producers are told apart by such tables."""
+    table = of(counts[0])
+    for generation, count in enumerate(counts[1:], 2):
+        table = table.resized(count, generation).table
+    text = ";".join(
+        f"{partition}:" + ",".join(f"{each.start}-{each.stop}" for each in ranges)
+        for partition, ranges in sorted(table.slots.items())
+    )
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == expected

@@ -206,7 +206,7 @@ class Stores:
 
     async def make_successor(self):
         """A partition that waits for the seal of P; it has the group, whose gate is closed."""
-        await self.seals.create_successor(Q, {P: [range(9, 65_536)]})
+        await self.seals.create_successor(Q, {P: [range(9, 65_536)]}, [range(9, 65_536)])
         await self.partitions.add_group(Q, GROUP, start="Earliest")
         await self.store.run("write_fields", [self.keys.cursor(Q, GROUP)], [1, "born", BORN])
         await self.store.read("HSET", self.keys.meta(Q), "broker_epoch", EPOCH, "owner", "b-0")

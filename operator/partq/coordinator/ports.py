@@ -50,7 +50,7 @@ class SealStore(Protocol):
         self,
         partition: PartitionId,
         predecessors: Mapping[PartitionId, Sequence[range]],
-        slots: Sequence[range] | None = None,
+        slots: Sequence[range],
     ) -> None: ...
     async def erase(self, partition: PartitionId) -> None: ...
     async def read_progress(

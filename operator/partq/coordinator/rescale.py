@@ -15,7 +15,7 @@ from partq.coordinator.group.queue_observation import QueueObservation, owners
 from partq.coordinator.ports import BrokerAdmin, PartitionRecord, RescaleListener, StorePorts
 from partq.core.layout import Layout, RescaleRecord
 from partq.core.model import BrokerId, PartitionId
-from partq.core.records import RESCALE, LeaseRecord
+from partq.core.records import LeaseRecord, lacking_rescale
 from partq.core.rescale import (
     GroupProgress,
     PredecessorView,
@@ -166,7 +166,7 @@ class Rescaler:
     ) -> Layout:
         records = await self._store.partitions.read_many(layout.all_partitions())
         preparation = Preparation(
-            outdated=[each for each, lease in leases.items() if RESCALE not in lease.features],
+            outdated=lacking_rescale(leases),
             owned=owners(queue).keys(),
             groups={partition: record.groups for partition, record in records.items()},
             named=named,

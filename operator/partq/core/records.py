@@ -62,6 +62,11 @@ class LeaseRecord:
     """What the broker can do beside what every version can, as in `RESCALE`."""
 
 
+def lacking_rescale(leases: Mapping[BrokerId, LeaseRecord]) -> list[BrokerId]:
+    """Return the brokers, by name, that cannot take part in a change of the partition count."""
+    return sorted(broker for broker, lease in leases.items() if RESCALE not in lease.features)
+
+
 class LeaseIndex(NamedTuple):
     """All leases, and the broker that claimed each partition last (the record decides)."""
 

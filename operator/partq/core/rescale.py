@@ -247,14 +247,17 @@ def has_passed(predecessor: PredecessorView, group: str) -> bool:
     )
 
 
-def may_open(predecessors: Iterable[PredecessorView]) -> bool:
-    """Whether a partition may take messages: no predecessor takes any of its slots."""
-    return all(each.sealed_at is not None for each in predecessors)
+def seals_to_open(
+    predecessors: Collection[PartitionId], sealed_at: Mapping[PartitionId, int | None]
+) -> dict[PartitionId, int] | None:
+    """Return the seals by which a partition may take messages; None: a predecessor is not sealed.
 
-
-def may_open_gate(predecessors: Iterable[PredecessorView], group: str) -> bool:
-    """Whether a group may have messages. `predecessors`: those that the lineage still names."""
-    return all(has_passed(each, group) for each in predecessors)
+    Args:
+        predecessors: those that the lineage still names. One that is settled was sealed.
+        sealed_at: of those whose record could be read; None: it is not sealed.
+    """
+    known = {each: at for each in predecessors if (at := sealed_at.get(each)) is not None}
+    return known if len(known) == len(predecessors) else None
 
 
 def is_passed_by_all(predecessor: PredecessorView, groups: Iterable[str]) -> bool:

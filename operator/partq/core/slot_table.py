@@ -92,6 +92,10 @@ class SlotTable:
 
         `generation` is that of the new partitions, and higher than all before it.
 
+        What it returns for a table and a count never changes again: which rows a producer with
+        fixed numbers has stored is found by the tables that the queue's earlier counts led to
+        (`core/numbering/fixed_series.py`), in clients and brokers of different versions.
+
         Raises:
             SettingsError: not 1 to 65,536 partitions, or the generation is not higher.
         """

@@ -86,7 +86,7 @@ class QueueRescaleStatus(Model):
     """Preparing: it can be taken back. Opening: new partitions begin to take messages. Draining:
     all take messages, and groups finish what is older."""
     moved_percent: Annotated[float, Field(ge=0, le=100)]
-    """How much of the keys gets another partition."""
+    """How much of the slots, and so about how much of the keys, gets another index."""
     sealed: Annotated[int, Field(ge=0)]
     """Partitions that have lost keys, so far."""
     opened: Annotated[int, Field(ge=0)]

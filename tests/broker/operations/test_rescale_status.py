@@ -14,7 +14,7 @@ async def test_a_change_is_told_once_it_is_prepared(running, peers):
     await broker.layouts.write(layout)
     seals = Seals(broker.store, broker.keys)
     for partition, predecessors in layout.next.lineage.items():
-        await seals.create_successor(partition, predecessors)
+        await seals.create_successor(partition, predecessors, layout.slots(partition))
 
     async def is_told():
         _, found = await running.call("GET", STATUS)

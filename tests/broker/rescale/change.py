@@ -18,7 +18,7 @@ from partq.wire import batch, frames
 REQUESTS = count(1000)
 
 
-class Rescaler:
+class ChangeByHand:
     """Makes the steps of a coordinator in the records of a broker's queue."""
 
     def __init__(self, running: Any) -> None:
@@ -37,7 +37,7 @@ class Rescaler:
         assert layout.next is not None
         broker: Broker = self.running.broker
         for partition, predecessors in layout.next.lineage.items():
-            await self.seals.create_successor(partition, predecessors)
+            await self.seals.create_successor(partition, predecessors, layout.slots(partition))
             for group in sorted(broker.config.groups):
                 await broker.partitions.add_group(partition, group, start="Earliest")
         await broker.refresh()

@@ -5,14 +5,14 @@ import pytest
 from partq.core.model import PartitionId
 from partq.testing.frame_peers import ProducerPeer
 from partq.wire import frames
-from tests.broker.rescale.change import Rescaler, answer, keys_for_five, offer, outcome, values
+from tests.broker.rescale.change import ChangeByHand, answer, keys_for_five, offer, outcome, values
 
 OLD, NEW, OTHER = PartitionId(1, 0), PartitionId(2, 4), PartitionId(1, 1)
 
 
 @pytest.fixture
 def rescaler(running):
-    return Rescaler(running)
+    return ChangeByHand(running)
 
 
 async def attempt(running, peers, layout):

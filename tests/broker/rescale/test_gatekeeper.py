@@ -6,7 +6,7 @@ from partq.core.model import PartitionId
 from partq.testing import eventually
 from partq.wire import frames
 from tests.broker.conftest import CONSUME, open_producer
-from tests.broker.rescale.change import Rescaler, give, keys_of, outcome
+from tests.broker.rescale.change import ChangeByHand, give, keys_of, outcome
 
 OLD, NEW = PartitionId(1, 0), PartitionId(2, 4)
 """With one partition more, each of the four gives some slots to the new one."""
@@ -32,7 +32,7 @@ async def told(running, partition):
 
 async def test_a_group_gets_the_new_partition_after_what_it_has_in_the_old_ones(running, scene):
     """Nothing is delivered while one message below the seal is not acknowledged."""
-    rescaler = Rescaler(running)
+    rescaler = ChangeByHand(running)
     await rescaler.prepare(5)
     await give(running, "m", NEW)
     await scene.source.find(frames.Assigned)
@@ -60,7 +60,7 @@ async def test_a_group_gets_the_new_partition_after_what_it_has_in_the_old_ones(
 
 async def test_a_partition_that_is_only_prepared_has_closed_gates(running):
     """Its predecessors have no messages, and are not sealed."""
-    rescaler = Rescaler(running)
+    rescaler = ChangeByHand(running)
     await rescaler.prepare(5)
     consumed = running.broker.owned[NEW].groups["workers"]
     await running.broker.refresh()
@@ -71,7 +71,7 @@ async def test_a_partition_that_is_only_prepared_has_closed_gates(running):
 
 async def test_a_closed_gate_closes_those_behind_it(running, scene):
     """5 partitions, then 4 again: what replaces 2.4 waits for the one before it, which is empty."""
-    rescaler = Rescaler(running)
+    rescaler = ChangeByHand(running)
     await rescaler.change(5)
     layout = await rescaler.change(4)
     behind = [
@@ -89,7 +89,7 @@ async def test_a_closed_gate_closes_those_behind_it(running, scene):
 
 
 async def test_memory_follows_the_record_after_another_claim(running, start_broker, scene):
-    await Rescaler(running).change(5)
+    await ChangeByHand(running).change(5)
     consumed = running.broker.owned[NEW].groups["workers"]
     assert consumed.is_gated
     await running.admin("/yield", {"partitions": ["2.4"]})
@@ -122,7 +122,7 @@ async def test_a_pull_holds_the_partition_and_waits_until_the_gate_opens(running
     assert await outcome(await open_producer(running), OLD, 0, *keys) == ("stored", 0)
     first = await pull(wait_ms=0)
     assert [each["value"] for each in first["messages"]] == keys
-    layout = await Rescaler(running).change(5)
+    layout = await ChangeByHand(running).change(5)
     await give(running, "m", NEW)
     new = keys_of((layout, NEW))
     assert await outcome(await open_producer(running, "q"), NEW, 0, *new) == ("stored", 0)

@@ -1,7 +1,7 @@
 """What a broker's metrics say of a change of the number of partitions."""
 
 from partq.testing import eventually
-from tests.broker.rescale.change import Rescaler
+from tests.broker.rescale.change import ChangeByHand
 
 
 async def metric(running, name):
@@ -20,7 +20,7 @@ async def test_gates_and_the_pause_of_publishing_are_counted(running, peers):
     producer = await peers.open_producer(running)
     await producer.publish("v", partition=0)
     await peers.open_flow(running, "m")
-    await Rescaler(running).change(5)
+    await ChangeByHand(running).change(5)
     where = '{namespace="default",queue="orders"}'
     name = "partq_rescale_publish_pause_seconds_count"
 

@@ -12,7 +12,7 @@ from partq.broker.ownership import claims
 from partq.broker.retention import periodic_work
 from partq.core.model import PartitionId
 from partq.testing import eventually
-from tests.broker.rescale.change import Rescaler, batch_of, keys_for_five, values
+from tests.broker.rescale.change import ChangeByHand, batch_of, keys_for_five, values
 
 OLD, NEW = PartitionId(1, 0), PartitionId(2, 4)
 MESSAGES = "/v1/queues/orders/messages"
@@ -20,7 +20,7 @@ MESSAGES = "/v1/queues/orders/messages"
 
 @pytest.fixture
 def rescaler(running):
-    return Rescaler(running)
+    return ChangeByHand(running)
 
 
 async def post(running, peers, body, **headers):
@@ -139,7 +139,7 @@ async def test_another_broker_that_knows_the_layout_of_before(
     running, start_broker, peers, monkeypatch
 ):
     """It forwards to the owner of before, which is not the owner now, and looks again."""
-    rescaler = Rescaler(running)
+    rescaler = ChangeByHand(running)
     moves, stays = keys_for_five(await rescaler.layout())
     other, third = await start_broker("orders-1"), await start_broker("orders-2")
     await eventually(lambda: len(other.broker.claims.owners) == 4, "it knows the owners")

@@ -7,7 +7,7 @@ from tests.broker.dead_letters import test_dead_letters
 from tests.broker.dead_letters.test_dead_letters import TARGET
 from tests.broker.dead_letters.test_replay_plan import asked, bury_one
 from tests.broker.operations.test_replay import resources as resources
-from tests.broker.rescale.change import Rescaler
+from tests.broker.rescale.change import ChangeByHand
 
 start_target, target = test_dead_letters.start_target, test_dead_letters.target
 SLOT = 30_000
@@ -39,7 +39,7 @@ async def bury(running, *numbers):
 async def test_older_partitions_are_replayed_first(running, target, monkeypatch):
     monkeypatch.setattr("partq.cli.dead_letters.replay.PAGE", 1)
     await bury(running, 0, 1)
-    layout = await Rescaler(DeadLetterQueue(target)).change(3)
+    layout = await ChangeByHand(DeadLetterQueue(target)).change(3)
     assert layout.partition_of(SLOT) == PartitionId(2, 2)
     await bury(running, 2, 3)
     _, answer = await target.call(

@@ -6,7 +6,7 @@ from partq.core.model import PartitionId
 from partq.core.rescale import new_reset_id
 from partq.testing import eventually
 from tests.broker.conftest import open_flow, open_producer
-from tests.broker.rescale.change import Rescaler, give, keys_of, outcome
+from tests.broker.rescale.change import ChangeByHand, give, keys_of, outcome
 
 OLD, NEW = PartitionId(1, 0), PartitionId(2, 4)
 RESET = "/v1/queues/orders/groups/workers/reset"
@@ -15,7 +15,7 @@ RESET = "/v1/queues/orders/groups/workers/reset"
 async def test_a_reset_waits_for_a_gate_that_is_being_opened(running, scene, peers):
     """What Redis and memory say of the gate changes in the same order."""
     gate = peers.Gate(running.broker.layout_follower.gatekeeper._seals, "open_gate")
-    await Rescaler(running).change(5)
+    await ChangeByHand(running).change(5)
     assert await scene.source.ack(scene.held, 3) == ""
     await gate.is_reached()
     resetting = asyncio.create_task(ask(running, to="earliest"))
@@ -39,7 +39,7 @@ async def ask(running, **body):
 
 async def changed(running, scene):
     """Make a partition more; all that was published before is acknowledged. Return its group."""
-    layout = await Rescaler(running).change(5)
+    layout = await ChangeByHand(running).change(5)
     assert await scene.source.ack(scene.held, 3) == ""
     consumed = running.broker.owned[NEW].groups["workers"]
     await eventually(lambda: not consumed.is_gated, "the gate is open")
@@ -94,7 +94,7 @@ async def test_what_others_wait_for_is_not_moved_before_them(running, scene):
 
 async def test_a_change_that_the_broker_has_not_read_yet_is_followed(running, scene, monkeypatch):
     """A predecessor refuses a reset by the layout before; then it begins again, by the new one."""
-    rescaler = Rescaler(running)
+    rescaler = ChangeByHand(running)
     await changed(running, scene)
     old = running.broker.config
     await rescaler.change(6)
@@ -108,7 +108,7 @@ async def test_a_change_that_the_broker_has_not_read_yet_is_followed(running, sc
 
 async def test_over_two_brokers_each_key_is_repeated_in_order(running, start_broker, scene):
     """The broker that is asked tells the other one of which reset its call is a part."""
-    layout = await Rescaler(running).change(5)
+    layout = await ChangeByHand(running).change(5)
     await running.admin("/yield", {"partitions": ["2.4"]})
     other = await start_broker("orders-1")
     await other.admin("/claim", {"partitions": ["2.4"]})

@@ -7,7 +7,7 @@ from partq.testing import eventually
 from tests.broker.conftest import open_flow, open_producer
 from tests.broker.moved_clocks import AheadWatch, put_watch
 from tests.broker.queue_ttl import set_ttl
-from tests.broker.rescale.change import Rescaler, keys_of, outcome
+from tests.broker.rescale.change import ChangeByHand, keys_of, outcome
 
 __all__ = ["set_ttl"]
 
@@ -28,7 +28,7 @@ def successors(layout):
 @pytest.fixture
 async def layout(running, scene):
     """Three partitions take the place of four. Three messages of 1.0 are in flight."""
-    layout = await Rescaler(running).change(3)
+    layout = await ChangeByHand(running).change(3)
     assert sorted(layout.retired) == [PartitionId(1, index) for index in range(4)]
     return layout
 
@@ -67,7 +67,7 @@ async def test_status_browse_and_pins_name_it(running, scene, layout):
 async def test_what_has_expired_is_done_with(running, scene, set_ttl):
     """Nobody acknowledges it, and the successors wait no longer."""
     await set_ttl(3600)
-    layout = await Rescaler(running).change(3)
+    layout = await ChangeByHand(running).change(3)
     await scene.source.close()
     watch = put_watch(running.broker, AheadWatch())
     watch.ahead_ms = 7_200_000

@@ -10,7 +10,7 @@ from partq.errors import StoreUnavailableError
 from partq.testing import eventually
 from tests.audit_record import decode_group
 from tests.broker.conftest import queue_and_group
-from tests.broker.rescale.change import Rescaler, answer, offer, outcome, values
+from tests.broker.rescale.change import ChangeByHand, answer, offer, outcome, values
 
 OLD, NEW = PartitionId(1, 0), PartitionId(2, 4)
 """A partition that stays, and one that a change from 4 partitions to 5 makes of slots of all."""
@@ -19,7 +19,7 @@ AUDITED = {"publish", "seal", "open"}
 
 @pytest.fixture
 def rescaler(running):
-    return Rescaler(running)
+    return ChangeByHand(running)
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ async def test_a_new_partition_takes_nothing_before_all_predecessors_are_sealed(
 
 async def test_the_next_owner_seals_before_it_appends(running, start_broker, keys, peers):
     """It knows the layout and finds no seal: the owner before it had not come that far."""
-    rescaler = Rescaler(running)
+    rescaler = ChangeByHand(running)
     await rescaler.prepare(5)
     gate = peers.Gate(running.broker.layout_follower._sealer._seals, "seal")
     await rescaler.commit()

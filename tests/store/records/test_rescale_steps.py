@@ -14,11 +14,11 @@ from partq.core.rescale import (
     PredecessorView,
     abort,
     commit,
+    find_holds,
     is_passed_by_all,
-    may_open,
-    may_open_gate,
     prepare,
     remove,
+    seals_to_open,
     settle,
     unsettled,
 )
@@ -88,7 +88,7 @@ class Cluster:
         await self.layouts.write(prepare((await self.layouts.read()).layout, count))
         layout = (await self.layouts.read()).layout
         for partition, predecessors in layout.next.lineage.items():
-            await self.seals.create_successor(partition, predecessors)
+            await self.seals.create_successor(partition, predecessors, layout.slots(partition))
             await self.partitions.add_group(partition, GROUP, start="Earliest")
             await self.claim(partition)
 
@@ -103,8 +103,8 @@ class Cluster:
             )  # fmt: skip
         for partition in layout.lineage:
             found = await self.views(layout, partition)
-            assert may_open(found.values())
-            seals = {each: view.sealed_at for each, view in found.items()}
+            seals = seals_to_open(found, {each: view.sealed_at for each, view in found.items()})
+            assert seals is not None
             epoch = await self.owner(partition)
             await self.seals.open_partition(partition, broker_epoch=epoch, seals=seals)
 
@@ -134,7 +134,7 @@ class Cluster:
         cursor = await self.partitions.read_cursor(partition, GROUP)
         if cursor.gate != "1":
             found = await self.views(layout, partition)
-            if not may_open_gate(found.values(), GROUP):
+            if find_holds(found, GROUP):
                 return False
             passed = {each: (view.sealed_at, 0) for each, view in found.items()}
             await self.seals.open_gate(

@@ -1,9 +1,9 @@
 """How far a change of the partition count has come, from the records of its partitions."""
 
 from partq.broker.broker import Broker
-from partq.coordinator.reports.rescale_progress import read_progress
+from partq.coordinator.reports.rescale_progress import read_rescale_progress
 from partq.core.layout import Layout
-from partq.core.records import RESCALE
+from partq.core.records import lacking_rescale
 from partq.core.views.rescale_status import RescaleStatus, rescale_status
 from partq.store.records.layouts import Seals
 
@@ -25,21 +25,12 @@ async def read_rescale(
     """
     config = broker.config
     layout = config.layout if layout is None else layout
-    living = {broker.id, *broker.claims.living()}
+    leases = {name: each for name, each in broker.claims.living().items() if name != broker.id}
     gates = Seals(broker.store, broker.keys)
     return rescale_status(
         layout,
-        await read_progress(broker.partitions, gates, layout, living),
+        await read_rescale_progress(broker.partitions, gates, layout, {broker.id, *leases}),
         wanted_count=config.wanted_count if wanted_count is None else wanted_count,
         groups=config.groups,
-        lacking=lacking_brokers(broker),
-    )
-
-
-def lacking_brokers(broker: Broker) -> list[str]:
-    """Return the living brokers that do not know changes of the partition count."""
-    return sorted(
-        name
-        for name, lease in broker.claims.living().items()
-        if name != broker.id and RESCALE not in lease.features
+        lacking=lacking_rescale(leases),
     )

@@ -13,6 +13,9 @@ from partq.core.layout import Layout
 from partq.core.model import PartitionId
 from partq.store.records.layouts import Seals
 
+OPENING_WAIT_S = 1.0
+"""How long a call waits for a partition that takes no messages yet, in seconds."""
+
 
 class LayoutFollower:
     """Seals and opens owned partitions, and forgets those that the layout has no more.
@@ -70,11 +73,11 @@ class LayoutFollower:
         self.opener.follow(owned)
         self.gatekeeper.notice()
 
-    async def wait_until_open(self, partition: PartitionId, *, limit_s: float) -> None:
-        """Wait until a partition takes messages, or is not owned here, for so long at most."""
+    async def wait_until_open(self, partition: PartitionId) -> None:
+        """Wait until a partition takes messages or is not owned here: `OPENING_WAIT_S` at most."""
         owned = self._ownership.owned
         loop = asyncio.get_running_loop()
-        end = loop.time() + limit_s
+        end = loop.time() + OPENING_WAIT_S
         while (found := owned.get(partition)) is not None and not found.layout.is_open:
             left_s = end - loop.time()
             if left_s <= 0 or not await self.opener.opened.wait_at_most(left_s):

@@ -9,8 +9,8 @@ from typing import Any
 from partq.aio import Signal, UntilAnswered
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.layout import Layout
-from partq.core.model import Offset, PartitionId
-from partq.core.rescale import is_committed
+from partq.core.model import PartitionId
+from partq.core.rescale import is_committed, seals_to_open
 from partq.errors import ConflictError, PartqError, StoreUnavailableError
 from partq.store.records.layouts import Seals
 from partq.store.retries import WRITE_RETRY_S
@@ -93,8 +93,6 @@ class PartitionOpener:
     async def _look(self, waiting: list[OwnedPartition]) -> None:
         """Open what may be opened.
 
-        A predecessor that the layout does not name any more is settled, so it was sealed.
-
         Raises:
             StoreUnavailableError: no answer; nothing was opened.
         """
@@ -106,17 +104,17 @@ class PartitionOpener:
             (giver, each.id.generation) for each, givers in wanted.items() for giver in givers
         )
         for owned, givers in wanted.items():
-            seals = {giver: found.get((giver, owned.id.generation)) for giver in givers}
-            known = {
+            sealed_at = {
                 giver: seal.sealed_at
-                for giver, seal in seals.items()
-                if seal is not None and seal.sealed_at is not None
+                for (giver, generation), seal in found.items()
+                if generation == owned.id.generation
             }
-            if len(known) == len(givers):
+            seals = seals_to_open(givers, sealed_at)
+            if seals is not None:
                 self._opening.add(owned)
-                self._spawn(self._open(owned, known), f"open {owned.id}")
+                self._spawn(self._open(owned, seals), f"open {owned.id}")
 
-    async def _open(self, owned: OwnedPartition, seals: Mapping[PartitionId, Offset]) -> None:
+    async def _open(self, owned: OwnedPartition, seals: Mapping[PartitionId, int]) -> None:
         until_answered = UntilAnswered(_log, WRITE_RETRY_S)
         try:
             while self._owned.get(owned.id) is owned and not owned.layout.is_open:

@@ -28,8 +28,8 @@ class RedisQueueStore:
     def __init__(self, store: Store, keys: Keys) -> None:
         self._store = store
         self._keys = keys
-        self.partitions: ProgressStore = Partitions(store, keys)
         self._partitions = Partitions(store, keys)
+        self.partitions: ProgressStore = self._partitions
         self._lives = Lives(store, keys)
         self._layouts = Layouts(store, keys)
         self.records: QueueRecords = queue_records(store, keys)

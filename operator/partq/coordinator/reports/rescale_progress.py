@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from partq.coordinator.ports import PartitionLayoutRecord
 from partq.core.layout import Layout
 from partq.core.model import BrokerId, Offset, PartitionId
 from partq.core.rescale import GroupProgress
@@ -10,18 +11,6 @@ from partq.core.views.rescale_status import PartitionProgress, read_partitions
 
 CHUNK = 500
 """Partitions that are read at once."""
-
-
-class SealRecord(Protocol):
-    """What changes have left in a partition's record."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it takes messages."""
-
-    @property
-    def seals(self) -> Mapping[int, Offset]:
-        """Generation of each change that took slots away → the end of the log at that time."""
 
 
 class ProgressRecord(Protocol):
@@ -44,7 +33,7 @@ class ProgressRecord(Protocol):
         """The groups that have a cursor."""
 
     @property
-    def layout(self) -> SealRecord:
+    def layout(self) -> PartitionLayoutRecord:
         """What changes have left in it."""
 
 
@@ -66,7 +55,7 @@ class GateStore(Protocol):
         """Return how far groups have come, as far as it can be read."""
 
 
-async def read_progress(
+async def read_rescale_progress(
     partitions: ProgressStore, gates: GateStore, layout: Layout, living: Collection[BrokerId]
 ) -> dict[PartitionId, PartitionProgress]:
     """Return what `rescale_status` asks for; nothing is read of a queue that does not change.

@@ -3,10 +3,10 @@
 from collections.abc import Collection
 
 from partq.coordinator.ports import StorePorts
-from partq.coordinator.reports.rescale_progress import ProgressStore, read_progress
+from partq.coordinator.reports.rescale_progress import ProgressStore, read_rescale_progress
 from partq.core.layout import RescaleRecord
 from partq.core.model import BrokerId
-from partq.core.records import RESCALE
+from partq.core.records import lacking_rescale
 from partq.core.rescale import RescaleEvent
 from partq.core.views.rescale_status import RescalePhase, RescaleStatus, percent, rescale_status
 from partq.excerpts import counted
@@ -69,10 +69,10 @@ class RescaleWatch:
         retired = await partitions.read_many(tuple(layout.retired), only_reachable=True)
         self.retired_bytes = sum(record.bytes for record in retired.values())
         leases = (await ports.leases.read()).leases
-        lacking = sorted(b for b in brokers if b in leases and RESCALE not in leases[b].features)
+        lacking = lacking_rescale({b: leases[b] for b in brokers if b in leases})
         self.status = status = rescale_status(
             layout,
-            await read_progress(partitions, ports.seals, layout, brokers),
+            await read_rescale_progress(partitions, ports.seals, layout, brokers),
             wanted_count=wanted_count,
             groups=groups,
             lacking=lacking,

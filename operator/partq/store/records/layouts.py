@@ -8,7 +8,6 @@ from partq.core.layout import Layout
 from partq.core.model import BrokerEpoch, BrokerId, Offset, PartitionId
 from partq.core.records import LayoutRecord
 from partq.core.rescale import GroupProgress
-from partq.core.slot_table import joined
 from partq.errors import BatchTooLargeError, ConflictError, NotStoredError, UnknownQueueError
 from partq.store.codec import (
     decode_counts,
@@ -164,21 +163,13 @@ class Seals:
         self,
         partition: PartitionId,
         predecessors: Mapping[PartitionId, Sequence[range]],
-        slots: Sequence[range] | None = None,
+        slots: Sequence[range],
     ) -> None:
         """Make the record of a partition that gets slots of others; a repeat changes nothing.
 
         It takes no message before `open_partition`, and a group that is added has a closed gate.
-        `slots`: those that it takes, where not all of its predecessors are named any more, as of a
-        partition whose record the store has lost.
-
-        Raises:
-            ValueError: it has no predecessors, and no slots are given.
+        `slots`: those that it takes. Predecessors that are settled are not named any more.
         """
-        if slots is None:
-            if not predecessors:
-                raise ValueError(f"partition {partition}: expected where its slots come from")
-            slots = joined(each for ranges in predecessors.values() for each in ranges)
         await self._store.run(
             "create_partition",
             [self._keys.meta(partition)],

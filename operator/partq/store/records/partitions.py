@@ -396,8 +396,8 @@ class Partitions:
     ) -> ResetOutcome:
         """Move the group's cursor to `offset`.
 
-        `hold`: the id of a reset of all partitions, see `core.rescale.ResetId`. A partition with
-        predecessors is held: its gate stays shut until they are reset, too.
+        `hold`: the id of a reset of all partitions, see `core.rescale.new_reset_id`. A partition
+        with predecessors is held: its gate stays shut until they are reset, too.
 
         An offset that the log does not hold becomes the nearest one that it does: its first, or
         its end. All acks are forgotten, those of older tokens no longer count. A repeat under the

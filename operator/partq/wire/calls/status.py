@@ -245,7 +245,7 @@ class RescalePlan(msgspec.Struct):
     generation: int
     """The number of the change, and the generation of its new partitions."""
     moved_percent: float
-    """How much of the slots, and so about how much of the keys, gets another partition."""
+    """How much of the slots, and so about how much of the keys, gets another index."""
     created: list[str]
     """The new partitions."""
     retired: list[str]

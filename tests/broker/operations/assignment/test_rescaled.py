@@ -5,7 +5,7 @@ import pytest
 from partq.core.model import PartitionId
 from partq.testing import eventually
 from partq.wire import frames
-from tests.broker.rescale.change import Rescaler, keys_of, outcome
+from tests.broker.rescale.change import ChangeByHand, keys_of, outcome
 
 NEW = PartitionId(2, 4)
 
@@ -23,7 +23,7 @@ async def test_a_new_partition_is_registered_at_once_and_delivers_after_the_old_
     flow = await peers.open_flow(running, "m")
     await members.register("m", "1.0")
     held, _ = await flow.deliver()
-    rescaler = Rescaler(running)
+    rescaler = ChangeByHand(running)
     await rescaler.prepare(5)
     assert "2.4" not in await names(members), "it is only prepared"
     layout = await rescaler.commit()
@@ -54,7 +54,7 @@ async def test_a_partition_without_slots_is_chosen_until_it_is_gone(
 ):
     """Somebody has to read what it has left."""
     await producer.publish("a")
-    await Rescaler(running).change(3)
+    await ChangeByHand(running).change(3)
     assert await names(members) == ["1.0", "1.1", "1.2", "1.3", "2.0", "2.1", "2.2"]
     flow = await peers.open_flow(running, "m")
     registered = await members.register("m", "1.0")

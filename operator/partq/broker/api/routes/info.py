@@ -43,9 +43,6 @@ from partq.wire.calls.bodies import PlanQuery, ProducerQuery, RatesQuery, Status
 from partq.wire.calls.state import Picture
 from partq.wire.calls.status import PlanForecast, RatesAnswer, StatusAnswer
 
-OPENING_WAIT_S = 1.0
-"""How long a call about a key waits for a partition that takes no messages yet, in seconds."""
-
 calls = Calls("info")
 
 
@@ -199,7 +196,7 @@ async def producer(call: EnteredCall, query: ProducerQuery) -> web.Response:
         partition = broker.config.layout.partition_for(key)
         asked = [partition]
         # Until it is open, predecessors may still store messages of the key.
-        await broker.layout_follower.wait_until_open(partition, limit_s=OPENING_WAIT_S)
+        await broker.layout_follower.wait_until_open(partition)
     owned = sorted(
         partition
         for partition in asked

@@ -42,8 +42,6 @@ from partq.excerpts import excerpt
 from partq.store.records.log import AppendResult
 from partq.wire import batch
 
-OPENING_WAIT_S = 1.0
-"""How long a request waits for a partition that takes no messages yet, in seconds."""
 PLACES = 3
 """How often a message of a request is placed: each change of the layout may place it anew."""
 ANSWER_TIMEOUT_S = 10.0
@@ -265,7 +263,7 @@ class MessageWriter:
         data = batch.encode(
             [batch.encode_message(row.message) for row in rows], [row.slot for row in rows]
         )
-        await self._broker.layout_follower.wait_until_open(partition, limit_s=OPENING_WAIT_S)
+        await self._broker.layout_follower.wait_until_open(partition)
         carried = None
         if series:
             carried = await self._broker.carry_over.find(partition, series, rows[0].slot)
