@@ -11,6 +11,7 @@ import pytest
 from partq.broker.ownership import claims
 from partq.broker.retention import periodic_work
 from partq.core.model import PartitionId
+from partq.core.producer_series import series_name
 from partq.testing import eventually
 from tests.broker.rescale.change import ChangeByHand, batch_of, keys_for_five, values
 
@@ -197,3 +198,20 @@ async def test_an_outbox_of_dead_letters_is_carried_over(running, rescaler, peer
     assert await send(NEW, 9, moves) == (201, 0)
     assert await send(NEW, 9, moves) == (200, 0)
     assert await values(running, NEW) == [moves]
+
+
+async def test_a_series_that_had_to_go_does_not_go_on_where_it_was_before(running, rescaler, peers):
+    """With too many keys the oldest are forgotten: the numbers of before are not due again."""
+    moves, _ = keys_for_five(await rescaler.layout())
+    assert await numbered(running, peers, moves, 0) == ("1.0", 0, False)
+    await rescaler.change(5)
+    assert await numbered(running, peers, moves, 1) == ("2.4", 0, False)
+    broker = running.broker
+    fields = [0, series_name("p", moves)]
+    await broker.store.run("write_fields", [broker.keys.series(NEW)], fields)
+    fields = [1, "series_forgotten_ms", "1"]
+    await broker.store.run("write_fields", [broker.keys.meta(NEW)], fields)
+    broker.owned[NEW].known_producers.clear()  # as with the next owner
+    assert await numbered(running, peers, moves, 1) == ("unknown_producer", None)
+    assert await numbered(running, peers, moves, 0) == ("1.0", 0, True)
+    assert len(await values(running, NEW)) == 1

@@ -161,7 +161,8 @@ for i = 6, #ARGV, 9 do
   if name ~= "" then
     state = recall(name)
     is_due = false
-    if not state and ARGV[i + 8] ~= "" then
+    -- Where records had to go, this one may have been among them, with numbers above those.
+    if not state and ARGV[i + 8] ~= "" and forgotten[table_of(name)] < 0 then
       state = {due = tonumber(ARGV[i + 8]), batches = {}}
     end
     if not state then
