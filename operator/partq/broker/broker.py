@@ -156,7 +156,7 @@ class Broker:
             on_pause=self.metrics.rescale_paused,
             spawn=self._spawn,
         )
-        self.carry_over = CarryOver(self.owned, self.log, self.partitions)
+        self.carry_over = CarryOver(self.owned, self.log, Seals(store, self.keys))
         self.delivery_waits = DeliveryWaits(self.owned, self.clock)
         self.lease = LeaseKeeper(
             self.leases,

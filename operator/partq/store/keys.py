@@ -91,6 +91,10 @@ class Keys:
         """Name the hash of the partition's series: producers by HTTP, each with one of its keys."""
         return f"{self._partition_tag(partition)}:series"
 
+    def removal(self, partition: PartitionId) -> str:
+        """Name the hash of what is known of a partition that was removed, for a while."""
+        return f"{self._partition_tag(partition)}:removal"
+
     def audit(self, partition: PartitionId) -> str:
         """Name the stream of the partition's audit record."""
         return f"{self._partition_tag(partition)}:audit"

@@ -12,6 +12,7 @@ from partq.broker.ownership import claims
 from partq.broker.retention import periodic_work
 from partq.core.model import PartitionId
 from partq.core.producer_series import series_name
+from partq.store.records.layouts import PRODUCERS_STAY_MS
 from partq.testing import eventually
 from tests.broker.rescale.change import ChangeByHand, batch_of, keys_for_five, values
 
@@ -74,6 +75,24 @@ async def test_a_series_that_rests_during_two_changes(running, rescaler, peers):
     assert place.generation == 3
     assert await numbered(running, peers, moves, 0) == ("1.0", 0, True)
     assert await numbered(running, peers, moves, 1) == (str(place), 0, False)
+
+
+async def test_a_series_that_rests_until_the_partition_between_is_removed(running, rescaler, peers):
+    """What 2.4 had its slots from is known as long as what its predecessors know of producers."""
+    moves, _ = keys_for_five(await rescaler.layout())
+    assert await numbered(running, peers, moves, 0) == ("1.0", 0, False)
+    await rescaler.change(5)
+    layout = await rescaler.change(4)
+    for partition in layout.retired:
+        await rescaler.seals.erase(partition)
+        await rescaler.seals.erase(partition)  # a repeat
+    place = str(layout.partition_for(moves))
+    assert await numbered(running, peers, moves, 0) == ("1.0", 0, True)
+    assert await numbered(running, peers, moves, 1) == (place, 0, False)
+    store, keys = running.store, running.broker.keys
+    for partition in (OLD, NEW):
+        left = await store.read("PTTL", keys.removal(partition))
+        assert 0 < int(left) <= PRODUCERS_STAY_MS
 
 
 async def test_a_series_that_nobody_knows_begins_at_zero(running, rescaler, peers):

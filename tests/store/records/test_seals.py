@@ -10,8 +10,9 @@ from partq.errors import (
     NotStoredError,
     StaleGenerationError,
     UnknownGroupError,
+    UnknownPartitionError,
 )
-from partq.store.records.layouts import Seals
+from partq.store.records.layouts import PRODUCERS_STAY_MS, Seals
 from partq.store.records.log import AppendBatch
 from partq.store.records.stored_partition import CLOSED_GATE, OPEN_GATE, PartitionLayout
 from partq.wire import audit
@@ -393,3 +394,23 @@ async def test_a_probe_needs_no_room(log, partition, broker_epoch, ten_messages)
         room_bytes=0,
     )
     assert [each.status for each in appended.results] == ["moved"]
+
+
+# ---- removed partitions -------------------------------------------------------------------------
+
+
+async def test_a_late_call_does_not_make_a_removed_partition_again(store, keys, seals, partitions):
+    """A coordinator that was slow goes on with a change that another one has aborted."""
+    await seals.create_successor(NEXT, PREDECESSORS, [MOVED])
+    await seals.erase(NEXT)
+    late = PartitionId(2, 2)
+    await seals.erase(late)  # aborted before it was made
+    for each in (NEXT, late):
+        await seals.create_successor(each, PREDECESSORS, [MOVED])
+        await partitions.create(each)
+        with pytest.raises(UnknownPartitionError):
+            await partitions.add_group(each, GROUP, start="Earliest")
+        assert not await store.read("EXISTS", keys.meta(each))
+        assert 0 < int(await store.read("PTTL", keys.removal(each))) <= PRODUCERS_STAY_MS
+    assert await seals.read_predecessors(NEXT) == PREDECESSORS
+    assert await seals.read_predecessors(late) == {}

@@ -12,9 +12,8 @@ from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.dead_letters import PRODUCER_PREFIX
 from partq.core.model import PartitionId
 from partq.core.producer_record import ProducerRecord
-from partq.errors import UnknownPartitionError
+from partq.store.records.layouts import Seals
 from partq.store.records.log import AppendResult, Log
-from partq.store.records.partitions import Partitions
 
 MAX_KNOWN = 10_000
 """Names that are known to have a record, per partition; then they are looked up again."""
@@ -51,11 +50,11 @@ class CarryOver:
         self,
         owned: Mapping[PartitionId, OwnedPartition],
         log: Log,
-        partitions: Partitions,
+        seals: Seals,
     ) -> None:
         self._owned = owned
         self._log = log
-        self._partitions = partitions
+        self._seals = seals
 
     async def find(self, partition: PartitionId, name: str, slot: int) -> CarriedNumbers | None:
         """Return what the predecessors of an owned partition know of a producer.
@@ -102,9 +101,5 @@ class CarryOver:
                 if record is not None:
                     found[partition] = record
                     continue
-                try:
-                    stored = await self._partitions.read(partition)
-                except UnknownPartitionError:
-                    continue  # removed; its own predecessors were before it
-                waiting.append(stored.layout.predecessors)
+                waiting.append(await self._seals.read_predecessors(partition))
         return found

@@ -11,6 +11,7 @@ from partq.core.rescale import GroupProgress
 from partq.errors import BatchTooLargeError, ConflictError, NotStoredError, UnknownQueueError
 from partq.store.codec import (
     decode_counts,
+    decode_predecessors,
     encode_counts,
     encode_predecessors,
     encode_slots,
@@ -32,7 +33,7 @@ GATE_DIFFERS = -1
 """Of `open_gate`: a reset holds the gate that the caller has not seen."""
 
 PRODUCERS_STAY_MS = 86_400_000
-"""How long after its removal a partition's producers are known."""
+"""How long after its removal a partition's producers are known, and its predecessors."""
 MAX_ERASED = 500
 """How many cursors one call removes."""
 _REMOVED = "removed:"
@@ -168,11 +169,12 @@ class Seals:
         """Make the record of a partition that gets slots of others; a repeat changes nothing.
 
         It takes no message before `open_partition`, and a group that is added has a closed gate.
-        `slots`: those that it takes. Predecessors that are settled are not named any more.
+        `slots`: those that it takes. Predecessors that are settled are not named any more. One that
+        was removed lately is not made: the call is late, and its caller has an old layout.
         """
         await self._store.run(
             "create_partition",
-            [self._keys.meta(partition)],
+            [self._keys.meta(partition), self._keys.removal(partition)],
             [partition.generation, encode_slots(slots), encode_predecessors(predecessors)],
             needs_replica=True,
         )
@@ -180,7 +182,8 @@ class Seals:
     async def erase(self, partition: PartitionId) -> None:
         """Remove the keys of a partition that the layout has no more; a repeat does the rest.
 
-        What it knows of producers stays for `PRODUCERS_STAY_MS`.
+        What it knows of producers, and its predecessors, stay for `PRODUCERS_STAY_MS`. So long a
+        call that comes late does not make it again.
 
         Raises:
             StoreUnavailableError: some may be removed; a repeat does the rest.
@@ -191,10 +194,23 @@ class Seals:
         while len(cursors) > MAX_ERASED:
             await self._store.run("unlink_keys", cursors[-MAX_ERASED:])
             del cursors[-MAX_ERASED:]
-        tables = [place(partition) for place in (keys.meta, keys.producers, keys.series)]
+        places = (keys.meta, keys.producers, keys.series, keys.removal)
+        tables = [place(partition) for place in places]
         others = [place(partition) for place in (keys.replayed, keys.log, keys.audit)]
         names = [*tables, *cursors, *others]
         await self._store.run("erase_partition", names, [PRODUCERS_STAY_MS])
+
+    async def read_predecessors(
+        self, partition: PartitionId
+    ) -> Mapping[PartitionId, tuple[range, ...]]:
+        """Return where the slots of a partition came from, also of one that was removed lately.
+
+        Raises:
+            StoreUnavailableError: no answer.
+        """
+        places = (self._keys.meta(partition), self._keys.removal(partition))
+        found = await self._store.read_all(*(("HGET", place, "preds") for place in places))
+        return decode_predecessors(next(filter(None, found), b""))
 
     async def seal(
         self,

@@ -74,7 +74,8 @@ class Partitions:
     async def create(self, partition: PartitionId) -> None:
         """Make the record, without owner and groups; a repeat changes nothing."""
         # Here, and for groups: a caller that has an answer does not ask again after a failover.
-        await self._store.run("create_partition", [self._keys.meta(partition)], needs_replica=True)
+        names = [self._keys.meta(partition), self._keys.removal(partition)]
+        await self._store.run("create_partition", names, needs_replica=True)
 
     async def read(self, partition: PartitionId) -> StoredPartition:
         """Return the record.

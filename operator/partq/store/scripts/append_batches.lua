@@ -37,7 +37,8 @@ local REMEMBERED = 5
 local SAMPLE = 16
 local HEADER_SIZE = 22
 -- Outboxes of dead letters, and replays of them: one batch at a time, numbered with gaps, never
--- pushed out by others. Both may repeat a letter however late: they are not forgotten by age either.
+-- pushed out by others. Both may repeat a letter however late: they are not forgotten by age either
+-- (but with a partition that is removed, a day later: `erase_partition`).
 local SPARSE = "dlq:"
 -- How the name of a replay ended under earlier versions, which repeated within a day.
 local REPLAY = "@%d+/$"
