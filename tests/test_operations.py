@@ -25,7 +25,7 @@ def test_a_metric_exists(name):
 
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"`([A-Z][a-z]+(?:[A-Z][a-z]+)+)`", TEXT))))
 def test_a_reason_exists(name):
-    assert name in {str(each) for each in names.ConditionReason}
+    assert name in {str(each) for each in (*names.ConditionReason, *names.EventReason)}
 
 
 @pytest.mark.parametrize("code", ["quota_exceeded", "store_full", "outcome_unknown"])

@@ -292,7 +292,7 @@ class BrokerMetrics:
             self._audit_groups.labels(*self._names, partition).set(groups)
 
     def rescale_paused(self, pause_s: float) -> None:
-        """Count a new partition that takes messages now; `pause_s`: it was waited for so long."""
+        """Count a new partition that takes messages now; `pause_s`: how long it was waited for."""
         self._publish_pause.labels(*self._names).observe(pause_s)
 
     def observe_gates(self, gated: Iterable[tuple[str, str]]) -> None:

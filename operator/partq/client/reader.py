@@ -159,10 +159,12 @@ class Reader:
         self._entered_loop.enter()
         await self._log.__aenter__()
         try:
-            layout = await self._layout.look()
+            layout = await self._layout.read()
             self._want(layout.partitions() if self._wanted is None else self._wanted)
             await self._go(self._start)
-            self._looking = asyncio.create_task(self._look(), name="looking for partitions")
+            self._looking = asyncio.create_task(
+                self._follow_layout(), name="looking for partitions"
+            )
         except BaseException:
             await self.close()
             raise
@@ -387,13 +389,13 @@ class Reader:
             and layout.is_past(partition)
         )
 
-    async def _look(self) -> None:
+    async def _follow_layout(self) -> None:
         """Follow changes of the partition count."""
         while True:
             await asyncio.sleep(LOOK_S)
             try:
                 before = self._layout.layout
-                layout = await self._layout.look()
+                layout = await self._layout.read()
                 if layout is not before:
                     self._news.set()  # a partition may wait for nothing more
                 if self._reads_all and self._next.keys() != {*layout.partitions()}:

@@ -36,7 +36,7 @@ from partq.errors import ConflictError, PartqError
 from partq.settings import RETIRE_AFTER_S
 
 SETTLE_GAP_S = 1.0
-"""How often it is looked whether predecessors have settled. A look reads each one's record."""
+"""How often predecessors are checked: have they settled? A look reads each one's record."""
 REMOVED_GAP_S = 5.0
 """How often partitions are looked for whose keys another coordinator has left."""
 
@@ -65,7 +65,7 @@ class Rescaler:
         on_event: RescaleListener | None = None,
         times: RescaleTimes | None = None,
     ) -> None:
-        """`urls`: of the living brokers, which are told of each step."""
+        """`urls`: of the living brokers, which hear of each step."""
         self._queue = queue
         self._store = store
         self._brokers = brokers
@@ -271,7 +271,7 @@ class Rescaler:
         try:
             await self._brokers.refresh(url)
         except PartqError as error:
-            _log.info("broker %s was not told of the layout: %s", url, error)
+            _log.info("broker %s has not heard of the new layout: %s", url, error)
 
     # ---- for people -----------------------------------------------------------------------------
 

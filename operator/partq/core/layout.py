@@ -119,7 +119,7 @@ class Layout:
         return self.partition_of(slot_of(key))
 
     def slots(self, partition: PartitionId) -> SlotRanges:
-        """Return the slots that a partition takes; of one that is retired there are none.
+        """Return the slots that a partition takes; a retired one takes no slots.
 
         Raises:
             UnknownPartitionError: the layout does not have it.

@@ -62,7 +62,7 @@ def prepare(layout: Layout, partition_count: int, now_ms: int = 0) -> Layout:
 def record_of(
     layout: Layout, change: SlotChange, generation: int, started_at_ms: int
 ) -> RescaleRecord:
-    """Return what people are told of a change of the table in force."""
+    """Return the record, for people, of a change of the table in force."""
     return RescaleRecord(
         generation=generation,
         from_count=layout.partition_count,
@@ -362,7 +362,7 @@ def new_reset_id(began_ms: int, name: str, generation: int) -> str:
 
 
 class RescaleEvent(StrEnum):
-    """What people are told of a change."""
+    """What is reported to people about a change."""
 
     STARTED = "RescaleStarted"
     COMMITTED = "RescaleCommitted"

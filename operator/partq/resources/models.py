@@ -170,7 +170,7 @@ class Tls(Model):
 
 
 class PartitionsPolicy(Model):
-    """Who changes the number of partitions, and within which bounds."""
+    """How the number of partitions is changed, and within which bounds."""
 
     mode: Literal["Advise"] = "Advise"
     """Advise: people change it; `partq pipeline advise` suggests a number."""
@@ -196,7 +196,7 @@ class PartitionedQueueSpec(Model):
     """How many partitions share the keys; the most members of a group that can work at a time. A
     change moves as few keys as an even spread allows; each key's messages stay in order."""
     partitions_policy: PartitionsPolicy = PartitionsPolicy()
-    """Who changes the number of partitions, and within which bounds."""
+    """How the number of partitions is changed, and within which bounds."""
     keyless_policy: Literal["Random", "RoundRobin"] = "Random"
     """Which partition a message without a key goes to; both skip partitions without a broker."""
     brokers: Brokers = Brokers()

@@ -44,7 +44,7 @@ class LeavingLine(Line):
         return self
 
     def move(self):
-        assert self.partition_sender.is_settled
+        assert self.partition_sender.may_give_away
         parts = self.partition_sender.give_away(lambda slot: OLD if slot == STAYS else NEW)
         self.successor.adopt(parts.pop(NEW, []))
         assert parts == {}
@@ -66,7 +66,7 @@ def test_what_waits_is_cut_by_slot_when_the_partition_refuses_it():
     line = mixed_line()
     line.sent()
     line.refused(1, "stale_generation", now=0.0)
-    assert not line.partition_sender.is_settled, "two answers are under way"
+    assert not line.partition_sender.may_give_away, "two answers are under way"
     line.refused(2, "out_of_sequence", due=0)
     line.refused(3, "out_of_sequence", due=0)
     assert line.sent(LATER) == [], "nothing is sent before the slots have moved"
@@ -113,13 +113,13 @@ def test_a_head_in_doubt_is_sent_again_by_itself_until_its_answer_is_definite():
     line.sent()
     line.partition_sender.lost()
     line.partition_sender.is_leaving = True
-    assert not line.partition_sender.is_settled
+    assert not line.partition_sender.may_give_away
     assert line.sent() == [(4, 0, [b"0", b"1"])]
     line.partition_sender.stored(4, 50)
-    assert not line.partition_sender.is_settled, "the next one may be stored, too"
+    assert not line.partition_sender.may_give_away, "the next one may be stored, too"
     assert line.sent() == [(5, 2, [b"2", b"3"])]
     line.refused(5, "not_stored")
-    assert not line.partition_sender.is_settled, "another copy may be stored yet"
+    assert not line.partition_sender.may_give_away, "another copy may be stored yet"
     assert line.sent(LATER) == [(6, 2, [b"2", b"3"])]
     line.refused(6, "stale_generation")
     line.move()

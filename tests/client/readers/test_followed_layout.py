@@ -39,7 +39,7 @@ def log():
 @pytest.fixture
 async def order(log):
     order = FollowedLayout(log)
-    await order.look()
+    await order.read()
     return order
 
 
@@ -50,7 +50,7 @@ def places(**offsets):
 
 async def test_a_new_partition_waits_for_all_below_the_seals(log, order):
     log.now, log.seals = ONE, {FIRST: {2: 5}, SECOND: {2: 0}}
-    await order.look()
+    await order.read()
     assert not order.is_due(NEW, places(first=4, second=0, new=0))
     assert order.is_due(NEW, places(first=5, second=0, new=0))
     assert order.is_due(FIRST, places(first=4, second=0, new=0))
@@ -58,27 +58,27 @@ async def test_a_new_partition_waits_for_all_below_the_seals(log, order):
 
 async def test_a_partition_that_is_not_read_is_not_waited_for(log, order):
     log.now, log.seals = ONE, {FIRST: {2: 5}, SECOND: {2: 7}}
-    await order.look()
+    await order.read()
     assert order.is_due(NEW, places(first=5, new=0))
 
 
 async def test_seals_are_asked_for_until_they_are_known(log, order):
     log.now, log.seals = ONE, {SECOND: {2: 0}}
-    await order.look()
+    await order.read()
     assert not order.is_due(NEW, places(first=9, second=9, new=0)), "more may be stored"
     assert not order.has_read(LogPosition(FIRST, 0, 9)), "its log may grow"
     log.seals[FIRST] = {2: 5}
-    await order.look()
+    await order.read()
     assert order.is_due(NEW, places(first=5, second=0, new=0))
-    await order.look()
+    await order.read()
     assert log.asked == [[FIRST, SECOND], [FIRST]]
 
 
 async def test_a_removed_partition_was_read_to_its_end_or_not(log, order):
     log.now, log.seals = ONE, {FIRST: {2: 5}, SECOND: {2: 0}}
-    await order.look()
+    await order.read()
     log.now = remove(settle(ONE, FIRST, SECOND), FIRST, SECOND)
-    await order.look()
+    await order.read()
     assert order.is_due(NEW, places(new=0))
     assert order.has_read(LogPosition(FIRST, 0, 5))
     assert not order.has_read(LogPosition(FIRST, 0, 4))
@@ -86,7 +86,7 @@ async def test_a_removed_partition_was_read_to_its_end_or_not(log, order):
 
 async def test_the_layout_of_a_broker_that_is_behind_changes_nothing(log, order):
     log.now, log.seals = ONE, {FIRST: {2: 5}, SECOND: {2: 0}}
-    await order.look()
+    await order.read()
     log.now = TWO
-    assert await order.look() == ONE
+    assert await order.read() == ONE
     assert not order.is_due(NEW, places(first=4, second=0, new=0))

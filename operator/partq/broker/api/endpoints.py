@@ -65,7 +65,7 @@ class WebSocket:
 
 
 NotJson = PlainText | Binary | NoContent | PageFile | WebSocket
-"""Answers that are no JSON."""
+"""Answers other than JSON."""
 Answer = type[object] | tuple[type[object], ...] | NotJson
 
 

@@ -188,7 +188,7 @@ class LogAppender:
             self._wake.clear()
             while self._steps or self._pending:
                 if self._steps:
-                    await self._take_step(self._steps.popleft())
+                    await self._run_step(self._steps.popleft())
                     continue
                 call = self._next_call()
                 self._idle.clear()
@@ -203,7 +203,7 @@ class LogAppender:
                     )
                     self._idle.set()
 
-    async def _take_step(self, step: Step) -> None:
+    async def _run_step(self, step: Step) -> None:
         self._idle.clear()
         try:
             await step()

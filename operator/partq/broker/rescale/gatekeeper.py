@@ -132,7 +132,7 @@ class Gatekeeper:
         }
         if layout is None or not due:
             return
-        # The cursors before the audit records, which then tell of them.
+        # The cursors before the audit records, which have them then.
         progress = await self._seals.read_progress(
             (predecessor, each.group)
             for each in due

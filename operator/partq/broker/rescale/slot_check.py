@@ -53,7 +53,7 @@ def check_batch(
             "again",
             retry_after_s=OPENING_RETRY_S,
         )
-    slots = taken_slots(owned, layout)
+    slots = current_slots(owned, layout)
     try:
         header = batch.check(data, slots=slots, max_message_bytes=max_message_bytes)
         is_past = 0 < fixed_layout < owned.layout.generation
@@ -67,7 +67,7 @@ def check_batch(
     return header, b""
 
 
-def taken_slots(owned: OwnedPartition, layout: Layout) -> SlotRanges:
+def current_slots(owned: OwnedPartition, layout: Layout) -> SlotRanges:
     """Return the slots of a partition by its record or the layout, whichever are fewer.
 
     Slots only leave a partition, so the one with fewer is the newer of both.

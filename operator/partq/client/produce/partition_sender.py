@@ -258,7 +258,7 @@ class PartitionSender:
     # ---- slots leave ----
 
     @property
-    def is_settled(self) -> bool:
+    def may_give_away(self) -> bool:
         """Whether no message that waits is stored, or can be: numbers are taken in order."""
         return not self._by_request and not self._is_head_in_doubt
 
@@ -267,7 +267,7 @@ class PartitionSender:
     ) -> dict[PartitionId, list[SealedBatch]]:
         """Return the messages of slots that other partitions take now, by partition, in order.
 
-        To be called when it `is_settled`. What stays goes on from the first number that is free.
+        To be called when it `may_give_away`. What stays goes on from the first number that is free.
         """
         self.is_leaving = False
         if len(self._open):

@@ -354,7 +354,7 @@ class Sender:
         settled = {
             each.partition: each
             for each in self._leaving
-            if each.is_settled
+            if each.may_give_away
             and self._slot_routes.slots(each.partition) != table.slots.get(each.partition, ())
         }
         if not settled:

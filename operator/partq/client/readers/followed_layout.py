@@ -27,7 +27,7 @@ class FollowedLayout:
         """Of the logs of partitions that have no slots any more."""
         self.layout: Layout | None = None
 
-    async def look(self) -> Layout:
+    async def read(self) -> Layout:
         """Read the layout, and where the logs of partitions ended when slots left them.
 
         Raises:

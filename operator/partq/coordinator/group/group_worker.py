@@ -316,7 +316,7 @@ class GroupWorker:
         for partition in list(self._runner.running):
             ownership = observation.partitions.get(partition)
             if ownership is None:
-                self._runner.drop(partition)
+                self._runner.abandon(partition)
             elif ownership.broker is not None:
                 self._runner.apply(
                     partition,

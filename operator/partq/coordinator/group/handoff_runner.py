@@ -146,7 +146,7 @@ class HandoffRunner:
             del self._running[partition]
             self._end(running, after)
 
-    def drop(self, partition: PartitionId) -> None:
+    def abandon(self, partition: PartitionId) -> None:
         """End the handoff of a partition that the layout has no more, whatever its state."""
         running = self._running.get(partition)
         if running is not None:

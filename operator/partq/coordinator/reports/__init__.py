@@ -1,1 +1,1 @@
-"""What people are told of a queue: read from its records, or forecast by the planner."""
+"""What a queue reports to people: read from its records, or forecast by the planner."""

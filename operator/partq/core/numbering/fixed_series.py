@@ -1,8 +1,8 @@
 """Numbers that stand for the same messages at each attempt, across changes of the partition count.
 
 A producer counts the messages of each partition. Which these are depends on the slots of the
-partition: so it counts anew wherever a change has taken slots away, in another series. An earlier
-series is frozen: the partition stores nothing more of it.
+partition: so it begins at 0 again, with another series, wherever a change has taken slots away. An
+earlier series is frozen: the partition stores nothing more of it.
 """
 
 from collections.abc import Iterable, Sequence

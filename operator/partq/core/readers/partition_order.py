@@ -57,7 +57,7 @@ class PartitionOrder:
 def whole_lineage(layout: Layout) -> Lineage:
     """Return the partitions of which the layout still names all predecessors, with these.
 
-    It forgets those that are settled: nobody has to read them before their successors. Who reads
+    It forgets those that are settled: nobody has to read them before their successors. A reader of
     copies of old messages has to know all.
     """
     given_on: dict[PartitionId, int] = {}

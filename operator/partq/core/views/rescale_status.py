@@ -1,4 +1,4 @@
-"""What people are told of a change of the partition count, from the layout and the records."""
+"""How far a change of the partition count is, for people, from the layout and the records."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

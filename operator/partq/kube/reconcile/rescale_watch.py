@@ -1,4 +1,4 @@
-"""What the operator tells of changes of the number of partitions: status and Events."""
+"""What the operator reports about changes of the number of partitions: status and Events."""
 
 from collections.abc import Collection
 
@@ -49,7 +49,7 @@ class RescaleWatch:
         brokers: Collection[BrokerId],
         now_ms: int,
     ) -> list[PendingEvent]:
-        """Read how far the latest change has come, and return what is to be told of it.
+        """Read how far the latest change has come, and return what is to be reported.
 
         Args:
             ports: of the queue's store.
@@ -105,7 +105,7 @@ def held_events(status: RescaleStatus) -> list[PendingEvent]:
 
 
 def event_of(event: RescaleEvent, change: RescaleRecord) -> PendingEvent:
-    """Return what is told of a step of a change."""
+    """Return the Event about a step of a change."""
     reason, text = _EVENTS[event]
     count = f"{change.from_count} -> {counted(change.to_count, 'partition')}"
     told = text.format(moved=percent(change.moved_slots))

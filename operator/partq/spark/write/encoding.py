@@ -61,7 +61,7 @@ class RowEncoder:
         columns: where the columns of a message stand.
         layout: of the queue.
         keyless: chooses the slots of rows without a key.
-        earlier: finds rows to be left out: they are stored; None: there are none.
+        earlier: finds rows to be left out: they are stored; None: nothing was stored before.
         max_message_bytes: the most that the queue takes.
         ttl_ms: time to live of the rows without one; 0: the queue's.
         keeps_key_headers: take headers that name another key than the row has, as of messages that

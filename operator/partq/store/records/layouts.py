@@ -48,7 +48,7 @@ class PredecessorSeal(NamedTuple):
     sealed_at: Offset | None
     """The end of its log when the slots left it; None: it is not sealed."""
     audit_next: int
-    """Sequence of the next group of its audit record; 0: there is none."""
+    """Sequence of the next group of its audit record; 0: it has no audit record."""
 
 
 class Layouts:

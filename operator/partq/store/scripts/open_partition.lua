@@ -22,7 +22,7 @@ if open or not preds then
 end
 redis.call("HSET", meta, "open", "1")
 if audit then
-  -- With the slots that come from each: who reads the record needs no layout.
+  -- With the slots that come from each: a reader of the record needs no layout.
   local seals = {}
   for name, stop in string.gmatch(ARGV[2], "([^:,]+):(%d+)") do
     seals[name] = stop

@@ -102,7 +102,7 @@ async def _reset_by(layout: Layout, call: EnteredCall, body: ResetBody) -> Resul
 def _unmoved_successor(
     layout: Layout, partition: PartitionId, answers: Results
 ) -> PartitionId | None:
-    """Return a partition that follows this one and was not moved; None: there is none."""
+    """Return a partition that follows this one and was not moved; None: all were."""
     return next(
         (
             successor

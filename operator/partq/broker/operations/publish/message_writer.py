@@ -43,7 +43,7 @@ from partq.store.records.log import AppendResult
 from partq.wire import batch
 
 PLACES = 3
-"""How often a message of a request is placed: each change of the layout may place it anew."""
+"""How often a message of a request is placed: each change of the layout may place it again."""
 ANSWER_TIMEOUT_S = 10.0
 """Seconds that the store may take to answer; after that the outcome of a message is unknown."""
 

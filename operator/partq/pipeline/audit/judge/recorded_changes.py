@@ -72,12 +72,12 @@ class Passage(NamedTuple):
     end: int | None
     """Sequence of the reset that ended that; None: nothing did."""
     end_ms: int
-    """Time of the reset; 0: there is none."""
+    """Time of the reset; 0: there was no reset."""
     first: int
     stop: int
     """The offsets that it was done with last; empty: with all before the seal."""
     slot: int
-    """Of the first of them; -1: none."""
+    """Of the first of them; -1: there are no such offsets."""
 
 
 class StoredFirst(NamedTuple):

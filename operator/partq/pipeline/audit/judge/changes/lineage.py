@@ -105,7 +105,7 @@ class LineageJudge:
             if giver is None or not giver.is_whole or giver.end < told.sequence:
                 continue
             if generation not in giver.seals:
-                continue  # that is told of the opening
+                continue  # the finding about the opening says that
             passages = giver.passages.get((gate.group, generation), [])
             if not any(_has(each, told.sequence, gate.at_ms) for each in passages):
                 text = (

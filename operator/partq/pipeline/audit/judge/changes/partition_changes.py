@@ -104,12 +104,12 @@ class ChangeJudge:
         first = line.first + int(strange[0])
         text = (
             f"offset {first} was stored with slot {slots[strange[0]]}, which the partition did not "
-            f"take: {self._taken_since()}"
+            f"take: {self._slots_since()}"
         )
         stop = line.first + int(strange[-1]) + 1
         self._found(of_line(SEAL, "slot_not_taken", self._partition, line, text, first, stop))
 
-    def _taken_since(self) -> str:
+    def _slots_since(self) -> str:
         """Say what tells which slots it takes."""
         recorded = self.recorded
         if recorded.seals:
