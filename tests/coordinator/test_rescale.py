@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from partq.coordinator.rescale import Rescaler
 from partq.core.group.records import HandoffRecord, PastMove
 from partq.core.model import MemberId, PartitionId
 from partq.core.rescale import abort, commit
-from partq.errors import ConflictError
+from partq.errors import ConflictError, StoreUnavailableError
 from partq.store.keys import Keys
 from tests.coordinator.provisioned import CutShortError
 from tests.coordinator.rescale_stage import BROKER, UID, RescaleStage
@@ -386,3 +387,16 @@ async def test_a_group_made_while_a_change_is_committed_has_all_its_cursors(stag
     assert layout.generation == 2
     assert all("late" in record.groups for record in found.values())
     assert set((await stage.ports.configs.read_queue()).groups) == {"workers", "late"}
+
+
+async def test_a_change_settles_while_what_people_read_of_it_cannot_be_read(stage, monkeypatch):
+    async def fail(*_):
+        raise StoreUnavailableError("no answer")
+
+    monkeypatch.setattr(Rescaler, "_is_open", fail)
+    await committed(stage, 2, 3, "workers")
+    await stage.seal_and_open()
+    for partition in of(1, 0, 1):
+        await stage.pass_by(partition, "workers")
+    await stage.until(lambda layout: not layout.lineage)
+    assert [kind for kind, *_ in stage.events] == ["Started", "Committed"]

@@ -276,23 +276,31 @@ class Rescaler:
     # ---- for people -----------------------------------------------------------------------------
 
     async def _follow(self, layout: Layout) -> None:
-        """Tell which changes were seen to open, and to settle, since the look before."""
-        for change in layout.changes:
-            number = change.generation
-            if not change.committed_at_ms or number in self._settled:
-                continue
-            if number not in self._opened and await self._is_open(layout, number):
-                self._opened.add(number)
-                if number in self._unopened:
-                    await self._tell(RescaleEvent.OPENED, change)
-            if number not in self._opened:
-                self._unopened.add(number)
-            elif is_settled(layout, change):
-                self._settled.add(number)
-                if number in self._unsettled:
-                    await self._tell(RescaleEvent.SETTLED, change)
-            else:
-                self._unsettled.add(number)
+        """Tell which changes were seen to open, and to settle, since the look before.
+
+        No step waits for it: where records cannot be read, the next look tells it.
+        """
+        try:
+            for change in layout.changes:
+                if change.committed_at_ms and change.generation not in self._settled:
+                    await self._follow_change(layout, change)
+        except PartqError as error:
+            _log.info("queue %s: it is not known how far changes are: %s", self._queue, error)
+
+    async def _follow_change(self, layout: Layout, change: RescaleRecord) -> None:
+        number = change.generation
+        if number not in self._opened and await self._is_open(layout, number):
+            self._opened.add(number)
+            if number in self._unopened:
+                await self._tell(RescaleEvent.OPENED, change)
+        if number not in self._opened:
+            self._unopened.add(number)
+        elif is_settled(layout, change):
+            self._settled.add(number)
+            if number in self._unsettled:
+                await self._tell(RescaleEvent.SETTLED, change)
+        else:
+            self._unsettled.add(number)
 
     async def _is_open(self, layout: Layout, generation: int) -> bool:
         """Whether all partitions that a change has made take messages."""

@@ -175,6 +175,10 @@ class Layout:
             for generation, found in indexes.items()
         )
 
+    def is_prepared(self, partition: PartitionId) -> bool:
+        """Whether a partition is only being prepared: callers cannot name it, it may be aborted."""
+        return self.next is not None and partition in self.next.lineage
+
     def is_past(self, partition: PartitionId) -> bool:
         """Whether the layout does not have a partition, and earlier ones may have had it."""
         return 1 <= partition.generation <= self.generation > 1 and partition not in self

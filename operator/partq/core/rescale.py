@@ -205,11 +205,6 @@ def has_given(layout: Layout, partition: PartitionId) -> bool:
     )
 
 
-def is_committed(layout: Layout, partition: PartitionId) -> bool:
-    """Whether the layout in force has a partition: it is not only being prepared."""
-    return partition in layout.table.slots or partition in layout.retired
-
-
 class GroupProgress(NamedTuple):
     """A group in a predecessor, as its record says."""
 

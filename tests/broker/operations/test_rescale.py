@@ -3,9 +3,11 @@ Kubernetes that says it."""
 
 import pytest
 
+from partq.broker.api.routes.administration import partition_count
 from partq.broker.operations.rescale import change_to, hold_ms, remarks
 from partq.core.layout import Layout
 from partq.core.rescale import prepare
+from partq.errors import StoreUnavailableError
 from partq.wire.calls.status import GroupRates, Waits
 
 PATH = "/admin/v1/queues/orders/partitions"
@@ -61,6 +63,16 @@ async def test_the_number_is_recorded_once_and_a_repeat_changes_nothing(running,
     assert config.resource_generation == 2
     _, plan = await rescale({"partitions": 4, "is_dry_run": True})
     assert (plan["created"], plan["moved_percent"], plan["is_wanted"]) == ([], 0.0, False)
+
+
+async def test_the_number_is_recorded_before_other_brokers_are_asked(running, rescale, monkeypatch):
+    async def fail(call):
+        raise StoreUnavailableError("no answer")
+
+    monkeypatch.setattr(partition_count, "ask_states", fail)
+    status, _ = await rescale({"partitions": 6})
+    assert status == 503
+    assert (await running.broker.configs.read_queue()).spec["partitions"] == 6
 
 
 async def test_a_change_that_is_prepared_is_taken_back_for_another_one(running, rescale):

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from partq.core.model import PartitionId
 from partq.core.rescale import new_reset_id
 from partq.testing import eventually
@@ -137,3 +139,12 @@ async def test_one_partition_alone_is_reset_beside_the_others(running, scene):
     assert not consumed.is_gated
     await ask(running, to="earliest", partitions=["2.4"])
     assert not consumed.is_gated
+
+
+@pytest.mark.parametrize("path", [RESET, "/v1/queues/orders/browse"])
+async def test_a_partition_that_is_being_prepared_is_unknown_to_callers(running, scene, path):
+    await ChangeByHand(running).prepare(5)
+    assert NEW in running.broker.owned
+    body = {"partitions": [str(NEW)], **({"to": "latest"} if path == RESET else {})}
+    status, answer = await running.call("POST", path, json=body)
+    assert (status, answer["error"]["code"]) == (404, "unknown_partition")

@@ -37,22 +37,24 @@ A = TypeVar("A", bound=PartitionAnswer)
 T = TypeVar("T")
 
 
-def named(broker: Broker, names: Sequence[str]) -> list[PartitionId]:
+def named(call: EnteredCall, names: Sequence[str]) -> list[PartitionId]:
     """Return the partitions that a call names; none named: all of the layout.
 
     Raises:
         BadRequestError: a name is no partition's, or stands there twice.
-        UnknownPartitionError: the layout does not have it.
+        UnknownPartitionError: the layout does not have it. One that is being prepared is unknown,
+            but to a broker that forwards the call: it may have read of the commit before this one.
     """
-    layout = broker.config.layout
+    layout = call.broker.config.layout
     if not names:
         return list(layout.partitions())
     try:
         partitions = [PartitionId.parse(name) for name in names]
     except ValueError as error:
         raise BadRequestError(str(error)) from error
+    is_forwarded = FORWARDED in call.request.headers
     for partition in partitions:
-        if partition not in layout:
+        if partition not in layout or (layout.is_prepared(partition) and not is_forwarded):
             raise layout.unknown(partition)
     if len(set(partitions)) < len(partitions):
         raise BadRequestError("partitions: one is named twice; name each once")

@@ -27,7 +27,8 @@ async def read_earlier(broker: Broker, layout: Layout, producer: str) -> dict[st
             name = series_of_layout(producer, series.layout)
             return await broker.log.producer_due(series.partition, name)
 
-    asked = earlier_series(series_of(layout))
+    # Of many changes it takes a while; deliveries and leases do not wait for it.
+    asked = earlier_series(await asyncio.to_thread(series_of, layout))
     found: dict[str, dict[int, int]] = {}
     for series, due in zip(asked, await asyncio.gather(*map(read, asked)), strict=True):
         if due:

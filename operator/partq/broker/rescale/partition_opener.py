@@ -10,7 +10,7 @@ from partq.aio import Signal, UntilAnswered
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
-from partq.core.rescale import is_committed, seals_to_open
+from partq.core.rescale import seals_to_open
 from partq.errors import ConflictError, PartqError, StoreUnavailableError
 from partq.store.records.layouts import Seals
 from partq.store.retries import WRITE_RETRY_S
@@ -87,7 +87,8 @@ class PartitionOpener:
             layout is not None
             and not owned.layout.is_open
             and owned not in self._opening
-            and is_committed(layout, owned.id)
+            and owned.id in layout
+            and not layout.is_prepared(owned.id)
         )
 
     async def _look(self, waiting: list[OwnedPartition]) -> None:

@@ -5,13 +5,17 @@ partition: so it begins at 0 again, with another series, wherever a change has t
 earlier series is frozen: the partition stores nothing more of it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
 from partq.core.slot_table import SlotRanges, SlotTable
 from partq.errors import InternalError
+
+KEPT = 4
+"""Queues whose series a process keeps."""
 
 
 class FixedSeries(NamedTuple):
@@ -32,34 +36,46 @@ class StoredSeries(NamedTuple):
     """How many it has."""
 
 
-def tables_of(layout: Layout) -> dict[int, SlotTable]:
-    """Return the table of each generation, the oldest first.
-
-    Raises:
-        InternalError: the counts do not lead to the table in force.
-    """
-    counts = sorted(layout.counts.items()) or [(layout.generation, layout.partition_count)]
-    (first, count), *later = counts
-    tables = {first: SlotTable.first(count)}
+def tables_of(counts: Mapping[int, int]) -> dict[int, SlotTable]:
+    """Return the table of each generation by its partition count, the oldest first."""
+    (first, count), *later = sorted(counts.items())
+    table = SlotTable.first(count)
+    tables = {first: table}
     for generation, count in later:
-        tables[generation] = tables[max(tables)].resized(count, generation).table
-    if tables[max(tables)] != layout.table:
-        raise InternalError(
-            f"layout: the partition counts {dict(counts)} do not lead to the table of generation "
-            f"{layout.generation}; use a client and brokers of one version"
-        )
+        tables[generation] = table = table.resized(count, generation).table
     return tables
 
 
 def series_of(layout: Layout) -> tuple[FixedSeries, ...]:
     """Return the series of all partitions that there are, and were, by the change they begin with.
 
+    For counts that the last calls did not have, each change is made once more. With 4,096
+    partitions that takes about 30 ms of CPU each, so an event loop leaves it to a thread.
+
     Raises:
-        InternalError: as `tables_of`.
+        InternalError: the counts do not lead to the table in force.
     """
+    counts = _counts_of(layout)
+    series, table = _replayed(tuple(sorted(counts.items())))
+    if table != layout.table:
+        raise InternalError(
+            f"layout: the partition counts {counts} do not lead to the table of generation "
+            f"{layout.generation}; use a client and brokers of one version"
+        )
+    return series
+
+
+def _counts_of(layout: Layout) -> Mapping[int, int]:
+    return layout.counts or {layout.generation: layout.partition_count}
+
+
+@lru_cache(maxsize=KEPT)
+def _replayed(counts: tuple[tuple[int, int], ...]) -> tuple[tuple[FixedSeries, ...], SlotTable]:
+    """Return the series that partition counts have led to, and the last table."""
     found: list[FixedSeries] = []
     before: dict[PartitionId, SlotRanges] = {}
-    for generation, table in tables_of(layout).items():
+    tables = tables_of(dict(counts))
+    for generation, table in tables.items():
         slots = {partition: table.slots.get(partition, ()) for partition in {*before, *table.slots}}
         found += [
             FixedSeries(partition, generation, slots[partition])
@@ -67,7 +83,7 @@ def series_of(layout: Layout) -> tuple[FixedSeries, ...]:
             if slots[partition] != before.get(partition)
         ]
         before = slots
-    return tuple(found)
+    return tuple(found), tables[counts[-1][0]]
 
 
 def last_series(series: Iterable[FixedSeries]) -> dict[PartitionId, FixedSeries]:
@@ -83,4 +99,5 @@ def earlier_series(series: Sequence[FixedSeries]) -> list[FixedSeries]:
 
 def first_layout(layout: Layout) -> Layout:
     """Return the layout that the queue has begun with: what is drawn by it never changes."""
-    return Layout(table=next(iter(tables_of(layout).values())))
+    counts = _counts_of(layout)
+    return Layout.first(counts[min(counts)])

@@ -5,8 +5,8 @@
 -- when full: passes
 --
 -- KEYS[1]  meta    KEYS[2]  producers    KEYS[3]  series
--- KEYS[4]  removal: hash {preds}, as `meta` had it; as long as it is there the partition is not made
---          again, so that a late call of a coordinator leaves nothing behind
+-- KEYS[4]  removal: hash {preds}, as `meta` had it; as long as it is there the partition is not
+--          created again, so that a late call of a coordinator leaves nothing behind
 -- KEYS[5...]  the rest: some hundreds at most, as they are unpacked
 -- ARGV[1]  how long producers, series and removal stay, in ms
 -- returns  how many keys were removed

@@ -47,7 +47,7 @@ async def show(call: EnteredCall) -> web.Response:
 )
 async def read(call: EnteredCall, query: AuditQuery) -> web.Response:
     """Show groups of a partition's record from a sequence on; any broker reads them."""
-    (partition,) = named(call.broker, [call.request.match_info["partition"]])
+    (partition,) = named(call, [call.request.match_info["partition"]])
     call.request[HOLD].take(2 * query.max_bytes)
     body = await _read(call.broker, partition, query)
     return web.Response(body=body, content_type="application/octet-stream")
@@ -87,8 +87,8 @@ async def _read(broker: Broker, partition: PartitionId, query: AuditQuery) -> by
 )
 async def trim(call: EnteredCall, body: AuditCursors) -> web.Response:
     """Free the groups below sequences, which an archive has; each partition by its owner."""
-    named(call.broker, list(body.cursors))
-    partitions = named(call.broker, body.partitions or list(body.cursors))
+    named(call, list(body.cursors))
+    partitions = named(call, body.partitions or list(body.cursors))
     if missing := sorted(set(map(str, partitions)) - body.cursors.keys()):
         raise BadRequestError(f"audit: no cursor for partition {missing[0]}; give it one")
 

@@ -27,8 +27,8 @@ calls = Calls("browse")
 )
 async def browse_queue(call: EnteredCall, body: BrowseBody) -> web.Response:
     """Show messages without consuming them, by the time of storing or each partition apart."""
-    partitions = named(call.broker, body.partitions)
-    named(call.broker, list(body.offsets))
+    partitions = named(call, body.partitions)
+    named(call, list(body.offsets))
 
     async def ask(
         wanted: Sequence[PartitionId], narrower: BrowseBody

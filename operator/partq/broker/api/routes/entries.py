@@ -35,7 +35,7 @@ async def read(call: EnteredCall, query: EntriesQuery) -> web.Response:
 
     Only the broker that owns the partition answers. At the end of the log it waits for `wait_ms`.
     """
-    (partition,) = named(call.broker, [call.request.match_info["partition"]])
+    (partition,) = named(call, [call.request.match_info["partition"]])
     if query.wait_ms:
         connection = cast(Connection, call.request.protocol)  # of `server/runner.py`
         await call.request.app[LOG_WAITS].wait(call.broker, partition, query, connection)

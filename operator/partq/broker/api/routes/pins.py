@@ -34,8 +34,8 @@ async def set_pin(call: EnteredCall, body: PinBody) -> web.Response:
     With a `number` a call that arrives after a later one of the reader changes nothing.
     """
     name = _name(call.request, call.grant)
-    named(call.broker, list(body.offsets))
-    partitions = named(call.broker, body.partitions or list(body.offsets))
+    named(call, list(body.offsets))
+    partitions = named(call, body.partitions or list(body.offsets))
 
     async def work(partition: PartitionId) -> PinResult:
         pin = await call.broker.pins.set(
@@ -72,7 +72,7 @@ async def remove_pin(call: EnteredCall, body: PinBody) -> web.Response:
         return PinResult() if later is None else PinResult(number=later)
 
     # A broker that asks the owners names their partitions; a client names none.
-    partitions = named(call.broker, body.partitions)
+    partitions = named(call, body.partitions)
     answers = await ask_owners(call, partitions, work, body, PinResult)
     return json_response(PinResults(by_name(answers)))
 

@@ -32,8 +32,8 @@ calls = Calls("positions")
 async def find(call: EnteredCall, body: PositionsBody) -> web.Response:
     """Show positions, and what each log holds; each partition is answered by its owner."""
     check(body)
-    named(call.broker, list(body.offsets or ()))
-    partitions = named(call.broker, body.partitions or list(body.offsets or ()))
+    named(call, list(body.offsets or ()))
+    partitions = named(call, body.partitions or list(body.offsets or ()))
     if body.group is not None and body.group not in call.broker.config.groups:
         await call.broker.refresh()
 
@@ -62,8 +62,8 @@ async def advance_group(call: EnteredCall, body: CursorsBody) -> web.Response:
     """Move a group's cursors forward to positions; each partition is judged on its own."""
     if not body.positions:
         raise BadRequestError("cursors: no position; give one for each partition that is meant")
-    named(call.broker, list(body.positions))
-    partitions = named(call.broker, body.partitions or list(body.positions))
+    named(call, list(body.positions))
+    partitions = named(call, body.partitions or list(body.positions))
     if missing := sorted(set(map(str, partitions)) - body.positions.keys()):
         raise BadRequestError(f"cursors: no position for partition {missing[0]}; give it one")
 

@@ -37,8 +37,8 @@ PREFIX = "/v1/queues/{queue}/dead-letters"
 )
 async def replay_letters(call: EnteredCall, body: ReplayBody) -> web.Response:
     """Send dead letters back to where they came from; each partition is judged on its own."""
-    partitions = named(call.broker, body.partitions)
-    named(call.broker, list(body.offsets))
+    partitions = named(call, body.partitions)
+    named(call, list(body.offsets))
     answers = await _replay_in_order(call, partitions, body)
     return json_response(ReplayResults(by_name(answers)))
 
@@ -87,7 +87,7 @@ def _too_early(partition: PartitionId, before: PartitionId) -> ConflictError:
 )
 async def drop_letters(call: EnteredCall, body: DropBody) -> web.Response:
     """Drop dead letters, or show which would be; each partition is judged on its own."""
-    partitions = named(call.broker, body.partitions)
+    partitions = named(call, body.partitions)
     work = partial(drop, call.broker, body=body)
     answers = await ask_owners(call, partitions, work, body, DropResult)
     return json_response(DropResults(by_name(answers)))

@@ -36,8 +36,8 @@ Results = dict[PartitionId, ResetResult]
 )
 async def reset_group(call: EnteredCall, body: ResetBody) -> web.Response:
     """Move a group's cursors, or show what would change; each partition is judged on its own."""
-    partitions = named(call.broker, body.partitions)
-    named(call.broker, list(body.epochs or {}))
+    partitions = named(call, body.partitions)
+    named(call, list(body.epochs or {}))
     check(body, len(partitions))
     layout = call.broker.config.layout
     is_whole = layout.generation > 1 and set(partitions) == set(layout.partitions())

@@ -37,6 +37,10 @@ async def change(call: EnteredCall, body: RescaleBody) -> web.Response:
     The answer comes when the number is recorded; the queue's coordinator carries the change out.
     """
     broker, request = call.broker, call.request
+    layout = broker.config.layout
+    if not body.is_dry_run:
+        # Before the other brokers are asked: a silent one is no reason to wait with it.
+        await want_partitions(broker, body)
     states = await ask_states(call)
     rates = await read_rates(
         request.app[RATES],
@@ -53,9 +57,6 @@ async def change(call: EnteredCall, body: RescaleBody) -> web.Response:
         except UnknownGroupError:
             continue  # it goes
         snapshots[group] = read_snapshot(group, picture)
-    layout = broker.config.layout
-    if not body.is_dry_run:
-        await want_partitions(broker, body)
     plan = await read_plan(broker, body.partitions)
     async with request.app[PLANS]:
         # As of plans: deliveries and leases do not wait for it.

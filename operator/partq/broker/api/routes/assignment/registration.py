@@ -140,7 +140,7 @@ def _member(call: EnteredCall) -> MemberId:
 
 
 def _partition(call: EnteredCall) -> PartitionId:
-    return named(call.broker, [call.request.match_info["partition"]])[0]
+    return named(call, [call.request.match_info["partition"]])[0]
 
 
 async def _admit(call: EnteredCall, member: MemberId) -> None:

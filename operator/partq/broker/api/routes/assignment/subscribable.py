@@ -23,7 +23,7 @@ calls = Calls("subscribable")
 )
 async def mark_partition(call: EnteredCall, body: SubscribableBody) -> web.Response:
     """Let nobody register a partition, or let members do so again; its holder keeps it."""
-    partition = named(call.broker, [call.request.match_info["partition"]])[0]
+    partition = named(call, [call.request.match_info["partition"]])[0]
     return json_response(await mark(call.broker, partition, body))
 
 
