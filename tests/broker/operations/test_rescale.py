@@ -31,7 +31,8 @@ async def test_a_plan_shows_what_would_happen_and_changes_nothing(running, resca
         "in_flight": 0, "lag": 0, "hold_ms": 0, "moved": 0, "assigned": 0, "members": {},
     }  # fmt: skip
     assert (plan["is_wanted"], plan["remarks"]) == (False, [])
-    assert plan["waits_for"] == ["the coordinator, which begins it"]
+    assert plan["waits_for"] == []
+    assert "rescale" not in plan, "nobody wants another number"
     assert "command" not in plan
     assert (await running.broker.configs.read_queue()).spec["partitions"] == 4
 
@@ -58,11 +59,14 @@ async def test_the_number_is_recorded_once_and_a_repeat_changes_nothing(running,
     for _ in range(2):
         status, plan = await rescale({"partitions": 6})
         assert (status, plan["is_wanted"], plan["rescale"]["phase"]) == (200, True, "Preparing")
+        assert plan["rescale"]["waits_for"] == ["the coordinator, which begins it"]
         config = await running.broker.configs.read_queue()
         assert config.spec["partitions"] == 6
     assert config.resource_generation == 2
     _, plan = await rescale({"partitions": 4, "is_dry_run": True})
     assert (plan["created"], plan["moved_percent"], plan["is_wanted"]) == ([], 0.0, False)
+    assert plan["remarks"] == ["the change to 6 partitions, which has not begun, is taken back"]
+    assert (plan["rescale"]["to_count"], plan["waits_for"]) == (6, [])
 
 
 async def test_the_number_is_recorded_before_other_brokers_are_asked(running, rescale, monkeypatch):

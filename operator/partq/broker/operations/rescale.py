@@ -12,10 +12,11 @@ from partq.broker.broker import Broker
 from partq.broker.operations.rescale_status import read_rescale
 from partq.coordinator.group_snapshot import GroupSnapshot
 from partq.coordinator.reports.rescale_forecast import forecast_members
+from partq.coordinator.rules import wanted_partition_count
 from partq.core.layout import Layout
 from partq.core.records import ConfigRecord
 from partq.core.slot_table import SlotChange
-from partq.core.views.rescale_status import percent
+from partq.core.views.rescale_status import BEGINNING, percent
 from partq.errors import ConflictError, UnknownQueueError
 from partq.wire.calls.answers import UNSET
 from partq.wire.calls.bodies import MAX_PARTITIONS, RescaleBody
@@ -85,8 +86,11 @@ async def read_plan(broker: Broker, count: int) -> RescalePlan:
     config = await _read_config(broker)
     change, generation = change_to(layout, count)
     command = command_of(broker, config, count)
-    status = await read_rescale(broker, layout, count)
-    is_about_it = status is not None and status.to_count == count
+    wanted = wanted_partition_count(config.spec)
+    status = await read_rescale(broker, layout, wanted)
+    planned = status if wanted == count else await read_rescale(broker, layout, count)
+    is_about_it = planned is not None and planned.to_count == count
+    waits = planned.waits_for if planned is not None and is_about_it else []
     return RescalePlan(
         queue=broker.settings.queue,
         namespace=broker.settings.namespace,
@@ -99,9 +103,9 @@ async def read_plan(broker: Broker, count: int) -> RescalePlan:
         most_predecessors=max(map(len, change.lineage.values()), default=0),
         groups={},
         store_bytes=len(change.lineage) * (PARTITION_BYTES + GROUP_BYTES * len(config.groups)),
-        waits_for=list(status.waits_for) if status is not None and is_about_it else [],
-        remarks=list(remarks(layout, change, count)),
-        is_wanted=config.spec.get("partitions") == count,
+        waits_for=[each for each in waits if each != BEGINNING],
+        remarks=list(remarks(layout, change, count, wanted)),
+        is_wanted=wanted == count,
         command=UNSET if command is None else command,
         rescale=UNSET if status is None else status,
     )
@@ -190,10 +194,17 @@ def _add_members(
     }
 
 
-def remarks(layout: Layout, change: SlotChange, count: int) -> Iterator[str]:
-    """Yield what an administrator should know of a change."""
+def remarks(
+    layout: Layout, change: SlotChange, count: int, wanted: int | None = None
+) -> Iterator[str]:
+    """Yield what an administrator should know of a change.
+
+    `wanted`: how many partitions the queue is to have so far; None: nobody has said.
+    """
     before = layout.partition_count
     prepared = layout.next
+    if prepared is None and wanted not in (None, before, count):
+        yield f"the change to {wanted} partitions, which has not begun, is taken back"
     if prepared is not None and prepared.table.partition_count != count:
         yield (
             f"change {layout.last_generation} to {prepared.table.partition_count} partitions, "

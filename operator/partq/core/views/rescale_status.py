@@ -11,6 +11,8 @@ from partq.core.rescale import MAX_UNSETTLED, GroupProgress, is_settled, record_
 from partq.core.slot_table import SlotChange
 from partq.excerpts import counted
 
+BEGINNING = "the coordinator, which begins it"
+"""What a change waits for that is wanted, and that nothing hinders."""
 MAX_NAMED = 4
 """Partitions, groups or brokers that a sentence names."""
 
@@ -168,7 +170,7 @@ def _wanted(read: _Reading, count: int) -> RescaleStatus:
         hindrance = Hindrance.GENERATIONS
     else:
         waits, hindrance = _lacking(read)
-        waits = waits or ["the coordinator, which begins it"]
+        waits = waits or [BEGINNING]
     return _status(read, record, RescalePhase.PREPARING, waits, hindrance)
 
 
