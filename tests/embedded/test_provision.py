@@ -25,6 +25,8 @@ async def wanted_after(store, *counts, keeps):
 
 @pytest.mark.parametrize(("keeps", "wanted"), [(False, 3), (True, 2)])
 async def test_another_number_of_partitions_is_wanted_unless_the_stored_one_holds(
-    store, keeps, wanted
+    store, keeps, wanted, caplog
 ):
     assert await wanted_after(store, 2, 3, keeps=keeps) == (wanted, 2)
+    told = "orders has 2 partitions and the file says 3: it is changed to these"
+    assert (told in caplog.text) is not keeps

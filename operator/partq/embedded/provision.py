@@ -55,8 +55,18 @@ async def provision(
     keys = Keys(store.prefix, namespace, name, uid)
     groups = resources.groups_of(queue)
     records, count = queue_records(store, keys), queue.spec.partitions
-    if keeps_partition_count and (stored := await records.configs.read_queue()) is not None:
-        count = wanted_partition_count(stored.spec) or count
+    stored = await records.configs.read_queue()
+    wanted = wanted_partition_count(stored.spec) if stored is not None else None
+    if keeps_partition_count:
+        count = wanted or count
+    elif wanted not in (None, count):
+        log.warning(
+            "queue %s/%s has %s partitions and the file says %d: it is changed to these",
+            namespace,
+            name,
+            wanted,
+            count,
+        )
     left_out = await make_records(
         records,
         name=f"{namespace}/{name}",
