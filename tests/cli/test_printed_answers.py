@@ -141,6 +141,7 @@ EARLIER = {"generation": 1, "from_count": 8, "to_count": 16, "phase": "Settled",
            "started_at_ms": 1, "committed_at_ms": 2}  # fmt: skip
 RESCALED_STATUS = {
     **OLDER_STATUS,
+    "totals": {"partitions": 2, "messages": 6, "bytes": 10},
     "partitions": {"1.0": {"broker": "b", "broker_epoch": 7, "first": 0, "end": 3, "bytes": 5,
                            "is_retired": True},
                    "2.0": {"broker": "b", "broker_epoch": 7, "first": 0, "end": 3, "bytes": 5}},
@@ -170,7 +171,7 @@ RESCALE_PLAN = {
         "workers": {"in_flight": 120, "lag": 1200, "hold_ms": 240_000, "moved": 0, "assigned": 8,
                     "members": {"m": {"before": 16, "after": 24}}},
     },
-    "store_bytes": 3000, "waits_for": ["the coordinator, which begins it"],
+    "store_bytes": 3000, "waits_for": [],
     "remarks": ["a remark"], "is_wanted": False, "rescale": RESCALE,
 }  # fmt: skip
 WANTED = {**RESCALE_PLAN, "is_wanted": True}

@@ -42,19 +42,21 @@ async def test_a_queue_grows_and_shrinks_and_shows_what_groups_have_to_read_firs
 
 
 async def it_is_planned(partq):
-    status, out, err = await partq("rescale", "orders", "--partitions", "6", "--plan")
+    status, out, err = await partq("rescale", "--partitions", "6", "--plan")
     assert (status, err) == (0, ""), out
     assert out.startswith("4 -> 6 partitions, generation 2; 33.3 % of the keys move")
     assert "new partitions wait until it has acknowledged 40 messages" in out
+    assert "waits for" not in out
     status, out, _ = await partq("rescale", "--partitions", "4")
     assert (status, out) == (0, "queue orders has 4 partitions: nothing changes\n")
 
 
 async def it_grows(partq):
-    status, out, err = await partq("rescale", "orders", "--partitions", "6", "--wait")
+    status, out, err = await partq("rescale", "--partitions", "6", "--wait")
     assert (status, "set its spec.partitions to 6" in err) == (0, True), err
     assert "queue orders is to have 6 partitions\n" in out
-    status, out, err = await partq("rescale", "orders", "--partitions", "6", "--wait", "--json")
+    assert out.endswith("\nqueue orders: 6 partitions take messages; generation 2\n")
+    status, out, err = await partq("rescale", "--partitions", "6", "--wait", "--json")
     assert (status, err) == (0, "")
     rescale = json.loads(out)["rescale"]
     assert (rescale["phase"], rescale["opened"], rescale["to_open"]) == ("Draining", 2, 2)
@@ -63,7 +65,11 @@ async def it_grows(partq):
 
 async def it_is_seen(partq):
     status, out, _ = await partq("status")
-    assert "\npartitions: 4 -> 6 partitions, generation 2: Draining; waits for group workers" in out
+    assert "default/orders: Available; 6 partitions, 40 messages" in out
+    assert (
+        "\npartitions: 4 -> 6 partitions, generation 2: Draining; waits for group workers to "
+        "acknowledge 40 messages published before the change: 2 partitions held\n"
+    ) in out
     assert "group workers: 2 new partitions held until it has acknowledged 40 older messages" in out
     assert ("\n1.0  ----\n" in out, "\n2.4  --\n" in out) == (True, True), out
     status, out, _ = await partq("explain", "4")
@@ -78,18 +84,29 @@ async def it_settles(broker, partq):
             await consumer.ack(await anext(consumer))
         status, out, err = await partq("rescale", "--partitions", "6", "--wait", "settled")
         assert (status, err) == (0, ""), out
+        assert out.endswith("\nqueue orders: 6 partitions take messages; generation 2 is settled\n")
         _, out, _ = await partq("status")
     assert "\npartitions: 4 -> 6 partitions, generation 2: Settled\n" in out
 
 
 async def it_shrinks(partq):
     wait = ("--wait", "settled", "--timeout", "0")
-    status, _, err = await partq("rescale", "orders", "--partitions", "3", *wait)
+    status, _, err = await partq("rescale", "--partitions", "3", *wait)
     assert (status, "not settled after 0 s, and the change continues" in err) == (1, True), err
-    status, _, err = await partq("rescale", "orders", "--partitions", "3", "--wait")
+    status, _, err = await partq("rescale", "--partitions", "3", "--wait")
     assert status == 0, err
     status, out, _ = await partq("status")
-    assert "without slots, still read: 1.0, 1.1, 1.2, 1.3, 2.4 and 1 more" in out
+    assert "without slots: 1.0, 1.1, 1.2, 1.3, 2.4 and 1 more" in out
+    assert "default/orders: Available; 3 partitions, 6 without slots, " in out
+    _, out, _ = await partq("queues", "--json")
+    assert json.loads(out)[0]["partitions"] == 3
+    status, out, _ = await partq("status")
     assert "changes before, the last first: 4 -> 6 Settled" in out
     status, out, _ = await partq("explain", "0")
     assert "partition 3.0 of queue orders" in out
+    assert "it has no slots any more" not in out
+    status, out, _ = await partq("explain", "1.0")
+    assert (status, "\nit has no slots any more: " in out) == (0, True), out
+    status, _, err = await partq("explain", "1.4")
+    expected = "expected a number from 0 to 5, or one that `partq partitions` lists"
+    assert (status, expected in err) == (2, True), err

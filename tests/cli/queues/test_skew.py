@@ -3,9 +3,11 @@
 import random
 
 import pytest
+from msgspec import convert
 
-from partq.cli.queues.problems import crowded
+from partq.cli.queues.problems import crowded, skew_lines
 from partq.core.layout import Layout
+from partq.wire.calls.status import StatusAnswer
 
 
 def counts_of(partitions, keys, messages, chance):
@@ -47,3 +49,17 @@ def test_a_wide_range_of_keys_is_no_skew_and_few_keys_are_one():
 )  # fmt: skip
 def test_who_is_crowded(counts, expected):
     assert crowded(counts) == expected
+
+
+def test_a_partition_without_slots_is_no_skew():
+    row = {"broker": "b", "broker_epoch": 1, "first": 0, "bytes": 0}
+    partitions = {"1.0": {**row, "end": 10**6}, "2.0": {**row, "end": 10}, "2.1": {**row, "end": 9}}
+    status = {
+        "queue": "orders", "namespace": "default", "availability": "Available", "unavailable": [],
+        "totals": {"partitions": 3, "messages": 0, "bytes": 0}, "groups": {},
+        "store": {"version": "7", "appendonly": True, "appendfsync": "always"},
+        "partitions": partitions,
+    }  # fmt: skip
+    assert len(skew_lines(convert(status, StatusAnswer))) == 1
+    partitions["1.0"]["is_retired"] = True
+    assert skew_lines(convert(status, StatusAnswer)) == []

@@ -19,6 +19,7 @@ from partq.core.group.moves import Forced
 from partq.core.group.partition_wait import PartitionWait, WaitsFor, standbys_of, wait_of
 from partq.core.group.records import PastMove
 from partq.core.hashing import slot_of
+from partq.core.layout import Layout
 from partq.core.model import MemberId, PartitionId
 from partq.core.partition_problems import blocked_text, parked_text, withheld_text
 from partq.errors import SettingsError
@@ -110,8 +111,9 @@ def explain(
     wanted = None if partition is None else _parse(partition)
     slot = None if key is None else slot_of(key)
     connection = connect("admin")
+    layout = asyncio.run(_layout(connection))
     if wanted is None:
-        wanted = asyncio.run(_partition_of(connection, slot))
+        wanted = layout.partition_of(slot or 0)
     name, body = asyncio.run(ask_for_group(connection, group))
     snapshot = read_snapshot(name, body)
     found = _find(wanted, snapshot)
@@ -135,14 +137,15 @@ def explain(
     if key is not None:
         click.echo(f"key {json.dumps(key, ensure_ascii=False)} goes to partition {found}")
     click.echo(f"partition {found} of queue {connection.queue}, group {name}")
+    if found in layout.retired:
+        click.echo("it has no slots any more: its keys are in other partitions (--key names one's)")
     for line in lines(found, snapshot, waiting):
         click.echo(line)
 
 
-async def _partition_of(connection: QueueAddress, slot: int | None) -> PartitionId:
-    """Return the partition that new messages of a slot go to."""
+async def _layout(connection: QueueAddress) -> Layout:
     answer = await ask(connection, "GET", "/layout", LayoutAnswer)
-    return QueueLayout.of(answer).layout.partition_of(slot or 0)
+    return QueueLayout.of(answer).layout
 
 
 def to_json(
@@ -198,9 +201,11 @@ def _find(wanted: PartitionId | int, snapshot: GroupSnapshot) -> PartitionId:
     else:
         found = wanted
     if found not in snapshot.observation.partitions:
-        raise SettingsError(
-            f"partition {found}: not in the queue, expected {known[0]} to {known[-1]}"
-        )
+        expected = f"{known[0]} to {known[-1]}"
+        if known[0].generation != known[-1].generation:
+            highest = max(each.index for each in known)
+            expected = f"a number from 0 to {highest}, or one that `partq partitions` lists"
+        raise SettingsError(f"partition {found}: not in the queue, expected {expected}")
     return found
 
 

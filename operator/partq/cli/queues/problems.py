@@ -34,7 +34,11 @@ MARKS = {
 
 def skew_lines(answer: StatusAnswer) -> list[str]:
     """Return a line for each partition that has got far more messages than the others."""
-    counts = {name: record.end for name, record in answer.partitions.items()}
+    counts = {
+        name: record.end
+        for name, record in answer.partitions.items()
+        if record.is_retired is not True  # which gets no messages any more
+    }
     total = sum(counts.values())
     return _first(
         f"partition {name} has got {counts[name] / total:.0%} of all messages: "
@@ -57,6 +61,11 @@ def crowded(counts: Mapping[str, int]) -> list[str]:
         if others and count >= MIN_CROWD and count * others > CROWD_FACTOR * (total - count)
     ]
     return sorted(found, key=lambda name: (-counts[name], name))
+
+
+def retired_count(answer: StatusAnswer) -> int:
+    """Return how many partitions have no slots any more; the totals have them, too."""
+    return sum(each.is_retired is True for each in answer.partitions.values())
 
 
 def unread_partitions(answer: StatusAnswer) -> list[str]:

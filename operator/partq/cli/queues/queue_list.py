@@ -11,7 +11,7 @@ from rich.table import Table
 
 from partq.cli.queues.broker_session import ask
 from partq.cli.queues.connection import FindQueues, QueueAddress, queues_options
-from partq.cli.queues.problems import named, unread_partitions
+from partq.cli.queues.problems import named, retired_count, unread_partitions
 from partq.cli.tables import add_columns, show
 from partq.client.queues.queue_directory import queues_in_directory
 from partq.errors import PartqError, SettingsError, UnavailableError
@@ -130,7 +130,7 @@ async def _row(address: QueueAddress) -> QueueRow:
     groups = [ListedGroup(name, each.lag, each.lag_ms) for name, each in answer.groups.items()]
     return QueueRow(
         *(answer.namespace, answer.queue, address.url, answer.availability),
-        *(totals.partitions, totals.messages, totals.bytes),
+        *(totals.partitions - retired_count(answer), totals.messages, totals.bytes),
         lag=sum(each.lag for each in groups),
         groups=groups,
         uncounted=unread_partitions(answer),

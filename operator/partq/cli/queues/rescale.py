@@ -15,7 +15,7 @@ from partq.cli.queues.connection import Connect, QueueAddress, connection_option
 from partq.client.transport.session import Session
 from partq.core.views.rescale_status import RescalePhase, RescaleStatus
 from partq.errors import ConflictError, SettingsError, UnavailableError
-from partq.excerpts import counted, some_of
+from partq.excerpts import counted
 from partq.wire.calls.answers import UNSET
 from partq.wire.calls.bodies import MAX_PARTITIONS, RescaleBody
 from partq.wire.calls.replies import plain
@@ -23,6 +23,7 @@ from partq.wire.calls.status import RescaledGroup, RescalePlan, StatusAnswer
 
 LOOK_EVERY_S = 0.2
 MAX_SHOWN_GROUPS = 20
+MAX_SHOWN_WAITS = 2
 Until = Literal["opened", "settled"]
 
 _HELP = """Change how many partitions a queue has, while producers and consumers work.
@@ -33,18 +34,20 @@ and deliveries of new partitions wait for the backlog that there is. The command
 change is recorded: the coordinator carries it out, and goes on with it after a failure. A repeat of
 the command does nothing but wait.
 
+A partition without slots stays for ten minutes at least, so `--wait settled` takes longer than that
+where the change leaves some.
+
 On Kubernetes the number is `spec.partitions` of the PartitionedQueue: the command shows the plan
 and the line for kubectl, and changes nothing.
 
 \b
-  partq rescale orders --partitions 24 --plan      show it, and change nothing
-  partq rescale orders --partitions 24 --wait      until all partitions take messages
-  partq rescale orders --partitions 24 --wait settled --timeout 3600
+  partq rescale --partitions 24 --plan             show it, and change nothing
+  partq rescale --partitions 24 --wait             until all partitions take messages
+  partq rescale --partitions 24 --wait settled --timeout 3600
 """
 
 
 @click.command(help=_HELP)
-@click.argument("name", metavar="[QUEUE]", required=False)
 @connection_options
 @click.option(
     "--partitions",
@@ -74,7 +77,6 @@ and the line for kubectl, and changes nothing.
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def rescale(
     *,
-    name: str | None,
     connect: Connect,
     count: int,
     is_plan: bool,
@@ -85,7 +87,7 @@ def rescale(
     """Show the plan, record what is wanted, and wait."""
     if is_plan and until is not None:
         raise SettingsError("--plan: got it with --wait; expected one of them")
-    connection = connect("admin") if name is None else connect("admin", queue=name)
+    connection = connect("admin")
     answer = asyncio.run(_ask(connection, count, is_dry_run=True))
     if not as_json:
         for line in lines(answer):
@@ -106,7 +108,9 @@ def rescale(
                 err=True,
             )
     if until is not None:
-        asyncio.run(_wait(connection, answer, until, timeout_s, is_quiet=as_json))
+        status = asyncio.run(_wait(connection, answer, until, timeout_s, is_quiet=as_json))
+        if not as_json:
+            click.echo(result(answer, status))
         answer = asyncio.run(_ask(connection, count, is_dry_run=True))
     if as_json:
         click.echo(json.dumps(plain(answer)))
@@ -124,6 +128,8 @@ def lines(plan: RescalePlan) -> Iterator[str]:
         yield f"queue {plan.queue} has {counted(plan.to_count, 'partition')}: nothing changes"
         if plan.rescale is not UNSET and plan.rescale.phase is not RescalePhase.SETTLED:
             yield progress(plan.rescale)
+        for remark in plan.remarks:
+            yield f"note: {remark}"
         return
     yield (
         f"{plan.from_count} -> {counted(plan.to_count, 'partition')}, generation "
@@ -194,13 +200,30 @@ def progress(status: RescaleStatus) -> str:
             told += f"; {counted(status.retiring, 'partition')} without slots"
         case RescalePhase.SETTLED:
             return told
-    return f"{told}; waits for {some_of(status.waits_for, 2)}" if status.waits_for else told
+    if not status.waits_for:
+        return told
+    more = len(status.waits_for) - MAX_SHOWN_WAITS
+    shown = "; ".join(status.waits_for[:MAX_SHOWN_WAITS])
+    return f"{told}; waits for {shown}" + (f"; and {more} more" if more > 0 else "")
+
+
+def result(plan: RescalePlan, status: RescaleStatus | None) -> str:
+    """Return what a change that was waited for has come to, in one line."""
+    told = f"queue {plan.queue}: {counted(plan.to_count, 'partition')} take messages"
+    if status is None:  # it never had another number
+        return told
+    if status.phase is RescalePhase.ABORTED:
+        return f"{told}; the change to {status.to_count} is taken back"
+    told = f"{told}; generation {status.generation}"
+    if status.phase is RescalePhase.SETTLED:
+        return f"{told} is settled"
+    return told
 
 
 async def _wait(
     connection: QueueAddress, plan: RescalePlan, until: Until, timeout_s: float, *, is_quiet: bool
-) -> None:
-    """Wait until the change has come so far, and show each step.
+) -> RescaleStatus | None:
+    """Wait until the change has come so far, and show each step; return its status then.
 
     Raises:
         UnavailableError: it has not in time, or no broker says.
@@ -213,7 +236,7 @@ async def _wait(
             try:
                 status = await _status(session)
                 if _is_done(status, plan, until):
-                    return
+                    return status
                 told = progress(status) if status is not None else "the coordinator"
             except UnavailableError as error:
                 told = error.message

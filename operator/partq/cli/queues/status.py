@@ -25,6 +25,7 @@ from partq.cli.queues.problems import (
     named,
     parked_lines,
     problem_of,
+    retired_count,
     skew_lines,
     unread_partitions,
     withheld_lines,
@@ -34,6 +35,7 @@ from partq.cli.tables import add_columns, open_console, show
 from partq.core.model import PartitionId
 from partq.core.partition_problems import ProblemKind
 from partq.core.rate import Rate
+from partq.core.views.rescale_status import RescalePhase
 from partq.errors import UnavailableError
 from partq.excerpts import counted
 from partq.wire.calls.answers import UNSET
@@ -301,7 +303,7 @@ def _queue(answer: StatusAnswer, rates: Rates | None) -> Text:
     if reasons:
         text.append(f" ({'; '.join(reasons)})")
     text.append(
-        f"; {counted(totals.partitions, 'partition')}, "
+        f"; {partition_counts(answer)}, "
         f"{counted(totals.messages, 'message', spec=',')}, "
         f"{totals.bytes:,} bytes stored; by broker {spread}"
     )
@@ -323,6 +325,18 @@ def _queue(answer: StatusAnswer, rates: Rates | None) -> Text:
     return text
 
 
+def partition_counts(answer: StatusAnswer) -> str:
+    """Return how many partitions there are: those that take messages, and the others."""
+    retired = retired_count(answer)
+    current = answer.totals.partitions - retired
+    prepared = 0
+    if answer.rescale is not UNSET and answer.rescale.phase is RescalePhase.PREPARING:
+        prepared = max(0, current - answer.rescale.from_count)
+    told = counted(current - prepared, "partition")
+    told += f", {prepared} being made" if prepared else ""
+    return told + (f", {retired} without slots" if retired else "")
+
+
 def rescale_lines(answer: StatusAnswer) -> Iterator[str]:
     """Yield what is to be said of changes of the number of partitions, a line each."""
     if answer.rescale is UNSET:
@@ -334,7 +348,7 @@ def rescale_lines(answer: StatusAnswer) -> Iterator[str]:
             f"acknowledged {counted(each.messages, 'older message', spec=',')}"
         )
     if retired := [name for name, each in answer.partitions.items() if each.is_retired is True]:
-        yield f"without slots, still read: {named(retired)}"
+        yield f"without slots: {named(retired)}"
     if earlier := answer.rescale.earlier:
         told = (f"{each.from_count} -> {each.to_count} {each.phase}" for each in reversed(earlier))
         yield f"changes before, the last first: {', '.join(told)}"
