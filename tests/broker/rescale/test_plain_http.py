@@ -219,18 +219,41 @@ async def test_an_outbox_of_dead_letters_is_carried_over(running, rescaler, peer
     assert await values(running, NEW) == [moves]
 
 
+async def forget(running, key, partition):
+    """Have a partition forget a series, as with too many keys."""
+    broker = running.broker
+    fields = [0, series_name("p", key)]
+    await broker.store.run("write_fields", [broker.keys.series(partition)], fields)
+    fields = [1, "series_forgotten_ms", "1"]
+    await broker.store.run("write_fields", [broker.keys.meta(partition)], fields)
+    broker.owned[partition].known_producers.clear()  # as with the next owner
+
+
 async def test_a_series_that_had_to_go_does_not_go_on_where_it_was_before(running, rescaler, peers):
     """With too many keys the oldest are forgotten: the numbers of before are not due again."""
     moves, _ = keys_for_five(await rescaler.layout())
     assert await numbered(running, peers, moves, 0) == ("1.0", 0, False)
     await rescaler.change(5)
     assert await numbered(running, peers, moves, 1) == ("2.4", 0, False)
-    broker = running.broker
-    fields = [0, series_name("p", moves)]
-    await broker.store.run("write_fields", [broker.keys.series(NEW)], fields)
-    fields = [1, "series_forgotten_ms", "1"]
-    await broker.store.run("write_fields", [broker.keys.meta(NEW)], fields)
-    broker.owned[NEW].known_producers.clear()  # as with the next owner
+    await forget(running, moves, NEW)
     assert await numbered(running, peers, moves, 1) == ("unknown_producer", None)
     assert await numbered(running, peers, moves, 0) == ("1.0", 0, True)
     assert len(await values(running, NEW)) == 1
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+async def test_nor_where_it_was_before_the_partition_that_had_to_forget_it(
+    running, rescaler, peers, is_removed
+):
+    moves, _ = keys_for_five(await rescaler.layout())
+    assert await numbered(running, peers, moves, 0) == ("1.0", 0, False)
+    await rescaler.change(5)
+    assert await numbered(running, peers, moves, 1) == ("2.4", 0, False)
+    await forget(running, moves, NEW)
+    last = (await rescaler.change(4)).partition_for(moves)
+    if is_removed:
+        await rescaler.seals.erase(NEW)
+    for number in (1, 2):
+        assert await numbered(running, peers, moves, number) == ("unknown_producer", None)
+    assert await numbered(running, peers, moves, 0) == ("1.0", 0, True)
+    assert await values(running, last) == []

@@ -412,5 +412,5 @@ async def test_a_late_call_does_not_make_a_removed_partition_again(store, keys, 
             await partitions.add_group(each, GROUP, start="Earliest")
         assert not await store.read("EXISTS", keys.meta(each))
         assert 0 < int(await store.read("PTTL", keys.removal(each))) <= PRODUCERS_STAY_MS
-    assert await seals.read_predecessors(NEXT) == PREDECESSORS
-    assert await seals.read_predecessors(late) == {}
+    assert await seals.read_origin(NEXT) == (PREDECESSORS, False)
+    assert await seals.read_origin(late) == ({}, False)

@@ -26,6 +26,8 @@ class CarriedNumbers:
     partition: PartitionId
     record: ProducerRecord
     is_sparse: bool
+    is_earlier: bool
+    """A partition in between may have known higher numbers: it had to forget series."""
 
     @property
     def due(self) -> int:
@@ -35,6 +37,8 @@ class CarriedNumbers:
     def judge(self, first: int, count: int, digest: str) -> AppendResult | None:
         """Return the answer to messages that are not due; None: they are, so they are stored."""
         status = self.record.verdict(first, count, digest, is_sparse=self.is_sparse)
+        if self.is_earlier and status in {"due", "out_of_sequence"}:
+            return AppendResult("unknown_producer", -1, -1)
         if status == "due":
             return None
         is_known = status == "duplicate"
@@ -78,18 +82,17 @@ class CarryOver:
             return None
         # An outbox sends one letter at a time, and its numbers grow: whichever predecessor has its
         # last letter knows all that were before, whatever their slots.
-        found = await self._search(owned.layout.predecessors, name, None if is_sparse else slot)
-        best = max(found.items(), key=lambda each: each[1].due, default=None)
-        return None if best is None else CarriedNumbers(*best, is_sparse)
+        return await self._search(owned.layout.predecessors, name, None if is_sparse else slot)
 
     async def _search(
         self,
         predecessors: Mapping[PartitionId, tuple[range, ...]],
         name: str,
         slot: int | None,
-    ) -> dict[PartitionId, ProducerRecord]:
-        """Return the records of the nearest predecessors that have one."""
+    ) -> CarriedNumbers | None:
+        """Return the highest of what the nearest predecessors know; `slot`: None: any slot's."""
         found: dict[PartitionId, ProducerRecord] = {}
+        is_earlier = False
         seen: set[PartitionId] = set()
         waiting = [predecessors]
         while waiting:
@@ -101,5 +104,9 @@ class CarryOver:
                 if record is not None:
                     found[partition] = record
                     continue
-                waiting.append(await self._seals.read_predecessors(partition))
-        return found
+                origin, has_forgotten = await self._seals.read_origin(partition)
+                is_earlier = is_earlier or has_forgotten
+                waiting.append(origin)
+        best = max(found.items(), key=lambda each: each[1].due, default=None)
+        is_sparse = slot is None  # names of outboxes are not forgotten
+        return best and CarriedNumbers(*best, is_sparse, is_earlier and not is_sparse)

@@ -200,17 +200,22 @@ class Seals:
         names = [*tables, *cursors, *others]
         await self._store.run("erase_partition", names, [PRODUCERS_STAY_MS])
 
-    async def read_predecessors(
+    async def read_origin(
         self, partition: PartitionId
-    ) -> Mapping[PartitionId, tuple[range, ...]]:
+    ) -> tuple[Mapping[PartitionId, tuple[range, ...]], bool]:
         """Return where the slots of a partition came from, also of one that was removed lately.
+
+        And whether it had to forget series of numbers: of one that it does not know, what its
+        predecessors know may be of earlier then.
 
         Raises:
             StoreUnavailableError: no answer.
         """
+        fields = ("preds", "series_forgotten_ms")
         places = (self._keys.meta(partition), self._keys.removal(partition))
-        found = await self._store.read_all(*(("HGET", place, "preds") for place in places))
-        return decode_predecessors(next(filter(None, found), b""))
+        found = await self._store.read_all(*(("HMGET", place, *fields) for place in places))
+        preds, forgotten = (next(filter(None, each), b"") for each in zip(*found, strict=True))
+        return decode_predecessors(preds), forgotten != b""
 
     async def seal(
         self,

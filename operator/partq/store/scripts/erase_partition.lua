@@ -5,12 +5,17 @@
 -- when full: passes
 --
 -- KEYS[1]  meta    KEYS[2]  producers    KEYS[3]  series
--- KEYS[4]  removal: hash {preds}, as `meta` had it; as long as it is there the partition is not
---          created again, so that a late call of a coordinator leaves nothing behind
+-- KEYS[4]  removal: hash {preds, series_forgotten_ms}, as `meta` had them; as long as it is there
+--          the partition is not created again, so that a late call of a coordinator leaves nothing
+--          behind
 -- KEYS[5...]  the rest: some hundreds at most, as they are unpacked
 -- ARGV[1]  how long producers, series and removal stay, in ms
 -- returns  how many keys were removed
-local preds = redis.call("HGET", KEYS[1], "preds")
+local preds, forgotten =
+  unpack(redis.call("HMGET", KEYS[1], "preds", "series_forgotten_ms"))
+if forgotten then
+  redis.call("HSET", KEYS[4], "series_forgotten_ms", forgotten)
+end
 if preds or redis.call("EXISTS", KEYS[4]) == 0 then
   redis.call("HSET", KEYS[4], "preds", preds or "")
 end
