@@ -141,9 +141,9 @@ def first_claims(
     ]
     able = [broker for broker in living if held[broker] is not None]
     preferred = {q: served[p] for q, p in succession.origins.items() if p in served}
-    staying = [partition for partition in partitions if partition not in succession.outgoing]
+    staying = [partition for partition in partitions if succession.has_weight(partition)]
     wanted = sticky(staying, able, served, preferred)
-    outgoing = [partition for partition in claimable if partition in succession.outgoing]
+    outgoing = [partition for partition in claimable if not succession.has_weight(partition)]
     heirs = {p: wanted[q] for p in outgoing if (q := succession.heirs.get(p)) in wanted}
     wanted = {**wanted, **sticky(outgoing, able, {}), **heirs}
     claims: dict[BrokerId, list[PartitionId]] = defaultdict(list)
@@ -176,7 +176,7 @@ def balance(
     )
     if not is_settled or len(served) < len(partitions):
         return []
-    staying = [partition for partition in partitions if partition not in succession.outgoing]
+    staying = [partition for partition in partitions if succession.has_weight(partition)]
     wanted = sticky(staying, living, served)
     moves = [
         BrokerMove(partition, served[partition], wanted[partition])

@@ -47,6 +47,10 @@ class Succession:
     """Outgoing partition → the one that continues its index, or gets most of its slots. Where that
     one is outgoing, too: its heir."""
 
+    def has_weight(self, partition: PartitionId) -> bool:
+        """Whether a partition counts where loads of brokers or members are compared."""
+        return partition not in self.outgoing
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:

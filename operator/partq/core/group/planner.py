@@ -145,9 +145,7 @@ class _PlanBuilder:
                 self._fix(partition, under_way[partition])
             else:
                 self._sort_in(partition, state)
-        # Where a strategy deals partitions out, those that go are no part of what is dealt.
-        is_dealt = rules.type is GroupType.PARTITIONED
-        self._uncounted = observation.succession.outgoing if is_dealt else frozenset()
+        self._is_dealt = rules.type is GroupType.PARTITIONED
         self._taken_over = self._take_over()
         self._avoided = self._find_avoided()
 
@@ -184,7 +182,7 @@ class _PlanBuilder:
         shared = [
             partition
             for partition in self._observation.partitions
-            if kept.get(partition) not in away and partition not in self._uncounted
+            if kept.get(partition) not in away and self._has_weight(partition)
         ]
         wanted = self._wanted(shared, members)
 
@@ -192,29 +190,33 @@ class _PlanBuilder:
         loads.update(
             member
             for partition, member in self._fixed.items()
-            if member in loads and partition not in self._uncounted
+            if member in loads and self._has_weight(partition)
         )
         for partition, member in self._settled.items():
             target = wanted.get(partition, member)
             if may_balance and target != member and self._is_free(target, partition):
                 moves.append(self._move(partition, target))
                 member = target
-            loads[member] += partition not in self._uncounted
+            loads[member] += self._has_weight(partition)
         unplaced = []
         for partition in self._homeless:
             replacement = wanted.get(self._heir(partition))
             if replacement is not None and self._is_free(replacement, partition):
                 moves.append(self._move(partition, replacement))
-                loads[replacement] += partition not in self._uncounted
+                loads[replacement] += self._has_weight(partition)
             else:
                 unplaced.append(partition)
         moves += self._place(unplaced, loads)
         moves.sort(key=lambda move: move.partition)
         return list(self._evened(moves, free))
 
+    def _has_weight(self, partition: PartitionId) -> bool:
+        """Whether a partition counts: where a strategy deals them out, those that go do not."""
+        return not self._is_dealt or self._observation.succession.has_weight(partition)
+
     def _heir(self, partition: PartitionId) -> PartitionId:
         """Return whose member is to have a partition: of one that goes, that of its heir."""
-        if partition not in self._uncounted:
+        if self._has_weight(partition):
             return partition
         return self._observation.succession.heirs.get(partition, partition)
 
@@ -340,7 +342,7 @@ class _PlanBuilder:
 
         Then standbys take over one for one, and another standby changes nothing.
         """
-        count = len(self._observation.partitions.keys() - self._uncounted)
+        count = sum(map(self._has_weight, self._observation.partitions))
         is_enough = member_count >= count
         return is_enough and self._rules.strategy != "failover"
 
@@ -370,7 +372,7 @@ class _PlanBuilder:
         """
         owners = {**self._fixed, **self._settled}
         owners |= {m.partition: m.target for m in moves if m.target is not None}
-        loads = Counter(owner for p, owner in owners.items() if p not in self._uncounted)
+        loads = Counter(owner for p, owner in owners.items() if self._has_weight(p))
         for move in moves:
             source, target = move.ownership.member, move.target
             if not move.may_wait or source is None or target is None:
