@@ -134,7 +134,7 @@ RESCALE = {
     "held": [], "waits_for": ["the coordinator, which begins it"], "hindrance": "", "earlier": [],
 }  # fmt: skip
 OPENING = {**RESCALE, "phase": "Opening", "sealed": 16, "opened": 3,
-           "waits_for": ["the broker of partition 2.19, which opens it"]}  # fmt: skip
+           "waits_for": ["the opening of partition 2.19, by its broker"]}  # fmt: skip
 DRAINING = {**OPENING, "phase": "Draining", "opened": 8, "retiring": 2, "waits_for": [],
             "held": [{"group": "workers", "partitions": 2, "messages": 1200}]}  # fmt: skip
 EARLIER = {"generation": 1, "from_count": 8, "to_count": 16, "phase": "Settled",
@@ -310,6 +310,8 @@ CASES: Sequence[tuple[Any, Answers]] = [
             (("--wait", "settled", "--timeout", "0"), [WANTED], [DRAINING]),
             (("--wait", "--json"), [WANTED], [{**DRAINING, "phase": "Settled"}]),
             (("--wait",), [WANTED], [{**RESCALE, "to_count": 30}]),
+            (("--wait",), [HAVING], [{**DRAINING, "generation": 3, "from_count": 24,
+                                      "to_count": 13}]),
         )
     ),
     *(

@@ -103,7 +103,7 @@ def test_an_open_change_counts_seals_and_openings():
     records[other] = records[other]._replace(seals={2: 90})
     found = status(layout, records)
     assert (found.sealed, found.opened) == (2, 0)
-    assert found.waits_for == ["the broker of partition 2.2, which opens it"]
+    assert found.waits_for == ["the opening of partition 2.2, by its broker"]
     assert found.held[1] == HeldGroup("workers", 1, 30)
     records[new] = records[new]._replace(is_open=True)
     found = status(layout, records)
@@ -128,9 +128,7 @@ def test_a_change_drains_until_its_lineage_and_its_retired_partitions_are_gone()
     }
     found = status(layout, records)
     assert (found.phase, found.retiring, found.held) == (RescalePhase.DRAINING, 3, [])
-    assert found.waits_for == [
-        "the trimming of what every group has done with in partitions 1.0, 1.1, 1.2"
-    ]
+    assert found.waits_for == ["the removal of acknowledged messages from partitions 1.0, 1.1, 1.2"]
     layout = replace(layout, lineage={})
     found = status(layout)
     assert (found.phase, found.sealed, found.opened) == (RescalePhase.DRAINING, 3, 2)

@@ -209,7 +209,8 @@ def progress(status: RescaleStatus) -> str:
 
 def result(plan: RescalePlan, status: RescaleStatus | None) -> str:
     """Return what a change that was waited for has come to, in one line."""
-    told = f"queue {plan.queue}: {counted(plan.to_count, 'partition')} take messages"
+    taking = counted(plan.to_count, "partition takes messages", "partitions take messages")
+    told = f"queue {plan.queue}: {taking}"
     if status is None:  # it never had another number
         return told
     if status.phase is RescalePhase.ABORTED:
@@ -265,13 +266,14 @@ def _is_done(status: RescaleStatus | None, plan: RescalePlan, until: Until) -> b
     """
     if status is None or status.generation < plan.generation:
         return plan.from_count == plan.to_count  # else the broker has not heard of it yet
-    if status.to_count != plan.to_count and status.from_count == plan.to_count:
+    undoes = status.to_count != plan.to_count and status.from_count == plan.to_count
+    if undoes and status.phase in (RescalePhase.PREPARING, RescalePhase.ABORTED):
         # The number is the one in force: what was being prepared is taken back.
         return status.phase is RescalePhase.ABORTED
     if status.to_count != plan.to_count or status.phase is RescalePhase.ABORTED:
         raise ConflictError(
-            f"the change to {counted(plan.to_count, 'partition')} was taken back: the latest is "
-            f"{progress(status)}"
+            f"queue {plan.queue}: another number of partitions than {plan.to_count} is wanted by "
+            f"now: the latest change is {progress(status)}"
         )
     done = [RescalePhase.SETTLED, *([RescalePhase.DRAINING] if until == "opened" else [])]
     return status.phase in done

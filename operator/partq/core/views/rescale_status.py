@@ -200,19 +200,19 @@ def _committed(read: _Reading, record: RescaleRecord) -> RescaleStatus:
     layout = read.layout
     unsealed, closed = _unsealed(read, record), _closed(read, record)
     if unsealed:
-        waits = [f"the seal of {_some('partition', unsealed)}, by its broker"]
+        waits = [f"the seal of {_some('partition', unsealed)}, by {_broker_of(unsealed)}"]
         if unowned := [p for p in unsealed if not _has_owner(read, p)]:
             waits = [f"a broker for {_some('partition', unowned)}"]
         return _status(read, record, RescalePhase.OPENING, waits)
     if closed:
-        waits = [f"the broker of {_some('partition', closed)}, which opens it"]
+        waits = [f"the opening of {_some('partition', closed)}, by {_broker_of(closed)}"]
         return _status(read, record, RescalePhase.OPENING, waits)
     if not layout.lineage and not layout.retired:
         return _status(read, record, RescalePhase.SETTLED)
     waits = list(_holders(read))
     if not waits and layout.lineage:
         givers = {giver for found in layout.lineage.values() for giver in found}
-        waits = [f"the trimming of what every group has done with in {_some('partition', givers)}"]
+        waits = [f"the removal of acknowledged messages from {_some('partition', givers)}"]
     elif not waits:
         waits = [f"the removal of {_some('partition', layout.retired)}, kept to answer repeats"]
     return _status(read, record, RescalePhase.DRAINING, waits)
@@ -319,6 +319,10 @@ def _holders(read: _Reading) -> Iterator[str]:
             )
         else:
             yield f"the gates of group {each.group} in {counted(each.partitions, 'partition')}"
+
+
+def _broker_of(partitions: Sequence[PartitionId]) -> str:
+    return "its broker" if len(partitions) == 1 else "their brokers"
 
 
 def _unsealed(read: _Reading, record: RescaleRecord) -> list[PartitionId]:
