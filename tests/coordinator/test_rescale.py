@@ -82,7 +82,9 @@ async def test_nothing_is_committed_while_a_broker_of_an_earlier_version_lives(s
     await stage.make(3)
     layout = await stage.look(6)
     assert layout.generation == 1
-    assert "brokers of an earlier version: old" in stage.coordinator._rescaler.waits_for
+    assert (
+        "an update of brokers of an earlier version: old" in stage.coordinator._rescaler.waits_for
+    )
     await store.run("write_fields", [keys.brokers()], (0, "lease:old"))
     await stage.until(lambda layout: layout.generation == 2)
 
@@ -172,6 +174,18 @@ async def test_a_change_settles_when_every_group_has_passed_and_nothing_is_store
     layout = await stage.look(2)
     assert (layout.lineage, layout.retired) == ({}, {})
     assert stage.events[-1] == ("Settled", 2, 3)
+
+
+async def test_a_change_of_a_queue_without_groups_is_over_when_it_is_open(stage):
+    """Nobody reads what was published before, and nothing is trimmed."""
+    await stage.make(2)
+    await stage.look(2)
+    await stage.publish(PartitionId(1, 0))
+    await committed(stage, 2, 3)
+    await stage.seal_and_open()
+    layout = await stage.look(3)
+    assert list(layout.lineage[PartitionId(2, 2)]) == [PartitionId(1, 0)]
+    assert stage.events[-2:] == [("Opened", 2, 3), ("Settled", 2, 3)]
 
 
 @pytest.mark.req("SOL-U11")
@@ -354,7 +368,6 @@ async def test_people_are_not_shown_what_is_being_prepared(stage):
     await stage.look(3)
     view = views[-1]
     assert view.layout.next is not None
-    assert view.rescale_waits == ("new partitions without a broker: 2.3",)
     assert set(view.partitions) == view.owners.keys() == set(of(1, 0, 1))
     group = view.groups["workers"]
     assert (group.partitions.keys(), group.unseen_count) == (set(of(1, 0, 1)), 0)

@@ -261,7 +261,6 @@ class Coordinator:
                 groups={name: view for name, view in views.items() if view is not None},
                 is_quota_used_up=any(each.is_quota_used_up for each in queue.states.values()),
                 layout=layout,
-                rescale_waits=self._rescaler.waits_for,
             )
         )
 

@@ -83,7 +83,7 @@ class Rescaler:
         self._settled: set[int] = set()
         """Generations of changes that this process has seen so."""
         self.waits_for: tuple[str, ...] = ()
-        """What the change waits for that is wanted, for people."""
+        """What the change waits for that is wanted; the log tells when it differs."""
 
     async def plan(self, layout: Layout, wanted: int | None) -> Layout:
         """Begin the change to the wanted partition count, or abort one that is not wanted any more.
@@ -94,7 +94,6 @@ class Rescaler:
             SettingsError: not 1 to 65,536 partitions.
             StoreUnavailableError: no answer; the next look knows what came of it.
         """
-        self.waits_for = ()
         if wanted is None:
             return layout
         if layout.next is not None and layout.next.table.partition_count != wanted:
@@ -125,13 +124,13 @@ class Rescaler:
             layout = await self._commit(layout, queue, leases, named)
         if not layout.revision:
             return layout
-        await self._follow(layout)
+        await self._follow(layout, named)
         now = self._clock()
         if now - self._settled_at >= self._times.settle_gap_s:
             self._settled_at = now
             layout = await self._settle(layout, named)
             layout = await self._remove(layout)
-            await self._follow(layout)
+            await self._follow(layout, named)
         if now - self._read_removed_at >= REMOVED_GAP_S:
             self._read_removed_at = now
             self._removed.update(await self._store.layouts.read_removed())
@@ -150,9 +149,15 @@ class Rescaler:
         try:
             prepared = prepare(layout, wanted, now_ms)
         except ConflictError as error:
-            self.waits_for = (str(error),)
+            self._wait_for(str(error))
             return layout
         return await self._write(prepared, RescaleEvent.STARTED)
+
+    def _wait_for(self, *texts: str) -> None:
+        """Take what the change waits for, and tell the log."""
+        if texts and texts != self.waits_for:
+            _log.info("queue %s: the change waits for %s", self._queue, "; ".join(texts))
+        self.waits_for = texts
 
     async def _abort(self, layout: Layout, *, removed: Collection[PartitionId]) -> Layout:
         return await self._write(abort(layout), RescaleEvent.ABORTED, removed=removed)
@@ -172,7 +177,7 @@ class Rescaler:
             named=named,
             unopened=[each for each, record in records.items() if not record.layout.is_open],
         )
-        self.waits_for = waits_before_commit(layout, preparation)
+        self._wait_for(*waits_before_commit(layout, preparation))
         if self.waits_for:
             return layout
         now_ms = await self._store.layouts.now_ms()
@@ -275,7 +280,7 @@ class Rescaler:
 
     # ---- for people -----------------------------------------------------------------------------
 
-    async def _follow(self, layout: Layout) -> None:
+    async def _follow(self, layout: Layout, named: Collection[str]) -> None:
         """Tell which changes were seen to open, and to settle, since the look before.
 
         No step waits for it: where records cannot be read, the next look tells it.
@@ -283,11 +288,13 @@ class Rescaler:
         try:
             for change in layout.changes:
                 if change.committed_at_ms and change.generation not in self._settled:
-                    await self._follow_change(layout, change)
+                    await self._follow_change(layout, change, named)
         except PartqError as error:
             _log.info("queue %s: it is not known how far changes are: %s", self._queue, error)
 
-    async def _follow_change(self, layout: Layout, change: RescaleRecord) -> None:
+    async def _follow_change(
+        self, layout: Layout, change: RescaleRecord, named: Collection[str]
+    ) -> None:
         number = change.generation
         if number not in self._opened and await self._is_open(layout, number):
             self._opened.add(number)
@@ -295,7 +302,8 @@ class Rescaler:
                 await self._tell(RescaleEvent.OPENED, change)
         if number not in self._opened:
             self._unopened.add(number)
-        elif is_settled(layout, change):
+            self._unsettled.add(number)
+        elif is_settled(layout, change, named):
             self._settled.add(number)
             if number in self._unsettled:
                 await self._tell(RescaleEvent.SETTLED, change)

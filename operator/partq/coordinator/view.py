@@ -64,8 +64,6 @@ class QueueView:
     """A broker that answers finds no room in the queue's quota."""
     layout: Layout | None = None
     """As stored; None: the view is no coordinator's."""
-    rescale_waits: tuple[str, ...] = ()
-    """What the change waits for that is being prepared, or is wanted."""
 
 
 def as_assigned(

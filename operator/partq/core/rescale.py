@@ -12,7 +12,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from partq.core.layout import Layout, RescaleRecord
-from partq.core.model import BrokerId, PartitionId
+from partq.core.model import PartitionId
 from partq.core.slot_table import SlotChange, SlotRanges, joined
 from partq.errors import ConflictError
 from partq.excerpts import counted
@@ -23,7 +23,7 @@ MAX_LISTED = 3
 """How many partitions or brokers a text names."""
 
 MAX_CHANGES = 5
-"""How many of the latest changes a layout names."""
+"""How many of the latest changes a layout names; besides them, all that are not settled."""
 
 
 def unsettled(layout: Layout) -> tuple[int, ...]:
@@ -55,8 +55,14 @@ def prepare(layout: Layout, partition_count: int, now_ms: int = 0) -> Layout:
     generation = layout.last_generation + 1
     change = layout.table.resized(partition_count, generation)
     record = record_of(layout, change, generation, now_ms)
-    changes = (*layout.changes, record)[-MAX_CHANGES:]
+    changes = (*_kept_changes(layout), record)
     return _step(layout, next=change, last_generation=generation, changes=changes)
+
+
+def _kept_changes(layout: Layout) -> tuple[RescaleRecord, ...]:
+    """Return the changes that a layout goes on to name: the latest, and those not settled."""
+    named = {*unsettled(layout), *(each.generation for each in layout.changes[1 - MAX_CHANGES :])}
+    return tuple(each for each in layout.changes if each.generation in named)
 
 
 def record_of(
@@ -371,7 +377,7 @@ class RescaleEvent(StrEnum):
 class Preparation:
     """How far a change is prepared, as brokers and records say."""
 
-    outdated: Collection[BrokerId]
+    outdated: Collection[str]
     """Living brokers of a version that does not know such changes."""
     owned: Collection[PartitionId]
     """Partitions that a living broker has claimed."""
@@ -381,6 +387,11 @@ class Preparation:
     """Groups that the queue is to have."""
     unopened: Collection[PartitionId]
     """Partitions of earlier changes that do not take messages yet."""
+
+
+def update_of(brokers: Collection[str]) -> str:
+    """Return what a change waits for while living brokers do not know such changes."""
+    return f"an update of brokers of an earlier version: {_listed(sorted(brokers))}"
 
 
 def waits_before_commit(layout: Layout, preparation: Preparation) -> tuple[str, ...]:
@@ -396,7 +407,7 @@ def waits_before_commit(layout: Layout, preparation: Preparation) -> tuple[str, 
     unopened = sorted(set(preparation.unopened) - set(new))
     waits = []
     if preparation.outdated:
-        waits.append(f"brokers of an earlier version: {_listed(sorted(preparation.outdated))}")
+        waits.append(update_of(preparation.outdated))
     if unowned:
         waits.append(f"new partitions without a broker: {_listed(unowned)}")
     if incomplete:
@@ -419,10 +430,16 @@ def ready_to_settle(layout: Layout) -> dict[PartitionId, int]:
     return found
 
 
-def is_settled(layout: Layout, record: RescaleRecord) -> bool:
-    """Whether a layout has nothing left of a change: no predecessor, and nothing retired by it."""
-    return record.committed_at_ms not in layout.retired.values() and not any(
-        partition.generation == record.generation for partition in layout.lineage
+def is_settled(layout: Layout, record: RescaleRecord, groups: Collection[str]) -> bool:
+    """Whether nobody waits for a change that is open: no predecessor, and nothing retired, is left.
+
+    Without `groups` nobody reads what was published before, and it is not trimmed: it stays.
+    """
+    if not record.committed_at_ms:
+        return False
+    return not groups or (
+        record.committed_at_ms not in layout.retired.values()
+        and not any(partition.generation == record.generation for partition in layout.lineage)
     )
 
 

@@ -24,6 +24,6 @@ async def test_a_change_is_told_once_it_is_prepared(running, peers):
     assert (told["generation"], told["from_count"], told["to_count"]) == (2, 4, 6)
     assert (told["phase"], told["to_open"], told["opened"]) == ("Preparing", 2, 0)
     assert told["started_at_ms"] == 1_700_000_000_000
-    assert "the cursor of group workers in partitions 2.4, 2.5" in told["waits_for"]
+    assert "new partitions that do not have every group: 2.4, 2.5" in told["waits_for"]
     _, answer = await running.call("GET", STATUS)
     assert answer["totals"]["partitions"] == 4

@@ -101,7 +101,7 @@ async def it_shrinks(partq):
     _, out, _ = await partq("queues", "--json")
     assert json.loads(out)[0]["partitions"] == 3
     status, out, _ = await partq("status")
-    assert "changes before, the last first: 4 -> 6 Settled" in out
+    assert "other changes, the last first: 4 -> 6 Settled" in out
     status, out, _ = await partq("explain", "0")
     assert "partition 3.0 of queue orders" in out
     assert "it has no slots any more" not in out

@@ -1,12 +1,21 @@
 """What people are told of a change of the partition count, from its beginning to its end."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
-from partq.core.rescale import GroupProgress, abort, commit, prepare, remove, settle
+from partq.core.rescale import (
+    GroupProgress,
+    abort,
+    commit,
+    is_settled,
+    prepare,
+    remove,
+    settle,
+)
 from partq.core.views.rescale_status import (
     HeldGroup,
     Hindrance,
@@ -75,12 +84,16 @@ def test_a_change_that_is_prepared_names_what_is_missing():
         RescalePhase.PREPARING, Hindrance.BROKERS, NOW,
     )  # fmt: skip
     assert found.waits_for == [
-        "broker orders-1, whose version does not know changes of the partition count: update it",
-        "a broker for partition 2.17",
-        "the cursor of group audit in partition 2.16",
-        "the cursor of group workers in partition 2.16",
+        "an update of brokers of an earlier version: orders-1",
+        "new partitions without a broker: 2.17",
+        "new partitions that do not have every group: 2.16, 2.17",
     ]
-    found = status(layout, dict.fromkeys(read_partitions(layout), NEW))
+    late = NEW._replace(is_open=True, groups={"late": GroupProgress(0, is_gate_open=True)})
+    found = status(layout, {**dict.fromkeys(layout.all_partitions(), NEW), PartitionId(1, 3): late})
+    assert found.waits_for[0] == "new partitions that do not have every group: 2.16, 2.17"
+    assert found.waits_for[1].startswith("partitions of the last change that are not open: 1.0")
+    opened = dict.fromkeys(read_partitions(layout), NEW._replace(is_open=True))
+    found = status(layout, opened)
     assert (found.hindrance, found.sealed, found.opened) == (Hindrance.NONE, 0, 0)
     assert found.waits_for == ["the coordinator, which puts it into force"]
 
@@ -140,6 +153,50 @@ def test_a_change_drains_until_its_lineage_and_its_retired_partitions_are_gone()
 def test_a_change_that_was_taken_back():
     found = status(abort(prepared()), wanted_count=2)
     assert (found.phase, found.to_count, found.opened) == (RescalePhase.ABORTED, 3, 0)
+
+
+def test_a_change_that_was_taken_back_hides_none_that_drains():
+    layout = committed()
+    records = dict.fromkeys(read_partitions(layout), partition(seals={2: 100}, workers=(40, True)))
+    records[PartitionId(2, 2)] = NEW._replace(is_open=True)
+    for count in range(4, 12):
+        layout = abort(prepare(layout, count, NOW))
+    found = status(layout, records)
+    assert (found.generation, found.phase, found.to_count) == (2, RescalePhase.DRAINING, 3)
+    assert [each.generation for each in found.earlier] == [6, 7, 8, 9, 10]
+    assert {each.phase for each in found.earlier} == {RescalePhase.ABORTED}
+    found = status(drained(layout))
+    assert (found.generation, found.phase) == (10, RescalePhase.ABORTED)
+
+
+def test_a_settled_change_hides_none_that_drains():
+    layout = commit(prepare(committed(3, 2), 3, NOW), NOW + 9)
+    layout = replace(drained(layout), retired={PartitionId(1, 2): NOW + 5})
+    found = status(layout)
+    assert (found.generation, found.phase) == (2, RescalePhase.DRAINING)
+    assert [(each.generation, each.phase) for each in found.earlier] == [(3, RescalePhase.SETTLED)]
+    assert [is_settled(layout, each, GROUPS) for each in layout.changes] == [False, True]
+
+
+def test_without_groups_nobody_waits_once_it_is_open():
+    layout = committed(3, 2)
+    records = dict.fromkeys(read_partitions(layout), partition(seals={2: 100}))
+    ask = partial(rescale_status, layout, wanted_count=2)
+    assert ask(records, groups=()).phase is RescalePhase.SETTLED
+    assert (ask(records, groups=()).retiring, ask(records, groups=GROUPS).phase) == (3, "Draining")
+    closed = {**records, PartitionId(2, 0): NEW}
+    assert ask(closed, groups=()).phase is RescalePhase.OPENING
+
+
+def test_without_groups_the_limit_of_changes_asks_for_one():
+    layout = Layout.first(2)
+    for number, count in enumerate((3, 4, 5, 6), start=2):
+        layout = commit(prepare(layout, count, NOW), NOW + number)
+    found = rescale_status(layout, {}, wanted_count=7, groups=())
+    assert found.waits_for[1:] == [
+        "a group that acknowledges what was published before: the queue has none, so its messages "
+        "are kept"
+    ]
 
 
 def test_with_too_many_changes_the_next_one_says_what_it_waits_for():

@@ -7,7 +7,7 @@ import pytest
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
 from partq.core.records import RESCALE, LeaseRecord
-from partq.core.rescale import GroupProgress, RescaleEvent, commit, prepare
+from partq.core.rescale import GroupProgress, RescaleEvent, abort, commit, prepare
 from partq.core.views.rescale_status import Hindrance
 from partq.kube.reconcile.rescale_watch import HELD_MS, RescaleWatch, event_of
 from tests.kube.fake_store import FakeStore
@@ -58,7 +58,7 @@ async def test_a_broker_that_does_not_know_changes_is_named(store, look):
     }
     status, _ = await look()
     assert status.hindrance is Hindrance.BROKERS
-    assert status.waits_for[0].startswith("broker b-1, whose version does not know")
+    assert status.waits_for[0].endswith("of an earlier version: b-1")
 
 
 async def test_groups_that_hold_new_partitions_for_an_hour_are_reported_once(store, look):
@@ -85,6 +85,25 @@ async def test_groups_that_hold_new_partitions_for_an_hour_are_reported_once(sto
         )
     ]
     assert (await look(now_ms=NOW + 2 * HELD_MS))[1] == []
+
+
+async def test_a_later_change_does_not_end_the_wait_for_an_earlier_one(store, look):
+    """The first is held for an hour; the second has come into force just now, the third not."""
+    layout = commit(prepare(Layout.first(2), 3, NOW), NOW)
+    layout = commit(prepare(layout, 4, NOW), NOW + HELD_MS)
+    store.layout = abort(prepare(layout, 5, NOW))
+    for partition in layout.partitions():
+        store.progress[partition] = record(seals={2: 100, 3: 100})
+        for group, cursor in (("workers", 100), ("audit", 40)):
+            store.gates[partition, group] = GroupProgress(cursor, partition.generation == 1)
+    status, notes = await look(4, now_ms=NOW + HELD_MS)
+    assert (status.generation, status.phase) == (3, "Draining")
+    assert [(reason, text.split(" to ack")[0]) for reason, text, _ in notes] == [
+        ("OldPartitionsHeld", f"group {group} does not get the messages of 1 new partition for "
+         f"more than an hour: it has {count} older messages")
+        for group, count in (("audit", 120), ("workers", 0))
+    ]  # fmt: skip
+    assert len((await look(4, now_ms=NOW + 2 * HELD_MS))[1]) == 2, "of the second change"
 
 
 async def test_what_partitions_without_slots_hold_is_added_up(store, look):

@@ -13,7 +13,7 @@ from partq.cli.quantity import Quantity
 from partq.cli.queues.broker_session import open_session
 from partq.cli.queues.connection import Connect, QueueAddress, connection_options
 from partq.client.transport.session import Session
-from partq.core.views.rescale_status import RescalePhase, RescaleStatus
+from partq.core.views.rescale_status import EarlierRescale, RescalePhase, RescaleStatus
 from partq.errors import ConflictError, SettingsError, UnavailableError
 from partq.excerpts import counted
 from partq.wire.calls.answers import UNSET
@@ -199,7 +199,8 @@ def progress(status: RescaleStatus) -> str:
         case RescalePhase.DRAINING if status.retiring:
             told += f"; {counted(status.retiring, 'partition')} without slots"
         case RescalePhase.SETTLED:
-            return told
+            kept = counted(status.retiring, "partition")
+            return f"{told}; {kept} without slots kept" if status.retiring else told
     if not status.waits_for:
         return told
     more = len(status.waits_for) - MAX_SHOWN_WAITS
@@ -264,16 +265,21 @@ def _is_done(status: RescaleStatus | None, plan: RescalePlan, until: Until) -> b
     Raises:
         ConflictError: another number of partitions is wanted by now.
     """
-    if status is None or status.generation < plan.generation:
+    # The status is of the latest change that is not over: a later one may be.
+    last: RescaleStatus | EarlierRescale | None = status
+    for each in () if status is None else status.earlier:
+        if last is None or each.generation > last.generation:
+            last = each
+    if last is None or last.generation < plan.generation:
         return plan.from_count == plan.to_count  # else the broker has not heard of it yet
-    undoes = status.to_count != plan.to_count and status.from_count == plan.to_count
-    if undoes and status.phase in (RescalePhase.PREPARING, RescalePhase.ABORTED):
+    undoes = last.to_count != plan.to_count and last.from_count == plan.to_count
+    if undoes and last.phase in (RescalePhase.PREPARING, RescalePhase.ABORTED):
         # The number is the one in force: what was being prepared is taken back.
-        return status.phase is RescalePhase.ABORTED
-    if status.to_count != plan.to_count or status.phase is RescalePhase.ABORTED:
+        return last.phase is RescalePhase.ABORTED
+    if last.to_count != plan.to_count or last.phase is RescalePhase.ABORTED:
         raise ConflictError(
             f"queue {plan.queue}: another number of partitions than {plan.to_count} is wanted by "
-            f"now: the latest change is {progress(status)}"
+            f"now: the latest change is {last.from_count} -> {last.to_count}: {last.phase}"
         )
     done = [RescalePhase.SETTLED, *([RescalePhase.DRAINING] if until == "opened" else [])]
-    return status.phase in done
+    return last.phase in done

@@ -351,7 +351,7 @@ def rescale_lines(answer: StatusAnswer) -> Iterator[str]:
         yield f"without slots: {named(retired)}"
     if earlier := answer.rescale.earlier:
         told = (f"{each.from_count} -> {each.to_count} {each.phase}" for each in reversed(earlier))
-        yield f"changes before, the last first: {', '.join(told)}"
+        yield f"other changes, the last first: {', '.join(told)}"
 
 
 def _summary(name: str, group: GroupStatus, acked: float | None) -> Text:

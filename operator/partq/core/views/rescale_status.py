@@ -7,8 +7,16 @@ from typing import NamedTuple
 
 from partq.core.layout import Layout, RescaleRecord
 from partq.core.model import SLOT_COUNT, PartitionId
-from partq.core.rescale import MAX_UNSETTLED, GroupProgress, is_settled, record_of, unsettled
-from partq.core.slot_table import SlotChange
+from partq.core.rescale import (
+    MAX_UNSETTLED,
+    GroupProgress,
+    Preparation,
+    is_settled,
+    record_of,
+    unsettled,
+    update_of,
+    waits_before_commit,
+)
 from partq.excerpts import counted
 
 BEGINNING = "the coordinator, which begins it"
@@ -28,6 +36,7 @@ class RescalePhase(StrEnum):
     """All take messages. Groups have not acknowledged all that was published before, or partitions
     without slots are still there."""
     SETTLED = "Settled"
+    """No group waits. Of a queue without groups the messages from before are kept all the same."""
     ABORTED = "Aborted"
 
 
@@ -54,7 +63,7 @@ class HeldGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierRescale:
-    """A change before the latest one."""
+    """Another change, which is over, or before the one that is shown."""
 
     generation: int
     from_count: int
@@ -69,7 +78,7 @@ class EarlierRescale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RescaleStatus:
-    """The latest change of a queue's partition count. Older ones count where they hold it up."""
+    """The latest change of a queue's partition count that is not over; if all are, the latest."""
 
     generation: int
     """Its number."""
@@ -95,7 +104,7 @@ class RescaleStatus:
     """What has to happen before the next phase, for people; empty: nothing is known."""
     hindrance: Hindrance = Hindrance.NONE
     earlier: list[EarlierRescale] = field(default_factory=list)
-    """The changes before it, four at most, the newest last."""
+    """The other changes that the layout names, the newest last."""
 
 
 class PartitionProgress(NamedTuple):
@@ -120,9 +129,10 @@ class _Reading(NamedTuple):
 
 def read_partitions(layout: Layout) -> tuple[PartitionId, ...]:
     """Return the partitions whose records `rescale_status` asks for; none of an unchanged queue."""
-    changing = {**layout.lineage, **(layout.next.lineage if layout.next is not None else {})}
+    if layout.next is not None:
+        return layout.all_partitions()  # a group counts that has a cursor anywhere
     givers = {giver for found in layout.lineage.values() for giver in found}
-    return tuple(sorted({*changing, *givers}))
+    return tuple(sorted({*layout.lineage, *givers}))
 
 
 def rescale_status(
@@ -148,12 +158,24 @@ def rescale_status(
         return _wanted(read, wanted_count)
     if not layout.changes:
         return None
-    last = layout.changes[-1]
     if layout.next is not None:
-        return _prepared(read, last, layout.next)
-    if last.is_aborted:
-        return _status(read, last, RescalePhase.ABORTED)
-    return _committed(read, last)
+        return _prepared(read, layout.changes[-1])
+    shown = _latest(read)
+    if shown.is_aborted:
+        return _status(read, shown, RescalePhase.ABORTED)
+    return _committed(read, shown)
+
+
+def _latest(read: _Reading) -> RescaleRecord:
+    """Return the latest change that is not over; if all are, the latest."""
+    changes = [each for each in reversed(read.layout.changes) if not each.is_aborted]
+    running = (each for each in changes if not _is_over(read, each))
+    return next(running, read.layout.changes[-1])
+
+
+def _is_over(read: _Reading, record: RescaleRecord) -> bool:
+    is_open = not _unsealed(read, record) and not _closed(read, record)
+    return is_open and is_settled(read.layout, record, read.groups)
 
 
 def _wanted(read: _Reading, count: int) -> RescaleStatus:
@@ -167,33 +189,36 @@ def _wanted(read: _Reading, count: int) -> RescaleStatus:
             f"{MAX_UNSETTLED} earlier changes, of which none is settled: one of them has to be",
             *_holders(read),
         ]
+        if not read.groups:
+            waits[1:] = [
+                "a group that acknowledges what was published before: the queue has none, so its "
+                "messages are kept"
+            ]
         hindrance = Hindrance.GENERATIONS
+    elif read.lacking:
+        waits, hindrance = [update_of(read.lacking)], Hindrance.BROKERS
     else:
-        waits, hindrance = _lacking(read)
-        waits = waits or [BEGINNING]
+        waits, hindrance = [BEGINNING], Hindrance.NONE
     return _status(read, record, RescalePhase.PREPARING, waits, hindrance)
 
 
-def _lacking(read: _Reading) -> tuple[list[str], Hindrance]:
-    if not read.lacking:
-        return [], Hindrance.NONE
-    text = (
-        f"{_some('broker', read.lacking)}, whose version does not know changes of the partition "
-        "count: update it"
+def _prepared(read: _Reading, record: RescaleRecord) -> RescaleStatus:
+    """Return the status of a change that is being prepared: it waits for what the commit does."""
+    preparation = Preparation(
+        outdated=read.lacking,
+        owned=[each for each, known in read.partitions.items() if known.has_owner],
+        groups={each: known.groups.keys() for each, known in read.partitions.items()},
+        named=read.groups,
+        unopened=[each for each, known in read.partitions.items() if not known.is_open],
     )
-    return [text], Hindrance.BROKERS
-
-
-def _prepared(read: _Reading, record: RescaleRecord, change: SlotChange) -> RescaleStatus:
-    waits, hindrance = _lacking(read)
-    known = {p: read.partitions[p] for p in change.lineage if p in read.partitions}
-    if unowned := [p for p in change.lineage if p not in known or not known[p].has_owner]:
-        waits.append(f"a broker for {_some('partition', unowned)}")
-    for group in sorted(read.groups):
-        if missing := [p for p, each in known.items() if group not in each.groups]:
-            waits.append(f"the cursor of group {group} in {_some('partition', missing)}")
-    waits = waits or ["the coordinator, which puts it into force"]
-    return _status(read, record, RescalePhase.PREPARING, waits, hindrance)
+    waits = waits_before_commit(read.layout, preparation)
+    return _status(
+        read,
+        record,
+        RescalePhase.PREPARING,
+        waits or ["the coordinator, which puts it into force"],
+        Hindrance.BROKERS if read.lacking else Hindrance.NONE,
+    )
 
 
 def _committed(read: _Reading, record: RescaleRecord) -> RescaleStatus:
@@ -207,7 +232,7 @@ def _committed(read: _Reading, record: RescaleRecord) -> RescaleStatus:
     if closed:
         waits = [f"the opening of {_some('partition', closed)}, by {_broker_of(closed)}"]
         return _status(read, record, RescalePhase.OPENING, waits)
-    if not layout.lineage and not layout.retired:
+    if is_settled(layout, record, read.groups):
         return _status(read, record, RescalePhase.SETTLED)
     waits = list(_holders(read))
     if not waits and layout.lineage:
@@ -242,18 +267,18 @@ def _status(
         waits_for=list(waits_for),
         hindrance=hindrance,
         earlier=[
-            _earlier(read.layout, each)
+            _earlier(read, each)
             for each in read.layout.changes
             if each.generation != record.generation
         ],
     )
 
 
-def _earlier(layout: Layout, record: RescaleRecord) -> EarlierRescale:
+def _earlier(read: _Reading, record: RescaleRecord) -> EarlierRescale:
     phase = RescalePhase.DRAINING
     if record.is_aborted:
         phase = RescalePhase.ABORTED
-    elif is_settled(layout, record):
+    elif _is_over(read, record):
         phase = RescalePhase.SETTLED
     return EarlierRescale(
         generation=record.generation,
@@ -270,23 +295,45 @@ def percent(slots: int) -> float:
     return round(100 * slots / SLOT_COUNT, 1)
 
 
+def held_since(
+    layout: Layout, partitions: Mapping[PartitionId, PartitionProgress], before_ms: int
+) -> dict[int, list[HeldGroup]]:
+    """Return the groups that do not get messages of new partitions for long, for each change.
+
+    `before_ms`: the changes that came into force then, or earlier. Those that are not open wait for
+    brokers, not for groups.
+    """
+    found: dict[int, list[HeldGroup]] = {}
+    for record in layout.changes:
+        new = [each for each in layout.lineage if each.generation == record.generation]
+        is_open = all(each in partitions and partitions[each].is_open for each in new)
+        if 0 < record.committed_at_ms <= before_ms and is_open:
+            found[record.generation] = list(held_groups(layout, partitions, new))
+    return found
+
+
 def held_groups(
-    layout: Layout, partitions: Mapping[PartitionId, PartitionProgress]
+    layout: Layout,
+    partitions: Mapping[PartitionId, PartitionProgress],
+    successors: Collection[PartitionId] | None = None,
 ) -> Iterator[HeldGroup]:
-    """Yield the groups that do not get the messages of some partitions yet, by their names."""
+    """Yield the groups that do not get the messages of some partitions yet, by their names.
+
+    `successors`: the partitions that count; None: all that have predecessors.
+    """
     gated: dict[str, list[PartitionId]] = {}
-    for successor in layout.lineage:
+    for successor in layout.lineage if successors is None else successors:
         known = partitions.get(successor)
         for group, progress in known.groups.items() if known is not None else ():
             if not progress.is_gate_open:
                 gated.setdefault(group, []).append(successor)
-    for group, successors in sorted(gated.items()):
+    for group, waiting in sorted(gated.items()):
         missing = [
             missing_count(partitions[giver], group, generation)
-            for giver, generation in _barriers(layout, successors).items()
+            for giver, generation in _barriers(layout, waiting).items()
             if giver in partitions
         ]
-        yield HeldGroup(group, len(successors), sum(missing))
+        yield HeldGroup(group, len(waiting), sum(missing))
 
 
 def missing_count(predecessor: PartitionProgress, group: str, generation: int) -> int:

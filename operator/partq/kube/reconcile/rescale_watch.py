@@ -1,6 +1,6 @@
 """What the operator reports about changes of the number of partitions: status and Events."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from partq.coordinator.ports import StorePorts
 from partq.coordinator.reports.rescale_progress import ProgressStore, read_rescale_progress
@@ -8,7 +8,13 @@ from partq.core.layout import RescaleRecord
 from partq.core.model import BrokerId
 from partq.core.records import lacking_rescale
 from partq.core.rescale import RescaleEvent
-from partq.core.views.rescale_status import RescalePhase, RescaleStatus, percent, rescale_status
+from partq.core.views.rescale_status import (
+    HeldGroup,
+    RescaleStatus,
+    held_since,
+    percent,
+    rescale_status,
+)
 from partq.excerpts import counted
 from partq.kube.names import EventReason
 from partq.kube.status.event_diff import PendingEvent
@@ -70,27 +76,23 @@ class RescaleWatch:
         self.retired_bytes = sum(record.bytes for record in retired.values())
         leases = (await ports.leases.read()).leases
         lacking = lacking_rescale({b: leases[b] for b in brokers if b in leases})
-        self.status = status = rescale_status(
+        progress = await read_rescale_progress(partitions, ports.seals, layout, brokers)
+        self.status = rescale_status(
             layout,
-            await read_rescale_progress(partitions, ports.seals, layout, brokers),
+            progress,
             wanted_count=wanted_count,
             groups=groups,
             lacking=lacking,
         )
-        committed_at_ms = layout.changes[-1].committed_at_ms if layout.changes else 0
-        is_late = committed_at_ms and now_ms - committed_at_ms >= HELD_MS
-        if status is None or not is_late or status.generation in self._reported:
-            return []
-        told = held_events(status)
-        if told:
-            self._reported.add(status.generation)
-        return told
+        held = held_since(layout, progress, now_ms - HELD_MS)
+        late = {number: found for number, found in held.items() if found}
+        told = [each for number in late.keys() - self._reported for each in late[number]]
+        self._reported.update(late)
+        return held_events(told)
 
 
-def held_events(status: RescaleStatus) -> list[PendingEvent]:
+def held_events(held: Sequence[HeldGroup]) -> list[PendingEvent]:
     """Return a warning for each group that holds new partitions back."""
-    if status.phase is not RescalePhase.DRAINING:
-        return []
     return [
         PendingEvent(
             EventReason.OLD_PARTITIONS_HELD,
@@ -100,7 +102,7 @@ def held_events(status: RescaleStatus) -> list[PendingEvent]:
             f"`partq reset --group {each.group}`, or delete the group",
             is_warning=True,
         )
-        for each in status.held
+        for each in held
     ]
 
 
