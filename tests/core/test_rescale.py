@@ -13,18 +13,23 @@ from partq.core.rescale import (
     MAX_UNSETTLED,
     GroupProgress,
     PredecessorView,
+    Preparation,
     abort,
     commit,
     due_seals,
     find_holds,
+    has_given,
     has_passed,
     is_passed_by_all,
     new_reset_id,
     prepare,
+    ready_to_remove,
+    ready_to_settle,
     remove,
     seals_to_open,
     settle,
     unsettled,
+    waits_before_commit,
 )
 from partq.errors import ConflictError
 
@@ -277,3 +282,47 @@ def test_seals_that_two_changes_ask_for():
     assert due_seals(third)[OLD] == [*seals[OLD], (4, ())]
     assert due_seals(layout_of(4)) == {}
     assert due_seals(settle(second, OLD)).keys() == seals.keys() - {OLD}
+
+
+# ---- what the coordinator waits for --------------------------------------------------------------
+
+FIRST, SECOND, ADDED = PartitionId(1, 0), PartitionId(1, 1), PartitionId(2, 2)
+ALL_GROUPS = {each: {"workers"} for each in (FIRST, SECOND, ADDED)}
+
+
+@pytest.mark.parametrize(
+    ("lacks", "text"),
+    [
+        ({}, None),
+        ({"outdated": ["b-0"]}, "earlier version: b-0"),
+        ({"owned": [FIRST, SECOND]}, "without a broker: 2.2"),
+        ({"named": {"workers", "late"}}, "every group: 2.2"),
+        ({"groups": ALL_GROUPS | {FIRST: {"workers", "begun"}}}, "every group: 2.2"),
+        ({"groups": {FIRST: {"workers"}, SECOND: {"workers"}}}, "every group: 2.2"),
+        ({"unopened": [ADDED]}, None),
+        ({"unopened": [SECOND]}, "not open: 1.1"),
+    ],
+    ids=["nothing", "version", "broker", "named", "begun", "record", "its own", "not open"],
+)
+def test_what_a_commit_waits_for(lacks, text):
+    found = {"outdated": [], "owned": [*ALL_GROUPS], "groups": ALL_GROUPS, "named": {"workers"}}
+    preparation = Preparation(**({**found, "unopened": []} | lacks))
+    waits = waits_before_commit(prepare(layout_of(2), 3), preparation)
+    assert len(waits) == (text is not None)
+    assert text is None or text in waits[0]
+
+
+def test_a_predecessor_settles_by_the_last_change_that_took_its_slots():
+    layout = commit(prepare(commit(prepare(layout_of(2), 3), NOW), 4), NOW)
+    assert ready_to_settle(layout) == {FIRST: 3, SECOND: 3}
+
+
+def test_a_partition_without_slots_has_given_them_and_waits_for_its_successors():
+    layout = commit(prepare(layout_of(3), 2), NOW)
+    retired = PartitionId(1, 2)
+    assert ready_to_remove(layout, NOW + 1) == []
+    settled = settle(layout, *ready_to_settle(layout))
+    assert has_given(settled, retired)
+    assert not has_given(settled, PartitionId(2, 0))
+    assert ready_to_remove(settled, NOW - 1) == []
+    assert sorted(ready_to_remove(settled, NOW)) == sorted(layout.retired)

@@ -175,6 +175,18 @@ def test_what_moves_behind_messages_with_more_time_is_not_late():
     assert line.sent_on() == [(0, [b"later"]), (1, [b"later"])]
 
 
+def test_what_has_moved_and_was_sent_is_not_said_to_be_not_stored():
+    """Its deadline ends before that of what is ahead of it: it may be stored all the same."""
+    line = LeavingLine(max_count=1).add_slots(GOES)
+    encoded = batch.encode_messages([Message("k", b"later")])
+    line.successor.add(encoded, [1], line.fate, TIMEOUT_S + 50.0, 0)
+    line.partition_sender.is_leaving = True
+    line.move()
+    assert line.sent_on() == [(0, [b"later"]), (1, [b"0"])]
+    line.successor.expire(TIMEOUT_S)
+    assert line.fate.told == []
+
+
 def test_fixed_numbers_end_with_a_sentence_when_slots_leave():
     line = LeavingLine(ids=())
     line.partition_sender = PartitionSender(
