@@ -8,7 +8,7 @@ from partq.coordinator.rescale import Rescaler
 from partq.core.group.records import HandoffRecord, PastMove
 from partq.core.model import MemberId, PartitionId
 from partq.core.rescale import abort, commit
-from partq.errors import ConflictError, StoreUnavailableError
+from partq.errors import ConflictError, StoreUnavailableError, UnavailableError
 from partq.store.keys import Keys
 from tests.coordinator.provisioned import CutShortError
 from tests.coordinator.rescale_stage import BROKER, UID, RescaleStage
@@ -206,6 +206,46 @@ async def test_a_partition_without_slots_is_removed_with_its_keys(stage, store, 
     assert (await stage.ports.leases.read()).owners.keys() == set(of(2, 0, 1))
     assert await stage.ports.layouts.read_removed() == set()
     assert stage.events[-1] == ("Settled", 3, 2)
+
+
+async def test_keys_of_a_removed_partition_stay_while_a_broker_may_serve_it(
+    stage, store, keys, monkeypatch
+):
+    """It has not read the layout yet; then it is not known what it has."""
+
+    async def not_read(url):
+        pass
+
+    async def silent(url):
+        raise UnavailableError("no answer")
+
+    await committed(stage, 3, 2, "workers")
+    await stage.seal_and_open()
+    for partition in of(1, 0, 1, 2):
+        await stage.pass_by(partition, "workers")
+    monkeypatch.setattr(stage.broker, "refresh", not_read)
+    await stage.until(lambda layout: not layout.retired)
+    await stage.look(2)
+    meta = keys.meta(PartitionId(1, 2))
+    assert await store.read("EXISTS", meta)
+    monkeypatch.undo()
+    await stage.broker.refresh("")
+    monkeypatch.setattr(stage.broker, "state", silent)
+    await stage.look(2)
+    assert await store.read("EXISTS", meta)
+    monkeypatch.undo()
+    await stage.look(2)
+    assert not await store.read("EXISTS", meta)
+
+
+async def test_the_next_change_is_committed_when_the_last_one_has_opened(stage):
+    await committed(stage, 2, 3, "workers")
+    await stage.make(4, "workers")
+    layout = await stage.look(4)
+    assert (layout.generation, layout.last_generation) == (2, 3)
+    assert "that are not open: 2.2" in stage.coordinator._rescaler.waits_for[0]
+    await stage.seal_and_open()
+    assert (await stage.look(2)).generation == 3
 
 
 async def test_what_a_pin_or_the_audit_record_holds_stays(stage, store, keys):
