@@ -8,7 +8,7 @@ from partq.broker.operations.rescale import change_to, hold_ms, remarks
 from partq.core.layout import Layout
 from partq.core.rescale import prepare
 from partq.errors import StoreUnavailableError
-from partq.wire.calls.status import GroupRates, Waits
+from partq.wire.calls.status import GroupRates, RatesAnswer, Waits
 
 PATH = "/admin/v1/queues/orders/partitions"
 
@@ -127,9 +127,21 @@ async def test_a_wrong_number_is_refused(rescale, partitions):
     assert "partitions" in answer["error"]["message"]
 
 
-def test_how_long_a_lag_takes_goes_by_the_steps_with_deliveries():
-    rates = GroupRates([None, 0, 100, 300], [], [], Waits())
-    assert hold_ms(400, rates, 5000) == 10_000
-    assert hold_ms(0, None, 5000) == 0
-    assert hold_ms(1, None, 5000) is None
-    assert hold_ms(1, GroupRates([0, None], [], [], Waits()), 5000) is None
+@pytest.mark.parametrize(
+    ("accepted", "lags", "hold"),
+    [
+        pytest.param([0, 1000, 0, 0], [0, 900, 800, 700], 20_000, id="100 in each step"),
+        pytest.param([0, 0, 300, 0], [500, 400, 400, 400], 10_000, id="idle: 400 in two steps"),
+        pytest.param([0, 100, 100], [50, 0, 150], 20_000, id="counted a moment too early"),
+        pytest.param([None, 9, 9], [None, None, 9], None, id="not known"),
+        pytest.param([5, 5, 5], [5, 10, 15], None, id="nothing was acknowledged"),
+        pytest.param([], [], None, id="a new queue"),
+    ],
+)
+def test_how_long_a_lag_takes_goes_by_what_was_acknowledged(accepted, lags, hold):
+    delivered = [1_000_000] * len(accepted)  # ahead of the work
+    groups = {"workers": GroupRates(delivered, lags, [], Waits())}
+    rates = RatesAnswer("orders", "default", 5000, accepted, Waits(), groups)
+    assert hold_ms(400, rates, "workers") == hold
+    assert hold_ms(0, rates, "workers") == 0
+    assert hold_ms(1, rates, "other") is None

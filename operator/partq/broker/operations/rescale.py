@@ -22,7 +22,6 @@ from partq.wire.calls.answers import UNSET
 from partq.wire.calls.bodies import MAX_PARTITIONS, RescaleBody
 from partq.wire.calls.state import BrokerAnswer, PartitionDetail
 from partq.wire.calls.status import (
-    GroupRates,
     MemberCounts,
     RatesAnswer,
     RescaledGroup,
@@ -157,7 +156,7 @@ def add_groups(
         plan.groups[group] = RescaledGroup(
             in_flight=in_flight,
             lag=lag,
-            hold_ms=hold_ms(lag, rates.groups.get(group), rates.step_ms),
+            hold_ms=hold_ms(lag, rates, group),
             moved=0,
             assigned=0,
             members={},
@@ -173,14 +172,24 @@ def _owned(states: Mapping[str, BrokerAnswer]) -> Iterator[tuple[str, PartitionD
             yield from answer.state.partitions.items()
 
 
-def hold_ms(lag: int, rates: GroupRates | None, step_ms: int) -> int | None:
-    """Return how long a group needs for a lag, as fast as it was; None: nothing was delivered."""
+def hold_ms(lag: int, rates: RatesAnswer, group: str) -> int | None:
+    """Return how long a group needs for a lag, as fast as it was; None: nothing was acknowledged.
+
+    Deliveries do not say how fast it is: they are ahead of its work by its credit.
+    """
     if not lag:
         return 0
-    known = [count for count in rates.delivered if count is not None] if rates is not None else []
-    # Steps without a delivery are idle, or before the group had anything to do.
-    busy = [count for count in known if count]
-    return round(lag * step_ms * len(busy) / sum(busy)) if busy else None
+    lags = rates.groups[group].lag if group in rates.groups else []
+    acked = [
+        accepted + before - after
+        for accepted, before, after in zip(rates.accepted[1:], lags, lags[1:], strict=False)
+        if accepted is not None and before is not None and after is not None
+    ]
+    # Steps without an ack are idle. Counts of accepted messages and of the lag are not of one
+    # moment, so a step may have too many, and the next one less than none.
+    busy_count = sum(count > 0 for count in acked)
+    done = sum(acked)
+    return round(lag * rates.step_ms * busy_count / done) if done > 0 else None
 
 
 def _add_members(

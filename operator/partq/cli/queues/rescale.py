@@ -161,7 +161,7 @@ def _held(group: RescaledGroup) -> str:
         f"{counted(group.lag, 'message', spec=',')}, {group.in_flight:,} of them in flight"
     )
     if group.hold_ms is None:
-        return f"{told}; how long is not known: nothing was delivered in the last ten minutes"
+        return f"{told}; how long is not known: nothing was acknowledged in the last ten minutes"
     spell = spell_ms if group.hold_ms < 10_000 else spell_age
     return f"{told}: about {spell(group.hold_ms)}"
 
