@@ -314,6 +314,9 @@ class OperatorSettings(LoggingSettings):
     key_prefix: Annotated[str, Text(r"[a-z0-9-]{1,32}", "1 to 32 of a-z, 0-9 and '-'")] = "partq"
     """Prefix of the names of all Redis keys."""
 
+    retire_after_s: Annotated[float, Number(0, 86_400)] = RETIRE_AFTER_S
+    """As `CoordinatorSettings.retire_after_s`, for the coordinators of all queues."""
+
     broker_image: Annotated[str, Text(r"[^\s]{1,512}", "the name of an image")]
     """The image of the broker pods: the operator's own."""
 

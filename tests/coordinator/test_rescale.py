@@ -351,6 +351,37 @@ class Dying:
         return called
 
 
+async def test_steps_whose_answers_are_lost_are_told_by_the_next_look(stage):
+    class Lossy:
+        def __init__(self, layouts):
+            self._layouts = layouts
+
+        def __getattr__(self, name):
+            return getattr(self._layouts, name)
+
+        async def write(self, *args, **options):
+            await self._layouts.write(*args, **options)
+            raise StoreUnavailableError("the answer was lost")
+
+    await stage.make(2, "workers")
+    await stage.look(2)
+    stage.ports = replace(stage.ports, layouts=Lossy(stage.ports.layouts))
+    await stage.replace_coordinator()
+    await stage.want(3)
+    await stage.until(lambda layout: layout.partition_count == 3)
+    await stage.look(2)
+    assert stage.events[:2] == [("Started", 2, 3), ("Committed", 2, 3)]
+    stage.broker.refuses = {PartitionId(3, 3)}
+    await stage.seal_and_open()
+    await stage.want(4)
+    await stage.until(lambda layout: layout.next is not None)
+    await stage.want(3)
+    await stage.until(lambda layout: layout.next is None)
+    await stage.look(2)
+    assert ("Aborted", 3, 4) in stage.events
+    assert len(stage.events) == len(set(stage.events))
+
+
 async def changed(store, keys, last):
     """Return what was written, and the keys at the end; the coordinator dies at write `last`."""
     stage, calls = RescaleStage(store, keys), []

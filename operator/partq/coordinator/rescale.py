@@ -32,7 +32,7 @@ from partq.core.rescale import (
     settle,
     waits_before_commit,
 )
-from partq.errors import ConflictError, PartqError
+from partq.errors import ConflictError, PartqError, StoreUnavailableError
 from partq.settings import RETIRE_AFTER_S
 
 SETTLE_GAP_S = 1.0
@@ -82,6 +82,8 @@ class Rescaler:
         self._unsettled: set[int] = set()
         self._settled: set[int] = set()
         """Generations of changes that this process has seen so."""
+        self._uncertain: tuple[RescaleEvent, RescaleRecord] | None = None
+        """The last step, if the answer to its write was lost."""
         self.waits_for: tuple[str, ...] = ()
         """What the change waits for that is wanted; the log tells when it differs."""
 
@@ -94,6 +96,7 @@ class Rescaler:
             SettingsError: not 1 to 65,536 partitions.
             StoreUnavailableError: no answer; the next look knows what came of it.
         """
+        await self._tell_uncertain(layout)
         if wanted is None:
             return layout
         if layout.next is not None and layout.next.table.partition_count != wanted:
@@ -264,6 +267,10 @@ class Rescaler:
         except ConflictError as error:
             _log.info("queue %s: %s", self._queue, error)
             return (await self._store.layouts.read()).layout
+        except StoreUnavailableError:
+            # Whether it is stored, the next look knows.
+            self._uncertain = (event, layout.changes[-1]) if event is not None else None
+            raise
         self._removed.update(removed)
         if event is not None and layout.changes:
             await self._tell(event, layout.changes[-1])
@@ -317,6 +324,12 @@ class Rescaler:
         new = [each for each in layout.table.slots if each.generation == generation]
         records = await self._store.partitions.read_many(new)
         return len(records) == len(new) and all(each.layout.is_open for each in records.values())
+
+    async def _tell_uncertain(self, layout: Layout) -> None:
+        """Tell the step whose answer was lost, if the layout has it."""
+        step, self._uncertain = self._uncertain, None
+        if step is not None and step[1] in layout.changes:
+            await self._tell(*step)
 
     async def _tell(self, event: RescaleEvent, change: RescaleRecord) -> None:
         _log.info(

@@ -359,6 +359,11 @@ def new_reset_id(began_ms: int, name: str, generation: int) -> str:
     return f"{began_ms}-{name}@{generation}"
 
 
+def began_ms(reset_id: str) -> int:
+    """Return when a reset of all partitions began, in Redis's time."""
+    return int(reset_id.split("-", 1)[0])
+
+
 # ---- what a step waits for ----------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
-from partq.core.rescale import PredecessorView, find_holds
+from partq.core.rescale import PredecessorView, began_ms, find_holds
 from partq.errors import ConflictError, PartqError, UnknownGroupError
 from partq.store.records.layouts import Seals
 from partq.store.records.stored_partition import CLOSED_GATE
@@ -28,7 +28,8 @@ REST_FACTOR = 4
 meanwhile: so thousands of closed gates leave it time for its messages."""
 LONGEST_REST_S = 2.0
 RESET_HOLD_S = 30.0
-"""How long a reset holds a gate at most: its caller has gone then, as its steps are refused."""
+"""How long a reset holds a gate at most: its caller has gone then, as its steps are refused. It is
+judged by Redis's clock, as they are: if that is set back, they are taken for longer."""
 
 _log = logging.getLogger(__name__)
 
@@ -132,6 +133,15 @@ class Gatekeeper:
         }
         if layout is None or not due:
             return
+        # The time before the cursors: of the resets that are over by then no step moves one later.
+        over: set[str] = set()
+        if any(self._has_waited(each, now) for each in due):
+            now_ms = await self._seals.now_ms()
+            over = {
+                gate
+                for each, gate in due.items()
+                if self._has_waited(each, now) and now_ms - began_ms(gate) >= 1000 * RESET_HOLD_S
+            }
         # The cursors before the audit records, which have them then.
         progress = await self._seals.read_progress(
             (predecessor, each.group)
@@ -155,7 +165,8 @@ class Gatekeeper:
                     groups={} if found is None else {consumed.group: found},
                 )
                 sequences[predecessor] = 0 if seal is None else seal.audit_next
-            self._judge(consumed, gate, views, sequences)
+            is_held = gate != CLOSED_GATE and gate not in over
+            self._judge(consumed, gate if is_held else "", views, sequences)
 
     def _find_gated(self, layout: Layout) -> list[ConsumedPartition]:
         """Return the gated groups of all partitions here but those that are only prepared."""
@@ -174,18 +185,25 @@ class Gatekeeper:
             watch = _GateWatch(consumed.gate, gate_at=now, due=now)
         return watch
 
+    def _has_waited(self, consumed: ConsumedPartition, now: float) -> bool:
+        """Whether the gate is held by a reset that is over if Redis's clock has gone right."""
+        watch = self._watches[consumed]
+        return watch.gate != CLOSED_GATE and now - watch.gate_at >= RESET_HOLD_S
+
     def _judge(
         self,
         consumed: ConsumedPartition,
-        gate: str,
+        reset: str,
         views: Mapping[PartitionId, PredecessorView],
         sequences: Mapping[PartitionId, int],
     ) -> None:
-        """Open a gate, or say what holds it and when to look again."""
+        """Open a gate, or say what holds it and when to look again.
+
+        `reset`: the one that holds it; empty: none does any more.
+        """
         watch = self._watches[consumed]
         now = self._clock()
-        is_held = gate != CLOSED_GATE and now - watch.gate_at < RESET_HOLD_S
-        holds = find_holds(views, consumed.group, reset=gate if is_held else "")
+        holds = find_holds(views, consumed.group, reset=reset)
         if not holds:
             watch.is_opening = True
             passed = {each: (view.sealed_at or 0, sequences[each]) for each, view in views.items()}

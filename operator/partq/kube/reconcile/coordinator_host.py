@@ -7,6 +7,7 @@ from dataclasses import replace
 from partq.aio import cancel_and_wait
 from partq.coordinator.coordinator import Coordinator
 from partq.coordinator.ports import RebalanceListener, RescaleListener, ViewListener
+from partq.coordinator.rescale import RescaleTimes
 from partq.kube.member_pods import MemberPods
 from partq.kube.names import QueueKey
 from partq.kube.objects.broker_addresses import BrokerAddresses
@@ -113,6 +114,7 @@ class CoordinatorHost:
             on_rebalance=self._on_rebalance,
             on_rescale=self._on_rescale,
             on_view=self._on_view,
+            rescale_times=RescaleTimes(retire_after_s=context.settings.retire_after_s),
         )
 
     async def _run(self, coordinator: Coordinator) -> None:

@@ -347,6 +347,14 @@ class Seals:
             if values is not None and values[0] is not None
         }
 
+    async def now_ms(self) -> int:
+        """Return Redis's time, in unix ms: of several servers the earliest.
+
+        Raises:
+            StoreUnavailableError: no answer.
+        """
+        return min((await self._store.read_clocks()).values())
+
     async def read_progress(
         self, wanted: Iterable[tuple[PartitionId, str]]
     ) -> dict[tuple[PartitionId, str], GroupProgress]:
