@@ -373,12 +373,12 @@ class Broker:
         reply: Reply,
         ttl_ms: int = 0,
         age_ms: int = 0,
-        fixed_layout: int = 0,
+        fixed_generation: int = 0,
         start: int = -1,
     ) -> None:
         """Check a batch and queue it for the log; `reply` follows, with its place or an error.
 
-        `fixed_layout`: of fixed numbers the partition's layout that they were counted for.
+        `fixed_generation`: of fixed numbers the partition's layout that they were counted for.
         `start`: the due number of a producer that only a predecessor knows; -1: of any other.
 
         Raises:
@@ -409,14 +409,14 @@ class Broker:
             config.layout,
             data,
             is_numbered=bool(producer),
-            fixed_layout=fixed_layout,
+            fixed_generation=fixed_generation,
             max_message_bytes=config.max_message_bytes,
         )
         digest = batch.digest(data, header) if producer else ""
         owned.appender.submit(
             AppendBatch(
-                series_of_layout(producer, fixed_layout),
-                *(first, header.count, appended, ttl_ms, digest, age_ms, fixed_layout, start),
+                series_of_layout(producer, fixed_generation),
+                *(first, header.count, appended, ttl_ms, digest, age_ms, fixed_generation, start),
             ),
             reply,
         )

@@ -123,7 +123,7 @@ async def producer_state(
         last = last_series(series)
         missing = [str(p) for p in queue_layout.layout.partitions() if p not in found]
         behind = [
-            str(p) for p, each in found.items() if p in last and each.layout != last[p].layout
+            str(p) for p, each in found.items() if p in last and each.layout != last[p].generation
         ]
         if missing:
             failure = f"no broker knows the next number of partition {_some(missing)}"
@@ -161,7 +161,7 @@ async def _changed_state(
     """
     urls = tuple(dict.fromkeys(queue_layout.urls.values()))
     layout = queue_layout.layout
-    own = {partition: last_series(series)[partition].layout for partition in layout.table.slots}
+    own = {partition: last_series(series)[partition].generation for partition in layout.table.slots}
     progress: dict[PartitionId, ProducerProgress] = {}
     for number in sorted(set(own.values())):
         name = series_of_layout(producer, number)
@@ -174,7 +174,7 @@ async def _changed_state(
         earlier = await session.earlier_numbers(url, producer)
         if earlier is not None and earlier.generation >= layout.generation:
             stored = (
-                StoredSeries(each, earlier.due.get((each.partition, each.layout), 0))
+                StoredSeries(each, earlier.due.get((each.partition, each.generation), 0))
                 for each in earlier_series(series)
             )
             return ProducerState(queue_layout, progress, tuple(each for each in stored if each.due))

@@ -9,7 +9,8 @@ from partq.core.group.disruption_budget import BudgetLimit, DisruptionBudget
 from partq.core.group.planner import GroupRules, GroupType
 from partq.core.group.rebalance_delay import MembershipRules
 from partq.core.group.standby import StandbyPolicy
-from partq.core.model import SLOT_COUNT, Start
+from partq.core.model import Start
+from partq.core.slot_table import MAX_PARTITIONS
 from partq.errors import SettingsError
 from partq.excerpts import excerpt
 from partq.wire.effective_specs import EffectiveSpec
@@ -44,10 +45,10 @@ def wanted_partition_count(queue: EffectiveSpec) -> int | None:
     count = queue.get("partitions")
     if count is None:
         return None
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= SLOT_COUNT:
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_PARTITIONS:
         raise SettingsError(
             f"partitions: got {excerpt(repr(count))}, expected a whole number from 1 to "
-            f"{SLOT_COUNT}"
+            f"{MAX_PARTITIONS}"
         )
     return count
 

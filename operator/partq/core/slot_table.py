@@ -17,6 +17,8 @@ from partq.errors import SettingsError
 
 MAX_PARTITION_COUNT = SLOT_COUNT
 """With more, some partitions would own no slot and so never see a key."""
+MAX_PARTITIONS = 4096
+"""The most that anybody can ask for."""
 SlotRanges = tuple[range, ...]
 """Slots in ascending order. Ranges are not empty, and do not touch."""
 

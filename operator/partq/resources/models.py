@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
 from partq.core.clocks.time_to_live import MAX_TTL_S
+from partq.core.slot_table import MAX_PARTITIONS
 from partq.resources.base import (
     LabelKey,
     Labels,
@@ -174,9 +175,11 @@ class PartitionsPolicy(Model):
 
     mode: Literal["Advise"] = "Advise"
     """Advise: people change it; `partq pipeline advise` suggests a number."""
-    least: Annotated[int, Field(ge=1, le=4096)] = Field(default=1, alias="min")
+    least: Annotated[int, Field(ge=1, le=MAX_PARTITIONS)] = Field(default=1, alias="min")
     """The lowest number that is taken."""
-    most: Annotated[int, Field(ge=1, le=4096)] = Field(default=4096, alias="max")
+    most: Annotated[int, Field(ge=1, le=MAX_PARTITIONS)] = Field(
+        default=MAX_PARTITIONS, alias="max"
+    )
     """The highest number that is taken."""
 
 
@@ -192,7 +195,7 @@ class PartitionedQueueSpec(Model):
         )
     )
 
-    partitions: Annotated[int, Field(ge=1, le=4096)] = 16
+    partitions: Annotated[int, Field(ge=1, le=MAX_PARTITIONS)] = 16
     """How many partitions share the keys; the most members of a group that can work at a time. A
     change moves as few keys as an even spread allows; each key's messages stay in order."""
     partitions_policy: PartitionsPolicy = PartitionsPolicy()

@@ -29,7 +29,7 @@ def changed(layout, *counts):
 
 
 def names(series):
-    return [(str(each.partition), each.layout) for each in series]
+    return [(str(each.partition), each.generation) for each in series]
 
 
 def test_without_a_change_each_partition_has_one_series():
@@ -45,7 +45,7 @@ def test_a_partition_that_loses_slots_begins_another_one_and_the_others_go_on():
         *[("1.0", 3), ("1.1", 3), ("2.2", 3), ("2.3", 3), ("3.4", 3)],
     ]
     odd = series_of(changed(TWO, 3, 2, 3))
-    assert all(size_of(each.slots) for each in odd if each.layout == each.partition.generation)
+    assert all(size_of(each.slots) for each in odd if each.generation == each.partition.generation)
 
 
 def test_a_partition_without_slots_ends_with_a_series_that_stays_empty():
@@ -63,7 +63,7 @@ def test_the_last_series_are_those_of_the_table_after_many_changes():
     assert {p: each.slots for p, each in last.items() if each.slots} == layout.table.slots
     for each in series_of(layout):
         assert isinstance(each, FixedSeries)
-        assert each.layout >= each.partition.generation
+        assert each.generation >= each.partition.generation
     assert list(tables_of(layout.counts)) == [1, 2, 3, 4, 5, 6, 7]
     assert first_layout(layout).table == TWO.table
 

@@ -142,7 +142,7 @@ class LogAppender:
         for pending in waiting:
             data = pending.batch.data
             is_kept = not data or (
-                not 0 < pending.batch.layout < self._generation()
+                not 0 < pending.batch.fixed_generation < self._generation()
                 and holds_all(slots, read_slots(data, read_header(data)))
             )
             if is_kept:

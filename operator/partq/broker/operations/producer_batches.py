@@ -24,7 +24,7 @@ async def read_earlier(broker: Broker, layout: Layout, producer: str) -> dict[st
 
     async def read(series: FixedSeries) -> int | None:
         async with gate:
-            name = series_of_layout(producer, series.layout)
+            name = series_of_layout(producer, series.generation)
             return await broker.log.producer_due(series.partition, name)
 
     # Of many changes it takes a while; deliveries and leases do not wait for it.
@@ -32,7 +32,7 @@ async def read_earlier(broker: Broker, layout: Layout, producer: str) -> dict[st
     found: dict[str, dict[int, int]] = {}
     for series, due in zip(asked, await asyncio.gather(*map(read, asked)), strict=True):
         if due:
-            found.setdefault(str(series.partition), {})[series.layout] = due
+            found.setdefault(str(series.partition), {})[series.generation] = due
     return found
 
 

@@ -15,11 +15,11 @@ from partq.coordinator.reports.rescale_forecast import forecast_members
 from partq.coordinator.rules import wanted_partition_count
 from partq.core.layout import Layout
 from partq.core.records import ConfigRecord
-from partq.core.slot_table import SlotChange
+from partq.core.slot_table import MAX_PARTITIONS, SlotChange
 from partq.core.views.rescale_status import BEGINNING, percent
 from partq.errors import ConflictError, UnknownQueueError
 from partq.wire.calls.answers import UNSET
-from partq.wire.calls.bodies import MAX_PARTITIONS, RescaleBody
+from partq.wire.calls.bodies import RescaleBody
 from partq.wire.calls.state import BrokerAnswer, PartitionDetail
 from partq.wire.calls.status import (
     MemberCounts,

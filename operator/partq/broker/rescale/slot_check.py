@@ -25,14 +25,14 @@ def check_batch(
     data: bytes,
     *,
     is_numbered: bool,
-    fixed_layout: int,
+    fixed_generation: int,
     max_message_bytes: int,
 ) -> tuple[batch.BatchHeader, bytes]:
     """Check a batch as it comes; return its header, and what is to be appended.
 
     Nothing is, if a slot of it has left the partition: its numbers are judged first, as it may
     repeat what is stored. Nor if its numbers are fixed, and were counted for an earlier layout of
-    the partition (`fixed_layout`; 0: not fixed): there they stand for other messages.
+    the partition (`fixed_generation`; 0: not fixed): there they stand for other messages.
 
     Raises:
         NotStoredError: the partition is not open yet, or not at the layout of fixed numbers.
@@ -46,9 +46,9 @@ def check_batch(
             "that had them; publish again",
             retry_after_s=OPENING_RETRY_S,
         )
-    if fixed_layout > owned.layout.generation:
+    if fixed_generation > owned.layout.generation:
         raise NotStoredError(
-            f"partition {owned.id}: got numbers for its layout {fixed_layout}, and it is at "
+            f"partition {owned.id}: got numbers for its layout {fixed_generation}, and it is at "
             f"{owned.layout.generation}, until the slots that it gives away have left it; publish "
             "again",
             retry_after_s=OPENING_RETRY_S,
@@ -56,7 +56,7 @@ def check_batch(
     slots = current_slots(owned, layout)
     try:
         header = batch.check(data, slots=slots, max_message_bytes=max_message_bytes)
-        is_past = 0 < fixed_layout < owned.layout.generation
+        is_past = 0 < fixed_generation < owned.layout.generation
         return header, b"" if is_past else data
     except WrongPartitionError:
         if not has_lost_slots(owned, layout):

@@ -25,6 +25,7 @@ from partq.cli.queues.connection import (
     namespace_option,
 )
 from partq.client.consume.process import stop_signals
+from partq.core.slot_table import MAX_PARTITIONS
 from partq.embedded.data_dir import DataDir, QueueState, read_state
 from partq.embedded.holder import end_holder, wait_until_free
 from partq.embedded.runtime import EmbeddedRuntime, RunningQueue
@@ -82,7 +83,7 @@ def dev() -> None:
 )
 @click.option(
     "--partitions",
-    type=click.IntRange(1, 4096),
+    type=click.IntRange(1, MAX_PARTITIONS),
     help="Partitions of `orders`, without FILE. Default: what it has, at first 16.",
 )
 @click.option(

@@ -13,6 +13,7 @@ from partq.cli.lab.bench_loops import loops
 from partq.cli.lab.bench_options import count_option, reports, show_report
 from partq.cli.lab.bench_spark import spark
 from partq.client.produce.batching import CODECS
+from partq.core.slot_table import MAX_PARTITIONS
 from partq.embedded.runtime import EmbeddedRuntime
 from partq.lab.bench import redis_baseline
 from partq.lab.bench.measure import READERS, BenchLoad, Measured, measure
@@ -46,7 +47,7 @@ Exit status 1 when a message was lost or out of order.
 
 
 @click.group(help=_HELP, invoke_without_command=True)
-@count_option("--partitions", 16, within=(READERS, 4096))
+@count_option("--partitions", 16, within=(READERS, MAX_PARTITIONS))
 @count_option("--keys", 10_000, within=(1, 1_000_000))
 @count_option(
     "--size", 100, within=(MIN_VALUE_BYTES, 1024 * 1024), about="Bytes of a message's value."

@@ -15,6 +15,7 @@ import click
 from partq.cli.lab.bench_options import count_option, input_option, reports, show_report
 from partq.cli.pipeline.display import PlainLines
 from partq.client.consumer import Consumer
+from partq.core.slot_table import MAX_PARTITIONS
 from partq.embedded.runtime import EmbeddedRuntime, RunningQueue
 from partq.errors import InternalError
 from partq.lab.bench.measure import Pids
@@ -53,7 +54,7 @@ Exit status 1 when a row was lost or doubled, or the audit's verdict is not clea
 
 @click.command(help=_HELP)
 @count_option("--rows", 5_000_000, within=(1000, 50_000_000))
-@count_option("--partitions", 16, within=(1, 4096))
+@count_option("--partitions", 16, within=(1, MAX_PARTITIONS))
 @count_option("--brokers", 1, within=(1, 64))
 @count_option(
     "--turns",

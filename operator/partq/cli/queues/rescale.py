@@ -13,11 +13,12 @@ from partq.cli.quantity import Quantity
 from partq.cli.queues.broker_session import open_session
 from partq.cli.queues.connection import Connect, QueueAddress, connection_options
 from partq.client.transport.session import Session
+from partq.core.slot_table import MAX_PARTITIONS
 from partq.core.views.rescale_status import EarlierRescale, RescalePhase, RescaleStatus
 from partq.errors import ConflictError, SettingsError, UnavailableError
 from partq.excerpts import counted
 from partq.wire.calls.answers import UNSET
-from partq.wire.calls.bodies import MAX_PARTITIONS, RescaleBody
+from partq.wire.calls.bodies import RescaleBody
 from partq.wire.calls.replies import plain
 from partq.wire.calls.status import RescaledGroup, RescalePlan, StatusAnswer
 

@@ -68,7 +68,7 @@ class PartitionSender:
         *,
         producer: str,
         first: int = 0,
-        fixed_layout: int = 0,
+        fixed_generation: int = 0,
         limits: BatchLimits,
         next_producer: Callable[[str], str | None],
         give_back: Callable[[int, int], None],
@@ -77,7 +77,7 @@ class PartitionSender:
     ) -> None:
         self.partition = partition
         self.producer = producer
-        self.fixed_layout = fixed_layout
+        self.fixed_generation = fixed_generation
         """Of fixed numbers: the layout of the partition that they are counted for; else 0."""
         self.max_in_flight = 1
         self.hold_until = 0.0

@@ -37,11 +37,11 @@ class PublishConnection:
         session: Session,
         url: str,
         producer: str,
-        fixed_layout: int,
+        fixed_generation: int,
         clock: Clock,
     ) -> None:
         self.producer = producer
-        self.fixed_layout = fixed_layout
+        self.fixed_generation = fixed_generation
         self.max_in_flight = LEAST_IN_FLIGHT
         self.partition_senders: dict[PartitionSender, None] = {}
         self._sender = sender
@@ -64,7 +64,7 @@ class PublishConnection:
 
     def hello(self) -> frames.Frame:
         """Introduce the producer."""
-        return frames.ProducerHello(self.producer, layout=self.fixed_layout)
+        return frames.ProducerHello(self.producer, layout=self.fixed_generation)
 
     def welcomed(self, frame: frames.AnyFrame) -> float:
         """Take the broker's terms and send what waits."""
@@ -315,7 +315,7 @@ class Sender:
             partition,
             producer=self._producer,
             first=0 if progress is None else progress.due,
-            fixed_layout=0 if progress is None else progress.layout,
+            fixed_generation=0 if progress is None else progress.layout,
             limits=self._limits,
             next_producer=self._next_producer,
             give_back=self._buffer_pool.give_back,
@@ -398,7 +398,7 @@ class Sender:
             and attached.producer == partition_sender.producer
         ):
             return attached
-        key = url, partition_sender.producer, partition_sender.fixed_layout
+        key = url, partition_sender.producer, partition_sender.fixed_generation
         connection = self._connections.get(key)
         if connection is None:
             connection = PublishConnection(self, self._session, *key, self._clock)

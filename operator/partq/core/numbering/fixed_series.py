@@ -22,8 +22,8 @@ class FixedSeries(NamedTuple):
     """One series of numbers of a producer."""
 
     partition: PartitionId
-    layout: int
-    """The change that took slots away from the partition, or made it."""
+    generation: int
+    """Of the change that took slots away from the partition, or made it."""
     slots: SlotRanges
     """Those that the partition has had from then on; none: it is retired, and the series empty."""
 

@@ -62,8 +62,8 @@ class AppendBatch:
     """By which a repeat is told from other messages (`wire.batch.digest`); empty: by nothing."""
     age_ms: int = 0
     """How long ago it was first sent; 0: never before."""
-    layout: int = 0
-    """Of fixed numbers: the layout of the partition that they were counted for; 0: not fixed."""
+    fixed_generation: int = 0
+    """Of fixed numbers: the partition's generation that they were counted for; 0: not fixed."""
     start: int = -1
     """The number that is due if the partition has no record of the producer, as the predecessor
     says that had the slots; -1: none says anything."""

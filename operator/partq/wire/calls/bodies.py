@@ -10,6 +10,7 @@ from partq.core.cursor.redelivery_rules import MAX_NACK_DELAY_MS
 from partq.core.model import MAX_PRIORITY, SLOT_COUNT
 from partq.core.producer_series import MAX_EXACT_INTEGER
 from partq.core.rescale import RESET_ID
+from partq.core.slot_table import MAX_PARTITIONS
 from partq.wire.batch import MAX_EVENT_TIME_MS
 from partq.wire.partition_key import KEY_NAMES
 
@@ -21,8 +22,6 @@ MAX_RECEIPTS = 10_000
 """The most receipts of a call."""
 MAX_DRAIN_WAIT_MS = 10_000
 MAX_PLANNED_MEMBERS = 1000
-MAX_PARTITIONS = 4096
-"""As `spec.partitions` of a PartitionedQueue."""
 
 
 def _described_range(low: int, high: int) -> msgspec.Meta:

@@ -146,7 +146,7 @@ class ProducerConnection:
                 reply=lambda outcome: self._reply(frame, partition, outcome),
                 ttl_ms=frame.ttl_ms,
                 age_ms=frame.age_ms,
-                fixed_layout=self._layout,
+                fixed_generation=self._layout,
             )
         except PartqError as error:
             self._reply(frame, partition, error)
