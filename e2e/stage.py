@@ -71,12 +71,20 @@ class Stage:
         document = {"apiVersion": "v1", "kind": "List", "items": objects}
         self.kubectl("apply", "--filename", "-", stdin=json.dumps(document))
 
-    def open(self, *, consumers: int = 2, arguments: Sequence[str] = (), **spec: Any) -> None:
+    def open(
+        self,
+        *,
+        consumers: int = 2,
+        arguments: Sequence[str] = (),
+        publishing: Sequence[str] = (),
+        **spec: Any,
+    ) -> None:
         """Begin: a queue that is Ready, consumers that share it, a producer that publishes.
 
         What is there already stays, so a story can begin where one before it has ended.
 
-        `arguments`: of the consumers; `spec`: what of the queue's differs from `manifests.queue`.
+        `arguments`: of the consumers; `publishing`: of the producer; `spec`: what of the queue's
+        differs from `manifests.queue`.
 
         Raises:
             StageError: not all of it is there in time.
@@ -84,9 +92,11 @@ class Stage:
         self.apply(manifests.queue(**spec), manifests.group(), *manifests.journals(self.image))
         self.await_condition("pq", manifests.QUEUE)
         self.await_condition("pod", manifests.JOURNALS)
-        self.start_traffic(consumers, *arguments)
+        self.start_traffic(consumers, *arguments, publishing=publishing)
 
-    def start_traffic(self, consumers: int = 2, *arguments: str) -> None:
+    def start_traffic(
+        self, consumers: int = 2, *arguments: str, publishing: Sequence[str] = ()
+    ) -> None:
         """Start consumers and a producer, and wait until messages go through all partitions.
 
         Raises:
@@ -94,7 +104,7 @@ class Stage:
         """
         self.apply(
             manifests.consumers(self.image, consumers, *arguments),
-            manifests.producer(self.image, *_MADE_UP),
+            manifests.producer(self.image, *_MADE_UP, *publishing),
         )
         self.await_pods(consumers)
         self.await_shared(consumers)
