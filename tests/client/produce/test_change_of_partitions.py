@@ -167,6 +167,25 @@ async def test_a_refusal_that_the_layout_does_not_explain_is_tried_again(peer, p
     assert await future == (OLD, 3)
 
 
+async def test_a_producer_of_a_given_id_moves_no_messages_by_itself(peer, values):
+    """Its numbers stand for the messages of the partition that it has counted them for."""
+    async with (
+        asyncio.timeout(WAIT_S),
+        Producer(peer.url, queue="orders", linger_ms=0, producer_id="job") as producer,
+    ):
+        peer.layout = THREE
+        for _ in range(2):  # the second is asked for once the first has been followed
+            peer.was_asked.clear()
+            producer._sender._watch.hurry()
+            await peer.was_asked.wait()
+        future = await producer.send(b"1", key=GOES)
+        broker = await peer.producer()
+        frame, partition, _ = await published(broker, values)
+        assert (partition, frame.first) == (OLD, 0)
+        await broker.send(frames.Published(frame.request, 3))
+        assert await future == (OLD, 3)
+
+
 async def test_a_producer_of_a_given_id_ends_with_what_to_do(peer, values):
     async with (
         asyncio.timeout(WAIT_S),

@@ -195,10 +195,11 @@ def test_fixed_numbers_end_with_a_sentence_when_slots_leave():
         next_producer=lambda _: None, give_back=lambda count, _: None,
         tally=ProducerTally(lambda: 0.0), are_numbers_fixed=True,
     )  # fmt: skip
-    line.add_slots(STAYS, GOES)
-    line.sent()
+    line.partition_sender.max_in_flight = 5
+    line.add_slots(STAYS, GOES, STAYS)
+    assert len(line.sent()) == 2
     line.refused(1, "stale_generation")
-    assert line.fate.told == [(NotStoredError, 1), (NotStoredError, 1)]
+    assert line.fate.told == [(NotStoredError, 1)] * 3, "nothing is stored behind a refused number"
     broken = line.partition_sender.broken
     assert isinstance(broken, NotStoredError)
     assert broken.is_retryable
