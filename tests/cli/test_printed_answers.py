@@ -310,6 +310,10 @@ CASES: Sequence[tuple[Any, Answers]] = [
             (("--wait", "settled", "--timeout", "0"), [WANTED], [DRAINING]),
             (("--wait", "--json"), [WANTED], [{**DRAINING, "phase": "Settled"}]),
             (("--wait",), [WANTED], [{**RESCALE, "to_count": 30}]),
+            (("--wait", "settled"), [WANTED], [DRAINING, {**DRAINING, "retiring": 1},
+                                               {**DRAINING, "phase": "Settled"}]),
+            (("--wait",), [{**HAVING, "generation": 3}],
+             [{**DRAINING, "earlier": [{**EARLIER, "generation": 3, "to_count": 24}]}]),
             (("--wait",), [HAVING], [{**DRAINING, "generation": 3, "from_count": 24,
                                       "to_count": 13}]),
         )

@@ -23,6 +23,8 @@ from partq.wire.calls.replies import plain
 from partq.wire.calls.status import RescaledGroup, RescalePlan, StatusAnswer
 
 LOOK_EVERY_S = 0.2
+SHOW_EVERY_S = 30.0
+"""How often a phase that lasts is shown again, with what it waits for by then."""
 MAX_SHOWN_GROUPS = 20
 MAX_SHOWN_WAITS = 2
 Until = Literal["opened", "settled"]
@@ -109,9 +111,9 @@ def rescale(
                 err=True,
             )
     if until is not None:
-        status = asyncio.run(_wait(connection, answer, until, timeout_s, is_quiet=as_json))
+        last = asyncio.run(_wait(connection, answer, until, timeout_s, is_quiet=as_json))
         if not as_json:
-            click.echo(result(answer, status))
+            click.echo(result(answer, last))
         answer = asyncio.run(_ask(connection, count, is_dry_run=True))
     if as_json:
         click.echo(json.dumps(plain(answer)))
@@ -209,44 +211,49 @@ def progress(status: RescaleStatus) -> str:
     return f"{told}; waits for {shown}" + (f"; and {more} more" if more > 0 else "")
 
 
-def result(plan: RescalePlan, status: RescaleStatus | None) -> str:
+def result(plan: RescalePlan, last: RescaleStatus | EarlierRescale | None) -> str:
     """Return what a change that was waited for has come to, in one line."""
     taking = counted(plan.to_count, "partition takes messages", "partitions take messages")
     told = f"queue {plan.queue}: {taking}"
-    if status is None:  # it never had another number
+    if last is None:  # it never had another number
         return told
-    if status.phase is RescalePhase.ABORTED:
-        return f"{told}; the change to {status.to_count} is taken back"
-    told = f"{told}; generation {status.generation}"
-    if status.phase is RescalePhase.SETTLED:
+    if last.phase is RescalePhase.ABORTED:
+        return f"{told}; the change to {last.to_count} is taken back"
+    told = f"{told}; generation {last.generation}"
+    if last.phase is RescalePhase.SETTLED:
         return f"{told} is settled"
     return told
 
 
 async def _wait(
     connection: QueueAddress, plan: RescalePlan, until: Until, timeout_s: float, *, is_quiet: bool
-) -> RescaleStatus | None:
-    """Wait until the change has come so far, and show each step; return its status then.
+) -> RescaleStatus | EarlierRescale | None:
+    """Wait until the change has come so far, and show each step; return the latest change.
 
     Raises:
         UnavailableError: it has not in time, or no broker says.
         ConflictError: it was taken back, or another number is wanted by now.
     """
     clock = asyncio.get_running_loop().time
-    end, last = clock() + timeout_s, ""
+    end, shown, shown_at = clock() + timeout_s, ("", ""), clock() - SHOW_EVERY_S
     async with open_session(connection) as session:
         while True:
             try:
                 status = await _status(session)
-                if _is_done(status, plan, until):
-                    return status
-                told = progress(status) if status is not None else "the coordinator"
+                last = _latest(status)
+                if _is_done(last, plan, until):
+                    return last
+                told = (
+                    progress(status) if status is not None else "the coordinator has not begun it"
+                )
+                step = str(status.phase) if status is not None else ""
             except UnavailableError as error:
-                told = error.message
-            if told != last and not is_quiet:
+                told = step = error.message
+            is_later = step != shown[0] or clock() >= shown_at + SHOW_EVERY_S
+            if (step, told) != shown and is_later and not is_quiet:
                 click.echo(told)
                 sys.stdout.flush()
-            last = told
+                shown, shown_at = (step, told), clock()
             if clock() >= end:
                 raise UnavailableError(
                     f"queue {connection.queue}: not {until} after {timeout_s:g} s, and the change "
@@ -260,17 +267,20 @@ async def _status(session: Session) -> RescaleStatus | None:
     return None if answer.rescale is UNSET else answer.rescale
 
 
-def _is_done(status: RescaleStatus | None, plan: RescalePlan, until: Until) -> bool:
-    """Whether the change of a plan has come so far.
+def _latest(status: RescaleStatus | None) -> RescaleStatus | EarlierRescale | None:
+    """Return the latest change; the status is of the latest that is not over."""
+    if status is None:
+        return None
+    changes: list[RescaleStatus | EarlierRescale] = [status, *status.earlier]
+    return max(changes, key=lambda change: change.generation)
+
+
+def _is_done(last: RescaleStatus | EarlierRescale | None, plan: RescalePlan, until: Until) -> bool:
+    """Whether the change of a plan has come so far, by the latest change.
 
     Raises:
         ConflictError: another number of partitions is wanted by now.
     """
-    # The status is of the latest change that is not over: a later one may be.
-    last: RescaleStatus | EarlierRescale | None = status
-    for each in () if status is None else status.earlier:
-        if last is None or each.generation > last.generation:
-            last = each
     if last is None or last.generation < plan.generation:
         return plan.from_count == plan.to_count  # else the broker has not heard of it yet
     undoes = last.to_count != plan.to_count and last.from_count == plan.to_count
