@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partq.core.producer_series import check_producer_id, runs, series_name
+from partq.core.producer_series import check_producer_id, runs, series_name, series_of_layout
 from partq.errors import BadRequestError
 
 
@@ -29,6 +29,12 @@ def test_a_series_is_of_one_producer_and_one_key(producer, key, other, another):
 @given(NAMES, KEYS)
 def test_a_series_is_never_named_like_a_producer(producer, key):
     assert not may_be_named(series_name(producer, key))
+
+
+@given(NAMES, st.integers(2, 10**15))
+def test_a_series_after_a_change_of_the_count_is_never_named_like_a_producer(producer, layout):
+    assert not may_be_named(series_of_layout(producer, layout))
+    assert may_be_named("team@home")
 
 
 def test_the_names_of_series_never_change():

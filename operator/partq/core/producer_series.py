@@ -1,6 +1,7 @@
 """Numbers of messages that come by plain HTTP: one series per producer and key."""
 
 import hashlib
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -13,6 +14,8 @@ MAX_EXACT_INTEGER = 2**53 - 1
 """Within what every language's JSON, and the store's arithmetic, hold exactly."""
 MAX_PRODUCER_CHARS = 128
 
+_NUMBERED = re.compile(r"@[0-9]+\Z")
+"""Ends what `series_of_layout` returns."""
 _SEPARATOR = "\x1f"
 _DIGEST_BYTES = 16
 
@@ -21,8 +24,8 @@ def check_producer_id(name: str, said_in: str) -> None:
     """See that a client's producer may call itself so; `said_in` names where it does.
 
     Raises:
-        BadRequestError: not 1 to 128 characters, or what cannot stand in a path, or a name of
-            partq's own producers.
+        BadRequestError: not 1 to 128 characters, or what cannot stand in a path, or a name under
+            which partq keeps numbers itself.
     """
     if not (1 <= len(name) <= MAX_PRODUCER_CHARS and is_path_name(name)):
         raise BadRequestError(
@@ -32,6 +35,12 @@ def check_producer_id(name: str, said_in: str) -> None:
         raise BadRequestError(
             f"{said_in} {excerpt(name)!r}; names that begin with {PRODUCER_PREFIX} are those of "
             "dead letters: choose another one"
+        )
+    if _NUMBERED.search(name):
+        raise BadRequestError(
+            f"{said_in} {excerpt(name)!r}; under names that end with @ and a number the numbers of "
+            "a producer are kept after a change of the partition count: choose another one, such "
+            "as with a - instead of the @"
         )
 
 
