@@ -149,8 +149,10 @@ class Rescaler:
 
     async def _prepare(self, layout: Layout, wanted: int) -> Layout:
         now_ms = await self._store.layouts.now_ms()
+        records = await self._store.partitions.read_many(layout.all_partitions())
+        sealed_by = max((each.layout.generation for each in records.values()), default=1)
         try:
-            prepared = prepare(layout, wanted, now_ms)
+            prepared = prepare(layout, wanted, now_ms, sealed_by=sealed_by)
         except ConflictError as error:
             self._wait_for(str(error))
             return layout

@@ -31,10 +31,12 @@ def unsettled(layout: Layout) -> tuple[int, ...]:
     return tuple(sorted({partition.generation for partition in layout.lineage}))
 
 
-def prepare(layout: Layout, partition_count: int, now_ms: int = 0) -> Layout:
+def prepare(layout: Layout, partition_count: int, now_ms: int = 0, *, sealed_by: int = 1) -> Layout:
     """Return the layout with a change that is being prepared.
 
-    `now_ms`: for people; 0: they are not told when it was begun.
+    `now_ms`: for people; 0: they are not told when it was begun. `sealed_by`: the last change that
+    a record of a partition knows; above the layout's own where a store has lost the layout's last
+    steps alone. Its number is not used again: its seals would answer for the new change.
 
     Raises:
         ConflictError: another change is being prepared, nothing would change, or too many
@@ -52,7 +54,7 @@ def prepare(layout: Layout, partition_count: int, now_ms: int = 0) -> Layout:
             f"layout: changes {[*unsettled(layout)]} are not settled, at most {MAX_UNSETTLED} "
             "may be; wait until the groups have read what was in their predecessors"
         )
-    generation = layout.last_generation + 1
+    generation = max(layout.last_generation, sealed_by) + 1
     change = layout.table.resized(partition_count, generation)
     record = record_of(layout, change, generation, now_ms)
     changes = (*_kept_changes(layout), record)
