@@ -162,22 +162,25 @@ def test_without_a_namespace_env_looks_in_all(data_dir, runs):
     assert "export PARTQ_NAMESPACE=shop\n" in chosen.stdout
 
 
-def test_the_process_in_the_background_gets_every_option(data_dir, runs, monkeypatch):
+@pytest.mark.parametrize("what", [{"--file": "queue.yaml"}, {"--partitions": "3"}], ids=str)
+def test_the_process_in_the_background_gets_every_option(data_dir, runs, monkeypatch, what):
     runs("default/orders")
     given = {
-        "--file": "queue.yaml", "--brokers": "3", "--port": "0", "--log-level": "debug",
+        **what, "--brokers": "3", "--port": "0", "--log-level": "debug",
         "--data-dir": str(data_dir),
     }  # fmt: skip
     about_detach = {"--detach", "--json"}
     options = [each for each in dev.up.params if isinstance(each, click.Option)]
-    assert {each.opts[-1] for each in options} == given.keys() | about_detach
+    one_of = {"--file", "--partitions"}
+    assert {each.opts[-1] for each in options} == given.keys() | about_detach | one_of
     monkeypatch.chdir(data_dir.parent)
     (data_dir.parent / "queue.yaml").write_text(json.dumps(queue_document("orders")))
     told = []
     monkeypatch.setattr(dev, "start_detached", lambda _, arguments: told.append(arguments) or 1)
     up = ("dev", "up", "--detach", *(word for item in given.items() for word in item))
     assert answered(*up).exit_code == 0
-    given["--file"] = str(data_dir.parent / "queue.yaml")
+    if "--file" in given:
+        given["--file"] = str(data_dir.parent / "queue.yaml")
     command, subcommand, *words = told[0]
     assert (command, subcommand) == ("dev", "up")
     assert dict(zip(words[::2], words[1::2], strict=True)) == given

@@ -2,8 +2,7 @@
 
 from partq.broker import broker
 from partq.broker.log.appender import LogAppender
-from partq.broker.rescale import gatekeeper
-from partq.broker.rescale.partition_opener import PartitionOpener
+from partq.broker.rescale import gatekeeper, partition_opener
 from partq.client.produce.partition_sender import PartitionSender
 from partq.coordinator import rescale as rescaler
 from partq.coordinator.rescale import Rescaler
@@ -93,7 +92,13 @@ RESCALE_MUTATIONS = (
     ),
     Mutation(
         "a partition opens before its predecessors are sealed",
-        text(PartitionOpener, "_look", ("len(known) == len(givers)", "True")),
+        code(
+            partition_opener,
+            "seals_to_open",
+            lambda predecessors, sealed_at: {
+                each: at for each in predecessors if (at := sealed_at.get(each)) is not None
+            },
+        ),
         frozenset({"R2"}),
         GROWING,
         QUIET,
@@ -114,7 +119,7 @@ RESCALE_MUTATIONS = (
     ),
     Mutation(
         "a producer does not wait for its answers before it moves",
-        code(PartitionSender, "is_settled", property(lambda self: True)),
+        code(PartitionSender, "may_give_away", property(lambda self: True)),
         frozenset({"R1", "R3"}),
         _in_a_storm,
         QUIET,

@@ -15,7 +15,7 @@ from partq.coordinator.view import QueueView
 from partq.core.group.records import RebalanceRecord
 from partq.core.layout import RescaleRecord
 from partq.core.rescale import RescaleEvent
-from partq.errors import PartqError, StoreUnavailableError
+from partq.errors import PartqError, StoreUnavailableError, UnknownQueueError
 from partq.kube import names
 from partq.kube.api import pod_path, queues_path
 from partq.kube.bodies import Body
@@ -299,14 +299,17 @@ class QueueWorker:
         model = self._model or self._recorded
         if model is None or self._view is None:
             return
-        notes = await self._rescale.look(
-            store.ports,
-            store.partitions,
-            wanted_count=model.spec.partitions,
-            groups=self._groups.names,
-            brokers=self._view.brokers,
-            now_ms=round(self._context.now().timestamp() * 1000),
-        )
+        try:
+            notes = await self._rescale.look(
+                store.ports,
+                store.partitions,
+                wanted_count=model.spec.partitions,
+                groups=self._groups.names,
+                brokers=self._view.brokers,
+                now_ms=round(self._context.now().timestamp() * 1000),
+            )
+        except UnknownQueueError:
+            return  # of a store that has lost it, the step that makes its records tells
         status = self._rescale.status
         self._context.metrics.observe_rescale(
             *self.key,

@@ -113,7 +113,7 @@ async def change_count(queue: RunningQueue, partition_count: int) -> None:
     Raises:
         InternalError: it was refused; the words of the command are in the message.
     """
-    arguments = ["rescale", queue.name, "--partitions", str(partition_count)]
+    arguments = ["rescale", "--partitions", str(partition_count)]
     await _run_command(arguments, _environment(queue), lambda _: None)
 
 
