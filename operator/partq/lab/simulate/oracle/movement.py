@@ -92,11 +92,17 @@ class Movement:
         return seen.epoch <= self._records.group_partitions[str(seen.partition)].old_epoch
 
     def _counted(self) -> Iterator[tuple[str, GroupPartitionFacts]]:
-        """Return the partitions that count as load: they take messages, or are about to."""
+        """Return the partitions that count as load: they take messages, or are about to.
+
+        In Exclusive all count: one member is to have also those that take no more messages.
+        """
         layout = self._records.rescales.layout
+        has_all = self._type is GroupType.EXCLUSIVE
         for name in self._records.logs:
             partition = PartitionId.parse(name)
-            if layout is None or (partition in layout and not _is_outgoing(layout, partition)):
+            if layout is None or (
+                partition in layout and (has_all or not _is_outgoing(layout, partition))
+            ):
                 yield name, self._records.group_partitions[name]
 
     def layout_changed(self) -> None:
