@@ -122,6 +122,8 @@ class GroupPartitionFacts:
     from an epoch that is drawn twice."""
     commit_epoch: int = 0
     """That of the last commit: later ones are of binds."""
+    last_commit: int = 0
+    """The answer of the last commit of a handoff; a repeat has it, also after a registration."""
     top_number: int = 0
     """Of the last dead letter."""
 

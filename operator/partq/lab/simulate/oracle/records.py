@@ -311,7 +311,7 @@ class Records:
         self._judge_acks(facts)
 
     def _committed(self, facts: GroupPartitionFacts, args: Sequence[bytes], answer: Reply) -> None:
-        if answer <= 0 or answer in (facts.top_epoch, facts.commit_epoch):
+        if answer <= 0 or answer in (facts.top_epoch, facts.commit_epoch, facts.last_commit):
             return  # nothing was written, or it is a repeat, which may come after a later bind
         self._judge_owner(facts, args, "commit")
         if args[2].decode() != facts.member:
@@ -321,7 +321,7 @@ class Records:
         self._judge_acks(facts)
         if facts.group in self.client_assigned and facts.member:
             self._fail("client", f"{facts.name}: given to {facts.member}, which did not choose it")
-        facts.commit_epoch = answer
+        facts.commit_epoch = facts.last_commit = answer
         if self.on_commit is not None:
             self.on_commit(facts.name, int(args[4]), source, facts.member)
 
