@@ -3,11 +3,7 @@
 import asyncio
 import json
 
-import pytest
-from click.testing import CliRunner
-
 from partq import Consumer, Message, Producer
-from partq.cli.commands import cli
 from partq.cli.hosting.block_watch import BlockWatch
 from partq.embedded.data_dir import read_state
 from partq.embedded.provision import provision
@@ -25,18 +21,6 @@ def queue_in(directory, *groups, brokers=1):
     return LocalBroker(
         groups=groups, broker_count=brokers, lease_ttl_s=10.0, data_dir=directory / "data"
     )
-
-
-@pytest.fixture
-def partq(tmp_path):
-    """Run a command; return its exit status, and what it prints and complains of."""
-
-    async def partq(*arguments):
-        env = {"PARTQ_DATA_DIR": str(tmp_path / "data"), "COLUMNS": "200"}
-        result = await asyncio.to_thread(CliRunner().invoke, cli, arguments, env=env)
-        return result.exit_code, result.stdout, result.stderr
-
-    return partq
 
 
 async def publish(broker):

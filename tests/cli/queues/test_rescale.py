@@ -1,26 +1,11 @@
 """`partq rescale` on a queue that runs, with its coordinator: it is planned, done, and seen."""
 
-import asyncio
 import json
 
 import pytest
-from click.testing import CliRunner
 
 from partq import Consumer, Message, Producer
-from partq.cli.commands import cli
 from partq.testing.local_broker import LocalBroker
-
-
-@pytest.fixture
-def partq(tmp_path):
-    """Run a command; return its exit status, and what it prints and complains of."""
-
-    async def partq(*arguments):
-        env = {"PARTQ_DATA_DIR": str(tmp_path / "data"), "COLUMNS": "200"}
-        result = await asyncio.to_thread(CliRunner().invoke, cli, arguments, env=env)
-        return result.exit_code, result.stdout, result.stderr
-
-    return partq
 
 
 async def publish(broker):
