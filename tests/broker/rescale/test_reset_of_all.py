@@ -95,7 +95,7 @@ def set_time(running, monkeypatch, now_ms):
         looks.append(now_ms)
         return now_ms
 
-    monkeypatch.setattr(running.broker.layout_follower.gatekeeper._seals, "now_ms", now)
+    monkeypatch.setattr(running.broker.layout_follower.gatekeeper._seals, "earliest_now_ms", now)
     return looks
 
 

@@ -136,7 +136,7 @@ class Gatekeeper:
         # The time before the cursors: of the resets that are over by then no step moves one later.
         over: set[str] = set()
         if any(self._has_waited(each, now) for each in due):
-            now_ms = await self._seals.now_ms()
+            now_ms = await self._seals.earliest_now_ms()
             over = {
                 gate
                 for each, gate in due.items()

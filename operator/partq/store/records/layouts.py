@@ -347,7 +347,7 @@ class Seals:
             if values is not None and values[0] is not None
         }
 
-    async def now_ms(self) -> int:
+    async def earliest_now_ms(self) -> int:
         """Return Redis's time, in unix ms: of several servers the earliest.
 
         Raises:
