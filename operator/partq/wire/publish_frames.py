@@ -1,0 +1,60 @@
+"""Frames between producers and brokers."""
+
+from partq.wire.frame import PROTOCOL_VERSION, Frame
+
+
+class ProducerHello(Frame, tag=10):
+    """First frame of a producer: its name. Its messages are numbered per partition."""
+
+    producer: str
+    version: int = PROTOCOL_VERSION
+    layout: int = 0
+    """Of numbers that stand for the same messages at each attempt: the layout of the partitions
+    that its batches are for, as `ProducerDue.layouts` has it; 0: its numbers are its own."""
+
+
+class ProducerWelcome(Frame, tag=11):
+    """The broker takes batches from this producer."""
+
+    broker: str
+    lease_ms: int
+    max_message_bytes: int
+    max_in_flight: int
+    """Batches that may be without an answer, per partition."""
+
+
+class Publish(Frame, tag=12):
+    """Store a batch (the payload); `first` is the number of its first message."""
+
+    request: int
+    generation: int
+    partition: int
+    first: int
+    ttl_ms: int = 0
+    """How long its messages may wait to be delivered, from when they are stored; 0: no limit."""
+    age_ms: int = 0
+    """How long ago the batch was first sent under this number; 0: never before."""
+
+
+class Published(Frame, tag=13):
+    """The batch is stored; its messages have the offsets from `offset` on.
+
+    `offset` is -1 for a duplicate that is too old for its place to be remembered.
+    """
+
+    request: int
+    offset: int
+    is_duplicate: bool = False
+
+
+class PublishRefused(Frame, tag=14):
+    """The batch was judged; `code` names the error.
+
+    `due` is the next message number that the partition takes from this producer, -1 if unknown.
+    """
+
+    request: int
+    code: str
+    message: str
+    retry_after_ms: int = 0
+    due: int = -1
