@@ -382,8 +382,9 @@ class InProgress(Frame, tag=41):
 class AskBack(Frame, tag=42):
     """Drop what has not begun of these slots, and say in `Returned` what that was.
 
-    Under an assignment that is `KEYED`, after a nack (before its answer) or an ack timeout. Until
-    the answer nothing of these slots is delivered.
+    Under an assignment that is `KEYED`: after a nack (before its answer) or an ack timeout, and of
+    all slots behind `Paused` and at a `Withhold`. Until the answer nothing of these slots is
+    delivered.
     """
 
     generation: int
@@ -408,7 +409,7 @@ class Returned(Frame, tag=43):
     broker_epoch: int
     epoch: int
     notice: int
-    """Of the `AskBack` that this answers; 0: none, as in a pause."""
+    """Of the `AskBack` that this answers; 0: of none, before the client closes the connection."""
     ranges: list[Range]
 
 
