@@ -6,6 +6,7 @@ from partq.core.cursor import cursor
 from partq.core.cursor.cursor import GroupCursor
 from partq.core.cursor.processing_times import ProcessingTimes
 from partq.core.cursor.redelivery_queue import RedeliveryQueue
+from tests.core.batches import BATCH
 
 COUNT = 200
 OVERLAPPING = [(start, stop) for start in (0, 1) for stop in range(2, COUNT + 1)]
@@ -49,7 +50,7 @@ def book():
     """A book all of whose messages are in flight."""
     book = GroupCursor(0)
     book.waiting = CountedWaiting()
-    assert book.take(0, COUNT, COUNT).messages == COUNT
+    assert book.take(BATCH, COUNT, COUNT).messages == COUNT
     return book
 
 
@@ -70,7 +71,7 @@ def test_what_has_begun_is_noted_once(monkeypatch):
     begun = CountedBegun()
     monkeypatch.setattr(cursor, "ProcessingTimes", lambda: begun)
     book = GroupCursor(0)
-    book.take(0, COUNT, COUNT)
+    book.take(BATCH, COUNT, COUNT)
     book.begin([*OVERLAPPING, (0, 10**15)], 0, 1.0)
     assert begun.reported == COUNT
     assert begun.expire(1.0) == list(range(COUNT))

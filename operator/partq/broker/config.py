@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from partq.core.cursor.redelivery_rules import RedeliveryBackoff, RedeliveryRules
+from partq.core.cursor.redelivery_rules import NackOrder, RedeliveryBackoff, RedeliveryRules
 from partq.core.layout import Layout
 from partq.errors import UnknownQueueError
 from partq.store.records.configs import Configs
@@ -133,7 +133,7 @@ def _redelivery(spec: GroupSpec) -> RedeliveryRules:
     if ack is None or nack is None:
         return RedeliveryRules()
     return RedeliveryRules(
-        is_free=nack.order == "Free",
+        order=NackOrder(nack.order),
         nack_delay_s=nack.delay_seconds,
         nack_backoff=_backoff(nack.backoff),
         ack_timeout_s=ack.timeout_seconds,

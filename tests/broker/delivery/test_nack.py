@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from partq.core.cursor.redelivery_rules import NackOrder
 from partq.core.model import Cause
 from partq.errors import StoreUnavailableError
 from partq.testing import eventually
@@ -365,5 +366,5 @@ async def test_the_rules_of_a_group_are_followed(running):
         running, "workers", nack={"order": "Free", "delaySeconds": 1.0, "backoff": backoff}
     )
     rules = running.broker.config.redelivery["workers"]
-    assert rules.is_free
+    assert rules.order is NackOrder.FREE
     assert [rules.after_nack_s(n) for n in (1, 2, 3, 4)] == [2, 6, 18, 30]

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from partq.core.cursor.cursor import GroupCursor
 from partq.core.model import Cause
 from partq.errors import NotDeliveredError, RewoundError
+from tests.core.batches import Batch
 from tests.core.cursor.book_model import Message, Model, Wait
 
 REWINDS = st.sampled_from(
@@ -48,7 +49,7 @@ class Books(RuleBasedStateMachine):
         held = [o for o, w in model.waiting.items() if w.holds and before <= o < stop]
         limit = min(held, default=stop)
         may_go = [o for o in model.open_in(before, limit) if o not in model.waiting]
-        window = book.take(first, stop, credit)
+        window = book.take(Batch(first), stop, credit)
         if window is None:
             assert not may_go, "something was left to send"
             assert (book.position <= limit) if held else (book.position >= stop)

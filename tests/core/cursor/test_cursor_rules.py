@@ -6,13 +6,14 @@ from partq.core.cursor.cursor import GroupCursor
 from partq.core.cursor.horizon import ACK_SPAN
 from partq.core.model import Cause
 from partq.errors import NotDeliveredError, RewoundError
+from tests.core.batches import BATCH, Batch
 from tests.core.cursor.book_model import COUNTED
 
 
 def sent(*, stop, batch_end=None, acked=()):
     """A book whose flow has got the offsets below `stop`."""
     book = GroupCursor(0, acked)
-    assert book.take(0, batch_end or stop, stop) is not None
+    assert book.take(BATCH, batch_end or stop, stop) is not None
     return book
 
 
@@ -20,14 +21,14 @@ def test_what_was_acknowledged_behind_the_position_is_not_sent_again():
     book = sent(stop=5, acked=[(5, 10)])
     book.ack(5, [], 0)  # the cursor passes the offsets that were acknowledged before
     assert (book.cursor, book.position) == (10, 10)
-    window = book.take(5, 20, 100)
+    window = book.take(Batch(5), 20, 100)
     assert (window.start, window.stop, window.cause) == (10, 20, Cause.NONE)
 
 
 def test_a_cumulative_ack_counts_up_to_what_was_released_after_its_delivery():
     book = sent(stop=20)
     book.release(5, 0)  # a pause that lapses
-    book.take(0, 20, 15)
+    book.take(BATCH, 20, 15)
     book.release(15, 1)  # another one, while 5 to 15 are in hand
     assert book.ack(15, [], 1) == 15
     assert (book.cursor, book.in_flight) == (15, 0)
@@ -36,7 +37,7 @@ def test_a_cumulative_ack_counts_up_to_what_was_released_after_its_delivery():
 def test_a_cumulative_ack_does_not_reach_what_was_released():
     book = sent(stop=20)
     book.release(0, 0)
-    book.take(0, 20, 20)
+    book.take(BATCH, 20, 20)
     book.release(10, 1)
     with pytest.raises(RewoundError, match="under delivery 0; the current one is 2"):
         book.ack(1, [], 0)
@@ -48,7 +49,7 @@ def test_a_cumulative_ack_reaches_no_further_than_the_earliest_step_back_since_i
     book = sent(stop=20)
     book.release(12, 0)
     book.release(4, 1)
-    book.take(0, 20, 20)
+    book.take(BATCH, 20, 20)
     with pytest.raises(RewoundError, match="under delivery 0; the current one is 2"):
         book.ack(10, [], 0)
     assert book.ack(4, [], 0) == 4
@@ -59,7 +60,7 @@ def test_a_new_token_knows_nothing_of_earlier_steps_back():
     book = sent(stop=20)
     book.release(4, 0)
     book.rewind(Cause.BROKER_CHANGE)
-    while book.take(0, 20, 20):
+    while book.take(BATCH, 20, 20):
         pass
     book.release(12, 0)
     assert book.ack(10, [], 0) == 10
@@ -69,7 +70,7 @@ def test_steps_back_below_the_cursor_are_forgotten():
     """Else the book grows with each, for as long as its group consumes."""
     book = GroupCursor(0)
     for offset in range(100):
-        book.take(0, 200, 2)
+        book.take(BATCH, 200, 2)
         book.release(offset + 1, book.number)
         book.ack(offset + 1, [], book.number)
     assert (book.cursor, book.number) == (100, 100)
@@ -82,7 +83,7 @@ def test_a_window_was_rewound_if_a_later_step_back_begins_below_its_end():
     book.release(6, 0)
     book.release(4, 1)
     assert [book.was_rewound(stop, 0) for stop in (4, 5, 10)] == [False, True, True]
-    book.take(0, 10, 10)
+    book.take(BATCH, 10, 10)
     assert not book.was_rewound(10, book.number)
 
 
@@ -92,14 +93,14 @@ def test_what_was_released_is_delivered_only_once_it_is_sent_again():
     book.release(4, 0)
     with pytest.raises(NotDeliveredError, match="ack up to 7; delivered up to 4"):
         book.ack(-1, [(6, 7)], 1)
-    assert book.take(0, 10, 10).new_from == 4
+    assert book.take(BATCH, 10, 10).new_from == 4
     assert book.ack(-1, [(6, 7)], 1) == 1
 
 
 def test_released_messages_come_again_without_a_cause():
     book = sent(stop=8)
     book.release(3, 0)
-    window = book.take(0, 8, 8)
+    window = book.take(BATCH, 8, 8)
     assert (window.start, window.stop, window.cause) == (3, 8, Cause.NONE)
     assert book.number == 1
 
@@ -107,7 +108,7 @@ def test_released_messages_come_again_without_a_cause():
 def test_a_window_has_one_cause():
     book = sent(stop=10)
     book.rewind(Cause.FLOW_LOST)
-    windows = [book.take(0, 30, 100) for _ in range(2)]
+    windows = [book.take(BATCH, 30, 100) for _ in range(2)]
     assert [(w.start, w.stop, w.cause) for w in windows] == [
         (0, 10, Cause.FLOW_LOST), (10, 30, Cause.NONE),
     ]  # fmt: skip
@@ -116,9 +117,9 @@ def test_a_window_has_one_cause():
 def test_the_last_event_explains_an_offset():
     book = GroupCursor(0)
     book.mark(20, Cause.BROKER_CHANGE)
-    book.take(0, 30, 10)
+    book.take(BATCH, 30, 10)
     book.rewind(Cause.FORCED_COMMIT)
-    windows = [book.take(0, 30, 100) for _ in range(3)]
+    windows = [book.take(BATCH, 30, 100) for _ in range(3)]
     assert [(w.stop, w.cause) for w in windows] == [
         (10, Cause.FORCED_COMMIT), (20, Cause.BROKER_CHANGE), (30, Cause.NONE),
     ]  # fmt: skip
@@ -131,7 +132,7 @@ def test_a_fault_counts_for_the_lowest_message_only(cause):
     assert book.redeliveries_after_rewind() == {2: 1}
     book.rewind(cause)
     assert book.redeliveries == {2: 1}
-    assert book.take(0, 10, 10).redeliveries == [(2, 1)]
+    assert book.take(BATCH, 10, 10).redeliveries == [(2, 1)]
     book.ack(3, [], 0)
     assert book.redeliveries == {}
 
@@ -160,7 +161,7 @@ def test_a_reset_begins_again_and_says_so_of_what_was_sent_before(cursor, window
     book.ack(5, [(7, 9)], 0)
     book = book.moved_to(cursor)
     assert (book.cursor, book.in_flight, book.acked.pairs(), book.number) == (cursor, 0, [], 0)
-    found = [book.take(0, 20, 100) for _ in windows]
+    found = [book.take(BATCH, 20, 100) for _ in windows]
     assert [(w.start, w.stop, w.cause) for w in found] == windows
     assert [w.skip for w in found] == [[]] * len(found)
 
@@ -168,7 +169,7 @@ def test_a_reset_begins_again_and_says_so_of_what_was_sent_before(cursor, window
 def test_two_resets_forget_nothing_of_what_was_sent():
     book = sent(stop=12, batch_end=20)
     book = book.moved_to(20).moved_to(5)
-    window = book.take(0, 20, 100)
+    window = book.take(BATCH, 20, 100)
     assert (window.start, window.stop, window.cause) == (5, 20, Cause.RESET)
 
 
@@ -176,25 +177,25 @@ def test_a_reset_says_so_of_what_a_broker_before_it_may_have_sent():
     book = GroupCursor(0)
     book.mark(10, Cause.BROKER_CHANGE)  # as after a claim: nothing is sent yet
     book = book.moved_to(0)
-    window = book.take(0, 20, 100)
+    window = book.take(BATCH, 20, 100)
     assert (window.start, window.stop, window.cause) == (0, 10, Cause.RESET)
 
 
 def test_nothing_is_sent_beyond_the_span_above_the_cursor():
     huge = 10 * ACK_SPAN
     book = GroupCursor(0)
-    assert book.take(0, huge, huge).stop == ACK_SPAN
-    assert book.take(0, huge, huge) is None
+    assert book.take(BATCH, huge, huge).stop == ACK_SPAN
+    assert book.take(BATCH, huge, huge) is None
     book.ack(-1, [(1, ACK_SPAN)], 0)
-    assert book.take(0, huge, huge) is None, "the lowest one holds the cursor"
+    assert book.take(BATCH, huge, huge) is None, "the lowest one holds the cursor"
     book.ack(1, [], 0)
     assert book.cursor == ACK_SPAN
-    assert book.take(0, huge, huge).stop == 2 * ACK_SPAN
+    assert book.take(BATCH, huge, huge).stop == 2 * ACK_SPAN
 
 
 def test_no_credit_takes_nothing():
     book = GroupCursor(0)
-    assert book.take(0, 5, 0) is None
+    assert book.take(BATCH, 5, 0) is None
     assert (book.position, book.in_flight) == (0, 0)
 
 
@@ -203,7 +204,7 @@ def test_a_full_batch_acknowledged_in_every_other_place_is_cut_by_credit():
     book = sent(stop=count)
     book.ack(-1, [(offset, offset + 1) for offset in range(1, count, 2)], 0)
     book.rewind(Cause.FLOW_LOST)
-    window = book.take(0, count, 1000)
+    window = book.take(BATCH, count, 1000)
     assert (window.start, window.stop, window.messages) == (0, 2000, 1000)
     assert len(window.skip) == 1000
 
@@ -228,7 +229,7 @@ def test_a_message_that_waited_out_of_turn_keeps_its_cause_when_its_turn_comes()
     book.nack([(5, 6)], 0, now=0, delay_s=lambda count: 0, is_free=True)
     book.end_waits(0)
     book.release(4, 0)
-    windows = [book.take(0, 8, 8) for _ in range(3)]
+    windows = [book.take(BATCH, 8, 8) for _ in range(3)]
     assert book.waiting.next_again is None
     assert [(w.start, w.cause) for w in windows] == [
         (4, Cause.NONE), (5, Cause.NACK), (6, Cause.NONE),
@@ -239,15 +240,15 @@ def test_nothing_behind_a_nacked_message_is_sent_before_it():
     book = sent(stop=8, batch_end=12)
     nacked = book.nack([(5, 6), (3, 4)], 0, now=0, delay_s=lambda count: 10, is_free=False)
     assert (nacked.messages, nacked.rewound_from, book.number) == (5, 3, 1)
-    assert book.take(0, 12, 12) is None
+    assert book.take(BATCH, 12, 12) is None
     book.ack(-1, [(4, 5)], 0)  # it was in hand
     book.end_waits(9.9)
-    assert book.take(0, 12, 12) is None
+    assert book.take(BATCH, 12, 12) is None
     book.end_waits(10)
-    window = book.take(0, 12, 12)
+    window = book.take(BATCH, 12, 12)
     assert (window.start, window.stop, window.skip, window.cause) == (3, 8, [(4, 5)], Cause.NACK)
     assert window.redeliveries == [(3, 1), (5, 1)]
-    assert book.take(0, 12, 12).cause is Cause.NONE
+    assert book.take(BATCH, 12, 12).cause is Cause.NONE
 
 
 def test_what_is_nacked_was_begun_whatever_its_client_says():
@@ -262,9 +263,9 @@ def test_the_wait_outlives_the_member():
     book.ack(5, [], 0)
     assert book.in_flight == 0, "what waits holds no handoff up"
     book.rewind(Cause.NONE)
-    assert book.take(0, 8, 8) is None
+    assert book.take(BATCH, 8, 8) is None
     book.end_waits(10)
-    assert book.take(0, 8, 8).redeliveries == [(5, 1)]
+    assert book.take(BATCH, 8, 8).redeliveries == [(5, 1)]
 
 
 def test_a_lost_flow_does_not_count_against_what_waits():
@@ -282,7 +283,7 @@ def late(book, since):
 def test_of_what_is_in_progress_all_that_can_is_extended():
     """0 is acknowledged, 1 in process, 2 given back alone."""
     book = GroupCursor(0)
-    book.take(0, 3, 3)
+    book.take(BATCH, 3, 3)
     book.begin([(0, 3)], 0, 1.0)
     book.ack(1, [], 0)
     book.nack([(2, 3)], 0, now=0, delay_s=lambda _: 9.0, is_free=True)
@@ -295,7 +296,7 @@ def test_of_what_is_in_progress_all_that_can_is_extended():
 def test_only_the_last_delivery_of_a_message_is_extended():
     """2 was sent before a step back behind it, given back after it, and sent again alone."""
     book = GroupCursor(0)
-    book.take(0, 10, 10)
+    book.take(BATCH, 10, 10)
     book.begin([(0, 10)], 0, 1.0)
     book.release(5, 0)
     book.nack([(2, 3)], 0, now=1.0, delay_s=lambda _: 1.0, is_free=True)
@@ -310,7 +311,7 @@ def test_only_the_last_delivery_of_a_message_is_extended():
 
 def test_what_was_sent_before_a_step_back_can_be_extended_below_it():
     book = GroupCursor(0)
-    book.take(0, 10, 10)
+    book.take(BATCH, 10, 10)
     book.begin([(0, 10)], 0, 1.0)
     book.nack([(5, 6)], 0, now=0, delay_s=lambda _: 0.0, is_free=False)
     book.extend([(0, 5)], 0, 3.0)

@@ -7,6 +7,7 @@ from partq.core.cursor.redelivery_rules import RedeliveryBackoff, RedeliveryRule
 from partq.core.model import Cause
 from partq.core.ranges import Ranges
 from partq.resources.redelivery import AckPolicy, NackPolicy
+from tests.core.batches import BATCH
 
 DOUBLING = RedeliveryBackoff(1, 60, 2)
 
@@ -18,7 +19,7 @@ def at_once(count):
 def delivered(stop, *, begun=None, at=0.0):
     """A book whose flow has got all below `stop`, and has begun all below `begun`."""
     book = GroupCursor(0)
-    book.take(0, stop, stop)
+    book.take(BATCH, stop, stop)
     if begun is not None:
         book.begin([(0, begun)], 0, at)
     return book
@@ -56,7 +57,7 @@ def test_the_defaults():
 
 def test_the_defaults_are_those_of_the_resource():
     rules, ack, nack = RedeliveryRules(), AckPolicy(), NackPolicy()
-    assert rules.is_free == (nack.order == "Free")
+    assert rules.order == nack.order
     assert (rules.nack_delay_s, rules.nack_backoff) == (nack.delay_seconds, nack.backoff)
     assert (rules.ack_timeout_s, rules.ack_tick_s) == (ack.timeout_seconds, ack.tick_seconds)
     assert rules.ack_backoff == ack.backoff
@@ -70,7 +71,7 @@ def test_what_was_begun_long_ago_and_not_acknowledged_is_late():
     assert (late.counted, late.rewound_from) == (1, 2)
     assert book.redeliveries == {2: 1}, "not those that have time left or were not begun"
     book.end_waits(100.0)
-    again = book.take(0, 10, 10)
+    again = book.take(BATCH, 10, 10)
     assert (again.start, again.skip, again.cause) == (2, [(3, 4)], Cause.ACK_TIMEOUT)
 
 
@@ -79,7 +80,7 @@ def test_what_comes_again_has_all_its_time_again():
     assert time_out(book, 0.0).counted == 3
     assert time_out(book, 50.0).counted == 0, "nothing of it was sent again"
     book.end_waits(100.0)
-    book.take(0, 3, 3)
+    book.take(BATCH, 3, 3)
     assert time_out(book, 200.0).counted == 0, "nothing of it has begun again"
     book.begin([(0, 2)], 1, 110.0)
     assert time_out(book, 109.0).counted == 0
@@ -91,7 +92,7 @@ def test_word_of_an_older_delivery_does_not_begin_what_comes_again():
     book = delivered(6, begun=6)
     book.nack([(3, 4)], 0, now=0, delay_s=at_once, is_free=False)
     book.end_waits(0)
-    book.take(0, 6, 6)
+    book.take(BATCH, 6, 6)
     book.begin([(0, 6)], 0, 1.0)  # was on its way
     assert time_out(book, 50.0).counted == 3, "0 to 2 are still in hand, 3 to 5 are not yet"
 
@@ -99,14 +100,14 @@ def test_word_of_an_older_delivery_does_not_begin_what_comes_again():
 def test_what_was_not_delivered_cannot_begin():
     book = delivered(2)
     book.begin([(0, 9)], 0, 1.0)
-    book.take(0, 9, 9)
+    book.take(BATCH, 9, 9)
     assert time_out(book, 50.0).counted == 2
 
 
 def test_a_lost_flow_ends_the_watch():
     book = delivered(5, begun=5)
     book.rewind(Cause.FLOW_LOST)
-    book.take(0, 5, 5)
+    book.take(BATCH, 5, 5)
     assert time_out(book, 50.0).counted == 0
 
 
@@ -138,7 +139,7 @@ def test_what_is_above_a_limit():
     for _ in range(3):
         book.nack([(0, 1), (2, 3)], book.number, now=0, delay_s=at_once, is_free=False)
         book.end_waits(0)
-        book.take(0, 3, 3)
+        book.take(BATCH, 3, 3)
     book.nack([(2, 3)], book.number, now=0, delay_s=at_once, is_free=False)
     assert book.redeliveries == {0: 3, 2: 4}
     assert [book.exceeding(limit) for limit in (2, 3, 4)] == [[0, 2], [2], []]
@@ -163,7 +164,7 @@ def test_a_cumulative_ack_leaves_out_what_was_sent_out_of_turn_after_its_message
     assert book.take_again(8, 8).start == 2
     book.ack(6, [], 0)
     assert (book.cursor, book.acked.pairs(), book.in_flight) == (2, [(4, 6)], 2)
-    book.take(0, 8, 8)
+    book.take(BATCH, 8, 8)
     book.ack(7, [], 0)
     assert (book.cursor, book.in_flight) == (7, 1)
 
@@ -174,7 +175,7 @@ def test_after_a_step_back_a_later_message_is_one_that_is_sent_again():
     book.end_waits(0)
     book.take_again(8, 8)
     book.release(4, 0)
-    book.take(0, 8, 8)
+    book.take(BATCH, 8, 8)
     book.ack(4, [], 1)
     assert (book.cursor, book.acked.pairs()) == (1, [(2, 4)])
     book.ack(5, [], 1)
@@ -189,7 +190,7 @@ def test_a_nack_of_what_has_timed_out_counts_once():
     book.end_waits(0)
     late = book.nack([(0, 1)], 0, now=0, delay_s=at_once, is_free=False)
     assert (late.counted, book.redeliveries) == (0, {0: 1})
-    book.take(0, 2, 2)
+    book.take(BATCH, 2, 2)
     again = book.nack([(0, 1)], book.number, now=0, delay_s=at_once, is_free=False)
     assert (again.counted, book.redeliveries) == (1, {0: 2})
 
@@ -202,6 +203,6 @@ def test_a_lost_flow_does_not_count_against_what_it_was_never_sent():
     book.take_again(3, 1)
     book.rewind(Cause.FLOW_LOST, Ranges([(0, 1), (2, 3)]))
     assert book.redeliveries == {0: 1, 1: 1}
-    book.take(0, 3, 3)
+    book.take(BATCH, 3, 3)
     book.rewind(Cause.FLOW_LOST, Ranges([(0, 3)]))
     assert book.redeliveries == {0: 1, 1: 1}

@@ -5,13 +5,14 @@ import pytest
 from partq.core.cursor.cursor import GroupCursor
 from partq.core.cursor.unreadable import MAX_RUNS, NOTHING, Unreadable, explains, in_hand, set_aside
 from partq.wire import batch
+from tests.core.batches import Batch
 
 FOUND = Unreadable.of_batch(10, 6, [(1, 2), (3, 5)])
 
 
 def windows(book, first, stop, credit=100):
     found = []
-    while (window := book.take(first, stop, credit)) is not None:
+    while (window := book.take(Batch(first), stop, credit)) is not None:
         found.append((window.start, window.stop, window.skip))
     return found
 
@@ -36,7 +37,7 @@ def test_what_is_acknowledged_before_is_left_alone():
 
 def test_what_comes_again_leaves_it_out_too():
     book = GroupCursor(10)
-    book.take(10, 16, 100)
+    book.take(Batch(10), 16, 100)
     assert in_hand(book, FOUND) == [(11, 12), (13, 15)]
     taken = book.nack([(10, 16)], 0, now=5, delay_s=lambda _: 0, is_free=False, counts=False)
     assert (taken.messages, book.redeliveries) == (6, {})

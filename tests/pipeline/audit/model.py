@@ -18,6 +18,7 @@ from partq.wire import batch as wire
 from partq.wire.audit import GENESIS, AuditRecord, encode_record
 from partq.wire.batch import encode_message
 from tests.audit_record import encode_group
+from tests.core.batches import Batch
 
 START_MS = 1_795_000_000_000
 STEP_MS = 40
@@ -232,7 +233,7 @@ class GroupState:
     def deliver(self) -> None:
         if not self.is_bound:
             self.bind()
-        window = self.book.take(self.book.position, self.partition.end, WINDOW)
+        window = self.book.take(Batch(self.book.position), self.partition.end, WINDOW)
         if window is None:
             return
         begin, cause = window.start, window.cause

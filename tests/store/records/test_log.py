@@ -1,10 +1,13 @@
 """Reading a log and trimming it."""
 
+from dataclasses import replace
+
 import pytest
 
-from partq.core.model import BrokerId
+from partq.core.model import BrokerEpoch, BrokerId, Offset
 from partq.errors import FencedError
-from partq.store.records.log import AppendBatch
+from partq.store.records.log import AppendBatch, Entry
+from partq.wire.batch import Message, encode, encode_message
 from tests.store.record import BORN, born, flush, write
 
 
@@ -37,6 +40,20 @@ async def test_an_entry_is_what_was_appended(log, partition, broker_epoch, fill)
     (entry,) = await log.read(partition, 3, max_bytes=1000, max_entries=100)
     assert (entry.count, entry.broker_epoch, entry.data) == (2, broker_epoch, bytes([2]) * 10)
     assert entry.at_ms > 1_500_000_000_000
+
+
+def test_an_entry_knows_the_slots_of_its_messages():
+    found = Entry(
+        Offset(5),
+        3,
+        BrokerEpoch(1),
+        0,
+        encode([encode_message(Message(None, b"v"))] * 3, [7, 65_535, 7]),
+    )
+    assert list(found.slots) == [7, 65_535, 7]
+    damaged = replace(found, data=bytes(40))
+    assert list(damaged.slots) == [0, 0, 0], "one slot for all keeps their order"
+    assert list(replace(found, count=2).slots) == [0, 0]
 
 
 async def test_read_is_bounded_by_entries_and_bytes(log, partition, fill):

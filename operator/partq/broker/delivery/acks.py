@@ -13,7 +13,7 @@ from partq.broker.delivery.frame_problems import ack_problem, nack_problem, prog
 from partq.broker.partition.consumed_partition import ConsumedPartition, FlowPort
 from partq.broker.partition.outbox import Answer
 from partq.broker.partition.owned_partition import OwnedPartition
-from partq.core.cursor.redelivery_rules import RedeliveryRules
+from partq.core.cursor.redelivery_rules import NackOrder, RedeliveryRules
 from partq.core.cursor.unreadable import NOTHING, Unreadable, explains, in_hand, set_aside
 from partq.core.cursor.windows import TakenBack
 from partq.core.dead_letters import MAX_WAITING, LetterNote
@@ -132,7 +132,7 @@ class AckHandler:
                 frame.delivery,
                 now=self._clock(),
                 delay_s=rules.after_nack_s if delay_s < 0 else lambda _: delay_s,
-                is_free=rules.is_free,
+                is_free=rules.order is NackOrder.FREE,
                 begun=None if frame.begun < 0 else frame.begun,
                 counts=found is None,
             )
@@ -292,7 +292,7 @@ class AckHandler:
                     now - rules.ack_timeout_s,
                     now=now,
                     delay_s=rules.after_timeout_s,
-                    is_free=rules.is_free,
+                    is_free=rules.order is NackOrder.FREE,
                 )
                 if taken.counted:
                     self._take_back(flow, consumed, taken, Cause.ACK_TIMEOUT)

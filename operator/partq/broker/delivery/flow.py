@@ -299,7 +299,7 @@ class Flow:
                 elif entry.ttl_ms and self._expiry_check.must_wait(consumed, entry):
                     break
                 else:
-                    window = book.take(entry.first, stop, left)
+                    window = book.take(entry, stop, left)
                 if window is not None:
                     self._spend(entry, window, now)
                     if again is not None or self._batch_finder.is_behind(consumed):

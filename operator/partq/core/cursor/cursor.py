@@ -8,8 +8,11 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 
+from partq.core.cursor.book import SlottedBatch
+from partq.core.cursor.cause_ranges import CauseRanges
 from partq.core.cursor.horizon import horizon, is_scattered
 from partq.core.cursor.processing_times import MAX_EXTENDED_S, ProcessingTimes, within
+from partq.core.cursor.progress import CursorProgress, Range
 from partq.core.cursor.redelivery_queue import QueuedOffset, RedeliveryQueue
 from partq.core.cursor.windows import TakenBack, Window
 from partq.core.model import Cause
@@ -20,7 +23,7 @@ _COUNTED = frozenset({Cause.FLOW_LOST, Cause.FORCED_COMMIT})
 """Causes of a rewind that may be the fault of the message being processed."""
 
 
-class GroupCursor:
+class GroupCursor(CursorProgress):
     """The book of one group in one partition, for as long as one broker owns it."""
 
     __slots__ = (
@@ -29,8 +32,6 @@ class GroupCursor:
         "_delivered",
         "_redeliveries",
         "_releases",
-        "acked",
-        "cursor",
         "in_flight",
         "number",
         "position",
@@ -44,9 +45,7 @@ class GroupCursor:
         acked: Iterable[tuple[int, int]] = (),
         redeliveries: Mapping[int, int] | None = None,
     ) -> None:
-        self.cursor = cursor
-        """Everything below is acknowledged."""
-        self.acked = Ranges(acked)
+        super().__init__(cursor, acked)
         self.position = cursor
         """The next offset to send in turn; all below it were sent under the current token."""
         self._delivered = cursor
@@ -62,7 +61,7 @@ class GroupCursor:
         """Delivery number of the current token."""
         self._releases: list[tuple[int, int]] = []
         """Delivery number and start of each step back that no later one has undercut: both grow."""
-        self._causes: list[tuple[int, int, Cause]] = []
+        self._causes = CauseRanges()
         self._redeliveries = dict(redeliveries or {})
 
     @property
@@ -75,6 +74,43 @@ class GroupCursor:
         """Whether nothing new is sent before some of what lies between the acks is done."""
         return is_scattered(self.acked, self._redeliveries)
 
+    def delivered(self, start: int, stop: int) -> list[Range]:
+        """Return the parts of [start, stop) that were sent under this token and are not done."""
+        return self.undone(start, min(stop, self.position))
+
+    def newly_acked(self, upto: int, ranges: Iterable[Range]) -> list[Range]:
+        """Return what an ack adds to what the group has done with."""
+        wanted = Ranges((max(start, self.cursor), stop) for start, stop in ranges)
+        for part in self.waiting.outside(self.cursor, upto):
+            wanted.add(*part)
+        return [part for each in wanted.pairs() for part in self.acked.outside(*each)]
+
+    @property
+    def stored_size_bytes(self) -> int:
+        """About how many bytes the book has as it is stored."""
+        digits = len(str(self.acked.stop or self.position)) + 1
+        return 2 * digits * len(self.acked) + (digits + 2) * len(self._redeliveries)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether some of it was given back, and was not sent again yet."""
+        return bool(self.waiting)
+
+    @property
+    def next_due(self) -> float:
+        """When the next delay is over; infinity: nothing waits for its time."""
+        return self.waiting.next_due
+
+    @property
+    def delayed(self) -> int:
+        """How many offsets wait for their time."""
+        return self.waiting.delayed
+
+    @property
+    def next_again(self) -> int | None:
+        """The lowest offset that is to be sent out of its turn."""
+        return self.waiting.next_again
+
     def exceeding(self, limit: int) -> list[int]:
         """Return the offsets that were sent again more than `limit` times by their own fault."""
         return sorted(offset for offset, count in self._redeliveries.items() if count > limit)
@@ -84,17 +120,7 @@ class GroupCursor:
 
         What has a cause elsewhere keeps it: the last event explains the offsets that it concerns.
         """
-        start = max(start, self.cursor)
-        if stop <= start:
-            return
-        earlier = [(a, min(b, start), why) for a, b, why in self._causes if a < start]
-        later = [(max(a, stop), b, why) for a, b, why in self._causes if b > stop]
-        # One stretch: windows are not cut where nothing changes.
-        if earlier and earlier[-1][1:] == (start, cause):
-            start = earlier.pop()[0]
-        if later and later[0][0] == stop and later[0][2] is cause:
-            stop = later.pop(0)[1]
-        self._causes = [*earlier, (start, stop, cause), *later]
+        self._causes.mark(max(start, self.cursor), stop, cause)
 
     def redeliveries_after_rewind(self, unsent: Ranges | None = None) -> dict[int, int]:
         """Return the counts that a rewind leaves; they are stored before anything goes out again.
@@ -133,18 +159,15 @@ class GroupCursor:
         and lies ahead now, goes out for the cause `RESET`.
         """
         book = GroupCursor(cursor)
-        book.mark(
-            max(self.position, self._delivered, *(stop for _, stop, _ in self._causes)),
-            Cause.RESET,
-        )
+        book.mark(max(self.position, self._delivered, self._causes.stop), Cause.RESET)
         return book
 
     def end_waits(self, now: float) -> None:
         """Let what has waited long enough be sent; its counts are stored."""
         self._mark_all(self.waiting.end_waits(now, self.position))
 
-    def take(self, start: int, stop: int, credit: int) -> Window | None:
-        """Take the next window inside the stored batch of the offsets [start, stop).
+    def take(self, batch: SlottedBatch, stop: int, credit: int) -> Window | None:
+        """Take the next window of a stored batch, below `stop`, which lies in it or is its end.
 
         `position` must lie in the batch. At most `credit` messages. None when nothing of the
         batch is left to send, or nothing may be sent now; `position` tells which.
@@ -155,17 +178,13 @@ class GroupCursor:
             held_from, passed = self.waiting.hidden(self.position, end)
             end = min(end, held_from)
             if passed:
-                absent = Ranges([*self.acked.within(start, stop), *((o, o + 1) for o in passed)])
+                acked = self.acked.within(batch.first, stop)
+                absent = Ranges([*acked, *((offset, offset + 1) for offset in passed)])
         begin = absent.end_of_run(self.position)
         if begin >= stop:
             self._move_to(begin)
             return None
-        cause = Cause.NONE
-        for low, high, why in self._causes:
-            if low <= begin < high:
-                cause, end = why, min(end, high)
-            elif low > begin:
-                end = min(end, low)
+        cause, end = self._causes.at(begin, end)
         if self.unreadable and (bad := self.unreadable.within(begin + 1, end)):
             end = bad[0][0]  # what a client skips, it decodes all the same
         if end <= begin or credit <= 0:
@@ -231,17 +250,22 @@ class GroupCursor:
         while len(self._releases) > 1 and self._releases[1][1] <= self.cursor:
             del self._releases[0]
         if self._causes:
-            self._causes = [
-                (max(a, self.cursor), b, why) for a, b, why in self._causes if b > self.cursor
-            ]
+            self._causes.drop_below(self.cursor)
         return before - self.in_flight
+
+    def pass_over(self, start: int, stop: int) -> list[Range]:
+        """Send nothing of [start, stop), none of which is in flight; return what was not done."""
+        self.unreadable.add(start, stop)
+        parts = self.undone(start, stop)
+        for part in parts:
+            self.waiting.hide(*part)
+        return parts
 
     def release(self, start: int, number: int) -> int:
         """Take back all from `start` on, none of which was begun; return how many messages.
 
         Raises:
-            NotDeliveredError: `start` lies beyond what was delivered.
-            RewoundError: the delivery number is not the current one.
+            NotDeliveredError, RewoundError: see `Book.release`.
         """
         if 0 <= number < self.number and start >= self._released_from(number):
             return 0  # it has crossed a step back that took all of it already
@@ -312,7 +336,7 @@ class GroupCursor:
             offset
             for start, stop in Ranges(ranges).pairs()
             for offset in range(max(start, self.cursor), stop)
-            if self.acked.end_of_run(offset) == offset
+            if not self.is_done(offset)
         )
         return list(islice(found, most))
 
@@ -348,7 +372,7 @@ class GroupCursor:
             offset
             for start, stop in Ranges(ranges).pairs()
             for offset in range(max(start, self.cursor), stop)
-            if self.acked.end_of_run(offset) == offset
+            if not self.is_done(offset)
         ]
         taken_back = [
             offset
@@ -454,10 +478,7 @@ class GroupCursor:
         )
 
     def was_rewound(self, stop: int, number: int) -> bool:
-        """Whether messages of a window that ends at `stop` are redelivered under a later number.
-
-        `number`: the delivery number of the window, under the current token.
-        """
+        """Whether part of a window up to `stop`, of delivery `number`, is sent again later."""
         return number < self.number and stop > self._released_from(number)
 
     def _released_from(self, number: int) -> int:

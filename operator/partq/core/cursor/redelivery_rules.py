@@ -1,9 +1,21 @@
 """When a message that was not done with is redelivered: the rules of one group."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 MAX_NACK_DELAY_MS = 86_400_000
 """A day."""
+
+
+class NackOrder(StrEnum):
+    """What a message waits for that lies behind one that was given back."""
+
+    ORDERED = "Ordered"
+    """For every earlier message of its partition."""
+    KEY = "Key"
+    """For the earlier messages of its slot, so of its key."""
+    FREE = "Free"
+    """For none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +38,11 @@ class RedeliveryBackoff:
 class RedeliveryRules:
     """The rules; the defaults are those of the resource."""
 
-    is_free: bool = False
-    """A nacked message is redelivered alone; else with all behind it, which waits for it."""
+    order: NackOrder = NackOrder.ORDERED
+    max_parked_keys: int = 1024
+    """Of `NackOrder.KEY`: keys of a partition that may wait; beyond, the partition stops."""
+    max_span: int = 20_000
+    """Of `NackOrder.KEY`: offsets above the cursor that may be delivered."""
     nack_delay_s: float = 60.0
     nack_backoff: RedeliveryBackoff | None = None
     """In the place of `nack_delay_s`."""

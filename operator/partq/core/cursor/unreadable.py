@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from partq.core.cursor.cursor import GroupCursor
+from partq.core.cursor.book import Book
 
 MAX_RUNS = 16
 """Stretches of a batch that are told apart; behind the last one all counts as undecodable.
@@ -49,21 +49,11 @@ def explains(found: Unreadable, told: Sequence[tuple[int, int]]) -> bool:
     return any(start < high and low < stop for start, stop in found.ranges)
 
 
-def in_hand(book: GroupCursor, found: Unreadable) -> list[tuple[int, int]]:
+def in_hand(book: Book, found: Unreadable) -> list[tuple[int, int]]:
     """Return those that are delivered and not done with."""
-    return [
-        part
-        for start, stop in found.ranges
-        for part in book.acked.outside(max(start, book.cursor), min(stop, book.position))
-    ]
+    return [part for start, stop in found.ranges for part in book.delivered(start, stop)]
 
 
-def set_aside(book: GroupCursor, found: Unreadable) -> list[tuple[int, int]]:
+def set_aside(book: Book, found: Unreadable) -> list[tuple[int, int]]:
     """Have a book pass over what is not done with, and return it; none of it is in flight."""
-    aside: list[tuple[int, int]] = []
-    for start, stop in found.ranges:
-        book.unreadable.add(start, stop)
-        for part in book.acked.outside(max(start, book.cursor), stop):
-            book.waiting.hide(*part)
-            aside.append(part)
-    return aside
+    return [part for start, stop in found.ranges for part in book.pass_over(start, stop)]

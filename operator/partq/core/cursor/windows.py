@@ -21,6 +21,11 @@ class Window:
     """All below was sent before under the same token; `stop`, or more: all of the window."""
     is_in_turn: bool = field(default=True, compare=False)
     """Whether it begins at the book's position; else it was given back, and lies below."""
+    mask: bytes | None = None
+    """Which messages it holds: bit i of byte i // 8, the least significant first, is that of
+    `start + i`. None: all of them but `skip`."""
+    causes: bytes = b""
+    """The cause of each message that it holds, a byte each; empty: `cause` is that of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +44,5 @@ class TakenBack:
     """Of what is sent again, all below may have begun: it has the same cause."""
     sent_upto: int = field(default=0, compare=False)
     """The end of what is sent again; nobody has begun it from `begun_upto` on."""
+    asked: frozenset[int] = frozenset()
+    """Lanes of which the member is to return what it has not begun."""

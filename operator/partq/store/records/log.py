@@ -1,6 +1,7 @@
 """The logs of partitions: appending as a chain of numbered calls, reading, trimming."""
 
 import asyncio
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -8,12 +9,13 @@ from typing import Literal, NamedTuple
 from partq.core.model import BrokerEpoch, Offset, PartitionId
 from partq.core.producer_record import ProducerRecord
 from partq.core.producer_series import is_series, producer_of
-from partq.errors import AppendGapError
+from partq.errors import AppendGapError, BadBatchError
 from partq.store.codec import decode_producer
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.refusals import FENCED, fenced
 from partq.store.server import Channel
+from partq.wire.batch import read_header, read_slots
 from partq.wire.calls.browse import MAX_PIN_MS
 
 Status = Literal[
@@ -145,6 +147,18 @@ class Entry:
     def producer(self) -> str:
         """Its producer's id; empty: unknown."""
         return producer_of(self.series)
+
+    @property
+    def slots(self) -> "array[int]":
+        """The slot of each message, read from the batch; all 0 where its header is damaged.
+
+        One slot keeps the order of the messages, whatever their keys are.
+        """
+        try:
+            slots = read_slots(self.data, read_header(self.data))
+        except BadBatchError:
+            slots = array("H")
+        return slots if len(slots) == self.count else array("H", bytes(2 * self.count))
 
     def sequence(self, offset: int) -> int:
         """Return the producer's number of one of its messages; -1: unknown."""

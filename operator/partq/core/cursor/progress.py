@@ -1,0 +1,48 @@
+"""How far a group has come: its cursor and the acknowledged ranges above it."""
+
+from collections.abc import Iterable
+
+from partq.core.ranges import Ranges
+
+Range = tuple[int, int]
+"""Offsets from the first to the second, the second excluded."""
+
+
+class CursorProgress:
+    """What a group has done with, and what not."""
+
+    __slots__ = ("acked", "cursor")
+
+    def __init__(self, cursor: int, acked: Iterable[Range] = ()) -> None:
+        self.cursor = cursor
+        """Everything below is acknowledged."""
+        self.acked = Ranges(acked)
+
+    def is_done(self, offset: int) -> bool:
+        """Whether the group has done with an offset."""
+        return offset < self.cursor or self.acked.end_of_run(offset) != offset
+
+    def undone(self, start: int, stop: int) -> list[Range]:
+        """Return the parts of [start, stop) that the group has not done with."""
+        return self.acked.outside(max(start, self.cursor), stop)
+
+    def acked_pairs(self) -> list[Range]:
+        """Return the acknowledged ranges above the cursor, rising."""
+        return self.acked.pairs()
+
+    stored_acks = acked_pairs
+
+    @property
+    def acked_end(self) -> int:
+        """The end of the highest acknowledged range, or the cursor."""
+        return self.acked.stop or self.cursor
+
+    @property
+    def parked(self) -> dict[int, float]:
+        """Empty: no lane waits alone."""
+        return {}
+
+    @property
+    def stands_still(self) -> str:
+        """Empty: `is_scattered` alone tells that nothing new is sent."""
+        return ""
