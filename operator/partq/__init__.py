@@ -83,6 +83,7 @@ if TYPE_CHECKING:
         UnknownProducerError,
         UnknownQueueError,
         UnsupportedEncodingError,
+        UpgradeRequiredError,
         WrongPartitionError,
     )
     from partq.wire.batch import Message
@@ -176,6 +177,7 @@ __all__ = [
     "UnreachedError",
     "UnsupportedEncodingError",
     "UntrustedError",
+    "UpgradeRequiredError",
     "WrongPartitionError",
     "producer_due",
     "queues_in_directory",

@@ -56,6 +56,12 @@ class BadRequestError(PartqError):
     code = "bad_request"
 
 
+class UpgradeRequiredError(BadRequestError):
+    """The group's order needs what the client, as it is, does not know: update it."""
+
+    code = "upgrade_required"
+
+
 class MethodNotAllowedError(BadRequestError):
     """The path is served, and not with this method; the header `Allow` has those that are."""
 

@@ -243,6 +243,7 @@ class Broker:
             clock=self.clock,
             max_unacked=lambda: self.config.max_unacked_per_flow,
             type_of=lambda group: self.config.types.get(group, ""),
+            order_of=lambda group: redelivery_of(self._config, group).order,
             return_s_of=self._return_s_of,
             on_partition_lost=self.ownership.lose_group,
         )

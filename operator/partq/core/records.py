@@ -9,6 +9,8 @@ from partq.core.model import BrokerId, PartitionId
 
 RESCALE = "rescale"
 """Feature of a broker that can take part in a change of the partition count."""
+LANES = "lanes"
+"""Feature of a broker that knows groups of order Key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,11 @@ class LeaseRecord:
     url: str
     features: frozenset[str] = frozenset()
     """What the broker can do beside what every version can, as in `RESCALE`."""
+
+
+def lacking_lanes(leases: Mapping[BrokerId, LeaseRecord]) -> list[BrokerId]:
+    """Return the brokers, by name, that do not know groups of order Key."""
+    return sorted(broker for broker, lease in leases.items() if LANES not in lease.features)
 
 
 def lacking_rescale(leases: Mapping[BrokerId, LeaseRecord]) -> list[BrokerId]:

@@ -53,6 +53,7 @@ STATUS_BY_CODE: dict[str, int] = {
     "unknown_producer": 409,
     "number_reused": 409,
     "data_loss": 410,
+    "upgrade_required": 426,
     "message_too_large": 413,
     "batch_too_large": 413,
     "not_owner": 421,

@@ -20,7 +20,6 @@ from partq.broker.delivery.decode_check import DecodeCheck
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.outbox import Answer, OutboxProblem
 from partq.broker.partition.owned_partition import OwnedPartition
-from partq.core.cursor.cursor import GroupCursor
 from partq.core.dead_letters import DeadLetter, DeadLetterReason, LetterNote, producer_of
 from partq.errors import (
     BatchTooLargeError,
@@ -310,10 +309,10 @@ class DeadLetterForwarder:
                 "tried again"
             )
         counts = book.redeliveries
-        for offset in [offset for offset in outbox.scheduled if _is_done(book, offset)]:
+        for offset in [offset for offset in outbox.scheduled if book.is_done(offset)]:
             outbox.moved(offset)
         for offset in list(islice(outbox.aside, MOVES_AT_ONCE)):
-            if _is_done(book, offset) or offset in outbox.scheduled:
+            if book.is_done(offset) or offset in outbox.scheduled:
                 del outbox.aside[offset]
         most = min(outbox.room, MOVES_AT_ONCE)
         chosen = sorted(outbox.scheduled.items())[:most]
@@ -389,8 +388,3 @@ class DeadLetterForwarder:
             self._cursor_writer.notice(consumed, answer)
         if consumed.flow is not None and consumed.is_open:
             consumed.flow.notice(consumed)
-
-
-def _is_done(book: GroupCursor, offset: int) -> bool:
-    """Whether the group has done with an offset meanwhile."""
-    return offset < book.cursor or book.acked.end_of_run(offset) != offset

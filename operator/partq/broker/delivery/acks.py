@@ -244,6 +244,20 @@ class AckHandler:
         flow.notice(consumed)
         self._drain_signal.pulse()
 
+    def take_returned(self, flow: Flow, frame: frames.Returned) -> None:
+        """Take back what a client has dropped that was asked for it.
+
+        Raises:
+            BadRequestError: nothing of the kind was asked; nothing was taken back.
+        """
+        consumed = self._token_of(flow, frame)
+        if consumed is None or consumed.is_committing:
+            return  # the token has ended, or is about to: everything is taken back anyway
+        raise BadRequestError(
+            f"returned: notice {frame.notice} of partition {consumed.partition}; expected that of "
+            "an AskBack without an answer"
+        )
+
     def withhold(self, flow: Flow, frame: frames.Withhold) -> None:
         """Deliver nothing of a partition while its application pauses it, or deliver again."""
         consumed = self._token_of(flow, frame)
@@ -332,7 +346,7 @@ class AckHandler:
     def _token_of(
         self,
         flow: Flow,
-        frame: _Answered | frames.Release | frames.Begun | frames.Withhold,
+        frame: _Answered | frames.Release | frames.Returned | frames.Begun | frames.Withhold,
     ) -> ConsumedPartition | None:
         owned = self._owned.get(PartitionId(frame.generation, frame.partition))
         consumed = owned.groups.get(flow.group) if owned is not None else None
@@ -415,11 +429,7 @@ def _accepted(consumed: ConsumedPartition, frame: frames.Ack) -> list[tuple[int,
     """Return what an ack adds to what the group has done with, if somebody wants to know."""
     if consumed.audit_writer is None:
         return []
-    book = consumed.book
-    wanted = Ranges((max(start, book.cursor), stop) for start, stop in frame.ranges)
-    for part in book.waiting.outside(book.cursor, frame.upto):
-        wanted.add(*part)
-    return [part for each in wanted.pairs() for part in book.acked.outside(*each)]
+    return consumed.book.newly_acked(frame.upto, frame.ranges)
 
 
 def _record_the_rest(
@@ -433,10 +443,9 @@ def _record_the_rest(
     if audit_writer is None or taken.rewound_from is None:
         return
     recorded = Ranges((offset, offset + 1) for offset in sorted(taken.offsets))
-    for part in consumed.book.acked.within(taken.rewound_from, taken.begun_upto):
-        recorded.add(*part)
-    for part in recorded.outside(taken.rewound_from, taken.begun_upto):
-        audit_writer.note(_record_of("nack", consumed, flow, part, cause=cause))
+    for undone in consumed.book.undone(taken.rewound_from, taken.begun_upto):
+        for part in recorded.outside(*undone):
+            audit_writer.note(_record_of("nack", consumed, flow, part, cause=cause))
     if taken.begun_upto < taken.sent_upto:
         audit_writer.note(
             _record_of("release", consumed, flow, (taken.begun_upto, taken.sent_upto))

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from partq.aio import Signal, TaskSet, UntilAnswered
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.outbox import Answer
-from partq.core.cursor.cursor import GroupCursor
 from partq.core.model import Offset
 from partq.errors import FencedError, PartqError, SupersededError, UnknownGroupError
 from partq.store.records.partitions import Partitions
@@ -117,7 +116,7 @@ class CursorWriter:
 
         Returns by how many seconds the other large books wait longer for that.
         """
-        size = _size(consumed.book)
+        size = consumed.book.stored_size_bytes
         if size <= LARGE_BYTES:
             return 0.0
         clock = asyncio.get_running_loop().time
@@ -152,7 +151,7 @@ class CursorWriter:
                         consumed.group,
                         **consumed.next_write(),
                         cursor=Offset(book.cursor),
-                        acked=book.acked.pairs(),
+                        acked=book.acked_pairs(),
                         redeliveries=book.redeliveries,
                         audit=records,
                     )
@@ -183,9 +182,3 @@ class CursorWriter:
             consumed.is_flushing = False
             consumed.flushed.set()
             self._drain_signal.pulse()
-
-
-def _size(book: GroupCursor) -> int:
-    """Return about how many bytes a book has as it is stored."""
-    digits = len(str(book.acked.stop or book.position)) + 1
-    return 2 * digits * len(book.acked) + (digits + 2) * len(book.redeliveries)

@@ -63,6 +63,7 @@ class Flow:
         credit_bytes: int,
         priority: int,
         wants_standing: bool,
+        takes_lanes: bool,
         max_unacked: Callable[[], int],
         batch_finder: BatchFinder,
         expiry_check: ExpiryCheck,
@@ -75,6 +76,8 @@ class Flow:
         self.address = address
         self.kind = kind
         self.priority = priority
+        self.takes_lanes = takes_lanes
+        """Whether its client can have partitions of a group of order Key."""
         self._wants_standing = wants_standing
         self._sends_standing = False
         self.bound_at = now
@@ -228,7 +231,7 @@ class Flow:
 
     def watch(self, consumed: ConsumedPartition) -> None:
         """Look at a partition again: now, and when what waits in its book has waited enough."""
-        if consumed.book.waiting:
+        if consumed.book.next_due < inf:
             self._delayed[consumed] = None
         self.notice(consumed)
 
@@ -283,7 +286,7 @@ class Flow:
             if not consumed.is_open or consumed.flow is not self:
                 continue
             book = consumed.book
-            again = book.waiting.next_again
+            again = book.next_again
             offset = book.position if again is None else again
             entry = self._batch_finder.find(consumed, offset)
             while entry is not None:
@@ -378,13 +381,14 @@ class Flow:
         look_at: float | None = None
         for consumed in list(self._delayed):
             book = consumed.book
-            if not book.waiting:
+            due = book.next_due
+            if due == inf:
                 del self._delayed[consumed]
             elif consumed.counts_stored == consumed.counts:  # else the flush wakes it
-                if book.waiting.next_due <= now:
+                if due <= now:
                     book.end_waits(now)
                     self._ready[consumed] = None
-                due = book.waiting.next_due
+                    due = book.next_due
                 if due < inf:
                     look_at = due if look_at is None else min(look_at, due)
         return look_at

@@ -13,6 +13,7 @@ from partq.broker.delivery.flow_liveness import PING_MISSED_S, FlowLiveness
 from partq.broker.partition.audit_buffer import handoff_step
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.owned_partition import OwnedPartition
+from partq.core.cursor.redelivery_rules import NackOrder
 from partq.core.group.records import RefusedJoin
 from partq.core.model import MAX_PRIORITY, Cause, Epoch, MemberId, PartitionId
 from partq.errors import (
@@ -27,6 +28,7 @@ from partq.errors import (
     StoreUnavailableError,
     SupersededError,
     UnknownGroupError,
+    UpgradeRequiredError,
 )
 from partq.excerpts import excerpt
 from partq.path_names import check_path_name
@@ -82,6 +84,7 @@ class FlowRegistry:
         clock: Callable[[], float],
         max_unacked: Callable[[], int],
         type_of: Callable[[str], str],
+        order_of: Callable[[str], NackOrder],
         return_s_of: Callable[[str], float],
         on_partition_lost: Callable[[ConsumedPartition, PartqError], None],
     ) -> None:
@@ -95,6 +98,7 @@ class FlowRegistry:
         self._clock = clock
         self._max_unacked = max_unacked
         self._type_of = type_of
+        self._order_of = order_of
         self._return_s_of = return_s_of
         self._returns = ExpectedReturns(clock)
         self._on_partition_lost = on_partition_lost
@@ -135,12 +139,14 @@ class FlowRegistry:
         credit_bytes: int = 0,
         priority: int = 0,
         wants_standing: bool = False,
+        takes_lanes: bool = False,
     ) -> Flow:
         """Open the member's flow, without partitions: `bind_all` binds those.
 
         Raises:
             NotListedError, MemberRefusedError, MemberInUseError: no flow.
             BrokerClosingError, BadRequestError: no flow.
+            UpgradeRequiredError: the group's order is Key, and the client does not know that.
         """
         for name, value in (("member", member), ("incarnation", incarnation)):
             if not 1 <= len(value) <= MAX_NAME_CHARS or not value.isprintable():
@@ -156,6 +162,7 @@ class FlowRegistry:
                 f"bind: credit of {credit_bytes} bytes; expected 0 (no bound) to {MAX_CREDIT_BYTES}"
             )
         self._check_priority(group, priority)
+        self._check_lanes(group, member, takes_lanes=takes_lanes)
         name = MemberId(member)
         with self._returns.waits(group, name, incarnation):
             await self.admit(group, name, address)
@@ -180,6 +187,7 @@ class FlowRegistry:
             credit_bytes=credit_bytes,
             priority=priority,
             wants_standing=wants_standing,
+            takes_lanes=takes_lanes,
             max_unacked=self._max_unacked,
             batch_finder=self._batch_finder,
             expiry_check=self._expiry_check,
@@ -227,6 +235,15 @@ class FlowRegistry:
                 f"bind: priority {priority} in group {group}, whose type is {group_type}; members "
                 f"have priorities in the types {' and '.join(RANKED_TYPES)}: leave it out, or "
                 "change the type"
+            )
+
+    def _check_lanes(self, group: str, member: str, *, takes_lanes: bool) -> None:
+        """See that the client of a group of order Key knows what it is sent there."""
+        if not takes_lanes and self._order_of(group) is NackOrder.KEY:
+            raise UpgradeRequiredError(
+                f"bind: member {excerpt(member)} of group {group}, whose nack.order is Key; got a "
+                "client that knows only the orders Ordered and Free: update its partq library, or "
+                "change the order"
             )
 
     async def bind_all(self, flow: Flow) -> None:

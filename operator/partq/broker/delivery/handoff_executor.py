@@ -286,7 +286,7 @@ class HandoffExecutor:
                     target=target,
                     cause=cause,
                     cursor=Offset(book.cursor),
-                    acked=book.acked.pairs(),
+                    acked=book.acked_pairs(),
                     redeliveries=redeliveries,
                     forced=forced,
                 )

@@ -21,9 +21,9 @@ def render_metrics(broker: Broker) -> bytes:
     broker.metrics.observe(
         ends={str(owned.id): owned.tail.end for owned in broker.owned.values()},
         lags={
-            key: (lag_of(end, each.book.cursor, acked.pairs()), each.book.in_flight, len(acked))
+            key: (lag_of(end, each.book.cursor, acked), each.book.in_flight, len(acked))
             for key, end, each in books
-            for acked in [each.book.acked]
+            for acked in [each.book.acked_pairs()]
         },
         outboxes={
             key: (len(box.letters), bool(box.blocked), bool(box.parked))

@@ -102,7 +102,7 @@ async def advance(
         book, began_at = consumed.book, consumed.book.cursor
         if is_moved := began_at < position.offset:
             if consumed.audit_writer is not None:
-                ranges = book.acked.outside(began_at, position.offset)
+                ranges = book.undone(began_at, position.offset)
                 consumed.flush_records.acked(consumed, None, ranges, "cursor")
             book.discard([(began_at, position.offset)])
             consumed.missing = ""  # what was may lie below; what does not is missed again

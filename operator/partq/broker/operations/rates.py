@@ -116,7 +116,7 @@ class RateSampler:
                 await asyncio.sleep(0)
             for group, consumed in owned.groups.items():
                 book = consumed.book
-                lag = lag_of(owned.tail.end, book.cursor, book.acked.pairs())
+                lag = lag_of(owned.tail.end, book.cursor, book.acked_pairs())
                 lags.setdefault(group, {})[owned] = (lag, book.cursor)
         return lags
 

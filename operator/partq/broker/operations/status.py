@@ -285,7 +285,7 @@ def _row(
         redeliveries=sum(cursor.redeliveries.values()),
         is_withheld=mine is not None and mine.is_withheld,
         gated_by=gated_by or UNSET,
-        delayed=mine.book.waiting.delayed if mine is not None else 0,
+        delayed=mine.book.delayed if mine is not None else 0,
         next_redelivery_ms=mine.next_redelivery_ms(now) if mine is not None else 0,
     )
 

@@ -14,7 +14,7 @@ from partq.broker.partition.audit_buffer import AuditBuffer
 from partq.broker.partition.audit_writer import AuditWriter
 from partq.broker.partition.consumer_ref import ConsumerRef
 from partq.broker.partition.outbox import Answer, Outbox
-from partq.core.cursor.cursor import GroupCursor
+from partq.core.cursor.book import Book
 from partq.core.cursor.windows import Window
 from partq.core.dead_letters import DeadLetter
 from partq.core.group.observation import NO_EPOCH
@@ -104,7 +104,7 @@ class ConsumedPartition:
     epoch: Epoch
     closed_attempt: int
     """Attempts up to this one are over, by commit, cancel or lapse."""
-    book: GroupCursor
+    book: Book
     registered: Epoch = NO_EPOCH
     """The epoch under which the member registered the partition; 0: it got it otherwise."""
     shown: tuple[Epoch, float] = (NO_EPOCH, 0.0)
@@ -228,7 +228,7 @@ class ConsumedPartition:
 
         `now`: of the broker's clock.
         """
-        due = self.book.waiting.next_due
+        due = self.book.next_due
         return max(0, ceil((due - now) * 1000)) if due < inf else 0
 
     @property

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain, islice, starmap
 
 from partq.aio import UntilAnswered
 from partq.broker.config import QueueConfig, dead_letters_of
@@ -13,7 +14,6 @@ from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.broker.retention.store_clocks import StoreClocks
 from partq.core.clocks.time_to_live import is_over
-from partq.core.cursor.cursor import GroupCursor
 from partq.core.dead_letters import DeadLetterReason
 from partq.core.model import PartitionId
 from partq.errors import PartqError
@@ -103,7 +103,8 @@ class Expiry:
                 owned.expired = await self._log.find_time(owned.id, oldest_ms + 1)
                 owned.expired_at = now
             for consumed in list(owned.groups.values()):
-                if self._expire(consumed, owned.expired) and (flow := consumed.flow) is not None:
+                expired = self._expire(consumed, owned.expired)
+                if expired and (flow := consumed.flow) is not None:
                     flow.notice(consumed)
 
     def must_wait(self, consumed: ConsumedPartition, entry: Entry) -> bool:
@@ -113,7 +114,7 @@ class Expiry:
         or Redis's time is not known yet, or whether the group wants dead letters. The flow gets a
         notice then.
         """
-        book, stop = consumed.book, entry.first + entry.count
+        start, stop = entry.first, entry.first + entry.count
         now, watch = self._clock(), self.clocks.find(consumed.partition)
         now_ms = None if watch is None else watch.estimate_ms(now)
         if watch is None or now_ms is None:
@@ -126,8 +127,8 @@ class Expiry:
         if not self._has_rules(consumed):
             self._without_rules[consumed] = None
             return True
-        self._expire(consumed, stop)
-        return book.acked.end_of_run(book.position) < stop
+        self._expire(consumed, stop, start=start)
+        return bool(consumed.book.unsent(start, stop))
 
     async def _learn_time(self) -> None:
         while self._waiting:
@@ -159,31 +160,28 @@ class Expiry:
         """
         return consumed.group in self._config().dead_letters
 
-    def _expire(self, consumed: ConsumedPartition, stop: int) -> bool:
-        """End what waits to be sent below `stop`; return whether some of it was dropped."""
+    def _expire(self, consumed: ConsumedPartition, stop: int, *, start: int = 0) -> bool:
+        """End what waits to be sent in [start, stop); return whether some of it was dropped."""
         book = consumed.book
-        start = book.position
-        if start >= stop or consumed.is_dropped or consumed.is_held:
+        if consumed.is_dropped or consumed.is_held or not self._has_rules(consumed):
             return False
-        if not self._has_rules(consumed):
+        ranges = book.unsent(start, stop)
+        if not ranges:
             return False
         if dead_letters_of(self._config(), consumed.group).takes_expired:
             room = consumed.outbox.room - len(consumed.outbox.scheduled)
             limit = max(0, min(room, MOVES_AT_ONCE))
-            self._letter_forwarder.schedule(
-                consumed, _unsent(book, stop, limit), DeadLetterReason.EXPIRED
-            )
+            first = islice(chain.from_iterable(starmap(range, ranges)), limit)
+            self._letter_forwarder.schedule(consumed, list(first), DeadLetterReason.EXPIRED)
             return False
-        ranges = book.acked.outside(start, stop)
         expired = sum(high - low for low, high in ranges)
-        if expired and consumed.audit_writer is not None:
+        if consumed.audit_writer is not None:
             consumed.flush_records.note("expired", consumed, None, ranges)
-        book.discard([(start, stop)])
-        if expired:
-            consumed.missing = ""  # what was may have expired; else it is missed again
-            self._metrics.expired(consumed.group, expired)
-            self._cursor_writer.notice(consumed)
-        return expired > 0
+        book.discard(ranges)
+        consumed.missing = ""  # what was may have expired; else it is missed again
+        self._metrics.expired(consumed.group, expired)
+        self._cursor_writer.notice(consumed)
+        return True
 
 
 def _notice(waiting: Iterable[ConsumedPartition]) -> None:
@@ -191,13 +189,3 @@ def _notice(waiting: Iterable[ConsumedPartition]) -> None:
     for consumed in waiting:
         if consumed.flow is not None:
             consumed.flow.notice(consumed)
-
-
-def _unsent(book: GroupCursor, stop: int, limit: int) -> list[int]:
-    """Return the first offsets below `stop` that wait to be sent in their turn."""
-    found: list[int] = []
-    at = book.acked.end_of_run(book.position)
-    while at < stop and len(found) < limit:
-        found.append(at)
-        at = book.acked.end_of_run(at + 1)
-    return found

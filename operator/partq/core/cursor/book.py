@@ -69,6 +69,9 @@ class Book(Protocol):
     def undone(self, start: int, stop: int) -> list[Range]:
         """Return the parts of [start, stop) that the group has not done with."""
 
+    def unsent(self, start: int, stop: int) -> list[Range]:
+        """Return the parts of [start, stop) that are still to be sent, now or once they may be."""
+
     def delivered(self, start: int, stop: int) -> list[Range]:
         """Return the parts of [start, stop) that were sent under this token and are not done."""
 

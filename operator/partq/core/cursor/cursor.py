@@ -74,10 +74,6 @@ class GroupCursor(CursorProgress):
         """Whether nothing new is sent before some of what lies between the acks is done."""
         return is_scattered(self.acked, self._redeliveries)
 
-    def delivered(self, start: int, stop: int) -> list[Range]:
-        """Return the parts of [start, stop) that were sent under this token and are not done."""
-        return self.undone(start, min(stop, self.position))
-
     def newly_acked(self, upto: int, ranges: Iterable[Range]) -> list[Range]:
         """Return what an ack adds to what the group has done with."""
         wanted = Ranges((max(start, self.cursor), stop) for start, stop in ranges)

@@ -13,6 +13,9 @@ class CursorProgress:
 
     __slots__ = ("acked", "cursor")
 
+    position: int
+    """The next offset to send in turn."""
+
     def __init__(self, cursor: int, acked: Iterable[Range] = ()) -> None:
         self.cursor = cursor
         """Everything below is acknowledged."""
@@ -25,6 +28,14 @@ class CursorProgress:
     def undone(self, start: int, stop: int) -> list[Range]:
         """Return the parts of [start, stop) that the group has not done with."""
         return self.acked.outside(max(start, self.cursor), stop)
+
+    def unsent(self, start: int, stop: int) -> list[Range]:
+        """Return the parts of [start, stop) that are still to be sent in their turn."""
+        return self.acked.outside(max(start, self.position), stop)
+
+    def delivered(self, start: int, stop: int) -> list[Range]:
+        """Return the parts of [start, stop) that were sent under this token and are not done."""
+        return self.undone(start, min(stop, self.position))
 
     def acked_pairs(self) -> list[Range]:
         """Return the acknowledged ranges above the cursor, rising."""

@@ -14,7 +14,7 @@ import msgspec
 from partq.errors import BadJsonError, BadRequestError
 from partq.excerpts import excerpt
 from partq.wire.calls import shape_errors
-from partq.wire.calls.json_limits import check_parts
+from partq.wire.json_limits import check_parts
 
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)

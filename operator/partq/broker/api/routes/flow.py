@@ -121,6 +121,7 @@ class ConsumerConnection:
             credit_bytes=frame.credit_bytes,
             priority=frame.priority,
             wants_standing=frame.wants_standing,
+            takes_lanes=frame.takes_lanes,
         )
         lease_ms = int(self._broker.settings.lease_ttl_s * 1000)
         flow.send(
@@ -134,6 +135,7 @@ class ConsumerConnection:
                 takes_dead_letters=True,
                 takes_withholds=True,
                 takes_in_progress=True,
+                takes_lanes=True,
             )
         )
         return flow
@@ -160,6 +162,9 @@ class ConsumerConnection:
                 self._pings.answer(lambda: flow.send(frames.Pong(nonce)))
             case frames.Release():
                 self._broker.ack_handler.release(flow, frame)
+            case frames.Returned():
+                _check_ranges(frame)
+                self._broker.ack_handler.take_returned(flow, frame)
             case frames.Withhold():
                 self._broker.ack_handler.withhold(flow, frame)
             case frames.Begun():
@@ -311,7 +316,9 @@ class ConsumerConnection:
             return
 
 
-def _check_ranges(frame: frames.Ack | frames.Nack | frames.InProgress | frames.Begun) -> None:
+def _check_ranges(
+    frame: frames.Ack | frames.Nack | frames.InProgress | frames.Begun | frames.Returned,
+) -> None:
     if len(frame.ranges) > MAX_ACK_RANGES:
         raise BadRequestError(
             f"{type(frame).__name__}: {len(frame.ranges)} ranges; at most {MAX_ACK_RANGES}"

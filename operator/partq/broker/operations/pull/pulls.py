@@ -207,6 +207,7 @@ class Pulls:
                 incarnation=incarnation,
                 address=address,
                 kind="pull",
+                takes_lanes=True,
                 credit=MAX_PULL_MESSAGES,
                 priority=priority,
             )

@@ -7,6 +7,7 @@ from typing import Final
 
 from partq.broker.broker import Broker
 from partq.broker.partition.consumed_partition import ConsumedPartition, FlowPort
+from partq.core.cursor.cursor import GroupCursor
 from partq.core.cursor.redelivery_queue import RedeliveryQueue
 from partq.core.model import PartitionId
 from partq.lab.simulate.machine.network import Plain
@@ -146,7 +147,8 @@ class HandoffCalls:
         """Return what was given back, and waits at a broker to be redelivered."""
         owned = broker.owned.get(PartitionId.parse(facts.log.name)) if broker else None
         found = owned.groups.get(facts.group) if owned is not None else None
-        return found.book.waiting if found is not None else ()
+        book = found.book if found is not None else None
+        return book.waiting if isinstance(book, GroupCursor) else ()
 
     def _judge_cancel(self, name: str, item: DrainItem, result: Plain, began: float) -> None:
         self._pauses.pop((name, item.broker_epoch, item.attempt), None)
