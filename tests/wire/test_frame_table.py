@@ -50,7 +50,7 @@ def sent_by(package):
     return (names | {func.id for func in calls if isinstance(func, ast.Name)}) & KINDS.keys()
 
 
-FROM_CLIENTS = sent_by("client") | {"Returned"}
+FROM_CLIENTS = sent_by("client")
 """A broker makes some of these, too: a pull's acks are judged as a flow's."""
 
 

@@ -8,7 +8,7 @@ from typing import Self
 
 from partq.aio import TaskSet
 from partq.client import arguments
-from partq.client.consume.assigned_partition import DeliveredWindow
+from partq.client.consume.assignment.delivered_window import DeliveredWindow
 from partq.client.consume.deliveries import Batch, Delivery
 from partq.client.consumer import Consumer
 from partq.client.partition_key import PartitionKey

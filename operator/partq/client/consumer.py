@@ -9,7 +9,7 @@ from typing import Self, TypeVar
 
 from partq.aio import cancel_and_wait
 from partq.client import arguments
-from partq.client.consume.assigned_partition import DeliveredWindow
+from partq.client.consume.assignment.delivered_window import DeliveredWindow
 from partq.client.consume.credit import CREDIT_BYTES, checked_credit
 from partq.client.consume.flow import ConsumerFlow, member_path
 from partq.client.consume.flow_set import FlowSet

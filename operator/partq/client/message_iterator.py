@@ -7,7 +7,7 @@ from typing import Generic, Self, TypeVar, overload
 
 from partq.client import arguments
 from partq.client.consume.acknowledger import Acknowledger
-from partq.client.consume.assigned_partition import DeliveredWindow
+from partq.client.consume.assignment.delivered_window import DeliveredWindow
 from partq.client.consume.deliveries import Batch, Delivery
 from partq.client.handout.caller import Caller
 from partq.client.handout.concurrent_run import MAX_CONCURRENCY, ConcurrentRun

@@ -9,7 +9,7 @@ from typing import Self, TypeVar
 
 from partq.aio import TaskSet, cancel_and_wait
 from partq.client import arguments
-from partq.client.consume.assigned_partition import DeliveredWindow
+from partq.client.consume.assignment.delivered_window import DeliveredWindow
 from partq.client.consume.callbacks import Callbacks
 from partq.client.consume.credit import CREDIT_BYTES
 from partq.client.consume.process import stop_signals

@@ -6,7 +6,7 @@ import pytest
 
 from partq import Consumer, FencedError, Message, NotDeliveredError, Producer
 from partq.client.consume import confirmations
-from partq.client.consume.assigned_partition import AssignedPartition
+from partq.client.consume.assignment.sequential_partition import SequentialPartition
 from partq.client.consume.flow_acks import AckBook
 from partq.client.consumer_stats import Tally
 from partq.testing.local_broker import LocalBroker
@@ -111,7 +111,7 @@ async def test_acks_that_were_not_sent_yet_fail_with_the_connection(partition):
     """Also those that wait for the end of their turn of the event loop: nobody will answer them."""
     sent = []
     book = AckBook(lambda frame: sent.append(frame) or True, Tally(lambda: 0.0))
-    assigned = AssignedPartition(None, partition, (5, 9), 0)
+    assigned = SequentialPartition(None, partition, (5, 9), 0)
     under_way = book.add(assigned, 0, -1, [(0, 1)])
     book.send_all()
     gathered = book.add(assigned, 0, -1, [(1, 2)])

@@ -1,9 +1,10 @@
 """What a consumer hands to the application."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any, Protocol, overload
 
+from partq.client.consume.offsets import join_ranges, ranges_of
 from partq.client.hooks.serializers import ValueDeserializer, deserialized
 from partq.core.dead_letters import LetterNote
 from partq.core.model import BrokerEpoch, Cause, Epoch, Offset, PartitionId, Token
@@ -47,11 +48,18 @@ class AckTarget(Protocol):
     def is_sought(self) -> bool:
         """Whether a seek of this consumer has ended its right to the partition."""
 
-    def begun_again(self, upto: int) -> list[Range]:
-        """Return the offsets below `upto` that came out of turn and are being processed."""
+    store: "MessageStore | None"
+    """What holds messages of the partition that were taken and not handed out; None: nothing."""
 
-    def add_ack(self, delivery: int, upto: int, ranges: Sequence[Range]) -> asyncio.Future[None]:
-        """Acknowledge messages below `upto` (unless -1) and in `ranges`."""
+    def add_ack(self, delivery: int, ranges: Sequence[Range]) -> asyncio.Future[None]:
+        """Acknowledge messages."""
+
+    def add_cumulative_ack(self, delivery: int, upto: int) -> asyncio.Future[None]:
+        """Acknowledge everything that was handed out below `upto`.
+
+        Raises:
+            BadRequestError: the group's order knows no such acks; nothing is sent.
+        """
 
     def add_nack(
         self, delivery: int, ranges: list[Range], delay_ms: int, note: LetterNote
@@ -62,6 +70,13 @@ class AckTarget(Protocol):
         """Say that messages are in progress: the time for their acks starts again."""
 
 
+class MessageStore(Protocol):
+    """Holds messages that were taken, until the application gets them."""
+
+    def give_back(self, target: AckTarget, slots: Container[int]) -> list[int]:
+        """Forget the messages of some slots of a partition; return their offsets."""
+
+
 class Batch(Sequence[Message]):
     """Messages that were stored together, under one token. A sequence of `Message`.
 
@@ -70,9 +85,11 @@ class Batch(Sequence[Message]):
     """
 
     __slots__ = (
+        "_causes",
         "_frame",
         "_nacked",
         "_redeliveries",
+        "_slots",
         "_target",
         "cause",
         "messages",
@@ -86,6 +103,8 @@ class Batch(Sequence[Message]):
         frame: Deliver,
         messages: list[Message],
         offsets: Sequence[int],
+        causes: bytes = b"",
+        slots: Sequence[int] | None = None,
     ) -> None:
         self._target = target
         self._frame = frame
@@ -93,8 +112,13 @@ class Batch(Sequence[Message]):
         self.messages = messages
         self.offsets = offsets
         """The offset of each message; they grow, with gaps where some were acknowledged before."""
-        self.cause = cause_of(frame.cause)
-        """Why these messages are redelivered; `Cause.NONE` for a first delivery."""
+        self._causes = causes
+        """Of each message, where they differ."""
+        self._slots = slots
+        """Of all messages of the stored batch; None: nobody asks."""
+        self.cause = cause_of(next(filter(None, causes), frame.cause) if causes else frame.cause)
+        """Why these messages are redelivered; `Cause.NONE` for a first delivery. In a group of
+        order Key some may be redelivered beside others: then that of the first such message."""
         self._redeliveries = dict(frame.redeliveries)
         self._nacked: set[int] = set()
         """Offsets that were given back: an ack of the whole leaves them out."""
@@ -189,9 +213,30 @@ class Batch(Sequence[Message]):
         """Return how often a message was delivered again for a reason that counts against it."""
         return self._redeliveries.get(self.offsets[index], 0)
 
+    def cause_at(self, index: int) -> Cause:
+        """Return why one message is redelivered."""
+        return cause_of(self._causes[index]) if self._causes else self.cause
+
+    def slot(self, index: int) -> int | None:
+        """Return the slot of the key of one message; None: it is not known."""
+        if self._slots is None:
+            return None
+        return self._slots[self.offsets[index] - self._frame.first_offset]
+
     def part(self, kept: slice) -> "Batch":
         """Return a batch of some of the messages."""
-        return Batch(self._target, self._frame, self.messages[kept], self.offsets[kept])
+        return self._with(self.messages[kept], self.offsets[kept], self._causes[kept])
+
+    def only(self, kept: Sequence[int]) -> "Batch":
+        """Return a batch of the messages at some places."""
+        return self._with(
+            [self.messages[at] for at in kept],
+            [self.offsets[at] for at in kept],
+            bytes([self._causes[at] for at in kept]) if self._causes else b"",
+        )
+
+    def _with(self, messages: list[Message], offsets: Sequence[int], causes: bytes) -> "Batch":
+        return Batch(self._target, self._frame, messages, offsets, causes, self._slots)
 
     def deliveries(self) -> "list[Delivery]":
         """Return the messages one by one, each with its token."""
@@ -202,18 +247,21 @@ class Batch(Sequence[Message]):
 
         The future ends with the broker's answer. Applications use `Consumer.ack`.
         """
-        if isinstance(self.offsets, range) and not self._nacked:
-            return self._ack(-1, [(self.offsets.start, self.offsets.stop)])
-        rest = [(offset, offset + 1) for offset in self.offsets if offset not in self._nacked]
-        return self._ack(-1, join_ranges(rest))
+        if not self._nacked:
+            return self._ack(ranges_of(self.offsets))
+        return self._ack(ranges_of([each for each in self.offsets if each not in self._nacked]))
 
     def ack_one(self, offset: int) -> asyncio.Future[None]:
         """Acknowledge the message at one offset."""
-        return self._ack(-1, [(offset, offset + 1)])
+        return self._ack([(offset, offset + 1)])
 
     def ack_upto(self, offset: int) -> asyncio.Future[None]:
-        """Acknowledge everything that was handed out of the partition up to and with one offset."""
-        return self._ack(offset + 1, self._target.begun_again(offset + 1))
+        """Acknowledge everything that was handed out of the partition up to and with one offset.
+
+        Raises:
+            BadRequestError: the group's order is Key; nothing is sent.
+        """
+        return self._target.add_cumulative_ack(self._frame.delivery, offset + 1)
 
     def give_back(
         self, offsets: Sequence[int], delay_ms: int, note: LetterNote
@@ -238,14 +286,10 @@ class Batch(Sequence[Message]):
         Raises:
             UnavailableError: the broker does not know that; nothing has happened.
         """
-        if isinstance(offsets, range):
-            ranges = [(offsets.start, offsets.stop)]
-        else:
-            ranges = join_ranges([(offset, offset + 1) for offset in offsets])
-        return self._target.add_progress(self._frame.delivery, ranges)
+        return self._target.add_progress(self._frame.delivery, ranges_of(offsets))
 
-    def _ack(self, upto: int, ranges: list[Range]) -> asyncio.Future[None]:
-        return self._target.add_ack(self._frame.delivery, upto, ranges)
+    def _ack(self, ranges: list[Range]) -> asyncio.Future[None]:
+        return self._target.add_ack(self._frame.delivery, ranges)
 
 
 _UNREAD = object()
@@ -338,12 +382,17 @@ class Delivery:
     @property
     def cause(self) -> Cause:
         """Why it is redelivered; `Cause.NONE` for a first delivery."""
-        return self.batch.cause
+        return self.batch.cause_at(self._index)
+
+    @property
+    def slot(self) -> int | None:
+        """The slot of its key; None: it is not known. For the consumer itself."""
+        return self.batch.slot(self._index)
 
     @property
     def is_redelivered(self) -> bool:
         """Whether it may have been processed before."""
-        return self.batch.cause is not Cause.NONE
+        return self.cause is not Cause.NONE
 
     @property
     def redeliveries(self) -> int:
@@ -362,19 +411,6 @@ class Delivery:
         return f"Delivery({self.partition}, offset {self.offset}, key {self.key!r})"
 
 
-def join_ranges(ranges: list[Range]) -> list[Range]:
-    """Return the same offsets as the fewest ranges, sorted."""
-    if len(ranges) < 2:
-        return ranges
-    joined: list[Range] = []
-    for first, stop in sorted(ranges):
-        if joined and first <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], stop))
-        else:
-            joined.append((first, stop))
-    return joined
-
-
 _CAUSES = {cause.value: cause for cause in Cause}
 
 
@@ -382,16 +418,3 @@ def cause_of(number: int) -> Cause:
     """Return the cause that a frame names by its number."""
     # A broker of a later version may know more reasons; that it is not a first delivery remains.
     return _CAUSES.get(number, Cause.FLOW_LOST)
-
-
-def window_size(frame: Deliver) -> int:
-    """Return how many messages a delivery counts for: those in the window that are not skipped."""
-    return frame.stop - frame.start - sum(stop - first for first, stop in frame.skip)
-
-
-def delivered_offsets(frame: Deliver) -> Sequence[int]:
-    """Return the offsets of the messages of a delivery."""
-    if not frame.skip:
-        return range(frame.start, frame.stop)
-    skipped = {offset for first, stop in frame.skip for offset in range(first, stop)}
-    return [offset for offset in range(frame.start, frame.stop) if offset not in skipped]

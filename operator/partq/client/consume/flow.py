@@ -1,18 +1,19 @@
 """The flow of a member at one broker: what its frames mean."""
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from typing import Final
 
-from partq.client.consume.assigned_partition import (
-    AssignedPartition,
-    DeliveredWindow,
-    FreedCredit,
-)
+from partq.client.consume.assignment.assigned_partition import AssignedPartition
+from partq.client.consume.assignment.delivered_window import DeliveredWindow, FreedCredit
+from partq.client.consume.assignment.keyed_partition import KeyedPartition
+from partq.client.consume.assignment.sequential_partition import SequentialPartition
 from partq.client.consume.credit import ConsumerCredit, CreditBook
-from partq.client.consume.deliveries import cause_of, window_size
+from partq.client.consume.deliveries import cause_of
 from partq.client.consume.flow_acks import AckBook, SeekBook
 from partq.client.consume.membership import Membership
+from partq.client.consume.offsets import window_size
 from partq.client.consumer_stats import Tally
 from partq.client.transport.broker_connection import BrokerConnection
 from partq.client.transport.liveness import Clock
@@ -35,6 +36,13 @@ from partq.wire.frames import Range
 
 GROUP_DELAY_MS = -1
 """A nack that waits as long as the group's rules say."""
+
+
+_KINDS: Final[dict[int, type[AssignedPartition]]] = {
+    frames.EXCLUSIVE: SequentialPartition,
+    frames.KEYED: KeyedPartition,
+}
+"""What an assignment is, by its mode."""
 
 
 def member_path(group: str, member: str) -> str:
@@ -119,7 +127,9 @@ class ConsumerFlow:
     def reject(self, window: DeliveredWindow, error: UndecodableError) -> None:
         """Give back what is left of a window, because it cannot be read; report it."""
         self._tally.undecodable(window.left)
-        start, stop = self._nack_rest(window, frames.UNDECODABLE)
+        assigned = self._assigned[window.assigned.partition]  # else nothing of it would be left
+        ranges = self._nack_rest(assigned, window, frames.UNDECODABLE)
+        start, stop = ranges[0][0], ranges[-1][1]
         self._membership.report(
             UndecodableError(
                 f"{window.assigned}: cannot be read from offset {start} to {stop - 1} "
@@ -128,12 +138,13 @@ class ConsumerFlow:
             )
         )
 
-    def _nack_rest(self, window: DeliveredWindow, reason: str) -> Range:
-        """Give back what is left of a window, and return from where to where that is."""
+    def _nack_rest(
+        self, assigned: AssignedPartition, window: DeliveredWindow, reason: str
+    ) -> list[Range]:
+        """Give back what is left of a window, and return what that is."""
         rest, count = window.pass_over()
         self.taken(count, window.freed_bytes())
-        note = LetterNote(reason)
-        self.nack(window.assigned, window.delivery, [rest], GROUP_DELAY_MS, note)
+        self.nack(assigned, window.delivery, rest, GROUP_DELAY_MS, LetterNote(reason))
         return rest
 
     def leave(self) -> None:
@@ -155,7 +166,7 @@ class ConsumerFlow:
             return
         self.leave()
         for assigned in self._assigned.values():
-            release, _ = assigned.release()
+            release = assigned.release_last()
             if release is not None:
                 self.connection.send(release)
         self.connection.hang_up()
@@ -273,6 +284,7 @@ class ConsumerFlow:
             credit_bytes=self._credit.batch_bytes,
             priority=member.priority,
             wants_standing=member.wants_standing,
+            takes_lanes=True,
         )
 
     def welcomed(self, frame: frames.AnyFrame) -> float:
@@ -297,15 +309,15 @@ class ConsumerFlow:
                 self._send_begun()
             case frames.Rewound(generation, index, broker_epoch, epoch):
                 assigned = self._current(PartitionId(generation, index), (broker_epoch, epoch))
-                if assigned is not None:
+                if isinstance(assigned, SequentialPartition):
                     kept_bytes = sum(each.kept_bytes for each in self._assigned.values())
                     self._free(assigned.rewind(frame, self._credit.batch_bytes - kept_bytes))
-            case frames.Assigned(generation, index, broker_epoch, epoch, cursor):
-                partition = PartitionId(generation, index)
-                token = (broker_epoch, epoch)
-                assigned = self._membership.begin(self, partition, token, cursor)
-                if assigned is not None:
-                    self._assigned[partition] = assigned
+            case frames.AskBack(generation, index, broker_epoch, epoch):
+                assigned = self._current(PartitionId(generation, index), (broker_epoch, epoch))
+                if isinstance(assigned, KeyedPartition):
+                    self._return(assigned, frame)
+            case frames.Assigned():
+                self._begin(frame)
             case frames.Standing(generation, index, is_active):
                 self._membership.stand(PartitionId(generation, index), is_active=is_active)
             case frames.Sought(request, cursor):
@@ -345,6 +357,20 @@ class ConsumerFlow:
 
     # ---- inside ----
 
+    def _begin(self, frame: frames.Assigned) -> None:
+        kind = _KINDS.get(frame.mode)
+        if kind is None:
+            raise InternalError(
+                f"{self.url}: partition {frame.generation}.{frame.partition} came with mode "
+                f"{frame.mode}, which this client does not know; use a client of the broker's "
+                "version"
+            )
+        partition = PartitionId(frame.generation, frame.partition)
+        token = (frame.broker_epoch, frame.epoch)
+        assigned = self._membership.begin(self, kind, partition, token, frame.cursor)
+        if assigned is not None:
+            self._assigned[partition] = assigned
+
     def _deliver(self, frame: frames.Deliver, payload: bytes) -> None:
         size = frame.kept_bytes or len(payload)
         self._room.hold(size)
@@ -363,13 +389,18 @@ class ConsumerFlow:
         if window is None:
             self.taken(window_size(frame), size)
             return
-        self._tally.received(window.left, len(payload), cause_of(frame.cause))
+        if frame.causes:
+            for cause, count in Counter(frame.causes).items():
+                self._tally.received(count, 0, cause_of(cause))
+            self._tally.received(0, len(payload), Cause.NONE)
+        else:
+            self._tally.received(window.left, len(payload), cause_of(frame.cause))
         if window.is_missing:  # it is redelivered with its bytes
             if window.is_in_turn:
                 self._release(assigned)
             else:
                 self._tally.returned(window.left)
-                self._nack_rest(window, "")
+                self._nack_rest(assigned, window, "")
         elif assigned.is_paused and self._bound.takes_withholds and window.is_in_turn:
             self._release(assigned)  # it was on its way
         else:
@@ -386,6 +417,14 @@ class ConsumerFlow:
         if release is not None:
             self.connection.send(release)
         self._free(freed)
+
+    def _return(self, assigned: KeyedPartition, asked: frames.AskBack) -> None:
+        """Give back what the application has not got of what the broker asks for."""
+        returned, freed = assigned.ask_back(asked)
+        self.connection.send(returned)
+        self._tally.returned(sum(stop - start for start, stop in returned.ranges))
+        self.taken(freed.message_count, freed.batch_bytes)
+        self._membership.wake()
 
     def _revoke(self, partition: PartitionId, token: tuple[int, int], cause: Cause) -> None:
         assigned = self._assigned.get(partition)
@@ -441,7 +480,7 @@ class ConsumerFlow:
 
     def _free_all(self, assigned: AssignedPartition) -> None:
         self._assigned.pop(assigned.partition, None)
-        self._free(assigned.drop())
+        self._free(assigned.forget())
 
     def _end_all(self) -> None:
         for assigned in tuple(self._assigned.values()):

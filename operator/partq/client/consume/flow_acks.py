@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from partq.client.consume.assigned_partition import AssignedPartition
-from partq.client.consume.deliveries import join_ranges
+from partq.client.consume.assignment.assigned_partition import AssignedPartition
+from partq.client.consume.offsets import join_ranges
 from partq.client.consumer_stats import Tally
 from partq.client.transport.positions import SeekPlace
 from partq.core.dead_letters import LetterNote

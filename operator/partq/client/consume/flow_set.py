@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TypeVar
 
 from partq.aio import TaskSet
-from partq.client.consume.assigned_partition import AssignedPartition, DeliveredWindow
+from partq.client.consume.assignment.assigned_partition import AssignedPartition
+from partq.client.consume.assignment.delivered_window import DeliveredWindow
 from partq.client.consume.deliveries import Batch
 from partq.client.consume.flow import ConsumerFlow
 from partq.client.transport.positions import SeekPlace

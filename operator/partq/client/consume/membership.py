@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Collection, Iterable
 
-from partq.client.consume.assigned_partition import AssignedPartition, PartitionHolder
+from partq.client.consume.assignment.assigned_partition import AssignedPartition, PartitionHolder
 from partq.client.consume.callbacks import Callbacks
 from partq.client.hooks.serializers import ValueDeserializer
 from partq.core.model import Cause, PartitionId
@@ -104,7 +104,12 @@ class Membership:
         return [(partition.generation, partition.index) for partition in self._held]
 
     def begin(
-        self, holder: PartitionHolder, partition: PartitionId, token: tuple[int, int], cursor: int
+        self,
+        holder: PartitionHolder,
+        kind: type[AssignedPartition],
+        partition: PartitionId,
+        token: tuple[int, int],
+        cursor: int,
     ) -> AssignedPartition | None:
         """Take a partition under a new token; None when the token is not above the highest."""
         if not self.is_news(partition, token):
@@ -120,7 +125,7 @@ class Membership:
             sought = None
         self._sought.pop(partition, None)
         self._highest[partition] = token
-        assigned = self._assigned[partition] = AssignedPartition(
+        assigned = self._assigned[partition] = kind(
             holder, partition, token, cursor, self._value_deserializer
         )
         self._held[partition] = None

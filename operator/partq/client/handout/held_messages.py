@@ -2,7 +2,7 @@
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 
 from partq.client.consume.deliveries import AckTarget, Delivery
 from partq.core.model import PartitionId
@@ -44,8 +44,8 @@ class HeldMessages:
     """Messages in the order in which they were taken, with those of each key apart.
 
     For the broker they have begun. A message that is redelivered is forgotten: its partition was
-    taken away, or has stepped back to a nacked message before it. To take a message costs a time
-    that grows with the number of partitions, not with that of the messages.
+    taken away, has stepped back to a nacked message before it, or its broker asks for it. To take a
+    message costs a time that grows with the number of partitions, not with that of the messages.
     """
 
     def __init__(self) -> None:
@@ -180,6 +180,16 @@ class HeldMessages:
         self._remove(_order_of(first[1]), [first])
         return first[1]
 
+    def give_back(self, target: AckTarget, slots: Container[int]) -> list[int]:
+        """Forget the messages of some slots of a partition, as its broker asks them back.
+
+        Returns:
+            their offsets.
+        """
+        if target not in self._totals:
+            return []
+        return self._forget(target, lambda each: each.slot in slots)
+
     def _all(self) -> Iterator[tuple[int, Delivery]]:
         for held in self._orders.values():
             yield from held
@@ -243,17 +253,29 @@ class HeldMessages:
         start = 0 if target.is_ended else target.pop_rewound()
         if start is None or target not in self._totals:
             return start
+        self._forget(target, lambda each: each.offset >= start)
+        return start
+
+    def _forget(self, target: AckTarget, is_gone: Callable[[Delivery], bool]) -> list[int]:
+        """Forget some messages of a partition; return their offsets."""
+        offsets: list[int] = []
         for order, held in list(self._orders.items()):
             of_target = [place for place in held if place[1].batch.target is target]
-            if gone := [place for place in of_target if place[1].offset >= start]:
+            if gone := [place for place in of_target if is_gone(place[1])]:
                 self._remove(order, gone)
-        return start
+                offsets.extend(each.offset for _, each in gone)
+        return offsets
 
     # ---- totals ----
 
     def _count_in(self, delivery: Delivery) -> None:
         self._count += 1
-        self._totals.setdefault(delivery.batch.target, _TargetTotals()).count_in(delivery)
+        target = delivery.batch.target
+        totals = self._totals.get(target)
+        if totals is None:
+            totals = self._totals[target] = _TargetTotals()
+            target.store = self
+        totals.count_in(delivery)
 
     def _count_out(self, delivery: Delivery) -> None:
         self._count -= 1

@@ -2,8 +2,8 @@
 
 import pytest
 
-from partq.client.consume.assigned_partition import AssignedPartition
-from partq.client.consume.deliveries import join_ranges
+from partq.client.consume.assignment.sequential_partition import SequentialPartition
+from partq.client.consume.offsets import join_ranges
 from partq.core.dead_letters import LetterNote
 from partq.errors import UndecodableError
 from partq.wire import frames
@@ -24,7 +24,7 @@ def rewound(start, *, delivery):
 
 @pytest.fixture
 def assigned(partition):
-    return AssignedPartition(None, partition, TOKEN, 0)
+    return SequentialPartition(None, partition, TOKEN, 0)
 
 
 @pytest.mark.req("PUL-70")
@@ -70,8 +70,8 @@ def test_the_bytes_of_a_delivery_come_back_once_when_nothing_of_it_is_left(assig
     assigned.accept(deliver(4, 6), batch)
     assigned.accept(deliver(6, 8), batch)
     assert assigned.rewind(rewound(5, delivery=1)) == (3, len(batch)), "offset 4 is still to come"
-    assert assigned.drop() == (2, 2 * len(batch))
-    assert assigned.drop() == (0, 0)
+    assert assigned.forget() == (2, 2 * len(batch))
+    assert assigned.forget() == (0, 0)
 
 
 def test_a_release_starts_at_the_first_message_that_has_not_begun(assigned, stored_batch):
@@ -130,7 +130,7 @@ def test_a_batch_that_does_not_decode_is_passed_over_as_a_whole(assigned, stored
     window = assigned.accept(deliver(10, 13, skip=[(10, 11)]), broken)
     with pytest.raises(UndecodableError):
         window.take_one()
-    assert window.pass_over() == ((11, 13), 2)
+    assert window.pass_over() == ([(11, 13)], 2)
     assert window.is_done
     assert released(assigned) == (None, 0), "the broker has it back already, by a nack"
 

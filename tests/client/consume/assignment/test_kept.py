@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from partq import Cause
-from partq.client.consume.assigned_partition import AssignedPartition
+from partq.client.consume.assignment.sequential_partition import SequentialPartition
 from partq.wire import frames
 from tests.client.member import WAIT_S, Member, assigned, bound, deliver
 
@@ -33,7 +33,7 @@ def batches(stored_batch):
 @pytest.fixture
 def assigned_partition(partition, batches):
     """An assigned partition that has got them, and has begun none."""
-    assigned_partition = AssignedPartition(None, partition, TOKEN, 0)
+    assigned_partition = SequentialPartition(None, partition, TOKEN, 0)
     for start, payload in zip((0, 2, 4), batches, strict=True):
         assigned_partition.accept(deliver(start, start + 2, TOKEN), payload)
     return assigned_partition
@@ -74,7 +74,7 @@ def test_a_batch_of_which_a_part_came_again_is_kept_to_its_end(assigned_partitio
 def test_an_assignment_that_has_ended_keeps_nothing(assigned_partition):
     """What the application has in hand refers to it, however long it takes."""
     assigned_partition.rewind(rewound(0, 1), KEEP_ALL)
-    assigned_partition.drop()
+    assigned_partition.forget()
     assert assigned_partition.kept_bytes == 0
 
 

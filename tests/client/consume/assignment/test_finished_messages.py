@@ -1,6 +1,6 @@
 """What an application has acknowledged is remembered, within a bound."""
 
-from partq.client.consume.finished_messages import MAX_ACKED_RANGES, FinishedMessages
+from partq.client.consume.assignment.finished_messages import MAX_ACKED_RANGES, FinishedMessages
 
 
 def test_what_is_never_acknowledged_makes_no_ranges_without_end():
