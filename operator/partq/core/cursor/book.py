@@ -63,6 +63,10 @@ class Book(Protocol):
     def stands_still(self) -> str:
         """Why nothing new is sent, for people; empty: the book does not say so."""
 
+    @property
+    def reach(self) -> int:
+        """What lies from here on cannot be discarded while something below is not done."""
+
     def is_done(self, offset: int) -> bool:
         """Whether the group has done with an offset."""
 
@@ -77,6 +81,10 @@ class Book(Protocol):
 
     def newly_acked(self, upto: int, ranges: Iterable[Range]) -> list[Range]:
         """Return what an ack adds to what the group has done with."""
+
+    @property
+    def sent_end(self) -> int:
+        """What may have been processed before lies below."""
 
     def exceeding(self, limit: int) -> list[int]:
         """Return the offsets that were sent again more than `limit` times by their own fault."""

@@ -107,6 +107,11 @@ class GroupCursor(CursorProgress):
         """The lowest offset that is to be sent out of its turn."""
         return self.waiting.next_again
 
+    @property
+    def sent_end(self) -> int:
+        """What may have been processed before lies below."""
+        return max(self.position, self._delivered, self._causes.stop)
+
     def exceeding(self, limit: int) -> list[int]:
         """Return the offsets that were sent again more than `limit` times by their own fault."""
         return sorted(offset for offset, count in self._redeliveries.items() if count > limit)
@@ -155,7 +160,7 @@ class GroupCursor(CursorProgress):
         and lies ahead now, goes out for the cause `RESET`.
         """
         book = GroupCursor(cursor)
-        book.mark(max(self.position, self._delivered, self._causes.stop), Cause.RESET)
+        book.mark(self.sent_end, Cause.RESET)
         return book
 
     def end_waits(self, now: float) -> None:

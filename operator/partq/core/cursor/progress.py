@@ -7,6 +7,9 @@ from partq.core.ranges import Ranges
 Range = tuple[int, int]
 """Offsets from the first to the second, the second excluded."""
 
+MAX_OFFSET = 1 << 62
+"""Beyond every offset of a log."""
+
 
 class CursorProgress:
     """What a group has done with, and what not."""
@@ -47,6 +50,11 @@ class CursorProgress:
     def acked_end(self) -> int:
         """The end of the highest acknowledged range, or the cursor."""
         return self.acked.stop or self.cursor
+
+    @property
+    def reach(self) -> int:
+        """Beyond every offset: ranges of acks may be as long as they like."""
+        return MAX_OFFSET
 
     @property
     def parked(self) -> dict[int, float]:

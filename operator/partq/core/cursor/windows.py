@@ -46,3 +46,5 @@ class TakenBack:
     """The end of what is sent again; nobody has begun it from `begun_upto` on."""
     asked: frozenset[int] = frozenset()
     """Lanes of which the member is to return what it has not begun."""
+    notice: int = 0
+    """The number of the notice that asks for them; 0: none is asked for."""

@@ -1,0 +1,104 @@
+"""Which lanes of a book nothing may be sent of now, and what each waits for."""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from partq.core.lanes.parked_lanes import ALL_LANES, ParkedLanes
+
+
+class BlockedLanes:
+    """Lanes that are parked, owed or counted; a lane goes on once it is none of them."""
+
+    __slots__ = ("_counted", "_owed", "_owes_all", "counts_made", "lanes", "last_notice", "parked")
+
+    def __init__(self, max_parked: int, parked: Mapping[int, float] | None) -> None:
+        self.parked = ParkedLanes(max_parked, parked)
+        self._owed: dict[int, int] = {}
+        """Lane → number of the notice that asked for it."""
+        self._owes_all = 0
+        """Number of the notice that asked for all lanes; 0: none is open."""
+        self._counted: dict[int, int] = {}
+        """Lane → `counts_made` of its last count, which is not stored."""
+        self.lanes: set[int] = set(self.parked.until) - {ALL_LANES}
+        """All of them."""
+        self.counts_made = 0
+        self.last_notice = 0
+
+    @property
+    def are_all_parked(self) -> bool:
+        """Whether every lane waits, for more wait than the record holds one by one."""
+        return ALL_LANES in self.parked
+
+    @property
+    def are_all(self) -> bool:
+        """Whether nothing of any lane may be sent."""
+        return self._owes_all > 0 or ALL_LANES in self.parked
+
+    def end_waits(self, now: float) -> list[int]:
+        """End the delays that are over by `now`; return the lanes that go on."""
+        return self._go_on(self.parked.end_waits(now))
+
+    def unpark(self, lanes: Iterable[int]) -> list[int]:
+        """End the delays of lanes; return the lanes that go on."""
+        return self._go_on([lane for lane in lanes if self.parked.remove(lane)])
+
+    def park(self, lane: int, due: float) -> None:
+        """Have a lane wait until `due`."""
+        self.parked.park(lane, due)
+        self.lanes.add(lane)
+
+    def count(self, lanes: Collection[int]) -> None:
+        """Have lanes wait until a count of theirs, which was just made, is stored."""
+        self.counts_made += 1
+        self._counted.update(dict.fromkeys(lanes, self.counts_made))
+        self.lanes.update(lanes)
+
+    def counts_stored(self, counts_made: int) -> list[int]:
+        """Note that the counts are stored as of `counts_made`; return the lanes that go on."""
+        stored = [lane for lane, made in self._counted.items() if made <= counts_made]
+        for lane in stored:
+            del self._counted[lane]
+        return self._go_on(stored)
+
+    def owe(self, lanes: Iterable[int]) -> frozenset[int]:
+        """Have lanes wait for the answer to a new notice; return those that need one.
+
+        Of the others an answer is awaited already.
+        """
+        asked = frozenset(() if self._owes_all else lanes).difference(self._owed)
+        if asked:
+            self.last_notice += 1
+            self._owed.update(dict.fromkeys(asked, self.last_notice))
+            self.lanes.update(asked)
+        return asked
+
+    def owe_all(self) -> int:
+        """Have all lanes wait for the answer to a new notice; return its number."""
+        self.last_notice += 1
+        self._owes_all = self.last_notice
+        return self.last_notice
+
+    def answered(self, notice: int) -> list[int]:
+        """Note that a notice is answered; return the lanes that go on."""
+        if notice == self._owes_all:
+            self._owes_all = 0
+        lanes = [lane for lane, number in self._owed.items() if number == notice]
+        for lane in lanes:
+            del self._owed[lane]
+        return self._go_on(lanes)
+
+    def forget_notices(self) -> None:
+        """Await no answer any more: the flow has ended."""
+        lanes, self._owed, self._owes_all = list(self._owed), {}, 0
+        self._go_on(lanes)
+
+    def _go_on(self, lanes: Iterable[int]) -> list[int]:
+        free = [
+            lane
+            for lane in lanes
+            if lane not in self.parked
+            and lane not in self._owed
+            and lane not in self._counted
+            and lane != ALL_LANES
+        ]
+        self.lanes.difference_update(free)
+        return free

@@ -1,0 +1,95 @@
+"""How far a group has come in a partition of which it is sent lanes, not the whole."""
+
+from collections.abc import Iterable, Mapping
+
+from partq.core.cursor.processing_times import within
+from partq.core.cursor.progress import Range
+from partq.core.lanes.codec import MAX_BITS, encode_bits
+from partq.core.lanes.span import ACKED, HELD, LaneSpan
+from partq.core.ranges import Ranges
+
+
+class LaneProgress:
+    """What a group has done with, what its member has, and what has failed."""
+
+    __slots__ = ("_lent", "_redeliveries", "_span", "cursor")
+
+    def __init__(self, cursor: int, redeliveries: Mapping[int, int] | None) -> None:
+        self.cursor = cursor
+        """Everything below is acknowledged."""
+        self._span = LaneSpan(cursor)
+        self._redeliveries = dict(redeliveries or {})
+        self._lent: set[int] = set()
+        """Open offsets whose time was over: the ack of the copy that was delivered still counts."""
+
+    @property
+    def redeliveries(self) -> dict[int, int]:
+        """How often an offset was sent again for a cause that counts, where not 0."""
+        return dict(self._redeliveries)
+
+    @property
+    def is_scattered(self) -> bool:
+        """False: the acks are bits, and the span bounds them and the counts."""
+        return False
+
+    @property
+    def reach(self) -> int:
+        """What lies from here on cannot be discarded while something below is not done."""
+        return self.cursor + MAX_BITS
+
+    def is_done(self, offset: int) -> bool:
+        """Whether the group has done with an offset."""
+        return offset < self.cursor or self._span.state(offset) == ACKED
+
+    def undone(self, start: int, stop: int) -> list[Range]:
+        """Return the parts of [start, stop) that the group has not done with."""
+        return self._span.undone(max(start, self.cursor), stop)
+
+    def unsent(self, start: int, stop: int) -> list[Range]:
+        """Return the parts of [start, stop) that are still to be sent, now or once they may be."""
+        return self._span.opened(max(start, self.cursor), stop)
+
+    def delivered(self, start: int, stop: int) -> list[Range]:
+        """Return the parts of [start, stop) that the member has."""
+        return self._span.runs(HELD, max(start, self.cursor), stop)
+
+    def newly_acked(self, upto: int, ranges: Iterable[Range]) -> list[Range]:
+        """Return what an ack of `ranges` adds to what the group has done with."""
+        del upto  # `ack` refuses it
+        found = Ranges()
+        for start, stop in ranges:
+            for part in self.delivered(start, stop):
+                found.add(*part)
+            for offset in self._lent_in(start, stop):
+                found.add(offset, offset + 1)
+        return found.pairs()
+
+    def lane_of(self, offset: int) -> int:
+        """Return the lane of an offset that was sent, from the cursor on."""
+        return self._span.lane(offset)
+
+    def exceeding(self, limit: int) -> list[int]:
+        """Return the offsets that were sent again more than `limit` times by their own fault."""
+        return sorted(offset for offset, times in self._redeliveries.items() if times > limit)
+
+    def acked_pairs(self) -> list[Range]:
+        """Return the acknowledged ranges above the cursor, rising."""
+        return self._span.runs(ACKED, self.cursor, self._span.end)
+
+    def stored_acks(self) -> bytes:
+        """Return the acks above the cursor as the record holds them: see `codec`."""
+        return encode_bits(self._span.acked_flags(self.cursor))
+
+    @property
+    def acked_end(self) -> int:
+        """The end of the highest acknowledged range, or the cursor: the log must hold it."""
+        return self._span.acked_end(self.cursor)
+
+    def _lent_in(self, start: int, stop: int) -> list[int]:
+        return [offset for offset in self._lent if start <= offset < stop]
+
+    def _forget_counts(self, start: int, stop: int) -> None:
+        """Forget the counts of what is done of [start, stop)."""
+        for offset in within(self._redeliveries, start, stop):
+            if self.is_done(offset):
+                del self._redeliveries[offset]

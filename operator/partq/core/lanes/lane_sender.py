@@ -1,0 +1,279 @@
+"""Which messages of its lanes a group is sent next, and what each lane waits for."""
+
+from collections.abc import Collection, Mapping
+from itertools import compress, count, islice
+from typing import NamedTuple
+
+from partq.core.cursor.book import SlottedBatch
+from partq.core.cursor.processing_times import ProcessingTimes, within
+from partq.core.cursor.windows import Window
+from partq.core.lanes.blocked_lanes import BlockedLanes
+from partq.core.lanes.lane_progress import LaneProgress
+from partq.core.lanes.resend_queue import ResendQueue
+from partq.core.lanes.span import HELD, OPEN, mask_of
+from partq.core.model import Cause
+from partq.core.ranges import Ranges
+
+
+class ParkedLane(NamedTuple):
+    """A lane that waits for its time."""
+
+    lane: int
+    until: float
+    """On the caller's clock, in seconds."""
+    offset: int
+    """The lowest of it that is open; -1: none is known."""
+
+
+class LaneSender(LaneProgress):
+    """Takes windows in turn, at `position`, and below it what came back and whose lane goes on.
+
+    What is open below the position is in `_again`, or its lane is blocked: so the lowest open
+    message of a lane is sent before those above it.
+    """
+
+    __slots__ = (
+        "_again",
+        "_begun",
+        "_blocked",
+        "_delivered",
+        "_unreadable",
+        "in_flight",
+        "max_span",
+        "position",
+    )
+
+    def __init__(
+        self,
+        cursor: int,
+        redeliveries: Mapping[int, int] | None,
+        *,
+        parked: Mapping[int, float] | None,
+        max_span: int,
+        max_parked: int,
+    ) -> None:
+        super().__init__(cursor, redeliveries)
+        self.max_span = max_span
+        """Nothing is sent that lies so many offsets above the cursor, or more."""
+        self.position = cursor
+        """The next offset to look at in turn."""
+        self.in_flight = 0
+        """Messages that are delivered and neither acknowledged nor given back."""
+        self._again = ResendQueue()
+        self._blocked = BlockedLanes(max_parked, parked)
+        self._begun = ProcessingTimes()
+        self._delivered = cursor
+        """All below may have been delivered, under any token."""
+        self._unreadable = Ranges()
+
+    # ---- what lanes wait for --------------------------------------------------------------------
+
+    @property
+    def max_parked(self) -> int:
+        """How many lanes may wait for their time while new messages are sent."""
+        return self._blocked.parked.max_lanes
+
+    @max_parked.setter
+    def max_parked(self, lanes: int) -> None:
+        self._blocked.parked.max_lanes = lanes
+
+    @property
+    def parked(self) -> Mapping[int, float]:
+        """What is stored of the lanes that wait: lane → until when, on the caller's clock."""
+        return self._blocked.parked.stored()
+
+    @property
+    def parked_changes(self) -> int:
+        """Grows whenever `parked` changes."""
+        return self._blocked.parked.changes
+
+    @property
+    def counts_made(self) -> int:
+        """Grows with every nack, ack timeout and lost flow that counts."""
+        return self._blocked.counts_made
+
+    def counts_stored(self, counts_made: int) -> None:
+        """Note that the counts are stored as they were at `counts_made`: their lanes go on."""
+        self._go_on(self._blocked.counts_stored(counts_made))
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether some of it was given back, and was not sent again yet."""
+        return bool(self._again or self._blocked.lanes or self._blocked.are_all)
+
+    @property
+    def next_due(self) -> float:
+        """When the next lane has waited long enough; infinity: none waits for its time."""
+        return self._blocked.parked.next_due
+
+    @property
+    def delayed(self) -> int:
+        """How many lanes wait for their time."""
+        return len(self._blocked.parked)
+
+    def end_waits(self, now: float) -> None:
+        """Let the lanes go on that have waited long enough."""
+        self._go_on(self._blocked.end_waits(now))
+
+    def unpark(self, lane: int) -> bool:
+        """Let a lane go on before its time; return whether it waited."""
+        is_parked = lane in self._blocked.parked
+        self._go_on(self._blocked.unpark([lane]))
+        return is_parked
+
+    @property
+    def sent_end(self) -> int:
+        """What may have been processed before lies below."""
+        return max(self._delivered, self._span.marked_end, self.position)
+
+    def list_parked(self) -> list[ParkedLane]:
+        """Return the lanes that wait for their time, by number."""
+        until = self._blocked.parked.until
+        lowest: dict[int, int] = {}
+        for offset in reversed(self._open_parked()):
+            lowest[self._span.lane(offset)] = offset
+        return [ParkedLane(lane, until[lane], lowest.get(lane, -1)) for lane in sorted(until)]
+
+    @property
+    def lowest_parked(self) -> int:
+        """The lowest offset of the lanes that wait for their time; -1: none is known."""
+        return next(iter(self._open_parked()), -1)
+
+    def _open_parked(self) -> list[int]:
+        lanes = self._blocked.parked.until
+        return self._span.of_lanes(lanes, OPEN, self.cursor, self.position) if lanes else []
+
+    def lowest_open(self, lane: int) -> int | None:
+        """Return the lowest offset of a lane that waits to be sent; None: none is known."""
+        return next(iter(self._span.of_lanes([lane], OPEN, self.cursor, self.position)), None)
+
+    def _go_on(self, lanes: Collection[int]) -> None:
+        """Have sent what is open of lanes that nothing blocks any more."""
+        if lanes:
+            self._again.add(self._span.of_lanes(lanes, OPEN, self.cursor, self.position))
+
+    @property
+    def stands_still(self) -> str:
+        """Why nothing new is sent, for people; empty: the book does not say so."""
+        parked = self._blocked.parked
+        if parked.is_full or self._blocked.are_all_parked:
+            return (
+                f"KeysParked: {len(parked)} keys wait for their redelivery, and at most "
+                f"{parked.max_lanes} may while new messages are sent; {self._lowest()}"
+            )
+        if self.position >= self.cursor + self.max_span:
+            return (
+                f"SpanFull: all that may be sent above the cursor is, {self.max_span} offsets; "
+                f"{self._lowest()}"
+            )
+        return ""
+
+    def _lowest(self) -> str:
+        lane, state = self._span.lane(self.cursor), self._span.state(self.cursor)
+        what = "is in flight" if state == HELD else "waits to be sent"
+        return f"offset {self.cursor}{f' of slot {lane}' if lane >= 0 else ''} {what}"
+
+    @property
+    def stored_size_bytes(self) -> int:
+        """About how many bytes the book has as it is stored."""
+        pairs = len(self._redeliveries) + min(self.delayed, self.max_parked)
+        return (self._span.end - self.cursor) // 8 + (len(str(self.position)) + 3) * pairs
+
+    # ---- what is sent ---------------------------------------------------------------------------
+
+    def take(self, batch: SlottedBatch, stop: int, credit: int) -> Window | None:
+        """Take the next window of a stored batch, below `stop`, which lies in it or is its end.
+
+        `position` must lie in the batch. At most `credit` messages. None when nothing of the
+        batch is left to send, or nothing may be sent now; `position` tells which.
+        """
+        span, blocked = self._span, self._blocked
+        if (
+            credit <= 0
+            or blocked.are_all
+            or blocked.parked.is_full
+            or (self._again and self.next_again is not None)
+        ):
+            return None
+        if span.read_end < batch.first + batch.count:
+            span.read(batch)
+        stop = min(stop, self.cursor + self.max_span)
+        is_blocked = blocked.lanes.__contains__ if blocked.lanes else None
+        while (start := self.position) < stop:
+            end = stop
+            if self._unreadable:
+                start, end = self._readable(start, stop)
+            free = span.free(start, end, is_blocked)
+            messages = free.count(1)
+            if messages > credit:
+                free = free[: next(islice(compress(count(), free), credit, None))]
+                messages = credit
+            self.position = start + len(free)
+            if messages:
+                first = free.find(1)
+                free = free[first : free.rfind(1) + 1]
+                return self._send(start + first, free, messages, is_new=True)
+        return None
+
+    def _readable(self, start: int, stop: int) -> tuple[int, int]:
+        """Return what is sent in one window: what a client skips, it decodes all the same."""
+        start = min(self._unreadable.end_of_run(start), stop)
+        bad = self._unreadable.within(start, stop)
+        return start, bad[0][0] if bad else stop
+
+    def _send(self, start: int, free: bytes, messages: int, *, is_new: bool) -> Window:
+        stop = start + len(free)
+        self._span.hold(start, free)
+        self.in_flight += messages
+        self._delivered = max(self._delivered, stop)
+        counts = within(self._redeliveries, start, stop) if self._redeliveries else []
+        causes = self._span.causes(start, free)
+        cause = Cause(causes[0]) if causes else Cause.NONE
+        return Window(
+            start,
+            stop,
+            [],
+            cause,
+            sorted((o, self._redeliveries[o]) for o in counts if free[o - start]),
+            messages,
+            start if is_new else stop,
+            is_in_turn=is_new,
+            mask=mask_of(free),
+            causes=b"" if causes.count(cause) == len(causes) else causes,
+        )
+
+    @property
+    def next_again(self) -> int | None:
+        """The lowest offset below `position` that is to be sent now."""
+        return None if self._blocked.are_all else self._again.lowest(self._may_go)
+
+    def take_again(self, stop: int, credit: int) -> Window | None:
+        """Take what is to be sent below `position`, from `next_again` on, below `stop`.
+
+        `stop` is the end of the stored batch that holds that offset. At most `credit` messages.
+        """
+        start = self.next_again
+        if start is None:
+            return None
+        if self._unreadable:
+            start, stop = self._readable(start, stop)
+        offsets = self._again.take(stop, credit, self._may_go)
+        if not offsets:
+            return None
+        free = bytearray(offsets[-1] + 1 - start)
+        for offset in offsets:
+            free[offset - start] = 1
+            self._begun.resend(offset, offset + 1)
+        self._lent.difference_update(offsets)
+        return self._send(start, bytes(free), len(offsets), is_new=False)
+
+    def _may_go(self, offset: int) -> bool:
+        return (
+            self.cursor <= offset < self.position
+            and self._span.state(offset) == OPEN
+            and self._span.lane(offset) not in self._blocked.lanes
+        )
+
+    def mark(self, stop: int, cause: Cause, *, start: int = 0) -> None:
+        """Note that all below `stop`, from `start` on, may have been processed before."""
+        self._span.mark(max(start, self.cursor), stop, cause)

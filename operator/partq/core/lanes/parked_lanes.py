@@ -1,0 +1,109 @@
+"""Lanes that wait because a message of theirs was given back, each until its time has come.
+
+Instants are seconds of the caller's clock.
+"""
+
+from collections.abc import Mapping
+from heapq import heappop, heappush
+from math import inf
+
+from partq.core.model import SLOT_COUNT
+
+ALL_LANES = SLOT_COUNT
+"""In the place of a slot: every lane waits. Written where more wait than are stored one by one."""
+
+
+class ParkedLanes:
+    """When each waiting lane may go on."""
+
+    __slots__ = ("_dues", "_until", "changes", "max_lanes")
+
+    def __init__(self, max_lanes: int, until: Mapping[int, float] | None = None) -> None:
+        self.max_lanes = max_lanes
+        """How many are stored one by one; with more, nothing new is sent."""
+        self.changes = 0
+        """Grows with every change: the table is stored only when it has changed."""
+        self._until: dict[int, float] = {}
+        self._dues: list[tuple[float, int]] = []
+        """A heap; what is not in `_until` any more stays until it comes up."""
+        for slot, due in (until or {}).items():
+            self.park(slot, due)
+
+    def __bool__(self) -> bool:
+        return bool(self._until)
+
+    def __len__(self) -> int:
+        return len(self._until)
+
+    def __contains__(self, slot: int) -> bool:
+        return slot in self._until
+
+    @property
+    def until(self) -> Mapping[int, float]:
+        """Lane → when it may go on."""
+        return self._until
+
+    @property
+    def is_full(self) -> bool:
+        """Whether more lanes wait than are stored one by one."""
+        return len(self._until) > self.max_lanes
+
+    @property
+    def next_due(self) -> float:
+        """When the next lane may go on; infinity: none waits."""
+        dues = self._dues
+        while dues:
+            due, slot = dues[0]
+            if self._until.get(slot) == due:
+                return due
+            heappop(dues)
+        return inf
+
+    def park(self, slot: int, due: float) -> None:
+        """Have a lane wait until `due`, or for longer if it waits for longer already."""
+        if due > self._until.get(slot, -inf):
+            self._until[slot] = due
+            self.changes += 1
+            heappush(self._dues, (due, slot))
+
+    def remove(self, slot: int) -> bool:
+        """Let a lane go on; return whether it waited."""
+        if self._until.pop(slot, None) is None:
+            return False
+        self.changes += 1
+        return True
+
+    def end_waits(self, now: float) -> list[int]:
+        """Let the lanes go on whose time has come, and return them."""
+        ended = []
+        while self.next_due <= now:
+            _, slot = heappop(self._dues)
+            del self._until[slot]
+            ended.append(slot)
+        self.changes += len(ended)
+        return ended
+
+    def stored(self) -> dict[int, float]:
+        """Return what is stored: `max_lanes` at most one by one, and the rest as `ALL_LANES`."""
+        if not self.is_full:
+            return dict(self._until)
+        # Those that wait for the longest keep their own time: the rest holds up all.
+        rising = sorted(self._until.items(), key=lambda item: (item[1], item[0]))
+        rest, kept = rising[: -self.max_lanes], rising[-self.max_lanes :]
+        stored = dict(kept)
+        stored[ALL_LANES] = max(stored.get(ALL_LANES, -inf), rest[-1][1])
+        return stored
+
+
+def restored(
+    until_ms: Mapping[int, int], *, store_ms: int, now: float, longest_s: float
+) -> dict[int, float]:
+    """Return until when lanes wait, as the record says, on the clock that shows `now`.
+
+    `store_ms`: the time of Redis at `now`. None waits for longer than `longest_s`, whatever the
+    clocks say.
+    """
+    return {
+        slot: now + min(max(0.0, (until - store_ms) / 1000), longest_s)
+        for slot, until in until_ms.items()
+    }

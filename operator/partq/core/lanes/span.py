@@ -1,0 +1,245 @@
+"""The offsets that a lane book speaks of: what became of each, its lane, and its cause.
+
+A byte of state, two of lane and, once there is one, one of cause for each offset. What is done to
+many offsets at once is done by calls that run in C: no Python code per message.
+"""
+
+import re
+from array import array
+from collections.abc import Callable, Collection, Iterator
+from itertools import compress, count
+
+from partq.core.cursor.book import SlottedBatch
+from partq.core.cursor.cause_ranges import CauseRanges
+from partq.core.cursor.progress import Range
+from partq.core.lanes.codec import pack
+from partq.core.model import Cause
+
+OPEN = 0
+"""Neither delivered nor done."""
+HELD = 1
+"""Delivered, and neither acknowledged nor given back. Up to 250: the number of the share that has
+it; a partition has one share."""
+ASIDE = 252
+"""Undecodable: never sent, and nothing waits for it until it is done."""
+ACKED = 254
+"""Done."""
+_KEPT_BELOW = 4096
+"""Offsets below the cursor that may stay in memory, so that dropping them is rare."""
+
+
+def _table(changes: dict[int, int], default: int | None = None) -> bytes:
+    """Return a table for `bytes.translate`; None: what is not named stays as it is."""
+    values = range(256)
+    return bytes(changes.get(value, value if default is None else default) for value in values)
+
+
+_IS_OPEN = _table({OPEN: 1}, 0)
+_DIGITS = _table({0: ord("0")}, ord("1"))
+_ACKED_DIGITS = _table({ACKED: ord("1")}, ord("0"))
+_CHANGES = {
+    (before, after): _table({before: after})
+    for before, after in [(HELD, ACKED), (HELD, OPEN), (OPEN, ASIDE)]
+}
+_RUNS = {
+    state: re.compile(b"[" + re.escape(bytes([state])) + b"]+") for state in (OPEN, HELD, ACKED)
+}
+_NOT_ACKED = re.compile(b"[^" + re.escape(bytes([ACKED])) + b"]+")
+
+
+class LaneSpan:
+    """States of the offsets from a little below the cursor on."""
+
+    __slots__ = ("_causes", "_first", "_lanes", "_marked", "_states")
+
+    def __init__(self, cursor: int) -> None:
+        self._first = cursor
+        """The offset of the first element of each array."""
+        self._states = bytearray()
+        self._lanes = array("H")
+        """As far as batches were read."""
+        self._causes = bytearray()
+        """As long as `_states`, or empty: no offset has one."""
+        self._marked = CauseRanges()
+        """Causes of what is beyond the arrays."""
+
+    @property
+    def end(self) -> int:
+        """All from here on is open."""
+        return self._first + len(self._states)
+
+    @property
+    def read_end(self) -> int:
+        """The lanes of all below are known, unless they are done."""
+        return self._first + len(self._lanes)
+
+    @property
+    def marked_end(self) -> int:
+        """The end of the causes that lie beyond the arrays; 0 without any."""
+        return self._marked.stop
+
+    def read(self, batch: SlottedBatch) -> None:
+        """Learn the lanes of a batch. What lies between it and the last one is done."""
+        stop = batch.first + batch.count
+        missing = batch.first - self.read_end
+        if missing > 0:
+            self._lanes.frombytes(bytes(2 * missing))
+        self._lanes.extend(array("H", batch.slots[self.read_end - batch.first :]))
+        self.extend(stop)
+
+    def extend(self, stop: int) -> None:
+        """Have the arrays of states and causes reach up to `stop`, at least."""
+        start, more = self.end, stop - self.end
+        if more <= 0:
+            return
+        self._states.extend(bytes(more))
+        if self._causes or self._marked:
+            self._mark_known(start, stop)
+
+    def _mark_known(self, start: int, stop: int) -> None:
+        self._causes.extend(bytes(len(self._states) - len(self._causes)))
+        while start < stop:
+            cause, high = self._marked.at(start, stop)
+            self._causes[start - self._first : high - self._first] = bytes([cause]) * (high - start)
+            start = high
+        self._marked.drop_below(stop)
+
+    def state(self, offset: int) -> int:
+        """Return the state of an offset from the cursor on."""
+        return self._states[offset - self._first] if offset < self.end else OPEN
+
+    def lane(self, offset: int) -> int:
+        """Return the lane of an offset from the cursor on; -1: it was not read."""
+        return self._lanes[offset - self._first] if offset < self.read_end else -1
+
+    def set(self, start: int, stop: int, state: int) -> None:
+        """Give all of [start, stop), which the arrays hold, a state."""
+        self._states[start - self._first : stop - self._first] = bytes([state]) * (stop - start)
+
+    def count(self, state: int, start: int, stop: int) -> int:
+        """Return how many offsets of [start, stop) that the arrays hold have a state."""
+        return self._states.count(state, max(0, start - self._first), max(0, stop - self._first))
+
+    def change(self, before: int, after: int, start: int, stop: int) -> int:
+        """Change one state to another in [start, stop), and return how many offsets had it."""
+        low, high = max(0, start - self._first), max(0, stop - self._first)
+        found = self._states.count(before, low, high)
+        if found:
+            part = self._states[low:high]
+            is_whole = found == len(part)
+            change = _CHANGES[before, after]
+            self._states[low:high] = bytes([after]) * found if is_whole else part.translate(change)
+        return found
+
+    def runs(self, state: int, start: int, stop: int) -> list[Range]:
+        """Return the ranges of [start, stop) that have a state and that the arrays hold."""
+        return self._find(_RUNS[state], start, stop)
+
+    def opened(self, start: int, stop: int) -> list[Range]:
+        """Return the ranges of [start, stop) that are open."""
+        return self._with_rest(self._find(_RUNS[OPEN], start, stop), start, stop)
+
+    def undone(self, start: int, stop: int) -> list[Range]:
+        """Return the ranges of [start, stop) that are not done."""
+        return self._with_rest(self._find(_NOT_ACKED, start, stop), start, stop)
+
+    def _with_rest(self, found: list[Range], start: int, stop: int) -> list[Range]:
+        """Add what lies beyond the arrays, all of which is open."""
+        start = max(start, self.end)
+        if start >= stop:
+            return found
+        if found and found[-1][1] == start:
+            start = found.pop()[0]
+        return [*found, (start, stop)]
+
+    def _find(self, pattern: "re.Pattern[bytes]", start: int, stop: int) -> list[Range]:
+        first = self._first
+        low, high = max(0, start - first), max(0, stop - first)
+        runs = pattern.finditer(self._states, low, high)
+        return [(first + run.start(), first + run.end()) for run in runs]
+
+    def end_of_acked(self, offset: int) -> int:
+        """Return the first offset from `offset` on that is not done."""
+        run = _RUNS[ACKED].match(self._states, offset - self._first)
+        return offset if run is None else self._first + run.end()
+
+    def acked_end(self, cursor: int) -> int:
+        """Return the end of the highest range that is done; the cursor if there is none."""
+        return max(cursor, self._first + self._states.rfind(ACKED) + 1)
+
+    def acked_flags(self, cursor: int) -> bytes:
+        """Return a byte `1` for each offset from the cursor on that is done, `0` for others."""
+        return bytes(self._states[cursor - self._first :]).translate(_ACKED_DIGITS)
+
+    def free(self, start: int, stop: int, is_blocked: Callable[[int], bool] | None) -> bytes:
+        """Return a byte 1 for each offset of [start, stop) that may be sent, 0 for others.
+
+        `is_blocked` says of a lane that nothing of it may be sent; None: of no lane.
+        """
+        low, high = start - self._first, stop - self._first
+        free = self._states[low:high].translate(_IS_OPEN)
+        if is_blocked is None or 1 not in free:
+            return bytes(free)
+        blocked = bytes(map(is_blocked, self._lanes[low:high]))
+        left = int.from_bytes(free, "little") & ~int.from_bytes(blocked, "little")
+        return left.to_bytes(len(free), "little")
+
+    def hold(self, start: int, free: bytes) -> None:
+        """Give the offsets from `start` on whose byte is 1, all of them open, the state `HELD`."""
+        low, high = start - self._first, start - self._first + len(free)
+        if 0 in free:
+            states = int.from_bytes(self._states[low:high], "little")
+            free = (states | int.from_bytes(free, "little")).to_bytes(len(free), "little")
+        self._states[low:high] = free
+
+    def of_lanes(self, lanes: Collection[int], state: int, start: int, stop: int) -> list[int]:
+        """Return the offsets of lanes in [start, stop), which was read, that have a state."""
+        low, high = start - self._first, min(stop, self.read_end) - self._first
+        part = self._lanes[low:high]
+        if len(lanes) == 1:
+            found = _places(part.tobytes(), array("H", lanes).tobytes())
+        else:
+            found = compress(count(), map(frozenset(lanes).__contains__, part))
+        return [start + at for at in found if self._states[low + at] == state]
+
+    def mark(self, start: int, stop: int, cause: Cause) -> None:
+        """Give [start, stop) a cause, in the place of those that it had."""
+        end = min(stop, self.end)
+        if start < end:
+            self._causes.extend(bytes(len(self._states) - len(self._causes)))
+            self._causes[start - self._first : end - self._first] = bytes([cause]) * (end - start)
+        self._marked.mark(max(start, self.end), stop, cause)
+
+    def causes(self, start: int, free: bytes) -> bytes:
+        """Return the causes of the offsets from `start` on whose byte is 1; empty: none has one."""
+        if not self._causes:
+            return b""
+        low = start - self._first
+        return bytes(compress(self._causes[low : low + len(free)], free))
+
+    def drop_below(self, cursor: int) -> None:
+        """Forget what is far enough below the cursor."""
+        below = cursor - self._first
+        if below <= min(_KEPT_BELOW, len(self._states)):
+            return
+        del self._states[:below]
+        del self._lanes[:below]
+        del self._causes[:below]
+        self._first = cursor
+        self._marked.drop_below(cursor)
+        if self._causes.count(0) == len(self._causes):
+            self._causes.clear()
+
+
+def _places(lanes: bytes, lane: bytes) -> Iterator[int]:
+    """Return where a lane is among others, two bytes each."""
+    at = lanes.find(lane)
+    while at >= 0:
+        if at % 2 == 0:
+            yield at // 2
+        at = lanes.find(lane, at + 1)
+
+
+def mask_of(free: bytes) -> bytes | None:
+    """Return one bit for each byte 0 or 1, the least significant first; None: all are 1."""
+    return pack(free.translate(_DIGITS)) if 0 in free else None

@@ -1,0 +1,357 @@
+"""The book of lanes against a model, with a member that obeys the protocol, in any order of events.
+
+Checked at each step, by the names of the design: a message is begun only when all lower ones of its
+lane are finished (order), a count is stored before its message goes out again, a message that was
+given back is not sent before its time, and whatever may be sent is sent (nothing is stuck).
+"""
+
+from array import array
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from partq.core.lanes.codec import decode_bits
+from partq.core.lanes.lane_book import LaneBook
+from partq.core.model import Cause
+from partq.core.ranges import Ranges
+from partq.errors import NotDeliveredError
+from tests.core.batches import Batch
+from tests.core.lanes.lane_model import Message, Model
+
+LANES = st.integers(0, 4)
+
+
+def taken(window):
+    """Return the offsets of a window."""
+    bits = window.mask
+    return [
+        offset
+        for at, offset in enumerate(range(window.start, window.stop))
+        if bits is None or bits[at // 8] >> at % 8 & 1
+    ]
+
+
+class Lanes(RuleBasedStateMachine):
+    """A broker's book, its record, and one member."""
+
+    @initialize(
+        batches=st.lists(st.lists(LANES, min_size=1, max_size=9), min_size=1, max_size=6),
+        max_span=st.integers(3, 60),
+        max_parked=st.integers(1, 5),
+    )
+    def open(self, batches, max_span, max_parked):
+        self.batches, first = [], 0
+        for lanes in batches:
+            self.batches.append(Batch(first, len(lanes), array("H", lanes)))
+            first += len(lanes)
+        self.end, self.now = first, 0.0
+        self.model = Model([Message(lane) for lanes in batches for lane in lanes])
+        self.bounds = {"max_span": max_span, "max_parked": max_parked}
+        self.book = LaneBook(0, **self.bounds)
+        self.finished = set()
+        self.store()
+        self.start_flow()
+
+    def start_flow(self):
+        self.down, self.buffer, self.hand, self.is_on_hold = [], [], [], False
+        self.model.owed.clear()
+        self.model.owes_all = 0
+
+    def at(self, offset):
+        return self.model.messages[offset]
+
+    # ---- what the broker sends ------------------------------------------------------------------
+
+    def batch_of(self, offset):
+        return next(each for each in self.batches if offset < each.first + each.count)
+
+    def is_stopped(self):
+        return len(self.model.due) > self.bounds["max_parked"]
+
+    @rule(credit=st.integers(1, 12), cut=st.integers(0, 3))
+    def send(self, credit, cut):
+        """Send as a flow does: what is due again first, then in turn."""
+        book, model = self.book, self.model
+        again = book.next_again
+        may_go = model.may_go()
+        below = [offset for offset in may_go if offset < book.position]
+        assert again == (below[0] if below else None), "what goes again is found, and the lowest"
+        if again is not None:
+            batch = self.batch_of(again)
+            stop = max(again + 1, batch.first + batch.count - cut)
+            window = book.take_again(stop, credit)
+            expected = [offset for offset in below if offset < stop][:credit]
+            self.sent(window, expected)
+            return
+        while book.position < self.end:
+            batch = self.batch_of(book.position)
+            stop = max(book.position + 1, batch.first + batch.count - cut)
+            start = book.position
+            limit = min(stop, model.cursor + self.bounds["max_span"])
+            expected = [offset for offset in may_go if start <= offset < limit]
+            if self.is_stopped() or model.owes_all:
+                expected = []
+            window = book.take(batch, stop, credit)
+            if window is None:
+                assert not expected, "something was left to send"
+                if book.position < stop:
+                    assert self.is_stopped() or model.owes_all or book.position >= limit
+                    return
+                continue
+            aside = [o for o in model.having("aside") if window.start < o]
+            expected = [o for o in expected if not aside or o < aside[0]]
+            self.sent(window, expected[:credit])
+            return
+
+    def sent(self, window, expected):
+        offsets = taken(window)
+        assert offsets == expected[: len(offsets)]
+        aside = [o for o in self.model.having("aside") if window.start < o]
+        assert len(offsets) == len([o for o in expected if not aside or o < aside[0]])
+        assert window.messages == len(offsets)
+        assert (window.start, window.stop) == (offsets[0], offsets[-1] + 1)
+        assert window.redeliveries == [(o, self.at(o).count) for o in offsets if self.at(o).count]
+        causes = window.causes or bytes([window.cause]) * len(offsets)
+        assert list(causes) == [self.at(o).cause for o in offsets]
+        for offset in offsets:
+            message = self.at(offset)
+            assert message.count == message.stored_count, "its count is not stored"
+            due = self.promised.get(message.lane, 0.0)
+            assert self.now >= due or offset not in self.given_back, "sent before its time"
+            message.state, message.is_lent = "held", False
+        self.down.append(("deliver", offsets))
+
+    @rule(seconds=st.integers(0, 8))
+    def wait(self, seconds):
+        self.now += seconds
+        self.book.end_waits(self.now)
+        for lane, due in list(self.model.due.items()):
+            if due <= self.now:
+                del self.model.due[lane]
+
+    @rule()
+    def flush(self):
+        self.store()
+        self.book.counts_stored(self.made)
+        self.model.unstored.clear()
+        self.is_on_hold = False
+
+    def store(self):
+        """Write the record, as a flush does."""
+        book = self.book
+        self.record = (book.cursor, book.stored_acks(), book.redeliveries, dict(book.parked))
+        self.made = book.counts_made
+        for message in self.model.messages:
+            message.stored_count = message.count
+        self.stored_done = {o for o, m in enumerate(self.model.messages) if m.state == "acked"}
+        self.promised = dict(self.model.due)
+        self.given_back = {
+            o for o, m in enumerate(self.model.messages) if m.count and m.state == "open"
+        }
+        assert self.stored_done <= self.finished, "stored, and nobody has done it"
+
+    @rule(cause=st.sampled_from([Cause.FLOW_LOST, Cause.FORCED_COMMIT, Cause.BROKER_CHANGE]))
+    def lose_flow(self, cause):
+        model = self.model
+        held = model.having("held")
+        counts = self.book.redeliveries_after_rewind()
+        self.book.rewind(cause)
+        if held and cause is not Cause.BROKER_CHANGE:
+            self.at(held[0]).count += 1
+            model.unstored.add(self.at(held[0]).lane)
+            assert counts == self.book.redeliveries
+        for offset in held:
+            self.at(offset).state, self.at(offset).cause = "open", cause
+        for message in model.messages:
+            message.is_lent = False
+        self.start_flow()
+
+    @rule()
+    def fail_over(self):
+        """The broker dies; another one starts from the record."""
+        cursor, acks, counts, parked = self.record
+        acked = decode_bits(acks, cursor) if acks else []
+        self.book = LaneBook(cursor, acked, counts, parked=parked, **self.bounds)
+        self.book.mark(self.end, Cause.BROKER_CHANGE)
+        model = self.model
+        for offset, message in enumerate(model.messages):
+            message.state = "acked" if offset in self.stored_done else "open"
+            message.count, message.is_lent = message.stored_count, False
+            message.cause = Cause.BROKER_CHANGE
+        model.due = dict(self.promised)
+        model.unstored.clear()
+        if len(self.promised) > self.bounds["max_parked"]:
+            # The rest is stored as one: all lanes wait for it.
+            late = sorted(self.promised.values())[-self.bounds["max_parked"] - 1]
+            assert self.book.next_due <= late
+            self.now = max(self.now, late)
+            assert self.book.next_again is None
+            before = Batch(self.book.position)
+            assert self.book.position >= self.end or self.book.take(before, self.end, 9) is None
+            self.wait(0)
+        self.start_flow()
+
+    # ---- what the member does -------------------------------------------------------------------
+
+    @precondition(lambda self: self.down)
+    @rule()
+    def receive(self):
+        kind, *frame = self.down.pop(0)
+        if kind == "deliver":
+            self.buffer += frame[0]
+            return
+        notice, lanes = frame
+        mine = [o for o in self.buffer if lanes is None or self.at(o).lane in lanes]
+        self.buffer = [o for o in self.buffer if o not in mine]
+        assert self.book.returned(Ranges((o, o + 1) for o in mine).pairs(), notice) == len(
+            [o for o in mine if self.at(o).state == "held"]
+        )
+        model = self.model
+        for offset in mine:
+            if self.at(offset).state == "held":
+                self.at(offset).state = "open"
+        if notice == model.owes_all:
+            model.owes_all = 0
+        for lane in [lane for lane, number in model.owed.items() if number == notice]:
+            del model.owed[lane]
+
+    @precondition(lambda self: self.buffer and not self.is_on_hold)
+    @rule(data=st.data())
+    def begin(self, data):
+        lanes = {self.at(offset).lane for offset in self.buffer} - {
+            self.at(offset).lane for offset in self.hand
+        }
+        if not lanes:
+            return
+        lane = data.draw(st.sampled_from(sorted(lanes)))
+        offset = next(o for o in self.buffer if self.at(o).lane == lane)
+        for lower in range(offset):
+            if self.at(lower).lane == lane:
+                is_done = lower in self.finished or self.at(lower).state == "aside"
+                assert is_done, f"{offset} is begun, and {lower} is not done"
+        self.buffer.remove(offset)
+        self.hand.append(offset)
+        self.book.begin([(offset, offset + 1)], 0, self.now)
+
+    @precondition(lambda self: self.hand)
+    @rule(data=st.data())
+    def ack(self, data):
+        offset = data.draw(st.sampled_from(sorted(self.hand)))
+        self.hand.remove(offset)
+        self.finished.add(offset)
+        message = self.at(offset)
+        was_held = message.state == "held"
+        counts = was_held or message.is_lent or message.state == "acked"
+        try:
+            acked = self.book.ack(-1, [(offset, offset + 1)], 0)
+        except NotDeliveredError:
+            assert not counts
+            self.finished.discard(offset)  # it is processed again, and must be
+            return
+        assert counts
+        assert acked == was_held
+        self.model.finish(offset)
+
+    @precondition(lambda self: self.hand)
+    @rule(data=st.data(), delay=st.integers(0, 6))
+    def nack(self, data, delay):
+        failed = data.draw(st.sets(st.sampled_from(sorted(self.hand)), min_size=1))
+        self.hand = [offset for offset in self.hand if offset not in failed]
+        held = sorted(o for o in failed if self.at(o).state == "held")
+        pairs = [(o, o + 1) for o in failed]
+        back = self.book.nack(pairs, 0, now=self.now, delay_s=lambda _: delay)
+        assert sorted(back.offsets) == held
+        self.is_on_hold = True
+        self.ask(back, self.model.take_back(held, Cause.NACK, self.now + delay))
+
+    def ask(self, back, lanes):
+        assert (back.rewound_from, back.asked) == (None, lanes)
+        assert bool(back.notice) == bool(lanes)
+        if lanes:
+            self.model.owed.update(dict.fromkeys(lanes, back.notice))
+            self.down.append(("ask", back.notice, lanes))
+
+    @precondition(lambda self: self.hand and not self.is_on_hold)
+    @rule(delay=st.integers(0, 6), later=st.integers(0, 9))
+    def time_out(self, delay, later):
+        self.wait(later)
+        back = self.book.time_out(self.now - 5, now=self.now, delay_s=lambda _: delay)
+        late = sorted(back.offsets)
+        assert set(late) <= {o for o in self.hand if self.at(o).state == "held"}
+        lanes = self.model.take_back(late, Cause.ACK_TIMEOUT, self.now + delay)
+        for offset in late:
+            self.at(offset).is_lent = True
+        self.ask(back, lanes)
+
+    @rule()
+    def ask_for_all(self):
+        notice = self.book.ask_back()
+        self.model.owes_all = notice
+        self.down.append(("ask", notice, None))
+
+    # ---- what else there is ---------------------------------------------------------------------
+
+    @rule(data=st.data(), length=st.integers(1, 6))
+    def discard(self, data, length):
+        start = data.draw(st.integers(0, self.end - 1))
+        stop = min(self.end, start + length)
+        held = [o for o in range(start, stop) if self.at(o).state == "held"]
+        assert self.book.discard([(start, stop)]) == len(held)
+        parted = {o for o in range(start, stop) if self.at(o).state != "acked"}
+        for offset in sorted(parted):
+            self.finished.add(offset)
+        failed = [o for o in parted if self.at(o).state == "open" and self.at(o).count]
+        known = {o for o in failed if o < self.book._span.read_end}
+        lanes = {self.at(o).lane for o in known}
+        for offset in parted:
+            self.at(offset).state, self.at(offset).count = "acked", 0
+            self.at(offset).is_lent = False
+        others = {m.lane for m in self.model.messages if m.count}
+        for lane in lanes - others:
+            self.model.due.pop(lane, None)
+
+    @precondition(lambda self: self.model.having("open"))
+    @rule(data=st.data())
+    def pass_over(self, data):
+        offset = data.draw(st.sampled_from(self.model.having("open")))
+        assert self.book.pass_over(offset, offset + 1) == [(offset, offset + 1)]
+        self.at(offset).state, self.at(offset).is_lent = "aside", False
+
+    @rule(data=st.data())
+    def ack_what_it_does_not_have(self, data):
+        offset = data.draw(st.integers(0, self.end + 3))
+        is_known = offset < self.end
+        if is_known and (self.at(offset).state in ("held", "acked") or self.at(offset).is_lent):
+            return
+        with pytest.raises(NotDeliveredError, match="ack: 1 of the messages"):
+            self.book.ack(-1, [(offset, offset + 1)], 0)
+
+    # ---- what is true ---------------------------------------------------------------------------
+
+    @invariant()
+    def the_book_says_what_the_model_says(self):
+        book, model = self.book, self.model
+        assert book.cursor == model.cursor
+        assert book.in_flight == len(model.having("held"))
+        assert [o for run in book.delivered(0, self.end) for o in range(*run)] == model.having(
+            "held"
+        )
+        acked = [o for o in model.having("acked") if o >= model.cursor]
+        assert [o for run in book.acked_pairs() for o in range(*run)] == acked
+        assert book.acked_end == (acked[-1] + 1 if acked else model.cursor)
+        undone = [o for o in range(self.end) if self.at(o).state != "acked"]
+        assert [o for run in book.undone(0, self.end) for o in range(*run)] == undone
+        stored = book.stored_acks()
+        assert (decode_bits(stored, book.cursor) if stored else []) == book.acked_pairs()
+        counts = {o: m.count for o, m in enumerate(model.messages) if m.count}
+        assert book.redeliveries == counts
+        assert len(book.parked) <= self.bounds["max_parked"] + 1
+        if not self.is_stopped():
+            assert book.parked == model.due
+        assert book.delayed == len(model.due)
+
+
+Lanes.TestCase.settings = settings(deadline=None, max_examples=150, stateful_step_count=40)
+test_any_order_of_events = Lanes.TestCase
