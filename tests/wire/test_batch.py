@@ -64,6 +64,15 @@ def test_a_window_of_a_batch_decodes(codec, window):
     assert batch.decode(bytes.fromhex(GOLDEN[codec]), *window) == MESSAGES[slice(*window)]
 
 
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("places", [[], [0], [1], [0, 2], [1, 2], [0, 1, 2]])
+def test_some_messages_of_a_batch_decode(codec, places):
+    golden = bytes.fromhex(GOLDEN[codec])
+    some = batch.decode_some(golden, [(place, place + 1) for place in places])
+    assert some == [MESSAGES[place] for place in places]
+    assert batch.decode_some(golden, [(0, 3)]) == MESSAGES
+
+
 NOISE = random.Random(1).randbytes(20_000)
 TEXT = b'{"order": 17, "paid": true, "by": "card"}\n' * 500
 

@@ -267,6 +267,8 @@ def judge(data):
     """Check and decode as broker and consumer do; nothing but our errors may come."""
     with contextlib.suppress(BadBatchError, WrongPartitionError, MessageTooLargeError):
         batch.check(data, slots=(range(40_001),), max_message_bytes=64)
+    with contextlib.suppress(UndecodableError):
+        assert len(batch.decode_some(data, [(0, 1), (2, 3)])) == 2
     try:
         messages = batch.decode(data)
     except UndecodableError:

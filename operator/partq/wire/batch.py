@@ -334,23 +334,6 @@ def decode(batch: bytes | memoryview, start: int = 0, stop: int | None = None) -
     return messages
 
 
-def decode_some(batch: bytes, places: Sequence[tuple[int, int]]) -> list[Message]:
-    """Return the messages in some half-open ranges of places, in their order.
-
-    Raises:
-        UndecodableError: as `decode`; messages elsewhere are not looked at.
-    """
-    try:
-        header = read_header(batch)
-        ends = (0, *read_ends(batch, header))
-        raw = _expand(memoryview(batch)[header.body_at :], header)
-        count = sum(stop - start for start, stop in places)
-        some = b"".join(raw[ends[start] : ends[stop]] for start, stop in places)
-        return _decode_messages(b"\xdd" + count.to_bytes(4, "big") + some)
-    except (*_UNDECODABLE, IndexError) as error:
-        raise UndecodableError(f"batch does not decode: {error}") from error
-
-
 def open_body(batch: bytes | memoryview) -> tuple["array[int]", bytes | memoryview]:
     """Return where each message ends, and the body that these places are in, expanded.
 
@@ -365,6 +348,21 @@ def open_body(batch: bytes | memoryview) -> tuple["array[int]", bytes | memoryvi
         _check_ends(ends, header)
         return ends, _expand(memoryview(batch)[header.body_at :], header)
     except _UNDECODABLE as error:
+        raise UndecodableError(f"batch does not decode: {error}") from error
+
+
+def decode_some(batch: bytes, places: Sequence[tuple[int, int]]) -> list[Message]:
+    """Return the messages in some half-open ranges of places, which do not overlap.
+
+    Raises:
+        UndecodableError: as `decode`; the others are not decoded.
+    """
+    ends, raw = open_body(batch)
+    try:
+        some = (raw[ends[start - 1] if start else 0 : ends[stop - 1]] for start, stop in places)
+        count = sum(stop - start for start, stop in places)
+        return _decode_messages(b"\xdd" + count.to_bytes(4, "big") + b"".join(some))
+    except (*_UNDECODABLE, IndexError) as error:
         raise UndecodableError(f"batch does not decode: {error}") from error
 
 

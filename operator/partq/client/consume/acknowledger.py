@@ -61,7 +61,8 @@ class Acknowledger:
         """Acknowledge everything of the partition up to and with a message or batch.
 
         Arguments, and what it raises: as `ack`, and RewoundError: the partition was delivered
-        again from further down.
+        again from further down. BadRequestError: the group's `nack.order` is Key, in which messages
+        below may wait for others of their keys; nothing is acknowledged: use `ack`.
         """
         self._check("ack_cumulative", done)
         check_flag("ack_cumulative: confirmed", confirmed)
@@ -92,9 +93,10 @@ class Acknowledger:
 
         It is redelivered after the delay. Until then the consumer gets nothing of what is behind it
         in its partition, and what it has got of that is redelivered, too, unless it is
-        acknowledged; in a group of free order others continue. `auto_ack` leaves it out. A message
-        that is given back and then acknowledged is acknowledged. Of a batch, what was acknowledged
-        before is left out.
+        acknowledged; in a group of free order others continue. In a group of order Key it gets
+        nothing of the same key, and what it has got of that it keeps: give that back, too.
+        `auto_ack` leaves it out. A message that is given back and then acknowledged is
+        acknowledged. Of a batch, what was acknowledged before is left out.
 
         Args:
             failed: as it was handed out.

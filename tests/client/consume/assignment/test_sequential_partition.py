@@ -3,7 +3,6 @@
 import pytest
 
 from partq.client.consume.assignment.sequential_partition import SequentialPartition
-from partq.client.consume.offsets import join_ranges
 from partq.core.dead_letters import LetterNote
 from partq.errors import UndecodableError
 from partq.wire import frames
@@ -178,19 +177,6 @@ def test_what_comes_out_of_turn_is_handed_out_beside_the_rest(assigned, stored_b
     behind = assigned.accept(deliver(2, 4, first=0, delivery=1), batch)
     assert [m.value for m in behind.take_all()] == [b"c", b"d"]
     assert assigned.begun() == [(2, 4)]
-
-
-@pytest.mark.parametrize(
-    ("ranges", "joined"),
-    [
-        ([], []),
-        ([(1, 2)], [(1, 2)]),
-        ([(3, 4), (1, 2), (2, 3)], [(1, 4)]),
-        ([(1, 5), (2, 3), (7, 8)], [(1, 5), (7, 8)]),
-    ],
-)
-def test_ranges_are_joined(ranges, joined):
-    assert join_ranges(ranges) == joined
 
 
 def test_what_came_again_is_in_hand_until_it_is_done(assigned, stored_batch):
