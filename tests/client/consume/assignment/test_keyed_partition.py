@@ -5,6 +5,9 @@ import asyncio
 import pytest
 
 from partq import Cause, Message
+from partq.client.consume.assignment import keyed_partition
+from partq.client.consume.assignment.keyed_partition import KeyedPartition
+from partq.core.dead_letters import LetterNote
 from partq.errors import BadRequestError, ConflictError
 from partq.testing import eventually
 from partq.wire import batch, frames
@@ -160,6 +163,7 @@ async def test_a_nack_holds_up_its_key_alone(peer, member):
     assert await returned(flow) == (1, [(2, 3), (4, 5)])
     await flow.send(frames.AckConfirmed(nack.request))
     await finish(nacking)
+    assert member.consumer.stats().in_hand == 0
     assert await values(member, 2) == ["b1", "b3"]
     again = deliver(0, 5, mask_of(0, 2, 4), causes=bytes([Cause.NACK, 0, 0]), counts=[(0, 1)])
     await flow.send(again, payload=stored(*keys))
@@ -275,6 +279,78 @@ async def test_a_batch_of_which_some_was_taken_gives_back_the_rest(peer, member)
     assert await returned(flow) == (1, [(2, 3), (4, 5)])
     rest = await finish(anext(member.consumer.batches()))
     assert ([each.value for each in rest], list(rest.offsets)) == ([b"b3"], [3])
+
+
+# ---- the assignment by itself ----
+
+
+@pytest.fixture
+def keyed():
+    return KeyedPartition(None, P0, TOKEN, 0)
+
+
+def test_causes_stay_with_their_messages(keyed):
+    """Also if some before them are given back, decoded or not."""
+    for is_decoded in (False, True):
+        causes = bytes([Cause.NONE, Cause.NACK, Cause.FLOW_LOST, Cause.NONE])
+        window = keyed.accept(deliver(0, 4, causes=causes), stored("b", "a", "b", "c"))
+        if is_decoded:
+            window.take_one()
+        keyed.ask_back(ask_back(1, A))
+        left = window.take_all().deliveries()
+        assert [each.cause for each in left[-2:]] == [Cause.FLOW_LOST, Cause.NONE]
+
+
+def test_what_has_begun_is_named_once_for_each_delivery(keyed):
+    window = keyed.accept(deliver(0, 4), stored("a", "b", "a", "b"))
+    window.take_one()
+    assert keyed.begun() == [(0, 1)]
+    assert keyed.begun() == []
+    window.take_one()
+    keyed.ask_back(ask_back(1, A))
+    window.take_one()
+    assert keyed.begun() == [(1, 2), (3, 4)]
+    keyed.accept(deliver(0, 1, cause=Cause.NACK), stored("a", "b", "a", "b")).take_one()
+    assert keyed.begun() == [(0, 1)]
+
+
+def test_what_is_redelivered_may_be_given_back_again(keyed):
+    """An ack of it was refused; or it came before the broker knew of the ack."""
+    keyed.accept(deliver(0, 1), stored("a")).take_one()
+    assert keyed.ack(1, 0, -1, [(0, 1)])[1] == 1
+    with pytest.raises(ConflictError):
+        keyed.check_unacknowledged("nack", [(0, 1)])
+    keyed.accept(deliver(0, 1, cause=Cause.FLOW_LOST), stored("a")).take_one()
+    keyed.check_unacknowledged("nack", [(0, 1)])
+    assert keyed.nack(2, 0, [(0, 1)], -1, LetterNote())[1] == 1
+    assert not keyed.has_in_hand
+
+
+def test_what_is_known_of_acks_is_bounded(keyed, monkeypatch):
+    monkeypatch.setattr(keyed_partition, "MAX_ACKED_RANGES", 10)
+    count = 40
+    keyed.accept(deliver(0, count), stored(*"a" * count)).take_all()
+    for offset in range(0, count, 2):
+        keyed.ack(offset, 0, -1, [(offset, offset + 1)])
+    assert len(keyed._acked) <= 10
+    assert keyed.in_hand_count == count // 2
+
+
+def test_a_batch_that_is_broken_is_not_given_back_unread(keyed):
+    """It is given back as undecodable when its turn comes; the others are."""
+    keyed.accept(deliver(0, 2), b"no batch")
+    keyed.accept(deliver(2, 4, first=2), stored("a", "b"))
+    returned, freed = keyed.ask_back(ask_back(1, A))
+    assert (returned.ranges, freed.message_count) == ([(2, 3)], 1)
+
+
+def test_nothing_is_taken_of_an_assignment_that_has_ended(keyed):
+    keyed.is_ended = True
+    assert keyed.accept(deliver(0, 1), stored("a")) is None
+
+
+def test_an_empty_mask_has_nothing_to_hand_out(keyed):
+    assert keyed.accept(deliver(0, 1, b"\x00"), stored("a")) is None
 
 
 # ---- pauses and ends ----
