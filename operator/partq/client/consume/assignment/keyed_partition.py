@@ -27,7 +27,7 @@ MAX_ACKED_RANGES = 1000
 
 
 class KeyedPartition(AssignedPartition):
-    """A partition of which any messages may be in hand, waiting or open, each key in order."""
+    """A partition of which any messages may be in flight, waiting or open, each key in order."""
 
     def __init__(
         self,
