@@ -11,7 +11,6 @@ from partq.aio import Signal, TaskSet
 from partq.broker.config import QueueConfig, dead_letters_of, redelivery_of
 from partq.broker.config_refresher import ConfigRefresher
 from partq.broker.dead_letters.forwarder import DeadLetterForwarder
-from partq.broker.delivery import flow_liveness
 from partq.broker.delivery.acks import AckHandler
 from partq.broker.delivery.cursor_writer import CursorWriter
 from partq.broker.delivery.decode_check import DecodeCheck
@@ -24,11 +23,13 @@ from partq.broker.log.appender import Reply
 from partq.broker.log.buffers import Buffers
 from partq.broker.log.holders import Holders
 from partq.broker.log.quota import StorageQuota
+from partq.broker.order_changes import OrderChanges
 from partq.broker.ownership.claims import Claims
 from partq.broker.ownership.clock import boot_time, wall_time
 from partq.broker.ownership.lease import LeaseKeeper
 from partq.broker.ownership.owned_partitions import OwnedPartitions
 from partq.broker.partition import mended
+from partq.broker.partition.books import Books
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.broker.rescale.carry_over import CarryOver
@@ -36,7 +37,7 @@ from partq.broker.rescale.layout_follower import LayoutFollower
 from partq.broker.rescale.slot_check import check_batch, unknown_partition
 from partq.broker.retention.audit_backlog import AuditBacklog
 from partq.broker.retention.expiry import Expiry
-from partq.broker.retention.periodic_work import LOOK_GAP_S, work_periodically
+from partq.broker.retention.periodic_work import LOOK_GAP_S, look_at_times, work_periodically
 from partq.broker.retention.trimmer import Trimmer
 from partq.core.clocks.time_to_live import check_ttl_ms
 from partq.core.layout import Layout
@@ -145,6 +146,12 @@ class Broker:
             wants_audit=lambda: self.config.audit,
             on_claimed=self._claimed,
             settle_acks=self._empty,
+            learn_time=lambda: self.expiry.clocks.observe(),
+            make_book=Books(
+                lambda group: self._config.redelivery.get(group) if self._config else None,
+                lambda partition: self.expiry.clocks.estimate_ms(partition),
+                self.clock,
+            ).make,
             spawn=self._spawn,
         )
         self.owned = self.ownership.owned
@@ -192,7 +199,11 @@ class Broker:
             on_lost=self.ownership.lose_group,
         )
         self.cursor_writer = CursorWriter(
-            self.partitions, on_lost=self.ownership.lose_group, drain_signal=self.drain_signal
+            self.partitions,
+            on_lost=self.ownership.lose_group,
+            drain_signal=self.drain_signal,
+            read_ms=lambda partition: self.expiry.clocks.read_ms(partition),
+            clock=self.clock,
         )
         check = DecodeCheck(self.log)
         self.ack_handler = AckHandler(
@@ -286,6 +297,9 @@ class Broker:
             dead_letters=self.dead_letters,
             learn=self._learn,
             refresh_owners=lambda: self.claims.refresh(),
+            order_changes=OrderChanges(
+                self.flow_registry, self.cursor_writer, self._spawn, self.claims.seen_living
+            ),
             log=self.log,
             spawn=self._spawn,
         )
@@ -301,7 +315,7 @@ class Broker:
             ("cursor writer", self.cursor_writer.run()),
             ("periodic work", self._work_periodically()),
             ("partition opener", self.layout_follower.opener.run()),
-            ("expiry", self._expire_forever()),
+            ("expiry", look_at_times(self.flow_registry, self.ack_handler)),
             ("gates", self.layout_follower.gatekeeper.run()),
         ):
             self._spawn(work, name)
@@ -438,15 +452,8 @@ class Broker:
         self.dead_letters.watch(owned)
         self.flow_registry.bind_later(owned)
         self.claims.owners[owned.id] = self.id
-        self._spawn(self._record_owner(owned.id), f"record {owned.id}")
+        self._spawn(self.claims.record_own(owned.id), f"record {owned.id}")
         self.layout_follower.follow_one(owned)  # before its first append
-
-    async def _record_owner(self, partition: PartitionId) -> None:
-        try:
-            await self.leases.record_owner(partition, self.id)
-        except PartqError as error:
-            # The index is for finding; a caller that looks again reads the record.
-            _log.warning("the owner of %s could not be recorded: %s", partition, error)
 
     async def _empty(self, consumed: ConsumedPartition) -> None:
         """Take a partition from its flow, and wait until the group's book is stored."""
@@ -476,12 +483,6 @@ class Broker:
             audit_backlog=self.audit_backlog,
             is_ready=lambda: self.is_ready,
         )
-
-    async def _expire_forever(self) -> None:
-        while True:
-            self.flow_registry.look()
-            self.ack_handler.time_out()
-            await asyncio.sleep(flow_liveness.LOOK_GAP_S)
 
     def _wake_flows(self) -> None:
         for flow in self.flow_registry.flows:

@@ -134,6 +134,8 @@ def _redelivery(spec: GroupSpec) -> RedeliveryRules:
         return RedeliveryRules()
     return RedeliveryRules(
         order=NackOrder(nack.order),
+        max_parked_keys=nack.max_parked_keys,
+        max_span=ack.max_span,
         nack_delay_s=nack.delay_seconds,
         nack_backoff=_backoff(nack.backoff),
         ack_timeout_s=ack.timeout_seconds,

@@ -9,6 +9,7 @@ from functools import partial
 from partq.broker.config import QueueConfig, read_config
 from partq.broker.dead_letters.forwarder import DeadLetterForwarder
 from partq.broker.delivery.flow_registry import FlowRegistry
+from partq.broker.order_changes import OrderChanges
 from partq.broker.ownership.owned_partitions import OwnedPartitions
 from partq.broker.ownership.server_looks import ServerLooks, Spawn
 from partq.broker.partition.owned_partition import OwnedPartition
@@ -37,6 +38,7 @@ class ConfigRefresher:
         dead_letters: DeadLetterForwarder,
         learn: Callable[[QueueConfig, str], None],
         refresh_owners: Callable[[], Awaitable[None]],
+        order_changes: OrderChanges,
         log: Log,
         spawn: Spawn,
     ) -> None:
@@ -52,6 +54,7 @@ class ConfigRefresher:
         self._learn = learn
         """Takes the config, and the token of the peers."""
         self._refresh_owners = refresh_owners
+        self._order_changes = order_changes
         self._revision = 0
         """Of the layout for which the owners were read last."""
         self._drawn_token = secrets.token_urlsafe(24)
@@ -70,12 +73,14 @@ class ConfigRefresher:
         async with self._reading:
             config = await read_config(self._layouts, self._configs)
             await self._find_owners(config.layout.revision)
+            config = self._order_changes.in_effect(config)
             self._learn(config, await self._leases.peer_token(self._drawn_token))
         if config.is_deleted:
             self._ownership.drop_all()
             self._flow_registry.lose_all()
             return
         self._flow_registry.follow_types()
+        self._flow_registry.follow_orders()
         # Before anything is awaited: a group that comes meanwhile is in a later answer.
         for owned in list(self._owned.values()):
             for group in sorted(owned.groups.keys() - config.groups):
@@ -107,6 +112,7 @@ class ConfigRefresher:
                 continue
             try:
                 await self._add_groups(owned, config.groups)
+                self._order_changes.follow(owned, config)
                 self._dead_letters.watch(owned)
                 await owned.audit.switch(is_on=config.audit)
             except FencedError as error:

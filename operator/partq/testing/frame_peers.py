@@ -248,8 +248,12 @@ def make_batch(values: Sequence[str], key: str) -> bytes:
 
 
 def values_of(frame: frames.Deliver, payload: bytes) -> list[str]:
-    """Return the texts of a delivery, without those to skip."""
+    """Return the texts of a delivery, without those to skip, or that its mask leaves out."""
     skipped = {offset for start, stop in frame.skip for offset in range(start, stop)}
+    if frame.mask:
+        bits = int.from_bytes(frame.mask, "little")
+        window = range(frame.start, frame.stop)
+        skipped.update(offset for offset in window if not bits >> (offset - frame.start) & 1)
     first = frame.first_offset
     messages = batch.decode(payload, frame.start - first, frame.stop - first)
     return [m.value.decode() for at, m in enumerate(messages, frame.start) if at not in skipped]

@@ -33,6 +33,7 @@ class AckSpec(msgspec.Struct, rename="camel"):
     tick_seconds: float
     backoff: BackoffSpec | None
     max_redeliveries: int | None = None
+    max_span: int = 20_000
 
 
 class NackSpec(msgspec.Struct, rename="camel"):
@@ -41,6 +42,7 @@ class NackSpec(msgspec.Struct, rename="camel"):
     order: str
     delay_seconds: float
     backoff: BackoffSpec | None
+    max_parked_keys: int = 1024
 
 
 class DeadLetterSpec(msgspec.Struct):

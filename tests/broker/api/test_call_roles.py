@@ -73,6 +73,8 @@ MAY = {
     f"GET {GROUP}/picture": ADMINS,
     f"GET {GROUP}/plan": ADMINS,
     f"POST {GROUP}/reset": ADMINS,
+    f"GET {GROUP}/keys": ADMINS,
+    f"POST {GROUP}/keys/release": ADMINS,
     f"POST {GROUP}/remove": ADMINS,
     f"GET {ADMIN}/state": ADMINS,
     f"POST {QUEUE}/dead-letters": PEERS,

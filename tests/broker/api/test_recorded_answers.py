@@ -193,6 +193,9 @@ async def test_answers_are_the_recorded_ones(running, peers):
     moved = {"to": "earliest", "is_dry_run": True}
     await call("POST", f"{GROUP}/reset", moved)
     await call("POST", f"{GROUP}/reset", {"to": "latest", "partitions": ["1.1"]})
+    await call("GET", f"{GROUP}/keys")
+    await call("POST", f"{GROUP}/keys/release", {"slot": 11, "partitions": ["1.0"]})
+    await call("POST", f"{GROUP}/keys/release", {})
     positions = {"1.2": {"offset": 0}, "1.3": {"offset": 7}, "1.0": {"offset": 1}}
     await call("POST", f"{GROUP}/cursors", {"positions": positions})
     await call("POST", f"{GROUP}/remove", {"is_dry_run": True})

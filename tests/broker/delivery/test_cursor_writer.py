@@ -24,7 +24,9 @@ class SlowPartitions:
 
 async def test_an_ack_is_refused_when_its_flush_fails_after_the_partition_was_dropped():
     store = SlowPartitions()
-    cursor_writer = CursorWriter(store, on_lost=lambda *_: None, drain_signal=Signal())
+    cursor_writer = CursorWriter(
+        store, on_lost=lambda *_: None, drain_signal=Signal(), read_ms=None, clock=None
+    )
     running = asyncio.create_task(cursor_writer.run())
     partition = consumed(0, GroupCursor(0))
     answers = asyncio.Queue()
@@ -48,7 +50,9 @@ async def test_acks_are_written_again_where_a_later_write_of_the_book_was_faster
             if len(numbers) == 1:
                 raise SupersededError("a later write is stored")
 
-    cursor_writer = CursorWriter(Partitions(), on_lost=lambda *_: None, drain_signal=Signal())
+    cursor_writer = CursorWriter(
+        Partitions(), on_lost=lambda *_: None, drain_signal=Signal(), read_ms=None, clock=None
+    )
     running = asyncio.create_task(cursor_writer.run())
     partition = consumed(0, GroupCursor(0))
     answers = asyncio.Queue()

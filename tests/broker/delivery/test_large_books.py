@@ -51,7 +51,9 @@ async def test_large_books_wait_for_each_other_and_small_ones_for_none(monkeypat
         cursor_writer, "BYTES_PER_S", 1
     )  # the next large one could be written in hours
     store = CountedPartitions()
-    keeper = CursorWriter(store, on_lost=lambda *_: None, drain_signal=Signal())
+    keeper = CursorWriter(
+        store, on_lost=lambda *_: None, drain_signal=Signal(), read_ms=None, clock=None
+    )
     running = asyncio.create_task(keeper.run())
     bound = SimpleNamespace(notice=lambda _: None)  # nobody waits for a book that is acked on
     large = consumed(0, GroupCursor(0, [(at, at + 1) for at in range(1, 2000, 2)]))
@@ -75,7 +77,9 @@ async def test_a_call_that_stores_nothing_takes_no_turn_of_other_large_books(mon
     monkeypatch.setattr(cursor_writer, "BYTES_PER_S", 1)
     monkeypatch.setattr(cursor_writer, "WRITE_RETRY_S", 0.0)
     store = CountedPartitions(failing=5)
-    keeper = CursorWriter(store, on_lost=lambda *_: None, drain_signal=Signal())
+    keeper = CursorWriter(
+        store, on_lost=lambda *_: None, drain_signal=Signal(), read_ms=None, clock=None
+    )
     running = asyncio.create_task(keeper.run())
     pieces = [(at, at + 1) for at in range(1, 2000, 2)]
     urgent, paced = (consumed(index, GroupCursor(0, pieces)) for index in range(2))

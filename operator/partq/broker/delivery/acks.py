@@ -1,11 +1,20 @@
 """Handles messages of members: acks, nacks, releases, begun messages; and ack timeouts."""
 
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
 from partq.aio import Signal
+from partq.broker.delivery.ack_records import (
+    accepted,
+    ack_lanes,
+    answer_instead,
+    check_sent,
+    note_kept,
+    record_of,
+    record_the_rest,
+)
 from partq.broker.delivery.cursor_writer import CursorWriter
 from partq.broker.delivery.decode_check import DecodeCheck
 from partq.broker.delivery.flow import Flow
@@ -23,14 +32,12 @@ from partq.core.ranges import Ranges
 from partq.errors import (
     BadRequestError,
     FencedError,
-    NotDeliveredError,
     PartqError,
     UnavailableError,
     UnknownPartitionError,
 )
 from partq.metrics import BrokerMetrics
 from partq.wire import frames
-from partq.wire.audit import encode_record
 
 _log = logging.getLogger(__name__)
 
@@ -74,16 +81,19 @@ class AckHandler:
         )
         if consumed is None:
             return
-        accepted = _accepted(consumed, frame)
+        new = accepted(consumed, frame)
         try:
-            _check_sent(flow, consumed, frame.delivery, upto=frame.upto, ranges=frame.ranges)
-            acked = consumed.book.ack(frame.upto, frame.ranges, frame.delivery)
+            check_sent(flow, consumed, frame.delivery, upto=frame.upto, ranges=frame.ranges)
+            if consumed.lanes is None:
+                acked = consumed.book.ack(frame.upto, frame.ranges, frame.delivery)
+            else:
+                acked, answer = ack_lanes(consumed.lanes, frame, answer)
         except PartqError as error:
             answer(error)
             return
         flow.end_in_flight(acked)
-        if accepted:
-            consumed.flush_records.acked(consumed, flow, accepted)
+        if new:
+            consumed.flush_records.acked(consumed, flow, new)
         if acked:
             self._has_moved(flow)
         self._metrics.acked(flow.group, acked)
@@ -117,7 +127,7 @@ class AckHandler:
             if refusal is None:
                 return None
             # A client has done with what it has asked for: without room it is given back.
-            answer = partial(_answer_instead, answer, refusal)
+            answer = partial(answer_instead, answer, refusal)
         book = consumed.book
         if found and (
             not found.ranges or frame.delivery != book.number or not explains(found, frame.ranges)
@@ -126,7 +136,7 @@ class AckHandler:
         rules = self._rules(flow.group)
         delay_s = 0.0 if found else frame.delay_ms / 1000
         try:
-            _check_sent(flow, consumed, frame.delivery, ranges=frame.ranges)
+            check_sent(flow, consumed, frame.delivery, ranges=frame.ranges)
             taken = book.nack(
                 [*frame.ranges, *in_hand(book, found)] if found else frame.ranges,
                 frame.delivery,
@@ -147,7 +157,7 @@ class AckHandler:
             consumed.outbox.note(taken.offsets, LetterNote(frame.reason, frame.description))
         self._take_back(flow, consumed, taken, Cause.NACK, reason, answer)
         if frame.keeps:
-            _note_kept(consumed, taken, kept_before)
+            note_kept(consumed, taken, kept_before)
         if found:
             self._park(consumed, set_aside(book, found))
         return taken.rewound_from
@@ -158,7 +168,7 @@ class AckHandler:
         """Make dead letters of messages; return why there is no room for them."""
         free = consumed.outbox.free
         try:
-            _check_sent(flow, consumed, frame.delivery, ranges=frame.ranges)
+            check_sent(flow, consumed, frame.delivery, ranges=frame.ranges)
             offsets = consumed.book.not_done(frame.ranges, frame.delivery, most=free + 1)
         except PartqError as refusal:
             answer(refusal)
@@ -229,13 +239,21 @@ class AckHandler:
         consumed = self._token_of(flow, frame)
         if consumed is None or consumed.is_committing:
             return  # the token has ended, or is about to: everything is taken back anyway
-        _check_sent(flow, consumed, frame.delivery, upto=frame.start)
+        if consumed.lanes is not None:
+            raise BadRequestError(
+                f"release: partition {consumed.partition} of {flow.group}, whose order is Key; "
+                "expected Returned, once the broker asks for messages back"
+            )
+        check_sent(flow, consumed, frame.delivery, upto=frame.start)
         audit_writer, position = consumed.audit_writer, consumed.book.position
         released = consumed.book.release(frame.start, frame.delivery)
         consumed.kept = (0, 0)  # the client keeps nothing that it releases
         if audit_writer is not None and released:
             first = max(frame.start, consumed.book.cursor)
-            audit_writer.note(_record_of("release", consumed, flow, (first, position)))
+            audit_writer.note(record_of("release", consumed, flow, (first, position)))
+        self._released(flow, consumed, released)
+
+    def _released(self, flow: Flow, consumed: ConsumedPartition, released: int) -> None:
         flow.end_in_flight(released)
         consumed.to_hurry.set()  # nothing may be in flight any more
         if flow.is_leaving and consumed.pause is None:
@@ -248,21 +266,35 @@ class AckHandler:
         """Take back what a client has dropped that was asked for it.
 
         Raises:
-            BadRequestError: nothing of the kind was asked; nothing was taken back.
+            BadRequestError, NotDeliveredError: nothing was taken back.
         """
         consumed = self._token_of(flow, frame)
         if consumed is None or consumed.is_committing:
             return  # the token has ended, or is about to: everything is taken back anyway
-        raise BadRequestError(
-            f"returned: notice {frame.notice} of partition {consumed.partition}; expected that of "
-            "an AskBack without an answer"
-        )
+        lanes = consumed.lanes
+        if lanes is None:
+            raise BadRequestError(
+                f"returned: partition {consumed.partition}; got the answer to an AskBack, expected "
+                "it in a group of order Key only: release instead"
+            )
+        if frame.notice < 0:
+            raise BadRequestError(f"returned: got notice {frame.notice}, expected 0 or more")
+        check_sent(flow, consumed, 0, ranges=frame.ranges)
+        if (audit_writer := consumed.audit_writer) is not None:
+            for part in Ranges(sorted(frame.ranges)).pairs():
+                for held in lanes.delivered(*part):
+                    audit_writer.note(record_of("release", consumed, flow, held))
+        if not frame.notice:
+            flow.credit.messages = 0  # the client is about to end its connection
+        self._released(flow, consumed, lanes.returned(frame.ranges, frame.notice))
 
     def withhold(self, flow: Flow, frame: frames.Withhold) -> None:
         """Deliver nothing of a partition while its application pauses it, or deliver again."""
         consumed = self._token_of(flow, frame)
         if consumed is not None:
             consumed.is_withheld = frame.is_on
+            if frame.is_on:
+                flow.ask_all_back(consumed)
             flow.notice(consumed)
 
     def begin(self, flow: Flow, frame: frames.Begun) -> None:
@@ -279,7 +311,7 @@ class AckHandler:
         if consumed is None:
             return
         try:
-            _check_sent(flow, consumed, frame.delivery, ranges=frame.ranges)
+            check_sent(flow, consumed, frame.delivery, ranges=frame.ranges)
             consumed.book.extend(frame.ranges, frame.delivery, self._clock())
         except PartqError as refusal:
             answer(refusal)
@@ -321,9 +353,11 @@ class AckHandler:
         answer: Answer | None = None,
     ) -> None:
         flow.end_in_flight(taken.messages)
+        if taken.asked:
+            flow.ask_back(consumed, taken)
         if taken.rewound_from is not None:
             consumed.kept = (0, 0)
-            _record_the_rest(flow, consumed, taken, reason or cause.name.lower())
+            record_the_rest(flow, consumed, taken, reason or cause.name.lower())
             flow.send_rewound(consumed, taken.rewound_from, cause)
         if taken.counted:
             if consumed.audit_writer is not None:
@@ -376,102 +410,6 @@ class AckHandler:
         except UnknownPartitionError as error:
             return error
         return _fenced(frame)
-
-
-def _answer_instead(answer: Answer, refusal: PartqError, error: PartqError | None) -> None:
-    answer(error or refusal)
-
-
-def _check_sent(
-    flow: Flow,
-    consumed: ConsumedPartition,
-    number: int,
-    *,
-    upto: int = -1,
-    ranges: Sequence[tuple[int, int]] = (),
-) -> None:
-    """Refuse what speaks of messages that wait for their audit record: nobody has got them.
-
-    `ranges` may name what was sent under any delivery number of the token, `upto` only what was
-    sent in turn under `number`.
-
-    Raises:
-        NotDeliveredError: it does; nothing was changed.
-    """
-    partition, unrecorded = consumed.partition, flow.unrecorded
-    stop = max([upto, *(high for _, high in ranges)])
-    sent_upto = unrecorded.sent_upto(partition)
-    if sent_upto is None or stop <= sent_upto:
-        stop, sent_upto = upto, unrecorded.sent_in_turn_upto(partition, number)
-    if sent_upto is not None and stop > sent_upto:
-        raise NotDeliveredError(
-            f"partition {partition}: up to {stop}; delivered up to {sent_upto}: "
-            "nothing was changed; acknowledge what this flow was sent"
-        )
-
-
-def _note_kept(consumed: ConsumedPartition, taken: TakenBack, before: tuple[int, int]) -> None:
-    """Note which batches a client has that keeps what it has not begun.
-
-    `before`: which it had, of an earlier step back; what was not sent again yet, it still has.
-    """
-    if taken.rewound_from is None:
-        return
-    start, stop = taken.begun_upto, taken.sent_upto
-    if before[0] <= stop < before[1]:
-        stop = before[1]
-    elif stop < before[0]:
-        start, stop = before  # nothing of it was sent again yet
-    consumed.kept = (start, stop)
-
-
-def _accepted(consumed: ConsumedPartition, frame: frames.Ack) -> list[tuple[int, int]]:
-    """Return what an ack adds to what the group has done with, if somebody wants to know."""
-    if consumed.audit_writer is None:
-        return []
-    return consumed.book.newly_acked(frame.upto, frame.ranges)
-
-
-def _record_the_rest(
-    flow: FlowPort, consumed: ConsumedPartition, taken: TakenBack, cause: str
-) -> None:
-    """Record what a step back has taken beside the messages that were given back.
-
-    In line with the deliveries: one that waits to be recorded is before it, and is sent again.
-    """
-    audit_writer = consumed.audit_writer
-    if audit_writer is None or taken.rewound_from is None:
-        return
-    recorded = Ranges((offset, offset + 1) for offset in sorted(taken.offsets))
-    for undone in consumed.book.undone(taken.rewound_from, taken.begun_upto):
-        for part in recorded.outside(*undone):
-            audit_writer.note(_record_of("nack", consumed, flow, part, cause=cause))
-    if taken.begun_upto < taken.sent_upto:
-        audit_writer.note(
-            _record_of("release", consumed, flow, (taken.begun_upto, taken.sent_upto))
-        )
-
-
-def _record_of(
-    kind: str,
-    consumed: ConsumedPartition,
-    flow: FlowPort,
-    part: tuple[int, int],
-    *,
-    cause: str = "",
-) -> bytes:
-    return encode_record(
-        kind,
-        group=flow.group,
-        member=flow.member,
-        incarnation=flow.incarnation,
-        flow=flow.number,
-        epoch=consumed.epoch,
-        first=part[0],
-        stop=part[1],
-        delivery=consumed.book.number - 1,  # it has just gone up
-        cause=cause,
-    )
 
 
 def _fenced(frame: _Answered) -> FencedError:

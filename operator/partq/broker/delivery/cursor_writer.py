@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from partq.aio import Signal, TaskSet, UntilAnswered
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.outbox import Answer
-from partq.core.model import Offset
+from partq.core.model import Offset, PartitionId
 from partq.errors import FencedError, PartqError, SupersededError, UnknownGroupError
 from partq.store.records.partitions import Partitions
 from partq.store.retries import WRITE_RETRY_S
@@ -37,10 +37,15 @@ class CursorWriter:
         *,
         on_lost: Callable[[ConsumedPartition, PartqError], None],
         drain_signal: Signal,
+        read_ms: Callable[[PartitionId], Awaitable[float]],
+        clock: Callable[[], float],
     ) -> None:
         self._drain_signal = drain_signal
         self._partitions = partitions
         self._on_lost = on_lost
+        self._read_ms = read_ms
+        """Returns the time of Redis."""
+        self._clock = clock
         self._dirty: dict[ConsumedPartition, None] = {}
         self._wake = asyncio.Event()
         self._full = Signal()
@@ -142,17 +147,17 @@ class CursorWriter:
                 answers += consumed.confirmations
                 consumed.confirmations = []
                 # What is lost or nacked during the flush raises counts that this one does not hold.
-                counts = consumed.counts
-                book = consumed.book
+                counts, lane_counts = consumed.counts, consumed.lane_counts
                 records = consumed.flush_records.take()
                 try:
+                    parked, parked_changes = await self._parked_of(consumed)
                     await self._partitions.flush(
                         consumed.partition,
                         consumed.group,
                         **consumed.next_write(),
-                        cursor=Offset(book.cursor),
-                        acked=book.acked_pairs(),
-                        redeliveries=book.redeliveries,
+                        cursor=Offset(consumed.book.cursor),
+                        acked=consumed.book.acked_pairs(),
+                        redeliveries=consumed.book.redeliveries,
                         audit=records,
                     )
                 except (FencedError, UnknownGroupError) as error:
@@ -170,7 +175,9 @@ class CursorWriter:
                 until_answered.answered()
                 turn_s = 0.0
                 consumed.flush_records.stored(records)
-                consumed.note_counts(counts)
+                consumed.note_counts(counts, lane_counts)
+                if parked is not None:
+                    consumed.parked_stored, consumed.has_stale_parked = parked_changes, False
                 for answer in answers:
                     answer(None)
                 answers = []
@@ -182,3 +189,23 @@ class CursorWriter:
             consumed.is_flushing = False
             consumed.flushed.set()
             self._drain_signal.pulse()
+
+    async def _parked_of(self, consumed: ConsumedPartition) -> tuple[dict[int, int] | None, int]:
+        """Return the parked keys with their times, as they are stored, and their `parked_changes`.
+
+        None: they are stored as they are.
+
+        Raises:
+            StoreUnavailableError: the time of Redis is not known.
+        """
+        lanes = consumed.lanes
+        if lanes is None:
+            return ({} if consumed.has_stale_parked else None), 0
+        if lanes.parked_changes == consumed.parked_stored and not consumed.has_stale_parked:
+            return None, lanes.parked_changes
+        now_ms = await self._read_ms(consumed.partition)
+        now = self._clock()
+        until_ms = {
+            lane: round(now_ms + (until - now) * 1000) for lane, until in lanes.parked.items()
+        }
+        return until_ms, lanes.parked_changes

@@ -11,8 +11,8 @@ from partq.broker.delivery.credit import FlowCredit
 from partq.broker.delivery.unrecorded_deliveries import UnrecordedDeliveries, UnrecordedDelivery
 from partq.broker.partition.audit_buffer import delivered
 from partq.broker.partition.consumed_partition import ConsumedPartition
-from partq.core.cursor.windows import Window
-from partq.core.model import Cause, MemberId, PartitionId
+from partq.core.cursor.windows import TakenBack, Window
+from partq.core.model import SLOT_COUNT, Cause, MemberId, PartitionId
 from partq.core.ranges import Ranges
 from partq.errors import ForbiddenError
 from partq.excerpts import excerpt
@@ -136,6 +136,7 @@ class Flow:
                 consumed.broker_epoch,
                 consumed.epoch,
                 consumed.book.cursor,
+                frames.EXCLUSIVE if consumed.lanes is None else frames.KEYED,
             ),
         )
         self._send_standing(consumed, is_active=True)
@@ -200,6 +201,41 @@ class Flow:
         self.send_behind(
             consumed.partition,
             frames.Paused(*consumed.partition, consumed.broker_epoch, consumed.epoch),
+        )
+        self.ask_all_back(consumed)
+
+    def ask_all_back(self, consumed: ConsumedPartition) -> None:
+        """Ask the client for all that has not begun, if it does not give that back by itself.
+
+        What an answer to a pull has counts as begun.
+        """
+        lanes = consumed.lanes
+        if lanes is not None and lanes.in_flight and self.kind != "pull":
+            self._send_ask_back(consumed, lanes.ask_back(), [(0, SLOT_COUNT)])
+
+    def ask_back(self, consumed: ConsumedPartition, taken: TakenBack) -> None:
+        """Ask the client for what has not begun of the lanes of messages that were taken back."""
+        lanes = consumed.lanes
+        if lanes is None or not taken.asked:
+            return
+        if self.kind != "pull":
+            slots = Ranges((lane, lane + 1) for lane in sorted(taken.asked))
+            self._send_ask_back(consumed, taken.notice, slots.pairs())
+            return
+        # All that was answered has begun; what is still to be is dropped from the answer.
+        unanswered = self.unsent(consumed.partition)
+        offsets = [at for part in unanswered.pairs() for at in range(*part)]
+        dropped = [(at, at + 1) for at in offsets if lanes.lane_of(at) in taken.asked]
+        self.end_in_flight(lanes.returned(dropped, taken.notice))
+
+    def _send_ask_back(
+        self, consumed: ConsumedPartition, notice: int, slots: list[tuple[int, int]]
+    ) -> None:
+        self.send_behind(
+            consumed.partition,
+            frames.AskBack(
+                *consumed.partition, consumed.broker_epoch, consumed.epoch, notice, slots
+            ),
         )
 
     def send_resumed(self, consumed: ConsumedPartition) -> None:
@@ -314,7 +350,8 @@ class Flow:
                 if passed >= PASSED_AT_ONCE:
                     self._ready[consumed] = None
                     return now
-                offset = book.position
+                again = book.next_again
+                offset = book.position if again is None else again
                 entry = self._batch_finder.find(consumed, offset)
         return look_at
 
@@ -384,7 +421,7 @@ class Flow:
             due = book.next_due
             if due == inf:
                 del self._delayed[consumed]
-            elif consumed.counts_stored == consumed.counts:  # else the flush wakes it
+            elif consumed.may_end_waits:  # else the flush wakes it
                 if due <= now:
                     book.end_waits(now)
                     self._ready[consumed] = None
@@ -417,4 +454,6 @@ class Flow:
             len(entry.data) if consumed.take_kept(window) else 0,
             entry.producer,
             entry.number,
+            window.mask or b"",
+            window.causes,
         )

@@ -355,6 +355,19 @@ class FlowRegistry:
         for flow in self._flows.values():
             self._begin_standing(flow)
 
+    def follow_orders(self) -> None:
+        """End the flows whose clients do not know the order that their group has now.
+
+        As they connect again, they are told why.
+        """
+        for flow in list(self._flows.values()):
+            if not flow.takes_lanes and self._order_of(flow.group) is NackOrder.KEY:
+                _log.warning(
+                    "flow of %s in %s is ended: its client does not know the order Key; update it",
+                    *(flow.member, flow.group),
+                )
+                self.lose(flow)
+
     def _begin_standing(self, flow: Flow) -> None:
         if self._type_of(flow.group) in RANKED_TYPES and flow.begin_standing():
             for owned in self._owned.values():
@@ -391,8 +404,9 @@ class FlowRegistry:
 
     def unbind(self, consumed: ConsumedPartition, cause: Cause) -> None:
         """Take a partition from its flow, and have the redelivery counts stored."""
+        counts = consumed.counts
         consumed.unbind(cause)
-        if consumed.must_flush_first:
+        if consumed.must_flush_first or consumed.counts > counts:
             self._cursor_writer.notice(consumed)
 
     async def admit(self, group: str, member: MemberId, address: str) -> None:

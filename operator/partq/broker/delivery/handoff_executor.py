@@ -222,7 +222,8 @@ class HandoffExecutor:
             )
             consumed.end_pause()
             consumed.unbind(cause)
-            consumed.note_counts(consumed.counts)  # the script has stored them
+            # The script has stored them.
+            consumed.note_counts(consumed.counts, consumed.lane_counts)
             consumed.member = target
             consumed.incarnation = ""
             consumed.epoch = epoch

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from partq.broker.partition.audit_buffer import parts_of
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.core.cursor.windows import Window
 from partq.core.model import PartitionId
@@ -81,7 +82,7 @@ class UnrecordedDeliveries:
 
     def unsent(self, partition: PartitionId) -> Ranges:
         """Return the offsets of a partition's deliveries: no member has got those."""
-        return Ranges((window.start, window.stop) for _, window in self._windows(partition))
+        return Ranges(part for _, window in self._windows(partition) for part in parts_of(window))
 
     def recorded(self, delivery: UnrecordedDelivery) -> None:
         """Note that a delivery is recorded."""

@@ -302,7 +302,7 @@ async def _await_record(consumed: ConsumedPartition) -> None:
 
 
 def _detail(owned: OwnedPartition, consumed: ConsumedPartition, now: float) -> GroupDetail:
-    book = consumed.book
+    book, lanes = consumed.book, consumed.lanes
     pause = consumed.pause
     return GroupDetail(
         member=consumed.member or "",
@@ -324,6 +324,9 @@ def _detail(owned: OwnedPartition, consumed: ConsumedPartition, now: float) -> G
         gated_by=consumed.gated_by or UNSET,
         delayed=book.delayed,
         next_redelivery_ms=consumed.next_redelivery_ms(now),
+        parked_keys=UNSET if lanes is None else lanes.delayed,
+        lowest_parked=UNSET if lanes is None or lanes.lowest_parked < 0 else lanes.lowest_parked,
+        stands_still=book.stands_still or UNSET,
         mended=mended.describe(owned, consumed.group),
         registered_s=_registered_s(consumed, now),
     )

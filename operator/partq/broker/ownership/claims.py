@@ -102,6 +102,19 @@ class Claims:
         others = self._others()
         return {p for p, owner in self.owners.items() if owner in others} | set(self._owned())
 
+    async def record_own(self, partition: PartitionId) -> None:
+        """Write into the index that this broker has claimed a partition."""
+        try:
+            await self._leases.record_owner(partition, self._broker)
+        except PartqError as error:
+            # The index is for finding; a caller that looks again reads the record.
+            _log.warning("the owner of %s could not be recorded: %s", partition, error)
+
+    def seen_living(self) -> dict[BrokerId, LeaseRecord]:
+        """Return the leases of the brokers that live, as far as leases were read lately."""
+        living = self.observer.living(self._clock())
+        return {broker: self.observer.leases[broker] for broker in living}
+
     def living(self) -> dict[BrokerId, LeaseRecord]:
         """Return the leases of the brokers that live.
 

@@ -8,6 +8,7 @@ from typing import Any
 from partq.broker.log.buffers import Buffers
 from partq.broker.log.holders import Unacknowledged
 from partq.broker.log.quota import StorageQuota
+from partq.broker.partition.books import BookMaker
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.model import BrokerId, Cause, PartitionId
@@ -53,6 +54,8 @@ class OwnedPartitions:
         wants_audit: Callable[[], bool],
         on_claimed: Callable[[OwnedPartition], None],
         settle_acks: Callable[[ConsumedPartition], Awaitable[None]],
+        learn_time: Callable[[], Awaitable[None]],
+        make_book: BookMaker,
         spawn: Callable[[Coroutine[Any, Any, None], str], None],
     ) -> None:
         self.owned: dict[PartitionId, OwnedPartition] = {}
@@ -72,6 +75,9 @@ class OwnedPartitions:
         self._wants_audit = wants_audit
         self._on_claimed = on_claimed
         self._settle_acks = settle_acks
+        self._learn_time = learn_time
+        """Observes Redis's clock."""
+        self._make_book = make_book
         self._spawn = spawn
         self._claiming: dict[PartitionId, asyncio.Event] = {}
         self._is_closed = False
@@ -120,6 +126,8 @@ class OwnedPartitions:
                 affirmed=seen.affirmed,
                 wants_audit=self._wants_audit(),
             )
+            if any(record.parked for record in claim.groups.values()):
+                await self._learn_time()  # how long they still wait
             self._check_open()
             self._hold(partition, claim, seen.at_ms)
         finally:
@@ -153,6 +161,7 @@ class OwnedPartitions:
             broker=self._broker,
             append_waits=self._append_waits,
             on_lost=self.lose,
+            make_book=self._make_book,
         )
         owned.stored_at_ms = stored_at_ms
         self.owned[partition] = owned

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from partq.broker.partition.consumer_ref import ConsumerRef, GroupRef
 from partq.core.cursor.windows import Window
+from partq.core.lanes.codec import BITS, decode_bits
 from partq.core.model import Cause
 from partq.core.ranges import Ranges
 from partq.store.records.audit import Numbered
@@ -38,11 +39,15 @@ def delivered(
             cause=cause,
             append_broker_epoch=append_broker_epoch,
         )
-        for first, stop in _parts(window)
+        for first, stop in parts_of(window)
     )
 
 
-def _parts(window: Window) -> Iterable[Range]:
+def parts_of(window: Window) -> Iterable[Range]:
+    """Return the ranges of the offsets that a window holds, rising."""
+    if window.mask is not None:
+        yield from decode_bits(BITS + window.mask, window.start)
+        return
     at = window.start
     for start, stop in window.skip:
         if at < start:

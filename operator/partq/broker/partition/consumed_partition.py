@@ -15,9 +15,10 @@ from partq.broker.partition.audit_writer import AuditWriter
 from partq.broker.partition.consumer_ref import ConsumerRef
 from partq.broker.partition.outbox import Answer, Outbox
 from partq.core.cursor.book import Book
-from partq.core.cursor.windows import Window
+from partq.core.cursor.windows import TakenBack, Window
 from partq.core.dead_letters import DeadLetter
 from partq.core.group.observation import NO_EPOCH
+from partq.core.lanes.lane_book import LaneBook
 from partq.core.model import BrokerEpoch, Cause, Epoch, MemberId, Offset, PartitionId
 from partq.core.ranges import Ranges
 from partq.core.rescale import GateHold
@@ -78,6 +79,9 @@ class FlowPort(ConsumerRef, Protocol):
 
     def send_resumed(self, consumed: "ConsumedPartition") -> None:
         """Tell the client that a pause is over without a handoff."""
+
+    def ask_back(self, consumed: "ConsumedPartition", taken: TakenBack) -> None:
+        """Ask the client for what has not begun of the lanes of messages that were taken back."""
 
     def send_rewound(self, consumed: "ConsumedPartition", start: int, cause: Cause) -> None:
         """Tell the client that all from `start` on is redelivered."""
@@ -141,6 +145,10 @@ class ConsumedPartition:
     """A reset waits for the stored book before it unbinds the member."""
     is_resetting: bool = False
     """The stored book is being moved: nothing else is written, and nothing changes in memory."""
+    parked_stored: int = 0
+    """`LaneBook.parked_changes` of what is stored."""
+    has_stale_parked: bool = False
+    """The record has parked keys that the book does not know."""
     counts: int = 0
     """Grows whenever redelivery counts do: they are stored before the redelivery is sent."""
     counts_stored: int = 0
@@ -174,6 +182,17 @@ class ConsumedPartition:
         if self.flow is None:
             return PartitionState.UNBOUND
         return PartitionState.READY if self.pause is None else PartitionState.PAUSED
+
+    @property
+    def lanes(self) -> LaneBook | None:
+        """The book of a group of order Key; None: the group has another order."""
+        return self.book if isinstance(self.book, LaneBook) else None
+
+    @property
+    def may_end_waits(self) -> bool:
+        """Whether what has waited long enough may be sent: its redelivery counts are stored."""
+        # A lane whose count is not stored is blocked by its book, and no other one is.
+        return self.counts_stored == self.counts or self.lanes is not None
 
     @property
     def is_held(self) -> bool:
@@ -286,14 +305,30 @@ class ConsumedPartition:
             self.book.discard(sorted((each.offset, each.offset + 1) for each in letters))
             self.is_dirty = True
 
+    def change_book(self, book: Book) -> None:
+        """Continue with a book of another order, or with other bounds; no flow is bound."""
+        self.book = book
+        self.has_stale_parked = True
+        # Whatever counts were made before: they are stored with the new book, before any delivery.
+        self.counts += 1
+        self.flush_first = self.counts
+        self.is_dirty = True
+
     def open_gate(self) -> None:
         """Follow the record: the group may have the messages."""
         self.gate, self.holds = OPEN_GATE, ()
         if self.flow is not None:
             self.flow.notice(self)
 
-    def note_counts(self, counts: int) -> None:
-        """Note that the redelivery counts are stored as they were at `counts`."""
+    @property
+    def lane_counts(self) -> int:
+        """`LaneBook.counts_made`; 0: the group has another order."""
+        return self.lanes.counts_made if self.lanes is not None else 0
+
+    def note_counts(self, counts: int, lane_counts: int = 0) -> None:
+        """Note that the redelivery counts are stored as they were at `counts` and `lane_counts`."""
+        if self.lanes is not None:
+            self.lanes.counts_stored(lane_counts)
         if counts > self.counts_stored:
             self.counts_stored = counts
             if self.after_counts is not None:
@@ -302,7 +337,8 @@ class ConsumedPartition:
     def unbind(self, cause: Cause) -> None:
         """Take the partition from its flow; what is in flight goes out again, for `cause`.
 
-        Sets `must_flush_first` when redelivery counts have changed: the caller has them stored.
+        Where redelivery counts have changed, the caller has them stored: before that nothing is
+        sent, or nothing of the lane.
         """
         flow, self.flow = self.flow, None
         if flow is None:
@@ -315,7 +351,8 @@ class ConsumedPartition:
         self.kept = (0, 0)
         if self.book.in_flight:
             self.counts += 1
-            self.flush_first = self.counts
+            if self.lanes is None:
+                self.flush_first = self.counts
         self.book.rewind(cause, unsent)
 
     def drop(self, cause: Cause) -> None:

@@ -12,8 +12,8 @@ from partq.broker.log.buffers import Buffers
 from partq.broker.log.quota import StorageQuota
 from partq.broker.log.tail import Tail
 from partq.broker.partition.audit_writer import AuditWriter
+from partq.broker.partition.books import BookMaker
 from partq.broker.partition.consumed_partition import ConsumedPartition
-from partq.core.cursor.cursor import GroupCursor
 from partq.core.dead_letters import LetterFilter
 from partq.core.model import BrokerEpoch, BrokerId, Cause, PartitionId
 from partq.core.samples.waits import WaitCounts
@@ -43,6 +43,7 @@ class OwnedPartition:
     claimed_at: float
     tail: Tail
     on_lost: Callable[["OwnedPartition", PartqError], None]
+    make_book: BookMaker
     appender: LogAppender = field(init=False)
     audit: AuditWriter = field(init=False)
     groups: dict[str, ConsumedPartition] = field(default_factory=dict)
@@ -88,10 +89,11 @@ class OwnedPartition:
         broker: BrokerId,
         append_waits: WaitCounts,
         on_lost: Callable[["OwnedPartition", PartqError], None],
+        make_book: BookMaker,
     ) -> "OwnedPartition":
         """Build what memory holds right after a claim; all up to the log's end carries `cause`."""
         tail = Tail(claim.next, buffers.tails)
-        owned = cls(partition, claim.broker_epoch, clock(), tail, on_lost)
+        owned = cls(partition, claim.broker_epoch, clock(), tail, on_lost, make_book)
         owned.appender = LogAppender(
             log,
             partition,
@@ -139,6 +141,7 @@ class OwnedPartition:
         """Start the books of groups that are not here yet."""
         for group, record in cursors.items():
             if group not in self.groups:
+                book = self.make_book(self.id, group, record)
                 consumed = self.groups[group] = ConsumedPartition(
                     partition=self.id,
                     broker_epoch=self.broker_epoch,
@@ -147,7 +150,8 @@ class OwnedPartition:
                     incarnation=record.incarnation,
                     epoch=record.epoch,
                     closed_attempt=record.attempt,
-                    book=GroupCursor(record.cursor, record.acked, record.redeliveries),
+                    book=book,
+                    has_stale_parked=bool(record.parked) and not book.parked,
                     audit=self.audit,
                     registered=record.registered,
                     born=record.born,

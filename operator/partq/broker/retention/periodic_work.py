@@ -4,6 +4,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
+from partq.broker.delivery import flow_liveness
+from partq.broker.delivery.acks import AckHandler
 from partq.broker.delivery.flow_registry import FlowRegistry
 from partq.broker.log.quota import StorageQuota
 from partq.broker.retention.audit_backlog import AuditBacklog
@@ -59,6 +61,14 @@ async def work_periodically(
     async with asyncio.TaskGroup() as tasks:
         for looks in rounds:
             tasks.create_task(_look_forever(looks), name=f"looks: {', '.join(looks)}")
+
+
+async def look_at_times(flow_registry: FlowRegistry, ack_handler: AckHandler) -> None:
+    """Lose flows that are silent, and take back what takes too long, until cancelled."""
+    while True:
+        flow_registry.look()
+        ack_handler.time_out()
+        await asyncio.sleep(flow_liveness.LOOK_GAP_S)
 
 
 async def _look_forever(looks: Mapping[str, Look]) -> None:

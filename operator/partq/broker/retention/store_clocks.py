@@ -67,6 +67,22 @@ class StoreClocks:
             return None
         return self._watches.get(server)
 
+    def estimate_ms(self, partition: PartitionId) -> float:
+        """Return the time of a partition's clock, or that of this machine if nothing is known."""
+        watch = self.find(partition)
+        now_ms = watch.estimate_ms(self._clock()) if watch is not None else None
+        return now_ms if now_ms is not None else self._wall_clock() * 1000
+
+    async def read_ms(self, partition: PartitionId) -> float:
+        """Return the time of a partition's clock; look at it first if nothing is known of it.
+
+        Raises:
+            StoreUnavailableError: no server answers.
+        """
+        if self.find(partition) is None:
+            await self.observe()
+        return self.estimate_ms(partition)
+
     async def observe(self) -> None:
         """Look at each clock once; of a cluster, a node that is silent is left out.
 

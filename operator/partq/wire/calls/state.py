@@ -57,6 +57,13 @@ class GroupDetail(msgspec.Struct, kw_only=True):
     """How many messages wait until they are redelivered."""
     next_redelivery_ms: Number = 0
     """How long the first of them still waits."""
+    parked_keys: Number | UnsetType = UNSET
+    """How many keys wait, as a message of theirs was given back; left out: the group's order is not
+    Key."""
+    lowest_parked: Number | UnsetType = UNSET
+    """The lowest offset of these keys that waits; left out: none is known."""
+    stands_still: str | UnsetType = UNSET
+    """In a group of order Key: why nothing new is sent; left out: it is."""
     mended: str = ""
     """What the broker put right in the group's record when it claimed the partition."""
     registered_s: float | UnsetType = UNSET

@@ -1,12 +1,16 @@
 """The answer to a pull, encoded while its messages are taken, so that it has a bound as JSON."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain, compress, starmap
 from typing import cast
 
 from partq.broker.operations.message_json import contents, numbering_bytes
+from partq.broker.partition.audit_buffer import parts_of
+from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.core.cursor.windows import Window
 from partq.core.model import Cause
+from partq.core.ranges import Ranges
 from partq.server.memory import Hold
 from partq.store.records.log import Entry
 from partq.wire import batch, frames
@@ -27,6 +31,37 @@ class TakenWindow:
     header: frames.Deliver
     window: Window
     messages: list[bytes]
+
+
+def offsets_of(window: Window) -> list[int]:
+    """Return the offsets of the messages that a window holds."""
+    return list(chain.from_iterable(starmap(range, parts_of(window))))
+
+
+def causes_of(window: Window) -> list[Cause]:
+    """Return the cause of each message that a window holds."""
+    return list(map(Cause, window.causes or [window.cause] * window.messages))
+
+
+def left_of(taken: TakenWindow, consumed: ConsumedPartition) -> TakenWindow | None:
+    """Return what of a window was not taken back since it was taken; None: nothing."""
+    window, lanes = taken.window, consumed.lanes
+    if lanes is None:
+        is_gone = consumed.book.was_rewound(window.stop, taken.header.delivery)
+        return None if is_gone else taken
+    held = Ranges(lanes.delivered(window.start, window.stop))
+    is_held = [held.end_of_run(offset) > offset for offset in offsets_of(window)]
+    if all(is_held):
+        return taken
+    messages = list(compress(taken.messages, is_held))
+    bits = sum(1 << offset - window.start for offset in compress(offsets_of(window), is_held))
+    left = replace(
+        window,
+        mask=bits.to_bytes((window.stop - window.start + 7) // 8, "little"),
+        causes=bytes(compress(window.causes, is_held)),
+        messages=len(messages),
+    )
+    return TakenWindow(taken.header, left, messages) if messages else None
 
 
 class PullReply:
@@ -89,13 +124,9 @@ class PullReply:
 
     def add(self, flow: int, header: frames.Deliver, window: Window) -> None:
         """Note a window of the batch that was encoded last, delivered to the flow of a number."""
-        cause = Cause(window.cause)
-        skipped = {offset for start, stop in header.skip for offset in range(start, stop)}
         counts = dict(header.redeliveries)
         messages = []
-        for offset in range(window.start, window.stop):
-            if offset in skipped:
-                continue
+        for offset, cause in zip(offsets_of(window), causes_of(window), strict=True):
             place = PulledMessage(
                 partition=f"{header.generation}.{header.partition}",
                 broker_epoch=header.broker_epoch,

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from partq.broker.broker import Broker
 from partq.broker.delivery.flow import Flow
 from partq.broker.delivery.flow_liveness import PULL_LEASE_S
-from partq.broker.operations.pull.pull_answer import PullReply, TakenWindow
+from partq.broker.operations.pull.pull_answer import PullReply, TakenWindow, left_of
+from partq.broker.partition.audit_buffer import parts_of
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.core.model import Cause, MemberId, PartitionId
 from partq.errors import (
@@ -289,17 +290,17 @@ class Pulls:
         # What is lost, or about to be, goes to the partition's next member. What was taken back
         # meanwhile is redelivered.
         kept = {
-            partition: consumed.book
+            partition: consumed
             for partition, consumed in partitions.items()
             if partition in flow.unrecorded.pulled and not consumed.is_committing
         }
         for partition in kept:
             del flow.unrecorded.pulled[partition]
         taken[:] = [
-            each
+            left
             for each in taken
-            if (book := kept.get(_partition_of(each))) is not None
-            and not book.was_rewound(each.window.stop, each.header.delivery)
+            if (consumed := kept.get(_partition_of(each))) is not None
+            and (left := left_of(each, consumed)) is not None
         ]
 
     def _count(self, flow: Flow, reply: PullReply) -> None:
@@ -354,5 +355,5 @@ def _begun(taken: TakenWindow) -> frames.Begun:
         header.broker_epoch,
         header.epoch,
         header.delivery,
-        ranges=[(window.start, window.stop)],
+        ranges=list(parts_of(window)) if window.mask else [(window.start, window.stop)],
     )

@@ -1,0 +1,85 @@
+"""Keys of a group of order Key that wait: shown, and released before their time."""
+
+import asyncio
+from math import ceil
+
+from partq.broker.broker import Broker
+from partq.core.hashing import slot_of
+from partq.core.model import PartitionId
+from partq.errors import BadRequestError, UnavailableError
+from partq.wire.calls.answers import UNSET
+from partq.wire.calls.parked_keys import (
+    ParkedKey,
+    ParkedKeysResult,
+    ReleasedKeyResult,
+    ReleaseKeyBody,
+)
+
+MAX_LIST_BYTES = 128 * 1024
+"""Of JSON, for the keys of one partition: about 1,024 of them."""
+STORE_TIMEOUT_S = 3.0
+"""How long a release waits until it is stored."""
+
+
+def slot_of_body(body: ReleaseKeyBody) -> int:
+    """Return the slot that is to be released.
+
+    Raises:
+        BadRequestError: not just one of slot and key is given; or the key is too long.
+    """
+    if (body.slot is None) == (body.key is None):
+        got = "none of them" if body.slot is None else "both"
+        raise BadRequestError(f"release: got {got}; expected one of slot and key")
+    return slot_of(body.key) if body.key is not None else body.slot or 0
+
+
+async def list_parked(broker: Broker, partition: PartitionId, group: str) -> ParkedKeysResult:
+    """Return the keys of a group that wait in a partition; none, if its order is not Key.
+
+    Raises:
+        NotOwnerError, UnknownGroupError: nobody knows here.
+    """
+    consumed = broker.find(partition).find(group)
+    lanes, now = consumed.lanes, broker.clock()
+    if lanes is None:
+        return ParkedKeysResult([])
+    counts = lanes.redeliveries
+    keys = [
+        ParkedKey(
+            slot=each.lane,
+            offset=each.offset,
+            due_ms=max(0, ceil((each.until - now) * 1000)),
+            redeliveries=counts.get(each.offset, 0),
+        )
+        for each in lanes.list_parked()
+    ]
+    return ParkedKeysResult(keys, lanes.stands_still or UNSET)
+
+
+async def release(
+    broker: Broker, partition: PartitionId, group: str, slot: int
+) -> ReleasedKeyResult:
+    """Let a key wait no longer.
+
+    Raises:
+        NotOwnerError, UnknownGroupError: nothing was changed.
+        UnavailableError, FencedError: its messages are redelivered now; another broker that claims
+            the partition may have them wait on.
+    """
+    consumed = broker.find(partition).find(group)
+    if consumed.lanes is None or not consumed.lanes.unpark(slot):
+        return ReleasedKeyResult(is_released=False)
+    if consumed.flow is not None:
+        consumed.flow.notice(consumed)
+    try:
+        async with asyncio.timeout(STORE_TIMEOUT_S):
+            refusal = await broker.cursor_writer.store(consumed, has_changed=True)
+    except TimeoutError:
+        raise UnavailableError(
+            f"partition {partition}: slot {slot} of {group} is released, and the store does not "
+            "answer: another broker may have it wait on; repeat the call",
+            retry_after_s=1.0,
+        ) from None
+    if refusal is not None:
+        raise refusal
+    return ReleasedKeyResult(is_released=True)

@@ -1,0 +1,94 @@
+"""Which book a group has in a partition: one that fits the order of its redeliveries."""
+
+from collections.abc import Callable
+
+from partq.core.cursor.book import Book
+from partq.core.cursor.cursor import GroupCursor
+from partq.core.cursor.redelivery_rules import MAX_NACK_DELAY_MS, NackOrder, RedeliveryRules
+from partq.core.lanes.lane_book import LaneBook
+from partq.core.lanes.parked_lanes import restored
+from partq.core.model import Cause, PartitionId
+from partq.store.records.stored_partition import CursorRecord
+
+BookMaker = Callable[[PartitionId, str, CursorRecord], Book]
+"""Makes the book of a group in a partition from its record."""
+
+
+class Books:
+    """Makes the books of groups.
+
+    Args:
+        rules: of a group by its name; None: they are not known yet.
+        store_ms: the time of Redis in ms, as it has stored a partition.
+        clock: of the broker, in seconds.
+    """
+
+    def __init__(
+        self,
+        rules: Callable[[str], RedeliveryRules | None],
+        store_ms: Callable[[PartitionId], float],
+        clock: Callable[[], float],
+    ) -> None:
+        self._rules = rules
+        self._store_ms = store_ms
+        self._clock = clock
+
+    def make(self, partition: PartitionId, group: str, record: CursorRecord) -> Book:
+        """Return the book of a group as its record says it.
+
+        While the group's rules are not known, keys that are parked wait on.
+        """
+        rules = self._rules(group)
+        order = rules.order if rules is not None else NackOrder.ORDERED
+        if order is not NackOrder.KEY and (rules is not None or not record.parked):
+            return GroupCursor(record.cursor, record.acked, record.redeliveries)
+        limits = rules or RedeliveryRules()
+        return LaneBook(
+            record.cursor,
+            record.acked,
+            record.redeliveries,
+            parked=restored(
+                record.parked,
+                store_ms=round(self._store_ms(partition)),
+                now=self._clock(),
+                longest_s=MAX_NACK_DELAY_MS / 1000,  # a nack may name its own delay
+            ),
+            max_span=limits.max_span,
+            max_parked=limits.max_parked_keys,
+        )
+
+
+def fits(book: Book, rules: RedeliveryRules) -> bool:
+    """Say whether a book is one of the order that a group has."""
+    return isinstance(book, LaneBook) == (rules.order is NackOrder.KEY)
+
+
+def bound(book: Book, rules: RedeliveryRules) -> bool:
+    """Give a book the bounds of its group; return whether they are other ones than before."""
+    bounds = (rules.max_span, rules.max_parked_keys)
+    if not isinstance(book, LaneBook) or (book.max_span, book.max_parked) == bounds:
+        return False
+    book.max_span, book.max_parked = bounds
+    return True
+
+
+def remade(book: Book, rules: RedeliveryRules) -> Book:
+    """Return a book of the order that a group has now, as far as another one has come.
+
+    Nothing of it is in flight. Keys that are parked wait on, if the order is still Key; what may
+    have been processed before goes out for the cause `FLOW_LOST`.
+    """
+    made: Book
+    if rules.order is NackOrder.KEY:
+        made = LaneBook(
+            book.cursor,
+            book.acked_pairs(),
+            book.redeliveries,
+            parked=book.parked,
+            max_span=rules.max_span,
+            max_parked=rules.max_parked_keys,
+        )
+    else:
+        made = GroupCursor(book.cursor, book.acked_pairs(), book.redeliveries)
+    made.mark(book.sent_end, Cause.FLOW_LOST)
+    return made

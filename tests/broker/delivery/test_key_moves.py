@@ -1,0 +1,85 @@
+"""Parked keys through handoffs, broker changes and resets: they wait on, and hold up nothing."""
+
+import pytest
+
+from partq.core.model import Cause
+from partq.testing import eventually
+from partq.wire import frames
+from tests.broker.conftest import Handoff
+from tests.broker.delivery.keyed import DAY_MS, SLOTS, KeyedScene, open_keyed, publish
+
+A = SLOTS["a"]
+
+
+@pytest.fixture
+async def scene(running):
+    """Of a0, b0, a1 the first is given back for a day, and a1 with it; b0 is in hand."""
+    scene = await KeyedScene().set(running, "a0", "b0", "a1")
+    source = scene.source
+    scene.held, _ = await source.deliver()
+    assert await source.nack(scene.held, [(0, 1)], delay_ms=DAY_MS) == ""
+    await source.give_back(await source.asked(), (2, 3))
+    await eventually(lambda: scene.consumed.book.in_flight == 1, "a1 is back")
+    return scene
+
+
+async def test_no_drain_waits_for_parked_keys_and_the_new_member_gets_them_at_their_time(scene):
+    target = await open_keyed(scene.running, "n", "j")
+    handoff = await Handoff.begin(scene.running)
+    assert (await handoff.pause())["code"] == ""
+    await scene.source.find(frames.Paused)
+    asked = await scene.source.asked()
+    assert asked.lanes == [(0, 65_536)]
+    assert not (await handoff.drain(wait_ms=0))["is_drained"], "b0 is in hand"
+    assert await scene.source.ack(scene.held, ranges=[(1, 2)]) == ""
+    await scene.source.give_back(asked)
+    assert (await handoff.drain())["is_drained"]
+    assert (await handoff.commit())["code"] == ""
+    assigned, _ = await target.find(frames.Assigned)
+    assert assigned.mode == frames.KEYED
+    await publish(scene.producer, "a2", "b1")
+    assert (await target.deliver())[1] == ["b1"]
+    assert await target.gets_nothing()
+    assert scene.consumed.book.unpark(A)
+    scene.consumed.flow.notice(scene.consumed)
+    again, values = await target.deliver()
+    assert (values, again.redeliveries) == (["a0", "a1"], [(0, 1)])
+    assert await target.values(1) == ["a2"]
+
+
+async def test_a_pause_gives_back_what_has_not_begun(scene):
+    await publish(scene.producer, "c0")
+    _, values = await scene.source.deliver()
+    assert values == ["c0"]
+    handoff = await Handoff.begin(scene.running)
+    assert (await handoff.pause())["code"] == ""
+    await scene.source.give_back(await scene.source.asked(), (3, 4))
+    assert await scene.source.ack(scene.held, ranges=[(1, 2)]) == ""
+    assert (await handoff.drain())["is_drained"]
+    assert (await handoff.cancel())["code"] == ""
+    await scene.source.find(frames.Resumed)
+    again, values = await scene.source.deliver()
+    assert (values, again.cause) == (["c0"], Cause.NONE)
+
+
+async def test_a_forced_commit_counts_the_lowest_message_and_leaves_parked_keys(scene):
+    target = await open_keyed(scene.running, "n", "j")
+    handoff = await Handoff.begin(scene.running)
+    assert (await handoff.pause(drain_ms=0))["code"] == ""
+    committed = await handoff.commit(cause="drain_timeout")
+    assert (committed["code"], committed["was_forced"]) == ("", True)
+    again, values = await target.deliver()
+    assert (values, again.cause, again.redeliveries) == (["b0"], Cause.FORCED_COMMIT, [(1, 1)])
+    assert await target.gets_nothing()
+    assert await scene.source.ack(scene.held, ranges=[(1, 2)]) == "fenced"
+
+
+async def test_a_reset_forgets_parked_keys(scene):
+    body = {"to": "earliest", "is_forced": True, "partitions": ["1.0"]}
+    status, answer = await scene.running.call(
+        "POST", "/v1/queues/orders/groups/workers/reset", json=body
+    )
+    assert (status, answer["partitions"]["1.0"]["to"]) == (200, 0)
+    assert (await scene.record()).parked == {}
+    again, values = await scene.source.deliver()
+    assert (values, again.cause, again.redeliveries) == (["a0", "b0", "a1"], Cause.RESET, [])

@@ -1,0 +1,63 @@
+"""Keys that wait are listed, and released before their time."""
+
+import pytest
+
+from tests.broker.delivery.keyed import DAY_MS, SLOTS, KeyedScene
+
+KEYS = "/v1/queues/orders/groups/workers/keys"
+
+
+@pytest.fixture
+async def scene(running):
+    scene = await KeyedScene().set(running, "a0", "b0", "c0")
+    scene.held, _ = await scene.source.deliver()
+    for offset in range(2):
+        part = (offset, offset + 1)
+        assert await scene.source.nack(scene.held, [part], delay_ms=DAY_MS) == ""
+    return scene
+
+
+async def test_they_are_listed_with_their_lowest_message(scene):
+    status, answer = await scene.running.call("GET", KEYS)
+    assert status == 200
+    found = answer["partitions"]
+    assert sorted(found) == ["1.0", "1.1", "1.2", "1.3"]
+    assert found["1.1"] == {"keys": []}
+    keys = found["1.0"]["keys"]
+    assert [0 < each.pop("due_ms") <= DAY_MS for each in keys] == [True, True]
+    assert keys == [
+        {"slot": SLOTS["a"], "offset": 0, "redeliveries": 1},
+        {"slot": SLOTS["b"], "offset": 1, "redeliveries": 1},
+    ]
+
+
+async def test_one_is_released_and_that_is_stored(scene):
+    body = {"slot": SLOTS["b"], "partitions": ["1.0"]}
+    status, answer = await scene.running.call("POST", f"{KEYS}/release", json=body)
+    assert (status, answer) == (200, {"partitions": {"1.0": {"is_released": True}}})
+    assert (await scene.source.deliver())[1] == ["b0"]
+    status, answer = await scene.running.call("POST", f"{KEYS}/release", json=body)
+    assert answer["partitions"]["1.0"] == {"is_released": False}
+
+
+async def test_a_key_stands_for_its_slot(scene):
+    status, answer = await scene.running.call("POST", f"{KEYS}/release", json={"key": "k"})
+    assert (status, {each["is_released"] for each in answer["partitions"].values()}) == (
+        200,
+        {False},
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({}, "bad_request"),
+        ({"slot": 1, "key": "k"}, "bad_request"),
+        ({"slot": 65_536}, "bad_json"),
+        ({"key": "k" * 2000}, "bad_request"),
+        ({"slot": 1, "partitions": ["1.9"]}, "unknown_partition"),
+    ],
+)
+async def test_a_release_must_name_one_key(running, body, code):
+    status, answer = await running.call("POST", f"{KEYS}/release", json=body)
+    assert (status in (400, 404), answer["error"]["code"]) == (True, code)
