@@ -6,6 +6,8 @@ mistake here nor a damaged record can make a value without end.
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from partq.core.lanes.codec import BITS, decode_bits, end_of_bits
+from partq.core.lanes.parked_lanes import ALL_LANES
 from partq.core.model import PartitionId
 from partq.core.producer_record import NumberedBatch, ProducerRecord
 from partq.errors import InternalError
@@ -46,6 +48,50 @@ def decode_counts(text: bytes) -> dict[int, int]:
         InternalError: it did not write that.
     """
     return dict(_decode(b":", text))
+
+
+def encode_acks(acked: Sequence[Range] | bytes, cursor: int) -> tuple[str | bytes, int]:
+    """Return acks as they are stored, and the highest offset that they speak of, excluded.
+
+    Ranges become text; bits stay as they are: see `core.lanes.codec`.
+    """
+    if isinstance(acked, bytes):
+        return acked, end_of_bits(acked, cursor)
+    return encode_ranges(acked), acked[-1][1] if acked else cursor
+
+
+def decode_acks(field: bytes, cursor: int) -> list[Range]:
+    """Return the ranges that `encode_acks` has encoded.
+
+    Raises:
+        InternalError: it did not encode that.
+    """
+    if not field.startswith(BITS):
+        return decode_ranges(field)
+    try:
+        return decode_bits(field, cursor)
+    except ValueError as error:
+        raise InternalError(f"store: the stored acks of a group are damaged: {error}") from error
+
+
+def encode_parked(parked: Mapping[int, int] | None) -> str:
+    """Return `513:1767225600000,...`, lanes and until when each waits; None: they stay stored."""
+    return "=" if parked is None else encode_counts(parked)
+
+
+def decode_parked(text: bytes) -> dict[int, int]:
+    """Read what `encode_parked` wrote.
+
+    Raises:
+        InternalError: it did not write that, or not a lane.
+    """
+    parked = decode_counts(text)
+    if parked and max(parked) > ALL_LANES:
+        raise InternalError(
+            f"store: a stored value is damaged: slot {max(parked)} waits; expected at most "
+            f"{ALL_LANES - 1}, or {ALL_LANES} for all"
+        )
+    return parked
 
 
 def encode_predecessors(predecessors: Mapping[PartitionId, Sequence[range]]) -> str:

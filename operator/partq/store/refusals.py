@@ -5,6 +5,7 @@ from typing import TypedDict
 from partq.core.model import BrokerEpoch, PartitionId
 from partq.errors import (
     FencedError,
+    PartitionInUseError,
     SupersededError,
     UnknownGroupError,
     UnknownPartitionError,
@@ -55,6 +56,14 @@ def unknown_group(partition: PartitionId, group: str) -> UnknownGroupError:
     return UnknownGroupError(
         f"partition {partition}: it has no cursor of group {excerpt(group)}: the group was "
         "removed, or is not there yet; `partq groups` shows those of the queue"
+    )
+
+
+def in_use(partition: PartitionId, group: str, holder: str) -> PartitionInUseError:
+    """Return the error of a member that registers what another one holds."""
+    return PartitionInUseError(
+        f"partition {partition} of {group}: member {excerpt(holder)} holds it; wait until that "
+        "member unregisters it, or is lost for the rebalance delay"
     )
 
 

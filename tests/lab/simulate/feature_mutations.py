@@ -179,7 +179,7 @@ FEATURE_MUTATIONS = (
     Mutation(
         "a flush beyond the end of the log counts",
         both(
-            lua("flush_cursor", ("highest > tonumber(meta[3]) or", "")),
+            lua("flush_cursor", ("tonumber(ARGV[7]) > tonumber(meta[3]) or", "")),
             code(OwnedPartitions, "drop_after_restart", _go_on),
         ),
         frozenset({"S2", "marks"}),

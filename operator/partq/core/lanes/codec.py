@@ -33,6 +33,11 @@ def pack(flags: bytes) -> bytes:
     return int(flags[::-1], 2).to_bytes((len(flags) + 7) // 8, "little")
 
 
+def end_of_bits(field: bytes, cursor: int) -> int:
+    """Return the end of the highest offset whose bit is 1; the cursor where there is none."""
+    return cursor + int.from_bytes(field[len(BITS) :], "little").bit_length()
+
+
 def decode_bits(field: bytes, cursor: int) -> list[Range]:
     """Return the ranges of offsets that the bits of a field name, rising.
 

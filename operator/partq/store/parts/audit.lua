@@ -81,8 +81,8 @@ local function first_records(record, groups, cursors)
         first = first, stop = stop}))
     end
     done("0", cursor["cursor"])
-    for first, stop in string.gmatch(cursor["acked"] or "", "(%d+)-(%d+)") do
-      done(first, stop)
+    for _, range in ipairs(acked_ranges(cursor["cursor"], cursor["acked"])) do
+      done(range[1], range[2])
     end
     for offset in string.gmatch(cursor["outbox"] or "", "%d+:(%d+):%d+:%d+") do
       done(offset, tonumber(offset) + 1)

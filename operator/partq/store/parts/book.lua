@@ -41,19 +41,11 @@ local function judge_write(flushed, stored_born, broker_epoch, number, born)
   return tonumber(number) == tonumber(last) and 0 or -3
 end
 
--- Return whether a book has done with an offset, given as text.
-local function is_done(cursor, acked, offset)
-  local at = tonumber(offset)
-  if at < tonumber(cursor) then
-    return true
+-- Write which lanes of a group wait, as `slot:until_ms,...`; empty: none waits, "=": as it is.
+local function write_parked(cursor_key, parked)
+  if parked == "" then
+    redis.call("HDEL", cursor_key, "parked")
+  elseif parked ~= "=" then
+    redis.call("HSET", cursor_key, "parked", parked)
   end
-  for first, stop in string.gmatch(acked or "", "(%d+)-(%d+)") do
-    if tonumber(first) > at then
-      return false
-    end
-    if at < tonumber(stop) then
-      return true
-    end
-  end
-  return false
 end

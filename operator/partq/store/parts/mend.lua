@@ -27,7 +27,7 @@ local function mend_cursor(meta, key, group, first, next)
       table.insert(counts, entry)
     end
   end
-  local last_end = tonumber(string.match(string.sub(acked or "", -20), "(%d+)$") or "0")
+  local last_end = acked_end(before, acked)
   if cursor == tonumber(before) and #lost == 0 and last_end <= next and not is_beyond then
     return nil, {}
   end
@@ -37,6 +37,15 @@ local function mend_cursor(meta, key, group, first, next)
     "redeliveries", table.concat(counts, ","))
   if last_end > next then
     redis.call("HSET", key, "acked", "")
+  elseif has_bits(acked) then
+    -- The bits begin at the cursor that was.
+    local ranges = {}
+    for _, range in ipairs(acked_ranges(before, acked)) do
+      if range[2] > cursor then
+        table.insert(ranges, string.format("%.0f-%.0f", math.max(range[1], cursor), range[2]))
+      end
+    end
+    redis.call("HSET", key, "acked", table.concat(ranges, ","))
   end
   redis.call("HSET", meta, "mark:" .. group, string.format("%.0f", math.min(cursor, lowest)))
   local found, records = {group, before, text}, {}

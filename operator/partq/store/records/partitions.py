@@ -9,11 +9,9 @@ from partq.errors import (
     ConflictError,
     FencedError,
     NotOwnerError,
-    PartitionInUseError,
     StaleGenerationError,
 )
-from partq.excerpts import excerpt
-from partq.store.codec import Range, encode_counts, encode_ranges
+from partq.store.codec import Range, encode_acks, encode_counts, encode_parked
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.audit import NO_RECORDS, Numbered
@@ -36,6 +34,7 @@ from partq.store.refusals import (
     BookWrite,
     check_book_write,
     fenced,
+    in_use,
     unknown_group,
     unknown_partition,
 )
@@ -353,12 +352,16 @@ class Partitions:
         group: str,
         *,
         cursor: Offset,
-        acked: Sequence[Range],
+        acked: Sequence[Range] | bytes,
         redeliveries: Mapping[int, int],
+        parked: Mapping[int, int] | None = None,
         audit: Numbered = NO_RECORDS,
         **write: Unpack[BookWrite],
     ) -> None:
         """Store how far the group has come: the broker's whole state, as it is.
+
+        `acked`: ranges, or the bits of a lane book. `parked`: lane → until when it waits, in ms of
+        Redis's clock; None: as they are stored.
 
         `audit` is written with it, where the partition keeps a record: what has happened since
         the last flush that went through. Repeat it with the same numbers: those that are stored
@@ -370,13 +373,14 @@ class Partitions:
             SupersededError: a later write is stored; nothing is written.
             UnknownGroupError: the partition has no such group any more, or another one of its name.
         """
+        field, highest = encode_acks(acked, cursor)
         records: list[str | bytes | int] = [audit.first, *audit.records] if audit.records else []
         answer = await self._store.run(
             "flush_cursor",
             self._keys.of_cursor(partition, group),
             [
                 *(write["broker_epoch"], group, cursor),
-                *(encode_ranges(acked), encode_counts(redeliveries)),
+                *(field, encode_counts(redeliveries), encode_parked(parked), highest),
                 *(write["number"], write["born"], *records),
             ],
             # With the appends: on a separate channel it would cost Redis a separate fsync, for
@@ -449,16 +453,17 @@ class Partitions:
         target: MemberId | None,
         cause: int,
         cursor: Offset,
-        acked: Sequence[Range],
+        acked: Sequence[Range] | bytes,
         redeliveries: Mapping[int, int],
+        parked: Mapping[int, int] | None = None,
         forced: str = "",
         **write: Unpack[BookWrite],
     ) -> Epoch:
         """Hand the partition from `source` to `target`, with the acks accepted so far.
 
         `epoch` is the stored one of `source`; why it was `forced` is for the audit record
-        alone. Returns the new epoch; a repeat of the last attempt that went through, with the same
-        target, returns the same and writes nothing.
+        alone; `acked`, `parked`: see `flush`. Returns the new epoch; a repeat of the last attempt
+        that went through, with the same target, returns the same and writes nothing.
 
         Raises:
             FencedError: another broker has claimed the partition, or the log has lost messages
@@ -469,13 +474,14 @@ class Partitions:
             UnknownGroupError: the partition has no such group.
             StoreUnavailableError: no answer; read the record before anything is delivered.
         """
+        field, highest = encode_acks(acked, cursor)
         answer = await self._store.run(
             "commit_handoff",
             self._keys.of_cursor(partition, group),
             [
                 *(write["broker_epoch"], group, source or "", epoch, attempt, target or ""),
-                *(int(cause), cursor, encode_ranges(acked), encode_counts(redeliveries), forced),
-                *(write["number"], write["born"]),
+                *(int(cause), cursor, field, encode_counts(redeliveries), forced),
+                *(write["number"], write["born"], encode_parked(parked), highest),
             ],
         )
         if answer == HANDOFF_DIFFERS:
@@ -485,11 +491,3 @@ class Partitions:
             )
         check_book_write(answer, partition, group, write)
         return Epoch(answer)
-
-
-def in_use(partition: PartitionId, group: str, holder: str) -> PartitionInUseError:
-    """Return the error of a member that registers what another one holds."""
-    return PartitionInUseError(
-        f"partition {partition} of {group}: member {excerpt(holder)} holds it; wait until that "
-        "member unregisters it, or is lost for the rebalance delay"
-    )

@@ -9,9 +9,10 @@ from partq.core.group.observation import NO_EPOCH
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, Offset, PartitionId
 from partq.store.codec import (
     Range,
+    decode_acks,
     decode_counts,
+    decode_parked,
     decode_predecessors,
-    decode_ranges,
     decode_slots,
     groups_of,
 )
@@ -256,12 +257,13 @@ def cursor_record(fields: Mapping[bytes, bytes]) -> CursorRecord:
         epoch=Epoch(int(fields[b"epoch"])),
         attempt=int(fields[b"attempt"]),
         cursor=Offset(int(fields[b"cursor"])),
-        acked=decode_ranges(fields[b"acked"]),
+        acked=decode_acks(fields[b"acked"], int(fields[b"cursor"])),
         redeliveries=decode_counts(fields[b"redeliveries"]),
         cause=int(fields[b"cause"]),
         outbox=decode_outbox(fields.get(b"outbox", b"")),
         born=int(fields.get(b"born", b"0")),
         gate=fields.get(b"gate", OPEN_GATE.encode()).decode(),
+        parked=decode_parked(fields.get(b"parked", b"")),
         reset=fields.get(b"reset", b"").decode(),
         registered=Epoch(int(fields.get(b"registered", b"0").split(b" ", 1)[0])),
     )

@@ -1,6 +1,7 @@
 -- Put messages of a group into its outbox: they block its deliveries no more, and hold the log.
 --
 -- when full: passes
+-- with: acks
 -- with: audit
 -- with: book
 -- with: draw

@@ -1,6 +1,7 @@
 -- Make a broker the owner of a partition, and return all that it needs to serve it.
 --
 -- when full: passes
+-- with: acks
 -- with: audit
 -- with: mend
 -- with: draw

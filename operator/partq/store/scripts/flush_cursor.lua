@@ -6,32 +6,32 @@
 --
 -- KEYS[1]  meta      KEYS[2]  cursor of the group      KEYS[3]  audit
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  group    ARGV[3]  cursor (offset)
--- ARGV[4]  acknowledged ranges above it          ARGV[5]  redelivery counts
--- ARGV[6]  number of this write under this epoch    ARGV[7]  when the group began
--- ARGV[8]  number of the first audit record under this epoch    ARGV[9...]  audit records
+-- ARGV[4]  what is acknowledged above it, as text or bits: see acks.lua
+-- ARGV[5]  redelivery counts                     ARGV[6]  which lanes wait: see write_parked
+-- ARGV[7]  the highest offset that the caller speaks of, excluded
+-- ARGV[8]  number of this write under this epoch    ARGV[9]  when the group began
+-- ARGV[10]  number of the first audit record under this epoch    ARGV[11...]  audit records
 -- returns  1; 0 FENCED: the caller's broker epoch is over, or the log does not hold what the
 --          caller speaks of; -2 UNKNOWN: no such group; -3 SUPERSEDED: a later write is stored
 
--- The highest offset that the caller speaks of: the cursor, or the end of the last range.
-local last_end = string.match(string.sub(ARGV[4], -20), "(%d+)$")
-local highest = tonumber(last_end or ARGV[3])
 local meta, refusal = read_owned(KEYS[1], ARGV[1], ARGV[2], "next", "audit", "trimmed")
 if not meta then
   return refusal
 end
-if highest > tonumber(meta[3]) or tonumber(ARGV[3]) < tonumber(meta[5]) then
+if tonumber(ARGV[7]) > tonumber(meta[3]) or tonumber(ARGV[3]) < tonumber(meta[5]) then
   return 0
 end
 local cursor = redis.call("HMGET", KEYS[2], "outbox_lowest", "audit_written", "flushed", "born")
-local verdict = judge_write(cursor[3], cursor[4], ARGV[1], ARGV[6], ARGV[7])
+local verdict = judge_write(cursor[3], cursor[4], ARGV[1], ARGV[8], ARGV[9])
 if verdict < 1 then
   return verdict == 0 and 1 or verdict
 end
 redis.call("HSET", KEYS[2], "cursor", ARGV[3], "acked", ARGV[4], "redeliveries", ARGV[5],
-  "flushed", ARGV[1] .. ":" .. ARGV[6])
+  "flushed", ARGV[1] .. ":" .. ARGV[8])
+write_parked(KEYS[2], ARGV[6])
 write_mark(KEYS[1], ARGV[2], ARGV[3], cursor[1])
-if ARGV[9] then
-  local records, written = new_records(cursor[2], ARGV[1], ARGV, 8)
+if ARGV[11] then
+  local records, written = new_records(cursor[2], ARGV[1], ARGV, 10)
   if #records > 0 then
     if meta[4] then
       write_audit(KEYS[1], KEYS[3], meta[4], ARGV[1], records)

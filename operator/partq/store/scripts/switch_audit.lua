@@ -2,6 +2,7 @@
 -- arrives after a later one of the same owner changes nothing either.
 --
 -- when full: passes
+-- with: acks
 -- with: audit
 --
 -- KEYS[1]  meta      KEYS[2]  audit      KEYS[3...]  cursors of the groups, in the order of ARGV[5...]

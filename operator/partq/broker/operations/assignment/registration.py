@@ -23,8 +23,8 @@ from partq.errors import (
 )
 from partq.excerpts import excerpt
 from partq.store.records.events import Events
-from partq.store.records.partitions import in_use
 from partq.store.records.stored_partition import RegisterOutcome
+from partq.store.refusals import in_use
 from partq.wire.calls.registration import (
     RegisterBody,
     Registered,

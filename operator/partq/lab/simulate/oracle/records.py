@@ -18,7 +18,7 @@ from partq.lab.simulate.oracle.facts import (
 from partq.lab.simulate.oracle.letters import Letters
 from partq.lab.simulate.oracle.plans import Plans
 from partq.lab.simulate.oracle.rescales import Rescales
-from partq.store.codec import decode_counts, decode_ranges
+from partq.store.codec import decode_acks, decode_counts
 from partq.store.keys import Keys
 from partq.store.pipelined_connection import Reply
 from partq.wire import batch
@@ -481,6 +481,6 @@ class Records:
         facts.epoch = int(stored[b"epoch"])
         facts.acked = frozenset(
             offset
-            for start, stop in decode_ranges(stored[b"acked"])
+            for start, stop in decode_acks(stored[b"acked"], facts.cursor)
             for offset in range(start, stop)
         )
