@@ -5,8 +5,9 @@ import pytest
 from partq.core.model import Cause
 from partq.testing import eventually
 from partq.wire import frames
-from tests.broker.conftest import Handoff
+from tests.broker.conftest import Handoff, open_producer
 from tests.broker.delivery.keyed import DAY_MS, SLOTS, KeyedScene, open_keyed, publish
+from tests.broker.ownership.test_failover import kill
 
 A = SLOTS["a"]
 
@@ -72,6 +73,31 @@ async def test_a_forced_commit_counts_the_lowest_message_and_leaves_parked_keys(
     assert (values, again.cause, again.redeliveries) == (["b0"], Cause.FORCED_COMMIT, [(1, 1)])
     assert await target.gets_nothing()
     assert await scene.source.ack(scene.held, ranges=[(1, 2)]) == "fenced"
+
+
+async def test_parked_keys_wait_on_at_the_next_broker(scene, start_broker):
+    assert await scene.source.ack(scene.held, ranges=[(1, 2)]) == ""
+    other = await start_broker("orders-1")
+    elsewhere = await open_keyed(other)
+    await kill(scene.running)
+    scene.running = other
+    assigned, _ = await elsewhere.find(frames.Assigned)
+    assert assigned.mode == frames.KEYED
+    producer = await open_producer(other, "q")
+    await publish(producer, "a2", "b1")
+    again, values = await elsewhere.deliver()
+    assert (values, again.cause) == (["b1"], Cause.NONE)
+    assert await elsewhere.gets_nothing()
+    left_s = scene.consumed.book.next_due - other.broker.clock()
+    assert DAY_MS / 1000 - 3600 < left_s <= DAY_MS / 1000
+    status, answer = await other.call(
+        "POST", "/v1/queues/orders/groups/workers/keys/release", json={"slot": A}
+    )
+    assert (status, answer["partitions"]["1.0"]) == (200, {"is_released": True})
+    again, values = await elsewhere.deliver()
+    assert (values, again.redeliveries) == (["a0", "a1"], [(0, 1)])
+    assert again.cause == Cause.BROKER_CHANGE
+    assert await elsewhere.values(1) == ["a2"]
 
 
 async def test_a_reset_forgets_parked_keys(scene):

@@ -36,6 +36,7 @@ async def test_one_is_released_and_that_is_stored(scene):
     status, answer = await scene.running.call("POST", f"{KEYS}/release", json=body)
     assert (status, answer) == (200, {"partitions": {"1.0": {"is_released": True}}})
     assert (await scene.source.deliver())[1] == ["b0"]
+    assert list((await scene.record()).parked) == [SLOTS["a"]]
     status, answer = await scene.running.call("POST", f"{KEYS}/release", json=body)
     assert answer["partitions"]["1.0"] == {"is_released": False}
 

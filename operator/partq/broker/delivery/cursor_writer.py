@@ -156,8 +156,9 @@ class CursorWriter:
                         consumed.group,
                         **consumed.next_write(),
                         cursor=Offset(consumed.book.cursor),
-                        acked=consumed.book.acked_pairs(),
+                        acked=consumed.book.stored_acks(),
                         redeliveries=consumed.book.redeliveries,
+                        parked=parked,
                         audit=records,
                     )
                 except (FencedError, UnknownGroupError) as error:

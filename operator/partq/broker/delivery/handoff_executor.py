@@ -287,7 +287,7 @@ class HandoffExecutor:
                     target=target,
                     cause=cause,
                     cursor=Offset(book.cursor),
-                    acked=book.acked_pairs(),
+                    acked=book.stored_acks(),
                     redeliveries=redeliveries,
                     forced=forced,
                 )
