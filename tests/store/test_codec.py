@@ -1,9 +1,12 @@
 """Ranges and counts as text, and the names of keys."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from partq.core.lanes.codec import encode_bits
 from partq.core.model import PartitionId
 from partq.errors import InternalError
 from partq.store import codec
@@ -32,6 +35,38 @@ def test_text_is_as_documented():
 def test_damaged_text_is_refused(text):
     with pytest.raises(InternalError, match="damaged"):
         codec.decode_ranges(text)
+
+
+def test_bits_are_as_documented():
+    assert encode_bits(b"") == encode_bits(b"000") == b""
+    assert encode_bits(b"01") == b"\x01\x02"
+    assert encode_bits(b"1000000001000000000") == b"\x01\x01\x02"
+    assert codec.encode_acks(b"\x01\x01\x02", 5) == (b"\x01\x01\x02", 15)
+    assert codec.encode_acks([(7, 9)], 5) == ("7-9", 9)
+    assert codec.encode_acks([], 5) == ("", 5)
+
+
+@given(st.sets(st.integers(0, 300)), OFFSETS)
+def test_bits_come_back(offsets, cursor):
+    flags = bytes(ord("1") if at in offsets else ord("0") for at in range(301))
+    field, end = codec.encode_acks(encode_bits(flags), cursor)
+    assert end == max(offsets, default=-1) + 1 + cursor
+    pairs = codec.decode_acks(field, cursor)
+    assert {offset - cursor for pair in pairs for offset in range(*pair)} == offsets
+    assert all(before[1] < after[0] for before, after in pairwise(pairs))
+
+
+def test_bits_are_bounded():
+    with pytest.raises(InternalError, match="12501 bytes of bits; expected at most 12500"):
+        codec.decode_acks(b"\x01" + bytes(12_501), 0)
+
+
+def test_waiting_lanes_are_slots():
+    assert codec.encode_parked({9: 2, 5: 1}) == "5:1,9:2"
+    assert (codec.encode_parked({}), codec.encode_parked(None)) == ("", "=")
+    assert codec.decode_parked(b"65536:7") == {65_536: 7}
+    with pytest.raises(InternalError, match="slot 65537 waits; expected at most 65535, or 65536"):
+        codec.decode_parked(b"65537:7")
 
 
 def test_both_directions_are_bounded():

@@ -75,7 +75,7 @@ class Life:
         )
         await self.book(partitions.bind, member=MemberId("m"), incarnation="i")
         at = (await partitions.read(partition)).trimmed
-        done = {"acked": [(at + 7, at + 8)], "redeliveries": {at + 6: 1}}
+        done = {"acked": b"\x01\x02", "redeliveries": {at + 6: 1}, "parked": {7: attempt}}
         await self.book(partitions.flush, cursor=at + 6, **done)
         letters = [(at + 6, DeadLetterReason.MAX_REDELIVERIES, 2)]
         cursor = await self.book(self.outboxes.add, letters=letters)

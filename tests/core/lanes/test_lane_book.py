@@ -19,18 +19,9 @@ from partq.core.ranges import Ranges
 from partq.errors import NotDeliveredError
 from tests.core.batches import Batch
 from tests.core.lanes.lane_model import Message, Model
+from tests.core.lanes.lanes import taken
 
 LANES = st.integers(0, 4)
-
-
-def taken(window):
-    """Return the offsets of a window."""
-    bits = window.mask
-    return [
-        offset
-        for at, offset in enumerate(range(window.start, window.stop))
-        if bits is None or bits[at // 8] >> at % 8 & 1
-    ]
 
 
 class Lanes(RuleBasedStateMachine):
@@ -353,5 +344,5 @@ class Lanes(RuleBasedStateMachine):
         assert book.delayed == len(model.due)
 
 
-Lanes.TestCase.settings = settings(deadline=None, max_examples=150, stateful_step_count=40)
+Lanes.TestCase.settings = settings(deadline=None, max_examples=100, stateful_step_count=40)
 test_any_order_of_events = Lanes.TestCase
