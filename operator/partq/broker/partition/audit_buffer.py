@@ -1,6 +1,7 @@
 """Audit records that a broker writes itself: encoded, and buffered until the next flush."""
 
 from collections.abc import Iterable
+from itertools import chain, starmap
 from typing import Any, NamedTuple
 
 from partq.broker.partition.consumer_ref import ConsumerRef, GroupRef
@@ -23,8 +24,7 @@ def delivered(
     delivery: int,
     append_broker_epoch: int,
 ) -> bytes:
-    """Encode the records of a window: one for each range of offsets that it holds."""
-    cause = "" if window.cause is Cause.NONE else window.cause.name.lower()
+    """Encode the records of a window: one for each range of offsets with the same cause."""
     return b"".join(
         encode_record(
             "deliver",
@@ -36,10 +36,10 @@ def delivered(
             first=first,
             stop=stop,
             delivery=delivery,
-            cause=cause,
+            cause="" if cause is Cause.NONE else cause.name.lower(),
             append_broker_epoch=append_broker_epoch,
         )
-        for first, stop in parts_of(window)
+        for (first, stop), cause in _parts_by_cause(window)
     )
 
 
@@ -55,6 +55,20 @@ def parts_of(window: Window) -> Iterable[Range]:
         at = stop
     if at < window.stop:
         yield at, window.stop
+
+
+def _parts_by_cause(window: Window) -> Iterable[tuple[Range, Cause]]:
+    if not window.causes:
+        return ((part, window.cause) for part in parts_of(window))
+    offsets = chain.from_iterable(starmap(range, parts_of(window)))
+    by_cause: list[tuple[Range, Cause]] = []
+    for offset, number in zip(offsets, window.causes, strict=True):
+        cause = Cause(number)
+        if by_cause and by_cause[-1][0][1] == offset and by_cause[-1][1] is cause:
+            by_cause[-1] = (by_cause[-1][0][0], offset + 1), cause
+        else:
+            by_cause.append(((offset, offset + 1), cause))
+    return by_cause
 
 
 def handoff_step(kind: str, held: GroupRef, attempt: int, **fields: Any) -> bytes:

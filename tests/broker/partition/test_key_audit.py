@@ -1,0 +1,91 @@
+"""The audit record of a group of order Key: which messages of a batch each delivery has."""
+
+import asyncio
+
+import pytest
+
+from partq.testing import eventually
+from tests.broker.api.routes.test_pull import GROUP, Member, token_of
+from tests.broker.conftest import CONSUME, Gate, open_producer
+from tests.broker.delivery.keyed import DAY_MS, KEY_ORDER, KeyedScene, follow, publish
+from tests.broker.partition.test_audit import P0, of_kind, resources, told
+
+__all__ = ["resources"]
+
+
+def ranges(records):
+    return [(each.first, each.stop, each.cause) for each in records]
+
+
+async def test_each_range_of_a_mask_is_recorded_with_its_cause(running):
+    scene = await KeyedScene().set(running, "a0", "b0", "a1")
+    source = scene.source
+    held, _ = await source.deliver()
+    assert await source.nack(held, [(0, 1)], delay_ms=DAY_MS) == ""
+    asked = await source.asked()
+    await publish(scene.producer, "b1", "a2", "c0")
+    assert (await source.deliver())[1] == ["b1", "c0"]
+    await source.give_back(asked, (2, 3))
+    await eventually(lambda: scene.consumed.book.in_flight == 3, "a1 is back")
+    assert scene.consumed.book.unpark(11)
+    scene.consumed.flow.notice(scene.consumed)
+    assert await source.values(3) == ["a0", "a1", "a2"]
+    records = await told(running)
+    assert ranges(of_kind(records, "deliver")) == [
+        (0, 3, ""),
+        (3, 4, ""),
+        (5, 6, ""),
+        (0, 1, "nack"),
+        (2, 3, ""),
+        (4, 5, ""),
+    ]
+    assert ranges(of_kind(records, "release")) == [(2, 3, "")]
+    assert ranges(of_kind(records, "nack")) == [(0, 1, "nack")]
+
+
+async def test_no_ack_counts_of_what_waits_for_its_record(running):
+    scene = await KeyedScene().set(running, "a0", "b0")
+    source = scene.source
+    held, _ = await source.deliver()
+    gate = Gate(running.broker.audits, "write")
+    await publish(scene.producer, "c0")
+    await gate.is_reached()
+    assert await source.ack(held, ranges=[(2, 3)]) == "not_delivered"
+    assert await source.ack(held, ranges=[(0, 2)]) == ""
+    gate.opened.set()
+    assert await source.values(1) == ["c0"]
+    assert await source.ack(held, ranges=[(2, 3)]) == ""
+
+
+@pytest.fixture
+async def pulling(running):
+    """A member that has a0 in hand, and a pull that has taken b0 and a1."""
+    await follow(running, nack=KEY_ORDER)
+    await running.assign("m", [0])
+    member = Member(running, CONSUME)
+    producer = await open_producer(running)
+    await publish(producer, "a0")
+    (member.held,) = await member.messages()
+    gate = Gate(running.broker.audits, "write")
+    pull = asyncio.create_task(member.pull())
+    await publish(producer, "b0", "a1")
+    await gate.is_reached()
+    return member, pull, gate
+
+
+async def test_a_pull_is_not_answered_with_what_follows_a_message_that_was_given_back(
+    running, pulling
+):
+    """Else its member would process a1 before a0, which it has given back."""
+    member, pull, gate = pulling
+    item = {**token_of(member.held), "offsets": [0], "delay_ms": DAY_MS}
+    body = {"member": "m", "flow": member.flow, "nacks": [item]}
+    _, answer = await running.call("POST", f"{GROUP}/nacks", token=CONSUME, json=body)
+    assert answer["results"] == [{}]
+    gate.opened.set()
+    status, answer = await pull
+    assert (status, [each["value"] for each in answer["messages"]]) == (200, ["b0"])
+    book = running.broker.owned[P0].groups["workers"].book
+    assert book.in_flight == 1
+    assert book.unpark(11)
+    assert [each["value"] for each in await member.messages()] == ["a0", "a1"]
