@@ -212,6 +212,34 @@ def test_a_notice_for_all_stops_everything_until_its_answer():
     assert taken(book.take_again(3, 9)) == [0, 1, 2]
 
 
+def test_what_goes_again_waits_when_its_lane_fails_before_it_is_sent():
+    book = book_of(A, B, A)
+    book.release(1, 0)
+    nack(book, 0, delay_s=10)
+    assert taken(book.take_again(3, 9)) == [1]
+    assert book.next_again is None
+    store(book)
+    book.end_waits(10)
+    assert taken(book.take_again(3, 9)) == [0, 2]
+
+
+def test_nothing_new_is_sent_before_what_goes_again():
+    book = book_of(A, B)
+    book.release(0, 0)
+    assert book.take(batch(A, first=2), 3, 9) is None
+    assert taken(book.take_again(2, 1)) == [0]
+    assert book.take(batch(A, first=2), 3, 9) is None
+    assert taken(book.take_again(2, 9)) == [1]
+    assert taken(book.take(batch(A, first=2), 3, 9)) == [2]
+
+
+def test_a_slot_is_not_found_between_two_others():
+    book = book_of(0x0201, 0x0201, 0x0102)
+    nack(book, 0, 1)
+    assert (book.lowest_open(0x0201), book.lowest_open(0x0102)) == (0, None)
+    assert nack(book_of(0x0201, 0x0102, 0x0102), 0).asked == frozenset()
+
+
 def test_what_a_member_releases_goes_out_again_without_a_cause():
     book = book_of(A, B, C)
     assert book.release(1, 0) == 2
@@ -306,6 +334,17 @@ def test_what_was_sent_again_has_its_own_time():
     assert time_out(book, 20.0, 20).counted == 0, "it has not begun again"
     book.begin([(0, 1)], 0, 21.0)
     assert time_out(book, 21.0, 30).offsets == [0]
+    store(book)
+    book.end_waits(39)
+    book.take_again(2, 9)
+    nack(book, 0)
+    with pytest.raises(NotDeliveredError):
+        book.ack(-1, [(0, 1)], 0)
+    store(book)
+    book.end_waits(39)
+    book.take_again(2, 9)
+    book.begin([(0, 1)], 0, 40.0)
+    assert time_out(book, 40.0, 50).offsets == [0]
     book.rewind(Cause.BROKER_CHANGE)
     with pytest.raises(NotDeliveredError):
         book.ack(-1, [(0, 1)], 0)
