@@ -129,9 +129,9 @@ def test_a_lane_can_be_let_go_before_its_time():
     book = book_of(A, B)
     nack(book, 0, delay_s=60)
     store(book)
-    assert book.lowest_open(A) == 0
+    assert (book.list_parked(), book.lowest_parked) == ([(A, 60, 0)], 0)
     assert (book.unpark(B), book.unpark(A), book.unpark(A)) == (False, True, False)
-    assert (book.next_again, book.lowest_open(C)) == (0, None)
+    assert (book.next_again, book.list_parked(), book.lowest_parked) == (0, [], -1)
 
 
 def test_the_table_of_waiting_lanes_counts_its_changes():

@@ -98,10 +98,6 @@ class Book(Protocol):
         """Return the acks above the cursor as the record holds them: ranges, or encoded bits."""
 
     @property
-    def acked_end(self) -> int:
-        """The end of the highest acknowledged range, or the cursor: the log must hold it."""
-
-    @property
     def parked(self) -> Mapping[int, float]:
         """Lanes that wait → until when, on the caller's clock."""
 
@@ -127,10 +123,6 @@ class Book(Protocol):
 
         `stop` is the end of the stored batch that holds that offset. At most `credit` messages.
         """
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether some of it was given back, and was not sent again yet."""
 
     @property
     def next_due(self) -> float:

@@ -88,11 +88,6 @@ class GroupCursor(CursorProgress):
         return 2 * digits * len(self.acked) + (digits + 2) * len(self._redeliveries)
 
     @property
-    def is_waiting(self) -> bool:
-        """Whether some of it was given back, and was not sent again yet."""
-        return bool(self.waiting)
-
-    @property
     def next_due(self) -> float:
         """When the next delay is over; infinity: nothing waits for its time."""
         return self.waiting.next_due

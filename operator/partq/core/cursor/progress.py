@@ -47,11 +47,6 @@ class CursorProgress:
     stored_acks = acked_pairs
 
     @property
-    def acked_end(self) -> int:
-        """The end of the highest acknowledged range, or the cursor."""
-        return self.acked.stop or self.cursor
-
-    @property
     def reach(self) -> int:
         """Beyond every offset: ranges of acks may be as long as they like."""
         return MAX_OFFSET

@@ -80,11 +80,6 @@ class LaneProgress:
         """Return the acks above the cursor as the record holds them: see `codec`."""
         return encode_bits(self._span.acked_flags(self.cursor))
 
-    @property
-    def acked_end(self) -> int:
-        """The end of the highest acknowledged range, or the cursor: the log must hold it."""
-        return self._span.acked_end(self.cursor)
-
     def _lent_in(self, start: int, stop: int) -> list[int]:
         return [offset for offset in self._lent if start <= offset < stop]
 

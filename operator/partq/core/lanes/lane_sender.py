@@ -97,11 +97,6 @@ class LaneSender(LaneProgress):
         self._go_on(self._blocked.counts_stored(counts_made))
 
     @property
-    def is_waiting(self) -> bool:
-        """Whether some of it was given back, and was not sent again yet."""
-        return bool(self._again or self._blocked.lanes or self._blocked.are_all)
-
-    @property
     def next_due(self) -> float:
         """When the next lane has waited long enough; infinity: none waits for its time."""
         return self._blocked.parked.next_due
@@ -142,10 +137,6 @@ class LaneSender(LaneProgress):
     def _open_parked(self) -> list[int]:
         lanes = self._blocked.parked.until
         return self._span.of_lanes(lanes, OPEN, self.cursor, self.position) if lanes else []
-
-    def lowest_open(self, lane: int) -> int | None:
-        """Return the lowest offset of a lane that waits to be sent; None: none is known."""
-        return next(iter(self._span.of_lanes([lane], OPEN, self.cursor, self.position)), None)
 
     def _go_on(self, lanes: Collection[int]) -> None:
         """Have sent what is open of lanes that nothing blocks any more."""

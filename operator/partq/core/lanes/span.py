@@ -163,10 +163,6 @@ class LaneSpan:
         run = _RUNS[ACKED].match(self._states, offset - self._first)
         return offset if run is None else self._first + run.end()
 
-    def acked_end(self, cursor: int) -> int:
-        """Return the end of the highest range that is done; the cursor if there is none."""
-        return max(cursor, self._first + self._states.rfind(ACKED) + 1)
-
     def acked_flags(self, cursor: int) -> bytes:
         """Return a byte `1` for each offset from the cursor on that is done, `0` for others."""
         return bytes(self._states[cursor - self._first :]).translate(_ACKED_DIGITS)
