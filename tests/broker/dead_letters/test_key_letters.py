@@ -1,0 +1,101 @@
+"""Messages of a group of order Key that become dead letters, expire or do not decode.
+
+Each ends what it has held up: the key goes on, and no other key has waited.
+"""
+
+# fixtures of another module
+
+import asyncio
+
+from partq import Consumer
+from partq.testing import eventually
+from partq.wire import batch, frames
+from tests.broker.conftest import CONSUME
+from tests.broker.dead_letters.test_dead_letters import resources
+from tests.broker.delivery.keyed import DAY_MS, SLOTS, KeyedScene, publish
+
+__all__ = ["resources"]
+WAIT_S = 60.0
+GARBAGE = b"\xc1" * 1000
+
+
+async def test_the_key_goes_on_behind_a_message_that_was_sent_too_often(running):
+    """No dead-letter queue is there: its message waits in the outbox, and holds up nothing."""
+    scene = await KeyedScene().set(running, "a0", "b0", "a1")
+    source = scene.source
+    held, _ = await source.deliver()
+    assert await source.nack(held, [(0, 1)], delay_ms=0) == ""
+    await source.give_back(await source.asked(), (2, 3))
+    again, values = await source.deliver()
+    assert values == ["a0", "a1"]
+    assert await source.nack(held, [(0, 1)], delay_ms=DAY_MS) == ""
+    await source.give_back(await source.asked(), (2, 3))
+    again, values = await source.deliver()
+    assert (values, again.start) == (["a1"], 2)
+    assert await source.ack(held, ranges=[(1, 3)]) == ""
+    await eventually(lambda: scene.consumed.book.cursor == 3, "all is done")
+    assert [each.offset for each in scene.consumed.outbox.letters] == [0]
+    state = await running.state()
+    assert (state["parked_keys"], state["dead_letters"], state["lag"]) == (0, 1, 0)
+
+
+async def test_an_application_asks_for_a_dead_letter_of_what_it_has_in_hand(running):
+    scene = await KeyedScene().set(running, "a0", "b0", "a1")
+    source = scene.source
+    held, _ = await source.deliver()
+    assert await source.nack(held, [(0, 1)], reason="bad_address", makes_dead_letters=True) == ""
+    assert await source.ack(held, ranges=[(1, 3)]) == "", "nothing of the key was asked back"
+    assert await source.nack(held, [(1, 2)], reason="late", makes_dead_letters=True) == ""
+    await eventually(lambda: scene.consumed.book.cursor == 3, "all is done")
+    assert [each.offset for each in scene.consumed.outbox.letters] == [0]
+
+
+async def test_what_was_given_back_makes_no_dead_letter(running):
+    scene = await KeyedScene().set(running, "a0", "a1")
+    source = scene.source
+    held, _ = await source.deliver()
+    assert await source.nack(held, [(0, 1)], delay_ms=DAY_MS) == ""
+    await source.give_back(await source.asked(), (1, 2))
+    refused = await source.nack(held, [(1, 2)], reason="bad_address", makes_dead_letters=True)
+    assert refused == "not_delivered"
+
+
+async def test_what_waits_expires_and_what_is_in_hand_does_not(running):
+    scene = await KeyedScene().set(running, "a0", "b0", "a1")
+    source = scene.source
+    held, _ = await source.deliver()
+    assert await source.nack(held, [(0, 1)], delay_ms=DAY_MS) == ""
+    await source.give_back(await source.asked(), (2, 3))
+    await eventually(lambda: scene.consumed.book.in_flight == 1, "a1 is back")
+    assert running.broker.expiry._expire(scene.consumed, 3)
+    await publish(scene.producer, "a2")
+    assert (await source.deliver())[1] == ["a2"], "nothing of the key waits any more"
+    assert await source.ack(held, ranges=[(1, 2), (3, 4)]) == ""
+    await eventually(lambda: scene.consumed.book.cursor == 4, "all is done")
+
+
+async def test_what_does_not_decode_holds_up_nothing(running):
+    """A real consumer: it tells the broker, which has a look, and passes over it."""
+    scene = await KeyedScene().set(running)
+    await scene.source.close()
+    values = ["a0", "b0", "a1", "c0"]
+    bodies = [batch.encode_message(batch.Message(each[0], each.encode())) for each in values]
+    bodies[1] = GARBAGE
+    data = batch.encode(bodies, [SLOTS[each[0]] for each in values])
+    await scene.producer.send(frames.Publish(1, 1, 0, 0), data)
+    await scene.producer.expect(frames.Published)
+    got, errors = [], []
+    consumer = Consumer(
+        running.url, queue="orders", group="workers", token=CONSUME, member="m",
+        on_error=errors.append, handle_signals=False, leave_timeout_s=0.05,
+    )  # fmt: skip
+    async with consumer, asyncio.timeout(WAIT_S):
+        async for message in consumer:
+            got.append(message.value.decode())
+            await consumer.ack(message)
+            if len(got) == 3:
+                break
+    assert sorted(got) == ["a0", "a1", "c0"]
+    assert got.index("a0") < got.index("a1")
+    assert {error.code for error in errors} == {"undecodable"}
+    await eventually(lambda: scene.consumed.book.cursor == 4, "all is done")
