@@ -1,0 +1,67 @@
+"""A group's order Key takes effect once every living broker knows it."""
+
+from partq.broker.partition.books import bound, fits, remade
+from partq.core.cursor.cursor import GroupCursor
+from partq.core.cursor.redelivery_rules import NackOrder, RedeliveryRules
+from partq.core.lanes.lane_book import LaneBook
+from partq.core.model import Cause
+from partq.core.ranges import Ranges
+from partq.store.records.leases import Leases
+from partq.testing import eventually
+from partq.wire import frames
+from tests.broker.conftest import open_flow
+from tests.broker.delivery.keyed import KEY_ORDER, follow, open_keyed
+
+KEY = RedeliveryRules(order=NackOrder.KEY)
+
+
+async def order_of(running):
+    await running.broker.refresh()
+    return running.broker.config.redelivery["workers"].order
+
+
+async def test_beside_a_broker_that_does_not_know_it_the_order_is_ordered(running, monkeypatch):
+    older = Leases(running.store, running.broker.keys)
+    with monkeypatch.context() as patch:
+        patch.setattr("partq.store.records.leases.FEATURES", ("rescale",))
+        await older.renew("orders-9", "i", 600.0, "http://orders-9")
+    claims = running.broker.claims
+    await eventually(lambda: "orders-9" in claims.seen_living(), "the older broker is seen")
+    await follow(running, nack=KEY_ORDER)
+    assert await order_of(running) is NackOrder.ORDERED
+    await running.assign("m", [0])
+    flow = await open_flow(running)  # also a client that does not know the order
+    assigned, _ = await flow.expect(frames.Assigned)
+    assert assigned.mode == frames.EXCLUSIVE
+    await older.release("orders-9", "i")
+
+    async def is_in_effect():
+        return await order_of(running) is NackOrder.KEY
+
+    await eventually(is_in_effect, "all that live know it")
+    await flow.ended()
+    keyed = await open_keyed(running)
+    assigned, _ = await keyed.expect(frames.Assigned)
+    assert assigned.mode == frames.KEYED
+
+
+def test_another_order_has_another_book_and_other_bounds_the_same_one():
+    book = LaneBook(0, max_span=10, max_parked=5)
+    assert fits(book, KEY)
+    assert not fits(book, RedeliveryRules())
+    assert bound(book, KEY)
+    assert (book.max_span, book.max_parked) == (KEY.max_span, KEY.max_parked_keys)
+    assert not bound(book, KEY)
+    assert fits(GroupCursor(0), RedeliveryRules(order=NackOrder.FREE))
+    assert not fits(GroupCursor(0), KEY)
+
+
+def test_a_book_of_another_order_knows_what_the_group_has_done_and_what_has_failed():
+    book = GroupCursor(3, [(5, 7)], {4: 2})
+    book.mark(9, Cause.BROKER_CHANGE)
+    lanes = remade(book, KEY)
+    assert (lanes.cursor, lanes.acked_pairs(), lanes.redeliveries) == (3, [(5, 7)], {4: 2})
+    assert lanes.sent_end == 9
+    again = remade(lanes, RedeliveryRules())
+    assert (again.cursor, again.acked_pairs(), again.redeliveries) == (3, [(5, 7)], {4: 2})
+    assert again.undone(0, 9) == Ranges([(3, 5), (7, 9)]).pairs()
