@@ -39,9 +39,10 @@ class AckPolicy(Model):
 class NackPolicy(Model):
     """What becomes of messages that the application gives back."""
 
-    order: Literal["Ordered", "Free"] = "Ordered"
+    order: Literal["Ordered", "Free", "Key"] = "Ordered"
     """Ordered: what is behind the message in its partition waits for it and is delivered again,
-    too. Free: the message is redelivered alone, out of its order."""
+    too. Free: the message is redelivered alone, out of its order. Key: what is behind it of its
+    key waits for it, and the other keys of the partition continue."""
     delay_seconds: _Wait = 60
     """How long the message waits before it is delivered again, unless the application says so."""
     backoff: BackoffPolicy | None = None
