@@ -143,7 +143,7 @@ FEATURE_MUTATIONS = (
     ),
     Mutation(
         "what a member has expires",
-        text(Expiry, "_expire", ("start = book.position", "start = book.cursor")),
+        text(Expiry, "_expire", ("book.unsent(", "book.undone(")),
         frozenset({"S2"}),
         frozenset({"expire"}),
         EXPIRING | {"work_s": 0.4},
