@@ -291,6 +291,14 @@ class Flow:
         """A partition whose acks lie in too many pieces, so that nothing new of it is sent."""
         return next((each.partition for each in self.partitions if each.book.is_scattered), None)
 
+    @property
+    def standing_still(self) -> tuple[PartitionId, str] | None:
+        """A partition of which nothing new is sent, as its book says, and why."""
+        return next(
+            ((each.partition, why) for each in self.partitions if (why := each.book.stands_still)),
+            None,
+        )
+
     def take_credit(self, messages: int, size_bytes: int) -> None:
         """Take room that the client has again."""
         self.credit.add(messages, size_bytes)

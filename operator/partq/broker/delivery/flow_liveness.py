@@ -57,6 +57,12 @@ def _report_stuck(flow: Flow) -> None:
             "pieces: nothing new of it is sent until what lies between them is done",
             *(flow.member, flow.group, partition, MAX_PIECES),
         )
+    elif (still := flow.standing_still) is not None:
+        flow.is_known_stuck = True
+        _log.warning(
+            "flow of %s in %s: nothing new of partition %s is sent: %s",
+            *(flow.member, flow.group, *still),
+        )
     elif flow.credit.is_at_limit:
         flow.is_known_stuck = True
         _log.warning(
