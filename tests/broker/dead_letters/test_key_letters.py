@@ -74,6 +74,22 @@ async def test_what_waits_expires_and_what_is_in_hand_does_not(running):
     await eventually(lambda: scene.consumed.book.cursor == 4, "all is done")
 
 
+async def test_no_more_expires_behind_what_is_in_hand_than_a_book_can_say(running, monkeypatch):
+    """The rest is left for a later look: what a book leaves out must not count as expired."""
+    scene = await KeyedScene().set(running, "a0")
+    await scene.source.deliver()
+    scene.consumed.is_withheld = True
+    await publish(scene.producer, *(["b0"] * 5))
+    monkeypatch.setattr("partq.core.lanes.lane_progress.MAX_BITS", 4)
+    expiry, book = running.broker.expiry, scene.consumed.book
+    assert expiry._expire(scene.consumed, 6)
+    assert book.undone(0, 6) == [(0, 1), (4, 6)]
+    assert not expiry._expire(scene.consumed, 6)
+    assert await scene.source.ack(scene.assigned, ranges=[(0, 1)]) == ""
+    assert expiry._expire(scene.consumed, 6)
+    assert book.cursor == 6
+
+
 async def test_what_does_not_decode_holds_up_nothing(running):
     """A real consumer: it tells the broker, which has a look, and passes over it."""
     scene = await KeyedScene().set(running)

@@ -165,7 +165,7 @@ class Expiry:
         book = consumed.book
         if consumed.is_dropped or consumed.is_held or not self._has_rules(consumed):
             return False
-        ranges = book.unsent(start, stop)
+        ranges = book.unsent(start, min(stop, book.reach))
         if not ranges:
             return False
         if dead_letters_of(self._config(), consumed.group).takes_expired:
