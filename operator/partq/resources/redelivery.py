@@ -34,6 +34,10 @@ class AckPolicy(Model):
     max_redeliveries: Annotated[int, Field(ge=0, le=10_000)] | None = None
     """How often a message is redelivered because it failed; then it is moved to the dead-letter
     queue. Left out: no limit."""
+    max_span: Annotated[int, Field(ge=1_000, le=100_000)] = 20_000
+    """In a group whose `nack.order` is Key: how many messages above the first one without an
+    acknowledgement may be delivered in a partition. A key that waits holds that one back; at the
+    limit the partition stops for the group until it is acknowledged."""
 
 
 class NackPolicy(Model):
@@ -47,3 +51,7 @@ class NackPolicy(Model):
     """How long the message waits before it is delivered again, unless the application says so."""
     backoff: BackoffPolicy | None = None
     """Waits that replace `delaySeconds`; left out: every wait is `delaySeconds` long."""
+    max_parked_keys: Annotated[int, Field(ge=1, le=4_096)] = 1_024
+    """In a group whose order is Key: how many keys of a partition may wait at once. Beyond, the
+    partition stops for the group, as in Ordered, until one has waited long enough. Each takes up to
+    20 bytes of the group's record."""

@@ -6,7 +6,7 @@ from partq.core.lanes.parked_lanes import ALL_LANES, ParkedLanes
 
 
 class BlockedLanes:
-    """Lanes that are parked, owed or counted; a lane goes on once it is none of them."""
+    """Lanes that are parked, owed or counted; a lane goes on once it is not any of them."""
 
     __slots__ = ("_counted", "_owed", "_owes_all", "counts_made", "lanes", "last_notice", "parked")
 

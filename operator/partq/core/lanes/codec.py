@@ -34,7 +34,7 @@ def pack(flags: bytes) -> bytes:
 
 
 def end_of_bits(field: bytes, cursor: int) -> int:
-    """Return the end of the highest offset whose bit is 1; the cursor where there is none."""
+    """Return the end of the highest offset whose bit is 1; without one, the cursor."""
     return cursor + int.from_bytes(field[len(BITS) :], "little").bit_length()
 
 

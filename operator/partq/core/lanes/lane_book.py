@@ -348,7 +348,7 @@ class LaneBook(LaneSender):
             raise RewoundError(f"{what} under delivery {number}; a group of order Key has only 0")
 
     def was_rewound(self, stop: int, number: int) -> bool:
-        """Whether a window is redelivered under a later number: there is none."""
+        """Whether a window is redelivered under a later number: there are no later ones."""
         del stop
         return number < 0
 

@@ -35,7 +35,7 @@ local function acked_ranges(cursor, acked)
   return ranges
 end
 
--- Return the end of the highest acknowledged range; 0 if there is none.
+-- Return the end of the highest acknowledged range; 0: there are no ranges.
 local function acked_end(cursor, acked)
   if not has_bits(acked) then
     return tonumber(string.match(string.sub(acked or "", -20), "(%d+)$") or "0")
