@@ -21,7 +21,7 @@ from tests.core.batches import Batch
 from tests.core.lanes.lane_model import Message, Model
 from tests.core.lanes.lanes import taken
 
-LANES = st.integers(0, 4)
+LANES = st.sampled_from([0, 0, 0, 1, 1, 2, 3, 4])
 
 
 class Lanes(RuleBasedStateMachine):
@@ -31,8 +31,10 @@ class Lanes(RuleBasedStateMachine):
         batches=st.lists(st.lists(LANES, min_size=1, max_size=9), min_size=1, max_size=6),
         max_span=st.integers(3, 60),
         max_parked=st.integers(1, 5),
+        disturbances=st.integers(0, 3),
     )
-    def open(self, batches, max_span, max_parked):
+    def open(self, batches, max_span, max_parked, disturbances):
+        self.disturbances_left = disturbances
         self.batches, first = [], 0
         for lanes in batches:
             self.batches.append(Batch(first, len(lanes), array("H", lanes)))
@@ -47,7 +49,9 @@ class Lanes(RuleBasedStateMachine):
         self.start_flow()
 
     def start_flow(self):
-        self.down, self.buffer, self.hand, self.is_on_hold = [], [], [], False
+        self.down, self.buffer, self.hand = [], [], []
+        self.nacks = self.unconfirmed = 0
+        """Nacks that no flush has stored, and those whose answer the member waits for."""
         self.model.owed.clear()
         self.model.owes_all = 0
 
@@ -55,6 +59,9 @@ class Lanes(RuleBasedStateMachine):
         return self.model.messages[offset]
 
     # ---- what the broker sends ------------------------------------------------------------------
+
+    def disturb(self):
+        self.disturbances_left -= 1
 
     def batch_of(self, offset):
         return next(each for each in self.batches if offset < each.first + each.count)
@@ -115,6 +122,7 @@ class Lanes(RuleBasedStateMachine):
             message.state, message.is_lent = "held", False
         self.down.append(("deliver", offsets))
 
+    @precondition(lambda self: self.model.due)
     @rule(seconds=st.integers(0, 8))
     def wait(self, seconds):
         self.now += seconds
@@ -123,12 +131,14 @@ class Lanes(RuleBasedStateMachine):
             if due <= self.now:
                 del self.model.due[lane]
 
+    @precondition(lambda self: self.nacks or self.model.unstored)
     @rule()
     def flush(self):
         self.store()
         self.book.counts_stored(self.made)
         self.model.unstored.clear()
-        self.is_on_hold = False
+        self.down.append(("confirm", self.nacks))
+        self.nacks = 0
 
     def store(self):
         """Write the record, as a flush does."""
@@ -144,8 +154,10 @@ class Lanes(RuleBasedStateMachine):
         }
         assert self.stored_done <= self.finished, "stored, and nobody has done it"
 
+    @precondition(lambda self: self.disturbances_left)
     @rule(cause=st.sampled_from([Cause.FLOW_LOST, Cause.FORCED_COMMIT, Cause.BROKER_CHANGE]))
     def lose_flow(self, cause):
+        self.disturb()
         model = self.model
         held = model.having("held")
         counts = self.book.redeliveries_after_rewind()
@@ -160,9 +172,11 @@ class Lanes(RuleBasedStateMachine):
             message.is_lent = False
         self.start_flow()
 
+    @precondition(lambda self: self.disturbances_left)
     @rule()
     def fail_over(self):
         """The broker dies; another one starts from the record."""
+        self.disturb()
         cursor, acks, counts, parked = self.record
         acked = decode_bits(acks, cursor) if acks else []
         self.book = LaneBook(cursor, acked, counts, parked=parked, **self.bounds)
@@ -195,6 +209,9 @@ class Lanes(RuleBasedStateMachine):
         if kind == "deliver":
             self.buffer += frame[0]
             return
+        if kind == "confirm":
+            self.unconfirmed -= frame[0]
+            return
         notice, lanes = frame
         mine = [o for o in self.buffer if lanes is None or self.at(o).lane in lanes]
         self.buffer = [o for o in self.buffer if o not in mine]
@@ -210,7 +227,7 @@ class Lanes(RuleBasedStateMachine):
         for lane in [lane for lane, number in model.owed.items() if number == notice]:
             del model.owed[lane]
 
-    @precondition(lambda self: self.buffer and not self.is_on_hold)
+    @precondition(lambda self: self.buffer and not self.unconfirmed)
     @rule(data=st.data())
     def begin(self, data):
         lanes = {self.at(offset).lane for offset in self.buffer} - {
@@ -223,7 +240,7 @@ class Lanes(RuleBasedStateMachine):
     def begin_one(self, lane):
         offset = next(o for o in self.buffer if self.at(o).lane == lane)
         for lower in range(offset):
-            if self.at(lower).lane == lane:
+            if self.at(lower).lane == lane and self.at(offset).state != "acked":
                 is_done = lower in self.finished or self.at(lower).state == "aside"
                 assert is_done, f"{offset} is begun, and {lower} is not done"
         self.buffer.remove(offset)
@@ -260,7 +277,8 @@ class Lanes(RuleBasedStateMachine):
         pairs = [(o, o + 1) for o in failed]
         back = self.book.nack(pairs, 0, now=self.now, delay_s=lambda _: delay)
         assert sorted(back.offsets) == held
-        self.is_on_hold = True
+        self.nacks += 1
+        self.unconfirmed += 1
         self.ask(back, self.model.take_back(held, Cause.NACK, self.now + delay))
 
     def ask(self, back, lanes):
@@ -270,7 +288,7 @@ class Lanes(RuleBasedStateMachine):
             self.model.owed.update(dict.fromkeys(lanes, back.notice))
             self.down.append(("ask", back.notice, lanes))
 
-    @precondition(lambda self: self.hand and not self.is_on_hold)
+    @precondition(lambda self: self.hand and not self.unconfirmed)
     @rule(delay=st.integers(0, 6), later=st.integers(0, 9))
     def time_out(self, delay, later):
         self.wait(later)
@@ -282,16 +300,20 @@ class Lanes(RuleBasedStateMachine):
             self.at(offset).is_lent = True
         self.ask(back, lanes)
 
+    @precondition(lambda self: self.disturbances_left)
     @rule()
     def ask_for_all(self):
+        self.disturb()
         notice = self.book.ask_back()
         self.model.owes_all = notice
         self.down.append(("ask", notice, None))
 
     # ---- what else there is ---------------------------------------------------------------------
 
+    @precondition(lambda self: self.disturbances_left)
     @rule(data=st.data(), length=st.integers(1, 6))
     def discard(self, data, length):
+        self.disturb()
         start = data.draw(st.integers(0, self.end - 1))
         stop = min(self.end, start + length)
         held = [o for o in range(start, stop) if self.at(o).state == "held"]
@@ -309,16 +331,19 @@ class Lanes(RuleBasedStateMachine):
         for lane in lanes - others:
             self.model.due.pop(lane, None)
 
-    @precondition(lambda self: self.model.having("open"))
+    @precondition(lambda self: self.disturbances_left and self.model.having("open"))
     @rule(data=st.data())
     def pass_over(self, data):
+        self.disturb()
         offset = data.draw(st.sampled_from(self.model.having("open")))
         assert self.book.pass_over(offset, offset + 1) == [(offset, offset + 1)]
         self.at(offset).state, self.at(offset).is_lent = "aside", False
         self.unreadable.add(offset)
 
+    @precondition(lambda self: self.disturbances_left)
     @rule(data=st.data())
     def ack_what_it_does_not_have(self, data):
+        self.disturb()
         offset = data.draw(st.integers(0, self.end + 3))
         is_known = offset < self.end
         if is_known and (self.at(offset).state in ("held", "acked") or self.at(offset).is_lent):
@@ -335,10 +360,10 @@ class Lanes(RuleBasedStateMachine):
             self.model.finish(offset)
             self.finished.add(offset)
         for _ in range(3 * self.end + 20):
-            while self.down:
-                self.receive()
             self.wait(9)
             self.flush()
+            while self.down:
+                self.receive()
             for offset in list(self.hand):
                 self.ack_one(offset)
             while self.buffer:
