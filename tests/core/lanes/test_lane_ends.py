@@ -119,6 +119,12 @@ def test_of_too_many_lanes_the_rest_is_stored_as_one_and_none_goes_out_too_early
     assert book.parked == {3: 30, 4: 40, 5: 50, ALL_LANES: 20}
     again = LaneBook(0, parked=book.parked, max_parked=3)
     assert "KeysParked" in again.stands_still
+    assert (again.list_parked(), again.lowest_parked) == (
+        [(3, 30, -1), (4, 40, -1), (5, 50, -1)],
+        -1,
+    )
+    alone = LaneBook(0, parked={ALL_LANES: 20})
+    assert (alone.list_parked(), alone.lowest_parked, alone.unpark(3)) == ([], -1, False)
     again.end_waits(19.9)
     assert (again.take(batch(*range(6)), 6, 9), again.next_due) == (None, 20)
     again.end_waits(20)

@@ -18,7 +18,7 @@ class BlockedLanes:
         """Number of the notice that asked for all lanes; 0: none is open."""
         self._counted: dict[int, int] = {}
         """Lane → `counts_made` of its last count, which is not stored."""
-        self.lanes: set[int] = set(self.parked.until) - {ALL_LANES}
+        self.lanes: set[int] = set(self.parked.lanes)
         """All of them."""
         self.counts_made = 0
         self.last_notice = 0

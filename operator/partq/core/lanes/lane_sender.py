@@ -123,11 +123,11 @@ class LaneSender(LaneProgress):
 
     def list_parked(self) -> list[ParkedLane]:
         """Return the lanes that wait for their time, by number."""
-        until = self._blocked.parked.until
+        parked = self._blocked.parked
         lowest: dict[int, int] = {}
         for offset in reversed(self._open_parked()):
             lowest[self._span.lane(offset)] = offset
-        return [ParkedLane(lane, until[lane], lowest.get(lane, -1)) for lane in sorted(until)]
+        return [ParkedLane(at, parked.until[at], lowest.get(at, -1)) for at in parked.lanes]
 
     @property
     def lowest_parked(self) -> int:
@@ -135,7 +135,7 @@ class LaneSender(LaneProgress):
         return next(iter(self._open_parked()), -1)
 
     def _open_parked(self) -> list[int]:
-        lanes = self._blocked.parked.until
+        lanes = self._blocked.parked.lanes
         return self._span.of_lanes(lanes, OPEN, self.cursor, self.position) if lanes else []
 
     def _go_on(self, lanes: Collection[int]) -> None:

@@ -40,8 +40,13 @@ class ParkedLanes:
 
     @property
     def until(self) -> Mapping[int, float]:
-        """Lane → when it may go on."""
+        """Lane, or `ALL_LANES` → when it may go on."""
         return self._until
+
+    @property
+    def lanes(self) -> list[int]:
+        """The lanes that wait each for their own time, rising."""
+        return sorted(self._until.keys() - {ALL_LANES})
 
     @property
     def is_full(self) -> bool:
