@@ -62,6 +62,9 @@ COMMANDS: Mapping[str, CommandEntry] = {
     "rescale": CommandEntry(
         "partq.cli.queues.rescale", "rescale", "Change the number of partitions of a live queue."
     ),
+    "keys": CommandEntry(
+        "partq.cli.queues.keys", "keys", "Show a group's keys that wait, and release one."
+    ),
     "dead-letters": CommandEntry(
         "partq.cli.dead_letters.dead_letters",
         "dead_letters",

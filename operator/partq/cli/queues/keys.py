@@ -1,0 +1,149 @@
+"""`partq keys`: the keys of a group that wait after a nack or an ack timeout; and their release."""
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+import click
+from rich.table import Table
+
+from partq.cli.formatting import full_name, spell_age
+from partq.cli.queues.broker_session import ask, unfinished
+from partq.cli.queues.connection import (
+    Connect,
+    connection_options,
+    group_option,
+    known_group,
+)
+from partq.cli.tables import add_columns, show
+from partq.core.model import SLOT_COUNT
+from partq.errors import SettingsError
+from partq.excerpts import counted
+from partq.path_names import quoted
+from partq.wire.calls.answers import UNSET
+from partq.wire.calls.parked_keys import (
+    ParkedKeysBody,
+    ParkedKeysResult,
+    ParkedKeysResults,
+    ReleasedKeyResult,
+    ReleasedKeyResults,
+    ReleaseKeyBody,
+)
+from partq.wire.calls.replies import plain
+
+_HELP = """Show the keys of a consumer group that wait, and release one.
+
+In a group whose nack.order is Key, a message that was given back, or took longer than its ack
+timeout, holds up the messages of its key until its delay is over. Other keys continue. Keys are
+told apart by their slot, one of 65,536: the keys of a slot wait together.
+
+\b
+  partq keys list
+  partq keys list --json | jq '.partitions[].keys[]? | select(.redeliveries > 3)'
+  partq keys release --key order-17
+"""
+
+_partition_option = click.option(
+    "--partition", "names", multiple=True, help="Only this partition; may be repeated."
+)
+_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group(help=_HELP)
+def keys() -> None:
+    """Show keys that wait, or release one."""
+
+
+@keys.command(name="list")
+@connection_options
+@group_option
+@_partition_option
+@_json_option
+def list_(*, connect: Connect, group: str | None, names: tuple[str, ...], as_json: bool) -> None:
+    """Show the keys that wait: slot, lowest offset, how long still, and how often it failed."""
+    connection = connect("admin")
+    group = known_group(connection, group)
+    body = ParkedKeysBody(_partitions(names))
+    path = f"{_path(group)}/keys"
+    answer = asyncio.run(ask(connection, "GET", path, ParkedKeysResults, body))
+    rows = answer.partitions
+    if as_json:
+        click.echo(json.dumps(plain(answer)))
+    else:
+        _show(rows)
+    _check(rows)
+
+
+@keys.command()
+@connection_options
+@group_option
+@_partition_option
+@click.option("--slot", type=click.IntRange(0, SLOT_COUNT - 1), help="The slot to release.")
+@click.option("--key", help="A key of the slot to release.")
+@_json_option
+def release(
+    *,
+    connect: Connect,
+    group: str | None,
+    names: tuple[str, ...],
+    slot: int | None,
+    key: str | None,
+    as_json: bool,
+) -> None:
+    """Let a key wait no longer: its messages are redelivered now.
+
+    All keys of its slot are released. A key that does not wait is left as it is.
+    """
+    if (slot is None) == (key is None):
+        got = "neither of them" if slot is None else "both"
+        raise SettingsError(f"--slot, --key: got {got}, expected one of them")
+    connection = connect("admin")
+    group = known_group(connection, group)
+    body = ReleaseKeyBody(slot, key, _partitions(names))
+    path = f"{_path(group)}/keys/release"
+    answer = asyncio.run(ask(connection, "POST", path, ReleasedKeyResults, body))
+    rows = answer.partitions
+    if as_json:
+        click.echo(json.dumps(plain(answer)))
+    else:
+        released = [name for name, row in rows.items() if row.is_released is True]
+        for name in released:
+            click.echo(f"released in partition {name}")
+        if not released:
+            click.echo("nothing was released: the key does not wait")
+    _check(rows)
+
+
+def _path(group: str) -> str:
+    return f"/groups/{quoted(group, '--group')}"
+
+
+def _partitions(names: Sequence[str]) -> list[str]:
+    return [full_name(name) for name in names]
+
+
+def _show(rows: Mapping[str, ParkedKeysResult]) -> None:
+    table = Table()
+    add_columns(table, ("partition",))
+    add_columns(table, ("slot", "lowest offset", "waits for", "failures"), is_number=True)
+    for name, row in rows.items():
+        for each in row.keys or ():
+            numbers = (f"{each.slot}", f"{each.offset:,}", spell_age(each.due_ms))
+            table.add_row(name, *numbers, f"{each.redeliveries:,}")
+    if table.row_count:
+        show(table)
+    click.echo(f"{counted(table.row_count, 'slot waits', 'slots wait')}")
+    for line in _still_lines(rows):
+        click.echo(line)
+
+
+def _still_lines(rows: Mapping[str, ParkedKeysResult]) -> Iterator[str]:
+    for name, row in rows.items():
+        if row.stands_still:
+            yield f"partition {name} is sent nothing new: {row.stands_still}"
+
+
+def _check(rows: Mapping[str, ParkedKeysResult] | Mapping[str, ReleasedKeyResult]) -> None:
+    failed = [(name, row.error) for name, row in rows.items() if row.error is not UNSET]
+    if failed:
+        raise unfinished(failed, len(rows))

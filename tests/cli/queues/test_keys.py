@@ -1,0 +1,91 @@
+"""`partq keys`, beside a real queue: which keys wait, and their release."""
+
+import asyncio
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from partq import Consumer, Producer
+from partq.cli.commands import cli
+from partq.core.hashing import slot_of
+from partq.testing import eventually
+from partq.testing.local_broker import LocalBroker
+
+WAIT_S = 60.0
+GROUPS = {"workers": {"nack": {"order": "Key", "delaySeconds": 3600}}}
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with LocalBroker(partitions=2, groups=GROUPS) as broker:
+        yield broker
+
+
+@pytest.fixture
+def partq(broker):
+    """Run a command; return its exit status, and what it prints and complains of."""
+
+    async def partq(*arguments):
+        env = {"PARTQ_DATA_DIR": str(broker.runtime.data_dir), "COLUMNS": "200"}
+        result = await asyncio.to_thread(CliRunner().invoke, cli, arguments, env=env)
+        return result.exit_code, result.stdout, result.stderr
+
+    return partq
+
+
+async def test_a_key_that_failed_is_listed_and_released(broker, partq):
+    assert (await partq("keys", "list"))[:2] == (0, "0 slots wait\n")
+    async with Producer(broker.url, queue="orders", token=broker.tokens.produce) as producer:
+        for key in ("bad", "good", "bad"):
+            await producer.send(key.encode(), key=key)
+    slot = slot_of("bad")
+    consumer = Consumer(
+        broker.url, queue="orders", group="workers", token=broker.tokens.consume, member="m",
+        handle_signals=False,
+    )  # fmt: skip
+    async with consumer, asyncio.timeout(WAIT_S):
+        messages = aiter(consumer)
+        got = sorted([await anext(messages) for _ in range(2)], key=lambda each: each.key)
+        bad, good = got if got[1].key == "good" else (got[0], await anext(messages))
+        await consumer.nack(bad)
+        await consumer.ack(good)
+
+        async def listed():
+            _, said, _ = await partq("keys", "list", "--json")
+            rows = json.loads(said)["partitions"]
+            found = [(name, each) for name, row in rows.items() for each in row["keys"]]
+            return found or None
+
+        ((name, row),) = await eventually(listed, "the key waits")
+        assert (row["slot"], row["redeliveries"]) == (slot, 1)
+        status, said, _ = await partq("keys", "list", "--partition", name)
+        assert status == 0 and "1 slot waits" in said and f"{slot}" in said
+        other = "1.1" if name == "1.0" else "1.0"
+        assert (await partq("keys", "list", "--partition", other))[1] == "0 slots wait\n"
+
+        assert await partq("keys", "release", "--key", "bad") == (
+            0, f"released in partition {name}\n", "",
+        )  # fmt: skip
+        again = await anext(messages)
+        assert (again.key, again.offset) == ("bad", bad.offset)
+        nothing = "nothing was released: the key does not wait\n"
+        assert (await partq("keys", "release", "--slot", str(slot)))[:2] == (0, nothing)
+        await consumer.ack(again)
+        await consumer.ack(await anext(messages))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("release",), "--slot, --key: got neither of them, expected one of them"),
+        (("release", "--slot", "1", "--key", "k"), "got both, expected one of them"),
+        (("release", "--slot", "65536"), "65536 is not in the range 0<=x<=65535"),
+        (("list", "--group", "nobody"), "has no consumer group 'nobody'"),
+        (("list", "--partition", "9"), "1.9"),
+    ],
+)
+async def test_what_it_refuses_it_names(partq, arguments, said):
+    status, _, complained = await partq("keys", *arguments)
+    assert status != 0
+    assert said in complained
