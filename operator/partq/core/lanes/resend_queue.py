@@ -8,7 +8,7 @@ _FEW = 10
 
 
 class ResendQueue:
-    """Offsets of which each is a hint: a caller that takes one asks whether it may still be sent."""
+    """Offsets, each a hint: a caller that takes one asks whether it may still be sent."""
 
     __slots__ = ("_heap", "_members")
 
