@@ -60,7 +60,8 @@ from partq.store.records.audit import Audits
 from partq.store.records.configs import Configs
 from partq.store.records.dead_letters import Outboxes, Replays
 from partq.store.records.events import Events
-from partq.store.records.layouts import Layouts, Seals
+from partq.store.records.layout.layouts import Layouts
+from partq.store.records.layout.seals import Seals
 from partq.store.records.leases import Leases
 from partq.store.records.log import AppendBatch, Log
 from partq.store.records.members import Members

@@ -14,7 +14,7 @@ from partq.broker.ownership.server_looks import ServerLooks, Spawn
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.errors import ConflictError, FencedError, PartqError, UnknownGroupError
 from partq.store.records.configs import Configs
-from partq.store.records.layouts import Layouts
+from partq.store.records.layout.layouts import Layouts
 from partq.store.records.leases import Leases
 from partq.store.records.log import Log
 from partq.store.records.partitions import Partitions

@@ -27,7 +27,8 @@ from partq.core.records import (
     LeaseIndex,
     LeaseRecord,
 )
-from partq.core.rescale import GroupProgress, RescaleEvent
+from partq.core.rescale.gates import GroupProgress
+from partq.core.rescale.layout_steps import RescaleEvent
 
 # ---- the store ----------------------------------------------------------------------------------
 # All of these raise StoreUnavailableError when there is no answer.

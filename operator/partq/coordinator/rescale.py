@@ -1,6 +1,6 @@
 """Changes the partition count of a queue: prepares, commits, settles, removes what is retired.
 
-Each look takes the steps that the records allow by now. `core/rescale.py` decides. The layout
+Each look takes the steps that the records allow by now. `core/rescale/` decides. The layout
 record holds all state, and its revision lets only one of two coordinators take a step.
 """
 
@@ -16,21 +16,14 @@ from partq.coordinator.ports import BrokerAdmin, PartitionRecord, RescaleListene
 from partq.core.layout import Layout, RescaleRecord
 from partq.core.model import BrokerId, PartitionId
 from partq.core.records import LeaseRecord, lacking_rescale
-from partq.core.rescale import (
-    GroupProgress,
-    PredecessorView,
-    Preparation,
-    RescaleEvent,
-    abort,
-    commit,
+from partq.core.rescale.gates import GroupProgress, PredecessorView
+from partq.core.rescale.layout_steps import RescaleEvent, abort, commit, prepare, remove, settle
+from partq.core.rescale.preparation import Preparation, waits_before_commit
+from partq.core.rescale.settlement import (
     is_passed_by_all,
     is_settled,
-    prepare,
     ready_to_remove,
     ready_to_settle,
-    remove,
-    settle,
-    waits_before_commit,
 )
 from partq.errors import ConflictError, PartqError, StoreUnavailableError
 from partq.settings import RETIRE_AFTER_S

@@ -6,7 +6,7 @@ import pytest
 from partq.broker.api.routes.administration import partition_count
 from partq.broker.operations.rescale import change_to, hold_ms, remarks
 from partq.core.layout import Layout
-from partq.core.rescale import prepare
+from partq.core.rescale.layout_steps import prepare
 from partq.errors import StoreUnavailableError
 from partq.wire.calls.status import GroupRates, RatesAnswer, Waits
 

@@ -7,7 +7,7 @@ import pytest
 from partq import Message, Producer
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
-from partq.core.rescale import commit, prepare
+from partq.core.rescale.layout_steps import commit, prepare
 from partq.errors import NotStoredError
 from partq.wire import frames
 from tests.client.member import WAIT_S

@@ -7,7 +7,8 @@ import pytest
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
 from partq.core.records import RESCALE, LeaseRecord
-from partq.core.rescale import GroupProgress, RescaleEvent, abort, commit, prepare
+from partq.core.rescale.gates import GroupProgress
+from partq.core.rescale.layout_steps import RescaleEvent, abort, commit, prepare
 from partq.core.views.rescale_status import Hindrance
 from partq.kube.reconcile.rescale_watch import HELD_MS, RescaleWatch, event_of
 from tests.kube.fake_store import FakeStore

@@ -14,7 +14,7 @@ from partq.kube.status.facts import Durability
 from partq.store.connection import Store
 from partq.store.erase import erase_queue
 from partq.store.keys import Keys
-from partq.store.records.layouts import Layouts
+from partq.store.records.layout.layouts import Layouts
 from partq.store.records.lives import Lives
 from partq.store.records.partitions import Partitions
 

@@ -14,7 +14,7 @@ from partq.aio import Backoff, Signal
 from partq.coordinator.view import QueueView
 from partq.core.group.records import RebalanceRecord
 from partq.core.layout import RescaleRecord
-from partq.core.rescale import RescaleEvent
+from partq.core.rescale.layout_steps import RescaleEvent
 from partq.errors import PartqError, StoreUnavailableError, UnknownQueueError
 from partq.kube import names
 from partq.kube.api import pod_path, queues_path

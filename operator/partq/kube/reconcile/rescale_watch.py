@@ -7,7 +7,7 @@ from partq.coordinator.reports.rescale_progress import ProgressStore, read_resca
 from partq.core.layout import RescaleRecord
 from partq.core.model import BrokerId
 from partq.core.records import lacking_rescale
-from partq.core.rescale import RescaleEvent
+from partq.core.rescale.layout_steps import RescaleEvent
 from partq.core.views.rescale_status import (
     HeldGroup,
     RescaleStatus,

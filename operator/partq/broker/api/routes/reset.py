@@ -12,7 +12,7 @@ from partq.broker.api.owner_calls import ask_owners, by_name, named
 from partq.broker.operations.reset import check, reset
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
-from partq.core.rescale import by_generation, new_reset_id
+from partq.core.rescale.resets import by_generation, new_reset_id
 from partq.errors import ConflictError, UnknownPartitionError
 from partq.wire.calls.answers import UNSET, ResetResult, ResetResults
 from partq.wire.calls.bodies import ResetBody
