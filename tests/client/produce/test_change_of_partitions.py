@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from partq import Message, Producer
+from partq.client.transport import layout_watch
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
 from partq.core.rescale.layout_steps import commit, prepare
@@ -116,6 +117,28 @@ async def test_a_layout_that_is_older_is_no_way_back(peer, producer, values):
     assert producer.partition_of(GOES) == FIVE.partition_for(GOES)
 
 
+async def test_a_refusal_asks_for_the_layout_at_once(peer, values, monkeypatch):
+    """And not only when its turn comes."""
+    monkeypatch.setattr(layout_watch, "REFRESH_S", 10 * WAIT_S)
+    async with (
+        asyncio.timeout(WAIT_S),
+        Producer(peer.url, queue="orders", linger_ms=0, delivery_timeout_s=WAIT_S) as producer,
+    ):
+        future = await producer.send(b"1", key=GOES)
+        broker = await peer.producer()
+        frame, _, _ = await published(broker, values)
+        for _ in range(2):  # the second is asked for once the first has been followed
+            peer.was_asked.clear()
+            producer._sender._watch.hurry()
+            await peer.was_asked.wait()
+        peer.layout = THREE
+        await refuse(broker, frame)
+        frame, partition, _ = await published(broker, values)
+        assert partition == NEW
+        await broker.send(frames.Published(frame.request, 0))
+        assert await future == (NEW, 0)
+
+
 async def test_all_partitions_may_be_replaced_by_one(peer, producer, values):
     """Two at once, of which one has lost its connection with a batch in doubt."""
     keys = [key_of((TWO, each)) for each in TWO.partitions()]
@@ -136,6 +159,9 @@ async def test_all_partitions_may_be_replaced_by_one(peer, producer, values):
     await broker.send(frames.Published(frame.request, 0))
     places = {tuple(await future) for future in futures}
     assert places == {(seen[0][1], 5), (PartitionId(2, 0), 0)}
+    sender = producer._sender
+    assert list(sender._partition_senders) == list(sender._routes) == [PartitionId(2, 0)]
+    assert list(sender._connection_of) == [PartitionId(2, 0)]
 
 
 async def test_closing_waits_for_what_moves(peer, values):
