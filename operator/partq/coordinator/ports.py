@@ -230,6 +230,8 @@ class PartitionReport:
     broker_epoch: BrokerEpoch
     held_ms: int
     groups: Mapping[str, GroupReport]
+    opened_after_ms: int | None = None
+    """For how long publishes have waited for its opening; None: this broker has not opened it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -356,9 +358,15 @@ class RebalanceListener(Protocol):
 
 
 class RescaleListener(Protocol):
-    """Hears of each step of a change of the partition count."""
+    """Hears of each step of a change of the partition count.
 
-    async def __call__(self, event: RescaleEvent, change: RescaleRecord) -> None: ...
+    `pause_ms`: with the opening, for how long publishes have waited for a new partition, at most;
+    None: with other steps, and where no broker knows.
+    """
+
+    async def __call__(
+        self, event: RescaleEvent, change: RescaleRecord, *, pause_ms: int | None
+    ) -> None: ...
 
 
 class AddressBook(Protocol):

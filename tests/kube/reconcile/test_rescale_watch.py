@@ -130,3 +130,11 @@ def test_each_step_has_an_event(event, reason, text):
     note = event_of(event, change)
     assert (note.reason, note.is_warning) == (reason, False)
     assert note.text == f"16 -> 24 partitions, generation 2: {text}"
+
+
+def test_the_event_of_the_opening_names_the_longest_pause():
+    (change,) = prepare(Layout.first(16), 24, NOW).changes
+    note = event_of(RescaleEvent.OPENED, change, 34)
+    assert note.text.endswith(
+        ": all new partitions take messages; publishes to them waited for 34 ms at most"
+    )

@@ -136,5 +136,6 @@ class PartitionOpener:
         if self._owned.get(owned.id) is owned:
             _log.info("partition %s takes messages: its predecessors are sealed", owned.id)
             if since is not None:
-                self._on_pause(self._clock() - since)
+                owned.opened_after_s = self._clock() - since
+                self._on_pause(owned.opened_after_s)
             self._on_open(owned)

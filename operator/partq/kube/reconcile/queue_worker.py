@@ -319,10 +319,12 @@ class QueueWorker:
         for note in notes:
             self._reporter.tell(body, "PartitionedQueue", note)
 
-    async def _tell_rescale(self, event: RescaleEvent, change: RescaleRecord) -> None:
+    async def _tell_rescale(
+        self, event: RescaleEvent, change: RescaleRecord, *, pause_ms: int | None
+    ) -> None:
         """Write an Event about a step that the coordinator has taken, and look how far it is."""
         if (body := self._context.cache.queue(self.key)) is not None:
-            self._reporter.tell(body, "PartitionedQueue", event_of(event, change))
+            self._reporter.tell(body, "PartitionedQueue", event_of(event, change, pause_ms))
         self._wake.set()
 
     async def _verify_pods(self) -> None:
