@@ -34,6 +34,10 @@ class RecordSync:
         self._fenced: _Wanted | None = None
         """For what the partitions were fenced last."""
 
+    def look_again(self) -> None:
+        """Take the news that a record is missing which was made: the store may have forgotten."""
+        self._done = self._fenced = None
+
     async def sync(self, layout: Layout, starts: Mapping[str, Start], generation: int) -> None:
         """Create missing partitions and cursors, and remove those of groups that are gone.
 
