@@ -58,6 +58,11 @@ class ConfigRefresher:
         """Becomes the peers' token if none is stored yet."""
         self._reading = asyncio.Lock()
         """Held while the config is read, so that what was read earlier is not taken later."""
+        self._restart_count = 0
+
+    def store_restarted(self) -> None:
+        """Take the news that what was read by now may be forgotten: it is read again."""
+        self._restart_count += 1
 
     async def refresh(self) -> None:
         """Read the queue's config now; start the books of new groups, or end it all.
@@ -68,9 +73,14 @@ class ConfigRefresher:
                 stays, and the rest is done.
         """
         async with self._reading:
-            config = await read_config(self._layouts, self._configs)
-            await self._find_owners(config.layout.revision)
-            self._learn(config, await self._leases.peer_token(self._drawn_token))
+            while True:
+                restart_count = self._restart_count
+                config = await read_config(self._layouts, self._configs)
+                await self._find_owners(config.layout.revision)
+                token = await self._leases.peer_token(self._drawn_token)
+                if restart_count == self._restart_count:
+                    break
+            self._learn(config, token)
         if config.is_deleted:
             self._ownership.drop_all()
             self._flow_registry.lose_all()

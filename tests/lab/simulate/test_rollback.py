@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from partq.lab.simulate.schedule import Event, draw_schedule
 from partq.lab.simulate.trial import run_schedule
 
@@ -21,14 +23,30 @@ def test_a_group_whose_making_the_store_has_forgotten_is_made_once_more():
     assert outcome.effects["group created again"] == 2
 
 
-def test_a_change_whose_partitions_the_store_has_forgotten_is_prepared_once_more():
-    """The coordinator looks again when that is wanted again, and has made such partitions before."""
+def outcome_of_rollback(lost_s, *later):
+    """Have the store forget a change, which is prepared at 1.32 s and committed at 1.38 s.
+
+    The coordinator stands still meanwhile: it finds out what is left when all is stored again.
+    """
     events = (
         Event(0.8, "rescale", {"to": 3}),
-        Event(0.85, "coordinator_freeze", {"for_s": 0.6, "has_second": False}),
-        Event(0.9, "redis_rollback", {"for_s": 0.1, "lost_s": 0.15}),
-        Event(1.2, "publish", {"count": 6, "gap_s": 0.02}),
+        Event(1.43, "coordinator_freeze", {"for_s": 0.9, "has_second": False}),
+        Event(1.45, "redis_rollback", {"for_s": 0.05, "lost_s": lost_s}),
+        Event(1.46, "publish", {"count": 20, "gap_s": 0.02}),
+        *later,
     )
     outcome = run_schedule(replace(draw_schedule(0, 0, **CALM), events=events))
     assert outcome.violation is None, "\n".join(outcome.lines())
-    assert outcome.effects["gate opened"] == 2
+    return outcome
+
+
+def test_partitions_that_the_store_has_forgotten_are_made_once_more():
+    """The change is begun a second time, and has partitions that the coordinator has made."""
+    assert outcome_of_rollback(0.2).effects["gate opened"] == 4
+
+
+@pytest.mark.parametrize("lost_s", [0.08, 0.1])
+def test_nothing_is_stored_by_a_layout_that_the_store_has_forgotten(lost_s):
+    """It is only prepared again, and aborted: what its partitions had would be lost."""
+    outcome = outcome_of_rollback(lost_s, Event(1.75, "rescale", {"to": 1}))
+    assert outcome.effects["forgotten message"] == 0

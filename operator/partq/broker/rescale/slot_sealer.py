@@ -49,7 +49,9 @@ class SlotSealer:
 
     def _next(self, owned: OwnedPartition) -> DueSeal | None:
         layout = self._layout()
-        if layout is not None and layout is not self._seen:
+        if layout is None:
+            return None
+        if layout is not self._seen:
             self._seen, self._due = layout, due_seals(layout)
         due = self._due.get(owned.id, ())
         return next((each for each in due if each.generation > owned.layout.generation), None)
