@@ -117,6 +117,32 @@ async def test_a_layout_that_is_older_is_no_way_back(peer, producer, values):
     assert producer.partition_of(GOES) == FIVE.partition_for(GOES)
 
 
+async def test_a_layout_that_all_brokers_go_back_to_is_followed(
+    peer, producer, values, monkeypatch
+):
+    """The store has forgotten the change. The old partition knows numbers of the producer's id."""
+    monkeypatch.setattr(layout_watch, "OLDER_S", 0.0)
+    first = await producer.send(b"1", key=GOES)
+    broker = await peer.producer()
+    earlier, _, _ = await published(broker, values)
+    await broker.send(frames.Published(earlier.request, 0))
+    await first
+    for layout in (ONE, TWO):
+        peer.layout = layout
+        while producer._sender._watch.queue_layout.layout.generation != layout.generation:
+            peer.was_asked.clear()
+            producer._sender._watch.hurry()
+            await peer.was_asked.wait()
+    assert producer.partition_of(GOES) == OLD
+    future = await producer.send(b"2", key=GOES)
+    again = await peer.producer()
+    assert again.first.producer != broker.first.producer
+    frame, partition, contents = await published(again, values)
+    assert (partition, frame.first, contents) == (OLD, 0, [b"2"])
+    await again.send(frames.Published(frame.request, 1))
+    assert await future == (OLD, 1)
+
+
 async def test_a_refusal_asks_for_the_layout_at_once(peer, values, monkeypatch):
     """And not only when its turn comes."""
     monkeypatch.setattr(layout_watch, "REFRESH_S", 10 * WAIT_S)
