@@ -103,8 +103,6 @@ class Broker:
         self.store = store
         self.keys = keys
         self._config: QueueConfig | None = None
-        self._is_layout_void = False
-        """The store was restarted since the layout was read: it may have forgotten it."""
         self._tasks = TaskSet(self._task_failed)
         self._is_closing = False
         self.keyless_turns = count(1)
@@ -251,9 +249,8 @@ class Broker:
         )
 
     def _known_layout(self) -> Layout | None:
-        if self._config is None or self._is_layout_void:
-            return None
-        return self._config.layout
+        config = self._config
+        return None if config is None or self._refresher.is_void else config.layout
 
     def _return_s_of(self, group: str) -> float:
         """Return how long a process of a member is expected again; 0: it is not, in this group."""
@@ -436,10 +433,7 @@ class Broker:
 
     def _store_restarted(self, is_lost: IsLost) -> None:
         if is_lost(self.keys.layout()):
-            # By a layout that is lost nothing may be sealed or opened: it was perhaps a change that
-            # is not committed now, and may be aborted, with all that its partitions have.
-            self._is_layout_void = True
-            self._refresher.store_restarted()
+            self._refresher.forget()
             self.layout_follower.gatekeeper.notice()
         self.ownership.drop_after_restart(lambda partition: is_lost(self.keys.meta(partition)))
 
@@ -469,7 +463,6 @@ class Broker:
     def _learn(self, config: QueueConfig, peer_token: str) -> None:
         """Take the queue's config as it is now."""
         self._config, self.peer_token = config, peer_token
-        self._is_layout_void = False
         if not config.is_deleted:
             self.layout_follower.follow()
 

@@ -59,9 +59,16 @@ class ConfigRefresher:
         self._reading = asyncio.Lock()
         """Held while the config is read, so that what was read earlier is not taken later."""
         self._restart_count = 0
+        self.is_void = False
+        """The store was restarted since the layout was read, and may have forgotten it.
 
-    def store_restarted(self) -> None:
-        """Take the news that what was read by now may be forgotten: it is read again."""
+        Nothing is sealed or opened by it: it may be of a change that is not committed any more, and
+        is aborted with all that its partitions have.
+        """
+
+    def forget(self) -> None:
+        """Take the news that the store may have forgotten what was read: it is read again."""
+        self.is_void = True
         self._restart_count += 1
 
     async def refresh(self) -> None:
@@ -80,6 +87,7 @@ class ConfigRefresher:
                 token = await self._leases.peer_token(self._drawn_token)
                 if restart_count == self._restart_count:
                     break
+            self.is_void = False
             self._learn(config, token)
         if config.is_deleted:
             self._ownership.drop_all()

@@ -114,7 +114,7 @@ class Coordinator:
             brokers,
             clock=clock,
             on_change=self._wake.set,
-            on_missing=self._record_sync.look_again,
+            on_missing=self._record_sync.forget,
             address_of=address_of,
         )
         self._states = StateReader(brokers)

@@ -34,8 +34,8 @@ class RecordSync:
         self._fenced: _Wanted | None = None
         """For what the partitions were fenced last."""
 
-    def look_again(self) -> None:
-        """Take the news that a record is missing which was made: the store may have forgotten."""
+    def forget(self) -> None:
+        """Make everything again, as a record is missing: the store may have forgotten more."""
         self._done = self._fenced = None
 
     async def sync(self, layout: Layout, starts: Mapping[str, Start], generation: int) -> None:

@@ -244,7 +244,7 @@ def _with_rescales(drawn: Setting, events: list[Event], seed: int) -> tuple[Sett
     if own.random() < WHOLE_RESET_SHARE:
         for _ in range(own.randrange(1, MAX_WHOLE_RESETS + 1)):
             at = min(end, own.choice(met) + own.choice((0.1, 0.5, 1.0)) * own.random())
-            args: EventArgs = {
+            args: dict[str, int | str] = {
                 "which": own.randrange(6), "at": _some(own),
                 "to": own.choice(("earliest", "latest")),
             }  # fmt: skip

@@ -181,7 +181,7 @@ class Records:
         for log in self.logs.values():
             log.is_torn = True
             fields = self._memory.hash(log.meta)
-            # A partition that the store has lost may be made again: from its beginning.
+            # A partition that the store has lost may be made a second time.
             log.owner = fields.get(b"owner", b"").decode()
             log.broker_epoch = int(fields[b"broker_epoch"]) if log.owner else 0
             log.first = int(fields.get(b"trimmed", b"0"))

@@ -34,6 +34,7 @@ from partq.lab.simulate.machine.stored import EPOCH_S, SimStore
 from partq.lab.simulate.oracle.facts import GROUP, facts_name
 from partq.lab.simulate.oracle.letters import TARGET as LETTER_PARTITION
 from partq.lab.simulate.oracle.oracle import Oracle
+from partq.path_names import quoted
 from partq.settings import BrokerSettings
 from partq.store.keys import Keys
 from partq.store.records.log import AppendResult
@@ -281,10 +282,11 @@ class BrokerProcess:
             )
         return await unregister(broker, partition, group, member, UnregisterQuery(**told))
 
-    async def _reset_all(self, broker: Broker, group: str, told: Plain) -> dict[str, Plain]:
+    async def _reset_all(self, broker: Broker, group: str, told: object) -> dict[str, object]:
         """Move the cursors of a group everywhere, as the route of a reset does."""
         network = cast(SimLoop, asyncio.get_running_loop()).network
         records, isolation = self._watcher.records, self._watcher.isolation
+        path = f"/groups/{quoted(group, 'group')}"
 
         async def move_one(partition: PartitionId, body: bodies.ResetBody) -> ResetResult:
             facts = records.group_partitions[facts_name(partition, group)]
@@ -292,7 +294,7 @@ class BrokerProcess:
             call = (partition, plain(body))
             try:
                 async with asyncio.timeout(OWNER_TIMEOUT_S):
-                    answer = await network.call(facts.log.owner, f"/groups/{group}/reset", call)
+                    answer = await network.call(facts.log.owner, f"{path}/reset", call)
             except OSError as error:  # a timeout, too
                 failed = UnavailableError(f"partition {partition}: {error!r}")
                 return ResetResult(error=error_detail(failed))
