@@ -251,8 +251,8 @@ def _with_rescales(drawn: Setting, events: list[Event], seed: int) -> tuple[Sett
             changes.append(Event(round(at, 3), "reset_all", args))
     if own.random() < ROLLBACK_SHARE and not any(event.kind == "redis_clock" for event in events):
         at = min(end, own.choice(met) + own.choice((0.05, 0.3, 1.0)) * own.random())
-        args = {"for_s": round(own.uniform(0.02, 0.5), 3), "lost_s": _short(own)}
-        changes.append(Event(round(at, 3), "redis_rollback", args))
+        fault = {"for_s": round(own.uniform(0.02, 0.5), 3), "lost_s": _short(own)}
+        changes.append(Event(round(at, 3), "redis_rollback", fault))
     merged = sorted([*events, *changes], key=lambda event: event.at)
     return replace(drawn, has_idle=has_idle), merged
 
