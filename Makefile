@@ -36,7 +36,7 @@ export PYTHON
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kubernetes test test-light e2e manifests conformance conformance-mutants check format lock chaos simulate
+.PHONY: help setup demo demo-kubernetes test test-light e2e manifests conformance conformance-mutants code-mutants check format lock chaos simulate
 .PHONY: model simulate-nightly bench docs spark-versions clean
 
 help: ## what there is
@@ -95,6 +95,11 @@ conformance-mutants: ## mistakes in the product, each found by the tests of one 
 	@scripts/setup.sh dev
 	@scripts/redis_for_tests.sh
 	@$(if $(MEMORY),TMPDIR=$(MEMORY)) $(BIN)/python -m tests.conformance.mutants $(ARGS)
+
+code-mutants: ## the mistakes of the model of a change of the partition count, made in the code; ARGS=NAME for one
+	@scripts/setup.sh dev
+	@scripts/redis_for_tests.sh
+	@$(if $(MEMORY),TMPDIR=$(MEMORY)) $(BIN)/python -m tests.model.code_mutants $(ARGS)
 
 check: ## formatting, lint, types, import rules, links of the site
 	@scripts/setup.sh dev

@@ -23,7 +23,7 @@ def changed(layout, count):
 THREE = changed(TWO, 3)
 FIVE = changed(THREE, 5)
 ONE = changed(TWO, 1)
-OLD, NEW = PartitionId(1, 0), PartitionId(2, 2)
+OLD, OTHER, NEW = PartitionId(1, 0), PartitionId(1, 1), PartitionId(2, 2)
 
 
 def key_of(*places):
@@ -76,6 +76,29 @@ async def test_what_was_refused_goes_where_the_new_layout_says(peer, producer, v
     await broker.send(frames.Published(by_partition[OLD][0].request, 9))
     assert [tuple(place) for place in await result] == [(NEW, 40), (OLD, 9)]
     assert producer.partition_of(GOES) == NEW
+
+
+async def test_what_waits_for_its_answer_is_not_overtaken(peer, producer, values):
+    """A new layout is known, and the old partition has not answered yet."""
+    await producer.send(b"1", key=GOES)
+    broker = await peer.producer()
+    earlier, partition, _ = await published(broker, values)
+    assert partition == OLD
+    peer.layout = THREE
+    while producer._sender._watch.queue_layout.layout.generation < 2:
+        peer.was_asked.clear()
+        producer._sender._watch.hurry()
+        await peer.was_asked.wait()
+    later = await producer.send(b"2", key=GOES)
+    await producer.send(b"3", key=key_of((TWO, OTHER), (THREE, OTHER)))
+    frame, partition, contents = await published(broker, values)
+    assert (partition, contents) == (OTHER, [b"3"])
+    await broker.send(frames.Published(frame.request, 0))
+    await broker.send(frames.Published(earlier.request, 0))
+    frame, partition, contents = await published(broker, values)
+    assert (partition, frame.first, contents) == (NEW, 0, [b"2"])
+    await broker.send(frames.Published(frame.request, 0))
+    assert await later == (NEW, 0)
 
 
 async def test_a_partition_that_is_not_open_yet_is_asked_again(peer, producer, values):

@@ -30,3 +30,7 @@ def test_seals_that_two_changes_ask_for():
     assert due_seals(third)[OLD] == [*seals[OLD], (4, ())]
     assert due_seals(Layout.first(4)) == {}
     assert due_seals(settle(second, OLD)).keys() == seals.keys() - {OLD}
+
+
+def test_a_change_that_is_only_prepared_asks_for_no_seal():
+    assert due_seals(prepare(Layout.first(4), 5)) == {}
