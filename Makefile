@@ -135,7 +135,7 @@ simulate-nightly: ## a million new seeds, longer ones; before them 10,000 beside
 	@$(BIN)/partq simulate --real-redis --seed $$(( $$(date +%s) * 1000 )) --seeds 10000
 	@$(BIN)/partq simulate --seed $$(( $$(date +%s) * 1000 )) --seeds 1000000 --events 30 $(ARGS)
 
-model: ## every state of a change of the partition count, and each mistake in it; docs/rescale-model.md
+model: ## every state of the models of protocols, and each mistake in them; docs/delivery-model.md, docs/rescale-model.md
 	@$(or $(PYTHON),python3) -m tests.model $(ARGS)
 
 bench: ## the speed, beside the limit of the same Redis
