@@ -8,9 +8,16 @@ make model ARGS="groups gate_by_sent"        with a mistake: the steps to the vi
 import argparse
 import sys
 import time
+from itertools import chain
 
 from tests.model.delivery import scenarios as delivery
 from tests.model.delivery.delivery_model import DeliveryModel
+from tests.model.delivery.session_model import SessionModel
+from tests.model.delivery.session_scenarios import (
+    SESSION_MUTANTS,
+    SESSIONS_LARGE,
+    SESSIONS_SMALL,
+)
 from tests.model.explorer import Finding, explore
 from tests.model.rescale import scenarios as rescale
 from tests.model.rescale.numbered_rows import NumberedRows
@@ -18,8 +25,14 @@ from tests.model.rescale.rescale_model import RescaleModel
 
 CHANGES = rescale.SMALL | rescale.LARGE
 DELIVERIES = delivery.SMALL | delivery.LARGE
-NAMES = (rescale.ATTEMPTS, *CHANGES, *DELIVERIES)
-MISTAKES = rescale.MUTANTS.keys() | delivery.MUTANTS.keys()
+SESSIONS = SESSIONS_SMALL | SESSIONS_LARGE
+NAMES = (rescale.ATTEMPTS, *CHANGES, *DELIVERIES, *SESSIONS)
+MISTAKES = {
+    **dict.fromkeys((rescale.ATTEMPTS, *CHANGES), rescale.MUTANTS),
+    **dict.fromkeys(DELIVERIES, delivery.MUTANTS),
+    **dict.fromkeys(SESSIONS, SESSION_MUTANTS),
+}
+"""Scenario → the mistakes of its model."""
 
 
 def search(scenario: str, mistake: str = "") -> Finding:
@@ -28,6 +41,8 @@ def search(scenario: str, mistake: str = "") -> Finding:
         return explore(NumberedRows(mistake))
     if scenario in CHANGES:
         return explore(RescaleModel(CHANGES[scenario], mistake))
+    if scenario in SESSIONS:
+        return explore(SessionModel(SESSIONS[scenario], mistake))
     return explore(DeliveryModel(DELIVERIES[scenario], mistake))
 
 
@@ -53,16 +68,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.model", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("scenario", nargs="?", choices=NAMES)
-    parser.add_argument("mistake", nargs="?", choices=sorted(MISTAKES))
+    parser.add_argument("mistake", nargs="?", choices=sorted({*chain(*MISTAKES.values())}))
     given = parser.parse_args()
     if given.scenario:
-        mistakes = delivery.MUTANTS if given.scenario in DELIVERIES else rescale.MUTANTS
+        mistakes = MISTAKES[given.scenario]
         if given.mistake and given.mistake not in mistakes:
             parser.error(f"{given.mistake}: not a mistake of the model of {given.scenario}")
         expected = mistakes[given.mistake].invariant if given.mistake else None
         return 0 if report(given.scenario, given.mistake or "", expected, shows_trace=True) else 1
     results = [report(name, "", None, shows_trace=True) for name in NAMES]
-    for mistakes in (rescale.MUTANTS, delivery.MUTANTS):
+    for mistakes in (rescale.MUTANTS, delivery.MUTANTS, SESSION_MUTANTS):
         for name, mutant in mistakes.items():
             results.append(report(mutant.scenario, name, mutant.invariant, shows_trace=False))
     return 0 if all(results) else 1

@@ -9,9 +9,9 @@ INVARIANTS: Final = {
     "D1": "Exclusive. A member whose flow lives begins only what it holds, unless that was taken "
     "by force. It does not begin a message while another member processes one of the same lane "
     "and holds it.",
-    "D2": "Order. Nobody begins a message before all lower ones of its lane are processed, or after "
-    "a higher one is acknowledged. After a broker change this holds again for all messages whose "
-    "acks are not stored.",
+    "D2": "Order. Nobody begins a message before all lower ones of its lane are processed, or "
+    "after a higher one is acknowledged. After a broker change this holds again for all messages "
+    "whose acks are not stored.",
     "D3": "Acks. What is stored as acknowledged was processed by some member.",
     "D4": "Liveness. From every state there is a way, without another event, to a state where "
     "every message is stored as acknowledged.",
@@ -82,6 +82,12 @@ LARGE: Final = {
     "seal-and-two-events": Scenario(("00", "0"), ANY._replace(timeouts=1, at_most=2)),
     "seal-beside-a-lane-and-any": Scenario(("01.1", "0"), ANY._replace(timeouts=1, at_most=1)),
     "two-seals-and-two-events": Scenario(("0", "0", "0"), ANY._replace(timeouts=1, at_most=2)),
+    "seal-beside-a-lane-with-states": Scenario(
+        ("01.1", "0"), ANY._replace(timeouts=1, at_most=1), has_states=True
+    ),
+    "two-seals-with-states": Scenario(
+        ("0", "", "0"), Faults(crashes=1, rollbacks=1, at_most=1), has_states=True
+    ),
     "seal-and-lost-writes": Scenario(
         ("0", "0"), ANY._replace(rollbacks=1, at_most=2), has_states=True
     ),

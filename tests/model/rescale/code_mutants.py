@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.conformance.mutants import KILLED, Mutant, MutantError, check_tests, judge_all, report
-from tests.model.scenarios import MUTANTS
+from tests.model.rescale.scenarios import MUTANTS
 
 TABLE: Final = Path(__file__).with_name("code_mutants.toml")
 FIELDS: Final = ("file", "before", "after", "tests")
@@ -41,7 +41,7 @@ def read_table(text: str) -> dict[Mutant, list[str]]:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the mutants; return 0 if all are killed, 1 if one is not, 2 if they cannot be run."""
-    parser = argparse.ArgumentParser(prog="python -m tests.model.code_mutants")
+    parser = argparse.ArgumentParser(prog="python -m tests.model.rescale.code_mutants")
     parser.add_argument("mutant", nargs="*", help="only these; none named: all")
     parser.add_argument("--workers", type=int, default=2, help="mutants at a time (2)")
     given = parser.parse_args(arguments)

@@ -10,8 +10,8 @@ import pytest
 
 from tests.conformance.mutants import KILLED, Mutant, MutantError, check_applies, judge
 from tests.conformance.page import ROOT
-from tests.model.code_mutants import TABLE, main, read_table
-from tests.model.scenarios import MUTANTS
+from tests.model.rescale.code_mutants import TABLE, main, read_table
+from tests.model.rescale.scenarios import MUTANTS
 
 CODE_MUTANTS = read_table(TABLE.read_text(encoding="utf-8"))
 EACH_RUN = ["gate_by_cursor_alone", "seal_before_open"]
