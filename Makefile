@@ -36,7 +36,7 @@ export PYTHON
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kubernetes test test-light e2e manifests conformance conformance-mutants check format lock chaos simulate
+.PHONY: help setup demo demo-kubernetes test test-light e2e manifests conformance conformance-mutants code-mutants check format lock chaos simulate
 .PHONY: model simulate-nightly bench docs spark-versions clean
 
 help: ## what there is
@@ -96,6 +96,11 @@ conformance-mutants: ## mistakes in the product, each found by the tests of one 
 	@scripts/redis_for_tests.sh
 	@$(if $(MEMORY),TMPDIR=$(MEMORY)) $(BIN)/python -m tests.conformance.mutants $(ARGS)
 
+code-mutants: ## the mistakes of the model of a change of the partition count, made in the code; ARGS=NAME for one
+	@scripts/setup.sh dev
+	@scripts/redis_for_tests.sh
+	@$(if $(MEMORY),TMPDIR=$(MEMORY)) $(BIN)/python -m tests.model.rescale.code_mutants $(ARGS)
+
 check: ## formatting, lint, types, import rules, links of the site
 	@scripts/setup.sh dev
 	@$(BIN)/ruff format --check .
@@ -130,7 +135,7 @@ simulate-nightly: ## a million new seeds, longer ones; before them 10,000 beside
 	@$(BIN)/partq simulate --real-redis --seed $$(( $$(date +%s) * 1000 )) --seeds 10000
 	@$(BIN)/partq simulate --seed $$(( $$(date +%s) * 1000 )) --seeds 1000000 --events 30 $(ARGS)
 
-model: ## every state of a change of the partition count, and each mistake in it; docs/rescale-model.md
+model: ## every state of the models of protocols, and each mistake in them; docs/delivery-model.md, docs/rescale-model.md
 	@$(or $(PYTHON),python3) -m tests.model $(ARGS)
 
 bench: ## the speed, beside the limit of the same Redis

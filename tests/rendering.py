@@ -79,6 +79,7 @@ VALUES: dict[str, dict[str, Any]] = {
             "serviceMonitor": True,
             "tokenSecret": "scrapes",
             "podMonitor": True,
+            "prometheusRule": True,
             "labels": {"release": "prometheus"},
             "dashboard": True,
         },

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from partq.core.views.rescale_status import RescalePhase
 from partq.kube import names
+from partq.operator_metrics import OperatorMetrics
 from partq.settings import OperatorSettings
 from tests.rendering import CHART, helm, render
 
@@ -149,6 +151,24 @@ def test_scrapes_of_the_operator_may_need_a_token(tmp_path):
     assert monitor["spec"]["endpoints"][0]["authorization"] == {"credentials": place}
     (deployment,) = rendered(tmp_path, {}, "Deployment")
     assert "PARTQ_METRICS_TOKEN" not in str(deployment)
+
+
+def test_the_alerts_are_on_what_the_operator_serves(tmp_path):
+    """Each on a phase that a change leaves by itself, unless something is wrong."""
+    assert rendered(tmp_path, {}, "PrometheusRule") == []
+    values = {"monitoring": {"prometheusRule": True}}
+    (rule,) = rendered(tmp_path, values, "PrometheusRule")
+    (group,) = rule["spec"]["groups"]
+    found = {each["expr"]: each["for"] for each in group["rules"]}
+    expected = {}
+    metrics = OperatorMetrics()
+    for phase, long in (("Preparing", "15m"), ("Opening", "5m"), ("Draining", "1h")):
+        metrics.observe_rescale("ns", "orders", RescalePhase(phase), 0)
+        name = f'partq_rescale_phase{{namespace="ns",phase="{phase}",queue="orders"}} 1.0'
+        assert name in metrics.render().decode()
+        expected[f'partq_rescale_phase{{phase="{phase}"}} == 1'] = long
+    assert found == expected
+    assert all("{{ $labels.queue }}" in r["annotations"]["summary"] for r in group["rules"])
 
 
 def test_the_hosts_that_queues_may_name(tmp_path):

@@ -246,7 +246,8 @@ def test_tests_declare_queues_and_groups_by_queue_document_and_group_document():
     assert found == {"tests/resources/test_documents.py", "tests/resources/test_resources.py"}
 
 
-WHOLE = {"examples", "faults", "kube/api_server", "model"}
+MODELS = {"model", "model/delivery", "model/rescale"}
+WHOLE = {"examples", "faults", "kube/api_server", *MODELS}
 """Folders whose tests are of processes together, or of a protocol, and of no room."""
 CALLS = "operator/partq/broker/api/routes"
 """A call has the name of what it does, whose tests are where that is decided."""

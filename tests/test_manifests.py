@@ -2,7 +2,7 @@
 
 What 1.20 takes is asked of a real server, in tests/kube/api_server/test_manifests.py. Custom kinds
 are in none of the schemas: ours are read by our own models, and those of the Prometheus operator
-(ServiceMonitor, PodMonitor) are only seen to be rendered.
+(ServiceMonitor, PodMonitor, PrometheusRule) are only seen to be rendered.
 """
 
 import os
@@ -35,7 +35,8 @@ def test_the_schemas_are_those_of_many_versions():
 
 def test_helm_finds_nothing_to_complain_of(values, tmp_path):
     # `helm lint` cannot be told that a cluster has these kinds, and the chart insists on it.
-    monitoring = {**values.get("monitoring", {}), "serviceMonitor": False, "podMonitor": False}
+    off = dict.fromkeys(("serviceMonitor", "podMonitor", "prometheusRule"), False)
+    monitoring = {**values.get("monitoring", {}), **off}
     values = {**values, "monitoring": monitoring}
     said = helm("lint", str(CHART), "--strict", values=values, folder=tmp_path)
     assert "0 chart(s) failed" in said
@@ -59,7 +60,8 @@ def test_values_bring_what_they_say(tmp_path):
     }
     assert {"CustomResourceDefinition", "ClusterRole", "NetworkPolicy"} <= kinds["defaults"]
     assert {"ClusterRole", "Role"} <= kinds["two namespaces"]
-    assert {"ServiceMonitor", "PodMonitor", "PodDisruptionBudget"} <= kinds["everything"]
+    monitoring = {"ServiceMonitor", "PodMonitor", "PrometheusRule"}
+    assert {*monitoring, "PodDisruptionBudget"} <= kinds["everything"]
     not_shared = {"CustomResourceDefinition", "ClusterRole", "StatefulSet", "ServiceAccount"}
     assert not kinds["shared cluster"] & not_shared
 

@@ -74,7 +74,7 @@ def test_arguments_are_options_of_the_command(path):
 
 def test_the_night_runs_what_is_made_for_it():
     targets = set(re.findall(r"make ([a-z-]+)", "\n".join(lines(WORKFLOWS[1]))))
-    assert targets == {"simulate-nightly", "chaos", "model"}
+    assert targets == {"simulate-nightly", "chaos", "model", "code-mutants"}
 
 
 def test_the_versions_of_python_are_those_that_the_project_claims():

@@ -60,6 +60,9 @@ class OperatorMetrics:
             "1: the latest change of the number of partitions is in this phase.",
             (*queue, "phase"),
         )
+        self._advised = self._gauge(
+            "partq_advised_partitions", "How many partitions the operator suggests.", queue
+        )
         self._retired_bytes = self._gauge(
             "partq_retired_bytes", "What partitions hold that take no messages any more.", queue
         )
@@ -101,6 +104,10 @@ class OperatorMetrics:
             self._rescale.labels(namespace, queue, phase).set(1)
         self._retired_bytes.labels(namespace, queue).set(retired_bytes)
 
+    def observe_advice(self, namespace: str, queue: str, partitions: int) -> None:
+        """Set how many partitions are suggested for a queue."""
+        self._advised.labels(namespace, queue).set(partitions)
+
     def observe_group(
         self,
         group: tuple[str, str, str],
@@ -123,7 +130,7 @@ class OperatorMetrics:
         """Drop what is shown of a queue that is gone and of its groups, or of one of these."""
         labels = {"namespace": namespace, "queue": queue}
         if group is None:
-            for gauge in (self._ready, self._rescale, self._retired_bytes):
+            for gauge in (self._ready, self._rescale, self._retired_bytes, self._advised):
                 gauge.remove_by_labels(labels)
         else:
             labels["group"] = group

@@ -16,7 +16,7 @@ import tempfile
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -57,6 +57,8 @@ class Mutant:
     before: str
     """Stands in the file once."""
     after: str
+    more: tuple[tuple[str, str], ...] = ()
+    """Further changes of the file, each as `before` and `after`: of a rule that stands twice."""
 
     def apply(self, sources: Path) -> None:
         """Make the mistake in a copy of `operator`.
@@ -66,12 +68,14 @@ class Mutant:
         """
         path = sources / "partq" / self.file
         text = path.read_text(encoding="utf-8") if path.is_file() else ""
-        if (count := text.count(self.before)) != 1:
-            raise MutantError(
-                f"{self.name}: does not apply: `before` is in {self.file} {count} times, expected "
-                "once; change the mutant with the code"
-            )
-        path.write_text(text.replace(self.before, self.after), encoding="utf-8")
+        for before, after in ((self.before, self.after), *self.more):
+            if (count := text.count(before)) != 1:
+                raise MutantError(
+                    f"{self.name}: does not apply: `before` is in {self.file} {count} times, "
+                    "expected once; change the mutant with the code"
+                )
+            text = text.replace(before, after)
+        path.write_text(text, encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +133,23 @@ def check(mutants: Sequence[Mutant], marks: Marks, sources: Path = SOURCES) -> N
         MutantError: one does not, or has none; all are named.
     """
     problems = []
+    for mutant in mutants:
+        try:
+            marked_tests(mutant, marks)
+            check_applies([mutant], sources)
+        except MutantError as error:
+            problems.append(str(error))
+    if problems:
+        raise MutantError("\n".join(problems))
+
+
+def check_applies(mutants: Iterable[Mutant], sources: Path = SOURCES) -> None:
+    """See that each mutant applies; nothing is changed.
+
+    Raises:
+        MutantError: one does not; all are named.
+    """
+    problems = []
     with tempfile.TemporaryDirectory() as folder:
         for mutant in mutants:
             copy = Path(folder) / "partq" / mutant.file
@@ -136,7 +157,6 @@ def check(mutants: Sequence[Mutant], marks: Marks, sources: Path = SOURCES) -> N
             if (original := sources / "partq" / mutant.file).is_file():
                 shutil.copy(original, copy)
             try:
-                marked_tests(mutant, marks)
                 mutant.apply(Path(folder))
             except MutantError as error:
                 problems.append(str(error))
@@ -210,18 +230,18 @@ async def check_tests(tests: Sequence[str], workers: int) -> None:
         raise MutantError(f"the tests do not pass without a mutant:\n{last}")
 
 
-async def judge_all(mutants: Sequence[Mutant], marks: Marks, workers: int) -> list[Outcome]:
-    """Run each mutant, some at a time; say what became of it as soon as it is known."""
+async def judge_all(tests: Mapping[Mutant, Sequence[str]], workers: int) -> list[Outcome]:
+    """Run the tests of each mutant, some at a time; say what came of it as soon as it is known."""
     places = asyncio.Semaphore(workers)
 
     async def one(mutant: Mutant) -> Outcome:
         async with places:
-            outcome = await judge(mutant, marked_tests(mutant, marks))
+            outcome = await judge(mutant, tests[mutant])
         line = f"{outcome.result:8} {mutant.row:8} {mutant.name} ({outcome.seconds:.0f} s)"
         sys.stderr.write(f"{line}\n")
         return outcome
 
-    return list(await asyncio.gather(*map(one, mutants)))
+    return list(await asyncio.gather(*map(one, tests)))
 
 
 def report(outcomes: Sequence[Outcome], *, as_json: bool) -> str:
@@ -268,10 +288,11 @@ def main(arguments: Sequence[str]) -> int:
             mutants = [mutant for mutant in mutants if mutant.row in given.row]
         marks = read_marks(ROOT)
         check(mutants, marks)
+        tests = {mutant: marked_tests(mutant, marks) for mutant in mutants}
         if not given.only_mutants:
-            every = {test for mutant in mutants for test in marked_tests(mutant, marks)}
+            every = {test for marked in tests.values() for test in marked}
             asyncio.run(check_tests(sorted(every), given.workers))
-        outcomes = asyncio.run(judge_all(mutants, marks, given.workers))
+        outcomes = asyncio.run(judge_all(tests, given.workers))
     except MutantError as error:
         sys.stderr.write(f"{error}\n")
         return 2

@@ -24,6 +24,8 @@ class PlayedBroker:
         self.refuses = set()
         """Partitions that it does not claim."""
         self.refreshes = 0
+        self.pauses_ms = {}
+        """For how long publishes have waited for partitions that it opened."""
 
     async def state(self, url):
         records = await self.ports.partitions.read_many(sorted(self.epochs))
@@ -44,6 +46,7 @@ class PlayedBroker:
                         )
                         for group in record.groups
                     },
+                    opened_after_ms=self.pauses_ms.get(partition),
                 )
                 for partition, record in records.items()
             },
@@ -77,6 +80,8 @@ class RescaleStage:
         self.records = queue_records(store, keys)
         self.broker = PlayedBroker(self.ports)
         self.events = []
+        self.pause_ms = None
+        """The longest that was told."""
         self.log = Log(store, keys)
         self.appends = {}
         self.coordinator = self.new_coordinator()
@@ -98,7 +103,8 @@ class RescaleStage:
         await self.coordinator.close()
         self.coordinator = self.new_coordinator()
 
-    async def _hear(self, event, change):
+    async def _hear(self, event, change, *, pause_ms):
+        self.pause_ms = pause_ms if pause_ms is not None else self.pause_ms
         self.events.append((event.removeprefix("Rescale"), change.from_count, change.to_count))
 
     async def make(self, count, *groups):

@@ -11,7 +11,7 @@ from partq.core.group.forecast import MemberChange
 from partq.core.group.planner import GroupRules
 from partq.core.layout import Layout
 from partq.core.model import MemberId, PartitionId
-from partq.core.rescale import prepare
+from partq.core.rescale.layout_steps import prepare
 from partq.errors import UnavailableError
 from partq.wire.calls.state import BrokerAnswer, Picture
 from tests.core.group.test_planner import A, B, group

@@ -7,7 +7,7 @@ import pytest
 from partq.coordinator.rescale import Rescaler
 from partq.core.group.records import HandoffRecord, PastMove
 from partq.core.model import MemberId, PartitionId
-from partq.core.rescale import abort, commit
+from partq.core.rescale.layout_steps import abort, commit
 from partq.errors import ConflictError, StoreUnavailableError, UnavailableError
 from partq.store.keys import Keys
 from tests.coordinator.provisioned import CutShortError

@@ -9,7 +9,7 @@ import pytest
 from partq.core.keyless_partitioner import KeylessPartitioner
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
-from partq.core.rescale import commit, prepare
+from partq.core.rescale.layout_steps import commit, prepare
 
 LAYOUT = Layout.first(4)
 ALL = LAYOUT.partitions()

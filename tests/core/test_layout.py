@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from partq.core.layout import Layout, Succession
 from partq.core.model import SLOT_COUNT, PartitionId
-from partq.core.rescale import commit, prepare, remove, settle
+from partq.core.rescale.layout_steps import commit, prepare, remove, settle
 from partq.errors import BadRequestError, SettingsError, UnknownPartitionError
 
 NOW = 1_700_000_000_000

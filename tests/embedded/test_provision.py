@@ -6,7 +6,7 @@ from partq.embedded.provision import provision
 from partq.resources import queue_document, resources_of
 from partq.store.keys import Keys
 from partq.store.records.configs import Configs
-from partq.store.records.layouts import Layouts
+from partq.store.records.layout.layouts import Layouts
 
 UID = "0f3a9c1e-0000-4000-8000-000000000000"
 

@@ -7,7 +7,7 @@ from aiohttp import ClientError
 
 from partq.core.model import Cause, PartitionId
 from partq.store.keys import Keys
-from partq.store.records.layouts import Layouts
+from partq.store.records.layout.layouts import Layouts
 from partq.testing import eventually
 from tests.faults.processes import DieAt
 

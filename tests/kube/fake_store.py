@@ -30,6 +30,8 @@ class FakeStore:
         self.gates = {}
         """How far groups have come there."""
         self.leases = {}
+        self.lag_of = {}
+        """Group → partition → how many messages it has not acknowledged."""
 
     async def register(self, uid):
         self.writes.append("register")
@@ -94,8 +96,8 @@ class FakeStore:
     async def durability(self):
         return Durability(is_appending=True, sync="always", is_nearly_full=False)
 
-    async def lag(self, group, partitions):
-        return 0
+    async def lags(self, group, partitions):
+        return self.lag_of.get(group, {})
 
     async def close(self):
         pass

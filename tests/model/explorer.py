@@ -28,6 +28,9 @@ class Step(NamedTuple):
 class Model(Protocol):
     """What is searched."""
 
+    liveness: str
+    """The name of the invariant that work can always be done."""
+
     def initial(self) -> Hashable:
         """Return the state to begin with."""
 
@@ -59,7 +62,7 @@ def explore(model: Model) -> Finding:
     """Search all states of a model, and end at the first violation.
 
     When all were searched, each of them has to have a way to a state at rest that needs no fault:
-    otherwise processes could wait for each other, or repeat steps without end (R6).
+    otherwise processes could wait for each other, or repeat steps without end.
     """
     start = model.initial()
     numbers: dict[Hashable, int] = {start: 0}
@@ -88,7 +91,9 @@ def explore(model: Model) -> Finding:
             return Finding(len(came_by), violation, _trace(came_by, number))
     stuck = _without_way(predecessors, at_rest)
     if stuck is not None:
-        endless = Violation("R6", "from here on, work is never done unless a fault happens")
+        endless = Violation(
+            model.liveness, "from here on, work is never done unless a fault happens"
+        )
         return Finding(len(came_by), endless, _trace(came_by, stuck))
     return Finding(len(came_by))
 

@@ -8,6 +8,8 @@ from tests.model.explorer import Step, Violation, explore
 class Counter:
     """A model whose states are numbers, by the numbers that follow each of them."""
 
+    liveness = "R6"
+
     def __init__(
         self, following: dict[int, list[int]], *, wrong: int = -1, faults: tuple[int, ...] = ()
     ) -> None:

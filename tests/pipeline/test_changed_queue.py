@@ -16,7 +16,7 @@ from pyarrow import parquet
 
 from partq import Consumer, LogReader, Producer
 from partq.core.model import PartitionId
-from partq.core.rescale import remove
+from partq.core.rescale.layout_steps import remove
 from partq.errors import ConflictError, DataLossError, FencedError
 from partq.pipeline.advise.archived_table import archived_table
 from partq.pipeline.archive_log import ArchiveLog
@@ -30,7 +30,7 @@ from partq.spark.read.options import read_options
 from partq.spark.read.read_planner import ReadPlanner
 from partq.store.connection import Store
 from partq.store.keys import Keys
-from partq.store.records.layouts import Layouts
+from partq.store.records.layout.layouts import Layouts
 from partq.testing import eventually
 from partq.wire import batch
 from tests.pipeline.audit.content.real_archive import archive, audit

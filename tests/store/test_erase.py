@@ -8,7 +8,7 @@ from partq.core.model import MemberId
 from partq.errors import ConflictError
 from partq.store.erase import erase_queue
 from partq.store.records.configs import Configs
-from partq.store.records.layouts import Layouts
+from partq.store.records.layout.layouts import Layouts
 from partq.store.records.members import Members
 from partq.store.records.partitions import Partitions
 

@@ -26,7 +26,7 @@ from partq.core.dead_letters import DeadLetterReason
 from partq.core.group.records import HandoffRecord, NodeRecord
 from partq.core.layout import Layout
 from partq.core.model import BrokerId, MemberId, PartitionId
-from partq.core.rescale import prepare
+from partq.core.rescale.layout_steps import prepare
 from partq.errors import FencedError
 from partq.store.connection import Store
 from partq.store.fail_point import EXIT_STATUS, FailPoint
@@ -38,7 +38,8 @@ from partq.store.records.configs import Configs
 from partq.store.records.dead_letters import Outboxes, Replays
 from partq.store.records.events import Events
 from partq.store.records.handoffs import Handoffs
-from partq.store.records.layouts import Layouts, Seals
+from partq.store.records.layout.layouts import Layouts
+from partq.store.records.layout.seals import Seals
 from partq.store.records.leases import Leases
 from partq.store.records.lives import Lives
 from partq.store.records.log import AppendBatch, Log

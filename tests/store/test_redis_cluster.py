@@ -15,7 +15,7 @@ from partq.store.cluster_slots import slot_of
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.configs import Configs
-from partq.store.records.layouts import Layouts
+from partq.store.records.layout.layouts import Layouts
 from partq.store.records.log import AppendBatch, Log
 from partq.store.records.partitions import Partitions
 from partq.testing import eventually

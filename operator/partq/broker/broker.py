@@ -61,7 +61,8 @@ from partq.store.records.audit import Audits
 from partq.store.records.configs import Configs
 from partq.store.records.dead_letters import Outboxes, Replays
 from partq.store.records.events import Events
-from partq.store.records.layouts import Layouts, Seals
+from partq.store.records.layout.layouts import Layouts
+from partq.store.records.layout.seals import Seals
 from partq.store.records.leases import Leases
 from partq.store.records.log import AppendBatch, Log
 from partq.store.records.members import Members
@@ -260,7 +261,8 @@ class Broker:
         )
 
     def _known_layout(self) -> Layout | None:
-        return self._config.layout if self._config is not None else None
+        config = self._config
+        return None if config is None or self._refresher.is_void else config.layout
 
     def _return_s_of(self, group: str) -> float:
         """Return how long a process of a member is expected again; 0: it is not, in this group."""
@@ -445,6 +447,9 @@ class Broker:
         return () if config is None or config.is_deleted else config.layout.all_partitions()
 
     def _store_restarted(self, is_lost: IsLost) -> None:
+        if is_lost(self.keys.layout()):
+            self._refresher.forget()
+            self.layout_follower.gatekeeper.notice()
         self.ownership.drop_after_restart(lambda partition: is_lost(self.keys.meta(partition)))
 
     def _claimed(self, owned: OwnedPartition) -> None:

@@ -7,7 +7,7 @@ from partq.core.cursor.redelivery_rules import NackOrder, RedeliveryBackoff, Red
 from partq.core.layout import Layout
 from partq.errors import UnknownQueueError
 from partq.store.records.configs import Configs
-from partq.store.records.layouts import Layouts
+from partq.store.records.layout.layouts import Layouts
 from partq.wire.effective_specs import BackoffSpec, GroupSpec, QueueSpec, read_spec
 
 

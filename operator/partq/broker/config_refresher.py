@@ -15,7 +15,7 @@ from partq.broker.ownership.server_looks import ServerLooks, Spawn
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.errors import ConflictError, FencedError, PartqError, UnknownGroupError
 from partq.store.records.configs import Configs
-from partq.store.records.layouts import Layouts
+from partq.store.records.layout.layouts import Layouts
 from partq.store.records.leases import Leases
 from partq.store.records.log import Log
 from partq.store.records.partitions import Partitions
@@ -61,6 +61,18 @@ class ConfigRefresher:
         """Becomes the peers' token if none is stored yet."""
         self._reading = asyncio.Lock()
         """Held while the config is read, so that what was read earlier is not taken later."""
+        self._restart_count = 0
+        self.is_void = False
+        """The store was restarted since the layout was read, and may have forgotten it.
+
+        Nothing is sealed or opened by it: it may be of a change that is not committed any more, and
+        is aborted with all that its partitions have.
+        """
+
+    def forget(self) -> None:
+        """Take the news that the store may have forgotten what was read: it is read again."""
+        self.is_void = True
+        self._restart_count += 1
 
     async def refresh(self) -> None:
         """Read the queue's config now; start the books of new groups, or end it all.
@@ -71,10 +83,16 @@ class ConfigRefresher:
                 stays, and the rest is done.
         """
         async with self._reading:
-            config = await read_config(self._layouts, self._configs)
-            await self._find_owners(config.layout.revision)
+            while True:
+                restart_count = self._restart_count
+                config = await read_config(self._layouts, self._configs)
+                await self._find_owners(config.layout.revision)
+                token = await self._leases.peer_token(self._drawn_token)
+                if restart_count == self._restart_count:
+                    break
+            self.is_void = False
             config = self._order_changes.in_effect(config)
-            self._learn(config, await self._leases.peer_token(self._drawn_token))
+            self._learn(config, token)
         if config.is_deleted:
             self._ownership.drop_all()
             self._flow_registry.lose_all()

@@ -20,7 +20,7 @@ from partq.core.brokers import (
 )
 from partq.core.model import BrokerId, PartitionId
 from partq.core.records import LeaseIndex, LeaseRecord
-from partq.errors import PartqError
+from partq.errors import PartqError, UnknownPartitionError
 
 _log = logging.getLogger(__name__)
 
@@ -39,12 +39,15 @@ class Balancer:
         *,
         clock: Callable[[], float],
         on_change: Callable[[], None],
+        on_missing: Callable[[], None],
         address_of: AddressBook = leased_address,
     ) -> None:
+        """`on_missing`: told that the store has no record of a partition."""
         self._brokers = brokers
         self._address_of = address_of
         self._clock = clock
         self._on_change = on_change
+        self._on_missing = on_missing
         self._watched: dict[BrokerId, ObservedBroker] = {}
         self._urls: dict[BrokerId, str] = {}
         self._moved_at_ms: int | None = None
@@ -134,6 +137,8 @@ class Balancer:
         for answer in answers:
             if answer.code:
                 _log.info("partition %s was not claimed: %s", answer.partition, answer.message)
+            if answer.code == UnknownPartitionError.code:
+                self._on_missing()
 
     async def _move(self, moves: Sequence[BrokerMove]) -> None:
         by_source: dict[BrokerId, list[BrokerMove]] = defaultdict(list)

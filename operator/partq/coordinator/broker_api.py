@@ -272,6 +272,9 @@ def report_of(state: BrokerState) -> BrokerReport:
                 broker_epoch=BrokerEpoch(detail.broker_epoch),
                 held_ms=_ms(detail.held_s),
                 groups={group: _group(seen) for group, seen in detail.groups.items()},
+                opened_after_ms=None
+                if detail.opened_after_s is UNSET
+                else _ms(detail.opened_after_s),
             )
             for name, detail in state.partitions.items()
         },

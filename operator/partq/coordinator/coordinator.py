@@ -109,11 +109,15 @@ class Coordinator:
         self._clock = clock
         self._wake = Signal()
         self._groups: dict[str, _Group] = {}
+        self._record_sync = RecordSync(store.partitions, store.seals, store.configs)
         self._balancer = Balancer(
-            brokers, clock=clock, on_change=self._wake.set, address_of=address_of
+            brokers,
+            clock=clock,
+            on_change=self._wake.set,
+            on_missing=self._record_sync.forget,
+            address_of=address_of,
         )
         self._states = StateReader(brokers)
-        self._record_sync = RecordSync(store.partitions, store.seals, store.configs)
         self._rescaler = Rescaler(
             queue,
             store,

@@ -27,7 +27,8 @@ from partq.core.records import (
     LeaseIndex,
     LeaseRecord,
 )
-from partq.core.rescale import GroupProgress, RescaleEvent
+from partq.core.rescale.gates import GroupProgress
+from partq.core.rescale.layout_steps import RescaleEvent
 
 # ---- the store ----------------------------------------------------------------------------------
 # All of these raise StoreUnavailableError when there is no answer.
@@ -229,6 +230,8 @@ class PartitionReport:
     broker_epoch: BrokerEpoch
     held_ms: int
     groups: Mapping[str, GroupReport]
+    opened_after_ms: int | None = None
+    """For how long publishes have waited for its opening; None: this broker has not opened it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -355,9 +358,15 @@ class RebalanceListener(Protocol):
 
 
 class RescaleListener(Protocol):
-    """Hears of each step of a change of the partition count."""
+    """Hears of each step of a change of the partition count.
 
-    async def __call__(self, event: RescaleEvent, change: RescaleRecord) -> None: ...
+    `pause_ms`: with the opening, for how long publishes have waited for a new partition, at most;
+    None: with other steps, and where no broker knows.
+    """
+
+    async def __call__(
+        self, event: RescaleEvent, change: RescaleRecord, *, pause_ms: int | None
+    ) -> None: ...
 
 
 class AddressBook(Protocol):

@@ -34,6 +34,10 @@ class RecordSync:
         self._fenced: _Wanted | None = None
         """For what the partitions were fenced last."""
 
+    def forget(self) -> None:
+        """Make everything again, as a record is missing: the store may have forgotten more."""
+        self._done = self._fenced = None
+
     async def sync(self, layout: Layout, starts: Mapping[str, Start], generation: int) -> None:
         """Create missing partitions and cursors, and remove those of groups that are gone.
 

@@ -1,6 +1,6 @@
 """Changes the partition count of a queue: prepares, commits, settles, removes what is retired.
 
-Each look takes the steps that the records allow by now. `core/rescale.py` decides. The layout
+Each look takes the steps that the records allow by now. `core/rescale/` decides. The layout
 record holds all state, and its revision lets only one of two coordinators take a step.
 """
 
@@ -16,21 +16,14 @@ from partq.coordinator.ports import BrokerAdmin, PartitionRecord, RescaleListene
 from partq.core.layout import Layout, RescaleRecord
 from partq.core.model import BrokerId, PartitionId
 from partq.core.records import LeaseRecord, lacking_rescale
-from partq.core.rescale import (
-    GroupProgress,
-    PredecessorView,
-    Preparation,
-    RescaleEvent,
-    abort,
-    commit,
+from partq.core.rescale.gates import GroupProgress, PredecessorView
+from partq.core.rescale.layout_steps import RescaleEvent, abort, commit, prepare, remove, settle
+from partq.core.rescale.preparation import Preparation, waits_before_commit
+from partq.core.rescale.settlement import (
     is_passed_by_all,
     is_settled,
-    prepare,
     ready_to_remove,
     ready_to_settle,
-    remove,
-    settle,
-    waits_before_commit,
 )
 from partq.errors import ConflictError, PartqError, StoreUnavailableError
 from partq.settings import RETIRE_AFTER_S
@@ -82,6 +75,9 @@ class Rescaler:
         self._unsettled: set[int] = set()
         self._settled: set[int] = set()
         """Generations of changes that this process has seen so."""
+        self._earlier: dict[int, QueueObservation] = {}
+        """Generation of a change → what brokers said when it was first seen to be open, if that
+        was from before the opening."""
         self._uncertain: tuple[RescaleEvent, RescaleRecord] | None = None
         """The last step, if the answer to its write was lost."""
         self.waits_for: tuple[str, ...] = ()
@@ -127,13 +123,13 @@ class Rescaler:
             layout = await self._commit(layout, queue, leases, named)
         if not layout.revision:
             return layout
-        await self._follow(layout, named)
+        await self._follow(layout, named, queue)
         now = self._clock()
         if now - self._settled_at >= self._times.settle_gap_s:
             self._settled_at = now
             layout = await self._settle(layout, named)
             layout = await self._remove(layout)
-            await self._follow(layout, named)
+            await self._follow(layout, named, queue)
         if now - self._read_removed_at >= REMOVED_GAP_S:
             self._read_removed_at = now
             self._removed.update(await self._store.layouts.read_removed())
@@ -289,7 +285,9 @@ class Rescaler:
 
     # ---- for people -----------------------------------------------------------------------------
 
-    async def _follow(self, layout: Layout, named: Collection[str]) -> None:
+    async def _follow(
+        self, layout: Layout, named: Collection[str], queue: QueueObservation
+    ) -> None:
         """Tell which changes were seen to open, and to settle, since the look before.
 
         No step waits for it: where records cannot be read, the next look tells it.
@@ -297,18 +295,28 @@ class Rescaler:
         try:
             for change in layout.changes:
                 if change.committed_at_ms and change.generation not in self._settled:
-                    await self._follow_change(layout, change, named)
+                    await self._follow_change(layout, change, named, queue)
         except PartqError as error:
             _log.info("queue %s: it is not known how far changes are: %s", self._queue, error)
 
     async def _follow_change(
-        self, layout: Layout, change: RescaleRecord, named: Collection[str]
+        self,
+        layout: Layout,
+        change: RescaleRecord,
+        named: Collection[str],
+        queue: QueueObservation,
     ) -> None:
         number = change.generation
         if number not in self._opened and await self._is_open(layout, number):
+            pauses_ms = _pauses_ms(queue, layout, number)
+            if None in pauses_ms and self._earlier.setdefault(number, queue) is queue:
+                return  # the next look knows the pauses
+            self._earlier.pop(number, None)
             self._opened.add(number)
             if number in self._unopened:
-                await self._tell(RescaleEvent.OPENED, change)
+                known_ms = (each for each in pauses_ms if each is not None)
+                pause_ms = max(known_ms, default=None)
+                await self._tell(RescaleEvent.OPENED, change, pause_ms=pause_ms)
         if number not in self._opened:
             self._unopened.add(number)
             self._unsettled.add(number)
@@ -333,10 +341,19 @@ class Rescaler:
         if step is not None and step[1] in layout.changes:
             await self._tell(*step)
 
-    async def _tell(self, event: RescaleEvent, change: RescaleRecord) -> None:
+    async def _tell(
+        self, event: RescaleEvent, change: RescaleRecord, *, pause_ms: int | None = None
+    ) -> None:
         _log.info(
             "queue %s: %s: change %d of the partition count, from %d to %d",
             *(self._queue, event, change.generation, change.from_count, change.to_count),
         )
         if self._on_event is not None:
-            await self._on_event(event, change)
+            await self._on_event(event, change, pause_ms=pause_ms)
+
+
+def _pauses_ms(queue: QueueObservation, layout: Layout, generation: int) -> list[int | None]:
+    """Return for how long publishes waited for each partition of a change; None: not known."""
+    found = owners(queue)
+    new = [each for each in layout.table.slots if each.generation == generation]
+    return [found[each][1].opened_after_ms if each in found else None for each in new]

@@ -56,7 +56,7 @@ class Succession:
 class Layout:
     """The layout of a queue, as changes of its partition count have left it.
 
-    `core/rescale.py` has the steps of a change.
+    `core/rescale/layout_steps.py` has the steps of a change.
     """
 
     table: SlotTable

@@ -12,7 +12,7 @@ from partq.errors import UnknownQueueError
 from partq.resources import PartitionedQueue, Resources, effective_group, effective_queue
 from partq.store.connection import Store
 from partq.store.keys import Keys
-from partq.store.records.layouts import Layouts
+from partq.store.records.layout.layouts import Layouts
 from partq.store.records.lives import Lives
 
 log = logging.getLogger("partq.embedded")

@@ -9,7 +9,8 @@ from partq.store.records.configs import Configs
 from partq.store.records.events import Events
 from partq.store.records.groups import Terms
 from partq.store.records.handoffs import Handoffs
-from partq.store.records.layouts import Layouts, Seals
+from partq.store.records.layout.layouts import Layouts
+from partq.store.records.layout.seals import Seals
 from partq.store.records.leases import Leases
 from partq.store.records.lives import Lives
 from partq.store.records.members import Members

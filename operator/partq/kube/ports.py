@@ -1,6 +1,6 @@
 """What the operator needs of a queue's store; `cli/hosting/queue_store.py` brings the real one."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from partq.coordinator.ports import StorePorts
@@ -29,8 +29,10 @@ class QueueStore(Protocol):
     async def durability(self) -> Durability:
         """Return how Redis keeps what it confirms."""
 
-    async def lag(self, group: str, partitions: Sequence[PartitionId]) -> int:
-        """Return how many messages a group has not acknowledged yet."""
+    async def lags(
+        self, group: str, partitions: Sequence[PartitionId]
+    ) -> Mapping[PartitionId, int]:
+        """Return how many messages a group has not acknowledged yet, where it has a cursor."""
 
     async def bury(self) -> None:
         """Mark the queue as being deleted: brokers refuse it within a second."""

@@ -174,13 +174,16 @@ class PartitionsPolicy(Model):
     """How the number of partitions is changed, and within which bounds."""
 
     mode: Literal["Advise"] = "Advise"
-    """Advise: people change it; `partq pipeline advise` suggests a number."""
+    """Advise: people change it; `status.advice` suggests a number, and from an archive `partq
+    pipeline advise`."""
     least: Annotated[int, Field(ge=1, le=MAX_PARTITIONS)] = Field(default=1, alias="min")
     """The lowest number that is taken."""
     most: Annotated[int, Field(ge=1, le=MAX_PARTITIONS)] = Field(
         default=MAX_PARTITIONS, alias="max"
     )
     """The highest number that is taken."""
+    cooldown_seconds: Annotated[int, Field(ge=0, le=604_800)] = 3600
+    """How long `status.advice` keeps a number before it suggests another one."""
 
 
 class PartitionedQueueSpec(Model):

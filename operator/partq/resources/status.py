@@ -100,6 +100,20 @@ class QueueRescaleStatus(Model):
     """When it was begun."""
 
 
+class QueueAdviceStatus(Model):
+    """The number of partitions that the operator suggests, by members and lag of the groups."""
+
+    partitions: Annotated[int, Field(ge=1)]
+    """How many there should be; as many as there are, if nothing asks for more."""
+    reason: Literal["Enough", "MembersStandBy", "LagGrows", "FewMembers", "Skewed"]
+    """MembersStandBy: members without a partition. LagGrows: members with one each fall behind.
+    FewMembers: add members, not partitions. Skewed: the lag is in one partition."""
+    message: _Text
+    """The reason for people, with the figures of the time when it was found."""
+    since: _Instant
+    """Since when this number is suggested."""
+
+
 class QueueBrokersStatus(Model):
     """How many brokers there are."""
 
@@ -122,6 +136,8 @@ class PartitionedQueueStatus(Model):
     """How many partitions there are."""
     rescale: QueueRescaleStatus | None = None
     """The latest change of their number; left out: there was none."""
+    advice: QueueAdviceStatus | None = None
+    """The number that the operator suggests; left out: it has not watched for ten minutes yet."""
     brokers: QueueBrokersStatus | None = None
     """How many brokers there are."""
     groups: Annotated[int, Field(ge=0)] | None = None

@@ -6,7 +6,7 @@ import pytest
 from partq.broker.api.routes.administration import partition_count
 from partq.broker.operations.rescale import change_to, hold_ms, remarks
 from partq.core.layout import Layout
-from partq.core.rescale import prepare
+from partq.core.rescale.layout_steps import prepare
 from partq.errors import StoreUnavailableError
 from partq.wire.calls.status import GroupRates, RatesAnswer, Waits
 
@@ -95,8 +95,8 @@ def test_one_new_partition_with_keys_of_many_others_is_advised_against():
     layout = Layout.first(16)
     change, _ = change_to(layout, 17)
     assert list(remarks(layout, change, 17)) == [
-        "a new partition has its keys from 16 others, and waits for the slowest; with 32 it would "
-        "wait for 1"
+        "a new partition has its keys from 16 others, and waits for the slowest; a suggestion: 32 "
+        "partitions would wait for 1 predecessor each, instead of 16"
     ]
     change, _ = change_to(layout, 24)
     assert list(remarks(layout, change, 24)) == []

@@ -1,7 +1,7 @@
 """The status of a queue says how far a change of its partition count has come."""
 
-from partq.core.rescale import prepare
-from partq.store.records.layouts import Seals
+from partq.core.rescale.layout_steps import prepare
+from partq.store.records.layout.seals import Seals
 
 STATUS = "/v1/queues/orders/status"
 

@@ -6,7 +6,7 @@ from partq.broker.operations.gauges import render_metrics
 from partq.embedded.provision import provision
 from partq.resources import group_document, queue_document, resources_of
 from partq.store.keys import Keys
-from partq.store.records.layouts import Layouts
+from partq.store.records.layout.layouts import Layouts
 from partq.wire import frames
 from tests.broker.conftest import LIMITS
 

@@ -6,11 +6,12 @@ from itertools import count
 from typing import Any
 
 from partq.broker.broker import Broker
-from partq.core import rescale
 from partq.core.hashing import slot_of
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
-from partq.store.records.layouts import Layouts, Seals
+from partq.core.rescale import layout_steps
+from partq.store.records.layout.layouts import Layouts
+from partq.store.records.layout.seals import Seals
 from partq.testing import eventually
 from partq.testing.frame_peers import ProducerPeer
 from partq.wire import batch, frames
@@ -32,7 +33,7 @@ class ChangeByHand:
 
     async def prepare(self, partition_count: int) -> list[PartitionId]:
         """Prepare a change, and have the broker own the new partitions; return those."""
-        layout = rescale.prepare(await self.layout(), partition_count)
+        layout = layout_steps.prepare(await self.layout(), partition_count)
         await self.layouts.write(layout)
         assert layout.next is not None
         broker: Broker = self.running.broker
@@ -48,7 +49,7 @@ class ChangeByHand:
 
     async def commit(self) -> Layout:
         """Put the prepared change in force; no broker is told."""
-        layout = rescale.commit(await self.layout(), int(time.time() * 1000))
+        layout = layout_steps.commit(await self.layout(), int(time.time() * 1000))
         await self.layouts.write(layout)
         return layout
 

@@ -3,6 +3,7 @@
 import asyncio
 
 from partq.core.model import PartitionId
+from partq.core.rescale import layout_steps
 from partq.testing import eventually
 from partq.wire import frames
 from tests.broker.conftest import CONSUME, open_producer
@@ -86,6 +87,19 @@ async def test_a_closed_gate_closes_those_behind_it(running, scene):
     await eventually(lambda: all(waits_for(each) == [NEW] for each in behind), "they wait for 2.4")
     assert await scene.source.ack(scene.held, 3) == ""
     await eventually(lambda: not any(each.is_gated for each in behind), "the gates are open")
+
+
+async def test_a_predecessor_that_is_settled_holds_no_gate(running, scene):
+    """Its record is not asked: it may be removed by then."""
+    rescaler = ChangeByHand(running)
+    layout = await rescaler.change(5)
+    consumed = running.broker.owned[NEW].groups["workers"]
+    await eventually(
+        lambda: [each.predecessor for each in consumed.holds] == [OLD], "a message is in hand"
+    )
+    await rescaler.layouts.write(layout_steps.settle(layout, *layout.lineage[NEW]))
+    await running.broker.refresh()
+    await eventually(lambda: not consumed.is_gated, "the gate is open")
 
 
 async def test_memory_follows_the_record_after_another_claim(running, start_broker, scene):

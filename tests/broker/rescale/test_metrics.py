@@ -1,5 +1,6 @@
 """What a broker's metrics say of a change of the number of partitions."""
 
+from partq.broker.operations.coordinator_calls import state
 from partq.testing import eventually
 from tests.broker.rescale.change import ChangeByHand
 
@@ -30,3 +31,14 @@ async def test_gates_and_the_pause_of_publishing_are_counted(running, peers):
     await eventually(is_counted, "the pause of the new partition is counted")
     gated = 'partq_partition_gated{group="workers",namespace="default",partition="2.4",'
     assert await metric(running, "partq_partition_gated") == {gated + 'queue="orders"}': 1.0}
+    (told,) = (
+        each.opened_after_s
+        for each in state(running.broker).partitions.values()
+        if each.opened_after_s
+    )
+    assert (
+        told
+        == (await metric(running, "partq_rescale_publish_pause_seconds_sum"))[
+            "partq_rescale_publish_pause_seconds_sum" + where
+        ]
+    )

@@ -12,7 +12,7 @@ from partq.broker.ownership import claims
 from partq.broker.retention import periodic_work
 from partq.core.model import PartitionId
 from partq.core.producer_series import series_name
-from partq.store.records.layouts import PRODUCERS_STAY_MS
+from partq.store.records.layout.seals import PRODUCERS_STAY_MS
 from partq.testing import eventually
 from tests.broker.rescale.change import ChangeByHand, batch_of, keys_for_five, values
 

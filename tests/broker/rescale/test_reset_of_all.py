@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from partq.core.model import PartitionId
-from partq.core.rescale import new_reset_id
+from partq.core.rescale.resets import new_reset_id
 from partq.testing import eventually
 from tests.broker.conftest import open_flow, open_producer
 from tests.broker.rescale.change import ChangeByHand, give, keys_of, outcome

@@ -5,7 +5,7 @@ import pytest
 from partq.broker.retention import periodic_work
 from partq.core.hashing import slot_of
 from partq.core.model import BrokerId, PartitionId
-from partq.core.rescale import abort
+from partq.core.rescale.layout_steps import abort
 from partq.errors import StoreUnavailableError
 from partq.testing import eventually
 from tests.audit_record import decode_group

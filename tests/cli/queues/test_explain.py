@@ -19,13 +19,15 @@ from tests.even_shares import even_shares
 WAIT_S = 60.0
 WRONG_QUESTIONS = {
     "explain x": "partition 'x': expected a number such as 3, or 1.3",
-    "explain 4": "partition 1.4: not in the queue, expected 1.0 to 1.3",
-    "explain 0 --group others": "--group: got 'others', expected one of: workers",
     "plan --from-live": "expected one of --members N, --add and --remove NAME, --rollout",
     "plan --from-live --members 2 --rollout": "expected one of --members N",
     "plan --from-live --remove x": "--remove: got 'x', expected a connected member: ",
     "plan --from-live --add a": "--add: got 'a', which is a member already",
     "plan --members 2": "go with --from-live only",
+}
+NOT_FOUND = {
+    "explain 4": "partition 1.4: not in the queue, expected 1.0 to 1.3",
+    "explain 0 --group others": "--group: got 'others', expected one of: workers",
 }
 
 
@@ -236,6 +238,7 @@ async def test_what_a_partition_waits_for(started):
     a.may_ack.set()
     await runtime.until(lambda: runtime.owners().get("1.2") == "b", "the handover")
     assert "1.3" not in {p for p, name in runtime.owners().items() if name == "b"}
-    for arguments, sentence in WRONG_QUESTIONS.items():
-        result = await runtime.invoke(*arguments.split())
-        assert (result.exit_code, sentence in result.stderr) == (2, True), result.stderr
+    for status, questions in ((2, WRONG_QUESTIONS), (1, NOT_FOUND)):
+        for arguments, sentence in questions.items():
+            result = await runtime.invoke(*arguments.split())
+            assert (result.exit_code, sentence in result.stderr) == (status, True), result.stderr

@@ -52,8 +52,9 @@ async def it_is_seen(partq):
     status, out, _ = await partq("status")
     assert "default/orders: Available; 6 partitions, 40 messages" in out
     assert (
-        "\npartitions: 4 -> 6 partitions, generation 2: Draining; waits for group workers to "
-        "acknowledge 40 messages published before the change: 2 partitions held\n"
+        "\n6 partitions in force; a change that is not settled: 4 -> 6 partitions, generation 2: "
+        "Draining; waits for group workers to acknowledge 40 messages published before the change: "
+        "2 partitions held\n"
     ) in out
     assert "group workers: 2 new partitions held until it has acknowledged 40 older messages" in out
     assert ("\n1.0  ----\n" in out, "\n2.4  --\n" in out) == (True, True), out
@@ -71,13 +72,15 @@ async def it_settles(broker, partq):
         assert (status, err) == (0, ""), out
         assert out.endswith("\nqueue orders: 6 partitions take messages; generation 2 is settled\n")
         _, out, _ = await partq("status")
-    assert "\npartitions: 4 -> 6 partitions, generation 2: Settled\n" in out
+    said = "\n6 partitions in force; the last change: 4 -> 6 partitions, generation 2: Settled\n"
+    assert said in out
 
 
 async def it_shrinks(partq):
     wait = ("--wait", "settled", "--timeout", "0")
     status, _, err = await partq("rescale", "--partitions", "3", *wait)
     assert (status, "not settled after 0 s, and the change continues" in err) == (1, True), err
+    assert "0 s is too short for settled: partitions without slots stay for 600 s" in err
     status, _, err = await partq("rescale", "--partitions", "3", "--wait")
     assert status == 0, err
     status, out, _ = await partq("status")
@@ -94,4 +97,9 @@ async def it_shrinks(partq):
     assert (status, "\nit has no slots any more: " in out) == (0, True), out
     status, _, err = await partq("explain", "1.4")
     expected = "expected a number from 0 to 5, or one that `partq partitions` lists"
-    assert (status, expected in err) == (2, True), err
+    assert (status, expected in err) == (1, True), err
+    for command in ("browse", "reset --group workers --to latest --dry-run"):
+        status, _, err = await partq(*command.split(), "--partition", "1.9")
+        assert (status, "1.9" in err) == (1, True), err
+    status, _, err = await partq("explain", "0", "--group", "nobody")
+    assert (status, "--group: got 'nobody', expected one of: workers" in err) == (1, True), err

@@ -5,9 +5,10 @@ import asyncio
 import pytest
 
 from partq import Message, Producer
+from partq.client.transport import layout_watch
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
-from partq.core.rescale import commit, prepare
+from partq.core.rescale.layout_steps import commit, prepare
 from partq.errors import NotStoredError
 from partq.wire import frames
 from tests.client.member import WAIT_S
@@ -22,7 +23,7 @@ def changed(layout, count):
 THREE = changed(TWO, 3)
 FIVE = changed(THREE, 5)
 ONE = changed(TWO, 1)
-OLD, NEW = PartitionId(1, 0), PartitionId(2, 2)
+OLD, OTHER, NEW = PartitionId(1, 0), PartitionId(1, 1), PartitionId(2, 2)
 
 
 def key_of(*places):
@@ -77,6 +78,29 @@ async def test_what_was_refused_goes_where_the_new_layout_says(peer, producer, v
     assert producer.partition_of(GOES) == NEW
 
 
+async def test_what_waits_for_its_answer_is_not_overtaken(peer, producer, values):
+    """A new layout is known, and the old partition has not answered yet."""
+    await producer.send(b"1", key=GOES)
+    broker = await peer.producer()
+    earlier, partition, _ = await published(broker, values)
+    assert partition == OLD
+    peer.layout = THREE
+    while producer._sender._watch.queue_layout.layout.generation < 2:
+        peer.was_asked.clear()
+        producer._sender._watch.hurry()
+        await peer.was_asked.wait()
+    later = await producer.send(b"2", key=GOES)
+    await producer.send(b"3", key=key_of((TWO, OTHER), (THREE, OTHER)))
+    frame, partition, contents = await published(broker, values)
+    assert (partition, contents) == (OTHER, [b"3"])
+    await broker.send(frames.Published(frame.request, 0))
+    await broker.send(frames.Published(earlier.request, 0))
+    frame, partition, contents = await published(broker, values)
+    assert (partition, frame.first, contents) == (NEW, 0, [b"2"])
+    await broker.send(frames.Published(frame.request, 0))
+    assert await later == (NEW, 0)
+
+
 async def test_a_partition_that_is_not_open_yet_is_asked_again(peer, producer, values):
     peer.layout = THREE
     future = await producer.send(b"1", key=GOES)
@@ -116,6 +140,54 @@ async def test_a_layout_that_is_older_is_no_way_back(peer, producer, values):
     assert producer.partition_of(GOES) == FIVE.partition_for(GOES)
 
 
+async def test_a_layout_that_all_brokers_go_back_to_is_followed(
+    peer, producer, values, monkeypatch
+):
+    """The store has forgotten the change. The old partition knows numbers of the producer's id."""
+    monkeypatch.setattr(layout_watch, "OLDER_S", 0.0)
+    first = await producer.send(b"1", key=GOES)
+    broker = await peer.producer()
+    earlier, _, _ = await published(broker, values)
+    await broker.send(frames.Published(earlier.request, 0))
+    await first
+    for layout in (ONE, TWO):
+        peer.layout = layout
+        while producer._sender._watch.queue_layout.layout.generation != layout.generation:
+            peer.was_asked.clear()
+            producer._sender._watch.hurry()
+            await peer.was_asked.wait()
+    assert producer.partition_of(GOES) == OLD
+    future = await producer.send(b"2", key=GOES)
+    again = await peer.producer()
+    assert again.first.producer != broker.first.producer
+    frame, partition, contents = await published(again, values)
+    assert (partition, frame.first, contents) == (OLD, 0, [b"2"])
+    await again.send(frames.Published(frame.request, 1))
+    assert await future == (OLD, 1)
+
+
+async def test_a_refusal_asks_for_the_layout_at_once(peer, values, monkeypatch):
+    """And not only when its turn comes."""
+    monkeypatch.setattr(layout_watch, "REFRESH_S", 10 * WAIT_S)
+    async with (
+        asyncio.timeout(WAIT_S),
+        Producer(peer.url, queue="orders", linger_ms=0, delivery_timeout_s=WAIT_S) as producer,
+    ):
+        future = await producer.send(b"1", key=GOES)
+        broker = await peer.producer()
+        frame, _, _ = await published(broker, values)
+        for _ in range(2):  # the second is asked for once the first has been followed
+            peer.was_asked.clear()
+            producer._sender._watch.hurry()
+            await peer.was_asked.wait()
+        peer.layout = THREE
+        await refuse(broker, frame)
+        frame, partition, _ = await published(broker, values)
+        assert partition == NEW
+        await broker.send(frames.Published(frame.request, 0))
+        assert await future == (NEW, 0)
+
+
 async def test_all_partitions_may_be_replaced_by_one(peer, producer, values):
     """Two at once, of which one has lost its connection with a batch in doubt."""
     keys = [key_of((TWO, each)) for each in TWO.partitions()]
@@ -136,6 +208,9 @@ async def test_all_partitions_may_be_replaced_by_one(peer, producer, values):
     await broker.send(frames.Published(frame.request, 0))
     places = {tuple(await future) for future in futures}
     assert places == {(seen[0][1], 5), (PartitionId(2, 0), 0)}
+    sender = producer._sender
+    assert list(sender._partition_senders) == list(sender._routes) == [PartitionId(2, 0)]
+    assert list(sender._connection_of) == [PartitionId(2, 0)]
 
 
 async def test_closing_waits_for_what_moves(peer, values):

@@ -6,7 +6,7 @@ from partq.client.readers.followed_layout import FollowedLayout
 from partq.client.transport.positions import LogPosition
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
-from partq.core.rescale import commit, prepare, remove, settle
+from partq.core.rescale.layout_steps import commit, prepare, remove, settle
 
 TWO = Layout.first(2)
 ONE = commit(prepare(TWO, 1), 1_700_000_000_000)

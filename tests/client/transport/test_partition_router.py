@@ -9,7 +9,7 @@ from partq.client.transport.options import ConnectionOptions
 from partq.client.transport.partition_router import PartitionRouter
 from partq.client.transport.session import Session, UntrustedError
 from partq.core.layout import Layout
-from partq.core.rescale import commit, prepare
+from partq.core.rescale.layout_steps import commit, prepare
 from partq.errors import (
     ConflictError,
     FencedError,

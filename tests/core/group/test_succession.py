@@ -17,7 +17,7 @@ from partq.core.group.observation import FlowSeen, GroupObservation, PartitionOw
 from partq.core.group.planner import GroupRules, GroupType, plan
 from partq.core.layout import Layout
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId
-from partq.core.rescale import commit, prepare
+from partq.core.rescale.layout_steps import commit, prepare
 from tests.core.test_brokers import RULES, living
 
 BROKER = BrokerId("b-0")

@@ -14,7 +14,7 @@ from partq.core.numbering.fixed_series import (
     series_of,
     tables_of,
 )
-from partq.core.rescale import abort, commit, prepare
+from partq.core.rescale.layout_steps import abort, commit, prepare
 from partq.core.slot_table import SlotTable, size_of
 from partq.errors import InternalError
 

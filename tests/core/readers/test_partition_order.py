@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
 from partq.core.readers.partition_order import PartitionOrder, whole_lineage
-from partq.core.rescale import commit, prepare, settle
+from partq.core.rescale.layout_steps import commit, prepare, settle
 
 A, B, NEW = PartitionId(1, 0), PartitionId(1, 1), PartitionId(2, 2)
 SLOTS = range(0, 65_536, 4_096)

@@ -7,15 +7,9 @@ import pytest
 
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
-from partq.core.rescale import (
-    GroupProgress,
-    abort,
-    commit,
-    is_settled,
-    prepare,
-    remove,
-    settle,
-)
+from partq.core.rescale.gates import GroupProgress
+from partq.core.rescale.layout_steps import abort, commit, prepare, remove, settle
+from partq.core.rescale.settlement import is_settled
 from partq.core.views.rescale_status import (
     HeldGroup,
     Hindrance,

@@ -74,6 +74,23 @@ def test_status_says_what_there_is(stage, orders):
     assert conditions["StoreDurable"]["reason"] == "SyncedAlways"
 
 
+def test_an_advice_of_an_earlier_operator_stays(stage, orders):
+    """It takes ten minutes until this one has its own; see tests/kube/reconcile."""
+    advice = {
+        "partitions": 16,
+        "reason": "MembersStandBy",
+        "message": "group workers has 12 members for 8 partitions: 4 of them get no messages",
+        "since": "2026-11-20T12:00:00Z",
+    }
+    status = {"status": {"advice": advice, "groups": 7}}
+    stage.kube.patch("PartitionedQueue", stage.namespace, "orders", status, part="status")
+    stage.annotate("PartitionedQueue", "orders", told="again")
+    eventually(
+        lambda: stage.status("PartitionedQueue", "orders")["groups"] == 0, "the status is written"
+    )
+    assert stage.status("PartitionedQueue", "orders")["advice"] == advice
+
+
 def test_nothing_is_written_while_nothing_changes(stage, orders):
     def written():
         queue = stage.kube.get("PartitionedQueue", stage.namespace, "orders")

@@ -45,6 +45,8 @@ def test_defaults_are_filled_in(stage):
         ("partitions", 0),
         ("partitions", 4097),
         ("partitions", "16"),
+        ("partitionsPolicy.mode", "Apply"),
+        ("partitionsPolicy.cooldownSeconds", -1),
         ("keylessPolicy", "Any"),
         ("brokers.replicas", 0),
         ("brokers.replicas", 65),

@@ -1,20 +1,23 @@
 """What one look makes, leaves and says: with the API server and the store in memory."""
 
 from copy import deepcopy
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
 
+from partq.core.group.membership import MemberState
+from partq.core.views.partition_advice import WINDOW_COUNT
 from partq.kube.api import queue_path
 from partq.kube.names import FINALIZER, PAUSE, QueueKey
 from partq.kube.reconcile import queue_worker
-from partq.kube.reconcile.queue_worker import QueueWorker
+from partq.kube.reconcile.queue_worker import MEASURE_S, QueueWorker
 from partq.kube.watch.object_cache import GroupKey, ObjectCache
 from partq.operator_metrics import OperatorMetrics
 from partq.settings import OperatorSettings
 from tests.kube.bodies import group_body, queue_body
-from tests.kube.facts import queue_view
+from tests.kube.facts import group_view, queue_view
 from tests.kube.fake_api import FakeApi
 from tests.kube.fake_store import FakeStore
 from tests.kube.played_clock import Clock
@@ -386,3 +389,27 @@ async def test_a_group_deleted_and_created_between_two_looks_is_another_group(st
     stage.store.writes.clear()
     await worker.look()
     assert "add_group" not in stage.store.writes
+
+
+async def test_a_number_of_partitions_is_advised_and_not_while_it_changes(stage):
+    stage.put_queue(partitions=4)
+    stage.put_group()
+    worker, host = stage.operator()
+    await worker.look()
+    members = {f"m-{number}": MemberState.BOUND for number in range(6)}
+    host.show(replace(queue_view(), groups={"workers": group_view(members=members)}))
+
+    async def watch(times):
+        for _ in range(times):
+            stage.clock.now += MEASURE_S
+            await worker.look()
+        return (await stage.status(worker)).get("advice")
+
+    assert await watch(WINDOW_COUNT - 1) is None
+    stage.put_queue(partitions=5)
+    assert await watch(1) is None, "the number changes"
+    stage.put_queue(partitions=4)
+    advice = await watch(WINDOW_COUNT)
+    assert (advice["partitions"], advice["reason"]) == (8, "MembersStandBy")
+    shown = 'partq_advised_partitions{namespace="shop",queue="orders"} 8.0'
+    assert shown in stage.metrics.render().decode()

@@ -7,7 +7,8 @@ import pytest
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
 from partq.core.records import RESCALE, LeaseRecord
-from partq.core.rescale import GroupProgress, RescaleEvent, abort, commit, prepare
+from partq.core.rescale.gates import GroupProgress
+from partq.core.rescale.layout_steps import RescaleEvent, abort, commit, prepare
 from partq.core.views.rescale_status import Hindrance
 from partq.kube.reconcile.rescale_watch import HELD_MS, RescaleWatch, event_of
 from tests.kube.fake_store import FakeStore
@@ -129,3 +130,11 @@ def test_each_step_has_an_event(event, reason, text):
     note = event_of(event, change)
     assert (note.reason, note.is_warning) == (reason, False)
     assert note.text == f"16 -> 24 partitions, generation 2: {text}"
+
+
+def test_the_event_of_the_opening_names_the_longest_pause():
+    (change,) = prepare(Layout.first(16), 24, NOW).changes
+    note = event_of(RescaleEvent.OPENED, change, 34)
+    assert note.text.endswith(
+        ": all new partitions take messages; publishes to them waited for 34 ms at most"
+    )

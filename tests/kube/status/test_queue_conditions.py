@@ -6,7 +6,7 @@ import pytest
 
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
-from partq.core.rescale import commit, prepare
+from partq.core.rescale.layout_steps import commit, prepare
 from partq.kube.names import ConditionReason, ConditionType
 from partq.kube.status.conditions import bad
 from partq.kube.status.facts import Durability

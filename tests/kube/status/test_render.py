@@ -9,6 +9,7 @@ from partq.coordinator.view import GroupView
 from partq.core.group.membership import MemberState
 from partq.core.group.records import AssignmentEntry, RebalanceRecord
 from partq.core.model import Epoch, PartitionId
+from partq.core.views.partition_advice import AdviceReason, PartitionAdvice
 from partq.core.views.rescale_status import HeldGroup
 from partq.kube.names import ConditionReason, ConditionType
 from partq.kube.status import render
@@ -257,3 +258,13 @@ def test_more_ranges_than_there_is_room_for_are_cut_between_numbers():
     assert last == "..."
     assert [int(number) for number in numbers] == [2 * place for place in range(len(numbers))]
     assert len(numbers) > 200
+
+
+def test_an_advice_is_shown_with_its_reason_and_since_when():
+    advice = PartitionAdvice(32, AdviceReason.LAG_GROWS, "x" * 2000)
+    status, _ = render.queue_status(queue_facts(advice=advice, advised_since=NOW), {}, NOW)
+    assert status["advice"] == {
+        "partitions": 32, "reason": "LagGrows", "message": "x" * 1024,
+        "since": "2026-11-20T12:00:00Z",
+    }  # fmt: skip
+    assert render.queue_status(queue_facts(), {}, NOW)[0]["advice"] is None

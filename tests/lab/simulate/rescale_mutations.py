@@ -6,7 +6,7 @@ from partq.broker.rescale import gatekeeper, partition_opener
 from partq.client.produce.partition_sender import PartitionSender
 from partq.coordinator import rescale as rescaler
 from partq.coordinator.rescale import Rescaler
-from partq.core import rescale
+from partq.core.rescale import gates
 from partq.lab.simulate.schedule import Event
 from tests.lab.simulate.mutation import Mutation, both, code, lua, text
 
@@ -83,8 +83,8 @@ RESCALE_MUTATIONS = (
     Mutation(
         "a gate looks at the cursor alone",
         both(
-            text(rescale, "has_passed", ("and view.is_gate_open", "")),
-            code(gatekeeper, "find_holds", rescale.find_holds),
+            text(gates, "has_passed", ("and view.is_gate_open", "")),
+            code(gatekeeper, "find_holds", gates.find_holds),
         ),
         frozenset({"R4"}),
         _changes_meet_a_backlog,

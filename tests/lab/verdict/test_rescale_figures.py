@@ -5,7 +5,11 @@ import pytest
 from partq.core.hashing import slot_of
 from partq.core.slot_table import SlotTable
 from partq.lab.verdict.journal_rows import DeliveredRow, PublishedRow
-from partq.lab.verdict.rescale_figures import least_moved_slots, measure_rescale
+from partq.lab.verdict.rescale_figures import (
+    least_moved_slots,
+    measure_rescale,
+    publish_pauses_ms,
+)
 from partq.lab.verdict.timeline import RunChange
 
 MS = 1_000_000
@@ -16,8 +20,8 @@ MOVED = [key for key in KEYS if str(AFTER.partition_of(slot_of(key))) == "2.1"]
 KEPT = [key for key in KEYS if key not in MOVED]
 
 
-def published(at_ms, partition, offset, key):
-    return PublishedRow(at_ms * MS, partition, offset, key, 1)
+def published(at_ms, partition, offset, key, took_ms=1):
+    return PublishedRow(at_ms * MS, partition, offset, key, 1, took_ms * 1000)
 
 
 def delivered(at_ms, partition, offset, key):
@@ -38,15 +42,19 @@ def test_the_slots_and_keys_that_move():
     assert (found.from_count, found.to_count) == (1, 2)
 
 
-def test_the_pause_is_between_the_old_and_the_new_partition_of_the_same_keys():
+def test_the_pause_is_the_publish_of_a_key_that_waited_for_its_new_partition():
     rows = [
-        published(90, "1.0", 0, MOVED[0]),
-        published(100, "1.0", 1, MOVED[1]),
-        published(120, "1.0", 2, KEPT[0]),
-        published(145, "2.1", 0, MOVED[0]),
-        published(200, "2.1", 1, MOVED[1]),
+        published(90, "1.0", 0, MOVED[0], took_ms=70),
+        published(120, "1.0", 2, KEPT[0], took_ms=80),
+        published(145, "2.1", 0, MOVED[0], took_ms=45),
+        published(146, "2.1", 1, MOVED[0], took_ms=60),
+        published(150, "2.1", 2, MOVED[1], took_ms=20),
+        published(400, "2.1", 3, MOVED[2], took_ms=90),
     ]
     assert measure(rows).publish_pause_ms == 45
+    change = RunChange(trigger="", at_ns=100 * MS, until_ns=1000 * MS)
+    waited = publish_pauses_ms(change, {"2.1"}, rows)
+    assert waited == {MOVED[0]: 45, MOVED[1]: 20}, "the last one was sent when it was open"
     assert measure(rows, until_ms=140).publish_pause_ms == 0, "it belongs to the next change"
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partq.core.layout import Layout
-from partq.core.rescale import commit, prepare
+from partq.core.rescale.layout_steps import commit, prepare
 from partq.core.slot_table import SlotTable
 from partq.pipeline.advise.advice import partition_rates, table_of
 from partq.pipeline.advise.archived_table import archived_table

@@ -26,7 +26,7 @@ from partq.store.records.configs import Configs
 from partq.store.records.events import Events
 from partq.store.records.groups import Terms
 from partq.store.records.handoffs import Handoffs
-from partq.store.records.layouts import Layouts
+from partq.store.records.layout.layouts import Layouts
 from partq.store.records.leases import Leases
 from partq.store.records.members import Members
 from partq.store.records.rebalances import Rebalances

@@ -189,7 +189,8 @@ def forward_headers(call: EnteredCall) -> dict[str, str]:
 def not_owned(broker: Broker, partition: PartitionId) -> NotOwnerError:
     """Return the error of a call that another broker has forwarded to one that is not the owner."""
     return NotOwnerError(
-        f"partition {partition}: asked of {broker.id}, which does not own it; ask again"
+        f"partition {partition}: asked of {broker.id}, which does not own it; ask again",
+        retry_after_s=1.0,
     )
 
 

@@ -23,7 +23,7 @@ from partq.errors import (
 from partq.path_names import quoted
 from partq.store.connection import Store
 from partq.store.keys import Keys
-from partq.store.records.layouts import Layouts
+from partq.store.records.layout.layouts import Layouts
 from partq.store.records.leases import Leases
 from partq.store.records.lives import Lives
 from partq.wire.calls import bodies, body_codec

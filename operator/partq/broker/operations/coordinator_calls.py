@@ -77,6 +77,7 @@ def state(broker: Broker) -> BrokerState:
                 broker_epoch=owned.broker_epoch,
                 held_s=now - owned.claimed_at,
                 end=owned.tail.end,
+                opened_after_s=UNSET if owned.opened_after_s is None else owned.opened_after_s,
                 groups={each.group: _detail(owned, each, now) for each in owned.groups.values()},
             )
             for owned in broker.owned.values()

@@ -18,6 +18,7 @@ from partq.core.records import ConfigRecord
 from partq.core.slot_table import MAX_PARTITIONS, SlotChange
 from partq.core.views.rescale_status import BEGINNING, percent
 from partq.errors import ConflictError, UnknownQueueError
+from partq.excerpts import counted
 from partq.wire.calls.answers import UNSET
 from partq.wire.calls.bodies import RescaleBody
 from partq.wire.calls.state import BrokerAnswer, PartitionDetail
@@ -228,9 +229,22 @@ def remarks(
         )
     most = max(map(len, change.lineage.values()))
     if most > FEW_PREDECESSORS and count > before:
-        better = min(MAX_PARTITIONS, -(-count // before) * before)
-        few = f"; with {better} it would wait for 1" if better % before == 0 else ""
-        yield f"a new partition has its keys from {most} others, and waits for the slowest{few}"
+        yield (
+            f"a new partition has its keys from {most} others, and waits for the slowest"
+            f"{_better(layout, count, most)}"
+        )
+
+
+def _better(layout: Layout, count: int, most: int) -> str:
+    """Return the suggestion of the next multiple, if its partitions wait for fewer others."""
+    before = layout.partition_count
+    multiple = min(MAX_PARTITIONS, -(-count // before) * before)
+    lineage = layout.table.resized(multiple, layout.last_generation + 1).lineage
+    fewer = max(map(len, lineage.values()), default=most)
+    if fewer >= most:
+        return ""
+    others = counted(fewer, "predecessor")
+    return f"; a suggestion: {multiple} partitions would wait for {others} each, instead of {most}"
 
 
 async def _read_config(broker: Broker) -> ConfigRecord:

@@ -5,7 +5,7 @@ from partq.coordinator.reports.rescale_progress import read_rescale_progress
 from partq.core.layout import Layout
 from partq.core.records import lacking_rescale
 from partq.core.views.rescale_status import RescaleStatus, rescale_status
-from partq.store.records.layouts import Seals
+from partq.store.records.layout.seals import Seals
 
 
 async def read_rescale(

@@ -21,7 +21,7 @@ from partq.core.group.observation import NO_EPOCH
 from partq.core.lanes.lane_book import LaneBook
 from partq.core.model import BrokerEpoch, Cause, Epoch, MemberId, Offset, PartitionId
 from partq.core.ranges import Ranges
-from partq.core.rescale import GateHold
+from partq.core.rescale.gates import GateHold
 from partq.errors import FencedError
 from partq.store.records.stored_partition import OPEN_GATE
 from partq.store.refusals import BookWrite

@@ -54,6 +54,8 @@ class OwnedPartition:
     layout: PartitionLayout = field(default_factory=PartitionLayout)
     """What changes of the partition count have left in its record; sealing and opening it as the
     owner is all that changes it."""
+    opened_after_s: float | None = None
+    """For how long publishes have waited until it was opened here; None: it was not opened here."""
     known_producers: set[str] = field(default_factory=set)
     """Names with a record here, so that no predecessor is asked what it knows of them."""
     is_sealing: bool = False

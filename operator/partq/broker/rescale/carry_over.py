@@ -12,7 +12,7 @@ from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.dead_letters import PRODUCER_PREFIX
 from partq.core.model import PartitionId
 from partq.core.producer_record import ProducerRecord
-from partq.store.records.layouts import Seals
+from partq.store.records.layout.seals import Seals
 from partq.store.records.log import AppendResult, Log
 
 MAX_KNOWN = 10_000

@@ -11,9 +11,10 @@ from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
-from partq.core.rescale import PredecessorView, began_ms, find_holds
+from partq.core.rescale.gates import PredecessorView, find_holds
+from partq.core.rescale.resets import began_ms
 from partq.errors import ConflictError, PartqError, UnknownGroupError
-from partq.store.records.layouts import Seals
+from partq.store.records.layout.seals import Seals
 from partq.store.records.stored_partition import CLOSED_GATE
 
 NEAR_GAP_S = 0.02

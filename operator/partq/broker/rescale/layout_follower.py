@@ -11,7 +11,7 @@ from partq.broker.rescale.partition_opener import PartitionOpener
 from partq.broker.rescale.slot_sealer import SlotSealer
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
-from partq.store.records.layouts import Seals
+from partq.store.records.layout.seals import Seals
 
 OPENING_WAIT_S = 1.0
 """How long a call waits for a partition that takes no messages yet, in seconds."""

@@ -10,9 +10,9 @@ from partq.aio import Signal, UntilAnswered
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
-from partq.core.rescale import seals_to_open
+from partq.core.rescale.seals import seals_to_open
 from partq.errors import ConflictError, PartqError, StoreUnavailableError
-from partq.store.records.layouts import Seals
+from partq.store.records.layout.seals import Seals
 from partq.store.retries import WRITE_RETRY_S
 
 POLL_S = 0.02
@@ -136,5 +136,6 @@ class PartitionOpener:
         if self._owned.get(owned.id) is owned:
             _log.info("partition %s takes messages: its predecessors are sealed", owned.id)
             if since is not None:
-                self._on_pause(self._clock() - since)
+                owned.opened_after_s = self._clock() - since
+                self._on_pause(owned.opened_after_s)
             self._on_open(owned)

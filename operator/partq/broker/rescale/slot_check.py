@@ -3,7 +3,7 @@
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.layout import Layout
 from partq.core.model import SLOT_COUNT, PartitionId
-from partq.core.rescale import has_given
+from partq.core.rescale.seals import has_given
 from partq.core.slot_table import SlotRanges, size_of
 from partq.errors import (
     NotStoredError,

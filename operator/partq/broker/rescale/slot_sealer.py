@@ -9,9 +9,9 @@ from partq.aio import UntilAnswered
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.layout import Layout
 from partq.core.model import Offset, PartitionId
-from partq.core.rescale import DueSeal, due_seals
+from partq.core.rescale.seals import DueSeal, due_seals
 from partq.errors import ConflictError, NotStoredError, PartqError, StoreUnavailableError
-from partq.store.records.layouts import Seals
+from partq.store.records.layout.seals import Seals
 from partq.store.retries import WRITE_RETRY_S
 
 _log = logging.getLogger(__name__)
@@ -49,7 +49,9 @@ class SlotSealer:
 
     def _next(self, owned: OwnedPartition) -> DueSeal | None:
         layout = self._layout()
-        if layout is not None and layout is not self._seen:
+        if layout is None:
+            return None
+        if layout is not self._seen:
             self._seen, self._due = layout, due_seals(layout)
         due = self._due.get(owned.id, ())
         return next((each for each in due if each.generation > owned.layout.generation), None)

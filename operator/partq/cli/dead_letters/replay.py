@@ -15,7 +15,7 @@ from partq.client.transport.layout import QueueLayout
 from partq.client.transport.session import Session
 from partq.core.dead_letters import ANY_LETTER, LetterFilter
 from partq.core.model import PartitionId
-from partq.core.rescale import by_generation
+from partq.core.rescale.resets import by_generation
 from partq.errors import ConflictError
 from partq.excerpts import counted
 from partq.wire.calls.answers import UNSET, LayoutAnswer, UnsetType

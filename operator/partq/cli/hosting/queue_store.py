@@ -14,7 +14,7 @@ from partq.kube.status.facts import Durability
 from partq.store.connection import Store
 from partq.store.erase import erase_queue
 from partq.store.keys import Keys
-from partq.store.records.layouts import Layouts
+from partq.store.records.layout.layouts import Layouts
 from partq.store.records.lives import Lives
 from partq.store.records.partitions import Partitions
 
@@ -50,9 +50,9 @@ class RedisQueueStore:
             is_nearly_full=info.is_nearly_full,
         )
 
-    async def lag(self, group: str, partitions: Sequence[PartitionId]) -> int:
-        """Return how many messages a group has not acknowledged yet."""
-        total = 0
+    async def lags(self, group: str, partitions: Sequence[PartitionId]) -> dict[PartitionId, int]:
+        """Return how many messages a group has not acknowledged yet, where it has a cursor."""
+        found: dict[PartitionId, int] = {}
         for start in range(0, len(partitions), CHUNK):
             chunk = partitions[start : start + CHUNK]
             records = await self._partitions.read_many(chunk)
@@ -61,8 +61,8 @@ class RedisQueueStore:
                 *(self._partitions.read_cursor(partition, group) for partition in having)
             )
             for partition, cursor in zip(having, cursors, strict=True):
-                total += lag_of(records[partition].next, cursor.cursor, cursor.acked)
-        return total
+                found[partition] = lag_of(records[partition].next, cursor.cursor, cursor.acked)
+        return found
 
     async def bury(self) -> None:
         """Mark the queue as being deleted."""

@@ -11,6 +11,7 @@ from partq.cli.lab.bench_codecs import codecs
 from partq.cli.lab.bench_handoff import handoff
 from partq.cli.lab.bench_loops import loops
 from partq.cli.lab.bench_options import count_option, reports, show_report
+from partq.cli.lab.bench_rescale import rescale
 from partq.cli.lab.bench_spark import spark
 from partq.client.produce.batching import CODECS
 from partq.core.slot_table import MAX_PARTITIONS
@@ -38,6 +39,7 @@ each side does is in docs/benchmark.md.
   partq bench --messages 200000 --size 1000 --json bench.json
   partq bench --size 1000 --input events.ndjson --compression auto
   partq bench handoff
+  partq bench rescale
   partq bench codecs
   partq bench loops
   partq bench spark
@@ -108,6 +110,7 @@ def bench(
 
 
 bench.add_command(handoff)
+bench.add_command(rescale)
 bench.add_command(codecs)
 bench.add_command(loops)
 bench.add_command(spark)

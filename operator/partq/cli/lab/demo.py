@@ -64,7 +64,7 @@ MAX_DURATION_S: Final = 3600.0
     "--rescale",
     "is_rescaled",
     is_flag=True,
-    help="Change the partition count instead, 16 -> 24 -> 10 -> 16, while processes are killed.",
+    help="Change the partition count more often, 16 -> 24 -> 10 -> 16, while processes are killed.",
 )
 @click.option(
     "--report",
@@ -88,10 +88,10 @@ def demo(
 ) -> None:
     """Publish real events while everything changes, and judge what the consumers saw.
 
-    Consumers go 2 -> 4 -> 6 -> 3, one is killed, one restarts, a broker is killed: all of it under
-    traffic. With --rescale the partition count changes meanwhile, up and down, and is what
-    is measured. Then the consumers' journals say what was lost, repeated or out of order. With
-    --with-audit the brokers' own record is asked, too, and must agree with them.
+    Consumers go 2 -> 4 -> 6 -> 3, partitions 16 -> 24, a consumer is killed, one restarts, a broker
+    is killed: all of it under traffic. With --rescale the partition count changes up and down while
+    processes are killed. Then the consumers' journals say what was lost, repeated or out of order.
+    With --with-audit the brokers' own record is asked, too, and must agree with them.
 
     Exit status: 0 good; 1 lost, out of order, a duplicate without a cause, a change that did
     not hit live traffic, or a record that disagrees; 2 wrong input.

@@ -10,6 +10,7 @@ from partq.errors import (
     PartqError,
     SettingsError,
     UnavailableError,
+    UnknownGroupError,
     is_retryable,
 )
 from partq.excerpts import excerpt, some_of
@@ -61,7 +62,8 @@ async def ask_for_group(connection: QueueAddress, group: str | None) -> tuple[st
     """Return a group's name and its snapshot; None: the only group that there is.
 
     Raises:
-        SettingsError: the queue has several groups, or no group of this name.
+        SettingsError: none is named, and there is not just one.
+        UnknownGroupError: the queue has no group of this name.
         PartqError: as `Session.ask`.
     """
     async with open_session(connection) as session:
@@ -72,6 +74,6 @@ async def ask_for_group(connection: QueueAddress, group: str | None) -> tuple[st
                 f"queue {connection.queue}: --group is not given; expected one of: {known}"
             )
         if group is not None and group not in groups:
-            raise SettingsError(f"--group: got {excerpt(group)!r}, expected one of: {known}")
+            raise UnknownGroupError(f"--group: got {excerpt(group)!r}, expected one of: {known}")
         name = group or groups[0]
         return name, await session.ask("GET", f"/groups/{quoted(name, 'group')}/picture", Picture)

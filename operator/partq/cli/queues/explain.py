@@ -22,7 +22,7 @@ from partq.core.hashing import slot_of
 from partq.core.layout import Layout
 from partq.core.model import MemberId, PartitionId
 from partq.core.partition_problems import blocked_text, parked_text, withheld_text
-from partq.errors import SettingsError
+from partq.errors import SettingsError, UnknownPartitionError
 from partq.excerpts import counted, excerpt
 from partq.wire.calls.answers import LayoutAnswer
 
@@ -192,7 +192,7 @@ def _find(wanted: PartitionId | int, snapshot: GroupSnapshot) -> PartitionId:
     """Return the partition that is meant; of several with a number alone it is the newest.
 
     Raises:
-        SettingsError: the queue does not have it.
+        UnknownPartitionError: the queue does not have it.
     """
     known = sorted(snapshot.observation.partitions)
     if isinstance(wanted, int):
@@ -205,7 +205,7 @@ def _find(wanted: PartitionId | int, snapshot: GroupSnapshot) -> PartitionId:
         if known[0].generation != known[-1].generation:
             highest = max(each.index for each in known)
             expected = f"a number from 0 to {highest}, or one that `partq partitions` lists"
-        raise SettingsError(f"partition {found}: not in the queue, expected {expected}")
+        raise UnknownPartitionError(f"partition {found}: not in the queue, expected {expected}")
     return found
 
 

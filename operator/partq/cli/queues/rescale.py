@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 import click
@@ -17,6 +17,7 @@ from partq.core.slot_table import MAX_PARTITIONS
 from partq.core.views.rescale_status import EarlierRescale, RescalePhase, RescaleStatus
 from partq.errors import ConflictError, SettingsError, UnavailableError
 from partq.excerpts import counted
+from partq.settings import RETIRE_AFTER_S
 from partq.wire.calls.answers import UNSET
 from partq.wire.calls.bodies import RescaleBody
 from partq.wire.calls.replies import plain
@@ -25,6 +26,8 @@ from partq.wire.calls.status import RescaledGroup, RescalePlan, StatusAnswer
 LOOK_EVERY_S = 0.2
 SHOW_EVERY_S = 30.0
 """How often a phase that lasts is shown again, with what it waits for by then."""
+DEFAULT_TIMEOUT_S: Mapping["Until", float] = {"opened": 300.0, "settled": RETIRE_AFTER_S + 300}
+"""How long `--wait` waits; partitions without slots stay for a time, before a change settles."""
 MAX_SHOWN_GROUPS = 20
 MAX_SHOWN_WAITS = 2
 Until = Literal["opened", "settled"]
@@ -38,7 +41,7 @@ change is recorded: the coordinator carries it out, and goes on with it after a 
 the command does nothing but wait.
 
 A partition without slots stays for ten minutes at least, so `--wait settled` takes longer than that
-where the change leaves some.
+where the change leaves some, and by default it waits for 15 minutes.
 
 On Kubernetes the number is `spec.partitions` of the PartitionedQueue: the command shows the plan
 and the line for kubectl, and changes nothing.
@@ -46,7 +49,7 @@ and the line for kubectl, and changes nothing.
 \b
   partq rescale --partitions 24 --plan             show it, and change nothing
   partq rescale --partitions 24 --wait             until all partitions take messages
-  partq rescale --partitions 24 --wait settled --timeout 3600
+  partq rescale --partitions 12 --wait settled --timeout 3600
 """
 
 
@@ -73,9 +76,8 @@ and the line for kubectl, and changes nothing.
     "--timeout",
     "timeout_s",
     type=Quantity(0, 604_800),
-    default=300.0,
-    show_default=True,
-    help="With --wait: seconds to wait. The change continues all the same.",
+    help="With --wait: seconds to wait. The change continues all the same. Default: 300; with "
+    "--wait settled 900.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def rescale(
@@ -84,7 +86,7 @@ def rescale(
     count: int,
     is_plan: bool,
     until: Until | None,
-    timeout_s: float,
+    timeout_s: float | None,
     as_json: bool,
 ) -> None:
     """Show the plan, record what is wanted, and wait."""
@@ -111,12 +113,26 @@ def rescale(
                 err=True,
             )
     if until is not None:
+        if timeout_s is None:
+            timeout_s = DEFAULT_TIMEOUT_S[until]
+        elif until == "settled" and timeout_s <= RETIRE_AFTER_S and _retires(answer):
+            click.echo(
+                f"--timeout: {timeout_s:g} s is too short for settled: partitions without slots "
+                f"stay for {RETIRE_AFTER_S:g} s, unless PARTQ_RETIRE_AFTER_S of the coordinator "
+                f"is lower; expected {DEFAULT_TIMEOUT_S['settled']:g} s or more",
+                err=True,
+            )
         last = asyncio.run(_wait(connection, answer, until, timeout_s, is_quiet=as_json))
         if not as_json:
             click.echo(result(answer, last))
         answer = asyncio.run(_ask(connection, count, is_dry_run=True))
     if as_json:
         click.echo(json.dumps(plain(answer)))
+
+
+def _retires(plan: RescalePlan) -> bool:
+    """Whether partitions without slots have to go before the change is settled."""
+    return bool(plan.retired) or (plan.rescale is not UNSET and plan.rescale.retiring > 0)
 
 
 async def _ask(connection: QueueAddress, count: int, *, is_dry_run: bool) -> RescalePlan:

@@ -327,21 +327,31 @@ def _queue(answer: StatusAnswer, rates: Rates | None) -> Text:
 
 def partition_counts(answer: StatusAnswer) -> str:
     """Return how many partitions there are: those that take messages, and the others."""
+    current, prepared, retired = _counts(answer)
+    told = counted(current, "partition")
+    told += f", {prepared} being made" if prepared else ""
+    return told + (f", {retired} without slots" if retired else "")
+
+
+def _counts(answer: StatusAnswer) -> tuple[int, int, int]:
+    """Return how many partitions take messages, are being made, and have no slots any more."""
     retired = retired_count(answer)
     current = answer.totals.partitions - retired
     prepared = 0
     if answer.rescale is not UNSET and answer.rescale.phase is RescalePhase.PREPARING:
         prepared = max(0, current - answer.rescale.from_count)
-    told = counted(current - prepared, "partition")
-    told += f", {prepared} being made" if prepared else ""
-    return told + (f", {retired} without slots" if retired else "")
+    return current - prepared, prepared, retired
 
 
 def rescale_lines(answer: StatusAnswer) -> Iterator[str]:
     """Yield what is to be said of changes of the number of partitions, a line each."""
     if answer.rescale is UNSET:
         return
-    yield f"partitions: {progress(answer.rescale)}"
+    # The change that is not over may be an earlier one than the one that made this number.
+    is_over = answer.rescale.phase in (RescalePhase.SETTLED, RescalePhase.ABORTED)
+    which = "the last change" if is_over else "a change that is not settled"
+    current, _, _ = _counts(answer)
+    yield f"{counted(current, 'partition')} in force; {which}: {progress(answer.rescale)}"
     for each in answer.rescale.held:
         yield (
             f"group {each.group}: {counted(each.partitions, 'new partition')} held until it has "

@@ -149,6 +149,8 @@ class Sender:
         self._clock = clock
         self._are_numbers_fixed = are_numbers_fixed
         self._producer = ""
+        self._generation = 0
+        """Of the layout that was followed last."""
         self._slot_routes = SlotRoutes.of(queue_layout.layout.table)
         self._partition_senders: dict[PartitionId, PartitionSender] = {}
         self._leaving: dict[PartitionSender, None] = {}
@@ -418,6 +420,10 @@ class Sender:
 
     def _apply_layout(self, queue_layout: QueueLayout) -> None:
         """Follow a new layout where the current route does not work; close what is left over."""
+        if queue_layout.layout.generation < self._generation:
+            # Slots go back to partitions that know this producer by numbers of earlier messages.
+            self._producer = self._next_producer(self._producer) or self._producer
+        self._generation = queue_layout.layout.generation
         self._note_leaving(queue_layout)
         self._move_slots()
         for partition_sender in self._partition_senders.values():

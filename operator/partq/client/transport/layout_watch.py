@@ -15,6 +15,9 @@ log = logging.getLogger("partq.client")
 REFRESH_S = 5.0
 HURRY_S = 0.1
 """The least time between two refreshes, however many ask."""
+OLDER_S = 10.0
+"""How long brokers may be behind a change. If they say an older layout for longer than that, the
+store has forgotten the change, and the older one is followed."""
 
 
 class LayoutWatch:
@@ -33,6 +36,8 @@ class LayoutWatch:
         self._on_error = on_error
         self._hurry = Signal()
         self._first: tuple[str, ...] = ()
+        self._older_since: float | None = None
+        """Since when all answers are of an older layout than the one that is known."""
         self._task = tasks.start(self._run(), "refreshing the layout", on_error)
 
     def hurry(self, url: str | None = None) -> None:
@@ -72,5 +77,18 @@ class LayoutWatch:
     def _is_older(self, found: QueueLayout) -> bool:
         """Whether a layout is of a broker that has not read the last change yet."""
         known = self.queue_layout
-        is_same_queue = found.uid == known.uid
-        return is_same_queue and found.layout.generation < known.layout.generation
+        if found.uid != known.uid or found.layout.generation >= known.layout.generation:
+            self._older_since = None
+            return False
+        now = asyncio.get_running_loop().time()
+        if self._older_since is None:
+            self._older_since = now
+        if now - self._older_since < OLDER_S:
+            return True
+        log.warning(
+            "the store has forgotten change %d of the partition count: the layout of change %d is "
+            "followed, as all brokers have said it for %g s",
+            *(known.layout.generation, found.layout.generation, OLDER_S),
+        )
+        self._older_since = None
+        return False

@@ -6,7 +6,7 @@ from typing import Protocol
 from partq.coordinator.ports import PartitionLayoutRecord
 from partq.core.layout import Layout
 from partq.core.model import BrokerId, Offset, PartitionId
-from partq.core.rescale import GroupProgress
+from partq.core.rescale.gates import GroupProgress
 from partq.core.views.rescale_status import PartitionProgress, read_partitions
 
 CHUNK = 500

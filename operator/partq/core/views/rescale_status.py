@@ -7,16 +7,10 @@ from typing import NamedTuple
 
 from partq.core.layout import Layout, RescaleRecord
 from partq.core.model import SLOT_COUNT, PartitionId
-from partq.core.rescale import (
-    MAX_UNSETTLED,
-    GroupProgress,
-    Preparation,
-    is_settled,
-    record_of,
-    unsettled,
-    update_of,
-    waits_before_commit,
-)
+from partq.core.rescale.gates import GroupProgress
+from partq.core.rescale.layout_steps import MAX_UNSETTLED, record_of, unsettled
+from partq.core.rescale.preparation import Preparation, update_of, waits_before_commit
+from partq.core.rescale.settlement import is_settled
 from partq.excerpts import counted
 
 BEGINNING = "the coordinator, which begins it"

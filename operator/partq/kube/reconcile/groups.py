@@ -10,6 +10,7 @@ from partq.coordinator.rules import section
 from partq.coordinator.view import QueueView
 from partq.core.group.membership import MemberState
 from partq.core.model import PartitionId
+from partq.core.views.partition_advice import GroupLoad
 from partq.kube import names
 from partq.kube.bodies import Body
 from partq.kube.member_pods import MemberPods
@@ -50,6 +51,8 @@ class Groups:
         self._refused: dict[str, Finding] = {}
         """Changes that the store's records do not allow."""
         self.lag: dict[str, int] = {}
+        self._largest_lag: dict[str, int] = {}
+        """Of one partition."""
         self.hurried: dict[str, str] = {}
         """The annotation `rebalance-now` that was carried out last, by group."""
 
@@ -175,7 +178,21 @@ class Groups:
             StoreUnavailableError: no answer.
         """
         for name in list(self._specs):
-            self.lag[name] = await store.lag(name, partitions)
+            lags = await store.lags(name, partitions)
+            self.lag[name] = sum(lags.values())
+            self._largest_lag[name] = max(lags.values(), default=0)
+
+    def sample(self, view: QueueView) -> dict[str, GroupLoad]:
+        """Return members and lag of the groups whose members share the partitions."""
+        return {
+            name: GroupLoad(
+                sum(state is MemberState.BOUND for state in group.members.values()),
+                self.lag[name],
+                self._largest_lag.get(name, 0),
+            )
+            for name, group in view.groups.items()
+            if name in self.lag and self._specs.get(name, {}).get("type") == "Partitioned"
+        }
 
     def held_counts(self, view: QueueView, member_pods: MemberPods) -> dict[str, int]:
         """Return how many partitions each pod of the groups holds, by uid; 0: it stands by."""

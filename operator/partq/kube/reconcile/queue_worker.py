@@ -14,7 +14,8 @@ from partq.aio import Backoff, Signal
 from partq.coordinator.view import QueueView
 from partq.core.group.records import RebalanceRecord
 from partq.core.layout import RescaleRecord
-from partq.core.rescale import RescaleEvent
+from partq.core.rescale.layout_steps import RescaleEvent
+from partq.core.views.rescale_status import RescalePhase
 from partq.errors import PartqError, StoreUnavailableError, UnknownQueueError
 from partq.kube import names
 from partq.kube.api import pod_path, queues_path
@@ -26,6 +27,7 @@ from partq.kube.objects.apply import Applier
 from partq.kube.objects.broker_pods import BrokerPlan, objects, unwanted
 from partq.kube.objects.credentials import QueueCredentials, read_access, read_redis_url
 from partq.kube.ports import QueueStore
+from partq.kube.reconcile.advice_watch import AdviceWatch
 from partq.kube.reconcile.context import Context
 from partq.kube.reconcile.coordinator_host import CoordinatorHost
 from partq.kube.reconcile.groups import Groups
@@ -93,6 +95,7 @@ class QueueWorker:
         self._is_provisioned = self._is_applied = False
         self._partition_count: int | None = None
         self._rescale = RescaleWatch()
+        self._advice = AdviceWatch()
         self._recorded: PartitionedQueue | None = None
         """The spec in the store, in force until the resource has a valid one."""
         self._durability: Durability | None = None
@@ -188,8 +191,8 @@ class QueueWorker:
         if store is not None and self._is_provisioned:
             await self._host.coordinate(access.admin_token, access.ca_pem)
             self._groups.hurry(self._host.rebalance_now)
-            await self._step("measure", lambda: self._measure(store))
             await self._step("rescale", lambda: self._watch_rescale(store, body))
+            await self._step("measure", lambda: self._measure(store))
             await self._step("pods", self._verify_pods)
 
     async def _step(self, name: str, work: Callable[[], Awaitable[T]]) -> T | None:
@@ -293,6 +296,20 @@ class QueueWorker:
         self._durability = await store.durability()
         await self._groups.measure(store, self._view.partitions)
         self._measured_at = now
+        self._advise()
+
+    def _advise(self) -> None:
+        """Look which number of partitions is to be advised."""
+        model, change, view = self._model or self._recorded, self._rescale.status, self._view
+        if model is None or view is None or self._partition_count is None:
+            return
+        if change is not None and change.phase not in (RescalePhase.SETTLED, RescalePhase.ABORTED):
+            self._advice.forget_samples()
+        else:
+            policy, groups = model.spec.partitions_policy, self._groups.sample(view)
+            self._advice.add(groups, self._partition_count, policy, self._context.now())
+        if (advice := self._advice.advice) is not None:
+            self._context.metrics.observe_advice(*self.key, advice.partitions)
 
     async def _watch_rescale(self, store: QueueStore, body: Body) -> None:
         """Look how far a change of the number of partitions has come."""
@@ -319,10 +336,12 @@ class QueueWorker:
         for note in notes:
             self._reporter.tell(body, "PartitionedQueue", note)
 
-    async def _tell_rescale(self, event: RescaleEvent, change: RescaleRecord) -> None:
+    async def _tell_rescale(
+        self, event: RescaleEvent, change: RescaleRecord, *, pause_ms: int | None
+    ) -> None:
         """Write an Event about a step that the coordinator has taken, and look how far it is."""
         if (body := self._context.cache.queue(self.key)) is not None:
-            self._reporter.tell(body, "PartitionedQueue", event_of(event, change))
+            self._reporter.tell(body, "PartitionedQueue", event_of(event, change, pause_ms))
         self._wake.set()
 
     async def _verify_pods(self) -> None:
@@ -389,7 +408,7 @@ class QueueWorker:
         await self._host.close()
         self._model = self._recorded = self._access = self._view = self._durability = None
         self._partition_count, self._is_provisioned, self._is_applied = None, False, False
-        self._rescale = RescaleWatch()
+        self._rescale, self._advice = RescaleWatch(), AdviceWatch()
         self._troubles.clear()
         self._context.metrics.forget(*self.key)
         self._context.costs.forget(self.key)
@@ -404,6 +423,7 @@ class QueueWorker:
             self._context.costs.note(self.key, self._groups.held_counts(view, self._member_pods))
 
     def _facts(self, body: Body, generation: int) -> QueueFacts:
+        self._advice.recall(body)
         troubles = {each.type: each for each in self._troubles.values()}
         if parse.is_deleting(body):
             text = "brokers and data are being removed"
@@ -419,6 +439,8 @@ class QueueWorker:
             is_provisioned=self._is_provisioned,
             partition_count=self._partition_count,
             rescale=self._rescale.status,
+            advice=self._advice.advice,
+            advised_since=self._advice.since,
             desired_brokers=model.spec.brokers.replicas if model else 0,
             ready_pods=sum(pod.is_ready and not pod.is_terminating for pod in pods),
             durability=self._durability,

@@ -7,7 +7,7 @@ from partq.coordinator.reports.rescale_progress import ProgressStore, read_resca
 from partq.core.layout import RescaleRecord
 from partq.core.model import BrokerId
 from partq.core.records import lacking_rescale
-from partq.core.rescale import RescaleEvent
+from partq.core.rescale.layout_steps import RescaleEvent
 from partq.core.views.rescale_status import (
     HeldGroup,
     RescaleStatus,
@@ -106,9 +106,16 @@ def held_events(held: Sequence[HeldGroup]) -> list[PendingEvent]:
     ]
 
 
-def event_of(event: RescaleEvent, change: RescaleRecord) -> PendingEvent:
-    """Return the Event about a step of a change."""
+def event_of(
+    event: RescaleEvent, change: RescaleRecord, pause_ms: int | None = None
+) -> PendingEvent:
+    """Return the Event about a step of a change.
+
+    `pause_ms`: the longest time that publishes have waited for a new partition; None: not known.
+    """
     reason, text = _EVENTS[event]
     count = f"{change.from_count} -> {counted(change.to_count, 'partition')}"
     told = text.format(moved=percent(change.moved_slots))
+    if pause_ms is not None:
+        told += f"; publishes to them waited for {pause_ms} ms at most"
     return PendingEvent(reason, f"{count}, generation {change.generation}: {told}")

@@ -2,9 +2,11 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from partq.coordinator.view import GroupView, QueueView
 from partq.core.model import PartitionId
+from partq.core.views.partition_advice import PartitionAdvice
 from partq.core.views.rescale_status import RescaleStatus
 from partq.kube.names import ConditionType, QueueKey
 from partq.kube.status.conditions import Finding
@@ -37,6 +39,9 @@ class QueueFacts:
     """How many partitions take messages."""
     rescale: RescaleStatus | None = None
     """The latest change of their number."""
+    advice: PartitionAdvice | None = None
+    """The number of partitions that is advised; None: not known yet."""
+    advised_since: datetime | None = None
     desired_brokers: int = 0
     ready_pods: int = 0
     is_starting: bool = False

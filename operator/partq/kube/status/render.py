@@ -39,6 +39,7 @@ def queue_status(
         "url": client_url(facts.key, facts.scheme),
         "partitions": _queue_partitions(facts),
         "rescale": _rescale(facts.rescale),
+        "advice": _advice(facts),
         "tokensSecret": facts.tokens_secret,
         "storeUid": facts.store_uid,
         "store": facts.store,
@@ -79,6 +80,17 @@ def _rescale(status: RescaleStatus | None) -> Manifest | None:
     if status.started_at_ms:
         shown["startedAt"] = instant(datetime.fromtimestamp(status.started_at_ms / 1000, UTC))
     return shown
+
+
+def _advice(facts: QueueFacts) -> Manifest | None:
+    if facts.advice is None or facts.advised_since is None:
+        return None
+    return {
+        "partitions": facts.advice.partitions,
+        "reason": str(facts.advice.reason),
+        "message": facts.advice.text[:MAX_MESSAGE_CHARS],
+        "since": instant(facts.advised_since),
+    }
 
 
 def _observed(

@@ -63,7 +63,8 @@ class Step:
 STEPS: Final = (
     Step(at=0.08, trigger="2 -> 4 consumers", action=Scale(4)),
     Step(at=0.20, trigger="4 -> 6 consumers", action=Scale(6)),
-    Step(at=0.32, trigger="consumer restarted in time", action=Restart()),
+    Step(at=0.26, trigger="16 -> 24 partitions", action=Rescale(24)),
+    Step(at=0.34, trigger="consumer restarted in time", action=Restart()),
     Step(at=0.46, trigger="broker killed with -9", action=KillBroker()),
     Step(at=0.66, trigger="consumer killed with -9", action=KillMember()),
     Step(at=0.86, trigger="5 -> 3 consumers", action=Scale(3)),

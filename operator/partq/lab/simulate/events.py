@@ -392,6 +392,28 @@ class EventHandlers:
         cluster.watcher.note(f"reset of {facts.name} from {answer['cursor']} to {answer['to']}")
         cluster.watcher.was_reset(facts, answer["to"])
 
+    def reset_all(self, event: Event) -> str | None:
+        """Move a group's cursors in all partitions; the broker that is asked may die meanwhile."""
+        cluster = self._cluster
+        groups = sorted(cluster.administrator.groups)
+        if not groups:
+            return None
+        group: str = groups[event.args["which"] % len(groups)]
+        name: str = cluster.broker_names[event.args["at"] % len(cluster.broker_names)]
+        cluster.process("administrator").start(self._reset_all(name, group, event.args["to"]))
+        return f"of {group} to {event.args['to']}, by {name}"
+
+    async def _reset_all(self, name: str, group: str, to: str) -> None:
+        route = f"/groups/{quoted(group, 'group')}/reset-all"
+        try:
+            answer = await self._cluster.network.call(name, route, {"to": to, "is_forced": True})
+        except OSError:
+            return
+        parts = {group: answer} if "error" in answer else answer
+        refused = {each: part["error"]["code"] for each, part in parts.items() if "error" in part}
+        but = f", but {refused}" if refused else ""
+        self._cluster.watcher.note(f"reset of {group} in all partitions{but}")
+
     # ---- the partition count --------------------------------------------------------------------
 
     def rescale(self, event: Event) -> str:

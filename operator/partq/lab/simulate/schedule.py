@@ -21,6 +21,11 @@ AUDITED_EACH: Final = 7
 RESCALED_EACH: Final = 8
 """Of so many seeds one changes the partition count."""
 MAX_RESCALES: Final = 6
+WHOLE_RESET_SHARE: Final = 0.4
+"""Of those seeds, the ones in which a group is reset in all partitions."""
+MAX_WHOLE_RESETS: Final = 3
+ROLLBACK_SHARE: Final = 0.25
+"""Of those seeds, the ones in which the store forgets what it has written around a change."""
 IDLE_SHARE: Final = 0.3
 """Of those seeds, the ones with a group that stands still: it costs little."""
 LETTERS_SHARE: Final = 0.3
@@ -210,7 +215,7 @@ _KINDS: Final[dict[str, tuple[int, Draw]]] = {
 }  # fmt: skip
 
 
-KINDS: Final = frozenset({*_KINDS, "rescale"})
+KINDS: Final = frozenset({*_KINDS, "rescale", "reset_all"})
 """What may happen."""
 
 
@@ -223,7 +228,7 @@ def _shorten(args: EventArgs, most_s: float) -> None:
 
 
 def _with_rescales(drawn: Setting, events: list[Event], seed: int) -> tuple[Setting, list[Event]]:
-    """Add changes of the partition count to what was drawn without them."""
+    """Add changes of the partition count, and what is to meet them, to what was drawn without."""
     own = random.Random(f"{seed} rescale")  # noqa: S311  chance that can be repeated
     end = max((event.at for event in events), default=START_S) + MEAN_GAP_S
     changes: list[Event] = []
@@ -232,10 +237,24 @@ def _with_rescales(drawn: Setting, events: list[Event], seed: int) -> tuple[Sett
         begin = own.choice([START_S, START_S, *(event.at for event in changes)])
         at = min(end, begin + own.choice((0.02, 0.1, 0.3, end)) * own.random())
         changes.append(Event(round(at, 3), "rescale", {"to": own.randrange(1, 7)}))
-    rolled_back = [event for event in events if event.kind == "redis_rollback"]
-    kept = [event for event in events if event not in rolled_back]
-    merged = sorted([*kept, *changes], key=lambda event: event.at)
-    return replace(drawn, has_idle=own.random() < IDLE_SHARE), merged
+    has_idle = own.random() < IDLE_SHARE
+    if has_idle:
+        drawn = replace(drawn, has_second=drawn.has_second or own.random() < SHARE)
+    met = [event.at for event in changes]
+    if own.random() < WHOLE_RESET_SHARE:
+        for _ in range(own.randrange(1, MAX_WHOLE_RESETS + 1)):
+            at = min(end, own.choice(met) + own.choice((0.1, 0.5, 1.0)) * own.random())
+            args: dict[str, int | str] = {
+                "which": own.randrange(6), "at": _some(own),
+                "to": own.choice(("earliest", "latest")),
+            }  # fmt: skip
+            changes.append(Event(round(at, 3), "reset_all", args))
+    if own.random() < ROLLBACK_SHARE and not any(event.kind == "redis_clock" for event in events):
+        at = min(end, own.choice(met) + own.choice((0.05, 0.3, 1.0)) * own.random())
+        fault = {"for_s": round(own.uniform(0.02, 0.5), 3), "lost_s": _short(own)}
+        changes.append(Event(round(at, 3), "redis_rollback", fault))
+    merged = sorted([*events, *changes], key=lambda event: event.at)
+    return replace(drawn, has_idle=has_idle), merged
 
 
 def draw_schedule(

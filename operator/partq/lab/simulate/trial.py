@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
+from partq.broker.rescale.gatekeeper import RESET_HOLD_S
 from partq.lab.simulate.cluster import SimCluster, with_loop
 from partq.lab.simulate.events import EventHandlers
 from partq.lab.simulate.health import backlog, unready, unsettled
@@ -138,13 +139,14 @@ class _TrialRun:
         cluster, loop, setting = self._cluster, self._cluster.loop, self._schedule.setting
         began = loop.time()
         bound_s = setting.delay_s + setting.max_handoff_s + 1.0 + 2 * LEASE_S + BIND_S + CLAIM_S
+        is_held = any(event.kind == "reset_all" for event in self._schedule.events)
         while (waiting := unready(cluster)) and not loop.is_stopped:
             if loop.time() - began > bound_s:
                 cluster.watcher.fail("G7", f"after {bound_s} s still: {'; '.join(waiting)}")
             loop.run_until(loop.time() + LOOK_S)
         recovery_s = loop.time() - began
         cluster.hurry()
-        bound_s += BACKLOG_S
+        bound_s += BACKLOG_S + (RESET_HOLD_S if is_held else 0.0)
         while (left := backlog(cluster)) and not loop.is_stopped:
             if loop.time() - began > bound_s:
                 cluster.watcher.fail("G7", f"not consumed: {'; '.join(left)}")

@@ -25,6 +25,8 @@ class PublishedRow(NamedTuple):
     key: str
     number: int
     """Counts the messages of a key; the next one is one higher."""
+    took_us: int = 0
+    """From the call of `send` to the confirmation, in microseconds; 0: not known."""
 
 
 class DeliveredRow(NamedTuple):

@@ -1,6 +1,6 @@
 """What each change of the partition count did to the traffic, by the journals of the workers."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from partq.core.hashing import slot_of
@@ -25,8 +25,7 @@ class ObservedRescale:
     """Of the run."""
     new_partitions: int
     publish_pause_ms: int
-    """The longest time in which no message of the keys of a new partition was confirmed, from the
-    last one in an older partition on."""
+    """The longest publish of a key that got a new partition: see `publish_pauses_ms`."""
     hold_ms: int
     """The longest time from a confirmation to the processing of a message in a new partition."""
 
@@ -50,6 +49,29 @@ def least_moved_slots(before: SlotTable, partition_count: int) -> int:
     return SLOT_COUNT - sum(kept)
 
 
+def publish_pauses_ms(
+    change: RunChange, new: Collection[str], published: Iterable[PublishedRow]
+) -> dict[str, float]:
+    """Return how long the keys that waited for a new partition did so, in milliseconds.
+
+    Keys wait that publish before a message in their partition is confirmed. The first message of a
+    key there waits the longest, from `send` to the confirmation: its time is the key's. The rows
+    are in order; those from the next change on do not count. `new`: the partitions of the change.
+    """
+    first_ns: dict[str, int] = {}
+    seen: set[str] = set()
+    found: dict[str, float] = {}
+    for row in published:
+        if row.at_ns >= change.until_ns:
+            break
+        if row.partition not in new or row.key in seen:
+            continue
+        seen.add(row.key)
+        if row.at_ns - row.took_us * 1000 <= first_ns.setdefault(row.partition, row.at_ns):
+            found[row.key] = row.took_us / 1000
+    return found
+
+
 def measure_rescale(
     change: RunChange,
     before: SlotTable,
@@ -61,20 +83,12 @@ def measure_rescale(
     new = {str(partition) for partition in after.slots if partition not in before.slots}
     rows = [*published]
     slots = {row.key: slot_of(row.key) for row in rows}
-    homes = {key: str(after.partition_of(slot)) for key, slot in slots.items()}
-    last_ns: dict[str, int] = {}
-    stored_ns: dict[tuple[str, int], int] = {}
-    pauses_ns: dict[str, int] = {}
-    for row in rows:
-        home = homes[row.key]
-        if home not in new or row.at_ns >= change.until_ns:
-            continue
-        if row.partition != home:
-            last_ns[home] = row.at_ns
-            continue
-        stored_ns[home, row.offset] = row.at_ns
-        if home not in pauses_ns and home in last_ns:
-            pauses_ns[home] = row.at_ns - last_ns[home]
+    stored_ns = {
+        (row.partition, row.offset): row.at_ns
+        for row in rows
+        if row.partition in new and row.at_ns < change.until_ns
+    }
+    pauses_ms = publish_pauses_ms(change, new, rows)
     holds_ns = [0]
     for delivered in deliveries:
         at_ns = stored_ns.pop((delivered.partition, delivered.offset), None)
@@ -88,7 +102,7 @@ def measure_rescale(
         moved_keys=sum(_has_moved(before, after, slot) for slot in slots.values()),
         key_count=len(slots),
         new_partitions=len(new),
-        publish_pause_ms=max(pauses_ns.values(), default=0) // 1_000_000,
+        publish_pause_ms=round(max(pauses_ms.values(), default=0)),
         hold_ms=max(holds_ns) // 1_000_000,
     )
 

@@ -49,20 +49,23 @@ class ConfirmationJournal:
 
     def known(self, event: WorkloadEvent, partition: PartitionId) -> None:
         """Note a message that an earlier process of this producer has stored."""
-        self._add(event, Position(partition, UNKNOWN_OFFSET))
+        now_ns = time.monotonic_ns()
+        self._add(event, Position(partition, UNKNOWN_OFFSET), now_ns, now_ns)
 
-    def answered(self, event: WorkloadEvent, answer: asyncio.Future[Position]) -> None:
-        """Note the answer to a message."""
+    def answered(
+        self, event: WorkloadEvent, sent_ns: int, answer: asyncio.Future[Position]
+    ) -> None:
+        """Note the answer to a message, which was given to the producer at `sent_ns`."""
         if (error := answer.exception()) is not None:
             self.error = self.error or error
         else:
-            self._add(event, answer.result())
+            self._add(event, answer.result(), time.monotonic_ns(), sent_ns)
 
-    def _add(self, event: WorkloadEvent, at: Position) -> None:
+    def _add(self, event: WorkloadEvent, at: Position, now_ns: int, sent_ns: int) -> None:
         if not self._rows:
             asyncio.get_running_loop().call_soon(self._write)
-        now_ns = time.monotonic_ns()
-        row = PublishedRow(now_ns, str(at.partition), at.offset, event.key, event.number)
+        took_us = (now_ns - sent_ns) // 1000
+        row = PublishedRow(now_ns, str(at.partition), at.offset, event.key, event.number, took_us)
         self._rows.append(row)
 
     def _write(self) -> None:
@@ -91,10 +94,11 @@ async def publish(
         if sent[partition] <= due[partition]:
             confirmations.known(event, partition)
             continue
+        sent_ns = time.monotonic_ns()
         answer = await producer.send(
             event.value, key=event.key, headers={MESSAGE_NUMBER_HEADER: str(event.number)}
         )
-        answer.add_done_callback(partial(confirmations.answered, event))
+        answer.add_done_callback(partial(confirmations.answered, event, sent_ns))
         if pace is not None:
             early_s = pace.rest_s(count, time.monotonic())
             if early_s > TURN_S:

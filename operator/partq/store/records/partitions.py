@@ -401,7 +401,7 @@ class Partitions:
     ) -> ResetOutcome:
         """Move the group's cursor to `offset`.
 
-        `hold`: the id of a reset of all partitions, see `core.rescale.new_reset_id`. A partition
+        `hold`: the id of a reset of all partitions, see `core.rescale.resets`. A partition
         with predecessors is held: its gate stays shut until they are reset, too.
 
         An offset that the log does not hold becomes the nearest one that it does: its first, or

@@ -9,7 +9,7 @@ from partq.core.clocks.time_to_live import MAX_TTL_MS
 from partq.core.cursor.redelivery_rules import MAX_NACK_DELAY_MS
 from partq.core.model import MAX_PRIORITY, SLOT_COUNT
 from partq.core.producer_series import MAX_EXACT_INTEGER
-from partq.core.rescale import RESET_ID
+from partq.core.rescale.resets import RESET_ID
 from partq.core.slot_table import MAX_PARTITIONS
 from partq.wire.batch import MAX_EVENT_TIME_MS
 from partq.wire.partition_key import KEY_NAMES

@@ -77,6 +77,9 @@ class PartitionDetail(msgspec.Struct, kw_only=True):
     held_s: float
     """For how long it has owned it."""
     end: int = 0
+    opened_after_s: float | UnsetType = UNSET
+    """For how long publishes have waited until the broker opened it, after a change of the
+    partition count; not sent by one that did not open it."""
     groups: dict[str, GroupDetail]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from partq.store.records.layouts import Marks
+from partq.store.records.layout.marks import Marks
 
 
 @pytest.mark.req("TUB-33")

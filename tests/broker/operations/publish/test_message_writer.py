@@ -159,6 +159,7 @@ async def test_a_broker_forwards_to_the_owner_once(running, peers, start_broker)
         running, peers, {"key": key, "value": "a"}, headers={"Partq-Forwarded": "x"}
     )
     assert (status, answer["error"]["code"]) == (421, "not_owner")
+    assert answer["error"]["retry_after_ms"] == 1000, "as where nobody serves the partition"
     for number, broker in enumerate((running, other, running), start=1):  # whoever is asked
         status, answer = await post(broker, peers, {"value": "s"}, headers={"SessionId": key})
         assert (status, answer) == (201, {"partition": "1.0", "offset": number})

@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 
-from partq.core import rescale
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
+from partq.core.rescale import layout_steps
 from partq.core.slot_table import SlotTable
 from partq.lab.simulate.machine.memory_redis import MemoryRedis
 from partq.lab.simulate.oracle.facts import GROUP
@@ -50,13 +50,13 @@ class Queue:
         self.records._layout_changed()
 
     def prepare(self):
-        self.step(rescale.prepare(self.layout, 2))
+        self.step(layout_steps.prepare(self.layout, 2))
         slots = {OLD: (range(32_768, 65_536),)}
         self.meta(NEW, layout="2", slots=encode_slots(slots[OLD]), preds=encode_predecessors(slots))
 
     def commit(self):
         self.prepare()
-        self.step(rescale.commit(self.layout, 1))
+        self.step(layout_steps.commit(self.layout, 1))
 
     def seal(self):
         log = self.records.logs[str(OLD)]
@@ -148,24 +148,24 @@ def test_a_message_that_is_sent_when_the_older_ones_are_acknowledged(changed):
 
 def test_a_predecessor_that_settles_before_it_is_passed_and_trimmed(changed):
     changed.at(OLD, 0)
-    changed.step(rescale.settle(changed.layout, OLD))
+    changed.step(layout_steps.settle(changed.layout, OLD))
     assert changed.found == ["R5", "R5"]
 
 
 def test_a_partition_that_is_removed_before_it_is_done_with():
     queue = Queue()
-    queue.step(rescale.commit(rescale.prepare(queue.layout, 2), 1))
-    queue.step(rescale.commit(rescale.prepare(queue.layout, 1), 2))
+    queue.step(layout_steps.commit(layout_steps.prepare(queue.layout, 2), 1))
+    queue.step(layout_steps.commit(layout_steps.prepare(queue.layout, 1), 2))
     gone = PartitionId(2, 1)
     queue.store(gone, 1, MOVED)
     queue.at(gone, 0)
     queue.found.clear()
     while queue.layout.lineage:
         oldest = min(p for givers in queue.layout.lineage.values() for p in givers)
-        queue.step(rescale.settle(queue.layout, oldest))
+        queue.step(layout_steps.settle(queue.layout, oldest))
     assert set(queue.found) <= {"R5"}
     queue.found.clear()
-    queue.step(rescale.remove(queue.layout, gone))
+    queue.step(layout_steps.remove(queue.layout, gone))
     assert queue.found == ["R5"]
     assert queue.records.logs[str(gone)].is_gone
 

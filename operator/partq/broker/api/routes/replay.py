@@ -10,7 +10,7 @@ from partq.broker.api.errors import json_response
 from partq.broker.api.owner_calls import ask_owners, by_name, named
 from partq.broker.operations.replay import drop, replay
 from partq.core.model import PartitionId
-from partq.core.rescale import by_generation
+from partq.core.rescale.resets import by_generation
 from partq.errors import ConflictError, UnknownPartitionError
 from partq.wire.calls.answers import UNSET
 from partq.wire.calls.dead_letters import (

@@ -6,7 +6,7 @@ from partq.broker.broker import Broker
 from partq.broker.operations.status import read_rows
 from partq.core.group.records import MemberSnapshot
 from partq.core.model import BrokerId, MemberId, PartitionId
-from partq.store.records.layouts import Marks, name_of
+from partq.store.records.layout.marks import Marks, name_of
 from partq.store.records.members import Members
 from partq.store.records.stored_partition import StoredPartition
 from partq.wire.calls.answers import UNSET

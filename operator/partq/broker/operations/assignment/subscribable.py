@@ -6,7 +6,7 @@ from partq.core.model import BrokerId, PartitionId
 from partq.errors import BadRequestError, NotFoundError, NotSubscribableError
 from partq.excerpts import excerpt, some_of
 from partq.path_names import check_path_name
-from partq.store.records.layouts import Marks, name_of
+from partq.store.records.layout.marks import Marks, name_of
 from partq.wire.calls.registration import Subscribable, SubscribableBody
 
 _UNSAID = "an administrator has marked it, and gave no reason"

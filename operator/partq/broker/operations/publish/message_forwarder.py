@@ -96,7 +96,8 @@ class MessageForwarder:
         if forwarding.is_forwarded:
             raise NotOwnerError(
                 f"partition {partition}: forwarded to {broker.id}, which does not own it; "
-                "publish again"
+                "publish again",
+                retry_after_s=1.0,
             )
         if owner is None:
             raise NotStoredError(

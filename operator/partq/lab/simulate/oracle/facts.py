@@ -112,6 +112,8 @@ class GroupPartitionFacts:
     """The offsets that an ack named after they were given back."""
     reset_to: list[int] = field(default_factory=list)
     """Where resets have moved the cursor."""
+    was_reset_alone: bool = False
+    """The last reset was of this partition alone."""
     # ---- what is remembered whatever the store forgets
     top_epoch: int = 0
     old_epoch: int = 0

@@ -181,12 +181,11 @@ class Records:
         for log in self.logs.values():
             log.is_torn = True
             fields = self._memory.hash(log.meta)
-            if not fields:
-                self.forgotten.update(log.ids)
-                continue
-            log.owner = fields[b"owner"].decode()
+            # A partition that the store has lost may be made a second time.
+            log.owner = fields.get(b"owner", b"").decode()
             log.broker_epoch = int(fields[b"broker_epoch"]) if log.owner else 0
-            end = int(fields[b"next"])
+            log.first = int(fields.get(b"trimmed", b"0"))
+            end = int(fields.get(b"next", b"0"))
             self.effects["forgotten message"] += len(log.ids[end:])
             self.forgotten.update(log.ids[end:])
             del log.ids[end:], log.slots[end:], log.stored_at[end:], log.stored_ms[end:]
@@ -363,6 +362,7 @@ class Records:
         self._begin(facts)
         self._judge_epoch(facts, int(answer[0]))
         facts.reset_to.append(facts.cursor)
+        facts.was_reset_alone = not args[6]
 
     def _letters_added(
         self, facts: GroupPartitionFacts, args: Sequence[bytes], answer: Reply

@@ -209,8 +209,8 @@ class Rescales:
                 if _generation(log) >= generation or log.is_gone:
                     continue
                 older = next(each for each in log.groups if each.group == facts.group)
-                if not older.is_there or older.reset_to:
-                    continue  # it was reset alone: its messages are redelivered beside the others
+                if not older.is_there or older.was_reset_alone:
+                    continue  # its messages are redelivered beside the others
                 if left := [o for o in before if not older.is_stored_done(o)]:
                     self._fail(
                         "R4",

@@ -1,7 +1,7 @@
 """A simulated broker process: the real broker, its connections and its admin calls."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -18,12 +18,14 @@ from partq.broker.operations.pull.acks import ack_one, ack_outcome
 from partq.broker.operations.pull.pulls import Pulls
 from partq.broker.operations.reset import reset
 from partq.broker.operations.status import read_layout
+from partq.broker.rescale.whole_reset import Results, reset_all
 from partq.core.model import MemberId, PartitionId
 from partq.errors import (
     FencedError,
     NotStoredError,
     OutcomeUnknownError,
     PartqError,
+    UnavailableError,
     from_code,
 )
 from partq.lab.simulate.machine.loop import Process, SimLoop
@@ -32,12 +34,13 @@ from partq.lab.simulate.machine.stored import EPOCH_S, SimStore
 from partq.lab.simulate.oracle.facts import GROUP, facts_name
 from partq.lab.simulate.oracle.letters import TARGET as LETTER_PARTITION
 from partq.lab.simulate.oracle.oracle import Oracle
+from partq.path_names import quoted
 from partq.settings import BrokerSettings
 from partq.store.keys import Keys
 from partq.store.records.log import AppendResult
 from partq.wire import frames
 from partq.wire.calls import bodies, body_codec
-from partq.wire.calls.answers import ItemResults, Refusal
+from partq.wire.calls.answers import ItemResults, Refusal, ResetResult
 from partq.wire.calls.registration import RegisterBody, Unregistered, UnregisterQuery
 from partq.wire.calls.replies import error_detail, plain
 
@@ -49,6 +52,8 @@ TARGET: Final = "target"
 """The broker of the queue that dead letters go to."""
 LEASE_S: Final = 1.0
 POST_WAIT_S: Final = 5.0
+OWNER_TIMEOUT_S: Final = 4.0
+"""How long a broker may take for its part of a reset."""
 
 _BODIES: Final[dict[str, tuple[Callable[[Broker, str, Plain], Awaitable[object]], type[Plain]]]] = {
     "pause": (coordinator_calls.pause, bodies.Pauses),
@@ -251,6 +256,8 @@ class BrokerProcess:
                 )
             case _ if route.endswith("/unregister"):
                 return await self._unregister(broker, _group_in(route), *body)
+            case _ if route.endswith("/reset-all"):
+                return await self._reset_all(broker, _group_in(route), body)
             case _ if route.endswith("/reset"):
                 partition, told = body
                 wanted = body_codec.decode(body_codec.encode(told), bodies.ResetBody)
@@ -274,6 +281,43 @@ class BrokerProcess:
                 name, owned.broker_epoch, -self._unregister_count
             )
         return await unregister(broker, partition, group, member, UnregisterQuery(**told))
+
+    async def _reset_all(self, broker: Broker, group: str, told: object) -> dict[str, object]:
+        """Move the cursors of a group everywhere, as the route of a reset does."""
+        network = cast(SimLoop, asyncio.get_running_loop()).network
+        records, isolation = self._watcher.records, self._watcher.isolation
+        path = f"/groups/{quoted(group, 'group')}"
+
+        async def move_one(partition: PartitionId, body: bodies.ResetBody) -> ResetResult:
+            facts = records.group_partitions[facts_name(partition, group)]
+            isolation.disturb(facts.name, OWNER_TIMEOUT_S)
+            call = (partition, plain(body))
+            try:
+                async with asyncio.timeout(OWNER_TIMEOUT_S):
+                    answer = await network.call(facts.log.owner, f"{path}/reset", call)
+            except OSError as error:  # a timeout, too
+                failed = UnavailableError(f"partition {partition}: {error!r}")
+                return ResetResult(error=error_detail(failed))
+            if "error" not in answer:
+                self._watcher.was_reset(facts, answer["to"])
+            return body_codec.decode(body_codec.encode(answer), ResetResult)
+
+        async def move(partitions: Sequence[PartitionId], body: bodies.ResetBody) -> Results:
+            moved = await asyncio.gather(*(move_one(each, body) for each in partitions))
+            return dict(zip(partitions, moved, strict=True))
+
+        wanted = body_codec.decode(body_codec.encode(told), bodies.ResetBody)
+        if broker.config.layout.generation == 1:
+            answers = await move(broker.config.layout.partitions(), wanted)
+        else:
+            answers = await reset_all(
+                wanted,
+                move,
+                store=broker.store,
+                read_layout=lambda: broker.config.layout,
+                refresh=broker.refresh,
+            )
+        return {str(each): plain(answer) for each, answer in answers.items()}
 
     async def _pull(self, body: Plain) -> Plain:
         pulled = await self._pulls.pull(group=GROUP, address=body["member"], **body)

@@ -6,8 +6,9 @@ taken, a fault. The steps stand in the modules beside it, by the process that ta
 
 from collections.abc import Iterator
 
-from tests.model.change_steps import ChangeSteps
-from tests.model.cluster_state import (
+from tests.model.explorer import Step, Violation
+from tests.model.rescale.change_steps import ChangeSteps
+from tests.model.rescale.cluster_state import (
     LIVE,
     OPEN,
     PARTITION_COUNT,
@@ -18,15 +19,16 @@ from tests.model.cluster_state import (
     Reset,
     State,
 )
-from tests.model.explorer import Step, Violation
-from tests.model.group_steps import GroupSteps
-from tests.model.partition_steps import PartitionSteps
-from tests.model.producer_steps import ProducerSteps, messages_of
-from tests.model.scenarios import Scenario
+from tests.model.rescale.group_steps import GroupSteps
+from tests.model.rescale.partition_steps import PartitionSteps
+from tests.model.rescale.producer_steps import ProducerSteps, messages_of
+from tests.model.rescale.scenarios import Scenario
 
 
 class RescaleModel:
     """The protocol under one scenario, with one mistake or with none."""
+
+    liveness = "R6"
 
     def __init__(self, scenario: Scenario, mutant: str = "") -> None:
         self._scenario = scenario

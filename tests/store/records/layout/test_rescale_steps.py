@@ -9,21 +9,13 @@ from collections import Counter
 import pytest
 
 from partq.core.model import BrokerId, PartitionId
-from partq.core.rescale import (
-    GroupProgress,
-    PredecessorView,
-    abort,
-    commit,
-    find_holds,
-    is_passed_by_all,
-    prepare,
-    remove,
-    seals_to_open,
-    settle,
-    unsettled,
-)
+from partq.core.rescale.gates import GroupProgress, PredecessorView, find_holds
+from partq.core.rescale.layout_steps import abort, commit, prepare, remove, settle, unsettled
+from partq.core.rescale.seals import seals_to_open
+from partq.core.rescale.settlement import is_passed_by_all
 from partq.errors import ConflictError, FencedError, NotStoredError
-from partq.store.records.layouts import Layouts, Seals
+from partq.store.records.layout.layouts import Layouts
+from partq.store.records.layout.seals import Seals
 from partq.store.records.log import AppendBatch
 from tests.store.record import GROUP, flush
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from tests.model.cluster_state import (
+from tests.model.explorer import Step, Violation
+from tests.model.rescale.cluster_state import (
     ABSENT,
     CLOSED,
     CUT_SHORT,
@@ -18,8 +19,7 @@ from tests.model.cluster_state import (
     State,
     is_moving,
 )
-from tests.model.explorer import Step, Violation
-from tests.model.scenarios import Scenario
+from tests.model.rescale.scenarios import Scenario
 
 
 class GroupSteps:

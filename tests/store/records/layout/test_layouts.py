@@ -6,10 +6,10 @@ import pytest
 
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
-from partq.core.rescale import abort, commit, prepare, settle
+from partq.core.rescale.layout_steps import abort, commit, prepare, settle
 from partq.errors import ConflictError, InternalError, UnknownQueueError
 from partq.store.codec import decode_counts
-from partq.store.records.layouts import Layouts
+from partq.store.records.layout.layouts import Layouts
 
 NOW = 1_700_000_000_000
 

@@ -3,7 +3,7 @@
 import pytest
 
 from partq.core.model import BrokerId, PartitionId
-from partq.core.rescale import new_reset_id
+from partq.core.rescale.resets import new_reset_id
 from partq.errors import (
     ConflictError,
     FencedError,
@@ -12,7 +12,7 @@ from partq.errors import (
     UnknownGroupError,
     UnknownPartitionError,
 )
-from partq.store.records.layouts import PRODUCERS_STAY_MS, Seals
+from partq.store.records.layout.seals import PRODUCERS_STAY_MS, Seals
 from partq.store.records.log import AppendBatch
 from partq.store.records.stored_partition import CLOSED_GATE, OPEN_GATE, PartitionLayout
 from partq.wire import audit

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from tests.model.cluster_state import (
+from tests.model.explorer import Step, Violation
+from tests.model.rescale.cluster_state import (
     LIVE,
     NO_CURSOR,
     NOT_SEALED,
@@ -13,9 +14,8 @@ from tests.model.cluster_state import (
     is_moving,
     replaced,
 )
-from tests.model.explorer import Step, Violation
-from tests.model.producer_steps import after_lost_connection
-from tests.model.scenarios import Scenario
+from tests.model.rescale.producer_steps import after_lost_connection
+from tests.model.rescale.scenarios import Scenario
 
 MAX_CHAIN = 2
 """Batches that wait for their append in one partition."""

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from tests.model.cluster_state import LIVE, REMOVED, Batch, Pipeline, Sent, State, is_moving
 from tests.model.explorer import Step
-from tests.model.scenarios import Scenario
+from tests.model.rescale.cluster_state import LIVE, REMOVED, Batch, Pipeline, Sent, State, is_moving
+from tests.model.rescale.scenarios import Scenario
 
 MAX_IN_FLIGHT = 2
 

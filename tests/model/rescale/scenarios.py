@@ -2,6 +2,8 @@
 
 from typing import Final, NamedTuple
 
+from tests.model.mutant import Mutant
+
 INVARIANTS: Final = {
     "R1": "Once. No numbered message is stored twice, whatever layouts its producer knows.",
     "R2": "Accept. After a successor has stored a message of a slot, no predecessor stores one.",
@@ -72,16 +74,8 @@ LARGE: Final = {
 """Searched each night: minutes."""
 
 
-class Mutant(NamedTuple):
-    """A protocol with one mistake."""
-
-    mistake: str
-    scenario: str
-    invariant: str
-
-
 ATTEMPTS: Final = "attempts"
-"""The scenario of tests/model/numbered_rows.py, which is a model for itself."""
+"""The scenario of tests/model/rescale/numbered_rows.py, which is a model for itself."""
 
 MUTANTS: Final = {
     "abort_after_seal": Mutant(

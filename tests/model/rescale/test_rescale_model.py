@@ -3,7 +3,7 @@
 import pytest
 
 from tests.model.__main__ import search
-from tests.model.scenarios import ATTEMPTS, INVARIANTS, LARGE, MUTANTS, SMALL
+from tests.model.rescale.scenarios import ATTEMPTS, INVARIANTS, LARGE, MUTANTS, SMALL
 
 EACH_RUN = [ATTEMPTS, *SMALL]
 """Three seconds together; `make model` searches the large ones, too."""

@@ -1,18 +1,13 @@
-"""A queue's layout: generations, seals, whether it is being deleted, what is not subscribable."""
+"""Seals, openings and gates in the records of partitions, and the end of such a record."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from partq.core.layout import Layout
-from partq.core.model import BrokerEpoch, BrokerId, Offset, PartitionId
-from partq.core.records import LayoutRecord
-from partq.core.rescale import GroupProgress
-from partq.errors import BatchTooLargeError, ConflictError, NotStoredError, UnknownQueueError
+from partq.core.model import BrokerEpoch, Offset, PartitionId
+from partq.core.rescale.gates import GroupProgress
+from partq.errors import ConflictError, NotStoredError
 from partq.store.codec import (
-    decode_counts,
     decode_predecessors,
-    encode_counts,
     encode_predecessors,
     encode_slots,
     groups_of,
@@ -22,11 +17,8 @@ from partq.store.keys import Keys
 from partq.store.records.dead_letters import decode_outbox
 from partq.store.refusals import FENCED, SUPERSEDED, UNKNOWN, fenced, unknown_group
 from partq.store.server import Channel
-from partq.wire.layout_record import FIELDS, decode_layout, encode_layout
 
 # What answers of scripts mean; `store/refusals.py` has the answers that they share.
-REVISION_DIFFERS = 0
-"""Of `change_layout`: another step is stored."""
 NOT_OPEN = -1
 """Of `seal_slots`: the partition waits for the seals of its predecessors."""
 GATE_DIFFERS = -1
@@ -36,10 +28,6 @@ PRODUCERS_STAY_MS = 86_400_000
 """How long after its removal a partition's producers are known, and its predecessors."""
 MAX_ERASED = 500
 """How many cursors one call removes."""
-_REMOVED = "removed:"
-"""Begins the fields of partitions whose keys are to be erased."""
-MAX_MARKS = 65_536 + 1000
-"""Every partition and every broker that a queue can have."""
 
 
 class PredecessorSeal(NamedTuple):
@@ -49,104 +37,6 @@ class PredecessorSeal(NamedTuple):
     """The end of its log when the slots left it; None: it is not sealed."""
     audit_next: int
     """Sequence of the next group of its audit record; 0: it has no audit record."""
-
-
-class Layouts:
-    """The layout of one queue."""
-
-    def __init__(self, store: Store, keys: Keys) -> None:
-        self._store = store
-        self._keys = keys
-        self._values: Sequence[bytes | None] = ()
-        """Of the record as last read: a table of many partitions is decoded once."""
-        self._layout = Layout.first(1)
-
-    async def create_queue(self, generations: Mapping[int, int]) -> LayoutRecord:
-        """Make the layout from generation → partition count, and return the stored one.
-
-        A layout that is there stays as it is.
-        """
-        text = encode_counts(generations)
-        await self._store.run("create_queue", [self._keys.layout()], [text], needs_replica=True)
-        return await self.read()
-
-    async def read(self) -> LayoutRecord:
-        """Return the layout.
-
-        Raises:
-            UnknownQueueError: it was never made, or is deleted.
-            InternalError: the record is damaged.
-        """
-        values = await self._store.read(
-            "HMGET", self._keys.layout(), "revision", *FIELDS, "tombstone"
-        )
-        if values != self._values:
-            self._layout, self._values = self._decode(*values[:-1]), values
-        return LayoutRecord(self._layout, values[-1] is not None)
-
-    async def write(
-        self,
-        layout: Layout,
-        *,
-        removed: Collection[PartitionId] = (),
-    ) -> None:
-        """Store a layout that is one step from the stored one; a repeat changes nothing.
-
-        `removed`: partitions that it has no more, whose keys are to be erased.
-
-        Raises:
-            ConflictError: another step is stored; read the layout again.
-            UnknownQueueError: it has no layout, or is being deleted.
-            StoreUnavailableError: no answer; a repeat finds out.
-        """
-        fields = encode_layout(layout)
-        fields |= {f"{_REMOVED}{partition}": "1" for partition in sorted(removed)}
-        answer = await self._store.run(
-            "change_layout",
-            [self._keys.layout()],
-            [layout.revision - 1, *chain.from_iterable(fields.items())],
-            needs_replica=True,
-        )
-        if answer == UNKNOWN:
-            raise _unknown_queue(self._keys)
-        if answer == REVISION_DIFFERS:
-            raise ConflictError(
-                f"layout of {self._keys.namespace}/{self._keys.queue}: another step than revision "
-                f"{layout.revision} is stored; read it again"
-            )
-
-    async def read_removed(self) -> set[PartitionId]:
-        """Return the partitions that the layout has no more, and whose keys may still be there."""
-        names = await self._store.read("HKEYS", self._keys.layout())
-        return {
-            PartitionId.parse(name.decode().removeprefix(_REMOVED))
-            for name in names
-            if name.startswith(_REMOVED.encode())
-        }
-
-    async def forget_removed(self, partitions: Collection[PartitionId]) -> None:
-        """Note that the keys of removed partitions are erased."""
-        fields = [f"{_REMOVED}{partition}" for partition in sorted(partitions)]
-        await self._store.run("write_fields", [self._keys.layout()], [0, *fields])
-
-    async def now_ms(self) -> int:
-        """Return Redis's time, in unix ms."""
-        seconds, micros = await self._store.read("TIME")
-        return int(seconds) * 1000 + int(micros) // 1000
-
-    def _decode(self, revision: bytes | None, *values: bytes | None) -> Layout:
-        """Return the layout; of a queue that has never changed, what its partition count says."""
-        fields = dict(zip(FIELDS, values, strict=True))
-        if fields["table"] is not None:
-            return decode_layout(int(revision or 0), fields)
-        if fields["generations"] is None:
-            raise _unknown_queue(self._keys)
-        (count,) = decode_counts(fields["generations"]).values()
-        return Layout.first(count)
-
-    async def bury(self) -> None:
-        """Mark the queue as being deleted: brokers refuse it from now on."""
-        await self._store.run("write_fields", [self._keys.layout()], [1, "tombstone", "1"])
 
 
 class Seals:
@@ -384,47 +274,3 @@ class Seals:
             for name, values in zip(names, found, strict=True)
             if values is not None and values[0] is not None
         }
-
-
-class Marks:
-    """Partitions and brokers of one queue that an administrator has marked not subscribable."""
-
-    def __init__(self, store: Store, keys: Keys) -> None:
-        self._store = store
-        self._keys = keys
-
-    async def read(self) -> dict[str, str]:
-        """Return the reason of each mark, by `name_of` what is marked."""
-        flat = await self._store.read("HGETALL", self._keys.marks())
-        texts = [value.decode() for value in flat]
-        return dict(zip(texts[::2], texts[1::2], strict=True))
-
-    async def find(self, *names: str) -> str | None:
-        """Return the reason of the first of the names that is marked; None: none is."""
-        found = await self._store.read("HMGET", self._keys.marks(), *names)
-        return next((reason.decode() for reason in found if reason is not None), None)
-
-    async def set(self, name: str, reason: str) -> None:
-        """Mark what `name_of` names; a mark that is there gets the reason.
-
-        Raises:
-            BatchTooLargeError: there are too many marks; nothing is written.
-        """
-        marked = await self.read()
-        if name not in marked and len(marked) >= MAX_MARKS:
-            raise BatchTooLargeError(f"{MAX_MARKS} partitions and brokers are marked; clear some")
-        await self._store.run("write_fields", [self._keys.marks()], [1, name, reason])
-
-    async def clear(self, name: str) -> None:
-        """Take a mark back; a repeat does nothing."""
-        await self._store.run("write_fields", [self._keys.marks()], [0, name])
-
-
-def name_of(marked: PartitionId | BrokerId) -> str:
-    """Return by what a partition or a broker is known among the marks."""
-    return f"partition:{marked}" if isinstance(marked, PartitionId) else f"broker:{marked}"
-
-
-def _unknown_queue(keys: Keys) -> UnknownQueueError:
-    name = f"{keys.namespace}/{keys.queue}"
-    return UnknownQueueError(f"queue {name}: the store has no layout of it; create it")

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from tests.model.cluster_state import (
+from tests.model.explorer import Step, Violation
+from tests.model.rescale.cluster_state import (
     CLOSED,
     LIVE,
     NO_CURSOR,
@@ -13,10 +14,9 @@ from tests.model.cluster_state import (
     State,
     has_cursors,
 )
-from tests.model.explorer import Step, Violation
-from tests.model.group_steps import is_done_with
-from tests.model.producer_steps import after_lost_connection
-from tests.model.scenarios import Scenario
+from tests.model.rescale.group_steps import is_done_with
+from tests.model.rescale.producer_steps import after_lost_connection
+from tests.model.rescale.scenarios import Scenario
 
 
 class ChangeSteps:

@@ -10,8 +10,8 @@ partition stores nothing more in the old series. Rows below it are left out.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tests.model.cluster_state import replaced
 from tests.model.explorer import Step, Violation
+from tests.model.rescale.cluster_state import replaced
 
 ROWS = ("move", "stay", "move", "move")
 """The slots of the rows. All are written to partition 0 first; *move* goes to partition 1."""
@@ -53,6 +53,8 @@ class TaskState(NamedTuple):
 
 class NumberedRows:
     """Attempts of one task across one change."""
+
+    liveness = "R6"
 
     def __init__(self, mutant: str = "") -> None:
         self._mutant = mutant

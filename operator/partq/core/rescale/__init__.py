@@ -1,0 +1,1 @@
+"""Changes of the partition count: steps of the layout record, seals, gates, settlement."""

@@ -1,0 +1,1 @@
+"""Changes of the partition count under a steady load, measured."""

@@ -1,0 +1,1 @@
+"""The layout of a queue: its record, what changes write into partitions, marks."""

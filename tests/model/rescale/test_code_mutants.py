@@ -1,0 +1,55 @@
+"""Each mistake of the model can be made in the code, and has tests that are there.
+
+`make code-mutants` runs all of them, which takes minutes; here are two, one of a script and one of
+a decision.
+"""
+
+import ast
+
+import pytest
+
+from tests.conformance.mutants import KILLED, Mutant, MutantError, check_applies, judge
+from tests.conformance.page import ROOT
+from tests.model.rescale.code_mutants import TABLE, main, read_table
+from tests.model.rescale.scenarios import MUTANTS
+
+CODE_MUTANTS = read_table(TABLE.read_text(encoding="utf-8"))
+EACH_RUN = ["gate_by_cursor_alone", "seal_before_open"]
+
+
+def test_each_mistake_of_the_model_is_made_in_the_code():
+    assert {mutant.name for mutant in CODE_MUTANTS} == set(MUTANTS)
+    check_applies(CODE_MUTANTS)
+
+
+def test_the_tests_that_find_them_are_there():
+    for mutant, tests in CODE_MUTANTS.items():
+        assert tests, mutant.name
+        for test in tests:
+            path, _, name = test.partition("::")
+            found = ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8")))
+            functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+            assert name in {each.name for each in found if isinstance(each, functions)}, test
+
+
+@pytest.mark.parametrize("name", EACH_RUN)
+async def test_a_mistake_is_found(name):
+    (mutant,) = (each for each in CODE_MUTANTS if each.name == name)
+    outcome = await judge(mutant, CODE_MUTANTS[mutant])
+    assert outcome.result == KILLED, outcome.told
+
+
+@pytest.mark.parametrize("text", ["[no_such]\nfile = 'a'", "[deliver_at_once]\nfile = 'a'"])
+def test_a_table_that_is_none_is_refused(text):
+    with pytest.raises(MutantError, match="expected a mutant of the model"):
+        read_table(text)
+
+
+def test_a_text_that_is_not_there_is_named():
+    with pytest.raises(MutantError, match="deliver_at_once: does not apply: `before` is in"):
+        check_applies([Mutant("deliver_at_once", "R4", "It.", "core/layout.py", "no such", "")])
+
+
+def test_a_mutant_that_is_not_there_is_an_error(capsys):
+    assert main(["no_such"]) == 2
+    assert "no mutant no_such" in capsys.readouterr().err
