@@ -56,7 +56,8 @@ class Consumer(PartitionCalls):
             await consumer.ack(message)
     ```
 
-    Messages of a partition come in order. Leaving the block hands the partitions over.
+    Messages of a partition come in order; in a group with `nack.order: Key` those of each key do.
+    Leaving the block hands the partitions over.
 
     Args:
         url: one broker, or several with commas between them; they name the others.
