@@ -101,8 +101,7 @@ class Broker:
         self.partitions = Partitions(store, keys)
         self.leases = Leases(store, keys)
         self.audits = Audits(store, keys)
-        self.store = store
-        self.keys = keys
+        self.store, self.keys = store, keys
         self._config: QueueConfig | None = None
         self._tasks = TaskSet(self._task_failed)
         self._is_closing = False
@@ -261,8 +260,7 @@ class Broker:
         )
 
     def _known_layout(self) -> Layout | None:
-        config = self._config
-        return None if config is None or self._refresher.is_void else config.layout
+        return self._config.layout if self._config and not self._refresher.is_void else None
 
     def _return_s_of(self, group: str) -> float:
         """Return how long a process of a member is expected again; 0: it is not, in this group."""
