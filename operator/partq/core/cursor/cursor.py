@@ -180,7 +180,9 @@ class GroupCursor(CursorProgress):
         if begin >= stop:
             self._move_to(begin)
             return None
-        cause, end = self._causes.at(begin, end)
+        cause = Cause.NONE
+        if self._causes.ranges:
+            cause, end = self._causes.at(begin, end)
         if self.unreadable and (bad := self.unreadable.within(begin + 1, end)):
             end = bad[0][0]  # what a client skips, it decodes all the same
         if end <= begin or credit <= 0:
@@ -245,7 +247,7 @@ class GroupCursor(CursorProgress):
             self.unreadable.drop_below(self.cursor)
         while len(self._releases) > 1 and self._releases[1][1] <= self.cursor:
             del self._releases[0]
-        if self._causes:
+        if self._causes.ranges:
             self._causes.drop_below(self.cursor)
         return before - self.in_flight
 

@@ -93,7 +93,7 @@ class LaneSpan:
         if more <= 0:
             return
         self._states.extend(bytes(more))
-        if self._causes or self._marked:
+        if self._causes or self._marked.ranges:
             self._mark_known(start, stop)
 
     def _mark_known(self, start: int, stop: int) -> None:
