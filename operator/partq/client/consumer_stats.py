@@ -31,7 +31,7 @@ class ConsumerStats:
     """Taken by the application."""
     returned: int
     """Held ready and given back unread, as in a handoff, a pause of the application, a step
-    back or a lost connection."""
+    back, a nack of the same key or a lost connection."""
     undecodable: int
     """Given back by the client, because it could not decode them."""
     buffered: int

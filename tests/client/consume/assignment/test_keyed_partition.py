@@ -353,6 +353,20 @@ def test_an_empty_mask_has_nothing_to_hand_out(keyed):
     assert keyed.accept(deliver(0, 1, b"\x00"), stored("a")) is None
 
 
+async def test_a_batch_is_given_back_by_its_mask(peer, member):
+    flow = await bound(peer)
+    await flow.send(deliver(0, 5, mask_of(0, 1, 4)), payload=stored("a", "b", "a", "c", "b"))
+    delivered = await finish(anext(member.consumer.batches()))
+    nacking = asyncio.create_task(member.consumer.nack(delivered))
+    nack = await frame_of(flow, frames.Nack)
+    await flow.send(ask_back(1, A, B))
+    assert (nack.ranges, await returned(flow)) == ([(0, 2), (4, 5)], (1, []))
+    await flow.send(frames.AckConfirmed(nack.request))
+    await finish(nacking)
+    await finish(member.consumer.ack(delivered, confirmed=True))
+    assert member.consumer.stats().nacked == 3
+
+
 # ---- pauses and ends ----
 
 
