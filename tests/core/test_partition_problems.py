@@ -43,6 +43,7 @@ def test_all_at_once_are_in_the_order_of_the_kinds():
         "is_withheld": True,
         "parked": "b",
         "gated_by": "c",
+        "stands_still": "d",
     }
     kinds = [each.kind for each in problems_of(**FINE | every | {"state": "Unbound"})]
     assert kinds == [kind for kind in ProblemKind if kind not in {"unassigned", "paused"}]

@@ -18,6 +18,8 @@ class ProblemKind(StrEnum):
     WITHHELD = "withheld"
     HELD = "held"
     """The group has older messages to do with in other partitions first."""
+    STALLED = "stalled"
+    """In a group of order Key: too many keys wait, or one for too long; nothing new is sent."""
     PARKED = "parked"
     """Dead letters wait for their queue, and deliveries continue."""
 
@@ -35,6 +37,7 @@ _TEXTS = {
     ProblemKind.PAUSED: "in a handoff",
     ProblemKind.WITHHELD: "paused by its application",
     ProblemKind.HELD: "waits for older messages",
+    ProblemKind.STALLED: "delivers nothing new",
     ProblemKind.PARKED: "dead letters wait for their queue",
 }
 
@@ -55,6 +58,7 @@ def problems_of(
     blocked: str = "",
     is_withheld: bool = False,
     gated_by: str = "",
+    stands_still: str = "",
     parked: str = "",
     dead_letters: int = 0,
 ) -> list[PartitionProblem]:
@@ -67,6 +71,7 @@ def problems_of(
         blocked: why it delivers nothing; empty: it delivers.
         is_withheld: whether its member's application has paused it.
         gated_by: which older messages in other partitions come first; empty: none.
+        stands_still: in a group of order Key, why nothing new is sent; empty: it is.
         parked: why dead letters wait while it delivers; empty: none do.
         dead_letters: how many wait.
     """
@@ -86,6 +91,8 @@ def problems_of(
         found.append(PartitionProblem(ProblemKind.WITHHELD, withheld_text(member)))
     if gated_by:
         found.append(PartitionProblem(ProblemKind.HELD, gated_text(gated_by)))
+    if stands_still:
+        found.append(PartitionProblem(ProblemKind.STALLED, stalled_text(stands_still)))
     if parked:
         found.append(PartitionProblem(ProblemKind.PARKED, parked_text(dead_letters, parked)))
     return found
@@ -104,6 +111,18 @@ def withheld_text(member: str) -> str:
 def gated_text(older: str) -> str:
     """Say which messages of other partitions a partition waits for."""
     return f"{ProblemKind.HELD.text}: {older}"
+
+
+def stalled_text(reason: str) -> str:
+    """Say that nothing new is sent of a partition, and why."""
+    return f"{ProblemKind.STALLED.text}: {reason}"
+
+
+def parked_keys_text(count: int, lowest: int) -> str:
+    """Say how many keys wait; `lowest`: the first of their messages, -1: not known."""
+    what = counted(count, "key waits", "keys wait", spec=",")
+    place = f", from offset {lowest:,} on" if lowest >= 0 else ""
+    return f"{what}{place}, and the others continue: `partq keys list` shows which"
 
 
 def parked_text(count: int, reason: str) -> str:

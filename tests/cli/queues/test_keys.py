@@ -63,6 +63,14 @@ async def test_a_key_that_failed_is_listed_and_released(broker, partq):
         assert status == 0
         assert "1 slot waits" in said
         assert f"{slot}" in said
+        told = f"1 key waits, from offset {row['offset']} on, and the others continue"
+        assert f"partition {name}: {told}" in (await partq("status"))[1]
+        status, said, _ = await partq("status", "--json")
+        shown = json.loads(said)["groups"]["workers"]["partitions"][name]
+        assert (shown["parked_keys"], shown["lowest_parked"]) == (1, row["offset"])
+        assert told in (await partq("explain", name))[1]
+        explained = json.loads((await partq("explain", name, "--json"))[1])
+        assert (explained["parked_keys"], explained["lowest_parked"]) == (1, row["offset"])
         other = "1.1" if name == "1.0" else "1.0"
         assert (await partq("keys", "list", "--partition", other))[1] == "0 slots wait\n"
 

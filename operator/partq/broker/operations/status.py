@@ -142,6 +142,7 @@ def _problems(row: GroupPartition, *, is_served: bool) -> list[ProblemStatus]:
         blocked=row.blocked,
         is_withheld=row.is_withheld,
         gated_by=row.gated_by or "",
+        stands_still=row.stands_still or "",
         parked=row.parked,
         dead_letters=row.dead_letters,
     )
@@ -160,6 +161,10 @@ def _add_reasons(views: dict[str, GroupStatus], brokers: Mapping[str, BrokerAnsw
                     row.is_withheld |= held.is_withheld
                     row.gated_by = held.gated_by or row.gated_by
                     row.delayed = held.delayed or row.delayed
+                    row.parked_keys = held.parked_keys or row.parked_keys
+                    if held.lowest_parked is not UNSET:
+                        row.lowest_parked = held.lowest_parked
+                    row.stands_still = held.stands_still or row.stands_still
                     row.next_redelivery_ms = held.next_redelivery_ms or row.next_redelivery_ms
 
 
@@ -266,6 +271,7 @@ def _row(
         gated_by: which older messages of other partitions come first; empty: none.
         now: of the broker's clock.
     """
+    lanes = mine.lanes if mine is not None else None
     if cursor.member is None:
         state = "Unassigned"
     elif mine is not None:
@@ -287,6 +293,9 @@ def _row(
         gated_by=gated_by or UNSET,
         delayed=mine.book.delayed if mine is not None else 0,
         next_redelivery_ms=mine.next_redelivery_ms(now) if mine is not None else 0,
+        parked_keys=(lanes is not None and lanes.delayed) or UNSET,
+        lowest_parked=UNSET if lanes is None or lanes.lowest_parked < 0 else lanes.lowest_parked,
+        stands_still=(mine is not None and mine.book.stands_still) or UNSET,
     )
 
 

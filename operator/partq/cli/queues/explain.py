@@ -21,10 +21,16 @@ from partq.core.group.records import PastMove
 from partq.core.hashing import slot_of
 from partq.core.layout import Layout
 from partq.core.model import MemberId, PartitionId
-from partq.core.partition_problems import blocked_text, parked_text, withheld_text
+from partq.core.partition_problems import (
+    blocked_text,
+    parked_keys_text,
+    parked_text,
+    stalled_text,
+    withheld_text,
+)
 from partq.errors import SettingsError, UnknownPartitionError
 from partq.excerpts import counted, excerpt
-from partq.wire.calls.answers import LayoutAnswer
+from partq.wire.calls.answers import UNSET, LayoutAnswer
 
 _HELP = """Say where PARTITION is, why it moved, and what it waits for.
 
@@ -86,6 +92,8 @@ SHOWN_STANDBYS = 5
 """Members that stand by are shown up to this many; JSON has all."""
 _OUTBOX = ("dead_letters", "blocked", "missing", "parked")
 _RETURNS = ("is_withheld", "delayed", "next_redelivery_ms")
+_WHERE_SET = ("gated_by", "parked_keys", "lowest_parked", "stands_still")
+"""Left out where there is nothing to say."""
 _DETAILS = ("lag", "in_flight", *_OUTBOX, *_RETURNS, "mended")
 
 
@@ -166,7 +174,11 @@ def to_json(
         "cursor": detail.cursor if detail is not None else None,
         "end": snapshot.ends.get(partition),
         **{name: getattr(detail, name, None) for name in _DETAILS},
-        **({"gated_by": detail.gated_by} if detail is not None and detail.gated_by else {}),
+        **{
+            name: found
+            for name in _WHERE_SET
+            if (found := getattr(detail, name, UNSET)) is not UNSET and found != ""
+        },
         "waits_for": asdict(waiting),
         "standbys": _standbys(partition, snapshot),
         "silent_brokers": dict(snapshot.silent),
@@ -239,6 +251,11 @@ def lines(partition: PartitionId, snapshot: GroupSnapshot, waiting: PartitionWai
                 f"     {counted(detail.delayed, 'message waits', 'messages wait')} for redelivery, "
                 f"the first for {spell_ms(detail.next_redelivery_ms)}"
             )
+        if detail.parked_keys:
+            lowest = detail.lowest_parked if isinstance(detail.lowest_parked, int) else -1
+            yield f"     {parked_keys_text(detail.parked_keys, lowest)}"
+        if detail.stands_still:
+            yield f"     {stalled_text(detail.stands_still)}"
         if detail.mended:
             yield f"     when its broker claimed it, {detail.mended}"
     yield f"waits for: {_sentence(partition, snapshot, waiting)}"

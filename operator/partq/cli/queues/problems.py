@@ -5,8 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from partq.core.partition_problems import (
     ProblemKind,
     blocked_text,
+    parked_keys_text,
     parked_text,
     problems_of,
+    stalled_text,
     withheld_text,
 )
 from partq.excerpts import counted
@@ -28,6 +30,7 @@ MARKS = {
     ProblemKind.PAUSED: "~",
     ProblemKind.WITHHELD: "=",
     ProblemKind.HELD: "^",
+    ProblemKind.STALLED: "|",
 }
 """The characters in the map; of what has none, deliveries continue."""
 
@@ -102,6 +105,22 @@ def parked_lines(group: GroupStatus) -> list[str]:
     )
 
 
+def parked_key_lines(group: GroupStatus) -> list[str]:
+    """Return a line for each partition with keys that wait, of many for some of them."""
+    return _first(
+        f"partition {name}: {_parked_keys(row)}"
+        for name, row in group.partitions.items()
+        if row.parked_keys
+    )
+
+
+def _parked_keys(row: GroupPartition) -> str:
+    if row.stands_still:
+        return stalled_text(row.stands_still)
+    lowest = row.lowest_parked if isinstance(row.lowest_parked, int) else -1
+    return parked_keys_text(row.parked_keys or 0, lowest)
+
+
 def withheld_lines(group: GroupStatus) -> list[str]:
     """Return a line for each partition that its application has paused, of many for some."""
     return _first(
@@ -148,5 +167,6 @@ def problem_of(row: GroupPartition | None, *, is_served: bool) -> ProblemKind | 
         blocked=row.blocked,
         is_withheld=row.is_withheld,
         gated_by=row.gated_by or "",
+        stands_still=row.stands_still or "",
     )
     return found[0].kind if found else None

@@ -23,6 +23,7 @@ from partq.cli.queues.problems import (
     blocked_lines,
     letters_waiting,
     named,
+    parked_key_lines,
     parked_lines,
     problem_of,
     retired_count,
@@ -194,7 +195,11 @@ class _GroupSection:
         yield _summary(self.name, group, acked)
         for line in blocked_lines(group):
             yield Text(line, style="bold red")
-        for line in [*parked_lines(group), *withheld_lines(group)]:
+        for line in [
+            *parked_lines(group),
+            *parked_key_lines(group),
+            *withheld_lines(group),
+        ]:
             yield Text(line, style="yellow")
         if self._problems:
             yield render_map(self._squares(), marks)

@@ -37,8 +37,8 @@ class ProblemStatus(msgspec.Struct):
     """What keeps messages of a partition from a group."""
 
     code: str
-    """`blocked`, `unserved`, `unassigned`, `unbound`, `paused`, `withheld`, `held` or `parked`;
-    others may follow."""
+    """`blocked`, `unserved`, `unassigned`, `unbound`, `paused`, `withheld`, `held`,
+    `stalled` or `parked`; others may follow."""
     text: str
     """The same with what is known of it, for people."""
 
@@ -71,6 +71,12 @@ class GroupPartition(msgspec.Struct):
     """How many messages wait for the end of their nack delay, until they are redelivered."""
     next_redelivery_ms: int = 0
     """How long the first of them still waits; 0: none waits, or it is due."""
+    parked_keys: int | UnsetType = UNSET
+    """How many keys wait, as a message of theirs was given back; left out: none is known to."""
+    lowest_parked: int | UnsetType = UNSET
+    """The lowest offset of these keys that waits; left out: none is known."""
+    stands_still: str | UnsetType = UNSET
+    """In a group of order Key: why nothing new is sent; left out: it is."""
     problems: list[ProblemStatus] = []
     """The worst first; a paused or parked partition may have others, too. Empty: none is known."""
 
