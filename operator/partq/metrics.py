@@ -97,6 +97,16 @@ class BrokerMetrics:
             "1: dead letters wait for their queue, and deliveries continue.",
             by_group,
         )
+        self._parked_keys = self._gauge(
+            "partq_parked_keys",
+            "In groups of order Key: keys that wait for the redelivery of a message.",
+            by_group,
+        )
+        self._stalled = self._gauge(
+            "partq_partition_stalled",
+            "1: too many keys wait, or one for too long, and nothing new is sent.",
+            by_group,
+        )
         self._missing = self._gauge(
             "partq_messages_missing",
             "1: deliveries stopped at a message that the log does not hold.",
@@ -294,6 +304,14 @@ class BrokerMetrics:
     def rescale_paused(self, pause_s: float) -> None:
         """Count a new partition that takes messages now; `pause_s`: how long it was waited for."""
         self._publish_pause.labels(*self._names).observe(pause_s)
+
+    def observe_parked_keys(self, parked: Mapping[tuple[str, str], tuple[int, bool]]) -> None:
+        """Tell how many keys wait, and whether nothing new is sent, by partition and group."""
+        for gauge in (self._parked_keys, self._stalled):
+            gauge.clear()
+        for (partition, group), (count, is_stalled) in parked.items():
+            self._parked_keys.labels(*self._names, partition, group).set(count)
+            self._stalled.labels(*self._names, partition, group).set(int(is_stalled))
 
     def observe_gates(self, gated: Iterable[tuple[str, str]]) -> None:
         """Set which groups wait for older messages: (partition, group) of each."""

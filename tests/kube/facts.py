@@ -76,6 +76,7 @@ def group_view(
     rebalances=(),
     blocked=None,
     missing=None,
+    stalled=None,
     parked=None,
     is_client_assigned=False,
 ):
@@ -94,6 +95,7 @@ def group_view(
         is_client_assigned=is_client_assigned,
         blocked=blocked or {},
         missing=missing or {},
+        stalled=stalled or {},
         parked=parked or {},
     )
 

@@ -294,6 +294,7 @@ def _group(detail: GroupDetail) -> GroupReport:
         pause_attempt=detail.pause_attempt or None,
         blocked="" if missing else detail.blocked[:MAX_BLOCKED_CHARS],
         missing=missing,
+        stalled=(detail.stands_still or "")[:MAX_BLOCKED_CHARS],
         parked=detail.parked[:MAX_BLOCKED_CHARS],
         dead_letters=detail.dead_letters,
         registered_ms=None if detail.registered_s is UNSET else _ms(detail.registered_s),

@@ -215,6 +215,8 @@ class GroupReport:
     """Why deliveries wait for dead letters to be stored; empty: they do not."""
     missing: str = ""
     """Which message the log should hold and does not, so that nothing is delivered."""
+    stalled: str = ""
+    """In a group of order Key, why nothing new is sent; empty: it is."""
     parked: str = ""
     """Why dead letters wait for their queue while deliveries continue."""
     dead_letters: int = 0

@@ -40,6 +40,8 @@ class GroupView:
     """The partitions whose deliveries wait for dead letters to be stored, and why."""
     missing: Mapping[PartitionId, str] = field(default_factory=dict)
     """The partitions whose deliveries stopped at a message that the log does not hold."""
+    stalled: Mapping[PartitionId, str] = field(default_factory=dict)
+    """The partitions of a group of order Key that are sent nothing new, and why."""
     parked: Mapping[PartitionId, Parked] = field(default_factory=dict)
     """The partitions where dead letters wait for their queue while deliveries continue."""
     is_complete: bool = True

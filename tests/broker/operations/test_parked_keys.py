@@ -62,3 +62,16 @@ async def test_a_key_stands_for_its_slot(scene):
 async def test_a_release_must_name_one_key(running, body, code):
     status, answer = await running.call("POST", f"{KEYS}/release", json=body)
     assert (status in (400, 404), answer["error"]["code"]) == (True, code)
+
+
+async def test_metrics_count_them(scene):
+    async with scene.running.session.get(f"{scene.running.url}/metrics") as response:
+        text = await response.text()
+    (line,) = [each for each in text.splitlines() if _is_of(each, "partq_parked_keys", "1.0")]
+    assert line.endswith(" 2.0")
+    (line,) = [each for each in text.splitlines() if _is_of(each, "partq_partition_stalled", "1.0")]
+    assert line.endswith(" 0.0")
+
+
+def _is_of(line, metric, partition):
+    return line.startswith(metric) and f'partition="{partition}"' in line and "workers" in line

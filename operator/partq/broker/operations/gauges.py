@@ -34,6 +34,13 @@ def render_metrics(broker: Broker) -> bytes:
         flows=flows,
     )
     broker.metrics.observe_gates(key for key, _, each in books if each.is_gated)
+    broker.metrics.observe_parked_keys(
+        {
+            key: (each.lanes.delayed, bool(each.lanes.stands_still))
+            for key, _, each in books
+            if each.lanes is not None
+        }
+    )
     pending, tails, ahead = broker.buffers.pending, broker.buffers.tails, broker.log_fetcher.ahead
     broker.metrics.observe_buffers(
         {

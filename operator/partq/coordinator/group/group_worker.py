@@ -30,6 +30,7 @@ from partq.coordinator.group.queue_observation import (
     missing,
     observe_group,
     parked,
+    stalled,
 )
 from partq.coordinator.group.rebalance_history import RebalanceHistory
 from partq.coordinator.group.waiting_moves import WaitingMoves
@@ -274,6 +275,7 @@ class GroupWorker:
             waiting_count=len(self._waiting_moves.waiting),
             blocked=blocked(queue, self._group),
             missing=missing(queue, self._group),
+            stalled=stalled(queue, self._group),
             parked=parked(queue, self._group),
             is_complete=queue.is_complete,
             refused=self.member_list.refused,

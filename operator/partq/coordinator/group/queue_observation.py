@@ -89,6 +89,15 @@ def missing(queue: QueueObservation, group: str) -> dict[PartitionId, str]:
     }
 
 
+def stalled(queue: QueueObservation, group: str) -> dict[PartitionId, str]:
+    """Return why partitions of a group of order Key are sent nothing new; only those that are."""
+    return {
+        partition: report.groups[group].stalled
+        for partition, (_, report) in owners(queue).items()
+        if group in report.groups and report.groups[group].stalled
+    }
+
+
 def parked(queue: QueueObservation, group: str) -> dict[PartitionId, Parked]:
     """Return what does not decode and waits for its dead-letter queue; only where it does."""
     return {

@@ -64,6 +64,7 @@ def group_findings(facts: GroupFacts) -> list[Finding]:
         assigned,
         stored,
         present,
+        deliveries_flowing(facts.view),
         admitted,
         *pauses(facts.is_paused, facts.is_rebalance_paused),
     ]
@@ -173,6 +174,23 @@ def messages_present(view: GroupView | None) -> Finding:
     indexes = {partition.index: why for partition, why in view.missing.items()}
     text = f"deliveries of {_partitions(indexes)} stopped: {indexes[min(indexes)]}"
     return bad(type_, ConditionReason.MESSAGES_MISSING, text)
+
+
+def deliveries_flowing(view: GroupView | None) -> Finding:
+    """Say whether a partition is sent nothing new, as too many keys wait, or one for too long.
+
+    Ready is not affected: so does a partition of an ordered group wait for one message.
+    """
+    type_ = ConditionType.DELIVERIES_FLOWING
+    if view is None:
+        return Finding(type_, None, ConditionReason.PENDING)
+    if not view.stalled:
+        return good(type_)
+    indexes = {partition.index: why for partition, why in view.stalled.items()}
+    code, _, why = indexes[min(indexes)].partition(": ")
+    reason = ConditionReason.SPAN_FULL if code == "SpanFull" else ConditionReason.KEYS_PARKED
+    text = f"nothing new of {_partitions(indexes)} is sent: {why}; `partq keys release` ends a wait"
+    return bad(type_, reason, text)
 
 
 def members_admitted(view: GroupView | None, unselected: Sequence[str]) -> Finding:
