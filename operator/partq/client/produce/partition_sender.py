@@ -290,7 +290,7 @@ class PartitionSender:
         """The number of the first message without an answer, or of the next one."""
         return self._window[0].first if self._window else self._next
 
-    def take_window(self) -> list[SealedBatch]:
+    def remove_window(self) -> list[SealedBatch]:
         """Return all messages without an answer; nothing is sent from here any more.
 
         To be called when it is known, from elsewhere, which of them are stored.

@@ -32,7 +32,7 @@ from partq.errors import BadRequestError
 from partq.wire.batch import MAX_BATCH_BYTES, Message
 
 
-class _Placed(NamedTuple):
+class _OrderedMessages(NamedTuple):
     """Messages of one partition in the order of a deterministic producer."""
 
     order: list[int]
@@ -50,10 +50,10 @@ class SendCalls:
         max_message_bytes: of the queue.
         buffer_pool: of the sender.
         value_serializer: makes bytes of values; None: they are bytes.
-        interceptors: that change messages and learn what becomes of them; None: there are none.
+        interceptors: that change messages and learn what becomes of them; None: nobody does.
         failures: that the application has not seen.
         tally: counts messages.
-        stored: which messages of a deterministic producer are stored; None: it is none.
+        stored: which messages of a deterministic producer are stored; None: it is another one.
     """
 
     def __init__(
@@ -172,14 +172,14 @@ class SendCalls:
 
     # ---- deterministic producers ----
 
-    def _placed(self, slots: Iterable[int]) -> Mapping[PartitionId, _Placed]:
+    def _placed(self, slots: Iterable[int]) -> Mapping[PartitionId, _OrderedMessages]:
         """Come to messages of these slots, in their order; return them by partition."""
         assert self._stored is not None  # noqa: S101  asked by its callers
-        found: dict[PartitionId, _Placed] = {}
+        found: dict[PartitionId, _OrderedMessages] = {}
         for order, slot in enumerate(slots, self._order):
-            placed = found.setdefault(self.partitioner.partition_of(slot), _Placed([], []))
+            placed = found.setdefault(self.partitioner.partition_of(slot), _OrderedMessages([], []))
             placed.order.append(order)
-            placed.stored_at.append(self._stored.take(slot))
+            placed.stored_at.append(self._stored.find_stored(slot))
         self._order += sum(len(each.order) for each in found.values())
         return found
 
@@ -190,7 +190,7 @@ class SendCalls:
         slots: Sequence[int],
         result: MessageResult,
         ttl_ms: int,
-        placed: Mapping[PartitionId, _Placed],
+        placed: Mapping[PartitionId, _OrderedMessages],
     ) -> None:
         """Let the sender have messages of a partition, but for those that are stored."""
         order, stored_at = placed[partition]

@@ -313,7 +313,7 @@ class Sender:
         backoff = retry_backoff()
         while self._leaving and self.error is None:
             try:
-                self._take_state(crossing, await crossing.state())
+                self._follow_state(crossing, await crossing.state())
             except PartqError as error:
                 if not error.is_retryable:
                     self.fail(error)
@@ -321,7 +321,7 @@ class Sender:
                 log.info("the change of the partition count has not come to its end: %s", error)
             await asyncio.sleep(backoff.next_s(None))
 
-    def _take_state(self, crossing: FixedCrossing, state: ProducerState) -> None:
+    def _follow_state(self, crossing: FixedCrossing, state: ProducerState) -> None:
         """Go on in the series that a change has begun; raises as `FixedCrossing.over`."""
         layout = state.queue_layout.layout
         known = self._watch.queue_layout.layout

@@ -61,7 +61,7 @@ def test_an_application_that_counts_by_due_numbers_is_told_nothing():
     stored = StoredMessages("job", state_of(ONE, p1=2))
     stored.check_due()
     stored.check_sent([STAYS])
-    assert stored.take(STAYS) is None
+    assert stored.find_stored(STAYS) is None
     with pytest.raises(ConflictError, match="behind due"):
         stored.skip(STAYS)
 
@@ -85,28 +85,28 @@ def test_what_another_process_has_stored_meanwhile_is_not_sent_again():
     # It has sent two since, without an answer to the second. The other process has stored seven.
     stored.cross(state_of(TWO, p1=7, q2=1), {(P, 1): 4})
     assert skipped(stored, STAYS, TO_Q) == [True, True], "of the first three"
-    assert [stored.take(TO_Q) for _ in range(4)] == [P, P, P, None]
+    assert [stored.find_stored(TO_Q) for _ in range(4)] == [P, P, P, None]
 
 
 def test_an_application_that_counts_itself_gets_over_a_change_while_it_counts():
     stored = StoredMessages("job", state_of(ONE, p1=3))
     stored.cross(state_of(TWO, p1=5), {(P, 1): 3})
     stored.check_sent([STAYS])  # the fourth
-    assert [stored.take(STAYS) for _ in range(3)] == [P, P, None]
+    assert [stored.find_stored(STAYS) for _ in range(3)] == [P, P, None]
 
 
 def test_a_second_change_takes_what_is_left_of_the_first():
     stored = StoredMessages("job", state_of(ONE))
     stored.cross(state_of(TWO, p1=2), {(P, 1): 0})
     stored.cross(state_of(THREE, p1=2, p2=1, q2=1), {(P, 2): 0, (Q, 2): 0})
-    assert [stored.take(P_TO_R) for _ in range(4)] == [P, P, P, None]
-    assert [stored.take(TO_Q) for _ in range(2)] == [Q, None]
+    assert [stored.find_stored(P_TO_R) for _ in range(4)] == [P, P, P, None]
+    assert [stored.find_stored(TO_Q) for _ in range(2)] == [Q, None]
 
 
 def test_a_series_that_ends_with_an_error_has_nothing_more():
     stored = StoredMessages("job", state_of(ONE))
     stored.cross(state_of(TWO, p1=5), {(P, 1): None})
-    assert stored.take(STAYS) is None
+    assert stored.find_stored(STAYS) is None
 
 
 @pytest.mark.parametrize("due", [{}, {"p1": 1}])

@@ -101,8 +101,8 @@ class FixedCrossing:
                 for each in senders
             },
         )
-        windows = {each.partition: each.take_window() for each in ended}
-        found = ordered_cut(windows, limits, self._stored.take, table.partition_of)
+        windows = {each.partition: each.remove_window() for each in ended}
+        found = ordered_cut(windows, limits, self._stored.find_stored, table.partition_of)
         batches = {}
         for partition, crossed in found.batches.items():
             stored, batches[partition] = split(crossed, found.stored_counts[partition])

@@ -17,7 +17,7 @@ SeriesId = tuple[PartitionId, int]
 """A partition, and the generation with which its series begins."""
 
 
-class _Rest:
+class _StoredRest:
     """What is stored of one series, less what the application has come to."""
 
     __slots__ = ("ahead", "series", "skippable")
@@ -34,10 +34,10 @@ class _Rest:
         return self.series.partition, self.series.generation
 
 
-class _Layer:
+class _BegunSeries:
     """The series that begin with one change: each slot is in one of them at most."""
 
-    def __init__(self, rests: Iterable[_Rest]) -> None:
+    def __init__(self, rests: Iterable[_StoredRest]) -> None:
         pieces = sorted(
             (each.start, each.stop, at, rest)
             for at, rest in enumerate(rests)
@@ -47,7 +47,7 @@ class _Layer:
         self._stops = [stop for _, stop, *_ in pieces]
         self._rests = [rest for *_, rest in pieces]
 
-    def rest_of(self, slot: int) -> _Rest | None:
+    def rest_of(self, slot: int) -> _StoredRest | None:
         """Return what is stored of the series that has a slot."""
         at = bisect_right(self._starts, slot) - 1
         return self._rests[at] if at >= 0 and slot < self._stops[at] else None
@@ -69,23 +69,23 @@ class StoredMessages:
         """Whether the application counts by the numbers that are due."""
         self._must_ask = bool(state.earlier)
         slots = state.queue_layout.layout.slots
-        rests = [_Rest(each.series, each.due, 0) for each in state.earlier]
+        rests = [_StoredRest(each.series, each.due, 0) for each in state.earlier]
         rests += [
-            _Rest(FixedSeries(partition, each.layout, slots(partition)), each.due, 0)
+            _StoredRest(FixedSeries(partition, each.layout, slots(partition)), each.due, 0)
             for partition, each in state.progress.items()
             if each.due
         ]
         self._set(rests)
 
-    def _set(self, rests: Iterable[_Rest]) -> None:
+    def _set(self, rests: Iterable[_StoredRest]) -> None:
         self._rests = {each.id: each for each in rests}
-        layers: dict[int, list[_Rest]] = {}
+        layers: dict[int, list[_StoredRest]] = {}
         for each in self._rests.values():
             if each.skippable or each.ahead:
                 layers.setdefault(each.series.generation, []).append(each)
-        self._layers = [_Layer(layers[generation]) for generation in sorted(layers)]
+        self._layers = [_BegunSeries(layers[generation]) for generation in sorted(layers)]
 
-    def _of(self, slot: int) -> Iterator[_Rest]:
+    def _of(self, slot: int) -> Iterator[_StoredRest]:
         """Return what is left of each series of a slot, the oldest first."""
         for layer in self._layers:
             rest = layer.rest_of(slot)
@@ -137,7 +137,7 @@ class StoredMessages:
                 if any(each.skippable for each in self._of(slot)):
                     raise self._must_skip("a message is sent that is stored")
 
-    def take(self, slot: int) -> PartitionId | None:
+    def find_stored(self, slot: int) -> PartitionId | None:
         """Come to the next message that is sent, of a slot; return where it is stored already.
 
         None: it is not. Others than those that `check_sent` has seen are not to be asked for.
@@ -178,7 +178,7 @@ class StoredMessages:
             if key in positions:
                 position = positions[key]
                 ahead = 0 if position is None else each.due - position
-            rests.append(_Rest(each.series, skippable, ahead))
+            rests.append(_StoredRest(each.series, skippable, ahead))
         self._set(rests)
 
     def _count_itself(self) -> None:
