@@ -32,7 +32,7 @@ class CrashError(Exception):
 class Run:
     """A query from a checkpoint on, and what its micro-batches held."""
 
-    COLUMNS = ("value",)
+    COLUMNS: tuple[str, ...] = ("value",)
     """Those that it reads."""
 
     def __init__(self, spark, queue, checkpoint, **options):
