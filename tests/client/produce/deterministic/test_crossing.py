@@ -101,3 +101,16 @@ def test_partitions_with_slots_of_one_that_has_failed_take_no_message_either(sta
     error = stage.senders[P].broken
     assert isinstance(error, NotStoredError)
     assert stage.over()[0] == {P: error, NEW: error}
+
+
+def test_nothing_that_has_moved_fails_before_what_is_in_front_of_it(stage):
+    """Or what comes behind it would get its number."""
+    stage.send(*[slot_of(P, P)] * 3)
+    sender = stage.senders[P]
+    batches = sender.remove_window()
+    batches[1].deadline = 5.0
+    sender.adopt(batches)
+    sender.expire(5.0)
+    assert stage.fate.told == []
+    sender.expire(9.0)
+    assert stage.fate.told == [(NotStoredError, 1)] * 3
