@@ -20,7 +20,7 @@ from partq.coordinator.ports import (
     ViewListener,
 )
 from partq.coordinator.record_sync import RecordSync
-from partq.coordinator.rescale import Rescaler, RescaleTimes
+from partq.coordinator.rescale.rescaler import Rescaler, RescaleTimes
 from partq.coordinator.rules import (
     broker_rules,
     group_rules,
@@ -242,7 +242,8 @@ class Coordinator:
     ) -> Layout:
         """Take the next steps of changes of the partition count, as `_plan_rescale` does."""
         try:
-            return await self._rescaler.advance(layout, queue, leases, named)
+            unfit = self._record_sync.unfit
+            return await self._rescaler.advance(layout, queue, leases, named, unfit)
         except PartqError as error:
             self._note(error, "partition count: ")
             return layout

@@ -40,12 +40,10 @@ def awaited(layout: Layout) -> set[PartitionId]:
     return {giver for givers in layout.lineage.values() for giver in givers}
 
 
-def prepare(layout: Layout, partition_count: int, now_ms: int = 0, *, sealed_by: int = 1) -> Layout:
+def prepare(layout: Layout, partition_count: int, now_ms: int = 0) -> Layout:
     """Return the layout with a change that is being prepared.
 
-    `now_ms`: for people; 0: they are not told when it was begun. `sealed_by`: the last change that
-    a record of a partition knows; above the layout's own where a store has lost the layout's last
-    steps alone. Its number is not used again: its seals would answer for the new change.
+    `now_ms`: for people; 0: they are not told when it was begun.
 
     Raises:
         ConflictError: another change is being prepared, nothing would change, or too many
@@ -63,17 +61,21 @@ def prepare(layout: Layout, partition_count: int, now_ms: int = 0, *, sealed_by:
             f"layout: changes {[*unsettled(layout)]} are not settled, at most {MAX_UNSETTLED} "
             "may be; wait until the groups have read what was in their predecessors"
         )
-    generation = max(layout.last_generation, sealed_by) + 1
+    generation = layout.last_generation + 1
     change = layout.table.resized(partition_count, generation)
     record = record_of(layout, change, generation, now_ms)
-    changes = (*_kept_changes(layout), record)
+    changes = (*kept_changes(layout, before=generation), record)
     return _step(layout, next=change, last_generation=generation, changes=changes)
 
 
-def _kept_changes(layout: Layout) -> tuple[RescaleRecord, ...]:
-    """Return the changes that a layout goes on to name: the latest, and those not settled."""
-    named = {*unsettled(layout), *(each.generation for each in layout.changes[1 - MAX_CHANGES :])}
-    return tuple(each for each in layout.changes if each.generation in named)
+def kept_changes(layout: Layout, *, before: int) -> tuple[RescaleRecord, ...]:
+    """Return the changes that a layout goes on to name: the latest, and those not settled.
+
+    `before`: the number of the next change.
+    """
+    earlier = [each for each in layout.changes if each.generation < before]
+    named = {*unsettled(layout), *(each.generation for each in earlier[1 - MAX_CHANGES :])}
+    return tuple(each for each in earlier if each.generation in named)
 
 
 def record_of(

@@ -10,8 +10,10 @@
 --          takes no message before they are sealed. Empty: none are named any more
 -- returns  1: made; 0: it was there
 --          -1: not made, as it was removed lately: the caller does not know
+--          -2 DIFFERS: it was there, with other slots, or from other predecessors
 if redis.call("EXISTS", KEYS[1]) == 1 then
-  return 0
+  local slots, preds = unpack(redis.call("HMGET", KEYS[1], "slots", "preds"))
+  return ARGV[1] and ((slots or "") ~= ARGV[2] or (preds or "") ~= ARGV[3]) and -2 or 0
 end
 if redis.call("EXISTS", KEYS[2]) == 1 then
   return -1

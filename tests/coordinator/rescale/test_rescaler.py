@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from partq.coordinator.rescale import Rescaler
+from partq.coordinator.rescale.rescaler import Rescaler
 from partq.core.group.records import HandoffRecord, PastMove
 from partq.core.model import MemberId, PartitionId
 from partq.core.rescale.layout_steps import abort, commit
@@ -246,20 +246,6 @@ async def test_the_next_change_is_committed_when_the_last_one_has_opened(stage):
     assert "that are not open: 2.2" in stage.coordinator._rescaler.waits_for[0]
     await stage.seal_and_open()
     assert (await stage.look(2)).generation == 3
-
-
-async def test_a_layout_that_lost_a_change_does_not_use_its_number_again(stage, store, keys):
-    """One node of a Redis Cluster has forgotten: seals of that change would answer for another."""
-    await stage.make(2, "workers")
-    await stage.look(2)
-    before = await store.read("HGETALL", keys.layout())
-    await stage.make(3, "workers")
-    await stage.until(lambda layout: layout.generation == 2)
-    await stage.seal_and_open()
-    await store.read("DEL", keys.layout())
-    await store.read("HSET", keys.layout(), *before)
-    await stage.make(4, "workers")
-    assert (await stage.until(lambda each: each.last_generation > 1)).last_generation == 3
 
 
 async def test_what_a_pin_or_the_audit_record_holds_stays(stage, store, keys):
