@@ -32,8 +32,8 @@ class LayoutRestorer:
         self._seen: Layout | None = None
         """The layout as this process has read or written it last."""
 
-    def notice(self, layout: Layout) -> None:
-        """Take note of a layout that is stored, and in line with the records."""
+    def keep(self, layout: Layout) -> None:
+        """Keep a layout that is stored, and in line with the records, to compare the next with."""
         self._seen = layout
 
     def is_suspect(self, layout: Layout) -> bool:
@@ -66,7 +66,7 @@ class LayoutRestorer:
                 raise ConflictError(
                     f"layout of {self._queue}: change {last_known(recorded)} is recorded in "
                     f"partitions, and the layout has lost all after {layout.last_generation}; at "
-                    f"most {MAX_LOST} can be made again: restore a backup of all nodes of Redis"
+                    f"most {MAX_LOST} can be restored: restore a backup of all nodes of Redis"
                 )
             found = await self.read_generation(at)
             recorded |= {each: record.layout for each, record in found.items()}
@@ -74,7 +74,7 @@ class LayoutRestorer:
             return None
         _log.warning(
             "queue %s: the store has set the layout back: change %d was the last, and it has %d of "
-            "revision %d; it is made again from the records of partitions",
+            "revision %d; it is restored from the records of partitions",
             *(self._queue, last_known(recorded), layout.last_generation, layout.revision),
         )
         return restored(layout, recorded, now_ms)

@@ -180,7 +180,7 @@ class Rescaler:
         now_ms = await self._store.layouts.now_ms()
         found = await self._restorer.find_lost(layout, now_ms, others)
         if found is None:
-            self._restorer.notice(layout)
+            self._restorer.keep(layout)
             return layout
         self._kept = found.layout.last_generation if found.layout.next is not None else 0
         return await self._write(found.layout, removed=found.removed)
@@ -308,7 +308,7 @@ class Rescaler:
             # Whether it is stored, the next look knows.
             self._uncertain = (event, layout.changes[-1]) if event is not None else None
             raise
-        self._restorer.notice(layout)
+        self._restorer.keep(layout)
         self._removed.update(removed)
         if event is not None and layout.changes:
             await self._tell(event, layout.changes[-1])

@@ -1,4 +1,4 @@
-"""A layout record that a store has set back, made again from the records of the partitions.
+"""A layout record that a store has set back, restored from the records of the partitions.
 
 One node of a Redis Cluster may forget its last writes, and so the last steps of the layout, while
 the nodes of the partitions keep theirs. The record of a new partition says which slots it has, and
