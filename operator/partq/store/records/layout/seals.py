@@ -241,13 +241,17 @@ class Seals:
             if values is not None and values[0] is not None
         }
 
-    async def earliest_now_ms(self) -> int:
-        """Return Redis's time, in unix ms: of several servers the earliest.
+    async def end_reset(self, partition: PartitionId, group: str, reset: str) -> bool:
+        """Refuse further steps of a reset of all partitions in this one; a repeat is harmless.
+
+        `reset`: its id. False: the partition has no such group.
 
         Raises:
-            StoreUnavailableError: no answer.
+            StoreUnavailableError: no answer; a repeat finds out.
         """
-        return min((await self._store.read_clocks()).values())
+        name = self._keys.cursor(partition, group)
+        answer = await self._store.run("end_reset", [name], [reset], needs_replica=True)
+        return bool(answer != UNKNOWN)
 
     async def read_progress(
         self, wanted: Iterable[tuple[PartitionId, str]]
