@@ -19,6 +19,11 @@ MAX_CHANGES = 5
 """How many of the latest changes a layout names; besides them, all that are not settled."""
 
 
+MAX_COUNTS = 1000
+"""How many partition counts a layout names: the first, and the latest. They lead to what fixed
+numbers stand for. Numbers from so many changes ago belong to records that are long forgotten."""
+
+
 class RescaleEvent(StrEnum):
     """What is reported to people about a change."""
 
@@ -118,12 +123,16 @@ def commit(layout: Layout, now_ms: int) -> Layout:
         generation=layout.last_generation,
         lineage={**layout.lineage, **change.lineage},
         retired={**layout.retired, **dict.fromkeys(sorted(emptied), now_ms)},
-        counts={
-            **(layout.counts or {layout.generation: layout.partition_count}),
-            layout.last_generation: change.table.partition_count,
-        },
+        counts=counts_after(layout, layout.last_generation, change.table.partition_count),
         changes=_with_last(layout, committed_at_ms=now_ms),
     )
+
+
+def counts_after(layout: Layout, generation: int, partition_count: int) -> dict[int, int]:
+    """Return the first and the latest partition counts, once a change is in force."""
+    before = layout.counts or {layout.generation: layout.partition_count}
+    first, *later = {**before, generation: partition_count}.items()
+    return dict([first, *later[1 - MAX_COUNTS :]])
 
 
 def settle(layout: Layout, *partitions: PartitionId) -> Layout:

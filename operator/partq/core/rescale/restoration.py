@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from partq.core.layout import Layout, Lineage
 from partq.core.model import Offset, PartitionId
-from partq.core.rescale.layout_steps import kept_changes, record_of
+from partq.core.rescale.layout_steps import counts_after, kept_changes, record_of
 from partq.core.slot_table import SlotChange, SlotRanges, SlotTable, joined, without
 from partq.errors import ConflictError, SettingsError
 
@@ -129,12 +129,11 @@ def _with_changes(
             continue
         slots = change.table.slots
         record = record_of(layout, change, number, 0)._replace(committed_at_ms=now_ms)
-        counts = layout.counts or {layout.generation: layout.partition_count}
         layout = replace(
             layout,
             table=change.table,
             generation=number,
-            counts={**counts, number: change.table.partition_count},
+            counts=counts_after(layout, number, change.table.partition_count),
             changes=(*kept_changes(layout, before=number), record),
         )
     if layout.generation != generation:

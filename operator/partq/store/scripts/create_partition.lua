@@ -1,5 +1,7 @@
 -- Make the record of a partition. No other script does; a repeat changes nothing.
 --
+-- when full: passes
+--
 -- KEYS[1]  meta: hash {owner, owner_incarnation, successor, broker_epoch, next, trimmed,
 --          total_bytes, freed_bytes, largest_bytes, at_ms, append_number, append_answer,
 --          mark:GROUP ..., slots, layout, preds}
