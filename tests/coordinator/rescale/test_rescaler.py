@@ -7,8 +7,13 @@ import pytest
 from partq.coordinator.rescale.rescaler import Rescaler
 from partq.core.group.records import HandoffRecord, PastMove
 from partq.core.model import MemberId, PartitionId
-from partq.core.rescale.layout_steps import abort, commit
-from partq.errors import ConflictError, StoreUnavailableError, UnavailableError
+from partq.core.rescale.layout_steps import RescaleEvent, abort, commit
+from partq.errors import (
+    ConflictError,
+    StoreUnavailableError,
+    UnavailableError,
+    UnknownQueueError,
+)
 from partq.store.keys import Keys
 from tests.coordinator.provisioned import CutShortError
 from tests.coordinator.rescale_stage import BROKER, UID, RescaleStage
@@ -174,6 +179,61 @@ async def test_a_change_settles_when_every_group_has_passed_and_nothing_is_store
     layout = await stage.look(2)
     assert (layout.lineage, layout.retired) == ({}, {})
     assert stage.events[-1] == ("Settled", 2, 3)
+
+
+async def test_nothing_settles_while_the_cursor_of_a_group_that_is_being_made_cannot_be_read(
+    stage, monkeypatch
+):
+    """Its node of a Redis Cluster is silent; the queue does not name it yet."""
+    await stage.make(2, "workers")
+    await stage.look(2)
+    await stage.publish(PartitionId(1, 0))
+    born = await stage.ports.configs.begin_group("late")
+    await stage.ports.configs.write_group("late", {}, resource_generation=1, born=born)
+    await stage.ports.partitions.add_group(PartitionId(1, 0), "late", start="Latest")
+    await stage.want(3)
+    await stage.until(lambda layout: layout.generation == 2)
+    await stage.seal_and_open()
+    read = stage.ports.seals.read_progress
+
+    async def without_late(places):
+        return {place: each for place, each in (await read(places)).items() if place[1] != "late"}
+
+    monkeypatch.setattr(stage.ports.seals, "read_progress", without_late)
+    await stage.pass_by(PartitionId(1, 0), "workers")
+    assert PartitionId(1, 0) in (await stage.look(3)).lineage[PartitionId(2, 2)]
+    monkeypatch.undo()
+    await stage.until(lambda layout: not layout.lineage)
+
+
+async def test_a_coordinator_that_was_replaced_between_read_and_write_changes_nothing(stage):
+    """It was about to commit, when the next one aborted the change, and began another."""
+    await stage.make(2, "workers")
+    await stage.look(2)
+    await stage.want(3)
+    prepared = await stage.until(lambda layout: layout.next is not None)
+    deposed = stage.coordinator._rescaler
+    stage.coordinator = stage.new_coordinator()
+    await stage.want(4)
+    layout = await stage.until(lambda layout: layout.partition_count == 4)
+    assert await deposed._write(commit(prepared, 1), RescaleEvent.COMMITTED) == layout
+    assert await deposed.plan(prepared, 2) == layout, "nor does it abort"
+    assert await stage.layout() == layout
+    assert ("Committed", 2, 3) not in stage.events
+    await deposed.close()
+
+
+async def test_a_queue_that_is_deleted_in_the_middle_is_changed_no_more(stage):
+    await stage.make(2, "workers")
+    await stage.look(2)
+    stage.broker.refuses = set(of(2, 2))
+    await stage.make(3, "workers")
+    prepared = await stage.look(2)
+    await stage.ports.layouts.bury()
+    stage.broker.refuses = set()
+    assert await stage.look(3) == prepared
+    with pytest.raises(UnknownQueueError):
+        await stage.ports.layouts.write(commit(prepared, 1))
 
 
 async def test_a_change_of_a_queue_without_groups_is_over_when_it_is_open(stage):

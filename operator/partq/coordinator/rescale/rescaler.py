@@ -103,7 +103,11 @@ class Rescaler:
             return layout
         is_kept = layout.last_generation == self._kept
         if layout.next is not None and layout.next.table.partition_count != wanted and not is_kept:
-            layout = await self._abort(layout, removed=layout.next.lineage)
+            aborted = abort(layout)
+            removed = layout.next.lineage
+            layout = await self._write(aborted, RescaleEvent.ABORTED, removed=removed)
+            if layout is not aborted:
+                return layout  # another coordinator was first, and may know another wanted count
         if layout.next is None and wanted != layout.partition_count:
             layout = await self._prepare(layout, wanted)
         return layout
@@ -191,16 +195,13 @@ class Rescaler:
         The store has lost that other one, while records of its partitions are there.
         """
         unused = await self._restorer.read_unused(layout.last_generation)
-        return await self._abort(layout, removed=unused)
+        return await self._write(abort(layout), RescaleEvent.ABORTED, removed=unused)
 
     def _wait_for(self, *texts: str) -> None:
         """Take what the change waits for, and tell the log."""
         if texts and texts != self.waits_for:
             _log.info("queue %s: the change waits for %s", self._queue, "; ".join(texts))
         self.waits_for = texts
-
-    async def _abort(self, layout: Layout, *, removed: Collection[PartitionId]) -> Layout:
-        return await self._write(abort(layout), RescaleEvent.ABORTED, removed=removed)
 
     async def _commit(
         self,
