@@ -33,7 +33,7 @@ from partq.core.group.planner import GroupRules, Planner, plan
 from partq.core.layout import Layout
 from partq.core.model import BrokerId, MemberId, Start
 from partq.core.records import EventRecord, LeaseRecord
-from partq.errors import PartqError, SettingsError, UnknownQueueError
+from partq.errors import PartqError, SettingsError, UnknownPartitionError, UnknownQueueError
 from partq.wire.effective_specs import EffectiveSpec
 
 RESYNC_S = 0.5
@@ -182,7 +182,11 @@ class Coordinator:
         rules, starts = self._read_rules(loaded)
         if set(loaded.names) == starts.keys():
             # Else some spec is missing or broken: no cursor is removed on a guess.
-            await self._record_sync.sync(layout, starts, loaded.generation)
+            try:
+                await self._record_sync.sync(layout, starts, loaded.generation)
+            except UnknownPartitionError:
+                self._rescaler.doubt()
+                raise
         index = await self._store.leases.read()
         living = self._balancer.observe(index)
         states = await self._states.read(living)

@@ -1,18 +1,17 @@
 """Finds out whether the store has set a queue's layout back, and what it has lost."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from partq.coordinator.ports import PartitionRecord, PartitionStore
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
 from partq.core.rescale.restoration import (
     MAX_LOST,
-    Restored,
+    RecordedLayout,
     in_force,
     is_set_back,
     last_known,
-    restored,
 )
 from partq.core.slot_table import MAX_PARTITIONS
 from partq.errors import ConflictError
@@ -31,25 +30,36 @@ class LayoutRestorer:
         self._partitions = partitions
         self._seen: Layout | None = None
         """The layout as this process has read or written it last."""
+        self._is_doubtful = False
 
     def keep(self, layout: Layout) -> None:
         """Keep a layout that is stored, and in line with the records, to compare the next with."""
-        self._seen = layout
+        self._seen, self._is_doubtful = layout, False
+
+    def doubt(self) -> None:
+        """Compare the next layout with the records in any case."""
+        self._is_doubtful = True
 
     def is_suspect(self, layout: Layout) -> bool:
-        """Whether a layout may be older than the last one, or is the first that is seen."""
+        """Whether a layout may be older than the last one, or is the first that is seen.
+
+        A first one that has never changed is not: brokers own partitions that it does not know, or
+        a partition that it knows cannot be created again.
+        """
         seen = self._seen
-        return seen is None or (layout.revision <= seen.revision and layout != seen)
+        if seen is None or self._is_doubtful:
+            return layout.revision > 0 or self._is_doubtful
+        return layout.revision <= seen.revision and layout != seen
 
     async def find_lost(
-        self, layout: Layout, now_ms: int, others: Collection[PartitionId] = ()
-    ) -> Restored | None:
-        """Return the layout with what the store has lost of it; None: it has lost nothing.
+        self, layout: Layout, others: Collection[PartitionId] = ()
+    ) -> Mapping[PartitionId, RecordedLayout] | None:
+        """Return what the records say where the store has lost steps; None: it has lost nothing.
 
         `others`: partitions that brokers own, and that the layout does not know.
 
         Raises:
-            ConflictError: the records do not add up to a layout.
+            ConflictError: it has lost too many.
             StoreUnavailableError: no answer.
         """
         records = await self._partitions.read_many(sorted({*layout.all_partitions(), *others}))
@@ -77,7 +87,7 @@ class LayoutRestorer:
             "revision %d; it is restored from the records of partitions",
             *(self._queue, last_known(recorded), layout.last_generation, layout.revision),
         )
-        return restored(layout, recorded, now_ms)
+        return recorded
 
     async def read_generation(self, generation: int) -> dict[PartitionId, PartitionRecord]:
         """Return the records of all partitions that a change may have made.

@@ -20,6 +20,7 @@ from partq.core.records import LeaseRecord, lacking_rescale
 from partq.core.rescale.gates import GroupProgress, PredecessorView
 from partq.core.rescale.layout_steps import RescaleEvent, abort, commit, prepare, remove, settle
 from partq.core.rescale.preparation import Preparation, waits_before_commit
+from partq.core.rescale.restoration import restored
 from partq.core.rescale.settlement import (
     is_passed_by_all,
     is_settled,
@@ -99,6 +100,8 @@ class Rescaler:
         await self._tell_uncertain(layout)
         if self._restorer.is_suspect(layout):
             layout = await self._restore(layout)
+        else:
+            self._restorer.keep(layout)
         if wanted is None:
             return layout
         is_kept = layout.last_generation == self._kept
@@ -156,6 +159,10 @@ class Rescaler:
             await self._erase(self._removed.difference(layout.all_partitions(), owners(queue)))
         return layout
 
+    def doubt(self) -> None:
+        """Compare the next layout with the records: a partition that it has cannot be created."""
+        self._restorer.doubt()
+
     async def close(self) -> None:
         """Give up the calls that are out."""
         await self._refreshes.close()
@@ -181,11 +188,11 @@ class Rescaler:
         Raises:
             ConflictError: the records of partitions do not add up to a layout.
         """
-        now_ms = await self._store.layouts.now_ms()
-        found = await self._restorer.find_lost(layout, now_ms, others)
-        if found is None:
+        records = await self._restorer.find_lost(layout, others)
+        if records is None:
             self._restorer.keep(layout)
             return layout
+        found = restored(layout, records, await self._store.layouts.now_ms())
         self._kept = found.layout.last_generation if found.layout.next is not None else 0
         return await self._write(found.layout, removed=found.removed)
 
