@@ -139,24 +139,25 @@ async def test_a_layout_that_is_older_is_no_way_back(peer, producer, values):
     assert producer.partition_of(GOES) == FIVE.partition_for(GOES)
 
 
+@pytest.mark.parametrize("left", [TWO, THREE], ids=["none", "another change of its number"])
 async def test_a_layout_that_all_brokers_go_back_to_is_followed(
-    peer, producer, values, monkeypatch
+    peer, producer, values, monkeypatch, left
 ):
     """The store has forgotten the change. The old partition knows numbers of the producer's id."""
     monkeypatch.setattr(layout_watch, "OLDER_S", 0.0)
-    first = await producer.send(b"1", key=GOES)
+    first = await producer.send(b"1", key=STAYS)
     broker = await peer.producer()
     earlier, _, _ = await published(broker, values)
     await broker.send(frames.Published(earlier.request, 0))
     await first
-    for layout in (ONE, TWO):
+    for layout in (ONE, left):
         peer.layout = layout
-        while producer._sender._watch.queue_layout.layout.generation != layout.generation:
+        while producer._sender._watch.queue_layout.layout.table != layout.table:
             peer.was_asked.clear()
             producer._sender._watch.hurry()
             await peer.was_asked.wait()
-    assert producer.partition_of(GOES) == OLD
-    future = await producer.send(b"2", key=GOES)
+    assert producer.partition_of(STAYS) == OLD
+    future = await producer.send(b"2", key=STAYS)
     again = await peer.producer()
     assert again.first.producer != broker.first.producer
     frame, partition, contents = await published(again, values)

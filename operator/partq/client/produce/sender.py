@@ -66,8 +66,6 @@ class Sender:
         """How a producer with fixed numbers gets over a change; None: it ends there."""
         self._crosser: asyncio.Task[None] | None = None
         self._producer = ""
-        self._generation = 0
-        """Of the layout that was followed last."""
         self._slot_routes = SlotRoutes.of(queue_layout.layout.table)
         self._partition_senders: dict[PartitionId, PartitionSender] = {}
         self._leaving: dict[PartitionSender, None] = {}
@@ -248,6 +246,15 @@ class Sender:
         )
         self._routes[partition] = self._watch.queue_layout.owners.get(partition)
 
+    def _take_fresh_producer(self) -> None:
+        """Begin new partitions under an id that none knows.
+
+        Slots go back to partitions of before, as the store has forgotten a change: they may know
+        each id that was used by now, with numbers of other messages.
+        """
+        used = self._next_producer(self._producer)
+        self._producer = (used and self._next_producer(used)) or self._producer
+
     def _end_sender(self, partition_sender: PartitionSender) -> None:
         """Forget a partition that gets no more messages, and has none."""
         partition = partition_sender.partition
@@ -286,9 +293,11 @@ class Sender:
             return
         self._slot_routes = routes = self._slot_routes.switched(settled, table)
         self._on_routes(routes)
-        for partition in routes.ranges:
-            if partition not in self._partition_senders:
-                self._add_sender(partition, None)
+        new = [each for each in routes.ranges if each not in self._partition_senders]
+        if any(each.generation < max(settled).generation for each in new):
+            self._take_fresh_producer()
+        for partition in new:
+            self._add_sender(partition, None)
         changed = dict.fromkeys(settled.values())
         for partition_sender in settled.values():
             del self._leaving[partition_sender]
@@ -396,10 +405,6 @@ class Sender:
 
     def _apply_layout(self, queue_layout: QueueLayout) -> None:
         """Follow a new layout where the current route does not work; close what is left over."""
-        if queue_layout.layout.generation < self._generation:
-            # Slots go back to partitions that know this producer by numbers of earlier messages.
-            self._producer = self._next_producer(self._producer) or self._producer
-        self._generation = queue_layout.layout.generation
         self._note_leaving(queue_layout)
         self._move_slots()
         for partition_sender in self._partition_senders.values():
