@@ -16,7 +16,6 @@ from tests.faults import moving_producer
 from tests.faults.processes import DieAt, aim
 from tests.faults.traffic import MOVES, STAYS
 
-LOOK_S = 0.01
 NEW = (PartitionId(2, 2), PartitionId(2, 3))
 
 
@@ -110,9 +109,8 @@ STEPS = (
 async def revive(redis):
     """Start Redis again whenever it has died."""
     while True:
-        if not redis.server.is_running():
-            await redis.restart()
-        await asyncio.sleep(LOOK_S)
+        await eventually(lambda: not redis.server.is_running(), "Redis has died", timeout_s=600)
+        await redis.restart()
 
 
 @pytest.mark.parametrize("phase", ["before", "after"])

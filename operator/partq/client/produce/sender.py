@@ -246,7 +246,7 @@ class Sender:
         )
         self._routes[partition] = self._watch.queue_layout.owners.get(partition)
 
-    def _take_fresh_producer(self) -> None:
+    def _draw_producer(self) -> None:
         """Begin new partitions under an id that none knows.
 
         Slots go back to partitions of before, as the store has forgotten a change: they may know
@@ -295,7 +295,7 @@ class Sender:
         self._on_routes(routes)
         new = [each for each in routes.ranges if each not in self._partition_senders]
         if any(each.generation < max(settled).generation for each in new):
-            self._take_fresh_producer()
+            self._draw_producer()
         for partition in new:
             self._add_sender(partition, None)
         changed = dict.fromkeys(settled.values())
