@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 
 from partq import Producer
-from partq.client.produce.sender import PublishConnection
+from partq.client.produce.publish_connection import PublishConnection
 from partq.lab.verdict.journal_rows import MESSAGE_NUMBER_HEADER
 from partq.store.fail_point import EXIT_STATUS
 from partq.wire import frames
