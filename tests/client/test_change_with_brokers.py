@@ -9,7 +9,7 @@ from socket import SHUT_RDWR
 import aiohttp
 import pytest
 
-from partq import ConflictError, LogReader, Message, Producer, Reader
+from partq import LogReader, Message, Producer, Reader
 from partq.client.transport.session import Session
 from partq.core.model import PartitionId
 from partq.testing import eventually
@@ -149,38 +149,3 @@ async def test_nothing_is_lost_or_stored_twice_and_each_key_keeps_its_order(loca
         for message in messages:
             by_key[message.key].append(int(message.value))
     assert by_key == {key: list(range(sent[key])) for key in KEYS}
-
-
-async def test_a_producer_of_a_given_id_counts_anew_where_slots_have_left(local):
-    """What it has stored before cannot be told from its numbers: it is not stored twice."""
-
-    def producer(name: str) -> Producer:
-        return Producer(local.url, queue="orders", token=local.tokens.produce, producer_id=name)
-
-    async def publish(name: str) -> Counter[PartitionId]:
-        """Publish a message of each key, but for those that are stored; return what was due."""
-        async with producer(name) as one:
-            due = Counter(await one.due())
-            left = due.copy()
-            for key in KEYS:
-                partition = one.partition_of(key)
-                left[partition] -= 1
-                if left[partition] < 0:
-                    await one.send(b"", key=key)
-        return due
-
-    async with asyncio.timeout(WAIT_S):
-        assert (await publish("before")).total() == 0
-        await change(local, 6)
-        token = local.tokens.admin
-        async with LogReader(local.url, queue="orders", token=token) as reader:
-
-            async def is_in_force():
-                return (await reader.layout()).generation == 2
-
-            await eventually(is_in_force, "the change is in force")
-        with pytest.raises(ConflictError, match="40 messages of it were stored before"):
-            await publish("before")
-        assert (await publish("behind")).total() == 0
-        assert (await publish("behind")).total() == len(KEYS)
-    assert sum(map(len, (await stored(local)).values())) == 2 * len(KEYS)

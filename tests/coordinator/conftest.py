@@ -22,6 +22,7 @@ from partq.errors import StoreUnavailableError, UnknownQueueError
 from partq.store.keys import Keys
 from partq.store.records.configs import Configs
 from partq.store.records.partitions import Partitions
+from partq.store.records.stored_partition import PartitionLayout
 from tests.coordinator.fake_brokers import GROUP, FakeBrokers, Record
 from tests.coordinator.timing import Clock
 
@@ -126,7 +127,9 @@ class FakeStore:
 
     async def _read_many(self, partitions):
         return {
-            p: SimpleNamespace(groups=frozenset(self.cursors[p]), groups_fence=0)
+            p: SimpleNamespace(
+                groups=frozenset(self.cursors[p]), groups_fence=0, layout=PartitionLayout()
+            )
             for p in partitions
         }
 

@@ -4,9 +4,10 @@ from partq.coordinator.coordinator import Coordinator
 from partq.coordinator.local_processes import LocalProcesses
 from partq.coordinator.ports import Answer, BrokerReport, GroupReport, PartitionReport
 from partq.coordinator.provision import provision
-from partq.coordinator.rescale import RescaleTimes
+from partq.coordinator.rescale.rescaler import RescaleTimes
 from partq.core.model import BrokerId
 from partq.embedded.store_ports import queue_records, store_ports
+from partq.errors import UnknownPartitionError
 from partq.store.records.log import AppendBatch, Log
 from tests.store.record import flush
 
@@ -55,14 +56,19 @@ class PlayedBroker:
         )
 
     async def claim(self, url, partitions):
+        answers = {partition: Answer(partition=partition) for partition in partitions}
         for partition in set(partitions) - self.refuses:
-            seen = await self.ports.partitions.read(partition)
+            try:
+                seen = await self.ports.partitions.read(partition)
+            except UnknownPartitionError as error:
+                answers[partition] = Answer(partition=partition, code=error.code)
+                continue
             claim = await self.ports.partitions.claim(
                 partition, BROKER, "i", expected=seen.broker_epoch
             )
             self.epochs[partition] = claim.broker_epoch
             await self.ports.leases.record_owner(partition, BROKER)
-        return [Answer(partition=partition) for partition in partitions]
+        return list(answers.values())
 
     async def refresh(self, url):
         self.refreshes += 1

@@ -14,6 +14,8 @@ import pytest
 from partq.client.consumer import Consumer
 from partq.client.producer import Producer
 from partq.core.model import Cause
+from partq.store.connection import Store
+from partq.store.keys import Keys
 from partq.testing import eventually
 from partq.testing.local_broker import LocalBroker
 
@@ -205,6 +207,33 @@ async def test_four_to_six_to_three_to_four_partitions():
 
     async with started() as broker:
         traffic = await go(broker, nothing)
+    judge(traffic)
+    for group in traffic.groups.values():
+        assert group.repeats == [], "nobody was killed, and no member left"
+
+
+@pytest.mark.chaos
+async def test_the_layout_is_set_back_in_each_change():
+    """The node of a Redis Cluster that has it forgets that the change came into force."""
+    async with started() as broker:
+        queue = broker.queue
+        store = await Store.open(broker.runtime.redis_url)
+        name = Keys(store.prefix, "default", "orders", queue.uid).layout()
+
+        async def set_back(count):
+            fields = await store.read("HGETALL", name)
+            before = await store.read("HGET", name, "generation")
+
+            async def is_in_force():
+                return await store.read("HGET", name, "generation") != before
+
+            await eventually(is_in_force, f"the change to {count} is in force")
+            await store.read("HSET", f"{name}:old", *fields)
+            await store.read("RENAME", f"{name}:old", name)
+            await eventually(is_in_force, f"the change to {count} is in force again")
+
+        traffic = await go(broker, set_back)
+        await store.close()
     judge(traffic)
     for group in traffic.groups.values():
         assert group.repeats == [], "nobody was killed, and no member left"

@@ -9,7 +9,9 @@ import ctypes
 import json
 import logging
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import traceback
@@ -23,7 +25,7 @@ from partq.cli.hosting.processes import run_on_uvloop
 from partq.logs import configure_logging
 from partq.settings import BrokerSettings, CoordinatorSettings
 from partq.store.fail_point import FailPoint
-from tests.faults import member
+from tests.faults import member, moving_producer
 from tests.faults.standstill import MARK, StandstillWatch
 
 WAIT_S = 60.0
@@ -38,20 +40,45 @@ class DieAt:
     operation: str
     """A script's name."""
     armed: str
-    """A file: the step counts from when it exists."""
+    """A file: the step counts from when it exists. Or a directory of steps at which Redis dies in
+    the place of this process; see `aim`."""
     count: int = 1
     """At which call of it."""
 
 
+def aim(armed, phase, operations, port):
+    """Have the Redis at a port killed at the next of each operation, in processes with `armed`."""
+    whole = armed.with_suffix(".whole")
+    whole.mkdir()
+    for number, operation in enumerate(operations):
+        (whole / f"{phase}.{operation}.{number}").write_text(str(port))
+    whole.rename(armed)
+
+
+def kill_redis(port):
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(b"INFO server\r\n")
+        said = connection.recv(65_536)
+        os.kill(int(re.search(rb"process_id:(\d+)", said)[1]), signal.SIGKILL)
+
+
 @dataclass(slots=True)
 class ArmedFailPoint(FailPoint):
-    """Counts calls only while a file is there."""
+    """Counts calls only while a file is there; or kills Redis, where it is a directory of steps."""
 
     file: Path = Path()
 
     def hit(self, phase, operation):
-        if self.file.exists():
-            FailPoint.hit(self, phase, operation)
+        if not self.file.is_dir():
+            if self.file.exists():
+                FailPoint.hit(self, phase, operation)
+            return
+        for step in sorted(self.file.glob(f"{phase}.{operation}.*")):
+            with suppress(FileNotFoundError):  # another process was faster
+                taken = step.rename(step.with_name(f"taken-{step.name}"))
+                kill_redis(int(taken.read_text()))
+                taken.unlink()
+            return
 
 
 class Process:
@@ -108,7 +135,10 @@ class Forker:
         )
 
     def start(self, kind, name, *, log, env, args=(), die_at=None):
-        """Fork a `broker`, `coordinator` or `consumer`; what it says goes to the file `log`."""
+        """Fork a process; what it says goes to the file `log`.
+
+        `kind`: `broker`, `coordinator`, `producer` or `consumer`.
+        """
         order = {
             "kind": kind,
             "log": str(log),
@@ -171,6 +201,8 @@ def run(order):
             run_on_uvloop(serve(BrokerSettings.from_env(os.environ), fail_point=point))
         case "coordinator":
             run_on_uvloop(coordinate(CoordinatorSettings.from_env(os.environ), fail_point=point))
+        case "producer":
+            asyncio.run(moving_producer.produce(*order["args"]))
         case "consumer":
             asyncio.run(member.consume(*order["args"]))
 

@@ -70,7 +70,8 @@ class Stage:
     ):  # fmt: skip
         """Start brokers and members; partitions are with a, and no coordinator runs yet.
 
-        `redis_road`: what orders-1 says to Redis passes a tunnel. `die_at`: where orders-1 dies.
+        `redis_road`: what orders-1 says to Redis passes a tunnel. `die_at`: where orders-1 dies, or
+        of no operation: where a broker kills Redis.
         `is_audited`: the brokers keep an audit record.
         """
         number = next(_numbers)
@@ -107,7 +108,8 @@ class Stage:
         for name in ("orders-0", "orders-1"):
             self.proxies[name] = await AdminProxy(free_port()).start()
             self._stack.push_async_callback(self.proxies[name].close)
-            self.start_broker(name, die_at=die_at if name == "orders-1" else None)
+            is_meant = name == "orders-1" or (die_at is not None and not die_at.operation)
+            self.start_broker(name, die_at=die_at if is_meant else None)
         for partition, name in ((STAYS, "orders-0"), (MOVES, "orders-1")):
             await self._own(name, partition)
         await eventually(self._are_served, "the brokers know each other's partitions")
@@ -210,6 +212,7 @@ class Stage:
             {
                 "PARTQ_REDIS_URL": self.redis.server.url,
                 "PARTQ_TOKEN_FILE": str(self.directory / "admin.token"),
+                "PARTQ_RETIRE_AFTER_S": "0",
             },
             die_at=die_at,
         )
@@ -218,6 +221,12 @@ class Stage:
         """Start a member, or a new life of it."""
         args = (self.url, CONSUME, name, self.directory / "journals", self.hold_file(name))
         self._start("consumer", name, {}, args)
+
+    def start_producer(self, keys, confirmed, step):
+        """Start a producer that dies at a step of its move; `confirmed`: where it says what is."""
+        self._start(
+            "producer", "producer", {}, (self.url, PRODUCE, ",".join(keys), confirmed, step)
+        )
 
     def _start(self, kind, name, env, args=(), die_at=None):
         queue = {
@@ -230,8 +239,8 @@ class Stage:
             older.close()
         log = self.directory / f"{name}.log"
         self.processes[name] = self.forker.start(
-            kind, name, log=log, env=env if kind == "consumer" else queue | env, args=args,
-            die_at=die_at,
+            kind, name, log=log, env=queue | env if kind in ("broker", "coordinator") else env,
+            args=args, die_at=die_at,
         )  # fmt: skip
 
     async def kill(self, name):

@@ -32,6 +32,9 @@ class CrashError(Exception):
 class Run:
     """A query from a checkpoint on, and what its micro-batches held."""
 
+    COLUMNS: tuple[str, ...] = ("value",)
+    """Those that it reads."""
+
     def __init__(self, spark, queue, checkpoint, **options):
         self._frame = spark.readStream.format("partq").options(**(queue.options() | options)).load()
         self._checkpoint = str(checkpoint)
@@ -51,7 +54,7 @@ class Run:
             if number == crash_in:
                 raise CrashError
 
-        writer = self._frame.select("value").writeStream.foreachBatch(take)
+        writer = self._frame.select(*self.COLUMNS).writeStream.foreachBatch(take)
         writer = writer.option("checkpointLocation", self._checkpoint)
         run_to_end(writer.trigger(availableNow=True).start)
         return self

@@ -5,7 +5,7 @@ Those are the PATH's, or Debian's from scripts/redis_for_tests.sh, and the wheel
 
 import shutil
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from itertools import count
 from pathlib import Path
 
@@ -53,6 +53,21 @@ def redis_server(
     with server:
         server.start(tmp_path_factory.mktemp("redis"))
         yield server
+
+
+@pytest.fixture
+def own_server(redis_program: Path, tmp_path: Path) -> Iterator[RedisServer]:
+    """A redis-server that the test may stop and configure."""
+    with RedisServer(redis_program) as server:
+        server.start(tmp_path)
+        yield server
+
+
+@pytest.fixture
+async def own_store(own_server: RedisServer, key_prefix: str) -> AsyncIterator[Store]:
+    store = await Store.open(own_server.url, prefix=key_prefix, timeout_s=60.0)
+    yield store
+    await store.close()
 
 
 @pytest.fixture

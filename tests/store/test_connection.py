@@ -15,6 +15,7 @@ from partq.store.keys import Keys
 from partq.store.lua import FULL_MARK, load_scripts
 from partq.store.records.configs import Configs
 from partq.store.records.handoffs import Handoffs
+from partq.store.records.layout.layouts import Layouts
 from partq.store.records.leases import Leases
 from partq.store.records.log import AppendBatch, Log
 from partq.store.records.members import Members
@@ -22,26 +23,10 @@ from partq.store.records.partitions import Partitions
 from partq.store.records.pins import Pins
 from partq.store.server import Channel
 from partq.testing import eventually
-from partq.testing.redis_server import RedisServer
 from tests.store.answering import until_answered
 from tests.store.record import born, write
 
 SCRIPTS = Path(load_scripts.__code__.co_filename).parent / "scripts"
-
-
-@pytest.fixture
-def own_server(redis_program, tmp_path):
-    """A redis-server that the test may stop and configure."""
-    with RedisServer(redis_program) as server:
-        server.start(tmp_path)
-        yield server
-
-
-@pytest.fixture
-async def own_store(own_server, key_prefix):
-    store = await Store.open(own_server.url, prefix=key_prefix, timeout_s=60.0)
-    yield store
-    await store.close()
 
 
 def give_up_after(store, timeout_s):
@@ -315,8 +300,7 @@ async def test_what_was_confirmed_survives_kill_9(own_server, own_store, tmp_pat
 # ---- a full Redis -------------------------------------------------------------------------------
 
 GROWS = {
-    "add_event", "add_group", "append_batches", "create_partition", "create_queue",
-    "register_life",
+    "add_event", "append_batches", "create_queue", "register_life",
 }  # fmt: skip
 """Scripts that a full Redis refuses: they make something new."""
 READS = {"find_bytes", "find_time", "read_positions", "read_times"}
@@ -347,7 +331,7 @@ async def test_a_full_redis_refuses_messages_and_serves_the_rest(own_server, own
     with pytest.raises(QuotaExceededError):
         await log.append(partition, number=1, expected=10, batches=[batch], **call)
     with pytest.raises(QuotaExceededError):
-        await partitions.create(PartitionId(1, 1))
+        await Layouts(own_store, keys).create_queue({1: 2})
 
     members, leases = Members(own_store, keys), Leases(own_store, keys)
     attempt = await handoffs.draw_attempt("g")

@@ -358,6 +358,7 @@ CASES = {
         lambda to: to.register_and_release(), first=lambda to: to.lives.register("0f3a9c1e")
     ),
     "release_lease": Case(lambda to: to.renew_and_release(), first=lambda to: to.renew()),
+    "end_reset": Case(lambda to: to.seals.end_reset(P, GROUP, "1-r7@2")),
     "open_gate": Case(lambda to: to.open_gate(), first=lambda to: to.make_successor()),
     "open_partition": Case(lambda to: to.open_partition(), first=lambda to: to.make_successor()),
     "seal_slots": Case(

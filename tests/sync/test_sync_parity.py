@@ -21,6 +21,7 @@ MISSING = {
     },
     "Producer": {
         "due": "for sources that continue under their own numbers, which are asynchronous so far",
+        "skip_stored": "as of `due`",
     },
     "QueuesConsumer": {
         "ack_nowait": "as of `Consumer`",

@@ -18,27 +18,22 @@ from partq.client.hooks.interceptor_calls import checked_interceptors
 from partq.client.hooks.serializers import ValueSerializer, check_serializer
 from partq.client.produce.batching import checked_limits
 from partq.client.produce.buffer_pool import BufferPool
+from partq.client.produce.deterministic.crossing import FixedCrossing
+from partq.client.produce.deterministic.stored_messages import StoredMessages
 from partq.client.produce.failures import Failures
 from partq.client.produce.interceptors import (
     ProducerInterceptor,
     ProducerInterceptors,
-    intercepted,
 )
 from partq.client.produce.message_encoding import (
-    all_with_bytes,
-    encode_checked,
-    first_wrong,
     listed,
-    with_bytes,
 )
 from partq.client.produce.partitioner import Partitioner
 from partq.client.produce.results import (
-    ListResult,
-    MessageResult,
     Position,
     Positions,
-    SingleResult,
 )
+from partq.client.produce.send_calls import SendCalls, most_bytes
 from partq.client.produce.sender import Sender
 from partq.client.producer_state import producer_state
 from partq.client.producer_stats import ProducerStats, ProducerTally
@@ -48,10 +43,11 @@ from partq.client.transport.options import ConnectionOptions
 from partq.client.transport.session import ProducerProgress, Session
 from partq.client.transport.tasks import EnteredLoop
 from partq.core.clocks.time_to_live import to_ttl_ms
+from partq.core.layout import Layout
 from partq.core.model import PartitionId
-from partq.errors import BadRequestError, NotStoredError, PartqError
+from partq.errors import NotStoredError, PartqError
 from partq.path_names import quoted
-from partq.wire.batch import MAX_BATCH_BYTES, Message
+from partq.wire.batch import Message
 from partq.wire.partition_key import key_of_arguments
 
 
@@ -73,7 +69,7 @@ class Producer:
         ca_file: PEM of the CAs that may sign the brokers' certificates; None: the system's.
         producer_id: None: a fresh one, so every message that is sent is a new one. Given: a
             *deterministic* producer, which sends the same messages in the same order after a
-            restart and skips, per partition, the first `due()[partition]`.
+            restart, but for those that `skip_stored` says are stored.
         value_serializer: called with the value of each message, and returns its bytes. What it
             raises is raised as `BadRequestError` by the call, which takes nothing then. None:
             values are bytes.
@@ -144,8 +140,9 @@ class Producer:
         self._producer = producer_id or uuid.uuid4().hex
         self._entered_loop = EnteredLoop("the producer")
         self._sender: Sender | None = None
-        self._queue_layout: QueueLayout | None = None
-        self._partitioner: Partitioner | None = None
+        self._calls: SendCalls | None = None
+        self._stored: StoredMessages | None = None
+        self._entry_layout: Layout | None = None
         self._unavailable: frozenset[PartitionId] = frozenset()
         self._due: Mapping[PartitionId, int] = {}
 
@@ -157,7 +154,6 @@ class Producer:
         Raises:
             UnauthorizedError, ForbiddenError: at once.
             UnavailableError, UnknownQueueError: nothing better came within `connect_timeout_s`.
-            ConflictError: with a `producer_id`: as `producer_due`.
             RuntimeError: it was entered before.
         """
         self._entered_loop.enter()
@@ -170,35 +166,48 @@ class Producer:
                     timeout_s=self._connect_timeout_s,
                     clock=self._clock,
                 )
-                state.check_earlier(self._producer)
-                self._queue_layout, progress = state.queue_layout, state.progress
+                queue_layout, progress = state.queue_layout, state.progress
                 self._due = {partition: each.due for partition, each in progress.items()}
+                self._stored = StoredMessages(self._producer, state)
+                self._entry_layout = queue_layout.layout
             else:
-                self._queue_layout = await self._session.first_layout(self._connect_timeout_s)
-                url = next(iter(self._queue_layout.urls.values()), self._session.seeds[0])
+                queue_layout = await self._session.first_layout(self._connect_timeout_s)
+                url = next(iter(queue_layout.urls.values()), self._session.seeds[0])
                 await self._session.check_rights(
                     url, f"/producers/{quoted(self._producer, 'producer')}"
                 )
-        self._partitioner = Partitioner(
-            self._queue_layout.layout,
-            self._queue_layout.keyless_policy,
+        partitioner = Partitioner(
+            queue_layout.layout,
+            queue_layout.keyless_policy,
             self._unavailable,
             random.Random(),  # noqa: S311  spreads load, keeps no secret
         )
         self._sender = Sender(
             self._session,
-            self._queue_layout,
+            queue_layout,
             limits=self._limits,
             buffer_pool=self._buffer_pool,
             tally=self._tally,
             next_producer=self._next_producer,
             on_layout=self._apply_layout,
-            on_routes=self._partitioner.follow,
+            on_routes=partitioner.follow,
             linger_s=self._linger_s,
             delivery_timeout_s=self._delivery_timeout_s,
             clock=self._clock,
             # After a restart message n is skipped because n are stored: it must be the same one.
             are_numbers_fixed=self._has_given_id,
+            crossing=self._crossing(),
+        )
+        self._calls = SendCalls(
+            self._sender,
+            partitioner,
+            max_message_bytes=most_bytes(queue_layout),
+            buffer_pool=self._buffer_pool,
+            value_serializer=self._value_serializer,
+            interceptors=self._interceptors,
+            failures=self._failures,
+            tally=self._tally,
+            stored=self._stored,
         )
         self._sender.start(self._producer, progress)
         return self
@@ -228,7 +237,7 @@ class Producer:
 
     async def _close(self) -> PartqError | None:
         self._entered_loop.check()
-        sender, self._sender = self._sender, None
+        sender, self._sender, self._calls = self._sender, None, None
         if sender is None:
             return None
         try:
@@ -281,33 +290,12 @@ class Producer:
             BadRequestError, MessageTooLargeError: the message can never be stored.
             UnauthorizedError and others: why the producer has stopped.
         """
-        sender, slots = self._open()
+        calls = self._open()
         ttl_ms = to_ttl_ms(ttl_s)
         if session_id is not None or partition_key is not None:
             key = key_of_arguments(key, session_id, partition_key)
         # A value that is not bytes is refused when it is encoded.
-        message = Message(key, cast(bytes, value), headers, event_time_ms)
-        if self._interceptors is None:
-            return await self._send(sender, slots, message, ttl_ms)
-        message = self._interceptors.sent(message)
-        with self._interceptors.notifying_failure((message,)):
-            return await self._send(sender, slots, message, ttl_ms)
-
-    async def _send(
-        self, sender: Sender, slots: Partitioner, message: Message, ttl_ms: int
-    ) -> asyncio.Future[Position]:
-        """Send one message; what its interceptors know is `message`."""
-        stored = with_bytes(message, self._value_serializer)
-        encoded = encode_checked((stored,), self._max_message_bytes)
-        slot = slots.keyless() if message.key is None else slots.of_key(message.key)
-        if not self._buffer_pool.try_take(1, len(encoded[0])):
-            await self._reserve(sender, encoded)
-        self._failures.taken(1)
-        result = SingleResult(self._failures)
-        partition = slots.partition_of(slot)
-        told = intercepted(result, self._interceptors, {partition: (message,)})
-        sender.add(partition, encoded, (slot,), told, ttl_ms)
-        return result.future
+        return await calls.send(Message(key, cast(bytes, value), headers, event_time_ms), ttl_ms)
 
     async def send_and_wait(
         self,
@@ -354,40 +342,8 @@ class Producer:
             TypeError: it is no iterable of `partq.Message`.
             PartqError: as `send`. In either case nothing of it was taken.
         """
-        sender, slots = self._open()
-        messages = listed(messages)
-        ttl_ms = to_ttl_ms(ttl_s)
-        if self._interceptors is None:
-            return await self._send_many(sender, slots, messages, ttl_ms)
-        messages = [self._interceptors.sent(each) for each in messages]
-        with self._interceptors.notifying_failure(messages):
-            return await self._send_many(sender, slots, messages, ttl_ms)
-
-    async def _send_many(
-        self, sender: Sender, slots: Partitioner, sent: Sequence[Message], ttl_ms: int
-    ) -> asyncio.Future[Positions]:
-        """Send messages; what their interceptors know are those of `sent`."""
-        messages = all_with_bytes(sent, self._value_serializer)
-        size = self._max_message_bytes
-        try:
-            slots_of_messages = slots.of(messages)
-            routes, parts = slots.routes, slots.encode(messages, slots_of_messages, size)
-        except BadRequestError as error:
-            raise first_wrong(
-                error, messages, lambda each: (slots.of([each]), encode_checked([each], size))
-            ) from error
-        await self._reserve(sender, *(encoded for _, encoded, _ in parts))
-        if slots.routes is not routes:  # slots have moved meanwhile
-            parts = slots.encode(messages, slots_of_messages, size)
-        self._failures.taken(len(messages))
-        result = ListResult(slots.routes, slots_of_messages, self._failures)
-        told: MessageResult = result
-        if self._interceptors is not None:
-            places = {each: part for each, part, _ in slots.sort(sent, slots_of_messages)}
-            told = intercepted(result, self._interceptors, places)
-        for partition, encoded, part_slots in parts:
-            sender.add(partition, encoded, part_slots, told, ttl_ms)
-        return result.future
+        calls = self._open()
+        return await calls.send_many(listed(messages), to_ttl_ms(ttl_s))
 
     async def flush(self) -> None:
         """Send what waits for its batch, and wait until everything taken so far has an answer.
@@ -399,8 +355,7 @@ class Producer:
                 at: `OutcomeUnknownError` if the outcome of one is unknown, else the error of the
                 first. It says how many, and is raised once; the log has it, too.
         """
-        sender, _ = self._open()
-        sender.make_due()
+        self._open().make_due()
         await self._buffer_pool.empty()
         await asyncio.sleep(0)  # those who are told by a callback look at their futures now
         unseen = self._failures.take_error()
@@ -429,14 +384,30 @@ class Producer:
     # ---- deterministic producers ----
 
     def partition_of(self, key: str) -> PartitionId:
-        """Return the partition of a key; raises BadRequestError for an unusable one."""
-        _, slots = self._open()
-        given: object = key
-        if given is None:
-            raise BadRequestError(
-                "partition key: got NoneType, expected str: a message without one has no partition"
-            )
-        return slots.partition_of(slots.of_key(key))
+        """Return the partition of a key; raises BadRequestError for an unusable one.
+
+        With a given `producer_id`: the one that it had when this producer was entered.
+        """
+        calls = self._open()
+        slot = calls.slot_of_key(key)
+        if self._entry_layout is not None:
+            return self._entry_layout.partition_of(slot)
+        return calls.partitioner.partition_of(slot)
+
+    def skip_stored(self, key: str) -> bool:
+        """Return whether the next message, of this key, is stored: then it is not to be sent.
+
+        For a producer with a given `producer_id`, which asks it of each of its messages once, in
+        their order, from the first on. It holds across changes of the partition count. Without a
+        given id nothing is stored before.
+
+        Raises:
+            BadRequestError: the key is unusable.
+            ConflictError: the application counts itself: it has asked `due()`, or sent messages
+                before.
+        """
+        slot = self._open().slot_of_key(key)
+        return self._stored is not None and self._stored.skip(slot)
 
     async def due(self) -> Mapping[PartitionId, int]:
         """Return how many messages per partition were stored when this producer was entered.
@@ -444,33 +415,38 @@ class Producer:
         The next message of a partition gets this number. What an earlier process still had on its
         way then is not counted: it is sent again under the same numbers, and known as a duplicate.
         Empty without a given `producer_id`.
+
+        Raises:
+            ConflictError: messages were stored before the partition count was changed, which these
+                numbers do not tell: ask `skip_stored` of each message.
         """
         self._open()
+        if self._stored is not None:
+            self._stored.check_due()
         return self._due
 
     # ---- inside ----
 
-    @property
-    def _max_message_bytes(self) -> int:
-        assert self._queue_layout is not None  # noqa: S101  set before the first message can come
-        return min(self._queue_layout.max_message_bytes, MAX_BATCH_BYTES)
-
-    def _open(self) -> tuple[Sender, Partitioner]:
+    def _open(self) -> SendCalls:
         self._entered_loop.check()
-        if self._sender is None or self._partitioner is None:
+        if self._calls is None or self._sender is None:
             state = "was closed" if self._entered_loop.is_entered else "is not open"
             raise RuntimeError(f"the producer {state}; use it inside `async with`")
         if self._sender.error is not None:
             raise self._sender.error
-        return self._sender, self._partitioner
+        return self._calls
 
-    async def _reserve(self, sender: Sender, *encoded: Sequence[bytes]) -> None:
-        count = sum(map(len, encoded))
-        size_bytes = sum(sum(map(len, part)) for part in encoded)
-        await self._buffer_pool.take(count, size_bytes)
-        if sender.error is not None:  # it has ended while the caller was waiting
-            self._buffer_pool.give_back(count, size_bytes)
-            raise sender.error
+    def _crossing(self) -> FixedCrossing | None:
+        if self._stored is None:
+            return None
+        return FixedCrossing(
+            self._session,
+            self._producer,
+            self._stored,
+            buffer_pool=self._buffer_pool,
+            tally=self._tally,
+            clock=self._clock,
+        )
 
     def _next_producer(self, before: str) -> str | None:
         """Return the id that follows `before`; None when the application has given it."""
@@ -481,10 +457,10 @@ class Producer:
         return self._producer
 
     def _apply_layout(self, queue_layout: QueueLayout) -> None:
-        self._queue_layout = queue_layout
-        if self._sender is None or self._partitioner is None:
+        if self._calls is None or self._sender is None:
             return
+        self._calls.max_message_bytes = most_bytes(queue_layout)
         unavailable = self._sender.unavailable()
         if unavailable != self._unavailable:
             self._unavailable = unavailable
-            self._partitioner.avoid(unavailable)
+            self._calls.partitioner.avoid(unavailable)

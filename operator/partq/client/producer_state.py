@@ -90,7 +90,7 @@ class ProducerState:
             raise ConflictError(
                 f"producer {producer!r}: {counted(count, 'message')} of it were stored before the "
                 "partition count of the queue was changed, and the numbers that are due do not "
-                "tell which; find out, and publish what is missing under another producer id"
+                "tell which; Producer.skip_stored() does, asked of each message from the first on"
             )
 
 

@@ -20,7 +20,7 @@ from partq.coordinator.ports import (
     ViewListener,
 )
 from partq.coordinator.record_sync import RecordSync
-from partq.coordinator.rescale import Rescaler, RescaleTimes
+from partq.coordinator.rescale.rescaler import Rescaler, RescaleTimes
 from partq.coordinator.rules import (
     broker_rules,
     group_rules,
@@ -33,7 +33,7 @@ from partq.core.group.planner import GroupRules, Planner, plan
 from partq.core.layout import Layout
 from partq.core.model import BrokerId, MemberId, Start
 from partq.core.records import EventRecord, LeaseRecord
-from partq.errors import PartqError, SettingsError, UnknownQueueError
+from partq.errors import PartqError, SettingsError, UnknownPartitionError, UnknownQueueError
 from partq.wire.effective_specs import EffectiveSpec
 
 RESYNC_S = 0.5
@@ -182,7 +182,11 @@ class Coordinator:
         rules, starts = self._read_rules(loaded)
         if set(loaded.names) == starts.keys():
             # Else some spec is missing or broken: no cursor is removed on a guess.
-            await self._record_sync.sync(layout, starts, loaded.generation)
+            try:
+                await self._record_sync.sync(layout, starts, loaded.generation)
+            except UnknownPartitionError:
+                self._rescaler.doubt()
+                raise
         index = await self._store.leases.read()
         living = self._balancer.observe(index)
         states = await self._states.read(living)
@@ -242,7 +246,8 @@ class Coordinator:
     ) -> Layout:
         """Take the next steps of changes of the partition count, as `_plan_rescale` does."""
         try:
-            return await self._rescaler.advance(layout, queue, leases, named)
+            unfit = self._record_sync.unfit
+            return await self._rescaler.advance(layout, queue, leases, named, unfit)
         except PartqError as error:
             self._note(error, "partition count: ")
             return layout

@@ -29,6 +29,7 @@ from partq.core.records import (
 )
 from partq.core.rescale.gates import GroupProgress
 from partq.core.rescale.layout_steps import RescaleEvent
+from partq.core.rescale.restoration import RecordedLayout
 
 # ---- the store ----------------------------------------------------------------------------------
 # All of these raise StoreUnavailableError when there is no answer.
@@ -52,7 +53,7 @@ class SealStore(Protocol):
         partition: PartitionId,
         predecessors: Mapping[PartitionId, Sequence[range]],
         slots: Sequence[range],
-    ) -> None: ...
+    ) -> bool: ...
     async def erase(self, partition: PartitionId) -> None: ...
     async def read_progress(
         self, wanted: Iterable[tuple[PartitionId, str]]
@@ -68,17 +69,6 @@ class ConfigStore(Protocol):
     ) -> Mapping[str, ConfigRecord | None]: ...
 
 
-class PartitionLayoutRecord(Protocol):
-    """What changes of the partition count have left in a partition's record."""
-
-    @property
-    def generation(self) -> int: ...
-    @property
-    def is_open(self) -> bool: ...
-    @property
-    def seals(self) -> Mapping[int, int]: ...
-
-
 class PartitionRecord(Protocol):
     """The part of a partition's record that the coordinator reads."""
 
@@ -89,7 +79,7 @@ class PartitionRecord(Protocol):
     @property
     def trimmed(self) -> int: ...
     @property
-    def layout(self) -> PartitionLayoutRecord: ...
+    def layout(self) -> RecordedLayout: ...
     def is_held(self, now_ms: int) -> bool: ...
 
 

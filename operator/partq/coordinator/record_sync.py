@@ -11,16 +11,26 @@ from partq.core.model import PartitionId, Start
 _Wanted = tuple[Sequence[PartitionId], Mapping[str, Start], int]
 
 
-async def create_partitions(partitions: PartitionStore, seals: SealStore, layout: Layout) -> None:
-    """Make the records of all partitions of a layout that have none."""
-    await in_chunks(
-        partitions.create(partition)
-        if partition.generation == 1
-        else seals.create_successor(
-            partition, layout.predecessors(partition), layout.slots(partition)
-        )
-        for partition in layout.all_partitions()
-    )
+async def create_partitions(
+    partitions: PartitionStore, seals: SealStore, layout: Layout
+) -> set[PartitionId]:
+    """Make the records of all partitions of a layout that have none.
+
+    Returns those of a change that is being prepared which are not as it has them.
+    """
+    unfit: set[PartitionId] = set()
+
+    async def create(partition: PartitionId) -> None:
+        if partition.generation == 1:
+            await partitions.create(partition)
+            return
+        givers, slots = layout.predecessors(partition), layout.slots(partition)
+        is_fit = await seals.create_successor(partition, givers, slots)
+        if not is_fit and layout.is_prepared(partition):
+            unfit.add(partition)
+
+    await in_chunks(create(partition) for partition in layout.all_partitions())
+    return unfit
 
 
 class RecordSync:
@@ -33,6 +43,8 @@ class RecordSync:
         self._done: _Wanted | None = None
         self._fenced: _Wanted | None = None
         """For what the partitions were fenced last."""
+        self.unfit: set[PartitionId] = set()
+        """Of the change that is being prepared: records of another change of its number."""
 
     def forget(self) -> None:
         """Make everything again, as a record is missing: the store may have forgotten more."""
@@ -59,7 +71,9 @@ class RecordSync:
             return
         store = self._partitions
         if self._fenced != wanted:
-            await create_partitions(store, self._seals, layout)
+            self.unfit = await create_partitions(store, self._seals, layout)
+            if self.unfit:
+                return  # the change gets another number
             # A cursor that another coordinator adds by a late call would hold the log without end.
             await in_chunks(store.fence_groups(partition) for partition in partitions)
             self._fenced = wanted

@@ -220,6 +220,21 @@ def divided(ranges: SlotRanges, count: int) -> tuple[SlotRanges, SlotRanges]:
     return tuple(filter(len, kept)), tuple(filter(len, others))
 
 
+def without(ranges: SlotRanges, taken: Iterable[range]) -> SlotRanges:
+    """Return the ranges without the slots that are taken."""
+    left = list(ranges)
+    for gap in taken:
+        parts = [
+            (
+                range(each.start, min(each.stop, gap.start)),
+                range(max(each.start, gap.stop), each.stop),
+            )
+            for each in left
+        ]
+        left = [part for pair in parts for part in pair if len(part)]
+    return tuple(left)
+
+
 def cut_off(given: list[GivenRange], count: int) -> list[GivenRange]:
     """Remove `count` slots from the end of a list, and return them."""
     removed: list[GivenRange] = []

@@ -9,7 +9,8 @@ from importlib import resources
 from types import MappingProxyType
 
 FULL_MARK = "\n-- when full: passes\n"
-"""The header line of scripts that free, ack, renew or claim: they must work on a full Redis."""
+"""The header line of scripts that must work on a full Redis: those that free, ack, renew or claim.
+Those that make partitions and cursors, too, as a change of the partition count may free much."""
 
 _SHEBANG = "#!lua flags=allow-oom\n"
 # Older servers have no flags. They refuse a script's first write when it needs memory, and none

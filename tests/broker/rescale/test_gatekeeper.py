@@ -7,7 +7,10 @@ from partq.core.rescale import layout_steps
 from partq.testing import eventually
 from partq.wire import frames
 from tests.broker.conftest import CONSUME, open_producer
+from tests.broker.queue_ttl import set_ttl
 from tests.broker.rescale.change import ChangeByHand, give, keys_of, outcome
+
+__all__ = ["set_ttl"]
 
 OLD, NEW = PartitionId(1, 0), PartitionId(2, 4)
 """With one partition more, each of the four gives some slots to the new one."""
@@ -146,3 +149,26 @@ async def test_a_pull_holds_the_partition_and_waits_until_the_gate_opens(running
     await call("acks", receipts=[each["receipt"] for each in first["messages"]])
     last = await pulling
     assert [each["value"] for each in last["messages"]] == new
+
+
+async def test_messages_that_outlive_their_time_to_live_hold_no_gate(running, set_ttl):
+    """Nobody consumes the group; what has expired in the predecessors is done with."""
+    producer = await open_producer(running)
+    await producer.publish("a", "b")
+    await ChangeByHand(running).change(5)
+    consumed = running.broker.owned[NEW].groups["workers"]
+    await eventually(lambda: consumed.holds, "the messages hold the gate")
+    await set_ttl(1.0)
+    await eventually(lambda: not consumed.is_gated, "they have expired")
+
+
+async def test_a_pin_of_a_reader_holds_messages_and_no_gate(running, scene):
+    """What it reads is stored below the seal, and acknowledged."""
+    await running.broker.pins.set(
+        OLD, "reader", 0, broker_epoch=running.broker.owned[OLD].broker_epoch
+    )
+    await ChangeByHand(running).change(5)
+    assert await scene.source.ack(scene.held, 3) == ""
+    consumed = running.broker.owned[NEW].groups["workers"]
+    await eventually(lambda: not consumed.is_gated, "the group is past the seal")
+    assert (await running.broker.partitions.read(OLD)).trimmed == 0

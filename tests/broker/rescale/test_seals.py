@@ -1,5 +1,7 @@
 """Publishing while the partition count changes: seals, openings, and answers to repeats."""
 
+import asyncio
+
 import pytest
 
 from partq.broker.retention import periodic_work
@@ -135,6 +137,25 @@ async def test_a_new_partition_takes_nothing_before_all_predecessors_are_sealed(
     assert await outcome(producer, NEW, 0, keys[0]) == ("stored", 0)
     record = await running.broker.partitions.read(NEW)
     assert record.layout.is_open
+
+
+async def test_those_that_wait_are_woken_when_a_partition_opens(running, rescaler):
+    """Else each of them waits for its longest time."""
+    follower = running.broker.layout_follower
+    await rescaler.prepare(5)
+    waiting = asyncio.create_task(follower.opener.opened.wait_at_most(300.0))
+    await rescaler.commit()
+    await running.broker.refresh()
+    assert await waiting
+
+
+async def test_gates_are_looked_at_when_the_layout_is_followed(running, rescaler):
+    """Else a gate is found by the look that comes twice a second anyway."""
+    follower = running.broker.layout_follower
+    await rescaler.change(5)
+    follower.gatekeeper._wake.clear()
+    follower.follow_one(running.broker.owned[NEW])
+    assert follower.gatekeeper._wake.is_set()
 
 
 async def test_the_next_owner_seals_before_it_appends(running, start_broker, keys, peers):

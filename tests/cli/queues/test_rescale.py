@@ -60,6 +60,9 @@ async def it_is_seen(partq):
     assert ("\n1.0  ----\n" in out, "\n2.4  --\n" in out) == (True, True), out
     status, out, _ = await partq("explain", "4")
     assert (status, "partition 2.4 of queue orders" in out) == (0, True), out
+    for command in ("browse", "reset --group workers --to latest --dry-run"):
+        status, _, err = await partq(*command.split(), "--partition", "4")
+        assert status == 0, f"the partition of this number, whatever its generation: {err}"
 
 
 async def it_settles(broker, partq):
@@ -98,8 +101,12 @@ async def it_shrinks(partq):
     status, _, err = await partq("explain", "1.4")
     expected = "expected a number from 0 to 5, or one that `partq partitions` lists"
     assert (status, expected in err) == (1, True), err
-    for command in ("browse", "reset --group workers --to latest --dry-run"):
-        status, _, err = await partq(*command.split(), "--partition", "1.9")
-        assert (status, "1.9" in err) == (1, True), err
+    reset = ("reset", "--group", "workers", "--to", "latest", "--dry-run")
+    status, out, err = await partq(*reset, "--partition", "0", "--partition", "5", "--json")
+    assert (status, list(json.loads(out)["partitions"])) == (0, ["3.0", "2.5"]), err
+    for name in ("1.9", "9"):
+        for command in (("browse",), reset):
+            status, _, err = await partq(*command, "--partition", name)
+            assert (status, name in err) == (1, True), err
     status, _, err = await partq("explain", "0", "--group", "nobody")
     assert (status, "--group: got 'nobody', expected one of: workers" in err) == (1, True), err

@@ -9,7 +9,6 @@ from partq.client.transport import layout_watch
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
 from partq.core.rescale.layout_steps import commit, prepare
-from partq.errors import NotStoredError
 from partq.wire import frames
 from tests.client.member import WAIT_S
 
@@ -140,24 +139,25 @@ async def test_a_layout_that_is_older_is_no_way_back(peer, producer, values):
     assert producer.partition_of(GOES) == FIVE.partition_for(GOES)
 
 
+@pytest.mark.parametrize("left", [TWO, THREE], ids=["none", "another change of its number"])
 async def test_a_layout_that_all_brokers_go_back_to_is_followed(
-    peer, producer, values, monkeypatch
+    peer, producer, values, monkeypatch, left
 ):
     """The store has forgotten the change. The old partition knows numbers of the producer's id."""
     monkeypatch.setattr(layout_watch, "OLDER_S", 0.0)
-    first = await producer.send(b"1", key=GOES)
+    first = await producer.send(b"1", key=STAYS)
     broker = await peer.producer()
     earlier, _, _ = await published(broker, values)
     await broker.send(frames.Published(earlier.request, 0))
     await first
-    for layout in (ONE, TWO):
+    for layout in (ONE, left):
         peer.layout = layout
-        while producer._sender._watch.queue_layout.layout.generation != layout.generation:
+        while producer._sender._watch.queue_layout.layout.table != layout.table:
             peer.was_asked.clear()
             producer._sender._watch.hurry()
             await peer.was_asked.wait()
-    assert producer.partition_of(GOES) == OLD
-    future = await producer.send(b"2", key=GOES)
+    assert producer.partition_of(STAYS) == OLD
+    future = await producer.send(b"2", key=STAYS)
     again = await peer.producer()
     assert again.first.producer != broker.first.producer
     frame, partition, contents = await published(again, values)
@@ -242,33 +242,20 @@ async def test_a_refusal_that_the_layout_does_not_explain_is_tried_again(peer, p
     assert await future == (OLD, 3)
 
 
-async def test_a_producer_of_a_given_id_moves_no_messages_by_itself(peer, values):
-    """Its numbers stand for the messages of the partition that it has counted them for."""
+async def test_a_producer_of_a_given_id_asks_how_far_it_is_before_it_goes_on(peer, values):
+    """Nothing has changed, so it sends the same again."""
     async with (
         asyncio.timeout(WAIT_S),
-        Producer(peer.url, queue="orders", linger_ms=0, producer_id="job") as producer,
+        Producer(
+            peer.url, queue="orders", linger_ms=0, delivery_timeout_s=WAIT_S, producer_id="job"
+        ) as producer,
     ):
-        peer.layout = THREE
-        for _ in range(2):  # the second is asked for once the first has been followed
-            peer.was_asked.clear()
-            producer._sender._watch.hurry()
-            await peer.was_asked.wait()
         future = await producer.send(b"1", key=GOES)
         broker = await peer.producer()
-        frame, partition, _ = await published(broker, values)
-        assert (partition, frame.first) == (OLD, 0)
+        for _ in range(2):
+            frame, partition, contents = await published(broker, values)
+            assert (partition, frame.first, contents) == (OLD, 0, [b"1"])
+            await refuse(broker, frame)
+        frame, _, _ = await published(broker, values)
         await broker.send(frames.Published(frame.request, 3))
         assert await future == (OLD, 3)
-
-
-async def test_a_producer_of_a_given_id_ends_with_what_to_do(peer, values):
-    async with (
-        asyncio.timeout(WAIT_S),
-        Producer(peer.url, queue="orders", linger_ms=0, producer_id="job") as producer,
-    ):
-        future = await producer.send(b"1", key=GOES)
-        broker = await peer.producer()
-        frame, _, _ = await published(broker, values)
-        await refuse(broker, frame)
-        with pytest.raises(NotStoredError, match="partition count of the queue has changed"):
-            await future

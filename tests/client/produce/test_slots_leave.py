@@ -194,6 +194,7 @@ def test_fixed_numbers_end_with_a_sentence_when_slots_leave():
         limits=BatchLimits(max_count=2, max_bytes=1000, codec=Codec.NONE),
         next_producer=lambda _: None, give_back=lambda count, _: None,
         tally=ProducerTally(lambda: 0.0), are_numbers_fixed=True,
+        ends_at_change=True,
     )  # fmt: skip
     line.partition_sender.max_in_flight = 5
     line.add_slots(STAYS, GOES, STAYS)

@@ -1,6 +1,8 @@
 """The layout record through changes: numbers grow, nothing is dropped that somebody waits for."""
 
+from collections import Counter
 from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -10,15 +12,19 @@ from partq.core.layout import Layout
 from partq.core.model import PartitionId
 from partq.core.rescale.layout_steps import (
     MAX_CHANGES,
+    MAX_COUNTS,
     MAX_UNSETTLED,
     abort,
     commit,
+    counts_after,
     prepare,
     remove,
     settle,
     unsettled,
 )
+from partq.core.rescale.settlement import ready_to_settle
 from partq.errors import ConflictError
+from partq.wire.layout_record import encode_layout
 
 NOW = 1_700_000_000_000
 OLD = PartitionId(1, 0)
@@ -178,3 +184,43 @@ def test_a_change_that_was_committed_comes_to_its_end():
     for partition in list(layout.retired):
         layout = remove(layout, partition)
     assert layout.partitions() == tuple(sorted(layout.table.slots))
+
+
+def record_bytes(layout):
+    """Return how large each field of the stored layout is."""
+    return {field: len(text) for field, text in encode_layout(layout).items()}
+
+
+def changed(layout, count):
+    layout = commit(prepare(layout, count), NOW)
+    while layout.lineage:
+        layout = settle(layout, *ready_to_settle(layout))
+    return remove(layout, *layout.retired)
+
+
+def test_the_record_does_not_grow_with_changes():
+    """Two hundred changes; only the counts are kept, ten bytes each."""
+    chance, layout, seals = Random(7), Layout.first(16), Counter()
+    table_bytes = []
+    for number in range(200):
+        count = chance.choice([n for n in range(1, 25) if n != layout.partition_count])
+        seals.update(prepare(layout, count).next.sealed.keys())
+        layout = changed(layout, count)
+        table_bytes.append(record_bytes(layout)["table"])
+        assert len(layout.changes) <= MAX_CHANGES
+        assert len(layout.counts) == number + 2
+    assert max(table_bytes[100:]) < 1.5 * max(table_bytes[:100])
+    rest = {field: n for field, n in record_bytes(layout).items() if field != "table"}
+    assert rest.pop("counts") < 200 * 10
+    assert sum(rest.values()) < 500
+    assert max(seals.values()) < 16, "a partition ends with a fall of the count, and its seals too"
+
+
+def test_counts_of_before_are_bounded():
+    """The first one stays: what is drawn by it never changes."""
+    layout = Layout.first(2)
+    for number in range(2, MAX_COUNTS + 5):
+        layout = replace(layout, counts=counts_after(layout, number, 3))
+    assert len(layout.counts) == MAX_COUNTS
+    assert [*layout.counts][:2] == [1, 6]
+    assert max(layout.counts) == MAX_COUNTS + 4

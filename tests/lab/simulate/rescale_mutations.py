@@ -4,8 +4,8 @@ from partq.broker import broker
 from partq.broker.log.appender import LogAppender
 from partq.broker.rescale import gatekeeper, partition_opener
 from partq.client.produce.partition_sender import PartitionSender
-from partq.coordinator import rescale as rescaler
-from partq.coordinator.rescale import Rescaler
+from partq.coordinator.rescale import rescaler
+from partq.coordinator.rescale.rescaler import Rescaler
 from partq.core.rescale import gates
 from partq.lab.simulate.schedule import Event
 from tests.lab.simulate.mutation import Mutation, both, code, lua, text

@@ -50,3 +50,15 @@ def test_nothing_is_stored_by_a_layout_that_the_store_has_forgotten(lost_s):
     """It is only prepared again, and aborted: what its partitions had would be lost."""
     outcome = outcome_of_rollback(lost_s, Event(1.75, "rescale", {"to": 1}))
     assert outcome.effects["forgotten message"] == 0
+
+
+def test_a_log_is_trimmed_once_more_after_the_store_has_forgotten_it():
+    """Else what was published before a change would hold it for ever."""
+    events = (
+        Event(0.8, "publish", {"count": 10, "gap_s": 0.0}),
+        Event(3.0, "redis_rollback", {"for_s": 0.1, "lost_s": 2.0}),
+        Event(4.5, "rescale", {"to": 3}),
+    )
+    outcome = run_schedule(replace(draw_schedule(0, 0, **CALM), events=events))
+    assert outcome.violation is None, "\n".join(outcome.lines())
+    assert outcome.effects["forgotten message"] == 0

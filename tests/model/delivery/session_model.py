@@ -22,6 +22,7 @@ from tests.model.delivery.session_state import (
     RENEW,
     RESUME,
     UNKNOWN,
+    WRITE,
     Lock,
     Packet,
     SessionBook,
@@ -115,6 +116,7 @@ class SessionModel:
         if any(a and not f for a, f in zip(acked, state.finished, strict=True)):
             raise Violation("L3", f"{acked} is stored, and processed is {state.finished}")
         after = state.with_record(acked=acked, state=state.book.state)
+        after = after._replace(is_written=state.is_written or state.book.state % 2 == 1)
         return SessionStep("the book is flushed", after.with_book(is_dirty=False))
 
     def _deliver(self, state: SessionState, member: int) -> Iterator[SessionStep]:
@@ -137,6 +139,8 @@ class SessionModel:
                 return self._accept(state, member)
             case "ack":
                 return self._take_ack(state, member, packet, has_lock=has_lock)
+            case "write state":
+                return self._take_write(state, member, packet, has_lock=has_lock)
             case "close" if has_lock:
                 after = state.with_record(lock=Lock(number=lock.number))
                 if self._mutant == "close_acknowledges":
@@ -184,6 +188,16 @@ class SessionModel:
         holders = replaced(book.holders, packet.offset, DONE)
         return state.with_book(holders=holders, state=packet.state, is_dirty=True)
 
+    def _take_write(
+        self, state: SessionState, member: int, packet: Packet, *, has_lock: bool
+    ) -> SessionState:
+        """A write of the state counts as an ack does, and is stored with the book."""
+        if not has_lock or packet.flow != state.book.flows[member - 1]:
+            return state
+        if self._mutant == "write_past_book":
+            return state.with_record(state=packet.state)._replace(is_written=True)
+        return state.with_book(state=packet.state, is_dirty=True)
+
     def _lose_flow(self, state: SessionState, member: int) -> SessionState:
         """A connection is lost: what its member holds is open. The lock stays until its time."""
         lock, book = state.record.lock, state.book
@@ -218,6 +232,7 @@ class SessionModel:
             kept = state._replace(replica=state.record)
             return SessionStep("a replica stops following", kept, is_fault=True)
         after = self._claimed(state._replace(record=state.replica, replica=None))
+        after = after._replace(is_written=state.replica.state % 2 == 1)
         if self._mutant != "locks_after_lost_writes":
             after = after.with_book(quiet=LOCK_TICKS)
         return SessionStep("Redis loses its last writes", after.without("rollbacks"), is_fault=True)
@@ -246,6 +261,8 @@ class SessionModel:
                 yield self._begin(state, member, client)
         if client.work:
             yield self._finish(state, member, client, client.work)
+            if state.faults.writes and client.is_bound and not client.work.is_late:
+                yield self._write(state, member, client, client.work)
 
     def _bind(self, state: SessionState, member: int, client: SessionClient) -> SessionStep:
         """A client without a flow opens one."""
@@ -313,10 +330,21 @@ class SessionModel:
             raise Violation("L1", f"{member} begins {message.offset} and does not hold it")
         if not all(state.finished[: message.offset]):
             raise Violation("L2", f"{member} begins {message.offset}, processed: {state.finished}")
-        if client.state != message.offset:
+        if client.state // 2 != message.offset or client.state % 2 < state.is_written:
             raise Violation("L5", f"{member} begins {message.offset} with state {client.state}")
         begun = client._replace(buffer=client.buffer[1:], work=Work(message, client.state))
         return SessionStep(f"{member} begins {message.offset}", state.with_client(member, begun))
+
+    def _write(
+        self, state: SessionState, member: int, client: SessionClient, work: Work
+    ) -> SessionStep:
+        """The application writes the state, and its ack will carry what it has written."""
+        written = work.state + 1
+        write = work.message._replace(kind=WRITE, flow=client.flow, state=written)
+        after = client._replace(work=work._replace(state=written), up=(*client.up, write))
+        after = after._replace(state=written)
+        left = state.with_client(member, after).without("writes")
+        return SessionStep(f"{member} writes the state", left, is_fault=True)
 
     def _finish(
         self, state: SessionState, member: int, client: SessionClient, work: Work
@@ -325,10 +353,10 @@ class SessionModel:
         message = work.message
         ended = client._replace(work=None)
         if client.flow:
-            ack = message._replace(kind=ACK, state=work.state + 1)
+            ack = message._replace(kind=ACK, state=work.state + 2)
             ended = ended._replace(up=(*client.up, ack))
         if message.number == client.number and message.flow == client.flow:
-            ended = ended._replace(state=work.state + 1)
+            ended = ended._replace(state=work.state + 2)
         finished = replaced(state.finished, message.offset, True)
         after = state.with_client(member, ended)._replace(finished=finished)
         return SessionStep(f"{member} finishes {message.offset}", after)

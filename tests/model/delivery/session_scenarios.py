@@ -14,7 +14,7 @@ SESSION_INVARIANTS: Final = {
     "L4": "Liveness. From every state there is a way, without another event, to a state where "
     "every message is stored as acknowledged.",
     "L5": "State. An application that begins a message reads the state that the last message "
-    "before it has left.",
+    "before it has left, with each confirmed write.",
 }
 
 
@@ -29,6 +29,7 @@ class SessionScenario(NamedTuple):
 
 SESSIONS_SMALL: Final = {
     "session": SessionScenario(2),
+    "session-write": SessionScenario(1, SessionFaults(writes=1)),
     "session-renewal": SessionScenario(1, SessionFaults(renewals=1)),
     "session-close": SessionScenario(1, SessionFaults(closes=1)),
     "session-lost-flow": SessionScenario(1, SessionFaults(lost_flows=1)),
@@ -43,6 +44,8 @@ SESSIONS_LARGE: Final = {
     "session-lost-flow-of-two-messages": SessionScenario(2, SessionFaults(lost_flows=1)),
     "session-crash-of-two-messages": SessionScenario(2, SessionFaults(crashes=1)),
     "session-renewal-and-crash": SessionScenario(1, SessionFaults(renewals=1, crashes=1)),
+    "session-write-of-two-messages": SessionScenario(2, SessionFaults(writes=1)),
+    "session-write-and-crash": SessionScenario(1, SessionFaults(writes=1, crashes=1)),
     "session-close-and-lost-flow": SessionScenario(1, SessionFaults(closes=1, lost_flows=1)),
     "session-lost-flow-and-crash": SessionScenario(1, SessionFaults(lost_flows=1, crashes=1)),
     "session-replica-at-any-time": SessionScenario(1, SessionFaults(rollbacks=1)),
@@ -88,4 +91,7 @@ SESSION_MUTANTS: Final = {
     "state_kept": Mutant(
         "A member that comes back with its lock continues with the state that it had.",
         "session-crash", "L5"),
+    "write_past_book": Mutant(
+        "A write of the state is stored at once, and the next flush stores the book's state.",
+        "session-write", "L5"),
 }  # fmt: skip

@@ -12,8 +12,9 @@ LOCK_TICKS = 2
 NO_LOCK = 0
 UNKNOWN = -1
 
-# What members send, and what the broker sends. An ack and a close are not answered.
+# What members send, and what the broker sends. An ack, a close and a write are not answered.
 ACCEPT, RESUME, RENEW, CLOSE, ACK = "accept", "resume", "renew", "close", "ack"
+WRITE = "write state"
 ACCEPTED, LOCKED, REFUSED, DELIVER = "accepted", "locked", "refused", "deliver"
 
 
@@ -31,7 +32,11 @@ class SessionRecord(NamedTuple):
     acked: tuple[bool, ...]
     lock: Lock = Lock()
     state: int = 0
-    """The state of the session, as the application stored it: how many messages it includes."""
+    """The state of the session, as the application stored it.
+
+    Twice the number of messages that it includes; one more if the application has also written it
+    without an ack.
+    """
 
 
 class SessionBook(NamedTuple):
@@ -100,6 +105,8 @@ class SessionFaults(NamedTuple):
     closes: int = 0
     lost_flows: int = 0
     crashes: int = 0
+    writes: int = 0
+    """The application writes the state while it processes a message."""
     rollbacks: int = 0
 
 
@@ -113,6 +120,8 @@ class SessionState(NamedTuple):
     last_flows: tuple[int, ...]
     faults: SessionFaults
     replica: SessionRecord | None = None
+    is_written: bool = False
+    """Whether a write of the state was confirmed, which is after it was stored."""
 
     def with_client(self, member: int, client: SessionClient) -> "SessionState":
         """Return the state with a member's client changed."""
@@ -178,7 +187,7 @@ def without_dead_packets(state: SessionState) -> SessionState:
     for client in state.clients:
         known = {client.number} | {each.number for each in client.down if each.kind != DELIVER}
         down = tuple(p for p in client.down if p.kind != DELIVER or p.number in known - {NO_LOCK})
-        up = tuple(p for p in client.up if p.kind not in (ACK, CLOSE) or p.number in present)
+        up = tuple(p for p in client.up if p.kind not in (ACK, CLOSE, WRITE) or p.number in present)
         if down != client.down or up != client.up:
             client = client._replace(down=down, up=up)
         clients.append(client)

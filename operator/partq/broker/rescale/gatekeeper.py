@@ -12,7 +12,6 @@ from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
 from partq.core.rescale.gates import PredecessorView, find_holds
-from partq.core.rescale.resets import began_ms
 from partq.errors import ConflictError, PartqError, UnknownGroupError
 from partq.store.records.layout.seals import Seals
 from partq.store.records.stored_partition import CLOSED_GATE
@@ -29,8 +28,8 @@ REST_FACTOR = 4
 meanwhile: so thousands of closed gates leave it time for its messages."""
 LONGEST_REST_S = 2.0
 RESET_HOLD_S = 30.0
-"""How long a reset holds a gate at most: its caller has gone then, as its steps are refused. It is
-judged by Redis's clock, as they are: if that is set back, they are taken for longer."""
+"""How long a reset holds a gate at most, on the broker's clock. Then its caller is taken for gone:
+its steps are refused from then on in all partitions that come before the gate."""
 
 _log = logging.getLogger(__name__)
 
@@ -134,15 +133,10 @@ class Gatekeeper:
         }
         if layout is None or not due:
             return
-        # The time before the cursors: of the resets that are over by then no step moves one later.
-        over: set[str] = set()
-        if any(self._has_waited(each, now) for each in due):
-            now_ms = await self._seals.earliest_now_ms()
-            over = {
-                gate
-                for each, gate in due.items()
-                if self._has_waited(each, now) and now_ms - began_ms(gate) >= 1000 * RESET_HOLD_S
-            }
+        # Before the cursors are read: no step of what is ended by then moves one later.
+        over = [
+            each for each in due if self._has_waited(each, now) and await self._end(layout, each)
+        ]
         # The cursors before the audit records, which have them then.
         progress = await self._seals.read_progress(
             (predecessor, each.group)
@@ -166,8 +160,25 @@ class Gatekeeper:
                     groups={} if found is None else {consumed.group: found},
                 )
                 sequences[predecessor] = 0 if seal is None else seal.audit_next
-            is_held = gate != CLOSED_GATE and gate not in over
+            is_held = gate != CLOSED_GATE and consumed not in over
             self._judge(consumed, gate if is_held else "", views, sequences)
+
+    async def _end(self, layout: Layout, consumed: ConsumedPartition) -> bool:
+        """End the reset that holds a gate in all partitions before it; False: it cannot be yet.
+
+        Raises:
+            StoreUnavailableError: no answer; it may be ended in some.
+        """
+        earlier: set[PartitionId] = set()
+        found = {*layout.predecessors(consumed.partition)}
+        while found:
+            earlier |= found
+            found = {giver for each in found for giver in layout.predecessors(each)} - earlier
+        group, reset = consumed.group, self._watches[consumed].gate
+        for partition in sorted(earlier):
+            if not await self._seals.end_reset(partition, group, reset):
+                return False
+        return True
 
     def _find_gated(self, layout: Layout) -> list[ConsumedPartition]:
         """Return the gated groups of all partitions here but those that are only prepared."""
@@ -187,7 +198,7 @@ class Gatekeeper:
         return watch
 
     def _has_waited(self, consumed: ConsumedPartition, now: float) -> bool:
-        """Whether the gate is held by a reset that is over if Redis's clock has gone right."""
+        """Whether the gate is held by a reset whose caller should have come to its end by now."""
         watch = self._watches[consumed]
         return watch.gate != CLOSED_GATE and now - watch.gate_at >= RESET_HOLD_S
 

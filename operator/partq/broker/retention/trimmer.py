@@ -13,6 +13,8 @@ from partq.store.records.log import Log
 class Trimmed(NamedTuple):
     """Result of the last trim of a log."""
 
+    broker_epoch: int
+    """Under which it was done: a store that has forgotten it is claimed again."""
     marks: tuple[int, ...]
     first: int
     is_done: bool
@@ -57,6 +59,8 @@ class Trimmer:
             # Without a group only the time to live frees anything.
             marks = tuple(each.mark for each in owned.groups.values()) or (owned.expired,)
             last = self._trimmed.get(owned.id)
+            if last is not None and last.broker_epoch != owned.broker_epoch:
+                last = None
             if not (owned.groups or owned.expired) or (
                 last is not None and last.marks == marks and last.is_done
             ):
@@ -74,4 +78,4 @@ class Trimmer:
                     and (last.first, last.marks) == (found.first, marks)
                     and found.held >= min(marks)
                 )
-                self._trimmed[owned.id] = Trimmed(marks, found.first, is_done)
+                self._trimmed[owned.id] = Trimmed(owned.broker_epoch, marks, found.first, is_done)

@@ -12,7 +12,7 @@ from partq.cli.dead_letters.partition_results import AT_ONCE, check
 from partq.cli.dead_letters.replay import replay_letters
 from partq.cli.dead_letters.replay_plan import MAX_PLANNED, make_plan, show_plan
 from partq.cli.messages.browse import missing_line
-from partq.cli.queues.broker_session import ask, open_session
+from partq.cli.queues.broker_session import ask, find_partitions, open_session
 from partq.cli.queues.connection import Connect, QueueAddress, connection_options
 from partq.cli.standard_input import is_terminal
 from partq.client.transport.answers import given, read, unusable
@@ -66,7 +66,8 @@ def list_(
     as_json: bool,
 ) -> None:
     """Show dead letters, the oldest first: where they came from, and why."""
-    connection, partitions = connect("admin"), _partitions(names)
+    connection = connect("admin")
+    partitions = _partitions(connection, names)
     wanted = LetterFilter(key, reason)
     told: object = None
     answer = BrowseAnswer([], {}, "", {}, {})
@@ -142,7 +143,8 @@ def replay(
     of undecodable messages are no messages: they are skipped, stay where they are, and make the
     exit status 1. With --key or --reason, what is sent back behind others is freed with them.
     """
-    connection, partitions = connect("admin"), _partitions(names)
+    connection = connect("admin")
+    partitions = _partitions(connection, names)
     wanted = LetterFilter(key, reason)
     if dry_run:
         asyncio.run(_dry_run(connection, partitions, limit, wanted, as_json=as_json))
@@ -176,7 +178,7 @@ def drop(
     connection = connect("admin")
     if before is not None and len(names) != 1:
         raise SettingsError("--before: offsets count per partition; give one --partition")
-    body = DropBody(_partitions(names), before, is_dry_run=True)
+    body = DropBody(_partitions(connection, names), before, is_dry_run=True)
     rows = asyncio.run(ask(connection, "POST", DROP_PATH, DropResults, body)).partitions
     shown = plain(rows)
     if not dry_run:
@@ -258,8 +260,8 @@ def _width(row: DropResult) -> int:
     return max(0, given("drop", "stop", row.stop) - given("drop", "start", row.start))
 
 
-def _partitions(names: tuple[str, ...]) -> list[str]:
-    return [name if "." in name else f"1.{name}" for name in names]
+def _partitions(connection: QueueAddress, names: tuple[str, ...]) -> list[str]:
+    return [str(each) for each in asyncio.run(find_partitions(connection, names))]
 
 
 def _confirm(question: str, *, yes: bool, as_json: bool) -> None:

@@ -11,7 +11,7 @@ from partq.broker.api.app import open_store
 from partq.coordinator.broker_api import HttpBrokerAdmin
 from partq.coordinator.coordinator import Coordinator
 from partq.coordinator.local_processes import LocalProcesses
-from partq.coordinator.rescale import RescaleTimes
+from partq.coordinator.rescale.rescaler import RescaleTimes
 from partq.embedded.store_ports import store_ports
 from partq.errors import SettingsError
 from partq.settings import CoordinatorSettings

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 
 import click
 
-from partq.cli.formatting import full_name, milliseconds, one_line
+from partq.cli.formatting import milliseconds, one_line
 from partq.cli.messages.message_json import value_field
 from partq.cli.messages.newest import MAX_LAST, Newest, find_newest
-from partq.cli.queues.broker_session import open_session
+from partq.cli.queues.broker_session import find_partitions, open_session
 from partq.cli.queues.connection import Connect, QueueAddress, connection_options
 from partq.client.browser import Browsed, Browser
 from partq.client.transport.partition_router import PartitionRouter
@@ -107,11 +107,8 @@ def browse(
         raise SettingsError(
             "--offset needs exactly one --partition and cannot be combined with --since"
         )
-    try:
-        partitions = [PartitionId.parse(full_name(name)) for name in names]
-    except ValueError as error:
-        raise SettingsError(f"--partition: {error}") from error
     connection, wanted = connect("consume"), _Wanted(key, pattern)
+    partitions = asyncio.run(find_partitions(connection, names))
     work = _browse(
         connection,
         wanted,

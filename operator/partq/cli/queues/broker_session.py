@@ -4,13 +4,17 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from partq.cli.queues.connection import QueueAddress
+from partq.client.transport.layout import QueueLayout
 from partq.client.transport.session import Session
+from partq.core.layout import Layout
+from partq.core.model import PartitionId
 from partq.errors import (
     ConflictError,
     PartqError,
     SettingsError,
     UnavailableError,
     UnknownGroupError,
+    UnknownPartitionError,
     is_retryable,
 )
 from partq.excerpts import excerpt, some_of
@@ -36,6 +40,54 @@ async def ask(
     """Return what a broker answers to a single call; raises as `Session.ask`."""
     async with open_session(connection) as session:
         return await session.ask(method, path, kind, body)
+
+
+async def find_layout(connection: QueueAddress) -> Layout:
+    """Return the layout of the queue; raises as `Session.ask`."""
+    return QueueLayout.of(await ask(connection, "GET", "/layout", LayoutAnswer)).layout
+
+
+async def find_partitions(connection: QueueAddress, names: Sequence[str]) -> list[PartitionId]:
+    """Return the partitions that people name with `--partition`, as `1.3` or `3`.
+
+    A number alone means the partition of that number that takes messages; if none does, the newest
+    one that is still there.
+
+    Raises:
+        SettingsError: a name is not one of a partition.
+        UnknownPartitionError: the queue has no partition of a number.
+        PartqError: as `Session.ask`.
+    """
+    parsed = [parse_partition(name) for name in names]
+    if not any(isinstance(each, int) for each in parsed):
+        return [each for each in parsed if not isinstance(each, int)]
+    layout = await find_layout(connection)
+    return [_numbered(layout, each) if isinstance(each, int) else each for each in parsed]
+
+
+def parse_partition(text: str) -> PartitionId | int:
+    """Return the partition of a name such as `1.3`, or the number of one such as `3`.
+
+    Raises:
+        SettingsError: it is neither.
+    """
+    try:
+        return PartitionId.parse(text) if "." in text else PartitionId.parse(f"1.{text}").index
+    except ValueError:
+        raise SettingsError(
+            f"partition {excerpt(text)!r}: expected a number such as 3, or 1.3 with its generation"
+        ) from None
+
+
+def _numbered(layout: Layout, index: int) -> PartitionId:
+    there = [*layout.current_partitions, *layout.retired]
+    found = [each for each in there if each.index == index]
+    if not found:
+        raise UnknownPartitionError(
+            f"partition {index}: not in the queue, expected a number from 0 to "
+            f"{max(each.index for each in there)}"
+        )
+    return max(found)
 
 
 def unfinished(failures: Sequence[tuple[str, ErrorDetail]], count: int) -> PartqError:

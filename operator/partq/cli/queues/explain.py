@@ -9,17 +9,15 @@ from datetime import UTC, datetime
 import click
 
 from partq.cli.formatting import spell_ms
-from partq.cli.queues.broker_session import ask, ask_for_group
-from partq.cli.queues.connection import Connect, QueueAddress, connection_options
+from partq.cli.queues.broker_session import ask_for_group, find_layout, parse_partition
+from partq.cli.queues.connection import Connect, connection_options
 from partq.cli.queues.problems import letters_waiting
-from partq.client.transport.layout import QueueLayout
 from partq.coordinator.group_snapshot import GroupSnapshot, read_snapshot
 from partq.core.group.move_reason import MoveReason
 from partq.core.group.moves import Forced
 from partq.core.group.partition_wait import PartitionWait, WaitsFor, standbys_of, wait_of
 from partq.core.group.records import PastMove
 from partq.core.hashing import slot_of
-from partq.core.layout import Layout
 from partq.core.model import MemberId, PartitionId
 from partq.core.partition_problems import (
     blocked_text,
@@ -29,8 +27,8 @@ from partq.core.partition_problems import (
     withheld_text,
 )
 from partq.errors import SettingsError, UnknownPartitionError
-from partq.excerpts import counted, excerpt
-from partq.wire.calls.answers import UNSET, LayoutAnswer
+from partq.excerpts import counted
+from partq.wire.calls.answers import UNSET
 
 _HELP = """Say where PARTITION is, why it moved, and what it waits for.
 
@@ -116,10 +114,10 @@ def explain(
         raise SettingsError("--key: got it with PARTITION; give one of the two")
     if partition is None and key is None:
         raise SettingsError("PARTITION is not given; give its number, or --key KEY")
-    wanted = None if partition is None else _parse(partition)
+    wanted = None if partition is None else parse_partition(partition)
     slot = None if key is None else slot_of(key)
     connection = connect("admin")
-    layout = asyncio.run(_layout(connection))
+    layout = asyncio.run(find_layout(connection))
     if wanted is None:
         wanted = layout.partition_of(slot or 0)
     name, body = asyncio.run(ask_for_group(connection, group))
@@ -149,11 +147,6 @@ def explain(
         click.echo("it has no slots any more: its keys are in other partitions (--key names one's)")
     for line in lines(found, snapshot, waiting):
         click.echo(line)
-
-
-async def _layout(connection: QueueAddress) -> Layout:
-    answer = await ask(connection, "GET", "/layout", LayoutAnswer)
-    return QueueLayout.of(answer).layout
 
 
 def to_json(
@@ -189,15 +182,6 @@ def to_json(
 
 def _standbys(partition: PartitionId, snapshot: GroupSnapshot) -> list[MemberId]:
     return standbys_of(partition, observation=snapshot.observation, rules=snapshot.rules)
-
-
-def _parse(text: str) -> PartitionId | int:
-    try:
-        return PartitionId.parse(text) if "." in text else PartitionId.parse(f"1.{text}").index
-    except ValueError:
-        raise SettingsError(
-            f"partition {excerpt(text)!r}: expected a number such as 3, or 1.3 with its generation"
-        ) from None
 
 
 def _find(wanted: PartitionId | int, snapshot: GroupSnapshot) -> PartitionId:

@@ -9,8 +9,8 @@ import click
 from rich.table import Table
 
 from partq.cli import tables
-from partq.cli.formatting import full_name, milliseconds
-from partq.cli.queues.broker_session import ask, unfinished
+from partq.cli.formatting import milliseconds
+from partq.cli.queues.broker_session import ask, find_partitions, unfinished
 from partq.cli.queues.connection import (
     Connect,
     QueueAddress,
@@ -76,8 +76,9 @@ def reset(
     """Show, ask, move."""
     connection = connect("admin")
     body = place(where, to_time, to_offset)
-    body.partitions, body.is_forced = [full_name(name) for name in names], force
     group = known_group(connection, group)
+    found = asyncio.run(find_partitions(connection, names))
+    body.partitions, body.is_forced = [str(each) for each in found], force
     body.is_dry_run = True
     planned = asyncio.run(_ask(connection, group, body))
     if not as_json:

@@ -70,6 +70,7 @@ class SealedBatch:
         "first_sent_at",
         "is_never_stored",
         "may_be_stored",
+        "order",
         "request",
         "results",
         "size_bytes",
@@ -85,6 +86,7 @@ class SealedBatch:
         size_bytes: int,
         deadline: float,
         ttl_ms: int,
+        order: Sequence[int] = (),
     ) -> None:
         self.data = data
         self.results = results
@@ -96,6 +98,8 @@ class SealedBatch:
         self.deadline = deadline
         self.ttl_ms = ttl_ms
         """The time to live of all its messages; 0: none."""
+        self.order = order
+        """The place of each message among all of the producer; empty where nobody asks for it."""
         self.request: int | None = None
         """The request that waits for an answer; None: not sent, or to be sent again."""
         self.may_be_stored = False
@@ -156,6 +160,7 @@ class SealedBatch:
                 size_bytes=sum(map(len, encoded[start:stop])),
                 deadline=self.deadline,
                 ttl_ms=self.ttl_ms,
+                order=self.order[start:stop],
             )
             part.may_be_stored = self.may_be_stored
             part.first_sent_at = self.first_sent_at
@@ -174,6 +179,7 @@ class OpenBatch:
         self._encoded: list[bytes] = []
         self._slots: list[int] = []
         self._results: list[tuple[MessageResult, int]] = []
+        self._order: list[int] = []
         self.size_bytes = 0
         self.deadline = 0.0
         self.ttl_ms = 0
@@ -196,6 +202,7 @@ class OpenBatch:
         result: MessageResult,
         deadline: float,
         ttl_ms: int,
+        order: Sequence[int] = (),
     ) -> int:
         """Take as many of the messages as fit, at least one when empty; return how many.
 
@@ -212,6 +219,7 @@ class OpenBatch:
         whole = taken == len(encoded)
         self._encoded.extend(encoded if whole else encoded[:taken])
         self._slots.extend(slots if whole else slots[:taken])
+        self._order.extend(order if whole else order[:taken])
         self.size_bytes += sum(map(len, encoded if whole else encoded[:taken]))
         self._results.append((result, taken))
         return taken
@@ -233,6 +241,7 @@ class OpenBatch:
             size_bytes=self.size_bytes,
             deadline=self.deadline,
             ttl_ms=self.ttl_ms,
+            order=self._order,
         )
         self._clear()
         return sealed

@@ -19,36 +19,21 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from partq.client.produce.batching import BatchLimits, OpenBatch, ReadyBatch, SealedBatch
+from partq.client.produce.refusals import FINAL, NOTHING_STORED
 from partq.client.produce.results import UNKNOWN_OFFSET, MessageResult
 from partq.client.produce.window_cut import cut
 from partq.client.producer_stats import ProducerTally
 from partq.client.transport.retries import retry_backoff
 from partq.core.model import PartitionId
 from partq.errors import (
-    BadRequestError,
     ConflictError,
-    ForbiddenError,
     InternalError,
-    NotFoundError,
     NotStoredError,
     OutcomeUnknownError,
     PartqError,
-    UnauthorizedError,
     from_code,
 )
 
-FINAL = (BadRequestError, UnauthorizedError, ForbiddenError, NotFoundError)
-"""Refusals that no repeat changes."""
-NOTHING_STORED = frozenset(
-    {
-        "not_stored",
-        "quota_exceeded",
-        "store_full",
-        "broker_closing",
-        "unavailable",
-    }
-)
-"""Codes of refusals after which certainly nothing of the batch is stored."""
 START_AGAIN = "start it again from `due()`"
 
 
@@ -74,6 +59,7 @@ class PartitionSender:
         give_back: Callable[[int, int], None],
         tally: ProducerTally,
         are_numbers_fixed: bool = False,
+        ends_at_change: bool = False,
     ) -> None:
         self.partition = partition
         self.producer = producer
@@ -90,6 +76,7 @@ class PartitionSender:
         self._give_back = give_back
         self._tally = tally
         self._are_numbers_fixed = are_numbers_fixed
+        self._ends_at_change = ends_at_change
         self._next = first
         self._open = OpenBatch(limits)
         self._is_due = False
@@ -122,14 +109,18 @@ class PartitionSender:
         result: MessageResult,
         deadline: float,
         ttl_ms: int = 0,
+        order: Sequence[int] = (),
     ) -> None:
-        """Take messages, to be answered by `deadline`; `ttl_ms` 0: they have no time to live."""
+        """Take messages, to be answered by `deadline`.
+
+        `ttl_ms` 0: they have no time to live. `order`: their places among all of the producer.
+        """
         while encoded:
-            taken = self._open.fill(encoded, slots, result, deadline, ttl_ms)
+            taken = self._open.fill(encoded, slots, result, deadline, ttl_ms, order)
             if taken == len(encoded) and not self._open.is_full:
                 return
             self._seal()
-            encoded, slots = encoded[taken:], slots[taken:]
+            encoded, slots, order = encoded[taken:], slots[taken:], order[taken:]
 
     def add_batch(self, ready: ReadyBatch, result: MessageResult, deadline: float) -> None:
         """Take a batch that is complete, to be answered by `deadline`."""
@@ -154,7 +145,8 @@ class PartitionSender:
             batch.first = self._next
             self._next = batch.end
             self._window.append(batch)
-            self._has_adopted = True
+            # With fixed numbers nothing behind the first may fail by itself.
+            self._has_adopted = not self._are_numbers_fixed
 
     def make_due(self) -> None:
         """Let the gathered messages go; more may join them until there is room to send."""
@@ -222,7 +214,7 @@ class PartitionSender:
                     self._start_anew(error, reason, "give each process its own producer id")
                 else:
                     self._start_anew(error, f"number {first} came, and the producer is not known")
-            case "stale_generation" if self._are_numbers_fixed:
+            case "stale_generation" if self._ends_at_change:
                 for batch in self._window:
                     batch.forget_sent()  # behind what is never stored nothing is
                 reason = f"the partition count of the queue has changed: {self._reason(error)}"
@@ -292,6 +284,27 @@ class PartitionSender:
         else:
             self._renumber(first)
         return parts
+
+    @property
+    def position(self) -> int:
+        """The number of the first message without an answer, or of the next one."""
+        return self._window[0].first if self._window else self._next
+
+    def remove_window(self) -> list[SealedBatch]:
+        """Return all messages without an answer; nothing is sent from here any more.
+
+        To be called when it is known, from elsewhere, which of them are stored.
+        """
+        self.is_leaving = False
+        if len(self._open):
+            self._seal()
+        window = list(self._window)
+        for batch in window:
+            batch.forget_sent()
+        self._window.clear()
+        self._by_request.clear()
+        self._rewind()
+        return window
 
     # ---- time is up ----
 

@@ -6,114 +6,27 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 
 from partq.aio import TaskSet, cancel_and_wait
-from partq.client.produce.batching import BatchLimits, ReadyBatch, SealedBatch
+from partq.client.produce.batching import BatchLimits, ReadyBatch
 from partq.client.produce.buffer_pool import BufferPool
+from partq.client.produce.deterministic.crossing import FixedCrossing
 from partq.client.produce.partition_sender import PartitionSender
+from partq.client.produce.publish_connection import PublishConnection
 from partq.client.produce.results import MessageResult
 from partq.client.produce.slot_routes import SlotRoutes
+from partq.client.producer_state import ProducerState
 from partq.client.producer_stats import ProducerTally
 from partq.client.transport import tasks
-from partq.client.transport.broker_connection import BrokerConnection
 from partq.client.transport.layout import QueueLayout
 from partq.client.transport.layout_watch import LayoutWatch
 from partq.client.transport.liveness import Clock
+from partq.client.transport.retries import retry_backoff
 from partq.client.transport.session import ProducerProgress, Session
 from partq.core.model import PartitionId
-from partq.errors import InternalError, PartqError
-from partq.wire import frames
+from partq.errors import PartqError
 
 log = logging.getLogger("partq.client")
 
 MAX_SWEEP_S = 0.5
-LEAST_IN_FLIGHT, MOST_IN_FLIGHT = 1, 64
-
-
-class PublishConnection:
-    """One producer id, or one series of fixed numbers, at one broker."""
-
-    def __init__(
-        self,
-        sender: "Sender",
-        session: Session,
-        url: str,
-        producer: str,
-        fixed_generation: int,
-        clock: Clock,
-    ) -> None:
-        self.producer = producer
-        self.fixed_generation = fixed_generation
-        self.max_in_flight = LEAST_IN_FLIGHT
-        self.partition_senders: dict[PartitionSender, None] = {}
-        self._sender = sender
-        self._requests: dict[int, PartitionSender] = {}
-        self.broker = BrokerConnection(session, url, "/publish", self, clock)
-
-    def publish(self, request: int, partition_sender: PartitionSender, batch: SealedBatch) -> None:
-        """Send a batch."""
-        self._requests[request] = partition_sender
-        partition = partition_sender.partition
-        frame = frames.Publish(
-            request,
-            partition.generation,
-            partition.index,
-            batch.first,
-            batch.ttl_ms,
-            batch.age_ms,
-        )
-        self.broker.send(frame, batch.data)
-
-    def hello(self) -> frames.Frame:
-        """Introduce the producer."""
-        return frames.ProducerHello(self.producer, layout=self.fixed_generation)
-
-    def welcomed(self, frame: frames.AnyFrame) -> float:
-        """Take the broker's terms and send what waits."""
-        if not isinstance(frame, frames.ProducerWelcome):
-            raise InternalError(
-                f"{self.broker.url}: expected a welcome, got {type(frame).__name__}"
-            )
-        self.max_in_flight = min(max(frame.max_in_flight, LEAST_IN_FLIGHT), MOST_IN_FLIGHT)
-        asyncio.get_running_loop().call_soon(self._pump_all)
-        return frame.lease_ms / 1000
-
-    def _pump_all(self) -> None:
-        for partition_sender in tuple(self.partition_senders):
-            self._sender.pump(partition_sender)
-
-    def received(self, frame: frames.AnyFrame, payload: bytes) -> None:
-        """Take an answer. The frames of this path have no payload."""
-        match frame:
-            case frames.Published(request, offset):
-                if (partition_sender := self._requests.pop(request, None)) is not None:
-                    partition_sender.stored(request, offset)
-                    self._sender.answered(partition_sender)
-            case frames.PublishRefused(request, code, message, retry_after_ms, due):
-                if (partition_sender := self._requests.pop(request, None)) is not None:
-                    log.info(
-                        "partition %s refuses a batch: %s: %s",
-                        *(partition_sender.partition, code, message),
-                    )
-                    self._sender.refused(
-                        partition_sender, request, code, message, due, retry_after_ms / 1000
-                    )
-            case frames.Moved(generation, index, _, url):
-                self._sender.moved(self, PartitionId(generation, index), url)
-            case _:
-                pass  # a pong, or news that a later version adds
-
-    def lost(self, error: PartqError) -> None:
-        """Let everything unanswered be sent again."""
-        self._requests.clear()
-        for partition_sender in tuple(self.partition_senders):
-            partition_sender.lost()
-        self._sender.connection_lost()
-
-    def failing(self, error: PartqError, for_s: float) -> None:
-        """Go on: the messages have their own time-out."""
-
-    def refused(self, error: PartqError) -> None:
-        """Give up: the broker takes nothing from this producer."""
-        self._sender.fail(error)
 
 
 class Sender:
@@ -134,6 +47,7 @@ class Sender:
         delivery_timeout_s: float,
         clock: Clock,
         are_numbers_fixed: bool = False,
+        crossing: FixedCrossing | None = None,
     ) -> None:
         self.error: PartqError | None = None
         """Why nothing can be published any more."""
@@ -148,9 +62,10 @@ class Sender:
         self._delivery_timeout_s = delivery_timeout_s
         self._clock = clock
         self._are_numbers_fixed = are_numbers_fixed
+        self._crossing = crossing
+        """How a producer with fixed numbers gets over a change; None: it ends there."""
+        self._crosser: asyncio.Task[None] | None = None
         self._producer = ""
-        self._generation = 0
-        """Of the layout that was followed last."""
         self._slot_routes = SlotRoutes.of(queue_layout.layout.table)
         self._partition_senders: dict[PartitionId, PartitionSender] = {}
         self._leaving: dict[PartitionSender, None] = {}
@@ -179,6 +94,7 @@ class Sender:
         slots: Sequence[int],
         result: MessageResult,
         ttl_ms: int,
+        order: Sequence[int] = (),
     ) -> None:
         """Take messages of one partition, counted in the buffer pool before.
 
@@ -191,7 +107,7 @@ class Sender:
             result.failed(partition, partition_sender.broken, len(encoded))
             return
         partition_sender.add(
-            encoded, slots, result, self._clock() + self._delivery_timeout_s, ttl_ms
+            encoded, slots, result, self._clock() + self._delivery_timeout_s, ttl_ms, order
         )
         if partition_sender.has_work:
             self.pump(partition_sender)
@@ -261,6 +177,7 @@ class Sender:
         if partition_sender.is_leaving and partition_sender not in self._leaving:
             self._leaving[partition_sender] = None
             self._watch.hurry(self._routes.get(partition_sender.partition))
+            self._start_crossing()
         self.answered(partition_sender)
 
     def answered(self, partition_sender: PartitionSender) -> None:
@@ -306,6 +223,8 @@ class Sender:
             if handle is not None:
                 handle.cancel()
         await cancel_and_wait(self._sweeper)
+        if self._crosser is not None:
+            await cancel_and_wait(self._crosser)
         await self._watch.close()
         connections = [connection.broker.close() for connection in self._connections.values()]
         await asyncio.gather(*connections, *self._closing)
@@ -323,8 +242,18 @@ class Sender:
             give_back=self._buffer_pool.give_back,
             tally=self._tally,
             are_numbers_fixed=self._are_numbers_fixed,
+            ends_at_change=self._are_numbers_fixed and self._crossing is None,
         )
         self._routes[partition] = self._watch.queue_layout.owners.get(partition)
+
+    def _draw_producer(self) -> None:
+        """Begin new partitions under an id that none knows.
+
+        Slots go back to partitions of before, as the store has forgotten a change: they may know
+        each id that was used by now, with numbers of other messages.
+        """
+        used = self._next_producer(self._producer)
+        self._producer = (used and self._next_producer(used)) or self._producer
 
     def _end_sender(self, partition_sender: PartitionSender) -> None:
         """Forget a partition that gets no more messages, and has none."""
@@ -338,7 +267,7 @@ class Sender:
 
     def _note_leaving(self, queue_layout: QueueLayout) -> None:
         """See which partitions have lost slots by a new layout."""
-        if self._are_numbers_fixed:
+        if self._are_numbers_fixed and self._crossing is None:
             return  # a number stands for its message there: the broker's refusal ends it
         table = queue_layout.layout.table
         self._leaving.clear()
@@ -347,10 +276,11 @@ class Sender:
             partition_sender.is_leaving = has_lost
             if has_lost:
                 self._leaving[partition_sender] = None
+        self._start_crossing()
 
     def _move_slots(self) -> None:
         """Let slots follow the layout, with what waits for them, where that can be done now."""
-        if not self._leaving:
+        if not self._leaving or self._crossing is not None:
             return
         table = self._watch.queue_layout.layout.table
         settled = {
@@ -363,9 +293,11 @@ class Sender:
             return
         self._slot_routes = routes = self._slot_routes.switched(settled, table)
         self._on_routes(routes)
-        for partition in routes.ranges:
-            if partition not in self._partition_senders:
-                self._add_sender(partition, None)
+        new = [each for each in routes.ranges if each not in self._partition_senders]
+        if any(each.generation < max(settled).generation for each in new):
+            self._draw_producer()
+        for partition in new:
+            self._add_sender(partition, None)
         changed = dict.fromkeys(settled.values())
         for partition_sender in settled.values():
             del self._leaving[partition_sender]
@@ -379,6 +311,59 @@ class Sender:
                 self.pump(partition_sender)
             else:
                 self._end_sender(partition_sender)
+
+    def _start_crossing(self) -> None:
+        """Let fixed numbers get over a change, if there is one and that is not under way."""
+        crossing, crosser = self._crossing, self._crosser
+        if self._leaving and crossing is not None and (crosser is None or crosser.done()):
+            self._crosser = tasks.start(self._cross(crossing), "following a change", self.fail)
+
+    async def _cross(self, crossing: FixedCrossing) -> None:
+        backoff = retry_backoff()
+        while self._leaving and self.error is None:
+            try:
+                self._follow_state(crossing, await crossing.state())
+            except PartqError as error:
+                if not error.is_retryable:
+                    self.fail(error)
+                    return
+                log.info("the change of the partition count has not come to its end: %s", error)
+            await asyncio.sleep(backoff.next_s(None))
+
+    def _follow_state(self, crossing: FixedCrossing, state: ProducerState) -> None:
+        """Go on in the series that a change has begun; raises as `FixedCrossing.over`."""
+        layout = state.queue_layout.layout
+        known = self._watch.queue_layout.layout
+        if layout.generation < known.generation:
+            return  # of a broker that has not read the last change
+        if layout.generation > known.generation:
+            self._watch.queue_layout = state.queue_layout
+        ended = {
+            each: had
+            for partition, each in self._partition_senders.items()
+            if (had := self._slot_routes.slots(partition)) != layout.table.slots.get(partition, ())
+        }
+        if not ended:
+            # Something else was refused, or the layout of another broker was read.
+            self._note_leaving(state.queue_layout)
+            for partition_sender in self._partition_senders.values():
+                self.pump(partition_sender)
+            return
+        found = crossing.over(state, self._partition_senders.values(), ended, self._limits)
+        self._slot_routes = SlotRoutes.of(layout.table)
+        self._on_routes(self._slot_routes)
+        for partition_sender in ended:
+            self._end_sender(partition_sender)
+        self._leaving.clear()
+        for partition in layout.table.slots:
+            if partition not in self._partition_senders:
+                at = state.progress[partition].layout
+                self._add_sender(partition, ProducerProgress(0, None, at))
+                partition_sender = self._partition_senders[partition]
+                partition_sender.broken = found.broken.get(partition)
+                partition_sender.adopt(found.batches.get(partition, ()))
+                self.pump(partition_sender)
+        self._note_leaving(self._watch.queue_layout)
 
     def _is_failing(self, partition: PartitionId) -> bool:
         attached = self._connection_of.get(partition)
@@ -420,10 +405,6 @@ class Sender:
 
     def _apply_layout(self, queue_layout: QueueLayout) -> None:
         """Follow a new layout where the current route does not work; close what is left over."""
-        if queue_layout.layout.generation < self._generation:
-            # Slots go back to partitions that know this producer by numbers of earlier messages.
-            self._producer = self._next_producer(self._producer) or self._producer
-        self._generation = queue_layout.layout.generation
         self._note_leaving(queue_layout)
         self._move_slots()
         for partition_sender in self._partition_senders.values():

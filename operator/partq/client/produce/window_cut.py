@@ -48,7 +48,30 @@ def cut(
     batches: Sequence[SealedBatch],
     partition_of: Callable[[int], PartitionId],
 ) -> dict[PartitionId, list[SealedBatch]]:
-    """Return batches of the same messages, by the partition of their slots.
+    """Return batches of the same messages, by the partition of their slots, as `cut_by_place`.
+
+    Args:
+        home: as there.
+        batches: as there.
+        partition_of: returns the partition of a slot.
+    """
+    slots = slots_of(batches)
+    routes = {slot: partition_of(slot) for slot in set(chain.from_iterable(slots))}
+    return cut_by_place(home, batches, slots, [[routes[slot] for slot in each] for each in slots])
+
+
+def slots_of(batches: Sequence[SealedBatch]) -> list[Sequence[int]]:
+    """Return the slots of the messages of each batch."""
+    return [wire.read_slots(each.data, wire.read_header(each.data)) for each in batches]
+
+
+def cut_by_place(
+    home: PartitionId,
+    batches: Sequence[SealedBatch],
+    slots: Sequence[Sequence[int]],
+    places: Sequence[list[PartitionId]],
+) -> dict[PartitionId, list[SealedBatch]]:
+    """Return batches of the same messages, by the partition that each of them goes to.
 
     The messages for one partition keep their order. One batch is open at a time; a batch whose
     messages stay together keeps its bytes. What is new has no number, and was never sent.
@@ -56,11 +79,9 @@ def cut(
     Args:
         home: the partition that all of them were for.
         batches: in the order of their numbers; their results are told by what is returned.
-        partition_of: returns the partition of a slot.
+        slots: of the messages of each batch.
+        places: the partition that each of these messages goes to.
     """
-    slots = [wire.read_slots(each.data, wire.read_header(each.data)) for each in batches]
-    routes = {slot: partition_of(slot) for slot in set(chain.from_iterable(slots))}
-    places = [[routes[slot] for slot in each] for each in slots]
     parts = _Parts(home, batches, places)
     found: dict[PartitionId, list[SealedBatch]] = {}
     for batch, of_batch, slots_of_batch in zip(batches, places, slots, strict=True):
@@ -70,7 +91,7 @@ def cut(
             batch.results = parts.results(batch, of_batch, partition)
             found.setdefault(partition, []).append(batch)
             continue
-        messages = _messages(batch.data)
+        messages = encoded_messages(batch.data)
         for partition in partitions:
             chosen = [at for at, each in enumerate(of_batch) if each == partition]
             part = SealedBatch(
@@ -84,12 +105,13 @@ def cut(
                 size_bytes=sum(len(messages[at]) for at in chosen),
                 deadline=batch.deadline,
                 ttl_ms=batch.ttl_ms,
+                order=[batch.order[at] for at in chosen] if batch.order else (),
             )
             found.setdefault(partition, []).append(part)
     return found
 
 
-def _messages(data: bytes) -> list[bytes]:
+def encoded_messages(data: bytes) -> list[bytes]:
     """Return each message of a batch, encoded."""
     ends, body = wire.open_body(data)
     return [bytes(body[start:stop]) for start, stop in pairwise((0, *ends))]

@@ -3,10 +3,10 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from partq.coordinator.ports import PartitionLayoutRecord
 from partq.core.layout import Layout
 from partq.core.model import BrokerId, Offset, PartitionId
 from partq.core.rescale.gates import GroupProgress
+from partq.core.rescale.restoration import RecordedLayout
 from partq.core.views.rescale_status import PartitionProgress, read_partitions
 
 CHUNK = 500
@@ -33,7 +33,7 @@ class ProgressRecord(Protocol):
         """The groups that have a cursor."""
 
     @property
-    def layout(self) -> PartitionLayoutRecord:
+    def layout(self) -> RecordedLayout:
         """What changes have left in it."""
 
 

@@ -59,8 +59,9 @@ def series_of(layout: Layout) -> tuple[FixedSeries, ...]:
     series, table = _replayed(tuple(sorted(counts.items())))
     if table != layout.table:
         raise InternalError(
-            f"layout: the partition counts {counts} do not lead to the table of generation "
-            f"{layout.generation}; use a client and brokers of one version"
+            f"layout: the {len(counts)} partition counts that it names do not lead to the table "
+            f"of generation {layout.generation}, so nobody knows what fixed numbers stand for; use "
+            "a client and brokers of one version, or another queue if the store has lost changes"
         )
     return series
 

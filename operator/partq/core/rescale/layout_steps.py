@@ -19,6 +19,11 @@ MAX_CHANGES = 5
 """How many of the latest changes a layout names; besides them, all that are not settled."""
 
 
+MAX_COUNTS = 1000
+"""How many partition counts a layout names: the first, and the latest. They lead to what fixed
+numbers stand for. Numbers from so many changes ago belong to records that are long forgotten."""
+
+
 class RescaleEvent(StrEnum):
     """What is reported to people about a change."""
 
@@ -40,12 +45,10 @@ def awaited(layout: Layout) -> set[PartitionId]:
     return {giver for givers in layout.lineage.values() for giver in givers}
 
 
-def prepare(layout: Layout, partition_count: int, now_ms: int = 0, *, sealed_by: int = 1) -> Layout:
+def prepare(layout: Layout, partition_count: int, now_ms: int = 0) -> Layout:
     """Return the layout with a change that is being prepared.
 
-    `now_ms`: for people; 0: they are not told when it was begun. `sealed_by`: the last change that
-    a record of a partition knows; above the layout's own where a store has lost the layout's last
-    steps alone. Its number is not used again: its seals would answer for the new change.
+    `now_ms`: for people; 0: they are not told when it was begun.
 
     Raises:
         ConflictError: another change is being prepared, nothing would change, or too many
@@ -63,17 +66,21 @@ def prepare(layout: Layout, partition_count: int, now_ms: int = 0, *, sealed_by:
             f"layout: changes {[*unsettled(layout)]} are not settled, at most {MAX_UNSETTLED} "
             "may be; wait until the groups have read what was in their predecessors"
         )
-    generation = max(layout.last_generation, sealed_by) + 1
+    generation = layout.last_generation + 1
     change = layout.table.resized(partition_count, generation)
     record = record_of(layout, change, generation, now_ms)
-    changes = (*_kept_changes(layout), record)
+    changes = (*kept_changes(layout, before=generation), record)
     return _step(layout, next=change, last_generation=generation, changes=changes)
 
 
-def _kept_changes(layout: Layout) -> tuple[RescaleRecord, ...]:
-    """Return the changes that a layout goes on to name: the latest, and those not settled."""
-    named = {*unsettled(layout), *(each.generation for each in layout.changes[1 - MAX_CHANGES :])}
-    return tuple(each for each in layout.changes if each.generation in named)
+def kept_changes(layout: Layout, *, before: int) -> tuple[RescaleRecord, ...]:
+    """Return the changes that a layout goes on to name: the latest, and those not settled.
+
+    `before`: the number of the next change.
+    """
+    earlier = [each for each in layout.changes if each.generation < before]
+    named = {*unsettled(layout), *(each.generation for each in earlier[1 - MAX_CHANGES :])}
+    return tuple(each for each in earlier if each.generation in named)
 
 
 def record_of(
@@ -116,12 +123,16 @@ def commit(layout: Layout, now_ms: int) -> Layout:
         generation=layout.last_generation,
         lineage={**layout.lineage, **change.lineage},
         retired={**layout.retired, **dict.fromkeys(sorted(emptied), now_ms)},
-        counts={
-            **(layout.counts or {layout.generation: layout.partition_count}),
-            layout.last_generation: change.table.partition_count,
-        },
+        counts=counts_after(layout, layout.last_generation, change.table.partition_count),
         changes=_with_last(layout, committed_at_ms=now_ms),
     )
+
+
+def counts_after(layout: Layout, generation: int, partition_count: int) -> dict[int, int]:
+    """Return the first and the latest partition counts, once a change is in force."""
+    before = layout.counts or {layout.generation: layout.partition_count}
+    first, *later = {**before, generation: partition_count}.items()
+    return dict([first, *later[1 - MAX_COUNTS :]])
 
 
 def settle(layout: Layout, *partitions: PartitionId) -> Layout:

@@ -9,6 +9,12 @@ from partq.core.rescale.layout_steps import prepared_change
 
 MAX_LISTED = 3
 """How many partitions or brokers a text names."""
+MAX_RETIRED = 1024
+"""How many partitions without slots a queue keeps, unless one change alone leaves more.
+
+They stay for ten minutes to answer repeats, however many changes there are. Each has keys, an owner
+and a place in the layout, which brokers read each second.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +44,8 @@ def waits_before_commit(layout: Layout, preparation: Preparation) -> tuple[str, 
     Every group counts that has a cursor anywhere, also one that is being made: its other cursors
     were chosen by a layout without the new partitions.
     """
-    new = sorted(prepared_change(layout).lineage)
+    change = prepared_change(layout)
+    new = sorted(change.lineage)
     groups = set(preparation.named).union(*preparation.groups.values())
     unowned = [each for each in new if each not in preparation.owned]
     incomplete = [each for each in new if not groups.issubset(preparation.groups.get(each, ()))]
@@ -52,6 +59,13 @@ def waits_before_commit(layout: Layout, preparation: Preparation) -> tuple[str, 
         waits.append(f"new partitions that do not have every group: {_listed(incomplete)}")
     if unopened:
         waits.append(f"partitions of the last change that are not open: {_listed(unopened)}")
+    emptied = sum(not left for left in change.sealed.values())
+    kept = len(layout.retired)
+    if emptied and kept and kept + emptied > MAX_RETIRED:
+        waits.append(
+            f"the removal of partitions without slots, which are kept for ten minutes: {kept} are "
+            f"there, this change leaves {emptied}, and at most {MAX_RETIRED} may be"
+        )
     return tuple(waits)
 
 

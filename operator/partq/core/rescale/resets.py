@@ -12,16 +12,11 @@ def new_reset_id(began_ms: int, name: str, generation: int) -> str:
     """Return the id of a reset of all partitions, by which it holds gates.
 
     Args:
-        began_ms: when it began, in Redis's time: its steps end 20 seconds later.
+        began_ms: when it began, in Redis's time, for people.
         name: that no other reset has.
         generation: of the layout that says which partitions are all.
     """
     return f"{began_ms}-{name}@{generation}"
-
-
-def began_ms(reset_id: str) -> int:
-    """Return when a reset of all partitions began, in Redis's time."""
-    return int(reset_id.split("-", 1)[0])
 
 
 def by_generation(partitions: Iterable[PartitionId]) -> list[list[PartitionId]]:

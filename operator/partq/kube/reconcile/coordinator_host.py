@@ -7,7 +7,7 @@ from dataclasses import replace
 from partq.aio import cancel_and_wait
 from partq.coordinator.coordinator import Coordinator
 from partq.coordinator.ports import RebalanceListener, RescaleListener, ViewListener
-from partq.coordinator.rescale import RescaleTimes
+from partq.coordinator.rescale.rescaler import RescaleTimes
 from partq.kube.member_pods import MemberPods
 from partq.kube.names import QueueKey
 from partq.kube.objects.broker_addresses import BrokerAddresses

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from partq.broker.rescale.gatekeeper import RESET_HOLD_S
+from partq.client.transport.layout_watch import OLDER_S
 from partq.lab.simulate.cluster import SimCluster, with_loop
 from partq.lab.simulate.events import EventHandlers
 from partq.lab.simulate.health import backlog, unready, unsettled
@@ -139,7 +140,10 @@ class _TrialRun:
         cluster, loop, setting = self._cluster, self._cluster.loop, self._schedule.setting
         began = loop.time()
         bound_s = setting.delay_s + setting.max_handoff_s + 1.0 + 2 * LEASE_S + BIND_S + CLAIM_S
-        is_held = any(event.kind == "reset_all" for event in self._schedule.events)
+        kinds = {event.kind for event in self._schedule.events}
+        is_held = "reset_all" in kinds
+        if {"rescale", "redis_rollback"} <= kinds:
+            bound_s += OLDER_S  # clients may know a change that the store has forgotten
         while (waiting := unready(cluster)) and not loop.is_stopped:
             if loop.time() - began > bound_s:
                 cluster.watcher.fail("G7", f"after {bound_s} s still: {'; '.join(waiting)}")

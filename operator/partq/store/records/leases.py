@@ -11,7 +11,7 @@ from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.pipelined_connection import Reply
 
-FEATURES = (RESCALE, LANES)
+FEATURES: tuple[str, ...] = (RESCALE, LANES)
 """What brokers of this version can do beside what those of every version can."""
 _PEER = "peer_token"
 _MAX_TRIES = 5

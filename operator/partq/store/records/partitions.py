@@ -54,7 +54,7 @@ EPOCH_DIFFERS = -1
 SEALED_LATER = -4
 """Of `reset_cursor`: a change has taken slots away that the caller has not read."""
 RESET_OVER = -6
-"""Of `reset_cursor`: the reset of all partitions began too long ago."""
+"""Of `reset_cursor`: the reset of all partitions was ended, see `Seals.end_reset`."""
 KNOWN_BETTER = -5
 """Of `register_member`: the record is newer than what the caller knows of it."""
 HELD = -4
@@ -412,7 +412,7 @@ class Partitions:
             FencedError: another broker has claimed the partition; nothing is written.
             ConflictError: another epoch is stored; nothing is written.
             StaleGenerationError: a change that the caller has not read has taken slots away, or
-                the reset of all partitions began more than 20 s ago; nothing is written.
+                the reset of all partitions was ended; nothing is written.
             SupersededError: a later write is stored; nothing is written.
             UnknownGroupError: the partition has no such group.
             StoreUnavailableError: no answer; read the record before anything is delivered.
@@ -430,8 +430,8 @@ class Partitions:
             why = "slots have left by a later change"
             raise StaleGenerationError(
                 f"partition {partition}, group {group}: got the reset {hold}, but "
-                f"{why if answer == SEALED_LATER else 'it began too long ago'}; nothing was moved: "
-                "begin again with all partitions"
+                f"{why if answer == SEALED_LATER else 'it took too long, and was ended'}; nothing "
+                "was moved: begin again with all partitions"
             )
         if answer == EPOCH_DIFFERS:
             raise ConflictError(

@@ -7,6 +7,7 @@
 -- what speaks of an earlier group of the name is refused, and its epochs and dead letters have
 -- higher numbers than those of that one, whatever Redis's clock shows by now.
 --
+-- when full: passes
 -- with: audit
 -- with: draw
 -- with: times

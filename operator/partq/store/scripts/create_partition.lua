@@ -1,5 +1,7 @@
 -- Make the record of a partition. No other script does; a repeat changes nothing.
 --
+-- when full: passes
+--
 -- KEYS[1]  meta: hash {owner, owner_incarnation, successor, broker_epoch, next, trimmed,
 --          total_bytes, freed_bytes, largest_bytes, at_ms, append_number, append_answer,
 --          mark:GROUP ..., slots, layout, preds}
@@ -10,8 +12,10 @@
 --          takes no message before they are sealed. Empty: none are named any more
 -- returns  1: made; 0: it was there
 --          -1: not made, as it was removed lately: the caller does not know
+--          -2 DIFFERS: it was there, with other slots, or from other predecessors
 if redis.call("EXISTS", KEYS[1]) == 1 then
-  return 0
+  local slots, preds = unpack(redis.call("HMGET", KEYS[1], "slots", "preds"))
+  return ARGV[1] and ((slots or "") ~= ARGV[2] or (preds or "") ~= ARGV[3]) and -2 or 0
 end
 if redis.call("EXISTS", KEYS[2]) == 1 then
   return -1

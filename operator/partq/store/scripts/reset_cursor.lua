@@ -16,15 +16,14 @@
 --          0 FENCED: the caller's broker epoch is over; -1 EPOCH_DIFFERS: another epoch is
 --          recorded; -2 UNKNOWN: no such group; -3 SUPERSEDED: a later write is stored;
 --          -4 SEALED_LATER: a later change of the layout has taken slots away;
---          -6 RESET_OVER: the reset began too long ago
-local MAX_RESET_MS = 20000 -- owners of later partitions wait for longer than that
+--          -6 RESET_OVER: the owner of a successor has ended the reset, see `end_reset`
 
 local meta, refusal = read_owned(KEYS[1], ARGV[1], ARGV[2], "next", "audit", "trimmed", "preds", "layout")
 if not meta then
   return refusal
 end
-local known, lowest, before, flushed, outbox, born, gate = unpack(redis.call("HMGET", KEYS[2],
-  "epoch", "outbox_lowest", "cursor", "flushed", "outbox", "born", "gate"))
+local known, lowest, before, flushed, outbox, born, gate, ended = unpack(redis.call("HMGET", KEYS[2],
+  "epoch", "outbox_lowest", "cursor", "flushed", "outbox", "born", "gate", "ended"))
 gate = gate or "1"
 local verdict = judge_write(flushed, born, ARGV[1], ARGV[5], ARGV[6])
 if verdict < 1 then
@@ -33,14 +32,13 @@ end
 if known ~= ARGV[3] then
   return -1
 end
-local begun_ms, generation = string.match(ARGV[7], "^(%d+)%-.*@(%d+)$")
-if begun_ms then
+local generation = string.match(ARGV[7], "@(%d+)$")
+if generation then
   if tonumber(meta[7] or "1") > tonumber(generation) then
     -- The successor that the caller does not know might deliver before what is repeated here.
     return -4
   end
-  local time = redis.call("TIME")
-  if time[1] * 1000 + math.floor(time[2] / 1000) - tonumber(begun_ms) > MAX_RESET_MS then
+  if string.find(" " .. (ended or "") .. " ", " " .. ARGV[7] .. " ", 1, true) then
     return -6
   end
 end
@@ -50,14 +48,14 @@ local epoch = draw_above(known)
 redis.call("HSET", KEYS[2], "epoch", string.format("%.0f", epoch),
   "cursor", cursor_text, "acked", "", "redeliveries", "", "flushed", ARGV[1] .. ":" .. ARGV[5])
 write_parked(KEYS[2], "")
-if begun_ms then
+if generation then
   redis.call("HSET", KEYS[2], "reset", ARGV[7])
   if meta[6] then
     gate = ARGV[7]
     redis.call("HSET", KEYS[2], "gate", gate)
   end
 end
-local flags = begun_ms and meta[6] and "held" or ""
+local flags = generation and meta[6] and "held" or ""
 write_mark(KEYS[1], ARGV[2], cursor, lowest)
 if meta[4] then
   write_audit(KEYS[1], KEYS[3], meta[4], ARGV[1], {audit_line({kind = "reset", group = ARGV[2],

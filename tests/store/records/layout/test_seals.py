@@ -259,10 +259,9 @@ async def open_gate(partitions, seals, broker_epoch, **changes):
 # ---- resets -------------------------------------------------------------------------------------
 
 
-async def reset_id(store, name, generation, *, age_ms=0):
-    """Return the id of a reset of all partitions that begins now, or began so long ago."""
-    now_ms = min((await store.read_clocks()).values())
-    return new_reset_id(now_ms - age_ms, name, generation)
+async def reset_id(store, name, generation):
+    """Return the id of a reset of all partitions that begins now."""
+    return new_reset_id(min((await store.read_clocks()).values()), name, generation)
 
 
 async def reset(partitions, partition, broker_epoch, **changes):
@@ -292,16 +291,28 @@ async def test_a_reset_of_all_partitions_holds_the_gate(store, partitions, seals
         await open_gate(partitions, seals, successor, gate=first)
 
 
-async def test_a_reset_that_began_too_long_ago_moves_nothing(store, partitions, seals, successor):
-    """Owners of successors stop to wait for it after 30 seconds."""
+async def test_a_reset_that_was_ended_moves_nothing(store, partitions, seals, successor):
+    """Owners of successors stop to wait for it, and no clock tells whether a step is late."""
     await open_gate(partitions, seals, successor)
+    ended = await reset_id(store, "r7", 2)
+    assert await seals.end_reset(NEXT, GROUP, ended)
+    for number in range(15):
+        assert await seals.end_reset(NEXT, GROUP, await reset_id(store, f"n{number}", 2))
+        assert await seals.end_reset(NEXT, GROUP, ended), "a repeat pushes none out"
     before = await partitions.read_cursor(NEXT, GROUP)
-    with pytest.raises(StaleGenerationError, match="too long ago"):
-        await reset(partitions, NEXT, successor, hold=await reset_id(store, "r7", 2, age_ms=21_000))
+    with pytest.raises(StaleGenerationError, match="was ended"):
+        await reset(partitions, NEXT, successor, hold=ended)
     assert await partitions.read_cursor(NEXT, GROUP) == before
-    assert (
-        await reset(partitions, NEXT, successor, hold=await reset_id(store, "r7", 2, age_ms=9_000))
-    ).gate != OPEN_GATE
+    other = await reset_id(store, "r8", 2)
+    assert (await reset(partitions, NEXT, successor, hold=other)).gate == other
+    assert not await seals.end_reset(NEXT, "others", ended)
+
+
+async def test_resets_that_were_ended_are_kept_in_bounds(store, keys, partitions, seals, successor):
+    for number in range(20):
+        await seals.end_reset(NEXT, GROUP, f"1-n{number}@2")
+    ended = await store.read("HGET", keys.cursor(NEXT, GROUP), "ended")
+    assert ended.split() == [b"1-n%d@2" % number for number in range(4, 20)]
 
 
 async def test_a_reset_of_one_partition_leaves_its_gate(partitions, seals, successor):

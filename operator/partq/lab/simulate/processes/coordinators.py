@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar, cast
 from partq.coordinator.broker_api import HttpBrokerAdmin
 from partq.coordinator.coordinator import Coordinator
 from partq.coordinator.ports import BindRefusal
-from partq.coordinator.rescale import RescaleTimes
+from partq.coordinator.rescale.rescaler import RescaleTimes
 from partq.core.group.observation import MemberFact
 from partq.core.group.planner import Planner
 from partq.core.model import MemberId

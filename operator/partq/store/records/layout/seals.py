@@ -55,19 +55,23 @@ class Seals:
         partition: PartitionId,
         predecessors: Mapping[PartitionId, Sequence[range]],
         slots: Sequence[range],
-    ) -> None:
+    ) -> bool:
         """Make the record of a partition that gets slots of others; a repeat changes nothing.
+
+        False: it is not as it was asked for. It was removed lately, or was there with other slots
+        or predecessors, as it also is when slots have left it, or predecessors are settled.
 
         It takes no message before `open_partition`, and a group that is added has a closed gate.
         `slots`: those that it takes. Predecessors that are settled are not named any more. One that
         was removed lately is not made: the call is late, and its caller has an old layout.
         """
-        await self._store.run(
+        answer = await self._store.run(
             "create_partition",
             [self._keys.meta(partition), self._keys.removal(partition)],
             [partition.generation, encode_slots(slots), encode_predecessors(predecessors)],
             needs_replica=True,
         )
+        return int(answer) >= 0
 
     async def erase(self, partition: PartitionId) -> None:
         """Remove the keys of a partition that the layout has no more; a repeat does the rest.
@@ -237,13 +241,17 @@ class Seals:
             if values is not None and values[0] is not None
         }
 
-    async def earliest_now_ms(self) -> int:
-        """Return Redis's time, in unix ms: of several servers the earliest.
+    async def end_reset(self, partition: PartitionId, group: str, reset: str) -> bool:
+        """Refuse further steps of a reset of all partitions in this one; a repeat is harmless.
+
+        `reset`: its id. False: the partition has no such group.
 
         Raises:
-            StoreUnavailableError: no answer.
+            StoreUnavailableError: no answer; a repeat finds out.
         """
-        return min((await self._store.read_clocks()).values())
+        name = self._keys.cursor(partition, group)
+        answer = await self._store.run("end_reset", [name], [reset], needs_replica=True)
+        return bool(answer != UNKNOWN)
 
     async def read_progress(
         self, wanted: Iterable[tuple[PartitionId, str]]

@@ -13,12 +13,14 @@ from partq.aio import TaskSet
 from partq.coordinator.chunks import in_chunks
 from partq.coordinator.group.queue_observation import QueueObservation, owners
 from partq.coordinator.ports import BrokerAdmin, PartitionRecord, RescaleListener, StorePorts
+from partq.coordinator.rescale.layout_restorer import LayoutRestorer
 from partq.core.layout import Layout, RescaleRecord
 from partq.core.model import BrokerId, PartitionId
 from partq.core.records import LeaseRecord, lacking_rescale
 from partq.core.rescale.gates import GroupProgress, PredecessorView
 from partq.core.rescale.layout_steps import RescaleEvent, abort, commit, prepare, remove, settle
 from partq.core.rescale.preparation import Preparation, waits_before_commit
+from partq.core.rescale.restoration import restored
 from partq.core.rescale.settlement import (
     is_passed_by_all,
     is_settled,
@@ -80,6 +82,9 @@ class Rescaler:
         was from before the opening."""
         self._uncertain: tuple[RescaleEvent, RescaleRecord] | None = None
         """The last step, if the answer to its write was lost."""
+        self._restorer = LayoutRestorer(queue, store.partitions)
+        self._kept = 0
+        """A change that may have been in force before the store lost it: it is not aborted."""
         self.waits_for: tuple[str, ...] = ()
         """What the change waits for that is wanted; the log tells when it differs."""
 
@@ -93,10 +98,19 @@ class Rescaler:
             StoreUnavailableError: no answer; the next look knows what came of it.
         """
         await self._tell_uncertain(layout)
+        if self._restorer.is_suspect(layout):
+            layout = await self._restore(layout)
+        else:
+            self._restorer.keep(layout)
         if wanted is None:
             return layout
-        if layout.next is not None and layout.next.table.partition_count != wanted:
-            layout = await self._abort(layout, removed=layout.next.lineage)
+        is_kept = layout.last_generation == self._kept
+        if layout.next is not None and layout.next.table.partition_count != wanted and not is_kept:
+            aborted = abort(layout)
+            removed = layout.next.lineage
+            layout = await self._write(aborted, RescaleEvent.ABORTED, removed=removed)
+            if layout is not aborted:
+                return layout  # another coordinator was first, and may know another wanted count
         if layout.next is None and wanted != layout.partition_count:
             layout = await self._prepare(layout, wanted)
         return layout
@@ -107,6 +121,7 @@ class Rescaler:
         queue: QueueObservation,
         leases: Mapping[BrokerId, LeaseRecord],
         named: Collection[str],
+        unfit: Collection[PartitionId] = (),
     ) -> Layout:
         """Take the steps that brokers and records allow, and return the layout as it is stored.
 
@@ -115,10 +130,17 @@ class Rescaler:
             queue: what the living brokers say.
             leases: of the living brokers.
             named: all groups of the queue.
+            unfit: partitions of the change that is being prepared whose records are of another
+                change of its number.
 
         Raises:
             StoreUnavailableError: no answer; the next look goes on.
         """
+        others = {each for each in owners(queue) if each.generation > layout.last_generation}
+        if others:
+            layout = await self._restore(layout, others)
+        if layout.next is not None and not layout.next.lineage.keys().isdisjoint(unfit):
+            return await self._replace_number(layout)
         if layout.next is not None:
             layout = await self._commit(layout, queue, leases, named)
         if not layout.revision:
@@ -137,6 +159,10 @@ class Rescaler:
             await self._erase(self._removed.difference(layout.all_partitions(), owners(queue)))
         return layout
 
+    def doubt(self) -> None:
+        """Compare the next layout with the records: a partition that it has cannot be created."""
+        self._restorer.doubt()
+
     async def close(self) -> None:
         """Give up the calls that are out."""
         await self._refreshes.close()
@@ -144,24 +170,45 @@ class Rescaler:
     # ---- steps ----------------------------------------------------------------------------------
 
     async def _prepare(self, layout: Layout, wanted: int) -> Layout:
-        now_ms = await self._store.layouts.now_ms()
-        records = await self._store.partitions.read_many(layout.all_partitions())
-        sealed_by = max((each.layout.generation for each in records.values()), default=1)
+        in_line = await self._restore(layout)
+        if in_line is not layout:
+            return in_line
         try:
-            prepared = prepare(layout, wanted, now_ms, sealed_by=sealed_by)
+            prepared = prepare(layout, wanted, await self._store.layouts.now_ms())
         except ConflictError as error:
             self._wait_for(str(error))
             return layout
         return await self._write(prepared, RescaleEvent.STARTED)
+
+    async def _restore(self, layout: Layout, others: Collection[PartitionId] = ()) -> Layout:
+        """Return the layout with what the store has lost of it, if it was set back.
+
+        `others`: partitions that brokers own, and that it does not know.
+
+        Raises:
+            ConflictError: the records of partitions do not add up to a layout.
+        """
+        records = await self._restorer.find_lost(layout, others)
+        if records is None:
+            self._restorer.keep(layout)
+            return layout
+        found = restored(layout, records, await self._store.layouts.now_ms())
+        self._kept = found.layout.last_generation if found.layout.next is not None else 0
+        return await self._write(found.layout, removed=found.removed)
+
+    async def _replace_number(self, layout: Layout) -> Layout:
+        """Abort a change whose number another one has used: the next look begins with a higher one.
+
+        The store has lost that other one, while records of its partitions are there.
+        """
+        unused = await self._restorer.read_unused(layout.last_generation)
+        return await self._write(abort(layout), RescaleEvent.ABORTED, removed=unused)
 
     def _wait_for(self, *texts: str) -> None:
         """Take what the change waits for, and tell the log."""
         if texts and texts != self.waits_for:
             _log.info("queue %s: the change waits for %s", self._queue, "; ".join(texts))
         self.waits_for = texts
-
-    async def _abort(self, layout: Layout, *, removed: Collection[PartitionId]) -> Layout:
-        return await self._write(abort(layout), RescaleEvent.ABORTED, removed=removed)
 
     async def _commit(
         self,
@@ -264,11 +311,12 @@ class Rescaler:
             await self._store.layouts.write(layout, removed=removed)
         except ConflictError as error:
             _log.info("queue %s: %s", self._queue, error)
-            return (await self._store.layouts.read()).layout
+            return (await self._store.layouts.read()).layout  # the next look compares it
         except StoreUnavailableError:
             # Whether it is stored, the next look knows.
             self._uncertain = (event, layout.changes[-1]) if event is not None else None
             raise
+        self._restorer.keep(layout)
         self._removed.update(removed)
         if event is not None and layout.changes:
             await self._tell(event, layout.changes[-1])

@@ -1,0 +1,1 @@
+"""Producers whose numbers stand for the same messages at each start, across changes."""

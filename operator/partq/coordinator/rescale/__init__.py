@@ -1,0 +1,1 @@
+"""Changes of the partition count: their steps, and a layout that the store has rolled back."""

@@ -1,0 +1,191 @@
+"""The node of a Redis Cluster that has the layout forgets, and those of the partitions do not."""
+
+import pytest
+
+from partq.core.model import PartitionId
+from partq.core.rescale.layout_steps import abort
+from partq.errors import ConflictError, UnknownPartitionError
+from tests.coordinator.rescale_stage import RescaleStage
+
+
+@pytest.fixture
+async def stage(store, keys):
+    stage = RescaleStage(store, keys)
+    await stage.make(2, "workers")
+    await stage.look(2)
+    yield stage
+    await stage.coordinator.close()
+
+
+class Snapshot:
+    """The layout record and the config, which are on one node, as they were at some time."""
+
+    def __init__(self, stage):
+        self.stage = stage
+        self.names = (stage.keys.layout(), stage.keys.config())
+        self.fields = ()
+
+    async def take(self):
+        read = self.stage.store.read
+        self.fields = [await read("HGETALL", name) for name in self.names]
+        return self
+
+    async def put_back(self):
+        for name, fields in zip(self.names, self.fields, strict=True):
+            await self.stage.store.read("DEL", name)
+            await self.stage.store.read("HSET", name, *fields)
+
+
+def parts_of(layout):
+    return layout.table, layout.generation, layout.lineage, layout.retired.keys(), layout.counts
+
+
+async def committed(stage, count):
+    await stage.want(count)
+    await stage.until(lambda layout: layout.partition_count == count)
+    await stage.seal_and_open()
+    return await stage.look()
+
+
+@pytest.fixture(params=["goes on", "is another one"])
+def lost(stage, request):
+    """Have the store lose what came after a snapshot, under the coordinator or before the next."""
+
+    async def lose(snapshot):
+        await snapshot.put_back()
+        if request.param == "is another one":
+            await stage.replace_coordinator()
+
+    return lose
+
+
+@pytest.mark.parametrize("count", [3, 1])
+async def test_a_change_in_force_is_in_force_again(stage, lost, count):
+    before = await Snapshot(stage).take()
+    await stage.publish(PartitionId(1, 0))
+    layout = await committed(stage, count)
+    await lost(before)
+    await stage.want(count)
+    assert parts_of(await stage.look()) == parts_of(layout)
+    assert parts_of(await stage.look(2)) == parts_of(layout)
+    await stage.pass_by(PartitionId(1, 0), "workers")
+    assert not (await stage.until(lambda layout: not layout.retired)).lineage
+
+
+async def test_two_changes_are_in_force_again_and_their_numbers_are_used(stage, lost):
+    before = await Snapshot(stage).take()
+    await stage.publish(PartitionId(1, 0))
+    await committed(stage, 3)
+    layout = await committed(stage, 4)
+    await lost(before)
+    await stage.want(4)
+    assert parts_of(await stage.look()) == parts_of(layout)
+    assert (await committed(stage, 5)).generation == 4
+
+
+async def test_it_is_not_aborted_where_the_layout_is_back_at_its_preparation(stage, lost):
+    """Its keys would be erased, with the messages in them."""
+    for partition in (PartitionId(1, 0), PartitionId(1, 1)):
+        await stage.publish(partition)
+    stage.broker.refuses = {PartitionId(2, 2)}
+    await stage.want(3)
+    await stage.look(3)
+    before = await Snapshot(stage).take()
+    stage.broker.refuses = set()
+    layout = await stage.until(lambda layout: layout.generation == 2)
+    await stage.seal_and_open()
+    await stage.publish(PartitionId(2, 2))
+    await lost(before)
+    await stage.want(2)
+    assert parts_of(await stage.look()) == parts_of(layout)
+    record = await stage.ports.partitions.read(PartitionId(2, 2))
+    assert (record.next, record.layout.is_open) == (1, True)
+
+
+async def test_a_prepared_change_is_completed_before_another_one(stage, lost):
+    """A broker may have read that it was in force, and seal by it late."""
+    stage.broker.refuses = {PartitionId(2, 3)}
+    before = await Snapshot(stage).take()
+    await stage.want(4)
+    await stage.look(3)
+    await lost(before)
+    layout = await stage.until(lambda layout: layout.next is not None)
+    assert layout.next.table.partition_count == 4
+    stage.broker.refuses = set()
+    layout = await stage.until(lambda layout: layout.generation == 2)
+    assert layout.partition_count == 4
+    await stage.seal_and_open()
+    assert (await stage.until(lambda layout: layout.generation == 3)).partition_count == 2
+
+
+@pytest.mark.parametrize("is_erased", [True, False], ids=["erased", "being erased"])
+async def test_the_number_of_an_aborted_change_is_not_used_again(stage, is_erased):
+    """What it has left would be taken for the next change: other slots, or keys that are gone."""
+    await stage.publish(PartitionId(1, 0))
+    before = await Snapshot(stage).take()
+    stage.broker.refuses = {PartitionId(2, 2), PartitionId(2, 3)}
+    await stage.want(4)
+    layout = await stage.look(2)
+    await stage.ports.layouts.write(abort(layout), removed=layout.next.lineage)
+    if is_erased:
+        await stage.want(2)
+        await stage.replace_coordinator()
+        await stage.look()
+    stage.broker.refuses = set()
+    await before.put_back()
+    await stage.replace_coordinator()
+    layout = await committed(stage, 3)
+    new = PartitionId(3, 2)
+    assert (layout.generation, [*layout.lineage]) == (3, [new])
+    record = await stage.ports.partitions.read(new)
+    assert record.layout.slots == layout.slots(new)
+    await stage.look(2)
+    assert not [name for name in await stage.names() if "#2." in name and "removal" not in name]
+
+
+async def test_partitions_that_were_removed_are_not_made_again(stage, store):
+    """No broker is left that would know what has replaced them."""
+    before = await Snapshot(stage).take()
+    layout = await committed(stage, 1)
+    layout = await stage.until(lambda layout: not layout.retired)
+    await stage.look(2)
+    assert not await store.read("EXISTS", stage.keys.meta(PartitionId(1, 0)))
+    await before.put_back()
+    stage.broker.epochs.clear()
+    await stage.replace_coordinator()
+    with pytest.raises(UnknownPartitionError):
+        await stage.look()
+    assert parts_of(await stage.look()) == parts_of(layout)
+    await stage.look()
+    assert PartitionId(2, 0) in stage.broker.epochs
+    assert not {PartitionId(1, 0), PartitionId(1, 1)} & stage.broker.epochs.keys()
+
+
+async def test_a_record_that_is_lost_is_made_again(stage, store):
+    """The other way round: it is behind the layout."""
+    await stage.publish(PartitionId(1, 0))
+    layout = await committed(stage, 3)
+    new = PartitionId(2, 2)
+    for name in (stage.keys.meta(new), stage.keys.cursor(new, "workers")):
+        await store.read("DEL", name)
+    del stage.broker.epochs[new]
+    await stage.look(3)
+    record = await stage.ports.partitions.read(new)
+    assert (record.layout.is_open, record.groups) == (False, {"workers"})
+    assert record.layout.predecessors == layout.lineage[new]
+    assert (await stage.ports.partitions.read_cursor(new, "workers")).gate == "0"
+    assert new in stage.broker.epochs
+    await stage.seal_and_open()
+    assert (await stage.ports.partitions.read(new)).layout.is_open
+
+
+async def test_records_that_do_not_add_up_hold_up_nothing_else(stage, caplog):
+    before = await Snapshot(stage).take()
+    await committed(stage, 4)
+    await before.put_back()
+    await stage.store.read("DEL", stage.keys.meta(PartitionId(2, 2)))
+    del stage.broker.epochs[PartitionId(2, 2)]
+    assert (await stage.look(2)).generation == 1
+    assert "restore a backup of all nodes of Redis" in caplog.text
+    with pytest.raises(ConflictError, match="change 2 was in force"):
+        await stage.coordinator._rescaler.plan(await stage.layout(), 5)
