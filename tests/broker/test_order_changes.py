@@ -1,6 +1,9 @@
 """A group's order Key takes effect once every living broker knows it."""
 
+import msgspec
+
 from partq.broker.partition.books import bound, fits, remade
+from partq.cli.queues.problems import order_lines
 from partq.core.cursor.cursor import GroupCursor
 from partq.core.cursor.redelivery_rules import NackOrder, RedeliveryRules
 from partq.core.lanes.lane_book import LaneBook
@@ -9,6 +12,7 @@ from partq.core.ranges import Ranges
 from partq.store.records.leases import Leases
 from partq.testing import eventually
 from partq.wire import frames
+from partq.wire.calls.status import GroupStatus
 from tests.broker.conftest import open_flow
 from tests.broker.delivery.keyed import KEY_ORDER, follow, open_keyed
 
@@ -29,6 +33,13 @@ async def test_beside_a_broker_that_does_not_know_it_the_order_is_ordered(runnin
     await eventually(lambda: "orders-9" in claims.seen_living(), "the older broker is seen")
     await follow(running, nack=KEY_ORDER)
     assert await order_of(running) is NackOrder.ORDERED
+    _, status = await running.call("GET", "/v1/queues/orders/status")
+    group = status["groups"]["workers"]
+    assert group["order_waits_for"] == ["orders-9"]
+    (line,) = order_lines(msgspec.convert(group, GroupStatus))
+    assert line == (
+        "nack.order Key takes effect when orders-9 of an earlier version is updated or gone"
+    )
     await running.assign("m", [0])
     flow = await open_flow(running)  # also a client that does not know the order
     assigned, _ = await flow.expect(frames.Assigned)
@@ -39,6 +50,8 @@ async def test_beside_a_broker_that_does_not_know_it_the_order_is_ordered(runnin
         return await order_of(running) is NackOrder.KEY
 
     await eventually(is_in_effect, "all that live know it")
+    _, status = await running.call("GET", "/v1/queues/orders/status")
+    assert "order_waits_for" not in status["groups"]["workers"]
     await flow.ended()
     keyed = await open_keyed(running)
     assigned, _ = await keyed.expect(frames.Assigned)

@@ -8,9 +8,11 @@ from partq.broker.operations.rescale_status import read_rescale
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.core.clocks.clock_watch import ahead_ms
 from partq.core.cursor.lag import lag_of
+from partq.core.cursor.redelivery_rules import NackOrder
 from partq.core.group.records import AssignmentEntry, MemberRecord, MemberSnapshot
 from partq.core.model import MemberId, Offset, PartitionId
 from partq.core.partition_problems import problems_of
+from partq.core.records import ConfigRecord, lacking_lanes
 from partq.store.records.assignments import Assignments
 from partq.store.records.handoffs import Handoffs
 from partq.store.records.members import Members
@@ -196,11 +198,20 @@ async def _group(
             )
             for partition, record in sorted(under_way.items())
         ],
+        order_waits_for=_order_waits_for(broker, spec) or UNSET,
         waiting_moves=[
             WaitingMoveStatus(str(partition), move.target, move.limit)
             for partition, move in sorted(waiting.items())
         ],
     )
+
+
+def _order_waits_for(broker: Broker, spec: ConfigRecord | None) -> list[str]:
+    """Return the brokers for which a group of order Key has the order Ordered until they go."""
+    nack = spec.spec.get("nack") if spec is not None else None
+    if not isinstance(nack, dict) or nack.get("order") != NackOrder.KEY:
+        return []
+    return [str(each) for each in lacking_lanes(broker.claims.observer.leases)]
 
 
 async def read_rows(

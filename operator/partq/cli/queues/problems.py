@@ -121,6 +121,14 @@ def _parked_keys(row: GroupPartition) -> str:
     return parked_keys_text(row.parked_keys or 0, lowest)
 
 
+def order_lines(group: GroupStatus) -> list[str]:
+    """Return a line where the group's order is not in effect yet."""
+    if not group.order_waits_for:
+        return []
+    brokers = named(group.order_waits_for)
+    return [f"nack.order Key takes effect when {brokers} of an earlier version is updated or gone"]
+
+
 def withheld_lines(group: GroupStatus) -> list[str]:
     """Return a line for each partition that its application has paused, of many for some."""
     return _first(

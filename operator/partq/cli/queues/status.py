@@ -23,6 +23,7 @@ from partq.cli.queues.problems import (
     blocked_lines,
     letters_waiting,
     named,
+    order_lines,
     parked_key_lines,
     parked_lines,
     problem_of,
@@ -197,6 +198,7 @@ class _GroupSection:
             yield Text(line, style="bold red")
         for line in [
             *parked_lines(group),
+            *order_lines(group),
             *parked_key_lines(group),
             *withheld_lines(group),
         ]:

@@ -111,6 +111,9 @@ class GroupStatus(msgspec.Struct):
     waiting_moves: list[WaitingMoveStatus]
     assignment: str = ""
     """`Server` or `Client`: which side decides which member has which partition."""
+    order_waits_for: list[str] | UnsetType = UNSET
+    """Brokers that do not know the group's `nack.order`, which takes effect when they are gone;
+    until then it is Ordered. Left out: it is in effect."""
 
 
 class QueueTotals(msgspec.Struct):
