@@ -109,3 +109,11 @@ async def test_a_reset_forgets_parked_keys(scene):
     assert (await scene.record()).parked == {}
     again, values = await scene.source.deliver()
     assert (values, again.cause, again.redeliveries) == (["a0", "b0", "a1"], Cause.RESET, [])
+
+
+async def test_what_is_parked_after_a_reset_is_stored(scene):
+    body = {"to": "earliest", "is_forced": True, "partitions": ["1.0"]}
+    await scene.running.call("POST", "/v1/queues/orders/groups/workers/reset", json=body)
+    held, _ = await scene.source.deliver()
+    assert await scene.source.nack(held, [(0, 1)], delay_ms=DAY_MS) == ""
+    assert set((await scene.record()).parked) == {A}

@@ -294,6 +294,8 @@ class ConsumedPartition:
     def begin_at(self, cursor: Offset, letters: list[DeadLetter]) -> None:
         """Follow the stored book, which was moved; the dead letters that wait stay."""
         self.book = self.book.moved_to(cursor)
+        # Neither the record nor the book has parked keys; a new book counts its changes from 0 on.
+        self.parked_stored, self.has_stale_parked = 0, False
         self.missing = ""
         self._refuse(
             self.outbox.forget(),
