@@ -338,21 +338,25 @@ class Flow:
                 stop = self._reserve_turn(consumed, entry, offset, left)
                 if stop <= offset:
                     return None
-                if again is not None:
-                    window = book.take_again(stop, left)
-                elif (until := self.credit.wait_for_more(left, stop - offset, now)) is not None:
-                    self._ready[consumed] = None
-                    return until
-                elif entry.ttl_ms and self._expiry_check.must_wait(consumed, entry):
+                if again is None:
+                    until = self.credit.wait_for_more(left, stop - offset, now)
+                    if until is not None:
+                        self._ready[consumed] = None
+                        return until
+                # In a group of order Key it may be sent for the first time, or has waited.
+                may_expire = entry.ttl_ms and (again is None or consumed.lanes is not None)
+                if may_expire and self._expiry_check.must_wait(consumed, entry):
                     break
-                else:
+                if again is None:
                     window = book.take(entry, stop, left)
+                else:
+                    window = book.take_again(stop, left)
                 if window is not None:
                     self._spend(entry, window, now)
                     if again is not None or self._batch_finder.is_behind(consumed):
                         self._ready[consumed] = None
                     return consumed, entry, window
-                if book.position < stop:
+                if again is None and book.position < stop:
                     break  # the span above the cursor is used up, or something holds: they wake it
                 passed += 1
                 if passed >= PASSED_AT_ONCE:
