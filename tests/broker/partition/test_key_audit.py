@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from partq.testing import eventually
+from partq.wire import frames
 from tests.broker.api.routes.test_pull import GROUP, Member, token_of
 from tests.broker.conftest import CONSUME, Gate, open_producer
 from tests.broker.delivery.keyed import DAY_MS, KEY_ORDER, KeyedScene, follow, publish
@@ -55,6 +56,31 @@ async def test_no_ack_counts_of_what_waits_for_its_record(running):
     gate.opened.set()
     assert await source.values(1) == ["c0"]
     assert await source.ack(held, ranges=[(2, 3)]) == ""
+
+
+async def test_acks_that_come_while_the_time_is_asked_for_are_stored_with_their_records(
+    running, monkeypatch
+):
+    scene = await KeyedScene().set(running, "a0", "b0", "c0")
+    held, _ = await scene.source.deliver()
+    flush, stored = running.broker.partitions.flush, []
+
+    async def note(*args, acked, audit, **kwargs):
+        stored.append((acked != b"", len(audit.records)))
+        return await flush(*args, acked=acked, audit=audit, **kwargs)
+
+    monkeypatch.setattr(running.broker.partitions, "flush", note)
+    gate = Gate(running.broker.cursor_writer, "_read_ms")
+    nacked = asyncio.create_task(scene.source.nack(held, [(0, 1)], delay_ms=DAY_MS))
+    await gate.is_reached()
+    running.broker.ack_handler.ack(
+        scene.consumed.flow,
+        frames.Ack(0, 1, 0, held.broker_epoch, held.epoch, 0, -1, [(1, 2)]),
+        lambda _: None,
+    )
+    gate.opened.set()
+    assert await nacked == ""
+    assert stored[0] == (True, 2), "the nack and the ack"
 
 
 @pytest.fixture

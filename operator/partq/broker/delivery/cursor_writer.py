@@ -141,6 +141,14 @@ class CursorWriter:
             while consumed.is_dirty:
                 self._next_large -= turn_s  # of a call that stored nothing
                 turn_s = await self._pace(consumed)
+                try:
+                    # From here on to the call nothing is awaited: all of it is of one moment.
+                    now_ms = await self._time_for(consumed)
+                except PartqError as error:
+                    await until_answered.failed(
+                        "acks of %s: %s; trying again", consumed.partition, error
+                    )
+                    continue
                 if consumed.is_dropped or consumed.is_resetting:
                     break  # the book is about to be another one; its acks end with their token
                 consumed.is_dirty = False
@@ -149,8 +157,8 @@ class CursorWriter:
                 # What is lost or nacked during the flush raises counts that this one does not hold.
                 counts, lane_counts = consumed.counts, consumed.lane_counts
                 records = consumed.flush_records.take()
+                parked, parked_changes = self._parked_of(consumed, now_ms)
                 try:
-                    parked, parked_changes = await self._parked_of(consumed)
                     await self._partitions.flush(
                         consumed.partition,
                         consumed.group,
@@ -191,20 +199,30 @@ class CursorWriter:
             consumed.flushed.set()
             self._drain_signal.pulse()
 
-    async def _parked_of(self, consumed: ConsumedPartition) -> tuple[dict[int, int] | None, int]:
-        """Return the parked keys with their times, as they are stored, and their `parked_changes`.
-
-        None: they are stored as they are.
+    async def _time_for(self, consumed: ConsumedPartition) -> float | None:
+        """Return the time of Redis, if parked keys are to be stored; else None.
 
         Raises:
             StoreUnavailableError: the time of Redis is not known.
         """
         lanes = consumed.lanes
+        has_news = consumed.has_stale_parked or (
+            lanes is not None and lanes.parked_changes != consumed.parked_stored
+        )
+        return await self._read_ms(consumed.partition) if has_news else None
+
+    def _parked_of(
+        self, consumed: ConsumedPartition, now_ms: float | None
+    ) -> tuple[dict[int, int] | None, int]:
+        """Return the parked keys with their times, as they are stored, and their `parked_changes`.
+
+        None: they are stored as they are. `now_ms`: the time of Redis.
+        """
+        lanes = consumed.lanes
         if lanes is None:
             return ({} if consumed.has_stale_parked else None), 0
-        if lanes.parked_changes == consumed.parked_stored and not consumed.has_stale_parked:
+        if now_ms is None:
             return None, lanes.parked_changes
-        now_ms = await self._read_ms(consumed.partition)
         now = self._clock()
         until_ms = {
             lane: round(now_ms + (until - now) * 1000) for lane, until in lanes.parked.items()
