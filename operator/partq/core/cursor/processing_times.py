@@ -6,7 +6,7 @@ nothing per message. Instants are seconds of the caller's clock.
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import inf
 
 MAX_EXTENDED_S = 12 * 3600.0
@@ -108,8 +108,8 @@ class ProcessingTimes:
             self.forget(offset)
 
 
-def within(numbers: dict[int, float] | dict[int, int], start: int, stop: int) -> list[int]:
-    """Return the keys in [start, stop), looking at whichever is fewer: the keys or the range."""
+def within(numbers: Collection[int], start: int, stop: int) -> list[int]:
+    """Return the numbers in [start, stop), looking at whichever is fewer: they or the range."""
     if not numbers:
         return []
     if stop - start <= len(numbers):

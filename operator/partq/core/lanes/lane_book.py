@@ -133,8 +133,7 @@ class LaneBook(LaneSender):
                 self._span.drop_below(high)
             self._move_cursor()
         if given_back:
-            failed = {self._span.lane(offset) for offset in self._redeliveries}
-            self._go_on(self._blocked.unpark(given_back - failed))
+            self._go_on(self._blocked.unpark(given_back - self._failed_of(given_back)))
         return before - self.in_flight
 
     def _parked_in(self, start: int, stop: int) -> set[int]:
@@ -147,6 +146,16 @@ class LaneBook(LaneSender):
             if (lane := self._span.lane(offset)) in self._blocked.parked
             and self._span.state(offset) == OPEN
         }
+
+    def _failed_of(self, lanes: set[int]) -> set[int]:
+        """Return those of some lanes that have a message with a count which is not done."""
+        span = self._span
+        left = [
+            o
+            for state in (OPEN, HELD)
+            for o in span.of_lanes(lanes, state, self.cursor, span.read_end)
+        ]
+        return {span.lane(offset) for offset in left if offset in self._redeliveries}
 
     def pass_over(self, start: int, stop: int) -> list[Range]:
         """Send nothing of [start, stop), and let nothing wait for it, until it is discarded.

@@ -81,7 +81,7 @@ class LaneProgress:
         return encode_bits(self._span.acked_flags(self.cursor))
 
     def _lent_in(self, start: int, stop: int) -> list[int]:
-        return [offset for offset in self._lent if start <= offset < stop]
+        return within(self._lent, start, stop)
 
     def _forget_counts(self, start: int, stop: int) -> None:
         """Forget the counts of what is done of [start, stop)."""
