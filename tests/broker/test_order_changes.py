@@ -2,20 +2,21 @@
 
 import msgspec
 
-from partq.broker.partition.books import bound, fits, remade
+from partq.broker.partition.books import Books, are_in_reach, bound, fits, remade
 from partq.cli.queues.problems import order_lines
 from partq.core.cursor.cursor import GroupCursor
 from partq.core.cursor.redelivery_rules import NackOrder, RedeliveryRules
 from partq.core.lanes.lane_book import LaneBook
-from partq.core.model import Cause
+from partq.core.model import Cause, PartitionId
 from partq.core.ranges import Ranges
 from partq.store.records.leases import Leases
 from partq.testing import eventually
 from partq.wire import frames
 from partq.wire.calls.status import GroupStatus
-from tests.broker.conftest import open_flow
-from tests.broker.delivery.keyed import KEY_ORDER, follow, open_keyed
+from tests.broker.conftest import open_flow, open_producer
+from tests.broker.delivery.keyed import KEY_ORDER, follow, open_keyed, publish
 
+P0 = PartitionId(1, 0)
 KEY = RedeliveryRules(order=NackOrder.KEY)
 
 
@@ -78,3 +79,26 @@ def test_a_book_of_another_order_knows_what_the_group_has_done_and_what_has_fail
     again = remade(lanes, RedeliveryRules())
     assert (again.cursor, again.acked_pairs(), again.redeliveries) == (3, [(5, 7)], {4: 2})
     assert again.undone(0, 9) == Ranges([(3, 5), (7, 9)]).pairs()
+
+
+async def test_acks_that_lie_too_far_above_the_cursor_are_kept_and_the_order_waits(
+    running, caplog, monkeypatch
+):
+    monkeypatch.setattr("partq.broker.partition.books.MAX_BITS", 3)
+    assert are_in_reach(0, [(1, 3)])
+    await running.assign("m", [0])
+    await publish(await open_producer(running), "a0", "b0", "c0", "d0")
+    flow = await open_keyed(running)
+    header, _ = await flow.deliver()
+    assert await flow.ack(header, ranges=[(1, 4)]) == ""
+    await follow(running, nack=KEY_ORDER)
+    assert "order Key waits" in caplog.text
+    consumed = running.broker.owned[P0].groups["workers"]
+    record = await running.broker.partitions.read_cursor(P0, "workers")
+    made = Books(lambda _: KEY, lambda _: 0.0, lambda: 0.0).make(P0, "workers", record)
+    for book in (consumed.book, made):
+        assert (book.acked_pairs(), isinstance(book, GroupCursor)) == ([(1, 4)], True)
+    assert await flow.ack(header, ranges=[(0, 1)]) == ""
+    await running.broker.refresh()
+    await eventually(lambda: consumed.lanes is not None, "the order is in effect")
+    assert consumed.book.cursor == 4

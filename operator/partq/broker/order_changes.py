@@ -9,10 +9,11 @@ from partq.broker.config import QueueConfig
 from partq.broker.delivery.cursor_writer import CursorWriter
 from partq.broker.delivery.flow_registry import FlowRegistry
 from partq.broker.ownership.server_looks import Spawn
-from partq.broker.partition.books import bound, fits, remade
+from partq.broker.partition.books import are_in_reach, bound, fits, remade
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.cursor.redelivery_rules import NackOrder, RedeliveryRules
+from partq.core.lanes.codec import MAX_BITS
 from partq.core.model import BrokerId, Cause
 from partq.core.records import LeaseRecord, lacking_lanes
 
@@ -68,6 +69,14 @@ class OrderChanges:
             if bound(consumed.book, rules) and consumed.flow is not None:
                 consumed.flow.notice(consumed)
             if fits(consumed.book, rules):
+                continue
+            book = consumed.book
+            if rules.order is NackOrder.KEY and not are_in_reach(book.cursor, book.acked_pairs()):
+                _log.warning(
+                    "%s of %s: order Key waits, as acks lie more than %d offsets above the cursor; "
+                    "it takes effect once the message at offset %d is done",
+                    *(consumed.partition, consumed.group, MAX_BITS, book.cursor),
+                )
                 continue
             # A bind, a handoff or a change that is under way first: the next look comes soon.
             if not consumed.lock.locked():

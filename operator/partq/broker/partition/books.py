@@ -1,10 +1,12 @@
 """Which book a group has in a partition: one that fits the order of its redeliveries."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from partq.core.cursor.book import Book
 from partq.core.cursor.cursor import GroupCursor
+from partq.core.cursor.progress import Range
 from partq.core.cursor.redelivery_rules import MAX_NACK_DELAY_MS, NackOrder, RedeliveryRules
+from partq.core.lanes.codec import MAX_BITS
 from partq.core.lanes.lane_book import LaneBook
 from partq.core.lanes.parked_lanes import restored
 from partq.core.model import Cause, PartitionId
@@ -40,7 +42,8 @@ class Books:
         """
         rules = self._rules(group)
         order = rules.order if rules is not None else NackOrder.ORDERED
-        if order is not NackOrder.KEY and (rules is not None or not record.parked):
+        is_key = order is NackOrder.KEY and are_in_reach(record.cursor, record.acked)
+        if not is_key and (rules is not None or not record.parked):
             return GroupCursor(record.cursor, record.acked, record.redeliveries)
         limits = rules or RedeliveryRules()
         return LaneBook(
@@ -56,6 +59,11 @@ class Books:
             max_span=limits.max_span,
             max_parked=limits.max_parked_keys,
         )
+
+
+def are_in_reach(cursor: int, acked: Sequence[Range]) -> bool:
+    """Say whether a book of order Key can hold acks above a cursor, which are rising."""
+    return not acked or acked[-1][1] <= cursor + MAX_BITS
 
 
 def fits(book: Book, rules: RedeliveryRules) -> bool:
