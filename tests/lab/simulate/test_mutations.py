@@ -5,6 +5,7 @@ import pytest
 from partq.lab.simulate.trial import run_schedule
 from tests.lab.simulate.choosing_mutations import CHOOSING_MUTATIONS
 from tests.lab.simulate.feature_mutations import FEATURE_MUTATIONS
+from tests.lab.simulate.keyed_mutations import KEYED_MUTATIONS
 from tests.lab.simulate.mutations import MUTATIONS
 from tests.lab.simulate.rescale_mutations import RESCALE_MUTATIONS
 from tests.lab.simulate.standby_mutations import STANDBY_MUTATIONS
@@ -13,11 +14,14 @@ MAX_SEEDS = 80
 """Most are found by the first ones."""
 ALL = [
     *MUTATIONS, *FEATURE_MUTATIONS, *STANDBY_MUTATIONS, *CHOOSING_MUTATIONS, *RESCALE_MUTATIONS,
+    *KEYED_MUTATIONS,
 ]  # fmt: skip
 FOUND_BY = {
     "a commit forgets the outbox in the mark": 5,
     "a coordinator gives away what nobody has chosen": 7,
     "a flush beyond the end of the log counts": 3,
+    "a key goes on before its count is stored": 8,
+    "a key goes on before its member has said what it drops": 18,
     "a late bind counts for the broker that claimed since": 42,
     "a late flush is written": 15,
     "a letter is taken out before the book is stored": 3,

@@ -110,6 +110,13 @@ class SimCluster:
         self.watcher.follow(self.records, self.movement)
         self.watcher.is_audited = setting.is_audited
         self.watcher.is_free = self.watcher.answers.is_free = setting.nack_order == "Free"
+        self.watcher.isolates_keys = (
+            setting.nack_order == "Key" and setting.max_parked_keys >= KEY_COUNT
+        )
+        keyed = self.watcher.keyed
+        keyed.is_on, keyed.is_audited = setting.nack_order == "Key", setting.is_audited
+        keyed.nack_s = setting.nack_s
+        keyed.has_timeouts = setting.ack_timeout_s > 0
         if setting.is_client_assigned:
             self.records.client_assigned = frozenset({GROUP})
         self.records.keeps_expired = setting.has_letters and setting.takes_expired

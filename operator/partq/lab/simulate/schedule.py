@@ -28,6 +28,8 @@ ROLLBACK_SHARE: Final = 0.25
 """Of those seeds, the ones in which the store forgets what it has written around a change."""
 IDLE_SHARE: Final = 0.3
 """Of those seeds, the ones with a group that stands still: it costs little."""
+KEYED_SHARE: Final = 0.3
+"""Of the seeds, those whose groups keep the order of each key alone."""
 LETTERS_SHARE: Final = 0.3
 """Of the seeds, those with a queue for dead letters: it costs as much as a broker."""
 MEAN_GAP_S: Final = 0.12
@@ -75,7 +77,12 @@ class Setting:
     has_second: bool = False
     """There is a second group, of one slow pod."""
     nack_order: str = "Ordered"
-    """What is redelivered when a message is given back: all behind it as well, or it alone."""
+    """What is redelivered when a message is given back: all behind it as well, what of its key is
+    behind it, or it alone."""
+    nack_s: float = 0.05
+    """How long a message waits that was given back."""
+    max_parked_keys: int = 1024
+    """Of the order Key: how many keys of a partition may wait while the others go on."""
     ack_timeout_s: float = 0.0
     """How long an application may process a message, in seconds; 0: without limit."""
     has_letters: bool = False
@@ -305,6 +312,14 @@ def draw_schedule(
         drawn = replace(drawn, is_client_assigned=seed % CHOOSING_EACH == CHOOSING_EACH - 1)
     if only is None:
         drawn = replace(drawn, is_audited=seed % AUDITED_EACH == AUDITED_EACH - 1)
+    own = random.Random(f"{seed} keyed")  # noqa: S311  chance that can be repeated
+    if only is None and own.random() < KEYED_SHARE:
+        drawn = replace(
+            drawn,
+            nack_order="Key",
+            nack_s=own.choice((0.05, 0.4, 2.0)),
+            max_parked_keys=own.choice((1024, 1024, 1, 2)),
+        )
     if not drawn.is_aware:
         # By flows alone a pulling member is missed for half a minute: it would cost too much.
         drawn = replace(drawn, pull_share=0.0)

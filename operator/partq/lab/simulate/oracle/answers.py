@@ -10,6 +10,7 @@ from partq.lab.simulate.oracle.facts import (
     Token,
     facts_name,
 )
+from partq.lab.simulate.oracle.keyed_deliveries import KeyedDeliveries
 from partq.lab.simulate.oracle.records import Records
 
 Flow = tuple[object, int]
@@ -23,7 +24,8 @@ class Answers:
     it. So nothing is said of a token that has ended meanwhile.
     """
 
-    def __init__(self, fail: Callable[[str, str], None]) -> None:
+    def __init__(self, fail: Callable[[str, str], None], keyed: KeyedDeliveries) -> None:
+        self._keyed = keyed
         self.is_free = False
         """Messages given back, or not acknowledged in time, are redelivered alone, out of turn."""
         self._fail = fail
@@ -59,6 +61,11 @@ class Answers:
     ) -> None:
         name, offset, number = facts.name, message["offset"], message["delivery"]
         # A token begins with what was not acknowledged then; since that nothing of it was.
+        if self._keyed.is_on:
+            cause = Cause[message["cause"].upper() or "NONE"]
+            self._keyed.sent(facts, token, [offset], [cause], is_pulled=True)
+            self._sent(records, facts, offset, message)
+            return
         first = number, min(facts.cursor, offset)
         known, position = self._positions.get((name, token), first)
         is_alone = self.is_free and Cause[message["cause"].upper() or "NONE"] in TAKEN_BACK
@@ -71,8 +78,13 @@ class Answers:
             is_waiting = self.is_free and facts.sent[skipped]
             if not (is_waiting or records.needs_no_more(facts, skipped)):
                 self._fail("S3", f"{name}: offset {skipped} is skipped, and nobody has done it")
+        self._sent(records, facts, offset, message)
+
+    def _sent(
+        self, records: Records, facts: GroupPartitionFacts, offset: int, message: Plain
+    ) -> None:
         facts.sent[offset] += 1
         records.rescales.sent(facts, [offset])
         ids = facts.log.ids
         if offset >= len(ids) or ids[offset] != int(message["value"]):
-            self._fail("G1", f"{name}: what is answered as {offset} is not in the log there")
+            self._fail("G1", f"{facts.name}: what is answered as {offset} is not in the log there")

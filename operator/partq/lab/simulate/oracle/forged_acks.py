@@ -42,6 +42,11 @@ def forged(good: frames.Ack, number: int, beyond: int, draw: random.Random) -> f
             return _like(good, request=request, epoch=good.epoch - 1)
 
 
+def forged_again(good: frames.Ack, number: int, offset: int) -> frames.Ack:
+    """Return an ack of a message that its member has given back, and has not got again."""
+    return _like(good, request=FIRST_REQUEST + number, ranges=[(offset, offset + 1)], upto=-1)
+
+
 def _like(frame: frames.Ack, **changes: Any) -> frames.Ack:
     fields = {name: getattr(frame, name) for name in frame.__struct_fields__}
     return frames.Ack(**fields | changes)

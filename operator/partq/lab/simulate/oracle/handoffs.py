@@ -9,13 +9,17 @@ from partq.broker.broker import Broker
 from partq.broker.partition.consumed_partition import ConsumedPartition, FlowPort
 from partq.core.cursor.cursor import GroupCursor
 from partq.core.cursor.redelivery_queue import RedeliveryQueue
+from partq.core.lanes.lane_book import LaneBook
 from partq.core.model import PartitionId
+from partq.core.ranges import Ranges
 from partq.lab.simulate.machine.network import Plain
 from partq.lab.simulate.oracle.facts import GROUP, GroupPartitionFacts, Token, facts_name
 from partq.lab.simulate.oracle.isolation import Isolation
 from partq.lab.simulate.oracle.movement import Movement
 from partq.lab.simulate.oracle.records import Records
 from partq.wire.calls.bodies import CommitItem, Commits, DrainItem, PauseItem
+
+_Offsets = RedeliveryQueue | set[int] | tuple[()]
 
 _LISTS: Final = {"pause": "pauses", "drain": "drains", "commit": "commits", "cancel": "cancels"}
 
@@ -143,11 +147,16 @@ class HandoffCalls:
             facts.acked_late.update(offset for offset in offsets if offset in waiting)
 
     @staticmethod
-    def _waiting(broker: Broker | None, facts: GroupPartitionFacts) -> RedeliveryQueue | tuple[()]:
+    def _waiting(broker: Broker | None, facts: GroupPartitionFacts) -> _Offsets:
         """Return what was given back, and waits at a broker to be redelivered."""
         owned = broker.owned.get(PartitionId.parse(facts.log.name)) if broker else None
         found = owned.groups.get(facts.group) if owned is not None else None
         book = found.book if found is not None else None
+        if isinstance(book, LaneBook):
+            held = Ranges(book.delivered(book.cursor, book.position))
+            undone = book.undone(book.cursor, book.position)
+            parts = (part for each in undone for part in held.outside(*each))
+            return {offset for part in parts for offset in range(*part)}
         return book.waiting if isinstance(book, GroupCursor) else ()
 
     def _judge_cancel(self, name: str, item: DrainItem, result: Plain, began: float) -> None:

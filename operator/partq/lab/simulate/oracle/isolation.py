@@ -97,9 +97,15 @@ class Isolation:
         for until in (self._disturbed_until, self._waits_until):
             until[name] = max(until.get(name, 0.0), self.now() + for_s)
 
-    def hold_up(self, name: str) -> None:
-        """Take the news that a message is redelivered: what is behind it may wait for it."""
-        self._waits_until[name] = max(self._waits_until.get(name, 0.0), self.now() + RESPONSE_S)
+    def hold_up(self, place: str, for_s: float = 0.0) -> None:
+        """Take the news that a message is redelivered: what is behind it may wait for it.
+
+        Args:
+            place: of a group in a partition, or of one of its keys there.
+            for_s: how long the redelivery waits, beside the time for an answer.
+        """
+        until = self.now() + for_s + RESPONSE_S
+        self._waits_until[place] = max(self._waits_until.get(place, 0.0), until)
 
     def go_on(self, name: str) -> None:
         """Take the news that deliveries go on: of what waited for dead letters, or for a gate."""
@@ -109,8 +115,17 @@ class Isolation:
         """Take the news that an application has nothing to do."""
         self._waits_since[life] = self.now()
 
-    def handed(self, name: str, member: str, life: object, token: Token, stored_at: float) -> None:
-        """Take a message that an application gets for the first time."""
+    def idle_s(self, life: object) -> float:
+        """Return for how long an application has waited for its next message."""
+        return self.now() - self._waits_since.get(life, self.now())
+
+    def handed(
+        self, name: str, place: str, member: str, life: object, token: Token, stored_at: float
+    ) -> None:
+        """Take a message that an application gets for the first time.
+
+        `place`: of its key, where what is given back holds up its own key; else `name`.
+        """
         held = self._held.get((name, member))
         if held is None or held.token != token:
             return  # it was on its way as the token ended
@@ -119,6 +134,7 @@ class Isolation:
             held.served_since,
             self._waits_since[life],
             self._waits_until.get(name, 0.0),
+            self._waits_until.get(place, 0.0),
             self.troubles.until(member, held.broker),
         )
         if self.now() > began + RESPONSE_S:

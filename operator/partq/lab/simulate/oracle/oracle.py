@@ -24,9 +24,16 @@ from partq.lab.simulate.oracle.facts import (
     facts_name,
 )
 from partq.lab.simulate.oracle.fault_windows import FaultWindows
-from partq.lab.simulate.oracle.forged_acks import FIRST_REQUEST, MANY, forged, undelivered_stop
+from partq.lab.simulate.oracle.forged_acks import (
+    FIRST_REQUEST,
+    MANY,
+    forged,
+    forged_again,
+    undelivered_stop,
+)
 from partq.lab.simulate.oracle.handoffs import HandoffCalls
-from partq.lab.simulate.oracle.isolation import Isolation
+from partq.lab.simulate.oracle.isolation import RESPONSE_S, Isolation
+from partq.lab.simulate.oracle.keyed_deliveries import KeyedDeliveries, causes_of, offsets_of
 from partq.lab.simulate.oracle.movement import Movement
 from partq.lab.simulate.oracle.records import Records
 from partq.wire import frames
@@ -78,6 +85,8 @@ class Oracle:
         self.is_audited = False
         """A delivery waits for its audit record before it is sent; what is taken back meanwhile
         is sent all the same, and the news of that follows it."""
+        self.isolates_keys = False
+        """What is given back holds up its own key alone."""
         self.is_over = False
         """Nothing is judged any more: all processes are being ended."""
         self.hostile_count = 0
@@ -99,12 +108,13 @@ class Oracle:
         """The offsets that applications have finished under each token."""
         self._flows: dict[End, _FlowTokens] = {}
         self.troubles = FaultWindows(loop.time)
-        self.answers = answers.Answers(self.fail)
+        self.keyed = KeyedDeliveries(self.fail, loop.time)
+        self.answers = answers.Answers(self.fail, self.keyed)
         self.isolation = Isolation(self.troubles, self.fail, loop.time)
 
     def follow(self, records: Records, movement: Movement) -> None:
         """Judge by these records; `movement` is notified of each handover."""
-        self.records = records
+        self.records = self.keyed.records = records
         self.handoffs = HandoffCalls(
             records,
             movement,
@@ -155,7 +165,11 @@ class Oracle:
                     self.isolation.paused(name_of, end.pipe.target, _token(frame))
                 case frames.Resumed():
                     self.isolation.resumed(self._facts(flow, frame).name, end.pipe.target)
+                case frames.AskBack():
+                    self.keyed.asked_back(self._facts(flow, frame).name, frame)
                 case frames.Rewound(start=start):
+                    if self.keyed.is_on:
+                        self.fail("K3", f"{self._facts(flow, frame).name}: steps back to {start}")
                     self._give_back(flow, frame, start)
                     flow.position[self._facts(flow, frame).name, _token(frame)] = (
                         frame.delivery,
@@ -165,6 +179,7 @@ class Oracle:
                     to = (end.pipe.target, name)
                     self.isolation.revoked(self._facts(flow, frame), to, _token(frame))
                 case frames.AckConfirmed(request):
+                    self.keyed.confirmed(end, request)
                     self._confirmed(name, flow, request)
                 case _:
                     pass
@@ -180,10 +195,20 @@ class Oracle:
         offsets += [offset for start, stop in frame.ranges for offset in range(start, stop)]
         flow.acks[frame.request] = (name, token, offsets)
         self.handoffs.acked(flow.broker, name, token, offsets)
+        self.keyed.acked(name, token, offsets)
 
-    def gave_back(self, end: End, frame: frames.Release | frames.Nack) -> None:
+    def gave_back(self, end: End, frame: frames.Release | frames.Returned | frames.Nack) -> None:
         """Take a frame by which a member gives messages back."""
         flow = self._flows[end]
+        facts = self._facts(flow, frame)
+        if isinstance(frame, frames.Returned):
+            offsets = self.keyed.returned(facts.name, frame)
+            flow.open.get((facts.name, _token(frame)), set()).difference_update(offsets)
+            return
+        if self.keyed.is_on and isinstance(frame, frames.Nack):
+            offsets = self.keyed.nacked(facts, end, frame)
+            flow.open.get((facts.name, _token(frame)), set()).difference_update(offsets)
+            return
         start = frame.start if isinstance(frame, frames.Release) else min(frame.ranges)[0]
         self._give_back(flow, frame, start)
 
@@ -211,6 +236,9 @@ class Oracle:
         self.hostile_count -= 1
         flow = self._flows[end]
         facts = self._facts(flow, frame)
+        back = self.keyed.given_back(facts, _token(frame)) if self.keyed.is_on else ()
+        if back and self._rng.random() < 0.5:
+            return forged_again(frame, self.hostile_count, self._rng.choice(back))
         _, position = flow.position.get((facts.name, _token(frame)), (0, MANY))
         beyond = undelivered_stop(
             position, len(facts.log.ids), partial(self.records.needs_no_more, facts)
@@ -229,6 +257,7 @@ class Oracle:
         if known is not end:
             self.fail("S1", f"{name}: token {token} was given to two flows")
         flow.position[name, token] = (0, frame.cursor)
+        self.keyed.assigned(name, token, frame.cursor)
         self.isolation.assigned(facts, (end.pipe.target, broker), token)
         self.handoffs.assigned(name)
         self.note(f"{end.process.name} assigns {name} to {end.pipe.target} under {token}")
@@ -248,10 +277,14 @@ class Oracle:
         if log.is_torn:
             return  # this broker does not know yet that the store has forgotten
         number, position = flow.position[name, token]
-        skipped = {o for start, stop in frame.skip for o in range(start, stop)}
+        named = offsets_of(frame)
+        skipped = {*range(frame.start, frame.stop)}.difference(named)
+        skipped |= {o for start, stop in frame.skip for o in range(start, stop)}
         is_again = Cause(frame.cause) in TAKEN_BACK and frame.stop <= position
         frame_stop = frame.stop
-        if frame.delivery == number and is_again and self.is_free:
+        if self.keyed.is_on:
+            frame_stop = max(position, frame.stop)
+        elif frame.delivery == number and is_again and self.is_free:
             frame_stop = position  # out of its turn: the others continue where they were
         elif frame.delivery < number:
             self.fail("S3", f"{name}: continues under {frame.delivery} after {number}")
@@ -262,7 +295,7 @@ class Oracle:
         flow.position[name, token] = (frame.delivery, frame_stop)
         is_old = token[1] <= facts.old_epoch
         sent = facts.sent
-        for offset in skipped:
+        for offset in skipped if not self.keyed.is_on else ():
             # In free order what was given back waits alone; it is skipped until its time comes.
             is_waiting = self.is_free and sent[offset]
             if not (is_old or is_waiting or self.records.needs_no_more(facts, offset)):
@@ -290,6 +323,8 @@ class Oracle:
                 self.fail("letters", f"{name}: {offset} is sent to a member, and waits to be sent")
         if not is_old:
             offsets = [o for o in range(frame.start, frame.stop) if o not in skipped]
+            if self.keyed.is_on:
+                self.keyed.sent(facts, token, offsets, causes_of(frame, len(offsets)))
             sent.update(offsets)
             self.records.rescales.sent(facts, offsets)
             flow.open.setdefault((name, token), set()).update(offsets)
@@ -337,7 +372,14 @@ class Oracle:
         facts = self.records.group_partitions[name]
         message = int(delivery.value)
         self.handed_count += 1
-        last = self._seen.get((member, life, name))
+        slot = facts.log.slots[delivery.offset]
+        place = f"{name}@{slot}" if self.keyed.is_on else name
+        if self.keyed.is_on:
+            self.keyed.handed(facts, token, delivery.offset)
+            is_idle = self.isolates_keys and not self.records.was_rolled_back
+            if is_idle and self.isolation.idle_s(life) > RESPONSE_S:
+                self._judge_unhanded(facts, member, life, token)
+        last = self._seen.get((member, life, place))
         if last is not None and token < last[0]:
             self.fail("G2", f"{name}: {member} is handed {token} after {last[0]}")
         elif (
@@ -347,7 +389,7 @@ class Oracle:
             and delivery.cause not in TAKEN_BACK
         ):
             self.fail("G1", f"{name}: {member} is handed {delivery.offset} after {last[1]}")
-        self._seen[member, life, name] = (token, delivery.offset)
+        self._seen[member, life, place] = (token, delivery.offset)
         is_silent = token[0] < facts.log.taken_over and not is_pulled
         if is_silent and not self.records.was_rolled_back:
             self.fail("S1", f"{name}: {member} is handed {token}, {facts.log.taken_over} has begun")
@@ -357,11 +399,23 @@ class Oracle:
             return
         if not self.records.was_rolled_back:
             stored_at = facts.log.stored_at[delivery.offset]
-            self.isolation.handed(name, member, life, token, stored_at)
+            self.isolation.handed(name, place, member, life, token, stored_at)
         # Which of two comes first does not matter: the older one may have been long on its way.
         times = self._handed_first[group, message] = self._handed_first[group, message] + 1
         if times > max(1, self.records.append_counts.get(message, 0)):
             self.fail("G4", f"{name}: {member} is handed {delivery.offset} again, no cause")
+
+    def _judge_unhanded(
+        self, facts: GroupPartitionFacts, member: str, life: object, token: Token
+    ) -> None:
+        """Judge what an application was not handed, though it had nothing to do: K5."""
+        log = facts.log
+        for offset in range(facts.cursor, len(log.ids) if not log.is_torn else 0):
+            was_handed = (facts.group, log.ids[offset]) in self._handed
+            if not was_handed and not self.records.needs_no_more(facts, offset):
+                place = f"{facts.name}@{log.slots[offset]}"
+                stored_at = log.stored_at[offset]
+                self.isolation.handed(facts.name, place, member, life, token, stored_at)
 
     def waits(self, life: object) -> None:
         """Learn that an application waits for its next message."""
@@ -371,7 +425,11 @@ class Oracle:
         """Learn that an application gives a message back, or has had it for too long."""
         name = facts_name(delivery.partition, group)
         self.records.effects["taken back"] += 1
-        self.isolation.hold_up(name)
+        if self.isolates_keys:
+            slot = self.records.group_partitions[name].log.slots[delivery.offset]
+            self.isolation.hold_up(f"{name}@{slot}", self.keyed.nack_s)
+        else:
+            self.isolation.hold_up(name, self.keyed.nack_s)
 
     def was_reset(self, facts: GroupPartitionFacts, to: int) -> None:
         """Learn that a broker has answered a reset."""

@@ -17,8 +17,6 @@ from partq.lab.simulate.processes.coordinators import KEYS, LETTER_KEYS
 from partq.lab.simulate.schedule import Setting
 
 RETRY_S: Final = 0.1
-NACK_S: Final = 0.05
-"""How long a message waits that was given back."""
 
 
 class _WantedQueue(NamedTuple):
@@ -53,7 +51,12 @@ class Administrator:
                 "backoff": None,
                 "maxRedeliveries": setting.max_redeliveries if setting.has_letters else None,
             },
-            "nack": {"order": setting.nack_order, "delaySeconds": NACK_S, "backoff": None},
+            "nack": {
+                "order": setting.nack_order,
+                "delaySeconds": setting.nack_s,
+                "backoff": None,
+                "maxParkedKeys": setting.max_parked_keys,
+            },
             "deadLetter": {
                 "queue": LETTER_QUEUE,
                 "expired": setting.has_letters and setting.takes_expired,

@@ -85,7 +85,7 @@ class SimFrameSocket:
         if isinstance(frame, frames.Ack):
             self._watcher.got(self._end, frame)
             self._hostile = self._watcher.hostile(self._end, frame)
-        elif isinstance(frame, frames.Release | frames.Nack):
+        elif isinstance(frame, frames.Release | frames.Returned | frames.Nack):
             self._watcher.gave_back(self._end, frame)
         return frame, payload
 
@@ -332,6 +332,7 @@ class BrokerProcess:
         for item in acks:
             token = (item.broker_epoch, item.epoch)
             self._watcher.handoffs.acked(broker, item.partition, token, item.offsets)
+            self._watcher.keyed.acked(item.partition, token, item.offsets)
         outcomes = await asyncio.gather(*(ack_one(broker, flow, item) for item in acks))
         for item, outcome in zip(acks, outcomes, strict=True):
             if outcome is None:

@@ -16,7 +16,7 @@ from partq.client.transport.liveness import Clock
 from partq.client.transport.options import ConnectionOptions
 from partq.client.transport.session import CALL_TIMEOUT_S, Session
 from partq.core.model import PartitionId
-from partq.errors import PartqError, from_code
+from partq.errors import BadRequestError, PartqError, from_code
 from partq.lab.simulate.machine.loop import SimLoop
 from partq.lab.simulate.machine.network import End
 from partq.lab.simulate.oracle.oracle import Oracle
@@ -192,11 +192,18 @@ class Application:
             elif style < 0.65:
                 await consumer.ack(delivery)
             elif style < 0.8:
-                await consumer.ack_cumulative(delivery, confirmed=True)
+                await self._ack_all_before(consumer, delivery)
             else:
                 await consumer.ack(delivery, confirmed=True)
         except PartqError:
             return  # refused, it or one before: the messages are redelivered, here or elsewhere
+
+    @staticmethod
+    async def _ack_all_before(consumer: Consumer, delivery: Delivery) -> None:
+        try:
+            await consumer.ack_cumulative(delivery, confirmed=True)
+        except BadRequestError:  # the group has the order Key
+            await consumer.ack(delivery, confirmed=True)
 
 
 def _loop() -> SimLoop:
