@@ -116,7 +116,7 @@ class SimCluster:
         keyed = self.watcher.keyed
         keyed.is_on, keyed.is_audited = setting.nack_order == "Key", setting.is_audited
         keyed.nack_s = setting.nack_s
-        keyed.has_timeouts = setting.ack_timeout_s > 0
+        keyed.ack_timeout_s = setting.ack_timeout_s
         if setting.is_client_assigned:
             self.records.client_assigned = frozenset({GROUP})
         self.records.keeps_expired = setting.has_letters and setting.takes_expired

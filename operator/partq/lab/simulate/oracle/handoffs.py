@@ -154,7 +154,7 @@ class HandoffCalls:
         book = found.book if found is not None else None
         if isinstance(book, LaneBook):
             held = Ranges(book.delivered(book.cursor, book.position))
-            undone = book.undone(book.cursor, book.position)
+            undone = book.undone(book.cursor, book.sent_end)
             parts = (part for each in undone for part in held.outside(*each))
             return {offset for part in parts for offset in range(*part)}
         return book.waiting if isinstance(book, GroupCursor) else ()

@@ -21,8 +21,11 @@ class _Share:
     held: set[int] = field(default_factory=set)
     """What was sent, and neither acknowledged nor given back since."""
     acked: set[int] = field(default_factory=set)
+    """What was acknowledged at this broker, under this token or one before."""
     back: set[int] = field(default_factory=set)
     """What was given back, and not sent since."""
+    begun: dict[int, float] = field(default_factory=dict)
+    """When the application has begun what it was handed."""
     owed: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     """The slots that each notice without an answer has asked for."""
 
@@ -56,13 +59,14 @@ class KeyedDeliveries:
         self.nack_s = 0.0
         """How long the key of a nacked message waits."""
         self.max_span = 0
-        self.has_timeouts = False
-        """Messages are taken back without a frame that says so."""
+        self.ack_timeout_s = 0.0
+        """After which messages are taken back without a frame that says so; 0: never."""
         self.was_clock_set = False
         """Redis's clock was set: what waits may be over sooner."""
         self._fail = fail
         self._now = now
         self._shares: dict[tuple[str, Token], _Share] = {}
+        self._acked: dict[tuple[str, int, int], set[int]] = {}
         self._nacks: dict[tuple[object, int], tuple[GroupPartitionFacts, list[int], _Wait]] = {}
         """Nacks without an answer, by their connection and request."""
         self._waits: dict[str, dict[int, _Wait]] = {}
@@ -70,7 +74,13 @@ class KeyedDeliveries:
 
     def share(self, name: str, token: Token) -> _Share:
         """Return what a token's member has of a partition."""
-        return self._shares.setdefault((name, token), _Share())
+        share = self._shares.get((name, token))
+        if share is None:
+            # Its broker knows of acks that are not stored yet; a reset forgets them.
+            place = name, token[0], self.records.group_partitions[name].old_epoch
+            acked = self._acked.setdefault(place, set())
+            share = self._shares[name, token] = _Share(acked=acked)
+        return share
 
     # ---- frames ---------------------------------------------------------------------------------
 
@@ -100,7 +110,7 @@ class KeyedDeliveries:
         share = self.share(facts.name, token)
         offsets = [*_offsets(frame.ranges)]
         taken = [offset for offset in offsets if offset in share.held]
-        if not self.has_timeouts:
+        if not self.ack_timeout_s:
             share.back.update(taken)
             # It waits from now on: the answer comes once that is stored.
             wait = _Wait(self._now() + self.nack_s, token[1])
@@ -142,7 +152,7 @@ class KeyedDeliveries:
                 return  # which is told as such
             slot = slots[offset]
             where = f"{name}: {offset} of slot {slot} is sent"
-            is_timed_out = self.has_timeouts and cause is Cause.ACK_TIMEOUT
+            is_timed_out = self.ack_timeout_s > 0 and cause is Cause.ACK_TIMEOUT
             if offset in share.held and not is_timed_out:
                 self._fail("K1", f"{where} while its member has it")
             if not is_late:
@@ -201,6 +211,7 @@ class KeyedDeliveries:
     def handed(self, facts: GroupPartitionFacts, token: Token, offset: int) -> None:
         """Judge what an application begins: all below of its key is done with."""
         log = facts.log
+        self.share(facts.name, token).begun[offset] = self._now()
         if token != (log.broker_epoch, facts.top_epoch) or log.is_torn:
             return  # the member is cut off, and does not know it yet
         if token[1] <= facts.old_epoch or self.records.was_rolled_back:
@@ -211,6 +222,13 @@ class KeyedDeliveries:
             if is_open and not self._is_settled(facts, share, lower):
                 text = f"{facts.name}: {offset} of slot {slot} is begun before {lower}"
                 self._fail("K2", text)
+
+    def may_be_timed_out(self, name: str, token: Token, offset: int) -> bool:
+        """Say whether a message may have been taken back as its time was over."""
+        begun = self.share(name, token).begun.get(offset)
+        return self.ack_timeout_s > 0 and (
+            begun is not None and self._now() - begun >= self.ack_timeout_s
+        )
 
     def given_back(self, facts: GroupPartitionFacts, token: Token) -> Sequence[int]:
         """Return what was given back and not sent again: an ack of it must not count."""

@@ -227,7 +227,8 @@ class Oracle:
         found = owned.groups.get(facts.group) if owned is not None else None
         is_bound = found is not None and found.flow is not None and found.epoch == facts.top_epoch
         key = (facts.name, (facts.log.broker_epoch, facts.top_epoch))
-        return is_bound and offset in flow.open.get(key, ())
+        is_in_flight = is_bound and offset in flow.open.get(key, ())
+        return is_in_flight and not (self.keyed.is_on and self.keyed.may_be_timed_out(*key, offset))
 
     def hostile(self, end: End, frame: frames.Ack) -> frames.Ack | None:
         """Return an ack that must not count, to go behind a good one; None: not now."""
