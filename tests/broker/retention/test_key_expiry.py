@@ -3,7 +3,7 @@
 import pytest
 
 from partq.wire import frames
-from tests.broker.delivery.keyed import DAY_MS, SLOTS, KeyedScene, keyed_batch
+from tests.broker.delivery.keyed import DAY_MS, SLOTS, KeyedScene, follow, keyed_batch
 from tests.broker.moved_clocks import AheadWatch, put_watch
 
 SHORT_MS = 60_000
@@ -36,3 +36,22 @@ async def test_what_was_passed_over_for_a_parked_key_expires_with_its_own_time(r
     assert scene.consumed.book.unpark(SLOTS["a"])
     scene.consumed.flow.notice(scene.consumed)
     assert await source.values(2) == ["a0", "a2"]
+
+
+async def test_what_expires_behind_a_parked_key_becomes_dead_letters_where_the_group_wants_them(
+    running,
+):
+    watch = put_watch(running.broker, AheadWatch())
+    scene = await KeyedScene().set(running, "a0")
+    source = scene.source
+    held, _ = await source.deliver()
+    assert await source.nack(held, [(0, 1)], delay_ms=DAY_MS) == ""
+    await publish(scene.producer, "a1", "b0", ttl_ms=SHORT_MS)
+    await publish(scene.producer, "a2")
+    assert (await source.deliver())[1] == ["b0"]
+    await follow(running, deadLetter={"queue": "dead", "expired": True})
+    watch.ahead_ms = LATER_MS
+    assert scene.consumed.book.unpark(SLOTS["a"])
+    scene.consumed.flow.notice(scene.consumed)
+    assert await source.values(2) == ["a0", "a2"]
+    assert [each.offset for each in scene.consumed.outbox.letters] == [1]
