@@ -117,3 +117,15 @@ async def test_what_is_parked_after_a_reset_is_stored(scene):
     held, _ = await scene.source.deliver()
     assert await scene.source.nack(held, [(0, 1)], delay_ms=DAY_MS) == ""
     assert set((await scene.record()).parked) == {A}
+
+
+async def test_a_leaving_member_that_was_asked_for_messages_gets_those_of_other_keys(scene):
+    await scene.source.send(frames.Leave())
+    await eventually(lambda: scene.consumed.flow.is_leaving, "the broker knows that it leaves")
+    await publish(scene.producer, "b1", "b2")
+    held, values = await scene.source.deliver()
+    assert values == ["b1", "b2"]
+    assert await scene.source.nack(held, [(3, 4)], delay_ms=DAY_MS) == ""
+    await scene.source.give_back(await scene.source.asked(), (4, 5))
+    await publish(scene.producer, "c0")
+    assert await scene.source.values(1) == ["c0"]

@@ -253,10 +253,12 @@ class AckHandler:
             audit_writer.note(record_of("release", consumed, flow, (first, position)))
         self._released(flow, consumed, released)
 
-    def _released(self, flow: Flow, consumed: ConsumedPartition, released: int) -> None:
+    def _released(
+        self, flow: Flow, consumed: ConsumedPartition, released: int, *, is_answer: bool = False
+    ) -> None:
         flow.end_in_flight(released)
         consumed.to_hurry.set()  # nothing may be in flight any more
-        if flow.is_leaving and consumed.pause is None:
+        if flow.is_leaving and consumed.pause is None and not is_answer:
             # Nobody asked for it: the client is about to end its connection, and wants no more.
             flow.credit.messages = 0
         flow.notice(consumed)
@@ -286,7 +288,8 @@ class AckHandler:
                     audit_writer.note(record_of("release", consumed, flow, held))
         if not frame.notice:
             flow.credit.messages = 0  # the client is about to end its connection
-        self._released(flow, consumed, lanes.returned(frame.ranges, frame.notice))
+        released = lanes.returned(frame.ranges, frame.notice)
+        self._released(flow, consumed, released, is_answer=frame.notice > 0)
 
     def withhold(self, flow: Flow, frame: frames.Withhold) -> None:
         """Deliver nothing of a partition while its application pauses it, or deliver again."""
