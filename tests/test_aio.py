@@ -5,7 +5,15 @@ import logging
 
 import pytest
 
-from partq.aio import Backoff, Backoffs, Signal, TaskSet, UntilAnswered, cancel_and_wait
+from partq.aio import (
+    MAX_MOMENTS,
+    Backoff,
+    Backoffs,
+    Signal,
+    TaskSet,
+    UntilAnswered,
+    cancel_and_wait,
+)
 
 WAIT_S = 10.0
 
@@ -119,6 +127,14 @@ def test_advice_makes_a_wait_longer_within_reason():
     assert backoff.next_s(5.0) == 5.0
     assert backoff.next_s(1e9) == 30.0
     assert backoff.next_s(0.0) == 0.2
+
+
+def test_advice_of_a_moment_is_taken_as_it_is_some_times():
+    backoff = Backoff(0.05, 1.0)
+    assert {backoff.next_s(0.02) for _ in range(MAX_MOMENTS)} == {0.02}
+    assert [backoff.next_s(0.02) for _ in range(3)] == [0.05, 0.1, 0.2]
+    backoff.reset()
+    assert backoff.next_s(0.02) == 0.02
 
 
 def test_each_thing_has_its_wait():

@@ -10,6 +10,8 @@ MAX_ADVICE_S = 30.0
 """The most that a `retry_after` of the other side can make a caller wait, in seconds."""
 MAX_DOUBLINGS = 16
 """More change no wait: it has reached its ceiling."""
+MAX_MOMENTS = 50
+"""How often a short wait that the other side advises is taken as it is."""
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -120,14 +122,21 @@ class Backoff:
         self._first_s = first_s
         self._most_s = most_s
         self._is_spread = is_spread
-        self._tries = 0
+        self._tries = self._moments = 0
 
     def reset(self) -> None:
         """Start again from the shortest wait, after a success."""
-        self._tries = 0
+        self._tries = self._moments = 0
 
     def next_s(self, at_least_s: float | None = None) -> float:
-        """Return how long to wait before the next try; `at_least_s` is the other side's advice."""
+        """Return how long to wait before the next try; `at_least_s` is the other side's advice.
+
+        Advice below the first wait is taken as it is: the other side knows that it takes a moment.
+        After `MAX_MOMENTS` times it was wrong.
+        """
+        if at_least_s and at_least_s < self._first_s and self._moments < MAX_MOMENTS:
+            self._moments += 1
+            return at_least_s
         wait_s = max(self._first_s, min(self._most_s, self._first_s * 2.0**self._tries))
         self._tries = min(self._tries + 1, MAX_DOUBLINGS)
         if self._is_spread:

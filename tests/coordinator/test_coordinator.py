@@ -446,7 +446,7 @@ async def test_the_handoff_of_a_partition_that_the_layout_has_no_more_is_over(sy
         assert system.store.handoffs.keys() == paused
         left = SimpleNamespace(
             all_partitions=lambda: (stays,), succession=Succession, revision=0, next=None,
-            partition_count=1, changes=(), partitions=lambda: (stays,), generation=1,
+            partition_count=1, changes=(), partitions=lambda: (stays,), generation=1, retired={},
             last_generation=1,
         )  # fmt: skip
         system.store.layout = SimpleNamespace(layout=left, tombstone=False)

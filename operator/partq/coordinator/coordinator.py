@@ -187,6 +187,8 @@ class Coordinator:
             except UnknownPartitionError:
                 self._rescaler.doubt()
                 raise
+            if self._record_sync.is_layout_behind:
+                self._rescaler.doubt()
         index = await self._store.leases.read()
         living = self._balancer.observe(index)
         states = await self._states.read(living)

@@ -7,6 +7,7 @@ from partq.coordinator.cursors import read_births, remove_cursors
 from partq.coordinator.ports import ConfigStore, PartitionStore, SealStore
 from partq.core.layout import Layout
 from partq.core.model import PartitionId, Start
+from partq.core.rescale.restoration import is_set_back
 
 _Wanted = tuple[Sequence[PartitionId], Mapping[str, Start], int]
 
@@ -45,6 +46,8 @@ class RecordSync:
         """For what the partitions were fenced last."""
         self.unfit: set[PartitionId] = set()
         """Of the change that is being prepared: records of another change of its number."""
+        self.is_layout_behind = False
+        """Whether the last call has read records that know of changes which the layout lacks."""
 
     def forget(self) -> None:
         """Make everything again, as a record is missing: the store may have forgotten more."""
@@ -67,6 +70,7 @@ class RecordSync:
         """
         partitions = layout.all_partitions()
         wanted = (partitions, dict(starts), generation)
+        self.is_layout_behind = False
         if self._done == wanted:
             return
         store = self._partitions
@@ -78,6 +82,8 @@ class RecordSync:
             await in_chunks(store.fence_groups(partition) for partition in partitions)
             self._fenced = wanted
         records = await store.read_many(partitions)
+        recorded = {each: record.layout for each, record in records.items()}
+        self.is_layout_behind = is_set_back(layout, recorded)
         # A process that removes a group from here on fences what is added below.
         config = await self._configs.read_queue()
         if config is None or config.resource_generation != generation:

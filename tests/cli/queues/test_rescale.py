@@ -1,10 +1,13 @@
 """`partq rescale` on a queue that runs, with its coordinator: it is planned, done, and seen."""
 
+import asyncio
 import json
 
+import aiohttp
 import pytest
 
 from partq import Consumer, Message, Producer
+from partq.testing import eventually
 from partq.testing.local_broker import LocalBroker
 
 
@@ -24,6 +27,7 @@ async def test_a_queue_grows_and_shrinks_and_shows_what_groups_have_to_read_firs
         await it_is_seen(partq)
         await it_settles(broker, partq)
         await it_shrinks(partq)
+        await it_is_overtaken(broker, partq)
 
 
 async def it_is_planned(partq):
@@ -110,3 +114,41 @@ async def it_shrinks(partq):
             assert (status, name in err) == (1, True), err
     status, _, err = await partq("explain", "0", "--group", "nobody")
     assert (status, "--group: got 'nobody', expected one of: workers" in err) == (1, True), err
+
+
+async def it_is_overtaken(broker, partq):
+    """A number that another one replaces before the coordinator begins the change."""
+    status, out, err = await partq("rescale", "--partitions", "9", "--timeout", "5")
+    assert (status, out) == (2, "")
+    assert "--timeout: got it without --wait; expected both, or neither" in err
+
+    path = "/admin/v1/queues/orders/partitions"
+    headers = {"Authorization": f"Bearer {broker.tokens.admin}"}
+    async with aiohttp.ClientSession(broker.url, headers=headers) as session:
+
+        async def ask(count, **fields):
+            body = {"partitions": count, **fields}
+            async with session.post(path, json=body, raise_for_status=True) as answer:
+                return await answer.json()
+
+        async def is_recorded():
+            return (await ask(9, is_dry_run=True))["is_wanted"]
+
+        broker.queue.coordinator.freeze()
+        await partq("rescale", "--partitions", "9")
+        status, out, _ = await partq("rescale", "--partitions", "3")
+        assert (status, out.startswith("queue orders keeps its 3 partitions\n")) == (0, True), out
+        waiting = asyncio.create_task(
+            partq("rescale", "--partitions", "9", "--wait", "--timeout", "60")
+        )
+        await eventually(is_recorded)
+        await ask(3)
+        status, _, err = await waiting
+        broker.queue.coordinator.thaw()
+    assert (status, "another number of partitions than 9 is wanted by now" in err) == (1, True), err
+    status, out, err = await partq(
+        "rescale", "--partitions", "4", "--wait", "settled", "--timeout", "90"
+    )
+    assert (status, "too short" in err) == (0, False), "what it waits for is not of this change"
+    _, out, _ = await partq("rescale", "--partitions", "4")
+    assert "\nan earlier change is not settled: 6 -> 3 partitions, generation 3: Draining" in out

@@ -161,6 +161,34 @@ async def test_partitions_that_were_removed_are_not_made_again(stage, store):
     assert not {PartitionId(1, 0), PartitionId(1, 1)} & stage.broker.epochs.keys()
 
 
+async def test_a_removal_that_is_lost_is_made_again(stage, store):
+    """And the settlement before it. The keys cannot be made again; nothing waits for them."""
+    await stage.publish(PartitionId(1, 0))
+    layout = await committed(stage, 1)
+    before = await Snapshot(stage).take()
+    await stage.pass_by(PartitionId(1, 0), "workers")
+    await stage.until(lambda layout: not layout.retired)
+    await stage.look(2)
+    assert not await store.read("EXISTS", stage.keys.meta(PartitionId(1, 0)))
+    await before.put_back()
+    found = await stage.look()
+    assert (found.table, found.generation, found.counts) == (layout.table, 2, layout.counts)
+    assert (found.lineage, found.retired) == ({}, {})
+
+
+async def test_a_change_is_found_by_records_alone(stage):
+    """All processes begin anew, and what is wanted was set back with the layout."""
+    before = await Snapshot(stage).take()
+    layout = await committed(stage, 3)
+    await before.put_back()
+    stage.broker.epochs.clear()
+    await stage.replace_coordinator()
+    assert (await stage.look()).generation == 1
+    found = await stage.look()
+    assert (found.table, found.generation) == (layout.table, 2)
+    assert found.next.table.partition_count == 2
+
+
 async def test_a_record_that_is_lost_is_made_again(stage, store):
     """The other way round: it is behind the layout."""
     await stage.publish(PartitionId(1, 0))

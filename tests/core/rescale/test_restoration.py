@@ -153,6 +153,17 @@ def test_what_is_settled_and_removed_does_not_come_back():
     assert (found.layout.lineage, found.layout.retired) == ({}, {})
 
 
+@pytest.mark.parametrize("back", [1, 2])
+def test_removed_partitions_that_a_layout_names_again_are_left_out(back):
+    """Of the two steps, settlement and removal, the last one is lost, or both are."""
+    queue = Queue(4)
+    queue.change(3)
+    queue.settle()
+    found = queue.restored(queue.versions[-1 - back])
+    expect_same(found.layout, queue.layout)
+    assert found.removed == []
+
+
 def test_partitions_between_that_are_removed_are_not_needed():
     queue = Queue(4)
     first = queue.layout

@@ -21,7 +21,7 @@ from partq.errors import (
     UnavailableError,
 )
 from partq.excerpts import excerpt
-from partq.store.records.stored_partition import ResetOutcome
+from partq.store.records.stored_partition import CLOSED_GATE, ResetOutcome
 from partq.wire import frames
 from partq.wire.calls.answers import ResetResult
 from partq.wire.calls.bodies import MAX_NATURAL, ResetBody
@@ -206,6 +206,9 @@ async def _carry_out(
         async with consumed.lock:
             # The script moves it under this epoch only: a broker that knows an older one cannot.
             judge()
+            if reset_id:
+                await _end_replaced(broker, consumed, reset_id)
+                judge()
             await _unbind(broker, consumed, judge)
             began_at = consumed.book.cursor
             consumed.is_resetting = True
@@ -227,6 +230,17 @@ async def _carry_out(
         cursor,
     )
     return cursor
+
+
+async def _end_replaced(broker: Broker, consumed: ConsumedPartition, reset_id: str) -> None:
+    """End the reset that holds the gate, if another one, `reset_id`, is about to hold it.
+
+    A late step of it, once the gate is open again, would repeat messages of a predecessor after
+    those of this partition.
+    """
+    replaced = consumed.gate
+    if consumed.is_gated and replaced not in (CLOSED_GATE, reset_id):
+        await broker.layout_follower.gatekeeper.end_reset(consumed, replaced)
 
 
 def _check_shown_epoch(consumed: ConsumedPartition, body: ResetBody) -> None:

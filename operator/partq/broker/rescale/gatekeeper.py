@@ -135,7 +135,9 @@ class Gatekeeper:
             return
         # Before the cursors are read: no step of what is ended by then moves one later.
         over = [
-            each for each in due if self._has_waited(each, now) and await self._end(layout, each)
+            each
+            for each in due
+            if self._has_waited(each, now) and await self.end_reset(each, due[each])
         ]
         # The cursors before the audit records, which have them then.
         progress = await self._seals.read_progress(
@@ -163,22 +165,28 @@ class Gatekeeper:
             is_held = gate != CLOSED_GATE and consumed not in over
             self._judge(consumed, gate if is_held else "", views, sequences)
 
-    async def _end(self, layout: Layout, consumed: ConsumedPartition) -> bool:
-        """End the reset that holds a gate in all partitions before it; False: it cannot be yet.
+    async def end_reset(self, consumed: ConsumedPartition, reset: str) -> bool:
+        """End a reset that holds a gate, or has held it, in all partitions before the gate.
+
+        No late step of it moves a cursor there from then on. False: it cannot be ended in all, as
+        the group has no cursor in some.
 
         Raises:
             StoreUnavailableError: no answer; it may be ended in some.
         """
+        layout = self._layout()
+        if layout is None:
+            return False
         earlier: set[PartitionId] = set()
         found = {*layout.predecessors(consumed.partition)}
         while found:
             earlier |= found
             found = {giver for each in found for giver in layout.predecessors(each)} - earlier
-        group, reset = consumed.group, self._watches[consumed].gate
-        for partition in sorted(earlier):
-            if not await self._seals.end_reset(partition, group, reset):
-                return False
-        return True
+        ended = [
+            await self._seals.end_reset(partition, consumed.group, reset)
+            for partition in sorted(earlier)
+        ]
+        return all(ended)
 
     def _find_gated(self, layout: Layout) -> list[ConsumedPartition]:
         """Return the gated groups of all partitions here but those that are only prepared."""

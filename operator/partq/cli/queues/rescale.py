@@ -92,6 +92,8 @@ def rescale(
     """Show the plan, record what is wanted, and wait."""
     if is_plan and until is not None:
         raise SettingsError("--plan: got it with --wait; expected one of them")
+    if timeout_s is not None and until is None:
+        raise SettingsError("--timeout: got it without --wait; expected both, or neither")
     connection = connect("admin")
     answer = asyncio.run(_ask(connection, count, is_dry_run=True))
     if not as_json:
@@ -132,7 +134,11 @@ def rescale(
 
 def _retires(plan: RescalePlan) -> bool:
     """Whether partitions without slots have to go before the change is settled."""
-    return bool(plan.retired) or (plan.rescale is not UNSET and plan.rescale.retiring > 0)
+    if plan.retired or plan.rescale is UNSET:
+        return bool(plan.retired)
+    # Partitions of earlier changes do not hold up this one.
+    is_running = plan.from_count == plan.to_count and plan.rescale.generation == plan.generation
+    return is_running and plan.rescale.retiring > 0
 
 
 async def _ask(connection: QueueAddress, count: int, *, is_dry_run: bool) -> RescalePlan:
@@ -144,9 +150,15 @@ async def _ask(connection: QueueAddress, count: int, *, is_dry_run: bool) -> Res
 def lines(plan: RescalePlan) -> Iterator[str]:
     """Yield what a change does, for people."""
     if plan.from_count == plan.to_count:
-        yield f"queue {plan.queue} has {counted(plan.to_count, 'partition')}: nothing changes"
+        has = counted(plan.to_count, "partition")
+        if plan.is_wanted:
+            yield f"queue {plan.queue} has {has}: nothing changes"
+        else:  # a change that is not in force is taken back
+            yield f"queue {plan.queue} keeps its {has}"
         if plan.rescale is not UNSET and plan.rescale.phase is not RescalePhase.SETTLED:
-            yield progress(plan.rescale)
+            is_earlier = plan.rescale.generation < plan.generation
+            told = progress(plan.rescale)
+            yield f"an earlier change is not settled: {told}" if is_earlier else told
         for remark in plan.remarks:
             yield f"note: {remark}"
         return
@@ -259,6 +271,8 @@ async def _wait(
                 last = _latest(status)
                 if _is_done(last, plan, until):
                     return last
+                if last is None or last.generation < plan.generation:
+                    await _check_wanted(session, plan)
                 told = (
                     progress(status) if status is not None else "the coordinator has not begun it"
                 )
@@ -281,6 +295,22 @@ async def _wait(
 async def _status(session: Session) -> RescaleStatus | None:
     answer = await session.ask("GET", "/status", StatusAnswer)
     return None if answer.rescale is UNSET else answer.rescale
+
+
+async def _check_wanted(session: Session, plan: RescalePlan) -> None:
+    """Check that the number of a change that no broker reports is still recorded.
+
+    Raises:
+        ConflictError: another number replaced it before the coordinator began the change.
+    """
+    body = RescaleBody(plan.to_count, is_dry_run=True)
+    now = await session.ask("POST", "/partitions", RescalePlan, body, prefix="/admin")
+    if not now.is_wanted:
+        raise ConflictError(
+            f"queue {plan.queue}: another number of partitions than {plan.to_count} is wanted by "
+            f"now, and the change to {plan.to_count} was never begun; `partq status` shows the "
+            "latest change"
+        )
 
 
 def _latest(status: RescaleStatus | None) -> RescaleStatus | EarlierRescale | None:

@@ -72,8 +72,11 @@ def in_force(records: Records) -> set[int]:
 
 def is_set_back(layout: Layout, records: Records) -> bool:
     """Whether the store has lost steps of the layout that the records of partitions know."""
-    is_unknown = last_known(records) > layout.last_generation
-    return is_unknown or max(in_force(records), default=1) > layout.generation
+    return (
+        last_known(records) > layout.last_generation
+        or max(in_force(records), default=1) > layout.generation
+        or any(each not in records for each in layout.retired)
+    )
 
 
 def restored(layout: Layout, records: Records, now_ms: int) -> Restored:
@@ -108,6 +111,7 @@ def restored(layout: Layout, records: Records, now_ms: int) -> Restored:
             record = record_of(found, change, last, 0)
             found = replace(found, next=change, changes=(*kept_changes(found, before=last), record))
     last = max(layout.last_generation, last)
+    found = _without_gone(found, records)
     found = replace(found, revision=layout.revision + 1, last_generation=last)
     return Restored(found, [each for each in sorted(records) if each not in found])
 
@@ -160,6 +164,21 @@ def _with_predecessors(
         layout,
         lineage=_unsettled(lineage, records),
         retired={each: at_ms for each, at_ms in retired.items() if each in records},
+    )
+
+
+def _without_gone(layout: Layout, records: Records) -> Layout:
+    """Return the layout without retired partitions that have no record: nobody can read them."""
+    gone = {each for each in layout.retired if each not in records}
+    lineage = {
+        successor: {giver: slots for giver, slots in givers.items() if giver not in gone}
+        for successor, givers in layout.lineage.items()
+        if successor not in gone
+    }
+    return replace(
+        layout,
+        lineage={each: givers for each, givers in lineage.items() if givers},
+        retired={each: at_ms for each, at_ms in layout.retired.items() if each not in gone},
     )
 
 

@@ -427,11 +427,14 @@ class Partitions:
             channel=Channel.APPEND,  # behind the flushes
         )
         if answer in (SEALED_LATER, RESET_OVER):
-            why = "slots have left by a later change"
+            why = (
+                "slots have left by a later change"
+                if answer == SEALED_LATER
+                else "it was ended, as it took too long or another one began"
+            )
             raise StaleGenerationError(
-                f"partition {partition}, group {group}: got the reset {hold}, but "
-                f"{why if answer == SEALED_LATER else 'it took too long, and was ended'}; nothing "
-                "was moved: begin again with all partitions"
+                f"partition {partition}, group {group}: got the reset {hold}, but {why}; "
+                "nothing was moved: begin again with all partitions"
             )
         if answer == EPOCH_DIFFERS:
             raise ConflictError(
