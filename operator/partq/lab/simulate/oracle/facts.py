@@ -138,6 +138,11 @@ class GroupPartitionFacts:
         """Say whether an offset is acknowledged, as stored."""
         return offset < self.cursor or offset in self.acked
 
+    def place_of(self, offset: int) -> str:
+        """Return the name of the place of the key of the message at an offset."""
+        slots = self.log.slots  # the store may have forgotten the message since it was sent
+        return f"{self.name}@{slots[offset] if offset < len(slots) else 'forgotten'}"
+
     def is_done(self, offset: int) -> bool:
         """Say whether the group needs the message at an offset no more."""
         ids = self.log.ids

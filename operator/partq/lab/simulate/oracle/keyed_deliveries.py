@@ -195,7 +195,7 @@ class KeyedDeliveries:
             is_over = self._now() >= wait.due - CLOCK_S or wait.epoch <= facts.old_epoch
             if is_over or self.records.needs_no_more(facts, offset) or offset in facts.letters:
                 del waits[offset]
-            elif facts.log.slots[offset] == slot:
+            elif offset < len(facts.log.slots) and facts.log.slots[offset] == slot:
                 left_s = wait.due - self._now()
                 self._fail("K4", f"{where}, and waits for {offset} {left_s:.3f} s more")
 
@@ -212,7 +212,7 @@ class KeyedDeliveries:
         """Judge what an application begins: all below of its key is done with."""
         log = facts.log
         self.share(facts.name, token).begun[offset] = self._now()
-        if token != (log.broker_epoch, facts.top_epoch) or log.is_torn:
+        if token != (log.broker_epoch, facts.top_epoch) or log.is_torn or offset >= len(log.slots):
             return  # the member is cut off, and does not know it yet
         if token[1] <= facts.old_epoch or self.records.was_rolled_back:
             return

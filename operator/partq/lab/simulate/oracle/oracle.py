@@ -373,8 +373,7 @@ class Oracle:
         facts = self.records.group_partitions[name]
         message = int(delivery.value)
         self.handed_count += 1
-        slot = facts.log.slots[delivery.offset]
-        place = f"{name}@{slot}" if self.keyed.is_on else name
+        place = facts.place_of(delivery.offset) if self.keyed.is_on else name
         if self.keyed.is_on:
             self.keyed.handed(facts, token, delivery.offset)
             is_idle = self.isolates_keys and not self.records.was_rolled_back
@@ -414,7 +413,7 @@ class Oracle:
         for offset in range(facts.cursor, len(log.ids) if not log.is_torn else 0):
             was_handed = (facts.group, log.ids[offset]) in self._handed
             if not was_handed and not self.records.needs_no_more(facts, offset):
-                place = f"{facts.name}@{log.slots[offset]}"
+                place = facts.place_of(offset)
                 stored_at = log.stored_at[offset]
                 self.isolation.handed(facts.name, place, member, life, token, stored_at)
 
@@ -427,8 +426,8 @@ class Oracle:
         name = facts_name(delivery.partition, group)
         self.records.effects["taken back"] += 1
         if self.isolates_keys:
-            slot = self.records.group_partitions[name].log.slots[delivery.offset]
-            self.isolation.hold_up(f"{name}@{slot}", self.keyed.nack_s)
+            place = self.records.group_partitions[name].place_of(delivery.offset)
+            self.isolation.hold_up(place, self.keyed.nack_s)
         else:
             self.isolation.hold_up(name, self.keyed.nack_s)
 
