@@ -21,6 +21,7 @@ class _Share:
     held: set[int] = field(default_factory=set)
     """What was sent, and neither acknowledged nor given back since."""
     acked: set[int] = field(default_factory=set)
+    before: set[int] = field(default_factory=set)
     """What was acknowledged at this broker, under this token or one before."""
     back: set[int] = field(default_factory=set)
     """What was given back, and not sent since."""
@@ -79,7 +80,7 @@ class KeyedDeliveries:
             # Its broker knows of acks that are not stored yet; a reset forgets them.
             place = name, token[0], self.records.group_partitions[name].old_epoch
             acked = self._acked.setdefault(place, set())
-            share = self._shares[name, token] = _Share(acked=acked)
+            share = self._shares[name, token] = _Share(before=acked)
         return share
 
     # ---- frames ---------------------------------------------------------------------------------
@@ -131,6 +132,7 @@ class KeyedDeliveries:
         mine = share.held.intersection(offsets)
         share.held -= mine
         share.acked |= mine
+        share.before |= mine
 
     # ---- deliveries -----------------------------------------------------------------------------
 
@@ -181,7 +183,7 @@ class KeyedDeliveries:
 
     def _is_settled(self, facts: GroupPartitionFacts, share: _Share, offset: int) -> bool:
         return (
-            offset in share.acked
+            offset in share.before
             or facts.is_stored_done(offset)
             or offset in facts.letters
             or self.records.is_expired(facts, offset)
