@@ -424,3 +424,16 @@ def test_what_does_not_decode_does_not_hold_its_lane():
     book = LaneBook(0)
     book.pass_over(0, 1)
     assert taken(book.take(batch(A, A, B), 3, 9)) == [1, 2]
+
+
+def test_a_count_that_is_made_during_a_flush_waits_for_the_next_one():
+    book = book_of(A, B)
+    nack(book, 0)
+    flushed = book.counts_made
+    nack(book, 1)
+    book.end_waits(0.0)
+    book.counts_stored(flushed)
+    assert book.next_again == 0
+    assert book.take_again(2, 10).messages == 1, "the count of the other lane is not stored"
+    book.counts_stored(book.counts_made)
+    assert book.next_again == 1
