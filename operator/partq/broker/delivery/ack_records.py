@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from partq.broker.delivery.flow import Flow
+from partq.broker.partition.audit_buffer import KEYED
 from partq.broker.partition.consumed_partition import ConsumedPartition, FlowPort
 from partq.broker.partition.outbox import Answer
 from partq.core.cursor.windows import TakenBack
@@ -140,4 +141,5 @@ def record_of(
         # It has just gone up, where it does.
         delivery=max(0, consumed.book.number - 1),
         cause=cause,
+        flags=KEYED if kind == "release" and consumed.lanes is not None else "",
     )

@@ -411,10 +411,12 @@ class Flow:
             self.unrecorded.recorded(delivery)
             self.wake.set()
 
-        audit.note(self.record_of(header, window), recorded)
+        audit.note(self.record_of(consumed, header, window), recorded)
         return True
 
-    def record_of(self, header: frames.Deliver, window: Window) -> bytes:
+    def record_of(
+        self, consumed: ConsumedPartition, header: frames.Deliver, window: Window
+    ) -> bytes:
         """Return the audit record of a window that was just taken."""
         return delivered(
             self.group,
@@ -423,6 +425,7 @@ class Flow:
             window,
             delivery=header.delivery,
             append_broker_epoch=header.append_broker_epoch,
+            is_keyed=consumed.lanes is not None,
         )
 
     def _end_waits(self, now: float) -> float | None:

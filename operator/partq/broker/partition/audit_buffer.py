@@ -14,6 +14,9 @@ from partq.wire.audit import encode_record
 
 Range = tuple[int, int]
 
+KEYED = "keyed"
+"""Flag of deliveries and releases of a group of order Key: each is of its own offsets alone."""
+
 
 def delivered(
     group: str,
@@ -23,6 +26,7 @@ def delivered(
     *,
     delivery: int,
     append_broker_epoch: int,
+    is_keyed: bool = False,
 ) -> bytes:
     """Encode the records of a window: one for each range of offsets with the same cause."""
     return b"".join(
@@ -38,6 +42,7 @@ def delivered(
             delivery=delivery,
             cause="" if cause is Cause.NONE else cause.name.lower(),
             append_broker_epoch=append_broker_epoch,
+            flags=KEYED if is_keyed else "",
         )
         for (first, stop), cause in _parts_by_cause(window)
     )

@@ -18,9 +18,12 @@ def lines_of(memory, partition):
 
 
 # In 7 and 11 a group is removed, and a broker that has not noticed yet delivers to it.
-@pytest.mark.parametrize("seed", [1, 2, 7, 11])
-def test_what_simulated_brokers_record_is_clean(seed):
-    outcome, memory = run(seed, only=FAULTS | FEATURES)
+@pytest.mark.parametrize(
+    ("seed", "setting"),
+    [(1, {}), (2, {}), (7, {}), (11, {}), (0, {"nack_order": "Key"})],
+)
+def test_what_simulated_brokers_record_is_clean(seed, setting):
+    outcome, memory = run(seed, only=FAULTS | FEATURES, **setting)
     found, judged = [], 0
     for partition in partitions_of(outcome):
         judge = RecordJudge(str(partition), is_from_start=True)

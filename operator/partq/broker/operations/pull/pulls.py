@@ -273,7 +273,7 @@ class Pulls:
             pulled = flow.unrecorded.pulled.setdefault(partition, [])
             pulled.append((each.header.delivery, each.window))
             if (audit_writer := consumed.audit_writer) is not None:
-                audit_writer.note(flow.record_of(each.header, each.window))
+                audit_writer.note(flow.record_of(consumed, each.header, each.window))
         try:
             async with asyncio.timeout(self._broker.settings.lease_ttl_s * 2):
                 for consumed in partitions.values():

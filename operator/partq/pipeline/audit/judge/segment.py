@@ -58,6 +58,7 @@ class SegmentJudge:
                 self._shows_end(line.first)
                 self._note_published(line.stop)
                 state.published.set(line.first, line.stop, True)
+                state.slots.add(line.first, line.slots)
                 for group in self._groups.values():
                     group.publish(line)
             case "trim":

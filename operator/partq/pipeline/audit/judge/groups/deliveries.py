@@ -14,6 +14,7 @@ from partq.pipeline.audit.judge.groups.history import (
     RecordedEvent,
 )
 from partq.pipeline.audit.judge.groups.islands import Islands
+from partq.pipeline.audit.judge.groups.lanes import KEYED, LaneHighs
 from partq.pipeline.audit.judge.groups.state import GroupState
 from partq.pipeline.audit.judge.lines import RecordLine
 
@@ -44,6 +45,9 @@ class DeliveryJudge:
         token_high = self._highs.get(token)
         out_of_order: Islands[str] = Islands()
         again = _Again(line, state, token_high, self._epochs)
+        if line.flags == KEYED and state.lanes is None:
+            state.lanes = LaneHighs(self._segment.slots)
+        is_keyed = line.flags == KEYED
 
         def change(first: int, stop: int, old: OffsetHistory | None) -> OffsetHistory:
             piece = UNTOUCHED if old is None else old
@@ -51,7 +55,10 @@ class DeliveryJudge:
                 again.judge(first, stop, piece)
             else:
                 is_late = self._segment.is_late and line.cause not in NO_CAUSE
-                if state.high is not None and first < state.high and not is_late:
+                if is_keyed and state.lanes is not None and not is_late:
+                    for offset in state.lanes.behind(first, stop, state.era):
+                        out_of_order.add("", offset, offset + 1)
+                elif state.high is not None and first < state.high and not is_late:
                     out_of_order.add("", first, min(stop, state.high))
                 if piece.done not in (OPEN, BEFORE) and len(state.early_acks):
                     self._find_early_acks(first, stop)
@@ -72,6 +79,8 @@ class DeliveryJudge:
             )
         again.report()
         self._note(line, token)
+        if state.lanes is not None:
+            state.lanes.note(first, stop, state.era)
 
     def _note(self, line: RecordLine, token: tuple[int, int, int]) -> None:
         state, stop = self._state, line.stop
@@ -148,6 +157,8 @@ class _Again:
         elif event is None:
             self._wrong.add("unfounded_cause", first, stop)
         state.note_repeat(line.cause, event, stop - first)
+        if line.flags == KEYED:
+            return  # a key waits for its time, and others are sent meanwhile
         if self._token_high is not None and line.cause not in IN_PLACE:
             self._out_of_turn.add("", first, min(stop, self._token_high))
         was_in_flight = before.done == OPEN and not before.is_taken_back

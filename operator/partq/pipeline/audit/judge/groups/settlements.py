@@ -17,6 +17,7 @@ from partq.pipeline.audit.judge.groups.history import (
     OffsetHistory,
 )
 from partq.pipeline.audit.judge.groups.islands import Islands
+from partq.pipeline.audit.judge.groups.lanes import KEYED
 from partq.pipeline.audit.judge.groups.state import GroupState
 from partq.pipeline.audit.judge.intervals import IntervalMap
 from partq.pipeline.audit.judge.lines import PLACE_BITS, RecordLine
@@ -93,7 +94,8 @@ class SettlementJudge:
                 return old
             return old._replace(is_held=False, is_released=True)
 
-        self._state.pieces.update(line.first, max(line.stop, self._state.high or 0), change)
+        stop = line.stop if line.flags == KEYED else max(line.stop, self._state.high or 0)
+        self._state.pieces.update(line.first, stop, change)
 
     def expire(self, line: RecordLine) -> None:
         """Note what is done with as its time was over."""
@@ -184,6 +186,10 @@ class SettlementJudge:
             for low, high, dropped in state.dropped.parts(begin, end):
                 if dropped is not None:
                     lost.add(_DROPPED, low, high)
+                elif (piece is None or piece.done == OPEN) and state.lanes is not None:
+                    # A key may wait while others are sent: only what its own have passed is lost.
+                    for offset in state.lanes.behind(low, high, state.era):
+                        self._find_open(lost, offset, offset + 1, piece or UNTOUCHED)
                 elif piece is None or piece.done == OPEN:
                     self._find_open(lost, low, high, piece or UNTOUCHED)
         for text, low, high in lost:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from partq.pipeline.audit.judge.finding import Found
 from partq.pipeline.audit.judge.groups.history import OffsetHistory, RecordedEvent
+from partq.pipeline.audit.judge.groups.lanes import LaneHighs, PublishedSlots
 from partq.pipeline.audit.judge.intervals import IntervalMap
 from partq.pipeline.audit.judge.lines import RecordLine
 from partq.pipeline.audit.judge.outcome import Handoff, HolderSpell, OwnedRange, Redelivered
@@ -23,6 +24,7 @@ class SegmentState:
     """Broker epoch of the last claim."""
     claim: RecordedEvent | None = None
     published: IntervalMap[bool] = field(default_factory=IntervalMap)
+    slots: PublishedSlots = field(default_factory=PublishedSlots)
     log_end: int = 0
     """The end of the partition's log, as far as the record tells."""
     last_ms: int = 0
@@ -69,6 +71,8 @@ class GroupState:
     """The end of what was delivered in this era."""
     reached: int | None = None
     """The end of what was delivered."""
+    lanes: LaneHighs | None = None
+    """How far each slot was delivered; None: the group has an order of the whole partition."""
     last_token: tuple[int, int] | None = None
     """Epoch of the last delivery, and the end of what was delivered under it."""
     delivered_at: int = -1
