@@ -1,7 +1,10 @@
 """The node of a Redis Cluster that has the layout forgets, and those of the partitions do not."""
 
+from dataclasses import replace
+
 import pytest
 
+from partq.coordinator.rescale.layout_restorer import LayoutRestorer
 from partq.core.model import PartitionId
 from partq.core.rescale.layout_steps import abort
 from partq.errors import ConflictError, UnknownPartitionError
@@ -217,3 +220,29 @@ async def test_records_that_do_not_add_up_hold_up_nothing_else(stage, caplog):
     assert "restore a backup of all nodes of Redis" in caplog.text
     with pytest.raises(ConflictError, match="change 2 was in force"):
         await stage.coordinator._rescaler.plan(await stage.layout(), 5)
+
+
+async def test_a_layout_of_the_same_revision_that_differs_is_suspect(stage):
+    """The store was set back, and another coordinator has taken a step since."""
+    layout = await committed(stage, 3)
+    restorer = LayoutRestorer("ns/orders", stage.ports.partitions)
+    restorer.keep(layout)
+    assert restorer.is_suspect(replace(layout, last_generation=3))
+    assert not restorer.is_suspect(layout)
+    assert not restorer.is_suspect(replace(layout, revision=layout.revision + 1, lineage={}))
+
+
+async def test_nothing_is_removed_of_a_change_whose_partitions_take_messages(stage):
+    await committed(stage, 3)
+    restorer = LayoutRestorer("ns/orders", stage.ports.partitions)
+    with pytest.raises(ConflictError, match="nothing of it is removed"):
+        await restorer.read_unused(2)
+
+
+async def test_too_many_lost_changes_are_refused_before_they_are_read(stage, monkeypatch):
+    last = PartitionId(40, 0)
+    await stage.ports.seals.create_successor(last, {PartitionId(1, 0): (range(9),)}, (range(9),))
+    restorer = LayoutRestorer("ns/orders", stage.ports.partitions)
+    monkeypatch.setattr(restorer, "read_generation", None)
+    with pytest.raises(ConflictError, match=r"change 40 is recorded .* at most 32"):
+        await restorer.find_lost(await stage.layout(), [last])

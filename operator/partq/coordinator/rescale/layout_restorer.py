@@ -72,7 +72,7 @@ class LayoutRestorer:
         at = layout.generation
         while at < max(until, last_known(recorded)):
             at += 1
-            if at > layout.last_generation + MAX_LOST:
+            if last_known(recorded) > layout.last_generation + MAX_LOST:
                 raise ConflictError(
                     f"layout of {self._queue}: change {last_known(recorded)} is recorded in "
                     f"partitions, and the layout has lost all after {layout.last_generation}; at "
