@@ -62,11 +62,12 @@ def test_bits_are_bounded():
 
 
 def test_waiting_lanes_are_slots():
-    assert codec.encode_parked({9: 2, 5: 1}) == "5:1,9:2"
+    assert codec.encode_parked({9: 2, 5: 1}, 7) == "7@5:1,9:2"
     assert (codec.encode_parked({}), codec.encode_parked(None)) == ("", "=")
-    assert codec.decode_parked(b"65536:7") == {65_536: 7}
+    assert codec.decode_parked(b"3@65536:7") == ({65_536: 7}, 3)
+    assert codec.decode_parked(b"") == ({}, 0)
     with pytest.raises(InternalError, match="slot 65537 waits; expected at most 65535, or 65536"):
-        codec.decode_parked(b"65537:7")
+        codec.decode_parked(b"3@65537:7")
 
 
 def test_both_directions_are_bounded():

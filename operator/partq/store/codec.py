@@ -74,24 +74,30 @@ def decode_acks(field: bytes, cursor: int) -> list[Range]:
         raise InternalError(f"store: the stored acks of a group are damaged: {error}") from error
 
 
-def encode_parked(parked: Mapping[int, int] | None) -> str:
-    """Return `513:1767225600000,...`, lanes and until when each waits; None: they stay stored."""
-    return "=" if parked is None else encode_counts(parked)
+def encode_parked(parked: Mapping[int, int] | None, at_ms: int = 0) -> str:
+    """Return `1767225599000@513:1767225600000,...`: lanes and until when each waits.
+
+    `at_ms`: the time of Redis as it is written; 0: unknown. None: they stay stored.
+    """
+    if parked is None:
+        return "="
+    return f"{at_ms}@{encode_counts(parked)}" if parked else ""
 
 
-def decode_parked(text: bytes) -> dict[int, int]:
-    """Read what `encode_parked` wrote.
+def decode_parked(text: bytes) -> tuple[dict[int, int], int]:
+    """Read what `encode_parked` wrote: until when lanes wait, and when that was written.
 
     Raises:
         InternalError: it did not write that, or not a lane.
     """
-    parked = decode_counts(text)
+    at_ms, _, pairs = text.rpartition(b"@")
+    parked = decode_counts(pairs)
     if parked and max(parked) > ALL_LANES:
         raise InternalError(
             f"store: a stored value is damaged: slot {max(parked)} waits; expected at most "
             f"{ALL_LANES - 1}, or {ALL_LANES} for all"
         )
-    return parked
+    return parked, int(at_ms) if at_ms.isdigit() else 0
 
 
 def encode_predecessors(predecessors: Mapping[PartitionId, Sequence[range]]) -> str:

@@ -60,7 +60,10 @@ def test_lanes_wait_on_under_the_next_token_and_at_the_next_broker():
 
 def test_the_next_broker_waits_for_the_rest_and_no_longer_than_the_rules_say():
     parked = {A: 70_000, B: 10_000, C: 10**15}
-    assert restored(parked, store_ms=40_000, now=5.0, longest_s=60) == {A: 35, B: 5, C: 65}
+    clocks = {"written_ms": 30_000, "now": 5.0, "longest_s": 60}
+    assert restored(parked, store_ms=40_000, **clocks) == {A: 35, B: 5, C: 65}
+    set_back = restored(parked, store_ms=10_000, **clocks)
+    assert set_back == {A: 45, B: 5, C: 65}, "as if no time had passed, and no longer"
 
 
 def test_a_reset_forgets_what_waits():

@@ -167,6 +167,7 @@ class CursorWriter:
                         acked=consumed.book.stored_acks(),
                         redeliveries=consumed.book.redeliveries,
                         parked=parked,
+                        parked_at_ms=round(now_ms or 0),
                         audit=records,
                     )
                 except (FencedError, UnknownGroupError) as error:

@@ -52,6 +52,7 @@ class Books:
             record.redeliveries,
             parked=restored(
                 record.parked,
+                written_ms=record.parked_at_ms,
                 store_ms=round(self._store_ms(partition)),
                 now=self._clock(),
                 longest_s=MAX_NACK_DELAY_MS / 1000,  # a nack may name its own delay

@@ -101,14 +101,21 @@ class ParkedLanes:
 
 
 def restored(
-    until_ms: Mapping[int, int], *, store_ms: int, now: float, longest_s: float
+    until_ms: Mapping[int, int], *, written_ms: int, store_ms: int, now: float, longest_s: float
 ) -> dict[int, float]:
     """Return until when lanes wait, as the record says, on the clock that shows `now`.
 
-    `store_ms`: the time of Redis at `now`. None waits for longer than `longest_s`, whatever the
-    clocks say.
+    None waits for longer than when it was written, also if the clock of Redis was set back since.
+
+    Args:
+        until_ms: lane → until when it waits, in ms of Redis's clock.
+        written_ms: what that clock showed when it was written; 0: not known.
+        store_ms: what it shows at `now`.
+        now: on the caller's clock, in seconds.
+        longest_s: no lane waits for longer, whatever the clocks say.
     """
+    since_ms = max(store_ms, written_ms)
     return {
-        slot: now + min(max(0.0, (until - store_ms) / 1000), longest_s)
+        slot: now + min(max(0.0, (until - since_ms) / 1000), longest_s)
         for slot, until in until_ms.items()
     }

@@ -331,9 +331,6 @@ def draw_schedule(
         # A store that forgets *and* whose clock goes back draws epochs twice: beyond what is
         # promised (docs/simulator.md).
         kinds.remove(rng.choice(("redis_rollback", "redis_clock")))
-    if drawn.nack_order == "Key" and "redis_clock" in kinds:
-        # Keys wait by Redis's time: one that goes back has them wait for as much longer.
-        kinds.remove("redis_clock")
     weights = [_KINDS[kind][0] for kind in kinds]
     events = []
     at = START_S

@@ -41,7 +41,7 @@ local function judge_write(flushed, stored_born, broker_epoch, number, born)
   return tonumber(number) == tonumber(last) and 0 or -3
 end
 
--- Write which lanes of a group wait, as `slot:until_ms,...`; empty: none waits, "=": as it is.
+-- Write which lanes of a group wait, as `at_ms@slot:until_ms,...`; empty: none waits, "=": as it is.
 local function write_parked(cursor_key, parked)
   if parked == "" then
     redis.call("HDEL", cursor_key, "parked")

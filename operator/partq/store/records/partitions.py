@@ -355,13 +355,14 @@ class Partitions:
         acked: Sequence[Range] | bytes,
         redeliveries: Mapping[int, int],
         parked: Mapping[int, int] | None = None,
+        parked_at_ms: int = 0,
         audit: Numbered = NO_RECORDS,
         **write: Unpack[BookWrite],
     ) -> None:
         """Store how far the group has come: the broker's whole state, as it is.
 
         `acked`: ranges, or the bits of a lane book. `parked`: lane → until when it waits, in ms of
-        Redis's clock; None: as they are stored.
+        Redis's clock, which shows `parked_at_ms` now; None: as they are stored.
 
         `audit` is written with it, where the partition keeps a record: what has happened since
         the last flush that went through. Repeat it with the same numbers: those that are stored
@@ -380,7 +381,8 @@ class Partitions:
             self._keys.of_cursor(partition, group),
             [
                 *(write["broker_epoch"], group, cursor),
-                *(field, encode_counts(redeliveries), encode_parked(parked), highest),
+                *(field, encode_counts(redeliveries)),
+                *(encode_parked(parked, parked_at_ms), highest),
                 *(write["number"], write["born"], *records),
             ],
             # With the appends: on a separate channel it would cost Redis a separate fsync, for

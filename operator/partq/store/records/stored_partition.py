@@ -156,6 +156,8 @@ class CursorRecord:
     """The last reset of all partitions that has moved the cursor; empty: none has."""
     parked: dict[int, int] = field(default_factory=dict)
     """Slot → until when its messages wait, in ms of Redis's clock."""
+    parked_at_ms: int = 0
+    """What that clock showed when they were written; 0: not known."""
     registered: Epoch = NO_EPOCH
     """The epoch under which the member registered the partition; 0: it got it otherwise."""
 
@@ -251,6 +253,7 @@ def mended_of(found: Sequence[bytes]) -> Mended:
 
 def cursor_record(fields: Mapping[bytes, bytes]) -> CursorRecord:
     """Read the hash `cursor:GROUP`."""
+    parked, parked_at_ms = decode_parked(fields.get(b"parked", b""))
     return CursorRecord(
         member=cast(MemberId, fields[b"member"].decode()) or None,
         incarnation=fields[b"incarnation"].decode(),
@@ -263,7 +266,8 @@ def cursor_record(fields: Mapping[bytes, bytes]) -> CursorRecord:
         outbox=decode_outbox(fields.get(b"outbox", b"")),
         born=int(fields.get(b"born", b"0")),
         gate=fields.get(b"gate", OPEN_GATE.encode()).decode(),
-        parked=decode_parked(fields.get(b"parked", b"")),
+        parked=parked,
+        parked_at_ms=parked_at_ms,
         reset=fields.get(b"reset", b"").decode(),
         registered=Epoch(int(fields.get(b"registered", b"0").split(b" ", 1)[0])),
     )
