@@ -5,7 +5,8 @@ of a byte first, 1: acknowledged; zero bytes at the end are left out, and no ack
 A group of another order has ranges in that field, which begin with a digit: a reader of ranges
 refuses what begins with 0x01.
 
-`parked`: `written_ms@` and `slot:until_ms` pairs, joined by commas, in milliseconds of Redis's clock.
+`parked`: `written_ms@` and `slot:until_ms` pairs, joined by commas, in milliseconds of Redis's
+clock.
 """
 
 import re
