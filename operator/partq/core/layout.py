@@ -69,6 +69,8 @@ class Layout:
     """Grows with each step of a change."""
     next: SlotChange | None = None
     """The change that is being prepared; its generation is `last_generation`."""
+    must_commit: bool = False
+    """Whether `next` may have been in force before the store lost it: it is not aborted."""
     lineage: Lineage = field(default_factory=dict)
     """Partition → its predecessors that are not settled, each with the slots that came from it."""
     retired: Mapping[PartitionId, int] = field(default_factory=dict)

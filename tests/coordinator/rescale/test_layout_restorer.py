@@ -121,6 +121,25 @@ async def test_a_prepared_change_is_completed_before_another_one(stage, lost):
     assert (await stage.until(lambda layout: layout.generation == 3)).partition_count == 2
 
 
+async def test_no_later_coordinator_aborts_a_change_that_may_have_been_in_force(stage):
+    """A broker that has read the lost layout seals by it, and the abort would undo that."""
+    before = await Snapshot(stage).take()
+    await stage.want(4)
+    await stage.until(lambda layout: layout.generation == 2)
+    await before.put_back()
+    await stage.want(2)
+    stage.broker.refuses = {PartitionId(2, 3)}
+    del stage.broker.epochs[PartitionId(2, 3)]
+    await stage.replace_coordinator()
+    for _ in range(2):
+        layout = await stage.look(2)
+        assert layout.next.table.partition_count == 4
+        await stage.replace_coordinator()
+    stage.broker.refuses = set()
+    layout = await stage.until(lambda layout: layout.generation == 2)
+    assert (layout.partition_count, layout.must_commit) == (4, False)
+
+
 @pytest.mark.parametrize("is_erased", [True, False], ids=["erased", "being erased"])
 async def test_the_number_of_an_aborted_change_is_not_used_again(stage, is_erased):
     """What it has left would be taken for the next change: other slots, or keys that are gone."""

@@ -83,8 +83,6 @@ class Rescaler:
         self._uncertain: tuple[RescaleEvent, RescaleRecord] | None = None
         """The last step, if the answer to its write was lost."""
         self._restorer = LayoutRestorer(queue, store.partitions)
-        self._kept = 0
-        """A change that may have been in force before the store lost it: it is not aborted."""
         self.waits_for: tuple[str, ...] = ()
         """What the change waits for that is wanted; the log tells when it differs."""
 
@@ -104,10 +102,10 @@ class Rescaler:
             self._restorer.keep(layout)
         if wanted is None:
             return layout
-        is_kept = layout.last_generation == self._kept
-        if layout.next is not None and layout.next.table.partition_count != wanted and not is_kept:
+        prepared = layout.next if not layout.must_commit else None
+        if prepared is not None and prepared.table.partition_count != wanted:
             aborted = abort(layout)
-            removed = layout.next.lineage
+            removed = prepared.lineage
             layout = await self._write(aborted, RescaleEvent.ABORTED, removed=removed)
             if layout is not aborted:
                 return layout  # another coordinator was first, and may know another wanted count
@@ -193,7 +191,6 @@ class Rescaler:
             self._restorer.keep(layout)
             return layout
         found = restored(layout, records, await self._store.layouts.now_ms())
-        self._kept = found.layout.last_generation if found.layout.next is not None else 0
         return await self._write(found.layout, removed=found.removed)
 
     async def _replace_number(self, layout: Layout) -> Layout:

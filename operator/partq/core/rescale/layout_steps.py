@@ -105,7 +105,7 @@ def abort(layout: Layout) -> Layout:
         ConflictError: none is; a committed change cannot be aborted.
     """
     prepared_change(layout)
-    return _step(layout, next=None, changes=_with_last(layout, is_aborted=True))
+    return _step(layout, next=None, must_commit=False, changes=_with_last(layout, is_aborted=True))
 
 
 def commit(layout: Layout, now_ms: int) -> Layout:
@@ -119,6 +119,7 @@ def commit(layout: Layout, now_ms: int) -> Layout:
     return _step(
         layout,
         next=None,
+        must_commit=False,
         table=change.table,
         generation=layout.last_generation,
         lineage={**layout.lineage, **change.lineage},
