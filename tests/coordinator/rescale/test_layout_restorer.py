@@ -6,7 +6,7 @@ import pytest
 
 from partq.coordinator.rescale.layout_restorer import LayoutRestorer
 from partq.core.model import PartitionId
-from partq.core.rescale.layout_steps import abort
+from partq.core.rescale.layout_steps import MAX_UNSETTLED, abort, unsettled
 from partq.errors import ConflictError, UnknownPartitionError
 from tests.coordinator.rescale_stage import RescaleStage
 
@@ -227,6 +227,26 @@ async def test_a_record_that_is_lost_is_made_again(stage, store):
     assert new in stage.broker.epochs
     await stage.seal_and_open()
     assert (await stage.ports.partitions.read(new)).layout.is_open
+
+
+async def test_a_change_that_has_to_wait_reads_no_records(stage, monkeypatch):
+    """Where one is missing, those of the changes after the last one would be read at each look."""
+    for partition in (PartitionId(1, 0), PartitionId(1, 1)):
+        await stage.publish(partition)
+    for count in range(3, 3 + MAX_UNSETTLED):
+        layout = await committed(stage, count)
+    assert len(unsettled(layout)) == MAX_UNSETTLED
+    reads = []
+    read_many = stage.ports.partitions.read_many
+
+    async def count_reads(names, **options):
+        reads.append(names)
+        return await read_many(names, **options)
+
+    monkeypatch.setattr(stage.ports.partitions, "read_many", count_reads)
+    wanted = layout.partition_count + 1
+    assert await stage.coordinator._rescaler.plan(layout, wanted) is layout
+    assert reads == []
 
 
 async def test_records_that_do_not_add_up_hold_up_nothing_else(stage, caplog):

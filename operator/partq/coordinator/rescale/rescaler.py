@@ -168,14 +168,14 @@ class Rescaler:
     # ---- steps ----------------------------------------------------------------------------------
 
     async def _prepare(self, layout: Layout, wanted: int) -> Layout:
-        in_line = await self._restore(layout)
-        if in_line is not layout:
-            return in_line
         try:
             prepared = prepare(layout, wanted, await self._store.layouts.now_ms())
         except ConflictError as error:
             self._wait_for(str(error))
             return layout
+        in_line = await self._restore(layout)  # reads all records: once, as the change begins
+        if in_line is not layout:
+            return in_line
         return await self._write(prepared, RescaleEvent.STARTED)
 
     async def _restore(self, layout: Layout, others: Collection[PartitionId] = ()) -> Layout:
