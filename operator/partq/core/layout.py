@@ -10,6 +10,9 @@ from partq.core.slot_table import SlotChange, SlotRanges, SlotTable, size_of
 from partq.errors import UnknownPartitionError
 
 Lineage = Mapping[PartitionId, Mapping[PartitionId, SlotRanges]]
+MAX_COUNTS = 1000
+"""How many partition counts a layout names: the first, and the latest. They lead to what fixed
+numbers stand for. With so many some may be forgotten: then fixed numbers are refused."""
 
 
 class RescaleRecord(NamedTuple):
