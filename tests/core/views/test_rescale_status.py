@@ -9,6 +9,7 @@ from partq.core.layout import Layout
 from partq.core.model import PartitionId
 from partq.core.rescale.gates import GroupProgress
 from partq.core.rescale.layout_steps import abort, commit, prepare, remove, settle
+from partq.core.rescale.preparation import MAX_RETIRED
 from partq.core.rescale.settlement import is_settled
 from partq.core.views.rescale_status import (
     HeldGroup,
@@ -92,6 +93,14 @@ def test_a_change_that_is_prepared_names_what_is_missing():
     assert found.waits_for == ["the coordinator, which puts it into force"]
 
 
+def test_a_change_that_waits_for_removals_says_so():
+    retired = {PartitionId(1, index): NOW for index in range(MAX_RETIRED)}
+    layout = replace(prepared(3, 2), retired=retired)
+    found = status(layout, dict.fromkeys(read_partitions(layout), partition()))
+    assert (found.phase, found.hindrance) == (RescalePhase.PREPARING, Hindrance.RETIRED)
+    assert "its audit record is archived" in found.waits_for[-1]
+
+
 def test_an_open_change_counts_seals_and_openings():
     layout = committed()
     old, other, new = PartitionId(1, 0), PartitionId(1, 1), PartitionId(2, 2)
@@ -139,7 +148,10 @@ def test_a_change_drains_until_its_lineage_and_its_retired_partitions_are_gone()
     layout = replace(layout, lineage={})
     found = status(layout)
     assert (found.phase, found.sealed, found.opened) == (RescalePhase.DRAINING, 3, 2)
-    assert found.waits_for == ["the removal of partitions 1.0, 1.1, 1.2, kept to answer repeats"]
+    assert found.waits_for == [
+        "the removal of partitions 1.0, 1.1, 1.2: each stays for ten minutes, and until groups "
+        "have acknowledged its messages, pins of it have ended, and its audit record is archived"
+    ]
     found = status(drained(layout))
     assert (found.phase, found.waits_for, found.retiring) == (RescalePhase.SETTLED, [], 0)
 

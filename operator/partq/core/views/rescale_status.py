@@ -9,7 +9,13 @@ from partq.core.layout import Layout, RescaleRecord
 from partq.core.model import SLOT_COUNT, PartitionId
 from partq.core.rescale.gates import GroupProgress
 from partq.core.rescale.layout_steps import MAX_UNSETTLED, record_of, unsettled
-from partq.core.rescale.preparation import Preparation, update_of, waits_before_commit
+from partq.core.rescale.preparation import (
+    REMOVAL_WAITS,
+    Preparation,
+    leaves_too_many,
+    update_of,
+    waits_before_commit,
+)
 from partq.core.rescale.settlement import is_settled
 from partq.excerpts import counted
 
@@ -23,7 +29,8 @@ class RescalePhase(StrEnum):
     """How far a change has come."""
 
     PREPARING = "Preparing"
-    """It is wanted, or its new partitions are being made: it can be taken back without a trace."""
+    """It is wanted, or its new partitions are being made: it can be taken back.
+    Its number is used then, and the status goes on to list it."""
     OPENING = "Opening"
     """It is in force, and some of the new partitions do not take messages yet."""
     DRAINING = "Draining"
@@ -35,13 +42,15 @@ class RescalePhase(StrEnum):
 
 
 class Hindrance(StrEnum):
-    """Why a change that is wanted does not begin."""
+    """Why a change that is wanted does not begin, or does not come into force."""
 
     NONE = ""
     BROKERS = "Brokers"
     """Living brokers do not know such changes."""
     GENERATIONS = "Generations"
     """Too many changes are not settled."""
+    RETIRED = "Retired"
+    """Too many partitions without slots are not removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,12 +215,17 @@ def _prepared(read: _Reading, record: RescaleRecord) -> RescaleStatus:
         unopened=[each for each, known in read.partitions.items() if not known.is_open],
     )
     waits = waits_before_commit(read.layout, preparation)
+    hindrance = Hindrance.NONE
+    if read.lacking:
+        hindrance = Hindrance.BROKERS
+    elif leaves_too_many(read.layout):
+        hindrance = Hindrance.RETIRED
     return _status(
         read,
         record,
         RescalePhase.PREPARING,
         waits or ["the coordinator, which puts it into force"],
-        Hindrance.BROKERS if read.lacking else Hindrance.NONE,
+        hindrance,
     )
 
 
@@ -233,7 +247,7 @@ def _committed(read: _Reading, record: RescaleRecord) -> RescaleStatus:
         givers = {giver for found in layout.lineage.values() for giver in found}
         waits = [f"the removal of acknowledged messages from {_some('partition', givers)}"]
     elif not waits:
-        waits = [f"the removal of {_some('partition', layout.retired)}, kept to answer repeats"]
+        waits = [f"the removal of {_some('partition', layout.retired)}: {REMOVAL_WAITS}"]
     return _status(read, record, RescalePhase.DRAINING, waits)
 
 
