@@ -83,8 +83,8 @@ class Rescaler:
         self._uncertain: tuple[RescaleEvent, RescaleRecord] | None = None
         """The last step, if the answer to its write was lost."""
         self._restorer = LayoutRestorer(queue, store.partitions)
-        self.waits_for: tuple[str, ...] = ()
-        """What the change waits for that is wanted; the log tells when it differs."""
+        self._waits_for: tuple[str, ...] = ()
+        """What the log has told that the change waits for; it tells when that differs."""
 
     async def plan(self, layout: Layout, wanted: int | None) -> Layout:
         """Begin the change to the wanted partition count, or abort one that is not wanted any more.
@@ -203,9 +203,9 @@ class Rescaler:
 
     def _wait_for(self, *texts: str) -> None:
         """Take what the change waits for, and tell the log."""
-        if texts and texts != self.waits_for:
+        if texts and texts != self._waits_for:
             _log.info("queue %s: the change waits for %s", self._queue, "; ".join(texts))
-        self.waits_for = texts
+        self._waits_for = texts
 
     async def _commit(
         self,
@@ -223,7 +223,7 @@ class Rescaler:
             unopened=[each for each, record in records.items() if not record.layout.is_open],
         )
         self._wait_for(*waits_before_commit(layout, preparation))
-        if self.waits_for:
+        if self._waits_for:
             return layout
         now_ms = await self._store.layouts.now_ms()
         return await self._write(commit(layout, now_ms), RescaleEvent.COMMITTED)

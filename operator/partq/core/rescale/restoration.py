@@ -187,7 +187,8 @@ def _without_gone(layout: Layout, records: Records) -> Layout:
 def _unsettled(lineage: Lineage, records: Records) -> Lineage:
     """Return the predecessors that still may hold messages for a group to read first.
 
-    One that is removed does not, nor one whose seal was dropped when it was settled.
+    One that is removed does not, nor one that has no seal although the successor is open. One that
+    was settled and is still there comes back, and settles again when its record is read next.
     """
     found = {
         successor: {
