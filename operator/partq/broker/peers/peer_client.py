@@ -137,7 +137,7 @@ class PeerClient:
 
 def _reason(error: Exception) -> str:
     if type(error) is ClientConnectorError:
-        # Its own text has settings of TLS, also where there is none.
+        # Its own text has settings of TLS, also for a peer without it.
         return f"cannot connect to {error.host}:{error.port}: {error.os_error.strerror}"
     return str(error) or type(error).__name__
 
