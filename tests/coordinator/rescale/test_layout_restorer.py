@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from partq.coordinator.reports.rescale_progress import read_rescale_progress
 from partq.coordinator.rescale.layout_restorer import LayoutRestorer
 from partq.core.model import PartitionId
 from partq.core.rescale.layout_steps import MAX_UNSETTLED, abort, unsettled
+from partq.core.views.rescale_status import rescale_status
 from partq.errors import ConflictError, UnknownPartitionError
-from tests.coordinator.rescale_stage import RescaleStage
+from tests.coordinator.rescale_stage import BROKER, RescaleStage
 
 
 @pytest.fixture
@@ -259,6 +261,10 @@ async def test_records_that_do_not_add_up_hold_up_nothing_else(stage, caplog):
     assert "restore a backup of all nodes of Redis" in caplog.text
     with pytest.raises(ConflictError, match="change 2 was in force"):
         await stage.coordinator._rescaler.plan(await stage.layout(), 5)
+    layout, ports = await stage.layout(), stage.ports
+    read = await read_rescale_progress(ports.partitions, ports.seals, layout, [BROKER], 5)
+    status = rescale_status(layout, read, wanted_count=5, groups=["workers"])
+    assert status.waits_for[0].startswith("the layout, which is behind change 2 ")
 
 
 async def test_a_layout_of_the_same_revision_that_differs_is_suspect(stage):

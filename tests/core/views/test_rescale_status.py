@@ -72,6 +72,18 @@ def test_a_change_that_nobody_has_begun():
     assert found.waits_for == ["the coordinator, which begins it"]
 
 
+@pytest.mark.parametrize("known", [{"generation": 2}, {"seals": {2: 100}}])
+def test_a_wanted_change_waits_for_a_layout_that_was_set_back(known):
+    """Where the records do not add up, it is not begun, however long one waits."""
+    layout = Layout.first(2)
+    records = {each: partition() for each in read_partitions(layout, 3)}
+    assert status(layout, records, wanted_count=3).waits_for == ["the coordinator, which begins it"]
+    records[PartitionId(1, 0)] = partition()._replace(**known)
+    (text,) = status(layout, records, wanted_count=3).waits_for
+    assert text.startswith("the layout, which is behind change 2 ")
+    assert read_partitions(layout, 2) == ()
+
+
 def test_a_change_that_is_prepared_names_what_is_missing():
     layout = prepared(16, 18)
     found = status(layout, {PartitionId(2, 16): NEW._replace(groups={})}, lacking=["orders-1"])

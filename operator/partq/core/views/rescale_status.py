@@ -121,6 +121,8 @@ class PartitionProgress(NamedTuple):
     seals: Mapping[int, int]
     """Generation of each change that took slots away → the end of the log at that time."""
     groups: Mapping[str, GroupProgress]
+    generation: int = 1
+    """Of the last change that took slots away, or else that made the partition."""
 
 
 class _Reading(NamedTuple):
@@ -130,10 +132,11 @@ class _Reading(NamedTuple):
     lacking: Sequence[str]
 
 
-def read_partitions(layout: Layout) -> tuple[PartitionId, ...]:
+def read_partitions(layout: Layout, wanted_count: int | None = None) -> tuple[PartitionId, ...]:
     """Return the partitions whose records `rescale_status` asks for; none of an unchanged queue."""
-    if layout.next is not None:
-        return layout.all_partitions()  # a group counts that has a cursor anywhere
+    if layout.next is not None or wanted_count not in (None, layout.partition_count):
+        # A group counts that has a cursor anywhere, and a change that any record knows.
+        return layout.all_partitions()
     givers = {giver for found in layout.lineage.values() for giver in found}
     return tuple(sorted({*layout.lineage, *givers}))
 
@@ -198,11 +201,28 @@ def _wanted(read: _Reading, count: int) -> RescaleStatus:
                 "messages are kept"
             ]
         hindrance = Hindrance.GENERATIONS
+    elif lost := _lost_change(read):
+        waits = [
+            f"the layout, which is behind change {lost} that partitions have recorded: the "
+            "coordinator restores it, or its log says which records are missing"
+        ]
+        hindrance = Hindrance.NONE
     elif read.lacking:
         waits, hindrance = [update_of(read.lacking)], Hindrance.BROKERS
     else:
         waits, hindrance = [BEGINNING], Hindrance.NONE
     return _status(read, record, RescalePhase.PREPARING, waits, hindrance)
+
+
+def _lost_change(read: _Reading) -> int:
+    """Return the last change that records know and the layout does not; 0: none is lost."""
+    known = [
+        number
+        for each in read.partitions.values()
+        for number in (each.generation, *each.seals)
+        if number > read.layout.generation
+    ]
+    return max(known, default=0)
 
 
 def _prepared(read: _Reading, record: RescaleRecord) -> RescaleStatus:
