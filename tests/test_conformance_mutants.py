@@ -10,7 +10,7 @@ from tests.conformance.mutants import (
     KILLED,
     MUTANTS,
     SURVIVED,
-    Mutant,
+    CodeMutant,
     MutantError,
     Outcome,
     check,
@@ -22,7 +22,7 @@ from tests.conformance.mutants import (
 )
 from tests.conformance.page import ROOT, MarkedTest, read_marks
 
-MUTANT = Mutant(
+MUTANT = CodeMutant(
     "two-owners",
     "SOL-01",
     "A key has two owners.",

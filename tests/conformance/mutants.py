@@ -44,7 +44,7 @@ class MutantError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Mutant:
+class CodeMutant:
     """A product with one mistake."""
 
     name: str
@@ -82,7 +82,7 @@ class Mutant:
 class Outcome:
     """What the tests of a row said of a mutant."""
 
-    mutant: Mutant
+    mutant: CodeMutant
     result: str
     """`KILLED`, `SURVIVED` or `BROKEN`."""
     seconds: float
@@ -90,7 +90,7 @@ class Outcome:
     """The last lines of pytest, if there is something to be looked at."""
 
 
-def read_mutants(text: str) -> list[Mutant]:
+def read_mutants(text: str) -> list[CodeMutant]:
     """Read mutants.toml, in its order.
 
     Raises:
@@ -101,7 +101,7 @@ def read_mutants(text: str) -> list[Mutant]:
         if sorted(fields) != sorted(FIELDS):
             problems.append(f"{name}: has {', '.join(fields)}; expected {', '.join(FIELDS)}")
             continue
-        mutant = Mutant(name, **fields)
+        mutant = CodeMutant(name, **fields)
         if mutant.before == mutant.after or not mutant.breaks.endswith("."):
             problems.append(f"{name}: changes nothing, or `breaks` is no sentence")
         mutants.append(mutant)
@@ -110,7 +110,7 @@ def read_mutants(text: str) -> list[Mutant]:
     return mutants
 
 
-def marked_tests(mutant: Mutant, marks: Marks) -> list[str]:
+def marked_tests(mutant: CodeMutant, marks: Marks) -> list[str]:
     """Return the tests of a mutant's row, as pytest names them; those of e2e need a cluster.
 
     Raises:
@@ -126,7 +126,7 @@ def marked_tests(mutant: Mutant, marks: Marks) -> list[str]:
     return found
 
 
-def check(mutants: Sequence[Mutant], marks: Marks, sources: Path = SOURCES) -> None:
+def check(mutants: Sequence[CodeMutant], marks: Marks, sources: Path = SOURCES) -> None:
     """See that each mutant applies, and that its row has tests; nothing is changed.
 
     Raises:
@@ -143,7 +143,7 @@ def check(mutants: Sequence[Mutant], marks: Marks, sources: Path = SOURCES) -> N
         raise MutantError("\n".join(problems))
 
 
-def check_applies(mutants: Iterable[Mutant], sources: Path = SOURCES) -> None:
+def check_applies(mutants: Iterable[CodeMutant], sources: Path = SOURCES) -> None:
     """See that each mutant applies; nothing is changed.
 
     Raises:
@@ -202,7 +202,7 @@ def copy_sources(folder: str) -> Path:
     return Path(shutil.copytree(SOURCES, Path(folder) / "operator"))
 
 
-async def judge(mutant: Mutant, tests: Sequence[str]) -> Outcome:
+async def judge(mutant: CodeMutant, tests: Sequence[str]) -> Outcome:
     """Run the tests of a mutant's row against it."""
     begun_at = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
@@ -230,11 +230,11 @@ async def check_tests(tests: Sequence[str], workers: int) -> None:
         raise MutantError(f"the tests do not pass without a mutant:\n{last}")
 
 
-async def judge_all(tests: Mapping[Mutant, Sequence[str]], workers: int) -> list[Outcome]:
+async def judge_all(tests: Mapping[CodeMutant, Sequence[str]], workers: int) -> list[Outcome]:
     """Run the tests of each mutant, some at a time; say what came of it as soon as it is known."""
     places = asyncio.Semaphore(workers)
 
-    async def one(mutant: Mutant) -> Outcome:
+    async def one(mutant: CodeMutant) -> Outcome:
         async with places:
             outcome = await judge(mutant, tests[mutant])
         line = f"{outcome.result:8} {mutant.row:8} {mutant.name} ({outcome.seconds:.0f} s)"

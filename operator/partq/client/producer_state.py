@@ -108,6 +108,7 @@ async def producer_state(
     partition whose broker is away is asked for again, for `timeout_s` at most.
 
     Raises:
+        ConflictError: the partition count has changed too often for fixed numbers.
         UnavailableError: within `timeout_s` some partition had no broker to ask, or has not
             reached the layout.
         PartqError: a broker refuses the call for good.

@@ -10,6 +10,9 @@ from partq.core.slot_table import SlotChange, SlotRanges, SlotTable, size_of
 from partq.errors import UnknownPartitionError
 
 Lineage = Mapping[PartitionId, Mapping[PartitionId, SlotRanges]]
+MAX_COUNTS = 1000
+"""How many partition counts a layout names: the first, and the latest. They lead to what fixed
+numbers stand for. With so many some may be forgotten: then fixed numbers are refused."""
 
 
 class RescaleRecord(NamedTuple):
@@ -69,6 +72,8 @@ class Layout:
     """Grows with each step of a change."""
     next: SlotChange | None = None
     """The change that is being prepared; its generation is `last_generation`."""
+    must_commit: bool = False
+    """Whether `next` may have been in force before the store lost it: it is not aborted."""
     lineage: Lineage = field(default_factory=dict)
     """Partition → its predecessors that are not settled, each with the slots that came from it."""
     retired: Mapping[PartitionId, int] = field(default_factory=dict)

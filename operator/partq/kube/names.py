@@ -180,6 +180,7 @@ class ConditionReason(StrEnum):
     RESCALE_DRAINING = "RescaleDraining"
     RESCALE_WAITS_FOR_BROKERS = "RescaleWaitsForBrokers"
     TOO_MANY_GENERATIONS = "TooManyGenerations"
+    TOO_MANY_RETIRED = "TooManyRetired"
 
     NO_MEMBER = "NoMember"
     WAITING_FOR_MEMBER = "WaitingForMember"

@@ -23,6 +23,7 @@ class ChangeForm(msgspec.Struct):
 
     table: RangesForm
     lineage: LineageForm
+    must_commit: bool = False
 
 
 FIELDS = (
@@ -56,6 +57,7 @@ def encode_layout(layout: Layout) -> dict[str, str]:
             {
                 "table": ranges_form(layout.next.table.slots),
                 "lineage": lineage_form(layout.next.lineage),
+                **({"must_commit": True} if layout.must_commit else {}),
             }
         )
     if layout.retired:
@@ -72,12 +74,14 @@ def decode_layout(revision: int, fields: Mapping[str, bytes | None]) -> Layout:
         InternalError: it did not write that.
     """
     try:
+        prepared = _read("next", fields["next"], ChangeForm)
         return Layout(
             revision=revision,
             table=SlotTable(_slots(_read("table", fields["table"], RangesForm) or {})),
             generation=_read("generation", fields["generation"], int) or 1,
             last_generation=_read("last_generation", fields["last_generation"], int) or 1,
-            next=_change(_read("next", fields["next"], ChangeForm)),
+            next=_change(prepared),
+            must_commit=prepared is not None and prepared.must_commit,
             lineage=_givers(_read("lineage", fields["lineage"], LineageForm) or {}),
             retired=_times(_read("retired", fields["retired"], TimesForm) or {}),
             counts=_read("counts", fields["counts"], dict[int, int]) or {},

@@ -1,6 +1,8 @@
 """Changing the number of partitions over HTTP: shown first, recorded once, refused where it is
 Kubernetes that says it."""
 
+from dataclasses import replace
+
 import pytest
 
 from partq.broker.api.routes.administration import partition_count
@@ -89,6 +91,13 @@ async def test_a_change_that_is_prepared_is_taken_back_for_another_one(running, 
     ]
     _, plan = await rescale({"partitions": 6, "is_dry_run": True})
     assert (plan["generation"], plan["created"], plan["remarks"]) == (2, ["2.4", "2.5"], [])
+
+
+def test_a_change_that_may_have_been_in_force_is_not_taken_back():
+    layout = replace(prepare(Layout.first(4), 6), must_commit=True)
+    assert next(remarks(layout, change_to(layout, 8)[0], 8)) == (
+        "change 2 to 6 partitions, which may have been in force and was lost, is completed first"
+    )
 
 
 def test_one_new_partition_with_keys_of_many_others_is_advised_against():

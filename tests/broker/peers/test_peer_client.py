@@ -75,6 +75,8 @@ async def test_what_is_no_answer_may_have_been_carried_out(peer, answer, reason)
 
 
 async def test_a_broker_that_is_not_there_was_sent_nothing(unused_tcp_port_factory):
-    with pytest.raises(UnansweredError) as caught:
-        await ask(f"http://127.0.0.1:{unused_tcp_port_factory()}/")
+    port = unused_tcp_port_factory()
+    reason = rf"^cannot connect to 127\.0\.0\.1:{port}: Connect call failed [^:]*$"
+    with pytest.raises(UnansweredError, match=reason) as caught:
+        await ask(f"http://127.0.0.1:{port}/")
     assert not caught.value.is_sent

@@ -62,6 +62,21 @@ async def test_a_group_gets_the_new_partition_after_what_it_has_in_the_old_ones(
     assert record.gate == "1"
 
 
+async def test_every_broker_tells_the_same_of_a_gate(running, start_broker, scene):
+    """Also where nothing waits behind it: its owner alone knows what holds it."""
+    await ChangeByHand(running).change(5)
+    await running.admin("/yield", {"partitions": ["2.4"]})
+    other = await start_broker("orders-1")
+    await other.admin("/claim", {"partitions": ["2.4"]})
+    consumed = other.broker.owned[NEW].groups["workers"]
+    await eventually(lambda: [h.predecessor for h in consumed.holds] == [OLD], "1.0 alone is left")
+    await running.broker.claims.refresh()
+    for each in (running, other):
+        _, status = await each.call("GET", "/v1/queues/orders/status")
+        row = status["groups"]["workers"]["partitions"]["2.4"]
+        assert row["gated_by"] == "1.0: 3 messages before offset 3, at member m"
+
+
 async def test_a_partition_that_is_only_prepared_has_closed_gates(running):
     """Its predecessors have no messages, and are not sealed."""
     rescaler = ChangeByHand(running)

@@ -6,6 +6,7 @@ import pytest
 
 from partq.core.model import PartitionId
 from partq.core.rescale.resets import new_reset_id
+from partq.errors import StoreUnavailableError
 from partq.testing import eventually
 from tests.broker.conftest import open_flow, open_producer
 from tests.broker.rescale.change import ChangeByHand, give, keys_of, outcome
@@ -82,6 +83,65 @@ async def test_a_reset_whose_caller_dies_holds_a_gate_for_a_while(running, scene
     assert consumed.gate == reset
     clock.ahead_s += 31
     await eventually(lambda: not consumed.is_gated, "the usual rule counts: they are passed")
+
+
+@pytest.fixture
+def looks(running, monkeypatch):
+    """The resets that hold gates, as they are judged; empty: none does."""
+    found = []
+    gatekeeper = running.broker.layout_follower.gatekeeper
+    judge = gatekeeper._judge
+
+    def look(consumed, reset, *rest):
+        found.append(reset)
+        judge(consumed, reset, *rest)
+
+    monkeypatch.setattr(gatekeeper, "_judge", look)
+    return found
+
+
+async def test_a_silent_server_of_a_predecessor_delays_no_look_at_gates(
+    running, scene, clock, looks, monkeypatch
+):
+    """A reset that it does not let end holds its own gate alone."""
+    consumed = await changed(running, scene)
+    failed = asyncio.Event()
+
+    async def fail(*args):
+        failed.set()
+        raise StoreUnavailableError("the server of 1.0 does not answer")
+
+    (now_ms,) = (await running.broker.store.read_clocks()).values()
+    reset = new_reset_id(now_ms, "r7", 2)
+    await ask(running, to="earliest", partitions=["2.4"], reset=reset)
+    with monkeypatch.context() as patch:
+        patch.setattr(running.broker.layout_follower.gatekeeper._seals, "end_reset", fail)
+        clock.ahead_s += 31
+        await eventually(failed.is_set, "the reset could not be ended")
+        looks.clear()
+        await eventually(lambda: len(looks) >= 3, "the gate is looked at all the same")
+        assert set(looks) == {reset}
+    await eventually(lambda: not consumed.is_gated, "the server answers again")
+
+
+async def test_a_reset_that_holds_a_gate_for_long_is_ended_once(
+    running, scene, clock, looks, monkeypatch
+):
+    """It is complete; the gate waits for messages, maybe for hours, and is looked at all along."""
+    consumed = await changed(running, scene)
+    ended = []
+
+    async def end(partition, *_):
+        ended.append(partition)
+        return True
+
+    monkeypatch.setattr(running.broker.layout_follower.gatekeeper._seals, "end_reset", end)
+    answers = await ask(running, to="earliest")
+    assert not [each for each in answers.values() if "error" in each], answers
+    clock.ahead_s += 31
+    await eventually(lambda: looks[-3:] == ["", "", ""], "no reset holds the gate any more")
+    assert ended == [PartitionId(1, index) for index in range(4)]
+    assert consumed.is_gated
 
 
 async def test_late_steps_of_a_reset_are_refused_once_a_gate_is_open_that_it_held(

@@ -7,7 +7,7 @@ import pytest
 from partq.broker.retention import periodic_work
 from partq.core.hashing import slot_of
 from partq.core.model import BrokerId, PartitionId
-from partq.core.rescale.layout_steps import abort
+from partq.core.rescale.layout_steps import abort, prepare
 from partq.errors import StoreUnavailableError
 from partq.testing import eventually
 from tests.audit_record import decode_group
@@ -277,3 +277,25 @@ async def test_a_broker_follows_the_layout_when_it_is_called(running, rescaler, 
     assert running.broker.config.layout.generation == 2
     status, _ = await running.call("POST", path, token="produce-token-0001")
     assert status == 403
+
+
+async def test_a_layout_that_was_read_before_a_restart_is_not_learned(running, rescaler, peers):
+    """The store may have forgotten it between that read and the next one of the same look."""
+    refresher, learned = running.broker._refresher, []
+    learn = refresher._learn
+
+    def note(*found):
+        learned.append(found)
+        learn(*found)
+
+    refresher._learn = note
+    gate = peers.Gate(refresher._leases, "peer_token")
+    looking = asyncio.create_task(running.broker.refresh())
+    await gate.is_reached()
+    await rescaler.layouts.write(prepare(await rescaler.layout(), 5))
+    refresher.forget()
+    gate.opened.set()
+    await looking
+    config, _ = learned[0]
+    assert config.layout.next is not None
+    assert not refresher.is_void

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from partq.cli.commands import cli
 from partq.cli.hosting import dev
 from partq.embedded.data_dir import DataDir, QueueState, QueueTokens
-from partq.resources import queue_document
+from partq.resources import group_document, queue_document
 from tests.cli.processes import PARTQ
 
 TIMEOUT_S = 120.0
@@ -42,11 +42,15 @@ def data_dir(tmp_path):
     partq("dev", "down", data_dir=path)
 
 
-def test_it_runs_in_the_background_until_it_is_ended(data_dir):
-    """Without a file; the other commands find it by what `dev env` prints."""
+def test_it_runs_in_the_background_until_it_is_ended(data_dir, tmp_path):
+    """The other commands find it by what `dev env` prints."""
+    file = tmp_path / "queue.yaml"
+    group = group_document("workers", "orders", ack={"maxRedeliveries": 3})
+    file.write_text("\n---\n".join(map(json.dumps, (queue_document("orders"), group))))
     up = ("dev", "up", "--detach", "--port", "0", "--brokers", "1", "--log-level", "warning")
-    started = partq(*up, "--json", data_dir=data_dir)
+    started = partq(*up, "-f", str(file), "--json", data_dir=data_dir)
     assert started.returncode == 0, started.stderr
+    assert started.stderr.count("ack.maxRedeliveries is 3, and its dead-letter queue") == 1
     told = json.loads(started.stdout)
     (queue,) = told["queues"]
     assert (queue["name"], queue["groups"]) == ("orders", ["workers"])

@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from partq.coordinator.reports.rescale_progress import read_rescale_progress
 from partq.coordinator.rescale.layout_restorer import LayoutRestorer
 from partq.core.model import PartitionId
-from partq.core.rescale.layout_steps import abort
+from partq.core.rescale.layout_steps import MAX_UNSETTLED, abort, unsettled
+from partq.core.views.rescale_status import rescale_status
 from partq.errors import ConflictError, UnknownPartitionError
-from tests.coordinator.rescale_stage import RescaleStage
+from tests.coordinator.rescale_stage import BROKER, RescaleStage
 
 
 @pytest.fixture
@@ -121,6 +123,25 @@ async def test_a_prepared_change_is_completed_before_another_one(stage, lost):
     assert (await stage.until(lambda layout: layout.generation == 3)).partition_count == 2
 
 
+async def test_no_later_coordinator_aborts_a_change_that_may_have_been_in_force(stage):
+    """A broker that has read the lost layout seals by it, and the abort would undo that."""
+    before = await Snapshot(stage).take()
+    await stage.want(4)
+    await stage.until(lambda layout: layout.generation == 2)
+    await before.put_back()
+    await stage.want(2)
+    stage.broker.refuses = {PartitionId(2, 3)}
+    del stage.broker.epochs[PartitionId(2, 3)]
+    await stage.replace_coordinator()
+    for _ in range(2):
+        layout = await stage.look(2)
+        assert layout.next.table.partition_count == 4
+        await stage.replace_coordinator()
+    stage.broker.refuses = set()
+    layout = await stage.until(lambda layout: layout.generation == 2)
+    assert (layout.partition_count, layout.must_commit) == (4, False)
+
+
 @pytest.mark.parametrize("is_erased", [True, False], ids=["erased", "being erased"])
 async def test_the_number_of_an_aborted_change_is_not_used_again(stage, is_erased):
     """What it has left would be taken for the next change: other slots, or keys that are gone."""
@@ -210,6 +231,26 @@ async def test_a_record_that_is_lost_is_made_again(stage, store):
     assert (await stage.ports.partitions.read(new)).layout.is_open
 
 
+async def test_a_change_that_has_to_wait_reads_no_records(stage, monkeypatch):
+    """Where one is missing, those of the changes after the last one would be read at each look."""
+    for partition in (PartitionId(1, 0), PartitionId(1, 1)):
+        await stage.publish(partition)
+    for count in range(3, 3 + MAX_UNSETTLED):
+        layout = await committed(stage, count)
+    assert len(unsettled(layout)) == MAX_UNSETTLED
+    reads = []
+    read_many = stage.ports.partitions.read_many
+
+    async def count_reads(names, **options):
+        reads.append(names)
+        return await read_many(names, **options)
+
+    monkeypatch.setattr(stage.ports.partitions, "read_many", count_reads)
+    wanted = layout.partition_count + 1
+    assert await stage.coordinator._rescaler.plan(layout, wanted) is layout
+    assert reads == []
+
+
 async def test_records_that_do_not_add_up_hold_up_nothing_else(stage, caplog):
     before = await Snapshot(stage).take()
     await committed(stage, 4)
@@ -220,6 +261,10 @@ async def test_records_that_do_not_add_up_hold_up_nothing_else(stage, caplog):
     assert "restore a backup of all nodes of Redis" in caplog.text
     with pytest.raises(ConflictError, match="change 2 was in force"):
         await stage.coordinator._rescaler.plan(await stage.layout(), 5)
+    layout, ports = await stage.layout(), stage.ports
+    read = await read_rescale_progress(ports.partitions, ports.seals, layout, [BROKER], 5)
+    status = rescale_status(layout, read, wanted_count=5, groups=["workers"])
+    assert status.waits_for[0].startswith("the layout, which is behind change 2 ")
 
 
 async def test_a_layout_of_the_same_revision_that_differs_is_suspect(stage):

@@ -72,7 +72,7 @@ async def test_nothing_is_committed_before_each_new_partition_has_a_broker(stage
     await stage.make(4)
     layout = await stage.look(6)
     assert (layout.generation, layout.next.table.partition_count) == (1, 4)
-    assert stage.coordinator._rescaler.waits_for == ("new partitions without a broker: 2.3",)
+    assert stage.coordinator._rescaler._waits_for == ("new partitions without a broker: 2.3",)
     stage.broker.refuses = set()
     await stage.until(lambda layout: layout.generation == 2)
 
@@ -87,7 +87,7 @@ async def test_nothing_is_committed_while_a_broker_of_an_earlier_version_lives(s
     layout = await stage.look(6)
     assert layout.generation == 1
     assert (
-        "an update of brokers of an earlier version: old" in stage.coordinator._rescaler.waits_for
+        "an update of brokers of an earlier version: old" in stage.coordinator._rescaler._waits_for
     )
     await store.run("write_fields", [keys.brokers()], (0, "lease:old"))
     await stage.until(lambda layout: layout.generation == 2)
@@ -272,7 +272,7 @@ async def test_the_next_change_is_committed_when_the_last_one_has_opened(stage):
     await stage.make(4, "workers")
     layout = await stage.look(4)
     assert (layout.generation, layout.last_generation) == (2, 3)
-    assert "that are not open: 2.2" in stage.coordinator._rescaler.waits_for[0]
+    assert "that are not open: 2.2" in stage.coordinator._rescaler._waits_for[0]
     await stage.seal_and_open()
     assert (await stage.look(2)).generation == 3
 
@@ -320,7 +320,7 @@ async def test_a_fifth_change_waits_until_the_first_has_settled(stage):
     await stage.make(7, "workers")
     layout = await stage.look(3)
     assert (layout.partition_count, layout.next) == (6, None)
-    assert "are not settled" in stage.coordinator._rescaler.waits_for[0]
+    assert "are not settled" in stage.coordinator._rescaler._waits_for[0]
 
 
 async def test_trouble_with_a_change_holds_up_nothing_else(stage, caplog):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from partq.core.layout import Layout
+from partq.core.layout import MAX_COUNTS, Layout
 from partq.core.model import PartitionId
 from partq.core.numbering.fixed_series import (
     FixedSeries,
@@ -16,7 +16,7 @@ from partq.core.numbering.fixed_series import (
 )
 from partq.core.rescale.layout_steps import abort, commit, prepare
 from partq.core.slot_table import SlotTable, size_of
-from partq.errors import InternalError
+from partq.errors import ConflictError, InternalError
 
 TWO = Layout.first(2)
 
@@ -77,6 +77,21 @@ def test_a_change_that_was_aborted_leaves_a_number_out():
 def test_counts_that_do_not_lead_to_the_table_are_found():
     with pytest.raises(InternalError, match="do not lead to the table"):
         series_of(replace(changed(TWO, 3), counts={1: 2, 2: 4}))
+
+
+def test_fixed_numbers_are_refused_once_counts_may_be_forgotten():
+    """The replay of the rest leads to another table, or to the same one by other series."""
+    layout = TWO
+    for number in range(1, MAX_COUNTS + 3):
+        layout = changed(layout, 2 + number % 3)
+        layout = replace(layout, lineage={}, retired={})
+        if number == MAX_COUNTS - 2:
+            last = last_series(series_of(layout))
+            assert {p: each.slots for p, each in last.items() if each.slots} == layout.table.slots
+        if number >= MAX_COUNTS - 1:
+            with pytest.raises(ConflictError, match="changed 999 times or more"):
+                series_of(layout)
+    assert first_layout(layout).table == TWO.table
 
 
 def test_counts_that_did_not_change_are_not_gone_through_again(monkeypatch):

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partq.core.layout import Layout
+from partq.core.layout import MAX_COUNTS, Layout
 from partq.core.model import PartitionId
 from partq.core.rescale.layout_steps import (
     MAX_CHANGES,
-    MAX_COUNTS,
     MAX_UNSETTLED,
     abort,
     commit,

@@ -9,6 +9,7 @@ from partq.core.layout import Layout
 from partq.core.model import PartitionId
 from partq.core.rescale.gates import GroupProgress
 from partq.core.rescale.layout_steps import abort, commit, prepare, remove, settle
+from partq.core.rescale.preparation import MAX_RETIRED
 from partq.core.rescale.settlement import is_settled
 from partq.core.views.rescale_status import (
     HeldGroup,
@@ -71,6 +72,18 @@ def test_a_change_that_nobody_has_begun():
     assert found.waits_for == ["the coordinator, which begins it"]
 
 
+@pytest.mark.parametrize("known", [{"generation": 2}, {"seals": {2: 100}}])
+def test_a_wanted_change_waits_for_a_layout_that_was_set_back(known):
+    """Where the records do not add up, it is not begun, however long one waits."""
+    layout = Layout.first(2)
+    records = {each: partition() for each in read_partitions(layout, 3)}
+    assert status(layout, records, wanted_count=3).waits_for == ["the coordinator, which begins it"]
+    records[PartitionId(1, 0)] = partition()._replace(**known)
+    (text,) = status(layout, records, wanted_count=3).waits_for
+    assert text.startswith("the layout, which is behind change 2 ")
+    assert read_partitions(layout, 2) == ()
+
+
 def test_a_change_that_is_prepared_names_what_is_missing():
     layout = prepared(16, 18)
     found = status(layout, {PartitionId(2, 16): NEW._replace(groups={})}, lacking=["orders-1"])
@@ -90,6 +103,14 @@ def test_a_change_that_is_prepared_names_what_is_missing():
     found = status(layout, opened)
     assert (found.hindrance, found.sealed, found.opened) == (Hindrance.NONE, 0, 0)
     assert found.waits_for == ["the coordinator, which puts it into force"]
+
+
+def test_a_change_that_waits_for_removals_says_so():
+    retired = {PartitionId(1, index): NOW for index in range(MAX_RETIRED)}
+    layout = replace(prepared(3, 2), retired=retired)
+    found = status(layout, dict.fromkeys(read_partitions(layout), partition()))
+    assert (found.phase, found.hindrance) == (RescalePhase.PREPARING, Hindrance.RETIRED)
+    assert "its audit record is archived" in found.waits_for[-1]
 
 
 def test_an_open_change_counts_seals_and_openings():
@@ -139,7 +160,10 @@ def test_a_change_drains_until_its_lineage_and_its_retired_partitions_are_gone()
     layout = replace(layout, lineage={})
     found = status(layout)
     assert (found.phase, found.sealed, found.opened) == (RescalePhase.DRAINING, 3, 2)
-    assert found.waits_for == ["the removal of partitions 1.0, 1.1, 1.2, kept to answer repeats"]
+    assert found.waits_for == [
+        "the removal of partitions 1.0, 1.1, 1.2: each stays for ten minutes, and until groups "
+        "have acknowledged its messages, pins of it have ended, and its audit record is archived"
+    ]
     found = status(drained(layout))
     assert (found.phase, found.waits_for, found.retiring) == (RescalePhase.SETTLED, [], 0)
 

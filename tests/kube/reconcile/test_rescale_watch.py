@@ -18,7 +18,7 @@ NEW = PartitionId(2, 2)
 
 
 def record(*, seals=None, is_open=True, groups=("audit", "workers"), end=100):
-    layout = SimpleNamespace(is_open=is_open, seals=seals or {})
+    layout = SimpleNamespace(is_open=is_open, seals=seals or {}, generation=1)
     return SimpleNamespace(owner="b-0", next=end, groups=groups, layout=layout, bytes=end)
 
 

@@ -127,6 +127,7 @@ def test_queue(facts, ready, reconciling, stalled):
         ("Preparing", "", "RescalePreparing"),
         ("Preparing", "Brokers", "RescaleWaitsForBrokers"),
         ("Preparing", "Generations", "TooManyGenerations"),
+        ("Preparing", "Retired", "TooManyRetired"),
         ("Opening", "", "RescaleOpening"),
         ("Draining", "", "RescaleDraining"),
     ],

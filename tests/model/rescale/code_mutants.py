@@ -12,20 +12,27 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.conformance.mutants import KILLED, Mutant, MutantError, check_tests, judge_all, report
+from tests.conformance.mutants import (
+    KILLED,
+    CodeMutant,
+    MutantError,
+    check_tests,
+    judge_all,
+    report,
+)
 from tests.model.rescale.scenarios import MUTANTS
 
 TABLE: Final = Path(__file__).with_name("code_mutants.toml")
 FIELDS: Final = ("file", "before", "after", "tests")
 
 
-def read_table(text: str) -> dict[Mutant, list[str]]:
+def read_table(text: str) -> dict[CodeMutant, list[str]]:
     """Read code_mutants.toml: each mutant with the tests that find it.
 
     Raises:
         MutantError: one is not in the model, or has other fields.
     """
-    found: dict[Mutant, list[str]] = {}
+    found: dict[CodeMutant, list[str]] = {}
     for name, fields in tomllib.loads(text).items():
         more = tuple((before, after) for before, after in fields.pop("more", ()))
         if name not in MUTANTS or sorted(fields) != sorted(FIELDS):
@@ -35,7 +42,7 @@ def read_table(text: str) -> dict[Mutant, list[str]]:
             )
         known = MUTANTS[name]
         tests = fields.pop("tests")
-        found[Mutant(name, known.invariant, known.mistake, more=more, **fields)] = tests
+        found[CodeMutant(name, known.invariant, known.mistake, more=more, **fields)] = tests
     return found
 
 
@@ -49,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
     if unknown := {*given.mutant} - {mutant.name for mutant in table}:
         sys.stderr.write(f"no mutant {', '.join(sorted(unknown))}\n")
         return 2
-    chosen: Mapping[Mutant, Sequence[str]] = {
+    chosen: Mapping[CodeMutant, Sequence[str]] = {
         mutant: tests
         for mutant, tests in table.items()
         if not given.mutant or mutant.name in given.mutant

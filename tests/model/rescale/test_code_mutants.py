@@ -5,10 +5,11 @@ a decision.
 """
 
 import ast
+import re
 
 import pytest
 
-from tests.conformance.mutants import KILLED, Mutant, MutantError, check_applies, judge
+from tests.conformance.mutants import KILLED, CodeMutant, MutantError, check_applies, judge
 from tests.conformance.page import ROOT
 from tests.model.rescale.code_mutants import TABLE, main, read_table
 from tests.model.rescale.scenarios import MUTANTS
@@ -32,6 +33,11 @@ def test_the_tests_that_find_them_are_there():
             assert name in {each.name for each in found if isinstance(each, functions)}, test
 
 
+def test_the_files_that_the_table_names_are_there():
+    for path in re.findall(r"tests/[\w/]+\.py", TABLE.read_text(encoding="utf-8")):
+        assert (ROOT / path).is_file(), path
+
+
 @pytest.mark.parametrize("name", EACH_RUN)
 async def test_a_mistake_is_found(name):
     (mutant,) = (each for each in CODE_MUTANTS if each.name == name)
@@ -47,7 +53,7 @@ def test_a_table_that_is_none_is_refused(text):
 
 def test_a_text_that_is_not_there_is_named():
     with pytest.raises(MutantError, match="deliver_at_once: does not apply: `before` is in"):
-        check_applies([Mutant("deliver_at_once", "R4", "It.", "core/layout.py", "no such", "")])
+        check_applies([CodeMutant("deliver_at_once", "R4", "It.", "core/layout.py", "no such", "")])
 
 
 def test_a_mutant_that_is_not_there_is_an_error(capsys):

@@ -216,10 +216,11 @@ def remarks(
     if prepared is None and wanted not in (None, before, count):
         yield f"the change to {wanted} partitions, which has not begun, is taken back"
     if prepared is not None and prepared.table.partition_count != count:
-        yield (
-            f"change {layout.last_generation} to {prepared.table.partition_count} partitions, "
-            "which is being prepared, is taken back first"
-        )
+        name = f"change {layout.last_generation} to {prepared.table.partition_count} partitions"
+        if layout.must_commit:
+            yield f"{name}, which may have been in force and was lost, is completed first"
+        else:
+            yield f"{name}, which is being prepared, is taken back first"
     if not change.lineage:
         return
     if count < before:

@@ -27,10 +27,12 @@ async def read_rescale(
     layout = config.layout if layout is None else layout
     leases = {name: each for name, each in broker.claims.living().items() if name != broker.id}
     gates = Seals(broker.store, broker.keys)
+    wanted_count = config.wanted_count if wanted_count is None else wanted_count
+    living = {broker.id, *leases}
     return rescale_status(
         layout,
-        await read_rescale_progress(broker.partitions, gates, layout, {broker.id, *leases}),
-        wanted_count=config.wanted_count if wanted_count is None else wanted_count,
+        await read_rescale_progress(broker.partitions, gates, layout, living, wanted_count),
+        wanted_count=wanted_count,
         groups=config.groups,
         lacking=lacking_rescale(leases),
     )

@@ -77,7 +77,8 @@ async def read_status(broker: Broker, ask: Ask) -> StatusAnswer:
     """Read every partition's record and every group's cursors, members and handoffs.
 
     The queue as a whole is `Limited` while some of its partitions have no living broker. The other
-    brokers are asked only where messages or dead letters of theirs wait: why, nobody else knows.
+    brokers are asked only where messages or dead letters of theirs wait, or their gates are closed:
+    why, nobody else knows.
     """
     partitions = broker.config.layout.partitions()
     # Of a Redis Cluster with a silent node its partitions are unavailable, and the rest is shown.
@@ -94,7 +95,8 @@ async def read_status(broker: Broker, ask: Ask) -> StatusAnswer:
         )
     )
     if any(
-        (row.dead_letters or row.lag) and PartitionId.parse(name) not in broker.owned
+        (row.dead_letters or row.lag or row.gated_by)
+        and PartitionId.parse(name) not in broker.owned
         for view in views.values()
         for name, row in view.partitions.items()
     ):

@@ -131,8 +131,15 @@ class PeerClient:
                 return convert(answer, kind)
         except (ClientError, TimeoutError, ValueError) as error:
             is_sent = not isinstance(error, ClientConnectorError)
-            raise UnansweredError(str(error) or type(error).__name__, is_sent=is_sent) from error
+            raise UnansweredError(_reason(error), is_sent=is_sent) from error
         raise refusal
+
+
+def _reason(error: Exception) -> str:
+    if type(error) is ClientConnectorError:
+        # Its own text has settings of TLS, also for a peer without it.
+        return f"cannot connect to {error.host}:{error.port}: {error.os_error.strerror}"
+    return str(error) or type(error).__name__
 
 
 async def _read(response: ClientResponse, limit_bytes: int, hold: Hold | None) -> dict[str, object]:

@@ -44,6 +44,10 @@ class _GateWatch:
     due: float
     gap_s: float = NEAR_GAP_S
     is_opening: bool = False
+    is_ending: bool = False
+    """The reset that holds it is being ended."""
+    is_ended: bool = False
+    """The reset that holds it moves no cursor before the gate any more."""
 
 
 class Gatekeeper:
@@ -134,11 +138,7 @@ class Gatekeeper:
         if layout is None or not due:
             return
         # Before the cursors are read: no step of what is ended by then moves one later.
-        over = [
-            each
-            for each in due
-            if self._has_waited(each, now) and await self.end_reset(each, due[each])
-        ]
+        over = {each for each in due if self._watches[each].is_ended}
         # The cursors before the audit records, which have them then.
         progress = await self._seals.read_progress(
             (predecessor, each.group)
@@ -229,6 +229,9 @@ class Gatekeeper:
             passed = {each: (view.sealed_at or 0, sequences[each]) for each, view in views.items()}
             self._spawn(self._open(consumed, watch, passed), f"gate of {consumed.partition}")
             return
+        if reset and not watch.is_ending and self._has_waited(consumed, now):
+            watch.is_ending = True
+            self._spawn(self._end(consumed, watch), f"reset at {consumed.partition}")
         is_far = sum(each.messages for each in holds) >= NEAR_MESSAGES
         if is_far:
             watch.gap_s = FAR_GAP_S
@@ -238,6 +241,19 @@ class Gatekeeper:
             watch.gap_s = min(watch.gap_s * GAP_GROWTH, FAR_GAP_S)
         watch.due = now + watch.gap_s
         consumed.holds = holds
+
+    async def _end(self, consumed: ConsumedPartition, watch: _GateWatch) -> None:
+        """End the reset that holds a gate: aside, as no other gate waits for a silent server."""
+        try:
+            watch.is_ended = await self.end_reset(consumed, watch.gate)
+        except PartqError as error:
+            _log.warning(
+                "the reset at the gate of %s for group %s could not be ended, it is tried again: "
+                "%s",
+                *(consumed.partition, consumed.group, error),
+            )
+        finally:
+            watch.is_ending = False
 
     async def _open(
         self,

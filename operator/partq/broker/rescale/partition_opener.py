@@ -105,10 +105,10 @@ class PartitionOpener:
             (giver, each.id.generation) for each, givers in wanted.items() for giver in givers
         )
         for owned, givers in wanted.items():
+            generation = owned.id.generation
+            names = {giver: (giver, generation) for giver in givers}
             sealed_at = {
-                giver: seal.sealed_at
-                for (giver, generation), seal in found.items()
-                if generation == owned.id.generation
+                giver: found[name].sealed_at for giver, name in names.items() if name in found
             }
             seals = seals_to_open(givers, sealed_at)
             if seals is not None:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+import click
+
 from partq.cli.errors import WrongInputError
 from partq.embedded.data_dir import DataDir
 from partq.embedded.log_files import open_log
@@ -27,7 +29,8 @@ PREFIX = "partq: "
 def start_detached(directory: DataDir, arguments: Sequence[str]) -> int:
     """Run `partq ARGUMENTS`, which hold the directory, in the background; return its pid.
 
-    It returns when the queues are served. Otherwise nothing runs on.
+    It returns when the queues are served, and shows on standard error what the command has warned
+    of meanwhile. Otherwise nothing runs on.
 
     Raises:
         SettingsError: another runtime holds the directory, it cannot be written, or the command
@@ -52,6 +55,8 @@ def start_detached(directory: DataDir, arguments: Sequence[str]) -> int:
     except BaseException:
         _end(child)
         raise
+    for warning in _warnings(log_file, start):
+        click.echo(warning, err=True)
     return child.pid
 
 
@@ -87,8 +92,16 @@ def _end(child: "subprocess.Popen[bytes]") -> None:
 
 def _tail(file: Path, start: int) -> str:
     """Return the last of what was logged from an offset of the log file on."""
+    shown = (line.removeprefix(PREFIX) for line in _lines(file, start)[-SHOWN_LINES:])
+    return "\n".join((f"the end of {file}:", *shown))
+
+
+def _warnings(file: Path, start: int) -> list[str]:
+    """Return the last warnings that were logged from an offset of the log file on."""
+    return [line for line in _lines(file, start) if " WARNING " in line][-SHOWN_LINES:]
+
+
+def _lines(file: Path, start: int) -> list[str]:
     with file.open("rb") as opened:
         opened.seek(max(start, os.fstat(opened.fileno()).st_size - SHOWN_BYTES))
-        lines = opened.read(SHOWN_BYTES).decode(errors="replace").splitlines()
-    shown = (line.removeprefix(PREFIX) for line in lines[-SHOWN_LINES:])
-    return "\n".join((f"the end of {file}:", *shown))
+        return opened.read(SHOWN_BYTES).decode(errors="replace").splitlines()

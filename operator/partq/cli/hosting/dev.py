@@ -121,11 +121,11 @@ def up(
         raise SettingsError("--json: got it without --detach; give both")
     resources = default_resources(partitions or 16) if file is None else read_resources(file)
     configure_logging(log_level)
-    for warning in missing_targets(resources):
-        log.warning("%s", warning)
     if detach:
         _detach(data_dir, ["dev", "up", *_given_options(click.get_current_context())], as_json)
         return
+    for warning in missing_targets(resources):
+        log.warning("%s", warning)
     runtime = EmbeddedRuntime(
         resources,
         data_dir,

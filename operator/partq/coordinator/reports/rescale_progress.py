@@ -56,7 +56,11 @@ class GateStore(Protocol):
 
 
 async def read_rescale_progress(
-    partitions: ProgressStore, gates: GateStore, layout: Layout, living: Collection[BrokerId]
+    partitions: ProgressStore,
+    gates: GateStore,
+    layout: Layout,
+    living: Collection[BrokerId],
+    wanted_count: int | None = None,
 ) -> dict[PartitionId, PartitionProgress]:
     """Return what `rescale_status` asks for; nothing is read of a queue that does not change.
 
@@ -67,11 +71,12 @@ async def read_rescale_progress(
         gates: of its groups.
         layout: as it is stored.
         living: the brokers with a lease.
+        wanted_count: how many partitions the queue is to have; None: nobody has said.
 
     Raises:
         StoreUnavailableError: no answer.
     """
-    asked = read_partitions(layout)
+    asked = read_partitions(layout, wanted_count)
     found: dict[PartitionId, PartitionProgress] = {}
     for start in range(0, len(asked), CHUNK):
         records = await partitions.read_many(asked[start : start + CHUNK], only_reachable=True)
@@ -86,6 +91,7 @@ async def read_rescale_progress(
                 end=record.next,
                 seals=record.layout.seals,
                 groups=groups[partition],
+                generation=max(partition.generation, record.layout.generation),
             )
             for partition, record in records.items()
         }

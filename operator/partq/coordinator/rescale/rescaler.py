@@ -83,10 +83,8 @@ class Rescaler:
         self._uncertain: tuple[RescaleEvent, RescaleRecord] | None = None
         """The last step, if the answer to its write was lost."""
         self._restorer = LayoutRestorer(queue, store.partitions)
-        self._kept = 0
-        """A change that may have been in force before the store lost it: it is not aborted."""
-        self.waits_for: tuple[str, ...] = ()
-        """What the change waits for that is wanted; the log tells when it differs."""
+        self._waits_for: tuple[str, ...] = ()
+        """What the log has told that the change waits for; it tells when that differs."""
 
     async def plan(self, layout: Layout, wanted: int | None) -> Layout:
         """Begin the change to the wanted partition count, or abort one that is not wanted any more.
@@ -104,10 +102,10 @@ class Rescaler:
             self._restorer.keep(layout)
         if wanted is None:
             return layout
-        is_kept = layout.last_generation == self._kept
-        if layout.next is not None and layout.next.table.partition_count != wanted and not is_kept:
+        prepared = layout.next if not layout.must_commit else None
+        if prepared is not None and prepared.table.partition_count != wanted:
             aborted = abort(layout)
-            removed = layout.next.lineage
+            removed = prepared.lineage
             layout = await self._write(aborted, RescaleEvent.ABORTED, removed=removed)
             if layout is not aborted:
                 return layout  # another coordinator was first, and may know another wanted count
@@ -170,14 +168,14 @@ class Rescaler:
     # ---- steps ----------------------------------------------------------------------------------
 
     async def _prepare(self, layout: Layout, wanted: int) -> Layout:
-        in_line = await self._restore(layout)
-        if in_line is not layout:
-            return in_line
         try:
             prepared = prepare(layout, wanted, await self._store.layouts.now_ms())
         except ConflictError as error:
             self._wait_for(str(error))
             return layout
+        in_line = await self._restore(layout)  # reads all records: once, as the change begins
+        if in_line is not layout:
+            return in_line
         return await self._write(prepared, RescaleEvent.STARTED)
 
     async def _restore(self, layout: Layout, others: Collection[PartitionId] = ()) -> Layout:
@@ -193,7 +191,6 @@ class Rescaler:
             self._restorer.keep(layout)
             return layout
         found = restored(layout, records, await self._store.layouts.now_ms())
-        self._kept = found.layout.last_generation if found.layout.next is not None else 0
         return await self._write(found.layout, removed=found.removed)
 
     async def _replace_number(self, layout: Layout) -> Layout:
@@ -206,9 +203,9 @@ class Rescaler:
 
     def _wait_for(self, *texts: str) -> None:
         """Take what the change waits for, and tell the log."""
-        if texts and texts != self.waits_for:
+        if texts and texts != self._waits_for:
             _log.info("queue %s: the change waits for %s", self._queue, "; ".join(texts))
-        self.waits_for = texts
+        self._waits_for = texts
 
     async def _commit(
         self,
@@ -226,7 +223,7 @@ class Rescaler:
             unopened=[each for each, record in records.items() if not record.layout.is_open],
         )
         self._wait_for(*waits_before_commit(layout, preparation))
-        if self.waits_for:
+        if self._waits_for:
             return layout
         now_ms = await self._store.layouts.now_ms()
         return await self._write(commit(layout, now_ms), RescaleEvent.COMMITTED)

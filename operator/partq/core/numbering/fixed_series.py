@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from partq.core.layout import Layout
+from partq.core.layout import MAX_COUNTS, Layout
 from partq.core.model import PartitionId
 from partq.core.slot_table import SlotRanges, SlotTable
-from partq.errors import InternalError
+from partq.errors import ConflictError, InternalError
 
 KEPT = 4
 """Queues whose series a process keeps."""
@@ -53,9 +53,16 @@ def series_of(layout: Layout) -> tuple[FixedSeries, ...]:
     partitions that takes about 30 ms of CPU each, so an event loop leaves it to a thread.
 
     Raises:
+        ConflictError: the layout does not name all counts any more.
         InternalError: the counts do not lead to the table in force.
     """
     counts = _counts_of(layout)
+    if len(counts) >= MAX_COUNTS:
+        raise ConflictError(
+            f"layout: the partition count has changed {MAX_COUNTS - 1} times or more, and the "
+            "layout has forgotten counts, so nobody knows what fixed numbers stand for; publish "
+            "without fixed numbers (`producer_id`, `exactlyOnce`), or to another queue"
+        )
     series, table = _replayed(tuple(sorted(counts.items())))
     if table != layout.table:
         raise InternalError(

@@ -8,7 +8,7 @@ its caller stores it if the revision is still the one that it has read.
 from dataclasses import replace
 from enum import StrEnum
 
-from partq.core.layout import Layout, RescaleRecord
+from partq.core.layout import MAX_COUNTS, Layout, RescaleRecord
 from partq.core.model import PartitionId
 from partq.core.slot_table import SlotChange
 from partq.errors import ConflictError
@@ -17,11 +17,6 @@ MAX_UNSETTLED = 4
 """The most changes whose predecessors may still hold messages that a group has to read first."""
 MAX_CHANGES = 5
 """How many of the latest changes a layout names; besides them, all that are not settled."""
-
-
-MAX_COUNTS = 1000
-"""How many partition counts a layout names: the first, and the latest. They lead to what fixed
-numbers stand for. Numbers from so many changes ago belong to records that are long forgotten."""
 
 
 class RescaleEvent(StrEnum):
@@ -105,7 +100,7 @@ def abort(layout: Layout) -> Layout:
         ConflictError: none is; a committed change cannot be aborted.
     """
     prepared_change(layout)
-    return _step(layout, next=None, changes=_with_last(layout, is_aborted=True))
+    return _step(layout, next=None, must_commit=False, changes=_with_last(layout, is_aborted=True))
 
 
 def commit(layout: Layout, now_ms: int) -> Layout:
@@ -119,6 +114,7 @@ def commit(layout: Layout, now_ms: int) -> Layout:
     return _step(
         layout,
         next=None,
+        must_commit=False,
         table=change.table,
         generation=layout.last_generation,
         lineage={**layout.lineage, **change.lineage},

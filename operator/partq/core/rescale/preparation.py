@@ -6,15 +6,22 @@ from dataclasses import dataclass
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
 from partq.core.rescale.layout_steps import prepared_change
+from partq.core.slot_table import SlotChange
 
 MAX_LISTED = 3
 """How many partitions or brokers a text names."""
 MAX_RETIRED = 1024
 """How many partitions without slots a queue keeps, unless one change alone leaves more.
 
-They stay for ten minutes to answer repeats, however many changes there are. Each has keys, an owner
-and a place in the layout, which brokers read each second.
+They stay for ten minutes to answer repeats, however many changes there are, and longer for groups,
+pins and archives. Each has keys, an owner and a place in the layout, which brokers read each
+second.
 """
+REMOVAL_WAITS = (
+    "each stays for ten minutes, and until groups have acknowledged its messages, pins of it have "
+    "ended, and its audit record is archived"
+)
+"""Why a partition without slots is still there, for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,14 +66,23 @@ def waits_before_commit(layout: Layout, preparation: Preparation) -> tuple[str, 
         waits.append(f"new partitions that do not have every group: {_listed(incomplete)}")
     if unopened:
         waits.append(f"partitions of the last change that are not open: {_listed(unopened)}")
-    emptied = sum(not left for left in change.sealed.values())
-    kept = len(layout.retired)
-    if emptied and kept and kept + emptied > MAX_RETIRED:
+    if leaves_too_many(layout):
         waits.append(
-            f"the removal of partitions without slots, which are kept for ten minutes: {kept} are "
-            f"there, this change leaves {emptied}, and at most {MAX_RETIRED} may be"
+            f"the removal of partitions without slots: {len(layout.retired)} are there, this "
+            f"change leaves {_emptied_count(change)}, and at most {MAX_RETIRED} may be; "
+            f"{REMOVAL_WAITS}"
         )
     return tuple(waits)
+
+
+def leaves_too_many(layout: Layout) -> bool:
+    """Whether the prepared change waits for the removal of partitions that earlier ones left."""
+    emptied, kept = _emptied_count(prepared_change(layout)), len(layout.retired)
+    return bool(emptied and kept) and kept + emptied > MAX_RETIRED
+
+
+def _emptied_count(change: SlotChange) -> int:
+    return sum(not left for left in change.sealed.values())
 
 
 def _listed(names: Sequence[object]) -> str:

@@ -83,8 +83,9 @@ def restored(layout: Layout, records: Records, now_ms: int) -> Restored:
     """Return the layout with the changes that it has lost: one step from the stored one.
 
     A change comes into force again if anything says that it was. The last one, if all of its
-    partitions are there, may have been: it is prepared again, and must not be aborted, as a broker
-    may still act by the layout that was lost. What aborted changes have left is removed.
+    partitions are there, may have been: it is prepared again, and marked as one that must not be
+    aborted, as a broker may still act by the layout that was lost. What aborted changes have left
+    is removed.
 
     Args:
         layout: as it is stored.
@@ -99,7 +100,7 @@ def restored(layout: Layout, records: Records, now_ms: int) -> Restored:
         if partition.generation > layout.generation:
             made.setdefault(partition.generation, {})[partition] = records[partition]
     evident = in_force(records)
-    found = replace(layout, next=None)
+    found = replace(layout, next=None, must_commit=False)
     if max(evident, default=1) > layout.generation:
         made_in_force = {number: each for number, each in made.items() if number in evident}
         found = _with_changes(found, made_in_force, max(evident), now_ms)
@@ -109,7 +110,8 @@ def restored(layout: Layout, records: Records, now_ms: int) -> Restored:
         change = _change_of(found.table.slots, made[last])
         if change is not None:
             record = record_of(found, change, last, 0)
-            found = replace(found, next=change, changes=(*kept_changes(found, before=last), record))
+            changes = (*kept_changes(found, before=last), record)
+            found = replace(found, next=change, must_commit=True, changes=changes)
     last = max(layout.last_generation, last)
     found = _without_gone(found, records)
     found = replace(found, revision=layout.revision + 1, last_generation=last)
@@ -185,7 +187,8 @@ def _without_gone(layout: Layout, records: Records) -> Layout:
 def _unsettled(lineage: Lineage, records: Records) -> Lineage:
     """Return the predecessors that still may hold messages for a group to read first.
 
-    One that is removed does not, nor one whose seal was dropped when it was settled.
+    One that is removed does not, nor one that has no seal although the successor is open. One that
+    was settled and is still there comes back, and settles again when its record is read next.
     """
     found = {
         successor: {

@@ -9,7 +9,13 @@ from partq.core.layout import Layout, RescaleRecord
 from partq.core.model import SLOT_COUNT, PartitionId
 from partq.core.rescale.gates import GroupProgress
 from partq.core.rescale.layout_steps import MAX_UNSETTLED, record_of, unsettled
-from partq.core.rescale.preparation import Preparation, update_of, waits_before_commit
+from partq.core.rescale.preparation import (
+    REMOVAL_WAITS,
+    Preparation,
+    leaves_too_many,
+    update_of,
+    waits_before_commit,
+)
 from partq.core.rescale.settlement import is_settled
 from partq.excerpts import counted
 
@@ -23,7 +29,8 @@ class RescalePhase(StrEnum):
     """How far a change has come."""
 
     PREPARING = "Preparing"
-    """It is wanted, or its new partitions are being made: it can be taken back without a trace."""
+    """It is wanted, or its new partitions are being made: it can be taken back.
+    Its number is used then, and the status goes on to list it."""
     OPENING = "Opening"
     """It is in force, and some of the new partitions do not take messages yet."""
     DRAINING = "Draining"
@@ -35,13 +42,15 @@ class RescalePhase(StrEnum):
 
 
 class Hindrance(StrEnum):
-    """Why a change that is wanted does not begin."""
+    """Why a change that is wanted does not begin, or does not come into force."""
 
     NONE = ""
     BROKERS = "Brokers"
     """Living brokers do not know such changes."""
     GENERATIONS = "Generations"
     """Too many changes are not settled."""
+    RETIRED = "Retired"
+    """Too many partitions without slots are not removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +121,8 @@ class PartitionProgress(NamedTuple):
     seals: Mapping[int, int]
     """Generation of each change that took slots away → the end of the log at that time."""
     groups: Mapping[str, GroupProgress]
+    generation: int = 1
+    """Of the last change that took slots away, or else that made the partition."""
 
 
 class _Reading(NamedTuple):
@@ -121,10 +132,11 @@ class _Reading(NamedTuple):
     lacking: Sequence[str]
 
 
-def read_partitions(layout: Layout) -> tuple[PartitionId, ...]:
+def read_partitions(layout: Layout, wanted_count: int | None = None) -> tuple[PartitionId, ...]:
     """Return the partitions whose records `rescale_status` asks for; none of an unchanged queue."""
-    if layout.next is not None:
-        return layout.all_partitions()  # a group counts that has a cursor anywhere
+    if layout.next is not None or wanted_count not in (None, layout.partition_count):
+        # A group counts that has a cursor anywhere, and a change that any record knows.
+        return layout.all_partitions()
     givers = {giver for found in layout.lineage.values() for giver in found}
     return tuple(sorted({*layout.lineage, *givers}))
 
@@ -189,11 +201,28 @@ def _wanted(read: _Reading, count: int) -> RescaleStatus:
                 "messages are kept"
             ]
         hindrance = Hindrance.GENERATIONS
+    elif lost := _lost_change(read):
+        waits = [
+            f"the layout, which is behind change {lost} that partitions have recorded: the "
+            "coordinator restores it, or its log says which records are missing"
+        ]
+        hindrance = Hindrance.NONE
     elif read.lacking:
         waits, hindrance = [update_of(read.lacking)], Hindrance.BROKERS
     else:
         waits, hindrance = [BEGINNING], Hindrance.NONE
     return _status(read, record, RescalePhase.PREPARING, waits, hindrance)
+
+
+def _lost_change(read: _Reading) -> int:
+    """Return the last change that records know and the layout does not; 0: none is lost."""
+    known = [
+        number
+        for each in read.partitions.values()
+        for number in (each.generation, *each.seals)
+        if number > read.layout.generation
+    ]
+    return max(known, default=0)
 
 
 def _prepared(read: _Reading, record: RescaleRecord) -> RescaleStatus:
@@ -206,12 +235,17 @@ def _prepared(read: _Reading, record: RescaleRecord) -> RescaleStatus:
         unopened=[each for each, known in read.partitions.items() if not known.is_open],
     )
     waits = waits_before_commit(read.layout, preparation)
+    hindrance = Hindrance.NONE
+    if read.lacking:
+        hindrance = Hindrance.BROKERS
+    elif leaves_too_many(read.layout):
+        hindrance = Hindrance.RETIRED
     return _status(
         read,
         record,
         RescalePhase.PREPARING,
         waits or ["the coordinator, which puts it into force"],
-        Hindrance.BROKERS if read.lacking else Hindrance.NONE,
+        hindrance,
     )
 
 
@@ -233,7 +267,7 @@ def _committed(read: _Reading, record: RescaleRecord) -> RescaleStatus:
         givers = {giver for found in layout.lineage.values() for giver in found}
         waits = [f"the removal of acknowledged messages from {_some('partition', givers)}"]
     elif not waits:
-        waits = [f"the removal of {_some('partition', layout.retired)}, kept to answer repeats"]
+        waits = [f"the removal of {_some('partition', layout.retired)}: {REMOVAL_WAITS}"]
     return _status(read, record, RescalePhase.DRAINING, waits)
 
 

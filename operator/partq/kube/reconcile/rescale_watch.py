@@ -76,7 +76,9 @@ class RescaleWatch:
         self.retired_bytes = sum(record.bytes for record in retired.values())
         leases = (await ports.leases.read()).leases
         lacking = lacking_rescale({b: leases[b] for b in brokers if b in leases})
-        progress = await read_rescale_progress(partitions, ports.seals, layout, brokers)
+        progress = await read_rescale_progress(
+            partitions, ports.seals, layout, brokers, wanted_count
+        )
         self.status = rescale_status(
             layout,
             progress,

@@ -36,6 +36,7 @@ _RESCALE_REASONS = {
 _HINDRANCES = {
     Hindrance.BROKERS: ConditionReason.RESCALE_WAITS_FOR_BROKERS,
     Hindrance.GENERATIONS: ConditionReason.TOO_MANY_GENERATIONS,
+    Hindrance.RETIRED: ConditionReason.TOO_MANY_RETIRED,
 }
 
 

@@ -22,8 +22,9 @@ local meta, refusal = read_owned(KEYS[1], ARGV[1], ARGV[2], "next", "audit", "tr
 if not meta then
   return refusal
 end
-local known, lowest, before, flushed, outbox, born, gate, ended = unpack(redis.call("HMGET", KEYS[2],
-  "epoch", "outbox_lowest", "cursor", "flushed", "outbox", "born", "gate", "ended"))
+local known, lowest, before, flushed, outbox, born, gate, ended, below = unpack(redis.call("HMGET",
+  KEYS[2], "epoch", "outbox_lowest", "cursor", "flushed", "outbox", "born", "gate", "ended",
+  "ended_below"))
 gate = gate or "1"
 local verdict = judge_write(flushed, born, ARGV[1], ARGV[5], ARGV[6])
 if verdict < 1 then
@@ -39,6 +40,12 @@ if generation then
     return -4
   end
   if string.find(" " .. (ended or "") .. " ", " " .. ARGV[7] .. " ", 1, true) then
+    return -6
+  end
+  -- Ended, and pushed out of the list. If the clock was set back meanwhile, new ones begin below.
+  local now_ms = tonumber(redis.call("TIME")[1]) * 1000 + 1000
+  below = tonumber(below or "0")
+  if tonumber(string.match(ARGV[7], "^%d+")) <= below and below <= now_ms then
     return -6
   end
 end

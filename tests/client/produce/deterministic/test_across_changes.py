@@ -6,6 +6,9 @@ from collections import Counter, defaultdict
 import pytest
 
 from partq import ConflictError, LogReader, Message, Producer, ProducerInterceptor
+from partq.core.hashing import slot_of
+from partq.core.layout import Layout
+from partq.core.model import SLOT_COUNT, PartitionId
 from partq.errors import NotStoredError
 from partq.testing import eventually
 from partq.testing.local_broker import LocalBroker
@@ -179,3 +182,28 @@ async def test_an_application_that_counts_itself_goes_on_through_a_change(local)
                 else:
                     await second.send(message.value, key=message.key)
     assert await stored(local) == expected()
+
+
+async def test_what_has_failed_stays_failed_and_an_older_layout_is_not_followed(local):
+    """Behind a message that has failed, numbers would stand for other messages."""
+    home = PartitionId(1, 0)
+    after = Layout.first(4).table.resized(6, 2).table
+    places = ((f"k{number}", slot_of(f"k{number}")) for number in range(1000))
+    key = next(
+        key
+        for key, slot in places
+        if slot < SLOT_COUNT // 4 and after.partition_of(slot).generation == 2
+    )
+    async with asyncio.timeout(WAIT_S), producer_of(local) as producer:
+        sender = producer._sender
+        before = await sender._crossing.state()
+        sender._partition_senders[home].broken = NotStoredError("it has failed")
+        await change(local, 6)
+        await followed(producer, 2)
+        sender._follow_state(sender._crossing, before)
+        assert sender._slot_routes.ranges.keys() == sender._partition_senders.keys()
+        assert 2 in {each.generation for each in sender._partition_senders}
+        with pytest.raises(NotStoredError, match="it has failed"):
+            await (await producer.send(b"", key=key))
+        producer._failures.take_error()
+    assert not await stored(local)

@@ -308,6 +308,34 @@ async def test_a_reset_that_was_ended_moves_nothing(store, partitions, seals, su
     assert not await seals.end_reset(NEXT, "others", ended)
 
 
+async def test_a_reset_that_was_ended_stays_so_however_many_follow(
+    store, partitions, seals, successor
+):
+    """What bounds the list refuses what began earlier, and nothing that begins later."""
+    await open_gate(partitions, seals, successor)
+    now_ms = min((await store.read_clocks()).values())
+    ids = [new_reset_id(now_ms - 1000 + number, f"r{number}", 2) for number in range(40)]
+    for each in [*ids[1:], ids[0]]:
+        assert await seals.end_reset(NEXT, GROUP, each)
+    before = await partitions.read_cursor(NEXT, GROUP)
+    for each in ids:
+        with pytest.raises(StaleGenerationError, match="was ended"):
+            await reset(partitions, NEXT, successor, hold=each)
+    assert await partitions.read_cursor(NEXT, GROUP) == before
+    later = new_reset_id(now_ms, "r40", 2)
+    assert (await reset(partitions, NEXT, successor, hold=later)).gate == later
+
+
+async def test_a_clock_that_was_set_back_refuses_no_new_reset(store, partitions, seals, successor):
+    """Resets that were ended an hour ahead of the clock say nothing of those that begin now."""
+    await open_gate(partitions, seals, successor)
+    now_ms = min((await store.read_clocks()).values())
+    for number in range(40):
+        await seals.end_reset(NEXT, GROUP, new_reset_id(now_ms + 3_600_000, f"r{number}", 2))
+    hold = new_reset_id(now_ms, "r40", 2)
+    assert (await reset(partitions, NEXT, successor, hold=hold)).gate == hold
+
+
 async def test_resets_that_were_ended_are_kept_in_bounds(store, keys, partitions, seals, successor):
     for number in range(20):
         await seals.end_reset(NEXT, GROUP, f"1-n{number}@2")
