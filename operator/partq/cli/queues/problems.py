@@ -30,7 +30,7 @@ MARKS = {
     ProblemKind.PAUSED: "~",
     ProblemKind.WITHHELD: "=",
     ProblemKind.HELD: "^",
-    ProblemKind.STALLED: "|",
+    ProblemKind.STALLED: "%",
 }
 """The characters in the map; of what has none, deliveries continue."""
 
