@@ -15,7 +15,7 @@ from partq.wire.audit import encode_record
 Range = tuple[int, int]
 
 KEYED = "keyed"
-"""Flag of deliveries and releases of a group of order Key: each is of its own offsets alone."""
+"""Flag of deliveries and releases of a group of order Key: none speaks of offsets between them."""
 
 
 def delivered(

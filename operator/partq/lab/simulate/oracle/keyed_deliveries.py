@@ -56,7 +56,7 @@ class KeyedDeliveries:
         self.is_on = False
         """Groups have the order Key."""
         self.is_audited = False
-        """What is taken back before its delivery is on record is sent all the same."""
+        """What is taken back before its delivery is recorded is sent all the same."""
         self.nack_s = 0.0
         """How long the key of a nacked message waits."""
         self.max_span = 0
