@@ -188,10 +188,10 @@ FEATURE_MUTATIONS = (
     ),
     Mutation(
         "a message goes out again before its count is stored",
-        code(ConsumedPartition, "must_flush_first", property(lambda self: False)),
+        text(ConsumedPartition, "unbind", ("if self.book.in_flight:", "if False:")),
         frozenset({"counts"}),
         frozenset({"pod_crash", "nack"}),
-        {"pull_share": 0.0},
+        {"nack_order": "Ordered", "pull_share": 0.0},
     ),
     Mutation(
         "an ordered nack does not step back",

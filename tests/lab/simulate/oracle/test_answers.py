@@ -6,6 +6,7 @@ import pytest
 
 from partq.lab.simulate.oracle.answers import Answers
 from partq.lab.simulate.oracle.facts import GROUP, GroupPartitionFacts, LogFacts
+from partq.lab.simulate.oracle.keyed_deliveries import KeyedDeliveries
 
 TOKEN = {"broker_epoch": 7, "epoch": 20, "delivery": 0}
 
@@ -24,7 +25,11 @@ def facts():
 @pytest.fixture
 def answer(failed, facts):
     """Return what is told of an answer: offsets, each with its cause."""
-    answers = Answers(lambda _, text: failed.append(text))
+
+    def fail(_, text):
+        failed.append(text)
+
+    answers = Answers(fail, KeyedDeliveries(fail, lambda: 0.0))
     answers.is_free = True
     records = SimpleNamespace(
         group_partitions={"1.0": facts},

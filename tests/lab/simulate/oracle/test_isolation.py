@@ -76,5 +76,5 @@ def test_what_a_target_of_dead_letters_had_stopped_may_come_once_they_have_left(
     if has_left:
         case.isolation.go_on(case.facts.name)
     case.at += 0.2
-    case.isolation.handed(case.facts.name, MEMBER, "life", TOKEN, stored_at)
+    case.isolation.handed(case.facts.name, case.facts.name, MEMBER, "life", TOKEN, stored_at)
     assert case.found == ([] if has_left else ["1.0/second: pod-1 gets a message after 7.200 s"])

@@ -177,11 +177,11 @@ class KeyedDeliveries:
         slot = slots[offset]
         for lower in range(max(facts.cursor, share.cursor, facts.log.first), offset):
             is_open = slots[lower] == slot and lower not in share.held
-            if is_open and not self._is_settled(facts, share, lower):
+            if is_open and not self._is_past(facts, share, lower):
                 return lower
         return -1
 
-    def _is_settled(self, facts: GroupPartitionFacts, share: _Share, offset: int) -> bool:
+    def _is_past(self, facts: GroupPartitionFacts, share: _Share, offset: int) -> bool:
         return (
             offset in share.before
             or facts.is_stored_done(offset)
@@ -203,7 +203,7 @@ class KeyedDeliveries:
 
     def _judge_span(self, facts: GroupPartitionFacts, share: _Share, last: int) -> None:
         low = max(facts.cursor, share.cursor)
-        while low < last and self._is_settled(facts, share, low):
+        while low < last and self._is_past(facts, share, low):
             low += 1
         if last >= low + self.max_span:
             self._fail("K6", f"{facts.name}: {last} is sent, {low} is open")
@@ -221,7 +221,7 @@ class KeyedDeliveries:
         share, slot = self.share(facts.name, token), log.slots[offset]
         for lower in range(max(facts.cursor, share.cursor, log.first), offset):
             is_open = log.slots[lower] == slot and not facts.is_done(lower)
-            if is_open and not self._is_settled(facts, share, lower):
+            if is_open and not self._is_past(facts, share, lower):
                 text = f"{facts.name}: {offset} of slot {slot} is begun before {lower}"
                 self._fail("K2", text)
 
@@ -235,7 +235,7 @@ class KeyedDeliveries:
     def given_back(self, facts: GroupPartitionFacts, token: Token) -> Sequence[int]:
         """Return what was given back and not sent again: an ack of it must not count."""
         share = self.share(facts.name, token)
-        return [each for each in sorted(share.back) if not self._is_settled(facts, share, each)]
+        return [each for each in sorted(share.back) if not self._is_past(facts, share, each)]
 
 
 def offsets_of(frame: frames.Deliver) -> list[int]:
