@@ -26,9 +26,9 @@ class _Case:
             "1.0/second", log, "second", b"cursor", set(), is_there=True
         )
         self.facts.top_epoch = TOKEN[1]
-        troubles = FaultWindows(lambda: self.at)
+        self.troubles = FaultWindows(lambda: self.at)
         self.isolation = Isolation(
-            troubles, lambda _, text: self.found.append(text), lambda: self.at
+            self.troubles, lambda _, text: self.found.append(text), lambda: self.at
         )
 
     def give(self):
@@ -78,3 +78,17 @@ def test_what_a_target_of_dead_letters_had_stopped_may_come_once_they_have_left(
     case.at += 0.2
     case.isolation.handed(case.facts.name, case.facts.name, MEMBER, "life", TOKEN, stored_at)
     assert case.found == ([] if has_left else ["1.0/second: pod-1 gets a message after 7.200 s"])
+
+
+@pytest.mark.parametrize("was_frozen", [True, False])
+def test_a_nack_counts_from_when_a_broker_that_stood_still_hears_of_it(was_frozen):
+    case = _Case()
+    case.give()
+    case.isolation.waits("life")
+    stored_at = case.at
+    if was_frozen:
+        case.troubles.hit(BROKER, 1.0)
+    case.isolation.hold_up("key", 2.0)
+    case.at += 3.1
+    case.isolation.handed(case.facts.name, "key", MEMBER, "life", TOKEN, stored_at)
+    assert case.found == ([] if was_frozen else ["1.0/second: pod-1 gets a message after 0.600 s"])

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final
 
 from partq.lab.simulate.oracle.facts import GroupPartitionFacts, Token
@@ -38,6 +39,8 @@ class Isolation:
     """The last one of each partition and member."""
     _waits_until: dict[str, float] = field(default_factory=dict)
     """How long what was done to a partition may hold it up."""
+    _held_up: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """When a place was held up last, and for how long."""
     _disturbed_until: dict[str, float] = field(default_factory=dict)
     """How long a member that was given it may lose it by what somebody did to its group."""
     _waits_since: dict[object, float] = field(default_factory=dict)
@@ -106,6 +109,7 @@ class Isolation:
         """
         until = self.now() + for_s + RESPONSE_S
         self._waits_until[place] = max(self._waits_until.get(place, 0.0), until)
+        self._held_up[place] = (self.now(), for_s)
 
     def go_on(self, name: str) -> None:
         """Take the news that deliveries go on: of what waited for dead letters, or for a gate."""
@@ -129,13 +133,17 @@ class Isolation:
         held = self._held.get((name, member))
         if held is None or held.token != token:
             return  # it was on its way as the token ended
+        mended = self.troubles.until(member, held.broker)
+        held_up_at, wait_s = self._held_up.get(place, (inf, 0.0))
+        if held_up_at <= mended:
+            mended += wait_s  # a broker that stood still has heard of it then
         began = max(
             stored_at,
             held.served_since,
             self._waits_since[life],
             self._waits_until.get(name, 0.0),
             self._waits_until.get(place, 0.0),
-            self.troubles.until(member, held.broker),
+            mended,
         )
         if self.now() > began + RESPONSE_S:
             self.fail("G6", f"{name}: {member} gets a message after {self.now() - began:.3f} s")
