@@ -1,0 +1,1 @@
+"""Parts of partitions: the ranges of slots that members of a KeyShared group have."""

@@ -1,0 +1,87 @@
+"""A part of a partition: an equal share of its slots, which one member of a group has."""
+
+import re
+from typing import Self
+
+from partq.core.model import PartitionId
+from partq.core.slot_table import SlotRanges, divided, size_of
+from partq.excerpts import excerpt
+
+MAX_PARTS = 64
+"""Most parts of a partition."""
+MAX_SEATS = 65_536
+"""Most parts of all partitions of a queue: more than slots would leave some without any."""
+_PART = re.compile(r"(.+)/(0|[1-9][0-9]?)")
+
+
+class PartId(PartitionId):
+    """One part of a partition; written `1.3/5`: part 5 of partition 1.3.
+
+    Whoever distributes partitions over members distributes parts in the same way, so a part is a
+    `PartitionId` to them. Its name is no partition's: what takes one of the two refuses the other.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, generation: int, index: int, part: int) -> Self:
+        """Return the part; `part` counts from 0."""
+        return tuple.__new__(cls, (generation, index, part))
+
+    @property
+    def part(self) -> int:
+        """Number of the part in its partition, from 0."""
+        number: int = tuple.__getitem__(self, 2)
+        return number
+
+    @property
+    def partition(self) -> PartitionId:
+        """The partition that it is a part of."""
+        return PartitionId(self.generation, self.index)
+
+    @classmethod
+    def of(cls, partition: PartitionId, part: int) -> Self:
+        """Return a part of a partition."""
+        return cls(partition.generation, partition.index, part)
+
+    def __str__(self) -> str:
+        return f"{self.generation}.{self.index}/{self.part}"
+
+    def __repr__(self) -> str:
+        return f"PartId({self.generation}, {self.index}, {self.part})"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `1.3/5`, as `str` writes it.
+
+        Raises:
+            ValueError: not a partition and a number of at most two digits, joined by a slash.
+        """
+        found = _PART.fullmatch(text)
+        if found is None:
+            raise ValueError(f"part {excerpt(text)!r}: expected PARTITION/PART, such as 1.3/5")
+        return cls.of(PartitionId.parse(found[1]), int(found[2]))
+
+
+def parse_seat(text: str) -> PartitionId:
+    """Read the name of a partition, or of a part of one.
+
+    Raises:
+        ValueError: neither of them.
+    """
+    return PartId.parse(text) if "/" in text else PartitionId.parse(text)
+
+
+def partition_of(seat: PartitionId) -> PartitionId:
+    """Return the partition of a part; a partition is its own."""
+    return seat.partition if isinstance(seat, PartId) else seat
+
+
+def slots_of(ranges: SlotRanges, part: int, parts: int) -> SlotRanges:
+    """Return the slots of one of the `parts` equal parts into which slots are cut, in order.
+
+    Sizes differ by at most one. Where there are fewer slots than parts, some parts have none.
+    """
+    size = size_of(ranges)
+    first, end = part * size // parts, (part + 1) * size // parts
+    _, rest = divided(ranges, first)
+    return divided(rest, end - first)[0]
