@@ -7,7 +7,7 @@ from partq.errors import ConflictError, UnavailableError, UnknownGroupError
 from partq.excerpts import some_of
 from partq.path_names import quoted
 from partq.wire.calls.answers import UNSET, UnsetType
-from partq.wire.calls.group_removal import RemoveAnswer, RemoveBody
+from partq.wire.calls.group.removal import RemoveAnswer, RemoveBody
 from partq.wire.calls.state import Picture
 
 RETRY_S = 0.1

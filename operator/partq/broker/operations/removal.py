@@ -16,7 +16,7 @@ from partq.errors import ConflictError, UnavailableError, UnknownGroupError
 from partq.excerpts import excerpt, some_of
 from partq.store.records.stored_partition import StoredPartition
 from partq.wire.calls.answers import UNSET
-from partq.wire.calls.group_removal import RemoveAnswer, RemoveBody
+from partq.wire.calls.group.removal import RemoveAnswer, RemoveBody
 from partq.wire.calls.state import BrokerAnswer
 
 MAX_NAMED = 3

@@ -15,7 +15,7 @@ from partq.errors import SettingsError, UnavailableError, UnknownGroupError
 from partq.excerpts import counted
 from partq.path_names import quoted
 from partq.wire.calls.answers import UNSET
-from partq.wire.calls.group_removal import RemoveAnswer, RemoveBody
+from partq.wire.calls.group.removal import RemoveAnswer, RemoveBody
 
 LOOK_EVERY_S = 0.2
 

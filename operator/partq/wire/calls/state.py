@@ -16,6 +16,7 @@ from partq.core.group.records import (
     RebalanceRecord,
     WaitingMove,
 )
+from partq.wire.calls.group.parts import PartsDetail
 from partq.wire.calls.schemas import SENT, UNDESCRIBED
 
 MAX_REDIS_INTEGER = 2**63 - 1
@@ -66,6 +67,8 @@ class GroupDetail(msgspec.Struct, kw_only=True):
     """In a group of order Key: why nothing new is sent; left out: it is."""
     mended: str = ""
     """What the broker put right in the group's record when it claimed the partition."""
+    parts: PartsDetail | UnsetType = UNSET
+    """Who has its parts; left out: the group's type is not KeyShared."""
     registered_s: float | UnsetType = UNSET
     """How long ago its member registered it, or the broker claimed it after that; else not sent."""
 

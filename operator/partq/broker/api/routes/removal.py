@@ -7,7 +7,7 @@ from partq.broker.api.errors import json_response
 from partq.broker.api.owner_calls import ask_states
 from partq.broker.operations.removal import remove
 from partq.errors import ConflictError
-from partq.wire.calls.group_removal import RemoveAnswer, RemoveBody
+from partq.wire.calls.group.removal import RemoveAnswer, RemoveBody
 
 calls = Calls("removal")
 

@@ -1,0 +1,1 @@
+"""Calls about the consumers of a group: parts of partitions, the removal of a group."""
