@@ -55,6 +55,24 @@ def test_new_messages_go_to_the_table():
     assert GROWN.predecessors(PartitionId(1, 0)) == {}
 
 
+def test_the_slots_that_a_partition_was_made_with_never_change():
+    prepared = prepare(GROWN, 3)
+    layouts = [Layout.first(4), GROWN, prepared, commit(prepared, NOW)]
+    found: dict[PartitionId, set] = {}
+    for layout in layouts:
+        for partition in layout.all_partitions():
+            found.setdefault(partition, set()).add(layout.first_slots(partition))
+    assert {len(each) for each in found.values()} == {1}
+    assert found[PartitionId(1, 0)] == {(range(16_384),)}
+    assert all(
+        layout.first_slots(each) == layout.next.table.slots[each]
+        for layout in [prepared]
+        for each in layout.next.lineage
+    )
+    with pytest.raises(UnknownPartitionError):
+        GROWN.first_slots(PartitionId(9, 0))
+
+
 def test_a_retired_partition_has_no_slots_and_is_still_there():
     assert [str(each) for each in SHRUNK.partitions()] == ["1.0", "1.1", "2.0"]
     assert SHRUNK.slots(PartitionId(1, 1)) == ()

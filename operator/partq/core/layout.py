@@ -6,7 +6,7 @@ from typing import NamedTuple, Self
 
 from partq.core.hashing import slot_of
 from partq.core.model import PartitionId
-from partq.core.slot_table import SlotChange, SlotRanges, SlotTable, size_of
+from partq.core.slot_table import SlotChange, SlotRanges, SlotTable, size_of, slots_at_first
 from partq.errors import UnknownPartitionError
 
 Lineage = Mapping[PartitionId, Mapping[PartitionId, SlotRanges]]
@@ -139,6 +139,18 @@ class Layout:
         if found is None and partition not in self.retired:
             raise self.unknown(partition)
         return found or ()
+
+    def first_slots(self, partition: PartitionId) -> SlotRanges:
+        """Return the slots that a partition was made with: later changes only take some away.
+
+        With very many changes the layout forgets counts: then slots may be missing.
+
+        Raises:
+            UnknownPartitionError: the layout does not have it.
+        """
+        counts = self.counts or {self.generation: self.partition_count}
+        found = slots_at_first(tuple(sorted(counts.items()))).get(partition)
+        return self.slots(partition) if found is None else found
 
     def predecessors(self, partition: PartitionId) -> Mapping[PartitionId, SlotRanges]:
         """Return what a partition waits for: those it has slots from, until they are settled."""

@@ -7,6 +7,7 @@ of a higher generation takes them, so the generation of a key's partition only g
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple, Self
@@ -181,6 +182,28 @@ class GivenRange(NamedTuple):
     start: int
     stop: int
     giver: PartitionId
+
+
+def tables_of(counts: Mapping[int, int]) -> dict[int, SlotTable]:
+    """Return the table of each generation by its partition count, the oldest first."""
+    (first, count), *later = sorted(counts.items())
+    table = SlotTable.first(count)
+    tables = {first: table}
+    for generation, count in later:
+        tables[generation] = table = table.resized(count, generation).table
+    return tables
+
+
+@lru_cache(maxsize=4)
+def slots_at_first(counts: tuple[tuple[int, int], ...]) -> Mapping[PartitionId, SlotRanges]:
+    """Return the slots that each partition was made with: later changes only take some away.
+
+    `counts`: the generation and partition count of each table, the oldest first.
+    """
+    found: dict[PartitionId, SlotRanges] = {}
+    for table in tables_of(dict(counts)).values():
+        found = {**table.slots, **found}
+    return found
 
 
 def check_count(partition_count: int) -> None:

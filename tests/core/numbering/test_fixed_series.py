@@ -12,10 +12,9 @@ from partq.core.numbering.fixed_series import (
     first_layout,
     last_series,
     series_of,
-    tables_of,
 )
 from partq.core.rescale.layout_steps import abort, commit, prepare
-from partq.core.slot_table import SlotTable, size_of
+from partq.core.slot_table import SlotTable, size_of, tables_of
 from partq.errors import ConflictError, InternalError
 
 TWO = Layout.first(2)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from partq.core.layout import MAX_COUNTS, Layout
 from partq.core.model import PartitionId
-from partq.core.slot_table import SlotRanges, SlotTable
+from partq.core.slot_table import SlotRanges, SlotTable, tables_of
 from partq.errors import ConflictError, InternalError
 
 KEPT = 4
@@ -34,16 +34,6 @@ class StoredSeries(NamedTuple):
     series: FixedSeries
     due: int
     """How many it has."""
-
-
-def tables_of(counts: Mapping[int, int]) -> dict[int, SlotTable]:
-    """Return the table of each generation by its partition count, the oldest first."""
-    (first, count), *later = sorted(counts.items())
-    table = SlotTable.first(count)
-    tables = {first: table}
-    for generation, count in later:
-        tables[generation] = table = table.resized(count, generation).table
-    return tables
 
 
 def series_of(layout: Layout) -> tuple[FixedSeries, ...]:

@@ -79,6 +79,9 @@ def partition_of(seat: PartitionId) -> PartitionId:
 def slots_of(ranges: SlotRanges, part: int, parts: int) -> SlotRanges:
     """Return the slots of one of the `parts` equal parts into which slots are cut, in order.
 
+    They are those that the partition was made with (`Layout.first_slots`), so that a slot never
+    gets into another part.
+
     Sizes differ by at most one. Where there are fewer slots than parts, some parts have none.
     """
     size = size_of(ranges)
