@@ -26,6 +26,7 @@ from partq.core.dead_letters import DeadLetterReason
 from partq.core.group.records import HandoffRecord, NodeRecord
 from partq.core.layout import Layout
 from partq.core.model import BrokerId, MemberId, PartitionId
+from partq.core.parts.part_owners import PartMove
 from partq.core.rescale.layout_steps import prepare
 from partq.errors import FencedError
 from partq.store.connection import Store
@@ -44,6 +45,7 @@ from partq.store.records.leases import Leases
 from partq.store.records.lives import Lives
 from partq.store.records.log import AppendBatch, Log
 from partq.store.records.members import Members
+from partq.store.records.part_records import PartRecords
 from partq.store.records.partitions import Partitions
 from partq.store.records.pins import Pins
 from partq.wire.audit import encode_record
@@ -75,6 +77,7 @@ class Stores:
         self.store = store
         self.keys = keys
         self.partitions = Partitions(store, keys)
+        self.part_records = PartRecords(store, keys)
         self.log = Log(store, keys)
         self.pins = Pins(store, keys)
         self.leases = Leases(store, keys)
@@ -136,7 +139,7 @@ class Stores:
             P, BrokerId("b-0"), broker_epoch=EPOCH, number=int(not is_on), is_on=is_on
         )
 
-    async def commit(self):
+    async def commit(self, target="m-1"):
         await self.partitions.commit(
             P,
             GROUP,
@@ -146,33 +149,20 @@ class Stores:
             source="m-0",
             epoch=EPOCH,
             attempt=EPOCH + 1,
-            target="m-1",
+            target=target,
             cause=0,
             cursor=7,
-            acked=[(8, 9)],
+            acked=[(8, 9)] if target else [],
             redeliveries={},
         )
 
-    async def vacate(self):
-        await self.partitions.commit(
-            P,
-            GROUP,
-            number=next_number(),
-            born=BORN,
-            broker_epoch=EPOCH,
-            source="m-0",
-            epoch=EPOCH,
-            attempt=EPOCH + 1,
-            target=None,
-            cause=0,
-            cursor=7,
-            acked=[],
-            redeliveries={},
-        )
+    async def commit_parts(self):
+        names = {"broker_epoch": EPOCH, "born": BORN, "count": 4, "epoch": EPOCH}
+        await self.part_records.commit_parts(P, GROUP, moves=[PartMove(3, None, 2, "m-1")], **names)
 
     async def vacate_and_register(self):
         """What is registered is at nobody before."""
-        await self.vacate()
+        await self.commit(target=None)
         await self.partitions.register(
             P,
             GROUP,
@@ -321,6 +311,7 @@ CASES = {
     "advance_replay": Case(lambda to: to.replays.advance(P, broker_epoch=EPOCH, write=1, begin=8)),
     "affirm_partition": Case(lambda to: to.partitions.affirm({P: EPOCH})),
     "append_batches": Case(lambda to: to.append(2)),
+    "commit_parts": Case(lambda to: to.commit_parts()),
     "bind_member": Case(
         lambda to: to.partitions.bind(
             P,
@@ -348,7 +339,9 @@ CASES = {
     "mark_lost": Case(lambda to: to.members.mark_lost(GROUP, "m-0")),
     "read_positions": Case(lambda to: to.log.read_positions(P, [3], broker_epoch=EPOCH)),
     "read_times": Case(lambda to: to.log.read_times(P, [3])),
-    "register_member": Case(lambda to: to.vacate_and_register(), first=lambda to: to.vacate()),
+    "register_member": Case(
+        lambda to: to.vacate_and_register(), first=lambda to: to.commit(target=None)
+    ),
     "register_node": Case(
         lambda to: to.list_and_number(),
         first=lambda to: to.members.list_member(GROUP, MemberId("m-9"), "10.0.0.9"),

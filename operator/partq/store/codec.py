@@ -4,11 +4,14 @@ A range is half open: `3-7` is 3, 4, 5 and 6. Both directions are bounded, so th
 mistake here nor a damaged record can make a value without end.
 """
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from partq.core.lanes.codec import BITS, decode_bits, end_of_bits
 from partq.core.lanes.parked_lanes import ALL_LANES
-from partq.core.model import PartitionId
+from partq.core.model import MemberId, PartitionId
+from partq.core.parts.part_id import MAX_PARTS
+from partq.core.parts.part_owners import NOBODY, PartOwners
 from partq.core.producer_record import NumberedBatch, ProducerRecord
 from partq.errors import InternalError
 from partq.excerpts import excerpt
@@ -98,6 +101,31 @@ def decode_parked(text: bytes) -> tuple[dict[int, int], int]:
             f"{ALL_LANES - 1}, or {ALL_LANES} for all"
         )
     return parked, int(at_ms) if at_ms.isdigit() else 0
+
+
+def decode_parts(text: bytes) -> PartOwners:
+    """Read what `commit_parts.lua` wrote: which member has which part.
+
+    Raises:
+        InternalError: it did not write that.
+    """
+    try:
+        fields = json.loads(text)
+        parts = PartOwners(
+            tuple(MemberId(str(member)) for member in fields["members"]),
+            tuple(map(int, fields["of"])),
+            tuple(map(int, fields["attempts"])),
+        )
+    except (ValueError, KeyError, TypeError):
+        parts = PartOwners.none(0)
+    places = range(NOBODY, len(parts.members))
+    is_whole = 0 < parts.count == len(parts.attempts) <= MAX_PARTS
+    if not is_whole or any(at not in places for at in parts.of):
+        raise InternalError(
+            f"store: a stored value is damaged at {excerpt(text)!r}; expected the members of 1 to "
+            f"{MAX_PARTS} parts"
+        )
+    return parts
 
 
 def encode_predecessors(predecessors: Mapping[PartitionId, Sequence[range]]) -> str:

@@ -44,6 +44,8 @@ KINDS: Final = {
     "lapse": "nobody renewed the pause: the member continues",
     "cancel": "the attempt is over: the member continues",
     "commit": "the partition passed from `member` to `target`, under a new epoch",
+    "commit_part": "the part `number` of the partition passed from `member` to `target`, under a "
+    "new epoch",
     "reset": "the cursor was moved to `first`, from `number`, under a new epoch; by a claim, if "
     "the log did not hold it (cause `not_in_log`)",
     "seal": "the partition takes no more messages of some slots, by the change `number` of the "

@@ -7,11 +7,13 @@ from typing import Self, cast
 from partq.core.dead_letters import DeadLetter
 from partq.core.group.observation import NO_EPOCH
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, Offset, PartitionId
+from partq.core.parts.part_owners import PartOwners
 from partq.store.codec import (
     Range,
     decode_acks,
     decode_counts,
     decode_parked,
+    decode_parts,
     decode_predecessors,
     decode_slots,
     groups_of,
@@ -160,6 +162,8 @@ class CursorRecord:
     """What that clock showed when they were written; 0: not known."""
     registered: Epoch = NO_EPOCH
     """The epoch under which the member registered the partition; 0: it got it otherwise."""
+    parts: PartOwners | None = None
+    """Which members have which parts; None: none was ever moved, or the type is not KeyShared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,4 +274,5 @@ def cursor_record(fields: Mapping[bytes, bytes]) -> CursorRecord:
         parked_at_ms=parked_at_ms,
         reset=fields.get(b"reset", b"").decode(),
         registered=Epoch(int(fields.get(b"registered", b"0").split(b" ", 1)[0])),
+        parts=decode_parts(fields[b"parts"]) if b"parts" in fields else None,
     )
