@@ -9,6 +9,7 @@ from partq.coordinator.ports import (
     FlowReport,
     GroupReport,
     PartitionReport,
+    PartReport,
 )
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId
 from partq.errors import UnavailableError
@@ -29,6 +30,8 @@ class Record:
     pause: int | None = None
     committed: tuple | None = None
     in_flight: int = 0
+    parts: list = field(default_factory=list)
+    """In a KeyShared group: the member of each part, and the last attempt of it that is over."""
 
 
 @dataclass
@@ -82,6 +85,10 @@ class FakeBrokers:
                             closed_attempt=record.closed,
                             is_bound=(record.member, url) in self.flows,
                             pause_attempt=record.pause,
+                            parts=[
+                                PartReport(member, closed, (member, url) in self.flows)
+                                for member, closed in record.parts
+                            ],
                         )
                     },
                 )
@@ -161,6 +168,38 @@ class FakeBrokers:
             return Answer(partition=partition, epoch=Epoch(record.epoch))
 
         return await self._each("commit", url, commits, work)
+
+    async def commit_parts(self, url, group, commits):
+        numbers = [(str(part), call.attempt.number) for part, call in commits.items()]
+        self.journal += [("commit_parts", *each) for each in numbers]
+        await self._reach(url, "commit_parts")
+        answers, passed = [], set()
+        for part, call in commits.items():
+            record, attempt = self.records[part.partition], call.attempt
+            member, closed = record.parts[part.part]
+            if (member, closed) != (attempt.target, attempt.number):
+                if (
+                    record.broker_epoch != attempt.broker_epoch
+                    or record.epoch < attempt.epoch
+                    or closed >= attempt.number
+                    or member != attempt.source
+                ):
+                    answers.append(Answer(partition=part, code="attempt_refused", message="no"))
+                    continue
+                record.parts[part.part] = (attempt.target, attempt.number)
+                passed.add(part.partition)
+                self.journal.append(("committed", str(part), call.forced))
+        for partition in passed:
+            self.records[partition].epoch += 10
+        refused = {answer.partition for answer in answers}
+        answers += [
+            Answer(partition=part, epoch=Epoch(self.records[part.partition].epoch))
+            for part in commits
+            if part not in refused
+        ]
+        if "commit_parts" in self.deaf:
+            raise UnavailableError("commit_parts: the answer is lost")
+        return answers
 
     async def cancel(self, url, group, cancels):
         def work(partition, record, call):

@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import aiohttp
@@ -13,9 +13,11 @@ from partq.coordinator.ports import (
     FlowReport,
     GroupReport,
     PartitionReport,
+    PartReport,
 )
 from partq.core.group.handoff import Attempt, AwaitDrain, Cancel, Commit, Pause
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId
+from partq.core.parts.part_id import PartId, partition_of
 from partq.errors import InternalError, PartqError, UnavailableError
 from partq.path_names import quoted
 from partq.wire.calls import replies
@@ -40,6 +42,14 @@ from partq.wire.calls.bodies import (
     PauseItem,
     Pauses,
 )
+from partq.wire.calls.group.parts import (
+    NOBODY,
+    PartCommitItem,
+    PartCommits,
+    PartResult,
+    PartResults,
+    PartsDetail,
+)
 from partq.wire.calls.state import BrokerState, FlowDetail, GroupDetail, LostFlowDetail
 from partq.wire.tls import explain
 
@@ -55,7 +65,9 @@ UNREADABLE = (KeyError, ValueError, OverflowError)
 
 Anything = dict[str, object]
 T = TypeVar("T")
-Results = TypeVar("Results", bound=DrainResults | CommitResults | PartitionResults | ClaimResults)
+Results = TypeVar(
+    "Results", bound=DrainResults | CommitResults | PartitionResults | ClaimResults | PartResults
+)
 
 
 class HttpBrokerAdmin:
@@ -128,6 +140,24 @@ class HttpBrokerAdmin:
             for partition, commit in commits.items()
         ]
         return await self._post(url, _of_group(group, "commit"), Commits(items), CommitResults)
+
+    async def commit_parts(
+        self, url: str, group: str, commits: Mapping[PartitionId, Commit]
+    ) -> Sequence[Answer]:
+        """Record the targets of parts."""
+        items = [
+            PartCommitItem(
+                *_fence(partition_of(seat), commit.attempt),
+                source=commit.attempt.source or "",
+                target=commit.attempt.target or "",
+                forced=commit.forced or "",
+                part=seat.part,
+                drain_ms=commit.attempt.keys_ms or 0,
+            )
+            for seat, commit in commits.items()
+            if isinstance(seat, PartId)
+        ]
+        return await self._post(url, _of_group(group, "parts"), PartCommits(items), PartResults)
 
     async def cancel(
         self, url: str, group: str, cancels: Mapping[PartitionId, Cancel]
@@ -247,12 +277,14 @@ def _names(partitions: Iterable[PartitionId]) -> PartitionNames:
 
 def _answer(result: PartitionResult) -> Answer:
     partition = PartitionId.parse(result.partition)
+    if isinstance(result, PartResult):
+        partition = PartId.of(partition, result.part)
     if result.error is not UNSET:
         return Answer(partition=partition, code=result.error.code, message=result.error.message)
     match result:
         case DrainResult(is_drained=True):
             return Answer(partition=partition, is_drained=True)
-        case CommitResult(epoch=int(epoch)):
+        case CommitResult(epoch=int(epoch)) | PartResult(epoch=int(epoch)):
             return Answer(partition=partition, epoch=Epoch(epoch))
         case _:
             return Answer(partition=partition)
@@ -298,7 +330,18 @@ def _group(detail: GroupDetail) -> GroupReport:
         parked=detail.parked[:MAX_BLOCKED_CHARS],
         dead_letters=detail.dead_letters,
         registered_ms=None if detail.registered_s is UNSET else _ms(detail.registered_s),
+        parts=() if detail.parts is UNSET else list(_parts(detail.parts)),
     )
+
+
+def _parts(detail: PartsDetail) -> Iterator[PartReport]:
+    for place, attempt in zip(detail.of, detail.attempts, strict=True):
+        if place == NOBODY:
+            yield PartReport(None, attempt, is_bound=False)
+        elif 0 <= place < min(len(detail.members), len(detail.bound)):
+            yield PartReport(MemberId(detail.members[place]), attempt, detail.bound[place])
+        else:
+            raise ValueError(f"part of member {place}, of {len(detail.members)} members")
 
 
 def _flow(flow: FlowDetail | LostFlowDetail, address: str, age_s: float) -> FlowReport:

@@ -199,6 +199,11 @@ class Coordinator:
             states=states,
             is_complete=is_complete,
             succession=layout.succession(),
+            slots=(
+                {partition: layout.first_slots(partition) for partition in partitions}
+                if any(each.parts for each in rules.values())
+                else {}
+            ),
             prepared=frozenset(layout.next.lineage if layout.next is not None else ()),
         )
         await self._keep_groups(self._births(loaded, rules))

@@ -23,6 +23,7 @@ from partq.core.group.records import (
 )
 from partq.core.layout import Succession
 from partq.core.model import BrokerId, MemberId, PartitionId
+from partq.core.parts.part_id import parse_seat
 from partq.errors import InternalError
 from partq.wire.calls.answers import UNSET
 from partq.wire.calls.state import GroupDetail, Picture, SuccessionDetail
@@ -145,4 +146,4 @@ def _succession(found: SuccessionDetail) -> Succession:
 
 
 def _by_partition(records: Mapping[str, Record]) -> dict[PartitionId, Record]:
-    return {PartitionId.parse(name): record for name, record in records.items()}
+    return {parse_seat(name): record for name, record in records.items()}

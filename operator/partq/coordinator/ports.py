@@ -192,6 +192,15 @@ class StorePorts:
 # ---- the brokers --------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class PartReport:
+    """One part of a partition, in a group of the type KeyShared."""
+
+    member: MemberId | None
+    closed_attempt: int
+    is_bound: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupReport:
     """One group on one partition, as its broker sees it."""
@@ -213,6 +222,8 @@ class GroupReport:
     """How many dead letters wait to be stored."""
     registered_ms: int | None = None
     """How long ago the member registered it; None: it got it otherwise."""
+    parts: Sequence[PartReport] = ()
+    """Its parts by their numbers; empty: the broker does not have the group as a KeyShared one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,7 +266,7 @@ class BrokerReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A broker's answer for one partition of a call."""
+    """A broker's answer for one partition of a call, or for one part."""
 
     partition: PartitionId
     code: str = ""
@@ -291,6 +302,11 @@ class BrokerAdmin(Protocol):
         self, url: str, group: str, commits: Mapping[PartitionId, Commit]
     ) -> Sequence[Answer]:
         """Record the targets."""
+
+    async def commit_parts(
+        self, url: str, group: str, commits: Mapping[PartitionId, Commit]
+    ) -> Sequence[Answer]:
+        """Record the targets of parts; the brokers let the sources finish key by key."""
 
     async def cancel(
         self, url: str, group: str, cancels: Mapping[PartitionId, Cancel]

@@ -10,6 +10,8 @@ from partq.core.group.planner import GroupRules, GroupType
 from partq.core.group.rebalance_delay import MembershipRules
 from partq.core.group.standby import StandbyPolicy
 from partq.core.model import Start
+from partq.core.parts.hash_ranges import HashRange
+from partq.core.parts.part_id import DEFAULT_PARTS, MAX_SEATS, PARTS, PARTS_TEXT
 from partq.core.slot_table import MAX_PARTITIONS
 from partq.errors import SettingsError
 from partq.excerpts import excerpt
@@ -87,9 +89,13 @@ def group_rules(queue: EffectiveSpec, group: EffectiveSpec) -> GroupRules:
         ) from None
     strategy = str(group.get("strategy") or defaults.strategy)
     assignor(strategy)
+    is_shared = group_type is GroupType.KEY_SHARED
+    parts, hash_range = _key_shared(queue, group) if is_shared else (0, defaults.hash_range)
     return GroupRules(
         type=group_type,
         strategy=strategy,
+        parts=parts,
+        hash_range=hash_range,
         is_client_assigned=assignment == "Client",
         standby=standby,
         drain_ms=_ms(rebalance, "maxHandoffSeconds", defaults.drain_ms),
@@ -97,6 +103,30 @@ def group_rules(queue: EffectiveSpec, group: EffectiveSpec) -> GroupRules:
         is_paused=rebalance.get("paused") is True,
         budget=_budget(rebalance),
     )
+
+
+def _key_shared(queue: EffectiveSpec, group: EffectiveSpec) -> tuple[int, HashRange]:
+    """Read into how many parts partitions are cut, and how these are shared out."""
+    shared = section(group, "keyShared")
+    parts = shared.get("parts", DEFAULT_PARTS)
+    if isinstance(parts, bool) or not isinstance(parts, int) or parts not in PARTS:
+        raise SettingsError(
+            f"keyShared.parts: got {excerpt(repr(parts))}, expected one of {PARTS_TEXT}"
+        )
+    partitions = wanted_partition_count(queue) or 1
+    if partitions * parts > MAX_SEATS:
+        raise SettingsError(
+            f"keyShared.parts: got {parts} with {partitions} partitions, {partitions * parts:,} "
+            f"parts in all; expected at most {MAX_SEATS:,}"
+        )
+    name = shared.get("hashRange", HashRange.BALANCED.value)
+    try:
+        return parts, HashRange(str(name))
+    except ValueError:
+        expected = ", ".join(HashRange)
+        raise SettingsError(
+            f"keyShared.hashRange: got {excerpt(repr(name))}, expected one of {expected}"
+        ) from None
 
 
 def at_once(rules: GroupRules) -> GroupRules:

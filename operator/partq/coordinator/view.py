@@ -9,6 +9,9 @@ from partq.core.group.observation import GroupObservation, PartitionOwnership
 from partq.core.group.records import AssignmentEntry, RebalanceRecord
 from partq.core.layout import Layout
 from partq.core.model import BrokerId, MemberId, PartitionId
+from partq.core.parts.part_id import partition_of
+
+_WORST_FIRST = ("Unassigned", "Unbound", "Paused", "Ready")
 
 
 class Parked(NamedTuple):
@@ -23,7 +26,8 @@ class GroupView:
     """One group, as the last look found it."""
 
     partitions: Mapping[PartitionId, AssignmentEntry]
-    """Every partition of the queue; of those that no broker reports, what is stored."""
+    """Every partition of the queue; of those that no broker reports, what is stored. In a group of
+    the type KeyShared: every part of every partition."""
     members: Mapping[MemberId, MemberState]
     """Everybody who has a flow, holds a partition or is waited for."""
     unseen_count: int
@@ -50,6 +54,15 @@ class GroupView:
     """Refused members, each with the reason; if there are very many, the last."""
     is_client_assigned: bool = False
     """The members choose: a partition that nobody has waits for a member to register it."""
+
+    @property
+    def states(self) -> dict[PartitionId, str]:
+        """The state of each partition: of one that is cut into parts, that of the worst one."""
+        found: dict[PartitionId, str] = {}
+        for seat, each in self.partitions.items():
+            partition = partition_of(seat)
+            found[partition] = min(each.state, found.get(partition, each.state), key=_rank)
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +99,10 @@ def as_assigned(
             state = _state_name(ownership, is_paused=is_paused)
             found[partition] = AssignmentEntry(ownership.member, ownership.epoch, state)
     return found
+
+
+def _rank(state: str) -> int:
+    return _WORST_FIRST.index(state) if state in _WORST_FIRST else 0
 
 
 def _state_name(ownership: PartitionOwnership, *, is_paused: bool) -> str:

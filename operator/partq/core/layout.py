@@ -6,6 +6,7 @@ from typing import NamedTuple, Self
 
 from partq.core.hashing import slot_of
 from partq.core.model import PartitionId
+from partq.core.parts.part_id import PartId, parts_of
 from partq.core.slot_table import SlotChange, SlotRanges, SlotTable, size_of, slots_at_first
 from partq.errors import UnknownPartitionError
 
@@ -53,6 +54,23 @@ class Succession:
     def has_weight(self, partition: PartitionId) -> bool:
         """Whether a partition counts where loads of brokers or members are compared."""
         return partition not in self.outgoing
+
+
+def succession_of_parts(succession: Succession, parts: int) -> Succession:
+    """Return which parts follow which: each one that of the same number.
+
+    The slots of the two are not the same, but both are in the same order.
+    """
+
+    def same(found: Mapping[PartitionId, PartitionId]) -> dict[PartitionId, PartitionId]:
+        return {
+            PartId.of(partition, part): PartId.of(other, part)
+            for partition, other in found.items()
+            for part in range(parts)
+        }
+
+    outgoing = frozenset(parts_of(succession.outgoing, parts))
+    return Succession(outgoing, same(succession.origins), same(succession.heirs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

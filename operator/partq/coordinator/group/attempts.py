@@ -15,6 +15,7 @@ from partq.core.group.observation import GroupObservation, PartitionOwnership
 from partq.core.group.rebalance_delay import MembershipRules
 from partq.core.group.records import HandoffRecord, PastMove
 from partq.core.model import BrokerId, MemberId, PartitionId
+from partq.core.parts.part_id import PartId
 
 FIRST_BACKOFF_S = 0.1
 """How long a partition is left alone after its first attempt that failed; each further one doubles
@@ -52,9 +53,17 @@ def paused_partitions(
 
 
 def attempt_at(
-    ownership: PartitionOwnership, broker: BrokerId, target: MemberId | None, number: int
+    ownership: PartitionOwnership,
+    broker: BrokerId,
+    target: MemberId | None,
+    number: int,
+    *,
+    drain_ms: int = 0,
 ) -> Attempt:
-    """Return an attempt to take a partition from its present member."""
+    """Return an attempt to take a partition, or a part, from its present member.
+
+    `drain_ms`: how long that may keep the keys of a part of which it has messages.
+    """
     return Attempt(
         number=number,
         broker=broker,
@@ -62,6 +71,7 @@ def attempt_at(
         source=ownership.member,
         epoch=ownership.epoch,
         target=target,
+        keys_ms=drain_ms if isinstance(ownership.partition, PartId) else None,
     )
 
 

@@ -45,6 +45,7 @@ from partq.core.group.observation import GroupObservation
 from partq.core.group.planner import GroupRules, Planner, may_be_balanced, plan
 from partq.core.group.records import AssignmentEntry, HandoffRecord, MemberSnapshot
 from partq.core.model import BrokerId, MemberId, PartitionId
+from partq.core.parts.part_id import partition_of
 from partq.errors import FencedError
 
 _log = logging.getLogger(__name__)
@@ -169,7 +170,7 @@ class GroupWorker:
         if hurries > self._hurries_done:
             rules = at_once(rules)
         # From here to the plan nothing is awaited: it is made from one observation.
-        observation = self._observe(queue, stored)
+        observation = self._observe(queue, stored, rules)
         assessment = self._assess(observation, rules)
         under_way = {p: each.attempt.target for p, each in self._runner.running.items()}
         planned = self._plan(
@@ -214,7 +215,9 @@ class GroupWorker:
             self._is_loaded = True
         return stored
 
-    def _observe(self, queue: QueueObservation, stored: _StoredGroup) -> GroupObservation:
+    def _observe(
+        self, queue: QueueObservation, stored: _StoredGroup, rules: GroupRules
+    ) -> GroupObservation:
         """Join what brokers, Redis and the members' processes say of the group."""
         group, members = self._group, stored.members
         # A member may be bound that a store which lost its last writes does not list.
@@ -230,6 +233,7 @@ class GroupWorker:
             outcomes=self._outcomes,
             facts=self._member_processes.facts(group, known, leaving(queue, group)),
             priorities=self._member_processes.priorities(group, known),
+            parts=rules.parts,
         )
 
     def _assess(self, observation: GroupObservation, rules: GroupRules) -> GroupAssessment:
@@ -262,12 +266,17 @@ class GroupWorker:
         rules: GroupRules,
     ) -> GroupView:
         return GroupView(
-            partitions={p: each for p, each in assigned.items() if p not in queue.prepared},
+            partitions={
+                p: each for p, each in assigned.items() if partition_of(p) not in queue.prepared
+            },
             members=assessment.members,
-            unseen_count=sum(
-                ownership.broker is None
-                for partition, ownership in observation.partitions.items()
-                if partition not in queue.prepared
+            unseen_count=len(
+                {
+                    partition_of(seat)
+                    for seat, ownership in observation.partitions.items()
+                    if ownership.broker is None
+                }
+                - queue.prepared
             ),
             moving_count=len(self._runner.running),
             is_waiting=OwnershipState.WAITING in assessment.partitions.values(),

@@ -27,6 +27,7 @@ from partq.core.group.handoff import (
 )
 from partq.core.group.moves import Forced, Trigger
 from partq.core.model import BrokerId, Epoch, PartitionId
+from partq.core.parts.part_id import PartId
 from partq.errors import PartqError
 
 PAUSE_LEASE_MS = 3_000
@@ -259,7 +260,11 @@ class HandoffRunner:
                 url, self._group, _only(effects, AwaitDrain), wait_ms=DRAIN_WAIT_MS
             )
         if kind is Commit:
-            return await self._brokers.commit(url, self._group, _only(effects, Commit))
+            commits = _only(effects, Commit)
+            # All partitions of a group are cut into parts, or none is.
+            is_cut = any(isinstance(seat, PartId) for seat in commits)
+            commit = self._brokers.commit_parts if is_cut else self._brokers.commit
+            return await commit(url, self._group, commits)
         return await self._brokers.cancel(url, self._group, _only(effects, Cancel))
 
     def _apply(self, partition: PartitionId, effect: Effect, answer: Answer) -> None:

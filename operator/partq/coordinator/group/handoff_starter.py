@@ -91,8 +91,8 @@ class HandoffStarter:
     def _begin(
         self, move: Move, broker: BrokerId, number: int, reason: str, rules: GroupRules
     ) -> _Drawn:
-        attempt = attempt_at(move.ownership, broker, move.target, number)
         drain_ms = self._drain_ms(move, rules)
+        attempt = attempt_at(move.ownership, broker, move.target, number, drain_ms=drain_ms)
         drain_by_ms = self._now_ms() + drain_ms + PAUSE_ANSWER_MS
         targeted = handoff.Targeted(attempt, drain_ms, drain_by_ms, move.forced)
         state, _ = handoff.step(as_recorded(move.ownership), targeted, self._now_ms())

@@ -1,9 +1,9 @@
 """From what brokers and store say to what the core judges: one group at one time."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from partq.coordinator.ports import BrokerReport, PartitionReport
+from partq.coordinator.ports import BrokerReport, GroupReport, PartitionReport
 from partq.coordinator.view import Parked
 from partq.core.group.observation import (
     NO_SUCCESSION,
@@ -14,8 +14,11 @@ from partq.core.group.observation import (
     PartitionOwnership,
 )
 from partq.core.group.records import AssignmentEntry, MemberSnapshot
-from partq.core.layout import Succession
+from partq.core.layout import Succession, succession_of_parts
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId
+from partq.core.parts.hash_ranges import ring_of
+from partq.core.parts.part_id import PartId, partition_of, parts_of
+from partq.core.slot_table import SlotRanges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +32,8 @@ class QueueObservation:
     """Every living broker has answered."""
     succession: Succession = NO_SUCCESSION
     """Which partitions follow which."""
+    slots: Mapping[PartitionId, SlotRanges] = field(default_factory=dict)
+    """Those that each partition was made with; empty: no group cuts partitions into parts."""
     prepared: frozenset[PartitionId] = frozenset()
     """Those of a change that may still be aborted: people are not shown them."""
 
@@ -127,6 +132,7 @@ def observe_group(
     outcomes: Mapping[PartitionId, CommitOutcome],
     facts: Mapping[MemberId, MemberFact],
     priorities: Mapping[str, int],
+    parts: int = 0,
 ) -> GroupObservation:
     """Return what is known of a group.
 
@@ -140,6 +146,7 @@ def observe_group(
         outcomes: the last commit of each partition that this process knows of.
         facts: what is known of the members' processes.
         priorities: those that are set from outside; members without one have the one they say.
+        parts: how many parts each partition is cut into; 0: what members have is partitions.
     """
     flows = [
         FlowSeen(
@@ -161,10 +168,10 @@ def observe_group(
     ]
     bound = {(flow.member, flow.broker) for flow in flows}
     found = owners(queue)
+    seats = parts_of(queue.partitions, parts) if parts else queue.partitions
     return GroupObservation(
         partitions={
-            partition: _ownership(partition, group, found, assignment, outcomes, bound)
-            for partition in queue.partitions
+            seat: _ownership(seat, group, found, assignment, outcomes, bound) for seat in seats
         },
         flows=flows,
         losses=losses,
@@ -174,7 +181,8 @@ def observe_group(
         replacements=members.replacements,
         priorities={**_said_priorities(queue, group), **priorities},
         is_complete=queue.is_complete,
-        succession=queue.succession,
+        succession=succession_of_parts(queue.succession, parts) if parts else queue.succession,
+        ring=ring_of(queue.slots, parts) if parts else {},
     )
 
 
@@ -193,23 +201,36 @@ def _said_priorities(queue: QueueObservation, group: str) -> dict[str, int]:
     return {member: priority for *_, member, priority in sorted(seen)}
 
 
+def _recorded(seat: PartitionId, report: PartitionReport, group: str) -> GroupReport | None:
+    """Return what a broker says of a group in a partition, or in a part of it."""
+    record = report.groups.get(group)
+    if record is None or not isinstance(seat, PartId):
+        return record
+    if seat.part >= len(record.parts):
+        return None
+    part = record.parts[seat.part]
+    return replace(
+        record, member=part.member, closed_attempt=part.closed_attempt, is_bound=part.is_bound
+    )
+
+
 def _ownership(
-    partition: PartitionId,
+    seat: PartitionId,
     group: str,
     found: Mapping[PartitionId, tuple[BrokerId, PartitionReport]],
     assignment: Mapping[PartitionId, AssignmentEntry],
     outcomes: Mapping[PartitionId, CommitOutcome],
     bound: Collection[tuple[MemberId, BrokerId]],
 ) -> PartitionOwnership:
-    broker, report = found.get(partition, (None, None))
-    record = report.groups.get(group) if report is not None else None
-    outcome = outcomes.get(partition)
+    broker, report = found.get(partition_of(seat), (None, None))
+    record = _recorded(seat, report, group) if report is not None else None
+    outcome = outcomes.get(seat)
     if broker is None or report is None or record is None:
-        assigned = assignment.get(partition)
+        assigned = assignment.get(seat)
         last = outcome.member if outcome else assigned.member if assigned else None
-        return PartitionOwnership(partition=partition, member=last)
+        return PartitionOwnership(partition=seat, member=last)
     ownership = PartitionOwnership(
-        partition=partition,
+        partition=seat,
         broker=broker,
         broker_epoch=report.broker_epoch,
         held_ms=report.held_ms,

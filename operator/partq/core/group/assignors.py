@@ -192,5 +192,5 @@ def assignor(name: str) -> Assignor:
 
 
 def _ordered(partitions: Sequence[PartitionId]) -> list[PartitionId]:
-    """Return the partitions by index: a new one is where the one was that it continues."""
-    return sorted(dict.fromkeys(partitions), key=lambda each: (each.index, each.generation))
+    """Return partitions, or parts, by index: a new one is where the one was that it continues."""
+    return sorted(dict.fromkeys(partitions), key=lambda each: (each.index, each))

@@ -1,5 +1,8 @@
 """One partition of one group passes from a member to another: Vacant, Owned, Draining, Committing.
 
+A part of a partition is not drained, as its broker does that for each key by itself: it is Owned,
+Committing, and Owned again.
+
 Only the broker's answer, or its record, moves ownership; a timer merely asks for a forced commit.
 `pending(state)` lists the calls that a state asks for: the shell makes them, and makes them again
 after a crash or a lost answer, so each is safe to repeat. An attempt is used once: whatever does
@@ -26,6 +29,9 @@ class Attempt:
     """The source's."""
     target: MemberId | None
     """None: the partition becomes vacant."""
+    keys_ms: int | None = None
+    """Of a part: how long the source may keep the keys of which it has messages. None: it is a
+    whole partition."""
 
 
 # ---- states -------------------------------------------------------------------------------------
@@ -226,6 +232,8 @@ def is_over(state: Handoff) -> bool:
 def _transition(state: Handoff, event: Event, now_ms: int) -> Handoff:
     match state, event:
         case ((Vacant() | Owned()), Targeted(attempt, forced=None)) if attempt.source is not None:
+            if attempt.keys_ms is not None:
+                return Committing(attempt, None)
             return Draining(attempt, event.drain_ms, event.drain_by_ms)
         case ((Vacant() | Owned()), Targeted(attempt, forced=forced)):
             return Committing(attempt, forced or Forced.UNASSIGNED)
@@ -262,9 +270,10 @@ def _seen(state: Handoff, attempt: Attempt, record: Seen) -> Handoff:
         return state  # older than the attempt
     if record.closed_attempt >= attempt.number and record.member == attempt.target:
         return _owner(attempt.target, record.epoch)
+    is_part = attempt.keys_ms is not None  # whose epoch the other parts raise, too
     is_void = (
         record.broker_epoch > attempt.broker_epoch
-        or record.epoch > attempt.epoch
+        or (record.epoch > attempt.epoch and not is_part)
         or record.member != attempt.source
         or record.closed_attempt >= attempt.number
     )

@@ -5,7 +5,7 @@ from enum import StrEnum
 from partq.core.group.membership import GroupAssessment, OwnershipState
 from partq.core.group.moves import Move
 from partq.core.group.observation import GroupObservation, MemberFact
-from partq.core.group.planner import GroupRules, GroupType
+from partq.core.group.planner import GroupRules
 
 
 class MoveReason(StrEnum):
@@ -47,7 +47,7 @@ def reason_of(
     if source is None:
         return MoveReason.NO_MEMBER
     if assessment.partitions[move.partition] is OwnershipState.SETTLED:
-        is_ranked = rules.type is not GroupType.PARTITIONED and move.target is not None
+        is_ranked = not rules.type.is_dealt and move.target is not None
         rank = observation.priorities.get
         if is_ranked and rank(str(move.target), 0) < rank(source, 0):
             return MoveReason.PRIORITY

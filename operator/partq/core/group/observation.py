@@ -105,3 +105,5 @@ class GroupObservation:
     """Every living broker has answered: a member that is not here has no flow."""
     succession: Succession = NO_SUCCESSION
     """Which partitions follow which, by changes of the partition count."""
+    ring: Mapping[PartitionId, int] = field(default_factory=dict)
+    """In groups of the type KeyShared, whose `partitions` are parts: where each of them begins."""

@@ -161,7 +161,7 @@ def standbys_of(
             return failover_order(partition, others, observation.priorities)
         case GroupType.EXCLUSIVE:
             return by_priority(others, observation.priorities)
-        case GroupType.PARTITIONED:
+        case GroupType.PARTITIONED | GroupType.KEY_SHARED:
             return idle_standbys(observation, assessment, {holder} if holder else ())
 
 

@@ -32,6 +32,7 @@ from partq.core.group.rebalance_delay import MembershipRules
 from partq.core.group.replacements import choose_replacements, idle_replacements
 from partq.core.group.standby import StandbyPolicy, choose_standbys, lost_sets
 from partq.core.model import MemberId, PartitionId
+from partq.core.parts.hash_ranges import HashRange, auto_split, consistent_hash, neighbours
 
 NOTHING_PROMISED: Mapping[PartitionId, MemberId] = MappingProxyType({})
 
@@ -45,6 +46,13 @@ class GroupType(StrEnum):
     """One member has all; the others stand by."""
     FAILOVER = "Failover"
     """Each partition has a master, by the strategy `failover`; the others stand by."""
+    KEY_SHARED = "KeyShared"
+    """Partitions are cut into parts, and each member has its share of these, by `hash_range`."""
+
+    @property
+    def is_dealt(self) -> bool:
+        """Whether each member has its share; otherwise they have priorities and stand by."""
+        return self in (GroupType.PARTITIONED, GroupType.KEY_SHARED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +62,11 @@ class GroupRules:
     type: GroupType = GroupType.PARTITIONED
     strategy: str = "sticky"
     """A name of `assignors.ASSIGNORS`; used by the type Partitioned."""
+    parts: int = 0
+    """In groups of the type KeyShared: how many parts each partition is cut into. What is planned
+    for, instead of partitions, are these parts."""
+    hash_range: HashRange = HashRange.BALANCED
+    """Used by the type KeyShared."""
     is_client_assigned: bool = False
     """Members choose their partitions: a plan only takes them from members that are lost."""
     standby: StandbyPolicy = StandbyPolicy.AT_ONCE
@@ -145,7 +158,7 @@ class _PlanBuilder:
                 self._fix(partition, under_way[partition])
             else:
                 self._sort_in(partition, state)
-        self._is_dealt = rules.type is GroupType.PARTITIONED
+        self._is_dealt = rules.type.is_dealt
         self._taken_over = self._take_over()
         self._avoided = self._find_avoided()
 
@@ -262,7 +275,7 @@ class _PlanBuilder:
             return []
         bind_ms = self._rules.membership.bind_ms
         lost = lost_sets(self._observation, self._assessment, self._under_way, bind_ms)
-        if self._rules.type is not GroupType.PARTITIONED:
+        if not self._is_dealt:
             free = self._free()
             for partition in (each for partitions in lost.values() for each in partitions):
                 if any(self._is_free(member, partition) for member in free):
@@ -288,7 +301,9 @@ class _PlanBuilder:
 
     def _is_free_of_names(self) -> bool:
         """Whether any member may have any partition: other strategies go by rank or name."""
-        return self._rules.type is GroupType.PARTITIONED and self._rules.strategy == "sticky"
+        if self._rules.type is GroupType.KEY_SHARED:
+            return self._rules.hash_range is HashRange.BALANCED
+        return self._is_dealt and self._rules.strategy == "sticky"
 
     def _find_avoided(self) -> frozenset[MemberId]:
         """Return members that get nothing more while others can. `Exclusive`: all or nothing."""
@@ -317,7 +332,12 @@ class _PlanBuilder:
         might go to others than people were told.
         """
         assign = self._assignor(len(members))
-        wanted = assign(shared, members, {**self._fixed, **self._settled})
+        owned = {**self._fixed, **self._settled}
+        if self._rules.hash_range is HashRange.AUTO_SPLIT:
+            # A region that is half moved is no region of that size: its rest is taken as moved.
+            promised = {p: m for p, m in self._promised.items() if p in self._settled}
+            return assign(shared, members, owned | promised)
+        wanted = assign(shared, members, owned)
         settled = {p: self._settled[p] for p in shared if p in self._settled}
         told = {p: self._promised.get(p, member) for p, member in settled.items()}
         if told == settled:
@@ -332,16 +352,31 @@ class _PlanBuilder:
                 return partial(exclusive, priorities=self._observation.priorities)
             case GroupType.FAILOVER:
                 return partial(failover, priorities=self._observation.priorities)
+            case GroupType.KEY_SHARED:
+                return self._part_assignor()
         is_shared_out = self._is_shared_out(member_count)
         assign = ASSIGNORS["sticky" if is_shared_out else self._rules.strategy]
         preferred = self._preferred() if assign is sticky else {}
         return partial(sticky, preferred=preferred) if preferred else assign
+
+    def _part_assignor(self) -> Assignor:
+        ring = self._observation.ring
+        match self._rules.hash_range:
+            case HashRange.AUTO_SPLIT:
+                return partial(auto_split, ring=ring)
+            case HashRange.CONSISTENT_HASH:
+                return partial(consistent_hash, ring=ring)
+        owned = {**self._fixed, **self._settled}
+        vacant = self._observation.partitions.keys() - owned.keys()
+        return partial(sticky, preferred={**neighbours(vacant, owned), **self._preferred()})
 
     def _is_shared_out(self, member_count: int) -> bool:
         """Whether there is a member for each partition, so that nobody gains by a new map.
 
         Then standbys take over one for one, and another standby changes nothing.
         """
+        if self._rules.type is GroupType.KEY_SHARED:
+            return False
         count = sum(map(self._has_weight, self._observation.partitions))
         is_enough = member_count >= count
         return is_enough and self._rules.strategy != "failover"
@@ -353,8 +388,7 @@ class _PlanBuilder:
         place = (
             give_to_most_loaded if self._rules.type is GroupType.EXCLUSIVE else give_to_least_loaded
         )
-        is_ranked = self._rules.type is not GroupType.PARTITIONED
-        priorities = self._observation.priorities if is_ranked else NO_PRIORITIES
+        priorities = NO_PRIORITIES if self._is_dealt else self._observation.priorities
         places = place(
             [self._observation.partitions[partition] for partition in partitions],
             loads,

@@ -1,6 +1,7 @@
 """A part of a partition: an equal share of its slots, which one member of a group has."""
 
 import re
+from collections.abc import Iterable
 from typing import Self
 
 from partq.core.model import PartitionId
@@ -9,6 +10,10 @@ from partq.excerpts import excerpt
 
 MAX_PARTS = 64
 """Most parts of a partition."""
+DEFAULT_PARTS = 16
+PARTS = (1, 2, 4, 8, 16, 32, 64)
+"""How many parts a partition may have."""
+PARTS_TEXT = ", ".join(map(str, PARTS))
 MAX_SEATS = 65_536
 """Most parts of all partitions of a queue: more than slots would leave some without any."""
 _PART = re.compile(r"(.+)/(0|[1-9][0-9]?)")
@@ -74,6 +79,11 @@ def parse_seat(text: str) -> PartitionId:
 def partition_of(seat: PartitionId) -> PartitionId:
     """Return the partition of a part; a partition is its own."""
     return seat.partition if isinstance(seat, PartId) else seat
+
+
+def parts_of(partitions: Iterable[PartitionId], parts: int) -> list[PartitionId]:
+    """Return the parts of the partitions, in their order."""
+    return [PartId.of(partition, part) for partition in partitions for part in range(parts)]
 
 
 def slots_of(ranges: SlotRanges, part: int, parts: int) -> SlotRanges:

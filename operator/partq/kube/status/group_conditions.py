@@ -98,7 +98,7 @@ def assigned_of(view: GroupView | None) -> Finding:
     type_ = ConditionType.PARTITIONS_ASSIGNED
     if view is None:
         return Finding(type_, None, ConditionReason.PENDING)
-    states = Counter(each.state for each in view.partitions.values())
+    states = Counter(view.states.values())
     without = states["Unassigned"] + states["Unbound"]
     if not any(state is not MemberState.GONE for state in view.members.values()):
         return bad(type_, ConditionReason.NO_MEMBER, "no member is connected")
@@ -109,7 +109,7 @@ def assigned_of(view: GroupView | None) -> Finding:
         what = counted(states["Unbound"], "partition waits", "partitions wait")
         text = f"{what} for their member until its delay is over"
         return bad(type_, ConditionReason.WAITING_FOR_MEMBER, text)
-    free = [p.index for p, each in view.partitions.items() if each.state == "Unassigned"]
+    free = [p.index for p, state in view.states.items() if state == "Unassigned"]
     if free and view.is_client_assigned:
         text = f"no member has registered {_partitions(free)}: in this group members choose"
         return bad(type_, ConditionReason.PARTITIONS_UNREGISTERED, text)

@@ -118,7 +118,7 @@ def group_status(
         "rebalanceNow": facts.rebalance_now,
     }
     if view is not None:
-        states = Counter(each.state for each in view.partitions.values())
+        states = Counter(view.states.values())
         held = _held(view)
         status |= {
             "members": _members(view, held),
@@ -167,11 +167,12 @@ def _phase(facts: GroupFacts) -> str:
 
 
 def _held(view: GroupView) -> dict[MemberId, list[int]]:
-    held: dict[MemberId, list[int]] = {}
+    """Return the indexes of each member's partitions, also of those that it has a part of."""
+    held: dict[MemberId, dict[int, None]] = {}
     for partition, assigned in view.partitions.items():
         if assigned.member is not None:
-            held.setdefault(assigned.member, []).append(partition.index)
-    return held
+            held.setdefault(assigned.member, {})[partition.index] = None
+    return {member: list(indexes) for member, indexes in held.items()}
 
 
 def _members(view: GroupView, held: Mapping[MemberId, Sequence[int]]) -> dict[str, int]:

@@ -290,7 +290,9 @@ def draw_schedule(
         max_handoff_s=rng.choice((0.0, 0.2, 1.0, 2.0)),
         is_aware=rng.random() < 0.7,
         work_s=rng.choice((0.0, 0.03, 0.03, 0.4)),
-        group_type=rng.choices(list(GroupType), (4, 1, 1))[0],
+        group_type=rng.choices(
+            (GroupType.PARTITIONED, GroupType.EXCLUSIVE, GroupType.FAILOVER), (4, 1, 1)
+        )[0],
         pull_share=rng.choice((0.0, 0.0, 0.0, 0.0, 0.5, 1.0)),
         has_second=rng.random() < SECOND_SHARE,
         nack_order=rng.choice(("Ordered", "Ordered", "Free")),

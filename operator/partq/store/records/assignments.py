@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 
 from partq.core.group.records import AssignmentEntry
 from partq.core.model import Epoch, PartitionId
+from partq.core.parts.part_id import parse_seat
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.groups import GroupHash, Terms
@@ -27,7 +28,7 @@ class Assignments:
         found = {}
         for field, value in zip(flat[::2], flat[1::2], strict=True):
             member, epoch, state = json.loads(value)
-            found[PartitionId.parse(field.decode())] = AssignmentEntry(member, Epoch(epoch), state)
+            found[parse_seat(field.decode())] = AssignmentEntry(member, Epoch(epoch), state)
         return found
 
     async def write(self, group: str, mapping: Mapping[PartitionId, AssignmentEntry]) -> None:

@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 from partq.core.group.records import HandoffRecord
 from partq.core.model import PartitionId
+from partq.core.parts.part_id import parse_seat
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.groups import GroupHash, Terms
@@ -34,7 +35,7 @@ class Handoffs:
         """Return every handoff under way."""
         flat = await self._store.read("HGETALL", self._keys.handoffs(group))
         return {
-            PartitionId.parse(field.decode()): HandoffRecord(**json.loads(value))
+            parse_seat(field.decode()): HandoffRecord(**json.loads(value))
             for field, value in zip(flat[::2], flat[1::2], strict=True)
             if field != _LAST_ATTEMPT
         }

@@ -13,6 +13,7 @@ from partq.core.group.records import (
     WaitingMove,
 )
 from partq.core.model import PartitionId
+from partq.core.parts.part_id import parse_seat
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.groups import GroupHash, Terms
@@ -54,7 +55,7 @@ class Rebalances:
         waiting = _waiting(fields.pop(_WAITING, None))
         return RecordedMoves(
             past={
-                PartitionId.parse(name.decode()): [PastMove(**each) for each in json.loads(text)]
+                parse_seat(name.decode()): [PastMove(**each) for each in json.loads(text)]
                 for name, text in fields.items()
             },
             waiting=waiting,
@@ -99,4 +100,4 @@ class Rebalances:
 
 def _waiting(text: bytes | None) -> dict[PartitionId, WaitingMove]:
     moves = json.loads(text) if text else {}
-    return {PartitionId.parse(name): WaitingMove(**each) for name, each in moves.items()}
+    return {parse_seat(name): WaitingMove(**each) for name, each in moves.items()}

@@ -187,7 +187,7 @@ def superfluous(
                     yield f"{move.partition} leaves {source}, which has most"
         case GroupType.FAILOVER:
             yield from _out_of_rank(observation, assessment, under_way, settled)
-        case GroupType.PARTITIONED:
+        case GroupType.PARTITIONED | GroupType.KEY_SHARED:
             owners = {**before, **{move.partition: move.target for move in moves}}
             outgoing = observation.succession.outgoing
             loads = Counter(owner for p, owner in owners.items() if p not in outgoing)
@@ -261,7 +261,7 @@ def _out_of_rank(
 def _is_better(group_type: GroupType, source_load: int, target_load: int) -> bool:
     """Say whether a partition that changes hands serves what the type wants."""
     match group_type:
-        case GroupType.PARTITIONED:
+        case GroupType.PARTITIONED | GroupType.KEY_SHARED:
             return source_load >= target_load + 2
         case GroupType.EXCLUSIVE:
             return target_load >= source_load

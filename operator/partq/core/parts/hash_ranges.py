@@ -1,0 +1,175 @@
+"""Which member has which part of the partitions: Pulsar's two maps of a Key_Shared subscription.
+
+All slots lie on one ring, 0 to 65,535, which is cut into the parts of all partitions. Both maps are
+pure and total: equal input gives equal output whatever the order of parts and members.
+"""
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import StrEnum
+from functools import lru_cache
+from itertools import groupby
+from typing import Final, TypeVar
+
+from partq.core.hashing import key_hash
+from partq.core.model import SLOT_COUNT, PartitionId
+from partq.core.parts.part_id import PartId
+from partq.core.slot_table import SlotRanges, size_of, slot_at
+
+Owner = TypeVar("Owner", bound=str)
+Ring = Mapping[PartitionId, int]
+"""The slot at which each part begins."""
+POINTS: Final = 100
+"""Points of a member on the ring of `consistent_hash`."""
+
+
+class HashRange(StrEnum):
+    """How the parts of partitions are shared out."""
+
+    BALANCED = "Balanced"
+    """Evenly, and as few move as that allows; a member has few partitions."""
+    AUTO_SPLIT = "AutoSplit"
+    """Who joins takes half of the largest region; the region of who leaves goes to its right."""
+    CONSISTENT_HASH = "ConsistentHash"
+    """By points that are drawn from the members' names."""
+
+
+def ring_of(slots: Mapping[PartitionId, SlotRanges], parts: int) -> dict[PartitionId, int]:
+    """Return where each part of the partitions begins on the ring.
+
+    `slots`: those that each partition was made with.
+    """
+    found: dict[PartitionId, int] = {}
+    for partition, ranges in slots.items():
+        size = size_of(ranges)
+        for part in range(parts):
+            first = part * size // parts
+            start = slot_at(ranges, first) if first < size else SLOT_COUNT
+            found[PartId.of(partition, part)] = start
+    return found
+
+
+def auto_split(
+    parts: Sequence[PartitionId],
+    members: Collection[Owner],
+    previous: Mapping[PartitionId, Owner],
+    *,
+    ring: Ring,
+) -> dict[PartitionId, Owner]:
+    """Give each member one region of the ring: a run of neighbouring parts.
+
+    A member that has none takes the lower half of the largest region, the first of equal ones. The
+    region of one that has gone becomes its right neighbour's, or that of the left one at the end.
+    So one other member gains or loses parts when a member comes or goes, and regions become uneven.
+    Where regions have one part each, further members get none.
+    """
+    joining = sorted(set(members))
+    if not joining:
+        return {}
+    ordered = _on_ring(parts, ring)
+    stays = set(joining)
+    had = [previous.get(part) for part in ordered]
+    owners = [owner if owner in stays else None for owner in had]
+    owners = _filled(_without_fragments(_filled(owners)))
+    regions = [(owner, len(list(run))) for owner, run in groupby(owners) if owner is not None]
+    held = {owner for owner, _ in regions}
+    joining = [name for name in joining if name not in held]
+    if not regions and ordered:
+        regions = [(joining.pop(0), len(ordered))]
+    for name in joining:
+        sizes = [size for _, size in regions]
+        largest = max(sizes, default=0)
+        if largest < 2:
+            break
+        at = sizes.index(largest)
+        owner, upper = regions[at][0], largest // 2
+        regions[at : at + 1] = [(name, largest - upper), (owner, upper)]
+    dealt = (owner for owner, size in regions for _ in range(size))
+    return dict(zip(ordered, dealt, strict=True))
+
+
+def consistent_hash(
+    parts: Sequence[PartitionId],
+    members: Collection[Owner],
+    previous: Mapping[PartitionId, Owner],
+    *,
+    ring: Ring,
+) -> dict[PartitionId, Owner]:
+    """Give each part to the member of the next point on the ring, at its first slot or after it.
+
+    A member has 100 points. Who comes or goes takes parts from all others, or leaves them parts;
+    no other part moves. `previous` is not used.
+    """
+    points, owners = _points_of(frozenset(members))
+    if not points:
+        return {}
+    names = {str(name): name for name in members}
+    found = {}
+    for part in parts:
+        slot = ring.get(part, SLOT_COUNT)
+        here = owners[bisect_left(points, slot) % len(points)]
+        found[part] = names[here[slot % len(here)]]
+    return found
+
+
+@lru_cache(maxsize=8)
+def _points_of(members: frozenset[str]) -> tuple[list[int], list[list[str]]]:
+    """Return the points of all members in order, and who has each: several may have the same."""
+    owners: dict[int, list[str]] = {}
+    for member in sorted(members):
+        for point in sorted({key_hash(f"{member}{n}") % SLOT_COUNT for n in range(1, POINTS + 1)}):
+            owners.setdefault(point, []).append(member)
+    points = sorted(owners)
+    return points, [owners[point] for point in points]
+
+
+def neighbours(
+    parts: Iterable[PartitionId], owners: Mapping[PartitionId, Owner]
+) -> dict[PartitionId, Owner]:
+    """Return, for parts without an owner, who has the part nearest to them in their partition.
+
+    With it a member has parts of few partitions, and a partition few members.
+    """
+    by_partition: dict[tuple[int, int], list[tuple[int, Owner]]] = {}
+    for part, owner in owners.items():
+        if isinstance(part, PartId):
+            known = by_partition.setdefault((part.generation, part.index), [])
+            known.append((part.part, owner))
+    found: dict[PartitionId, Owner] = {}
+    for part in sorted(parts):
+        if part in owners or not isinstance(part, PartId):
+            continue
+        if beside := by_partition.get((part.generation, part.index)):
+            number = part.part
+            found[part] = min(beside, key=lambda each: (abs(each[0] - number), each))[1]
+    return found
+
+
+def _on_ring(parts: Iterable[PartitionId], ring: Ring) -> list[PartitionId]:
+    return sorted(set(parts), key=lambda part: (ring.get(part, SLOT_COUNT), part))
+
+
+def _filled(owners: Sequence[Owner | None]) -> list[Owner | None]:
+    """Give what nobody has to the next one on its right; at the end to the one on its left."""
+    filled = list(owners)
+    right: Owner | None = None
+    for at in range(len(filled) - 1, -1, -1):
+        right = filled[at] = filled[at] or right
+    left: Owner | None = None
+    for at, owner in enumerate(filled):
+        left = filled[at] = owner or left
+    return filled
+
+
+def _without_fragments(owners: Sequence[Owner | None]) -> list[Owner | None]:
+    """Leave each owner its longest run, the first of equal ones."""
+    runs = [(owner, len(list(run))) for owner, run in groupby(owners)]
+    longest: dict[Owner | None, int] = {}
+    for at, (owner, size) in enumerate(runs):
+        if owner not in longest or size > runs[longest[owner]][1]:
+            longest[owner] = at
+    return [
+        owner if longest[owner] == at else None
+        for at, (owner, size) in enumerate(runs)
+        for _ in range(size)
+    ]
