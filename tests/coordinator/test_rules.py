@@ -1,10 +1,16 @@
 import pytest
 
 from partq.coordinator.group.rebalance_history import RebalanceHistory
-from partq.coordinator.rules import broker_rules, group_rules, group_start
+from partq.coordinator.rules import (
+    broker_rules,
+    check_key_shared,
+    group_rules,
+    group_start,
+)
 from partq.core.group.disruption_budget import DisruptionBudget
 from partq.core.group.moves import Trigger
 from partq.core.group.planner import GroupType
+from partq.core.parts.hash_ranges import HashRange
 from partq.errors import SettingsError
 from partq.resources.rebalance import RebalanceSpec
 
@@ -67,6 +73,52 @@ def test_a_broken_spec_is_named(group, named):
         return
     with pytest.raises(SettingsError, match=named):
         group_rules(QUEUE, group)
+
+
+SHARED = {"type": "KeyShared", "keyShared": {"parts": 16, "hashRange": "AutoSplit"}}
+
+
+def test_a_key_shared_group_has_parts():
+    rules = group_rules({**QUEUE, "partitions": 4096}, SHARED)
+    assert (rules.type, rules.parts) == (GroupType.KEY_SHARED, 16)
+    assert rules.hash_range is HashRange.AUTO_SPLIT
+    assert group_rules(QUEUE, {"type": "Partitioned"}).parts == 0
+    assert group_rules(QUEUE, {"type": "KeyShared"}).parts == 16
+
+
+@pytest.mark.parametrize(
+    ("queue", "shared", "named"),
+    [
+        ({}, {"parts": 3}, r"keyShared\.parts: got 3, expected one of 1, 2, 4"),
+        ({}, {"parts": True}, "parts: got True"),
+        ({}, {"hashRange": "Even"}, "hashRange: got 'Even', expected one of Balanced"),
+        ({"partitions": 4096}, {"parts": 32}, "131,072 parts in all; expected at most 65,536"),
+    ],
+)
+def test_broken_parts_are_named(queue, shared, named):
+    with pytest.raises(SettingsError, match=named):
+        group_rules(queue, {"type": "KeyShared", "keyShared": shared})
+
+
+@pytest.mark.parametrize(
+    ("queue", "group", "before", "named"),
+    [
+        ({}, SHARED, {"type": "Partitioned"}, "type: got KeyShared, expected Partitioned"),
+        ({}, {"type": "Exclusive"}, SHARED, "type: got Exclusive, expected KeyShared"),
+        ({}, SHARED, {**SHARED, "keyShared": {"parts": 8}}, "parts: got 16, expected 8"),
+        ({"audit": True}, SHARED, None, "audit record"),
+        ({"partitions": 4096}, {**SHARED, "keyShared": {"parts": 32}}, None, "parts in all"),
+        ({}, SHARED, {**SHARED, "keyShared": {"parts": 16, "hashRange": "Balanced"}}, None),
+        ({"audit": True}, {"type": "Failover"}, {"type": "Partitioned"}, None),
+        ({}, SHARED, None, None),
+    ],
+)
+def test_a_key_shared_group_stays_as_it_was_made(queue, group, before, named):
+    if named is None:
+        check_key_shared(queue, group, before)
+        return
+    with pytest.raises(SettingsError, match=named):
+        check_key_shared(queue, group, before)
 
 
 def test_other_broken_specs_are_named():

@@ -129,6 +129,36 @@ def _key_shared(queue: EffectiveSpec, group: EffectiveSpec) -> tuple[int, HashRa
         ) from None
 
 
+def check_key_shared(
+    queue: EffectiveSpec, group: EffectiveSpec, before: EffectiveSpec | None
+) -> None:
+    """Check what a group's spec must have in common with its queue's, and with its last one.
+
+    Raises:
+        SettingsError: it cannot take effect; it names the field.
+    """
+    shared = GroupType.KEY_SHARED.value
+    kinds = [group.get("type"), *([] if before is None else [before.get("type")])]
+    if before is not None and kinds[0] != kinds[1] and shared in kinds:
+        raise SettingsError(
+            f"type: got {kinds[0]}, expected {kinds[1]}: a group that is made as {shared} stays "
+            f"so, and no other one becomes {shared}; make another group"
+        )
+    if kinds[0] != shared:
+        return
+    parts, _ = _key_shared(queue, group)
+    if before is not None and parts != (had := section(before, "keyShared").get("parts")):
+        raise SettingsError(
+            f"keyShared.parts: got {parts}, expected {had}: a group keeps the parts that it was "
+            "made with; make another group"
+        )
+    if queue.get("audit") is True:
+        raise SettingsError(
+            f"type: got {shared} in a queue with an audit record, which does not tell the members "
+            "of a partition apart; set audit to false in the queue, or use another type"
+        )
+
+
 def at_once(rules: GroupRules) -> GroupRules:
     """Return rules that wait for nothing and balance even when that is paused: for one look."""
     membership = replace(rules.membership, delay_ms=0, join_quiet_ms=0, join_limit_ms=0)

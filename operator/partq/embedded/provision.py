@@ -6,9 +6,9 @@ On Kubernetes `kube/reconcile/queue_worker.py` does the same, by `coordinator/pr
 import logging
 
 from partq.coordinator.provision import provision as make_records
-from partq.coordinator.rules import wanted_partition_count
+from partq.coordinator.rules import check_key_shared, wanted_partition_count
 from partq.embedded.store_ports import queue_records
-from partq.errors import UnknownQueueError
+from partq.errors import SettingsError, UnknownQueueError
 from partq.resources import PartitionedQueue, Resources, effective_group, effective_queue
 from partq.store.connection import Store
 from partq.store.keys import Keys
@@ -67,13 +67,22 @@ async def provision(
             wanted,
             count,
         )
+    specs = {group.metadata.name: effective_group(group, queue) for group in groups}
+    for group, spec in specs.items():
+        before = await records.configs.read_group(group)
+        try:
+            check_key_shared(
+                effective_queue(queue, ()), spec, None if before is None else before.spec
+            )
+        except SettingsError as error:
+            raise SettingsError(f"group {group} of {namespace}/{name}: {error}") from None
     left_out = await make_records(
         records,
         name=f"{namespace}/{name}",
         uid=uid,
         partition_count=count,
         spec=effective_queue(queue, ()),
-        groups={group.metadata.name: effective_group(group, queue) for group in groups},
+        groups=specs,
         keeps_others=True,
         repairs=False,
     )

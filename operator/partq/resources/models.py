@@ -26,6 +26,13 @@ from partq.resources.base import (
 )
 from partq.resources.broker_limits import BrokerLimits
 from partq.resources.dead_letters import DeadLetterPolicy
+from partq.resources.key_shared import (
+    ORDER_RULE,
+    PARTS_RULE,
+    TYPE_RULE,
+    USE_RULE,
+    KeySharedPolicy,
+)
 from partq.resources.rebalance import BALANCE_FIELDS, RebalanceOverrides, RebalanceSpec
 from partq.resources.redelivery import AckPolicy, NackPolicy
 from partq.resources.redis_place import Redis
@@ -247,8 +254,10 @@ class ConsumerGroupSpec(Model):
     model_config = ConfigDict(
         json_schema_extra=rules(
             (
-                "self.type == 'Partitioned' || !has(self.strategy) || self.strategy == 'failover'",
-                "strategy: expected 'failover' for the types Exclusive and Failover",
+                "self.type == 'Partitioned' || !has(self.strategy) || "
+                "(self.strategy == 'failover' && self.type != 'KeyShared')",
+                "strategy: expected 'failover' for the types Exclusive and Failover, and none for "
+                "KeyShared, which has keyShared.hashRange",
             ),
             (
                 "self.assignment == 'Server' || "
@@ -270,6 +279,10 @@ class ConsumerGroupSpec(Model):
                 "has(self.startAt) == has(oldSelf.startAt)",
                 "startAt counts when the group is made, not later",
             ),
+            USE_RULE,
+            ORDER_RULE,
+            TYPE_RULE,
+            PARTS_RULE,
         )
     )
 
@@ -280,11 +293,14 @@ class ConsumerGroupSpec(Model):
     selector: Selector | None = Field(default=None, json_schema_extra={"x-partq-required": True})
     """Which pods of the namespace may be members. Needed on Kubernetes; the embedded runtime, which
     has no pods, does not read it."""
-    type: Literal["Partitioned", "Exclusive", "Failover"] = "Partitioned"
+    type: Literal["Partitioned", "Exclusive", "Failover", "KeyShared"] = "Partitioned"
     """Partitioned: members share the partitions. Failover: each partition has a master, the other
-    members stand by in the order of their names. Exclusive: one member has all partitions."""
+    members stand by in the order of their names. Exclusive: one member has all partitions.
+    KeyShared: members share the keys of each partition; it cannot be changed later."""
     strategy: Strategy | None = None
-    """How partitions are assigned; left out: `sticky`, or `failover` for the other two types."""
+    """How partitions are assigned; left out: `sticky`, or `failover` for Exclusive and Failover."""
+    key_shared: KeySharedPolicy | None = None
+    """In a group of the type KeyShared: how members share the keys of partitions."""
     assignment: Literal["Server", "Client"] = "Server"
     """Server: the operator assigns the partitions to the members. Client: members register the
     partitions that they choose; the operator only takes them from members that are lost."""
@@ -334,9 +350,28 @@ class ConsumerGroupSpec(Model):
 
     @model_validator(mode="after")
     def _strategy_fits_type(self) -> "ConsumerGroupSpec":
+        if self.type == "KeyShared" and self.strategy is not None:
+            raise ValueError(
+                f"strategy: got {self.strategy!r} with the type 'KeyShared', expected it to be "
+                "left out: keyShared.hashRange says how keys are shared out"
+            )
         if self.type != "Partitioned" and self.strategy not in (None, "failover"):
             raise ValueError(
                 f"strategy: got {self.strategy!r}, expected 'failover' for the type {self.type!r}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _shares_keys_by_type(self) -> "ConsumerGroupSpec":
+        if self.type != "KeyShared" and self.key_shared is not None:
+            raise ValueError(
+                f"keyShared: got it with the type {self.type!r}, expected it to be left out: only "
+                "in a group of the type KeyShared members share the keys of a partition"
+            )
+        if self.type == "KeyShared" and self.nack.order == "Free":
+            raise ValueError(
+                "nack.order: got 'Free' with the type 'KeyShared', expected 'Key', or nothing: in "
+                "such a group a message that is given back holds up its key, and no other one"
             )
         return self
 
@@ -378,8 +413,9 @@ class ConsumerGroupSpec(Model):
 
     @property
     def effective_strategy(self) -> Strategy:
-        """The strategy in force."""
-        return self.strategy or ("sticky" if self.type == "Partitioned" else "failover")
+        """The strategy in force; of the type KeyShared it says nothing."""
+        is_dealt = self.type in ("Partitioned", "KeyShared")
+        return self.strategy or ("sticky" if is_dealt else "failover")
 
 
 class PartitionedQueue(Model):

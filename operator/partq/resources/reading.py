@@ -16,6 +16,7 @@ from partq.errors import SettingsError
 from partq.resources import dead_letter_queues
 from partq.resources.base import DNS_LABEL
 from partq.resources.dead_letters import DeadLetterPolicy
+from partq.resources.key_shared import KeySharedPolicy
 from partq.resources.models import INSTANT, INSTANT_RULE, ConsumerGroup, PartitionedQueue
 
 MAX_FILE_CHARS = 1024 * 1024
@@ -71,8 +72,15 @@ def effective_group(group: ConsumerGroup, queue: PartitionedQueue) -> dict[str, 
     """Return the spec that the coordinator reads: what is left out is the queue's."""
     own = group.spec.rebalance.model_dump(by_alias=True, exclude_none=True)
     start_at_ms = group.spec.start_at_ms
+    spec = group.spec.model_dump(by_alias=True, exclude={"selector", "start_at", "key_shared"})
+    if group.spec.type == "KeyShared":
+        shared = group.spec.key_shared or KeySharedPolicy()
+        spec |= {
+            "keyShared": shared.model_dump(by_alias=True),
+            "nack": {**spec["nack"], "order": "Key"},
+        }
     return {
-        **group.spec.model_dump(by_alias=True, exclude={"selector", "start_at"}),
+        **spec,
         "start": group.spec.start or "Earliest",
         **({} if start_at_ms is None else {"startAtMs": start_at_ms}),
         "strategy": group.spec.effective_strategy,
@@ -290,7 +298,7 @@ def _expected(model: type[BaseModel], path: tuple[int | str, ...], pydantic_says
     schema = fields.get(path[-1], {})
     match schema.get("anyOf", [schema])[0]:
         case {"enum": words}:
-            return "one of " + ", ".join(words)
+            return "one of " + ", ".join(map(str, words))
         case {"const": word}:
             return str(word)
         case {"type": kind, "minimum": low, "maximum": high}:

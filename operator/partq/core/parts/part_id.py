@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable
-from typing import Self
+from typing import Final, Self
 
 from partq.core.model import PartitionId
 from partq.core.slot_table import SlotRanges, divided, size_of
@@ -10,7 +10,7 @@ from partq.excerpts import excerpt
 
 MAX_PARTS = 64
 """Most parts of a partition."""
-DEFAULT_PARTS = 16
+DEFAULT_PARTS: Final = 16
 PARTS = (1, 2, 4, 8, 16, 32, 64)
 """How many parts a partition may have."""
 PARTS_TEXT = ", ".join(map(str, PARTS))

@@ -6,11 +6,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from partq.coordinator.provision import provision
-from partq.coordinator.rules import section
+from partq.coordinator.rules import check_key_shared, section
 from partq.coordinator.view import QueueView
 from partq.core.group.membership import MemberState
 from partq.core.model import PartitionId
 from partq.core.views.partition_advice import GroupLoad
+from partq.errors import SettingsError
 from partq.kube import names
 from partq.kube.bodies import Body
 from partq.kube.member_pods import MemberPods
@@ -148,6 +149,13 @@ class Groups:
             return before
         spec = effective_group(model, queue)
         self._refused.pop(name, None)
+        try:
+            check_key_shared(effective_queue(queue, ()), spec, before)
+        except SettingsError as error:
+            self._refused[name] = bad(
+                ConditionType.SPEC_VALID, ConditionReason.INVALID_SPEC, f"spec.{error}"
+            )
+            return before
         if before is not None and _start(before) != _start(spec):
             text = (
                 "spec.start, spec.startAt: they count when the group is made; "

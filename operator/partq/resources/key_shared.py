@@ -1,0 +1,40 @@
+"""What a resource says of a group whose members share partitions by key."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from partq.core.parts.part_id import DEFAULT_PARTS
+from partq.resources.base import Model
+
+PARTS_RULE = (
+    f"(has(self.keyShared) ? self.keyShared.parts : {DEFAULT_PARTS}) == "
+    f"(has(oldSelf.keyShared) ? oldSelf.keyShared.parts : {DEFAULT_PARTS})",
+    "keyShared.parts: a group keeps the parts that it was made with",
+)
+TYPE_RULE = (
+    "self.type == oldSelf.type || self.type != 'KeyShared' && oldSelf.type != 'KeyShared'",
+    "type: a group that is made as KeyShared stays so, and no other one becomes KeyShared; "
+    "make another group",
+)
+USE_RULE = (
+    "self.type == 'KeyShared' || !has(self.keyShared)",
+    "keyShared: expected it to be left out for other types than KeyShared",
+)
+ORDER_RULE = (
+    "self.type != 'KeyShared' || !has(self.nack) || self.nack.order != 'Free'",
+    "nack.order: a group of the type KeyShared has the order Key",
+)
+
+
+class KeySharedPolicy(Model):
+    """How members share the keys of partitions."""
+
+    parts: Literal[1, 2, 4, 8, 16, 32, 64] = DEFAULT_PARTS
+    """Into how many parts each partition is cut, by the slots of its keys. A member has whole
+    parts. A queue may have 65,536 in all. The number never changes."""
+    hash_range: Literal["Balanced", "AutoSplit", "ConsistentHash"] = Field(default="Balanced")
+    """How the parts are shared out. Balanced: evenly, and as few move as that allows. AutoSplit:
+    who joins takes half of the largest region of slots, and the region of who leaves goes to its
+    neighbour, as in Pulsar. ConsistentHash: by 100 points per member on a ring of slots, as in
+    Pulsar."""
