@@ -152,16 +152,6 @@ def test_strategy(type_, strategy, effective):
 
 
 @pytest.mark.req("PUL-94", "PUL-97")
-def test_a_key_shared_group_has_the_order_key_and_its_parts():
-    text = QUEUE + "---" + GROUP + "spec: {queue: orders, type: KeyShared}"
-    resources = parse_resources(text)
-    spec = effective_group(resources.groups[0], resources.queues[0])
-    assert spec["keyShared"] == {"parts": 16, "hashRange": "Balanced"}
-    assert spec["nack"]["order"] == "Key"
-    (other,) = parse_resources(QUEUE + "---" + GROUP + "spec: {queue: orders}").groups
-    assert "keyShared" not in effective_group(other, resources.queues[0])
-
-
 def test_same_names_in_two_namespaces():
     other = QUEUE.replace("name: orders", "name: orders, namespace: shop")
     resources = parse_resources(
@@ -255,26 +245,6 @@ WRONG = [
     (
         group("{queue: orders, assignment: Client, rebalance: {maxMovesPerMinute: 6}}"),
         SECOND + "spec.assignment: got 'Client' with rebalance.maxMovesPerMinute, expected it to",
-    ),
-    (
-        group("{queue: orders, type: KeyShared, keyShared: {parts: 3}}"),
-        "got 3, expected one of 1, 2",
-    ),
-    (
-        group("{queue: orders, keyShared: {}}"),
-        SECOND + "spec.keyShared: got it with the type 'Part",
-    ),
-    (
-        group("{queue: orders, type: KeyShared, nack: {order: Free}}"),
-        SECOND + "spec.nack.order: got 'Free' with the type 'KeyShared', expected 'Key'",
-    ),
-    (
-        group("{queue: orders, type: KeyShared, strategy: sticky}"),
-        SECOND + "spec.strategy: got 'sticky' with the type 'KeyShared', expected it to be left",
-    ),
-    (
-        group("{queue: orders, type: KeyShared, assignment: Client}"),
-        SECOND + "spec.assignment: got 'Client' with the type 'KeyShared', expected 'Server'",
     ),
     (group("{queue: orders, start: Now}"), "got 'Now', expected one of Earliest, Latest"),
     (queue("{partitions: }"), "partitions: got nothing, expected a whole number from 1 to 4096"),

@@ -35,6 +35,6 @@ class KeySharedPolicy(Model):
     parts. A queue may have 65,536 in all. The number never changes."""
     hash_range: Literal["Balanced", "AutoSplit", "ConsistentHash"] = Field(default="Balanced")
     """How the parts are shared out. Balanced: evenly, and as few move as that allows. AutoSplit:
-    who joins takes half of the largest region of slots, and the region of who leaves goes to its
+    a new member takes half of the largest region of slots, and a region that is left goes to its
     neighbour, as in Pulsar. ConsistentHash: by 100 points per member on a ring of slots, as in
     Pulsar."""

@@ -29,7 +29,7 @@ class HashRange(StrEnum):
     BALANCED = "Balanced"
     """Evenly, and as few move as that allows; a member has few partitions."""
     AUTO_SPLIT = "AutoSplit"
-    """Who joins takes half of the largest region; the region of who leaves goes to its right."""
+    """A new member takes half of the largest region; a region that is left goes to its right."""
     CONSISTENT_HASH = "ConsistentHash"
     """By points that are drawn from the members' names."""
 
@@ -97,8 +97,8 @@ def consistent_hash(
 ) -> dict[PartitionId, Owner]:
     """Give each part to the member of the next point on the ring, at its first slot or after it.
 
-    A member has 100 points. Who comes or goes takes parts from all others, or leaves them parts;
-    no other part moves. `previous` is not used.
+    A member has 100 points. One that comes takes parts from all others, and one that goes leaves
+    them parts; no other part moves. `previous` is not used.
     """
     points, owners = _points_of(frozenset(members))
     if not points:
@@ -114,7 +114,7 @@ def consistent_hash(
 
 @lru_cache(maxsize=8)
 def _points_of(members: frozenset[str]) -> tuple[list[int], list[list[str]]]:
-    """Return the points of all members in order, and who has each: several may have the same."""
+    """Return the points of all members in order, each with its members: it may have several."""
     owners: dict[int, list[str]] = {}
     for member in sorted(members):
         for point in sorted({key_hash(f"{member}{n}") % SLOT_COUNT for n in range(1, POINTS + 1)}):
@@ -126,7 +126,7 @@ def _points_of(members: frozenset[str]) -> tuple[list[int], list[list[str]]]:
 def neighbours(
     parts: Iterable[PartitionId], owners: Mapping[PartitionId, Owner]
 ) -> dict[PartitionId, Owner]:
-    """Return, for parts without an owner, who has the part nearest to them in their partition.
+    """Return, for parts without an owner, the owner of the nearest part of their partition.
 
     With it a member has parts of few partitions, and a partition few members.
     """

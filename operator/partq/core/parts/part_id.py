@@ -22,8 +22,8 @@ _PART = re.compile(r"(.+)/(0|[1-9][0-9]?)")
 class PartId(PartitionId):
     """One part of a partition; written `1.3/5`: part 5 of partition 1.3.
 
-    Whoever distributes partitions over members distributes parts in the same way, so a part is a
-    `PartitionId` to them. Its name is no partition's: what takes one of the two refuses the other.
+    The planner distributes parts over members as it does partitions, so a part is a `PartitionId`
+    to it. Its name is no partition's: what takes one of the two refuses the other.
     """
 
     __slots__ = ()

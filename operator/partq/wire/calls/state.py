@@ -68,7 +68,7 @@ class GroupDetail(msgspec.Struct, kw_only=True):
     mended: str = ""
     """What the broker put right in the group's record when it claimed the partition."""
     parts: PartsDetail | UnsetType = UNSET
-    """Who has its parts; left out: the group's type is not KeyShared."""
+    """Which members have its parts; left out: the group's type is not KeyShared."""
     registered_s: float | UnsetType = UNSET
     """How long ago its member registered it, or the broker claimed it after that; else not sent."""
 

@@ -47,7 +47,7 @@ class PartResults(msgspec.Struct):
 
 
 class PartsDetail(msgspec.Struct, kw_only=True):
-    """Who has the parts of one partition."""
+    """The members that have the parts of one partition."""
 
     members: list[str]
     bound: list[bool]
