@@ -6,14 +6,25 @@ import pytest
 from partq.broker.operations.group_snapshot import succession_detail
 from partq.coordinator.group_snapshot import GroupSnapshot, read_snapshot
 from partq.coordinator.plan_forecast import plan_forecast, read_complete_snapshot, scaled
+from partq.coordinator.reports.rescale_forecast import forecast_members
 from partq.core.group.disruption_budget import DisruptionBudget
 from partq.core.group.forecast import MemberChange
 from partq.core.group.planner import GroupRules
 from partq.core.layout import Layout
 from partq.core.model import MemberId, PartitionId
+from partq.core.parts.part_id import PartId
 from partq.core.rescale.layout_steps import prepare
 from partq.errors import UnavailableError
-from partq.wire.calls.state import BrokerAnswer, Picture
+from partq.wire.calls.group.parts import PartsDetail
+from partq.wire.calls.state import (
+    BrokerAnswer,
+    BrokerState,
+    FlowDetail,
+    GroupDetail,
+    PartitionDetail,
+    Picture,
+)
+from partq.wire.layout_record import ranges_form
 from tests.core.group.test_planner import A, B, group
 
 
@@ -76,3 +87,42 @@ def test_a_plan_knows_which_partitions_follow_which(layout):
     )  # fmt: skip
     sent = msgspec.json.decode(msgspec.json.encode(body), type=Picture)
     assert read_snapshot("workers", sent).observation.succession == layout.succession()
+
+
+def test_a_plan_of_a_key_shared_group_is_one_of_parts():
+    layout = Layout.first(2)
+    partitions = {
+        str(partition): PartitionDetail(
+            broker_epoch=7,
+            held_s=60,
+            groups={
+                "workers": GroupDetail(
+                    member="", epoch=3, attempt=0, is_bound=False,
+                    parts=PartsDetail(
+                        members=["a", "b"], bound=[True, True], of=[place] * 4, attempts=[5] * 4
+                    ),
+                )
+            },
+        )
+        for place, partition in enumerate(layout.partitions())
+    }  # fmt: skip
+    flows = [
+        FlowDetail(group="workers", member=member, incarnation="i", bound_s=60) for member in "ab"
+    ]
+    body = Picture(
+        now_ms=1, queue_spec={}, group_spec={
+            "type": "KeyShared", "keyShared": {"parts": 4, "hashRange": "AutoSplit"},
+        },
+        partitions=[*partitions], members={}, heirs={}, assignment={}, handoffs={}, past={},
+        waiting={}, brokers={"b-0": BrokerAnswer(BrokerState("b-0", "i", partitions, flows, []))},
+        slots=ranges_form({each: layout.first_slots(each) for each in layout.partitions()}),
+    )  # fmt: skip
+    sent = msgspec.json.decode(msgspec.json.encode(body), type=Picture)
+    seen = read_complete_snapshot("workers", sent)
+    assert seen.observation.ring[PartId(1, 1, 2)] == 49_152
+    found = plan_forecast("workers", seen, [scaled(3, seen)])
+    assert [move.partition for move in found.moves] == ["1.0/0", "1.0/1"]
+    assert (found.parts, found.members["new-1"].after) == (4, 2)
+    assert (seen.details[PartitionId(1, 0)].epoch, len(seen.details)) == (3, 2)
+    rescaled = forecast_members(seen, layout.table, layout.table.resized(3, 2).table)
+    assert sum(rescaled.after.values()) == 12

@@ -23,10 +23,11 @@ from partq.core.group.records import (
 )
 from partq.core.layout import Succession
 from partq.core.model import BrokerId, MemberId, PartitionId
-from partq.core.parts.part_id import parse_seat
+from partq.core.parts.part_id import parse_seat, partition_of
 from partq.errors import InternalError
 from partq.wire.calls.answers import UNSET
 from partq.wire.calls.state import GroupDetail, Picture, SuccessionDetail
+from partq.wire.layout_record import ranges_of
 
 Record = TypeVar("Record")
 
@@ -49,7 +50,8 @@ class GroupSnapshot:
     refused: Mapping[MemberId, RefusedJoin] = field(default_factory=dict)
     """Refused members, each with the reason."""
     details: Mapping[PartitionId, GroupDetail] = field(default_factory=dict)
-    """Further fields of the partition's broker: state, cursor, lag, in_flight."""
+    """Further fields of the partition's broker: state, cursor, lag, in_flight. By partition, also
+    where the observation has parts."""
     ends: Mapping[PartitionId, int] = field(default_factory=dict)
     """The offset of the next message, of the same partitions."""
 
@@ -80,6 +82,7 @@ def read_snapshot(group: str, body: Picture) -> GroupSnapshot:
 
 
 def _snapshot(group: str, body: Picture) -> GroupSnapshot:
+    rules = group_rules(body.queue_spec, body.group_spec)
     states = {name: each.state for name, each in body.brokers.items() if each.state is not UNSET}
     queue = QueueObservation(
         partitions=tuple(map(PartitionId.parse, body.partitions)),
@@ -88,6 +91,7 @@ def _snapshot(group: str, body: Picture) -> GroupSnapshot:
         succession=(
             _succession(body.succession) if body.succession is not UNSET else NO_SUCCESSION
         ),
+        slots=ranges_of(body.slots) if body.slots is not UNSET else {},
     )
     members = MemberSnapshot(
         members={
@@ -111,15 +115,16 @@ def _snapshot(group: str, body: Picture) -> GroupSnapshot:
         outcomes={},
         facts={},
         priorities={},
+        parts=rules.parts,
     )
     served = {
-        partition: states[ownership.broker].partitions[str(partition)]
-        for partition, ownership in observation.partitions.items()
+        (partition := partition_of(seat)): states[ownership.broker].partitions[str(partition)]
+        for seat, ownership in observation.partitions.items()
         if ownership.broker is not None
     }
     return GroupSnapshot(
         now_ms=now_ms,
-        rules=group_rules(body.queue_spec, body.group_spec),
+        rules=rules,
         observation=observation,
         handoffs=_by_partition(body.handoffs),
         past=_by_partition(body.past),

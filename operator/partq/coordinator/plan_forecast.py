@@ -19,6 +19,7 @@ from partq.core.group.membership import GroupAssessment, MemberState, assess
 from partq.core.group.planner import may_be_balanced
 from partq.core.model import MemberId
 from partq.errors import UnavailableError
+from partq.wire.calls.answers import UNSET
 from partq.wire.calls.state import Picture
 from partq.wire.calls.status import MemberCounts, PlanForecast, PlannedMove
 
@@ -95,6 +96,7 @@ def plan_forecast(
         or may_be_balanced(snapshot.observation, _assessment(snapshot), rules),
         estimate_ms=duration_ms(steps, rules.budget, pauses_ms),
         estimated_from=len(pauses_ms),
+        parts=rules.parts or UNSET,
     )
 
 

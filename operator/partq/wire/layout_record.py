@@ -77,7 +77,7 @@ def decode_layout(revision: int, fields: Mapping[str, bytes | None]) -> Layout:
         prepared = _read("next", fields["next"], ChangeForm)
         return Layout(
             revision=revision,
-            table=SlotTable(_slots(_read("table", fields["table"], RangesForm) or {})),
+            table=SlotTable(ranges_of(_read("table", fields["table"], RangesForm) or {})),
             generation=_read("generation", fields["generation"], int) or 1,
             last_generation=_read("last_generation", fields["last_generation"], int) or 1,
             next=_change(prepared),
@@ -105,7 +105,7 @@ def layout_of(
         SettingsError, ValueError: it is not one.
     """
     return Layout(
-        table=SlotTable(_slots(table)),
+        table=SlotTable(ranges_of(table)),
         generation=generation,
         last_generation=generation,
         lineage=_givers(lineage),
@@ -142,7 +142,12 @@ def ranges_form(slots: Mapping[PartitionId, SlotRanges]) -> RangesForm:
     }
 
 
-def _slots(found: RangesForm) -> dict[PartitionId, SlotRanges]:
+def ranges_of(found: RangesForm) -> dict[PartitionId, SlotRanges]:
+    """Read partitions with their slots.
+
+    Raises:
+        ValueError: a name is no partition's, or slots are none.
+    """
     return {PartitionId.parse(name): tuple(map(_range, pairs)) for name, pairs in found.items()}
 
 
@@ -164,13 +169,13 @@ def times_form(times: Mapping[PartitionId, int]) -> TimesForm:
 
 
 def _givers(found: LineageForm) -> dict[PartitionId, dict[PartitionId, SlotRanges]]:
-    return {PartitionId.parse(name): _slots(givers) for name, givers in found.items()}
+    return {PartitionId.parse(name): ranges_of(givers) for name, givers in found.items()}
 
 
 def _change(found: ChangeForm | None) -> SlotChange | None:
     if found is None:
         return None
-    return SlotChange(SlotTable(_slots(found.table)), _givers(found.lineage))
+    return SlotChange(SlotTable(ranges_of(found.table)), _givers(found.lineage))
 
 
 def _times(found: TimesForm) -> dict[PartitionId, int]:

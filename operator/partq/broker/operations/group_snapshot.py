@@ -12,6 +12,7 @@ from typing import TypeVar
 from partq.broker.broker import Broker
 from partq.broker.operations import coordinator_calls
 from partq.broker.peers.peer_client import PeerClient, UnansweredError
+from partq.core.group.planner import GroupType
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
 from partq.errors import PartqError, UnknownGroupError
@@ -31,6 +32,7 @@ from partq.wire.calls.state import (
     RefusedDetail,
     SuccessionDetail,
 )
+from partq.wire.layout_record import ranges_form
 
 Record = TypeVar("Record")
 
@@ -83,6 +85,11 @@ async def read_group_snapshot(
         rebalances=rebalances,
         born=spec.born,
         succession=succession_detail(layout) if layout.revision else UNSET,
+        slots=(
+            ranges_form({each: layout.first_slots(each) for each in layout.partitions()})
+            if spec.spec.get("type") == GroupType.KEY_SHARED
+            else UNSET
+        ),
     )
 
 

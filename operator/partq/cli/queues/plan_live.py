@@ -65,8 +65,9 @@ def plan_from_live(connection: QueueAddress, group: str | None, wish: Wish) -> R
 def show(result: Report) -> None:
     """Print a result for people."""
     moves = result["moves"]
+    unit = "part" if "parts" in result else "partition"
     click.echo(
-        f"group {result['group']}: {counted(result['moved'], 'partition')} would move, "
+        f"group {result['group']}: {counted(result['moved'], unit)} would move, "
         f"{result['assigned']} would get their first member; "
         f"at most {result['paused_at_once']} handed over at once"
     )
@@ -76,7 +77,7 @@ def show(result: Report) -> None:
     if len(moves) > MAX_SHOWN:
         click.echo(f"  and {len(moves) - MAX_SHOWN} more: --json lists all")
     for member, counts in result["members"].items():
-        click.echo(f"  {member}: {counts['before']} -> {counted(counts['after'], 'partition')}")
+        click.echo(f"  {member}: {counts['before']} -> {counted(counts['after'], unit)}")
     if result["estimate_ms"] is None:
         click.echo("how long it takes is not known: no earlier move is recorded")
     else:

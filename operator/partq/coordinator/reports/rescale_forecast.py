@@ -9,6 +9,8 @@ from partq.coordinator.group_snapshot import GroupSnapshot
 from partq.core.group.forecast import MemberChange, forecast
 from partq.core.group.observation import GroupObservation, PartitionOwnership
 from partq.core.model import BrokerId, MemberId, PartitionId
+from partq.core.parts.hash_ranges import ring_of
+from partq.core.parts.part_id import PartId, partition_of, parts_of
 from partq.core.slot_table import SlotTable
 
 
@@ -36,8 +38,10 @@ def forecast_members(snapshot: GroupSnapshot, now: SlotTable, then: SlotTable) -
     """
     observation = snapshot.observation
     held = {p: each.member for p, each in observation.partitions.items()} | snapshot.under_way
-    changed = _rescaled(observation, now, then)
-    under_way = {p: member for p, member in snapshot.under_way.items() if p in then.slots}
+    changed = _rescaled(observation, now, then, snapshot.rules.parts)
+    under_way = {
+        p: member for p, member in snapshot.under_way.items() if partition_of(p) in then.slots
+    }
     steps = forecast(changed, snapshot.rules, under_way, [MemberChange()])
     moves = [move for step in steps for move in step]
     after = {p: each.member for p, each in changed.partitions.items()} | under_way
@@ -51,23 +55,28 @@ def forecast_members(snapshot: GroupSnapshot, now: SlotTable, then: SlotTable) -
 
 
 def _counts(held: Mapping[PartitionId, MemberId | None], table: SlotTable) -> dict[MemberId, int]:
-    members = (member for p, member in held.items() if p in table.slots)
+    members = (member for p, member in held.items() if partition_of(p) in table.slots)
     return dict(Counter(member for member in members if member is not None))
 
 
-def _rescaled(observation: GroupObservation, now: SlotTable, then: SlotTable) -> GroupObservation:
-    """Return the observation with the partitions of another table."""
+def _rescaled(
+    observation: GroupObservation, now: SlotTable, then: SlotTable, parts: int
+) -> GroupObservation:
+    """Return the observation with the partitions of another table, or with their parts."""
     at_index = {p.index: p for p in now.slots}
     known = observation.partitions
     brokers = sorted({each.broker for each in known.values() if each.broker is not None})
     found = {}
-    for partition in sorted(then.slots):
-        before = at_index.get(partition.index)
+    partitions = sorted(then.slots)
+    for seat in parts_of(partitions, parts) if parts else partitions:
+        before = at_index.get(seat.index)
+        if before is not None and isinstance(seat, PartId):
+            before = PartId.of(before, seat.part)
         if before is not None and before in known:
-            found[partition] = replace(known[before], partition=partition)
+            found[seat] = replace(known[before], partition=seat)
         else:
-            found[partition] = _vacant(partition, brokers)
-    return replace(observation, partitions=found)
+            found[seat] = _vacant(seat, brokers)
+    return replace(observation, partitions=found, ring=ring_of(then.slots, parts) if parts else {})
 
 
 def _vacant(partition: PartitionId, brokers: list[BrokerId]) -> PartitionOwnership:

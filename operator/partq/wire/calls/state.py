@@ -18,6 +18,7 @@ from partq.core.group.records import (
 )
 from partq.wire.calls.group.parts import PartsDetail
 from partq.wire.calls.schemas import SENT, UNDESCRIBED
+from partq.wire.layout_record import RangesForm
 
 MAX_REDIS_INTEGER = 2**63 - 1
 """The largest epoch, attempt or count that is taken: more is nothing that Redis holds."""
@@ -181,3 +182,5 @@ class Picture(msgspec.Struct, kw_only=True):
     """When the group was made, for a call that removes it."""
     succession: SuccessionDetail | UnsetType = UNSET
     """Unset: the partition count has never changed."""
+    slots: RangesForm | UnsetType = UNSET
+    """The slots that each partition was made with; unset: the group's type is not KeyShared."""

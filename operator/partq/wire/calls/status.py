@@ -226,6 +226,9 @@ class PlanForecast(msgspec.Struct):
     """Time for all moves, by the pauses of earlier ones; null: none is recorded."""
     estimated_from: int
     """How many earlier moves that are."""
+    parts: int | UnsetType = UNSET
+    """How many parts each partition has: numbers and moves are those of parts. Left out: the
+    group's type is not KeyShared."""
 
 
 class RescaledGroup(msgspec.Struct):

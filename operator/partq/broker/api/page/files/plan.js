@@ -96,7 +96,7 @@ async function ask() {
 function summary() {
   const { found, before, at, wanted } = plan;
   const parts = [
-    `With ${counted(wanted, "member")} ${counted(found.moved, "partition")} would move`,
+    `With ${counted(wanted, "member")} ${counted(found.moved, found.parts ? "part" : "partition")} would move`,
     `${number(found.assigned)} would get ${found.assigned === 1 ? "its" : "their"} first member`,
     `at most ${number(found.paused_at_once)} handed over at once`,
   ];
