@@ -15,17 +15,9 @@ from partq.core.model import MemberId, PartitionId
 from partq.core.parts.part_id import PartId
 from partq.core.rescale.layout_steps import prepare
 from partq.errors import UnavailableError
-from partq.wire.calls.group.parts import PartsDetail
-from partq.wire.calls.state import (
-    BrokerAnswer,
-    BrokerState,
-    FlowDetail,
-    GroupDetail,
-    PartitionDetail,
-    Picture,
-)
-from partq.wire.layout_record import ranges_form
+from partq.wire.calls.state import BrokerAnswer, Picture
 from tests.core.group.test_planner import A, B, group
+from tests.parted_group import parted_picture
 
 
 def snapshot(owned, *, bound, **rules):
@@ -91,33 +83,7 @@ def test_a_plan_knows_which_partitions_follow_which(layout):
 
 def test_a_plan_of_a_key_shared_group_is_one_of_parts():
     layout = Layout.first(2)
-    partitions = {
-        str(partition): PartitionDetail(
-            broker_epoch=7,
-            held_s=60,
-            groups={
-                "workers": GroupDetail(
-                    member="", epoch=3, attempt=0, is_bound=False,
-                    parts=PartsDetail(
-                        members=["a", "b"], bound=[True, True], of=[place] * 4, attempts=[5] * 4
-                    ),
-                )
-            },
-        )
-        for place, partition in enumerate(layout.partitions())
-    }  # fmt: skip
-    flows = [
-        FlowDetail(group="workers", member=member, incarnation="i", bound_s=60) for member in "ab"
-    ]
-    body = Picture(
-        now_ms=1, queue_spec={}, group_spec={
-            "type": "KeyShared", "keyShared": {"parts": 4, "hashRange": "AutoSplit"},
-        },
-        partitions=[*partitions], members={}, heirs={}, assignment={}, handoffs={}, past={},
-        waiting={}, brokers={"b-0": BrokerAnswer(BrokerState("b-0", "i", partitions, flows, []))},
-        slots=ranges_form({each: layout.first_slots(each) for each in layout.partitions()}),
-    )  # fmt: skip
-    sent = msgspec.json.decode(msgspec.json.encode(body), type=Picture)
+    sent = msgspec.json.decode(msgspec.json.encode(parted_picture("AutoSplit")), type=Picture)
     seen = read_complete_snapshot("workers", sent)
     assert seen.observation.ring[PartId(1, 1, 2)] == 49_152
     found = plan_forecast("workers", seen, [scaled(3, seen)])

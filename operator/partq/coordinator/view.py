@@ -61,7 +61,7 @@ class GroupView:
         found: dict[PartitionId, str] = {}
         for seat, each in self.partitions.items():
             partition = partition_of(seat)
-            found[partition] = min(each.state, found.get(partition, each.state), key=_rank)
+            found[partition] = min(each.state, found.get(partition, each.state), key=state_rank)
         return found
 
 
@@ -101,7 +101,8 @@ def as_assigned(
     return found
 
 
-def _rank(state: str) -> int:
+def state_rank(state: str) -> int:
+    """Return 0 for the worst state of a partition, or of a part."""
     return _WORST_FIRST.index(state) if state in _WORST_FIRST else 0
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 
+from partq.core.parts.part_id import number_ranges
 from partq.kube.names import ConditionType
-from partq.kube.status.group_conditions import group_findings, ranges
+from partq.kube.status.group_conditions import group_findings
 from tests.kube.facts import CALM, PARTITIONS, group_facts, group_view, summary
 
 GONE = "queue shop/dead: not found in the Redis of orders"
@@ -63,4 +64,4 @@ def test_partitions_that_no_member_has_chosen():
     ],
 )
 def test_ranges(indexes, text):
-    assert ranges(indexes) == text
+    assert number_ranges(indexes) == text

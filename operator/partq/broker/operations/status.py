@@ -1,17 +1,21 @@
 """Layout and status of a queue, from the records of all brokers."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from partq.broker.broker import Broker
 from partq.broker.operations.rescale_status import read_rescale
 from partq.broker.partition.consumed_partition import ConsumedPartition
+from partq.coordinator.view import state_rank
 from partq.core.clocks.clock_watch import ahead_ms
 from partq.core.cursor.lag import lag_of
 from partq.core.cursor.redelivery_rules import NackOrder
 from partq.core.group.records import AssignmentEntry, MemberRecord, MemberSnapshot
 from partq.core.model import MemberId, Offset, PartitionId
 from partq.core.partition_problems import problems_of
+from partq.core.parts.part_id import PartId
+from partq.core.parts.part_owners import PartOwners
 from partq.core.records import ConfigRecord, lacking_lanes
 from partq.store.records.assignments import Assignments
 from partq.store.records.handoffs import Handoffs
@@ -25,11 +29,14 @@ from partq.wire.calls.status import (
     GroupStatus,
     HandoffStatus,
     MemberStatus,
+    PartHolder,
     PartitionStatus,
     ProblemStatus,
     QueueTotals,
     StatusAnswer,
     WaitingMoveStatus,
+    counts_of,
+    holders_of,
 )
 from partq.wire.layout_record import lineage_form, ranges_form, times_form
 
@@ -141,7 +148,7 @@ async def read_status(broker: Broker, ask: Ask) -> StatusAnswer:
 def _problems(row: GroupPartition, *, is_served: bool) -> list[ProblemStatus]:
     found = problems_of(
         is_served=is_served,
-        member=row.member,
+        member=holders_of(row),
         state=row.state,
         blocked=row.blocked,
         is_withheld=row.is_withheld,
@@ -234,12 +241,17 @@ async def read_rows(
             for (partition, record), cursor in zip(having.items(), cursors, strict=True)
         )
     )
+    seats: defaultdict[PartitionId, dict[int, AssignmentEntry]] = defaultdict(dict)
+    for seat, entry in assigned.items():
+        if isinstance(seat, PartId):
+            seats[seat.partition][seat.part] = entry
     return {
         str(partition): _row(
             cursor,
             record.next,
             age_ms,
             assigned.get(partition),
+            _holders(cursor.parts, seats.get(partition, {})),
             _owned_group(broker, partition, group),
             _gated_by(broker, partition, group, cursor),
             broker.clock(),
@@ -269,6 +281,7 @@ def _row(
     end: Offset,
     age_ms: int,
     known: AssignmentEntry | None,
+    holders: list[PartHolder],
     mine: ConsumedPartition | None,
     gated_by: str,
     now: float,
@@ -280,12 +293,15 @@ def _row(
         end: of the partition's log.
         age_ms: how long the oldest message has waited that is not acknowledged.
         known: what the coordinator has written of it.
+        holders: the members that have its parts; empty: it is not cut into parts.
         mine: what this broker knows of it, where it owns the partition.
         gated_by: which older messages of other partitions come first; empty: none.
         now: of the broker's clock.
     """
     lanes = mine.lanes if mine is not None else None
-    if cursor.member is None:
+    if holders:
+        state = min((each.state for each in holders), key=state_rank)
+    elif cursor.member is None:
         state = "Unassigned"
     elif mine is not None:
         state = str(mine.state)
@@ -309,15 +325,35 @@ def _row(
         parked_keys=(lanes is not None and lanes.delayed) or UNSET,
         lowest_parked=UNSET if lanes is None or lanes.lowest_parked < 0 else lanes.lowest_parked,
         stands_still=(mine is not None and mine.book.stands_still) or UNSET,
+        parts=holders or UNSET,
     )
 
 
+def _holders(parts: PartOwners | None, known: Mapping[int, AssignmentEntry]) -> list[PartHolder]:
+    """Return the members that have the parts of a partition, as its record says.
+
+    `known`: what the coordinator has written of each part.
+    """
+    if parts is None and known:
+        parts = PartOwners.none(max(known) + 1)
+    found: dict[tuple[str, str], list[int]] = {}
+    for part in range(parts.count if parts is not None else 0):
+        member = parts.owner(part) if parts is not None else None
+        entry = known.get(part)
+        is_told = entry is not None and entry.member == member
+        state = "Unassigned" if member is None else "Ready"
+        if entry is not None and is_told:
+            state = entry.state
+        found.setdefault((member or "", state), []).append(part)
+    return [PartHolder(member, state, numbers) for (member, state), numbers in found.items()]
+
+
 def _member_statuses(read: MemberSnapshot, rows: Iterable[GroupPartition]) -> list[MemberStatus]:
-    """Return the listed members, and those that hold a partition."""
+    """Return the listed members, and those that hold a partition, or parts."""
     held = dict.fromkeys(read.members, 0)
     for row in rows:
-        if row.member:
-            held[MemberId(row.member)] = held.get(MemberId(row.member), 0) + 1
+        for member, count in counts_of(row):
+            held[MemberId(member)] = held.get(MemberId(member), 0) + count
     return [
         MemberStatus(
             member,

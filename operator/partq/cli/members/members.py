@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import click
@@ -14,7 +14,9 @@ from partq.cli.queues.broker_session import ask_for_group
 from partq.cli.queues.connection import Connect, connection_options
 from partq.cli.queues.problems import named
 from partq.cli.tables import add_columns, show
+from partq.core.parts.part_id import number_ranges
 from partq.wire.calls.answers import UNSET
+from partq.wire.calls.group.parts import NOBODY, PartsDetail
 from partq.wire.calls.state import BrokerState, FlowDetail, GroupDetail, Picture
 
 _HELP = """Show the members of a group: state, age, partitions, messages in flight, lag.
@@ -46,12 +48,12 @@ def members(*, connect: Connect, group: str | None, as_json: bool) -> None:
         table.add_row(
             *(each.member, each.state, each.incarnation),
             spell_age(round(each.bound_s * 1000)) if each.bound_s is not None else "",
-            named([*each.partitions], MAX_NAMED),
+            named(shortened(each.partitions), MAX_NAMED),
             *(f"{each.in_flight:,}", f"{each.lag:,}"),
         )
     show(table)
     if found.unassigned:
-        click.echo(f"held by nobody: partition {named(found.unassigned, MAX_NAMED)}")
+        click.echo(f"held by nobody: partition {named(shortened(found.unassigned), MAX_NAMED)}")
     for each in found.members:
         if each.refused:
             click.echo(f"{each.member} may not bind: {each.refused}")
@@ -76,7 +78,8 @@ class MemberPartition:
     """`Ready`, `Paused` or `Unbound`."""
     epoch: int
     in_flight: int | None
-    """Messages delivered and not acknowledged; None, as the lag: its broker does not say."""
+    """Messages delivered and not acknowledged; None, as the lag: its broker does not say, or it is
+    a part of a partition."""
     lag: int | None
 
 
@@ -128,7 +131,12 @@ def describe(group: str, snapshot: Picture) -> GroupMembers:
     held: defaultdict[str, dict[str, MemberPartition]] = defaultdict(dict)
     for name in snapshot.partitions:
         detail, entry = owned.get(name), snapshot.assignment.get(name)
-        if detail is not None:
+        if detail is not None and detail.parts is not UNSET:
+            for part, member, state in _parts_of(detail.parts):
+                held[member][f"{name}/{part}"] = MemberPartition(
+                    state=state, epoch=detail.epoch, in_flight=None, lag=None
+                )
+        elif detail is not None:
             held[detail.member][name] = MemberPartition(
                 state=detail.state,
                 epoch=detail.epoch,
@@ -139,10 +147,16 @@ def describe(group: str, snapshot: Picture) -> GroupMembers:
             held[entry.member or ""][name] = MemberPartition(
                 state=entry.state, epoch=entry.epoch, in_flight=None, lag=None
             )
+    for name, assigned in snapshot.assignment.items():
+        partition, slash, _ = name.partition("/")
+        if slash and partition not in owned:
+            held[assigned.member or ""][name] = MemberPartition(
+                state=assigned.state, epoch=assigned.epoch, in_flight=None, lag=None
+            )
     unassigned = held.pop("", {})
     flows: defaultdict[str, list[FlowDetail]] = defaultdict(list)
-    for state in states:
-        for flow in state.flows:
+    for each in states:
+        for flow in each.flows:
             if flow.group == group:
                 flows[flow.member].append(flow)
     names = {*snapshot.members, *snapshot.refused, *held, *flows}
@@ -158,6 +172,27 @@ def describe(group: str, snapshot: Picture) -> GroupMembers:
             name: each.error for name, each in snapshot.brokers.items() if each.error is not UNSET
         },
     )
+
+
+def _parts_of(parts: PartsDetail) -> Iterator[tuple[int, str, str]]:
+    """Yield the number of each part, its member and its state; an empty name: nobody."""
+    for part, place in enumerate(parts.of):
+        if place == NOBODY:
+            yield part, "", "Unassigned"
+        else:
+            yield part, parts.members[place], "Ready" if parts.bound[place] else "Unbound"
+
+
+def shortened(names: Iterable[str]) -> list[str]:
+    """Return names of partitions as they are, and those of parts joined, such as `1.3/0-7`."""
+    parts: dict[str, list[int]] = {}
+    for name in names:
+        partition, slash, part = name.partition("/")
+        parts.setdefault(partition, []).extend([int(part)] if slash else [])
+    return [
+        f"{partition}/{number_ranges(numbers)}" if numbers else partition
+        for partition, numbers in parts.items()
+    ]
 
 
 def _owned(group: str, states: Iterable[BrokerState]) -> dict[str, GroupDetail]:

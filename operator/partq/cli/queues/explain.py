@@ -9,8 +9,10 @@ from datetime import UTC, datetime
 import click
 
 from partq.cli.formatting import spell_ms
-from partq.cli.queues.broker_session import ask_for_group, find_layout, parse_partition
+from partq.cli.queues import explain_parts
+from partq.cli.queues.broker_session import ask_for_group, find_layout
 from partq.cli.queues.connection import Connect, connection_options
+from partq.cli.queues.explain_parts import parse_place, place_of
 from partq.cli.queues.problems import letters_waiting
 from partq.coordinator.group_snapshot import GroupSnapshot, read_snapshot
 from partq.core.group.move_reason import MoveReason
@@ -26,15 +28,18 @@ from partq.core.partition_problems import (
     stalled_text,
     withheld_text,
 )
+from partq.core.parts.part_id import PartId, partition_of
 from partq.errors import SettingsError, UnknownPartitionError
 from partq.excerpts import counted
 from partq.wire.calls.answers import UNSET
+from partq.wire.calls.state import GroupDetail
 
 _HELP = """Say where PARTITION is, why it moved, and what it waits for.
 
 PARTITION is a number such as 3, or 1.3 with its generation; --key names the partition that the
-messages of a key go to. Any broker can answer, whether a coordinator (on Kubernetes: the operator)
-runs or not; nothing is changed.
+messages of a key go to. In a group of the type KeyShared 1.3/5 is a part of a partition, and --key
+names one. Any broker can answer, whether a coordinator (on Kubernetes: the operator) runs or not;
+nothing is changed.
 
 \b
   partq explain 3
@@ -114,7 +119,7 @@ def explain(
         raise SettingsError("--key: got it with PARTITION; give one of the two")
     if partition is None and key is None:
         raise SettingsError("PARTITION is not given; give its number, or --key KEY")
-    wanted = None if partition is None else parse_partition(partition)
+    wanted, part = (None, None) if partition is None else parse_place(partition)
     slot = None if key is None else slot_of(key)
     connection = connect("admin")
     layout = asyncio.run(find_layout(connection))
@@ -122,7 +127,10 @@ def explain(
         wanted = layout.partition_of(slot or 0)
     name, body = asyncio.run(ask_for_group(connection, group))
     snapshot = read_snapshot(name, body)
-    found = _find(wanted, snapshot)
+    found = place_of(_find(wanted, snapshot), part, slot, snapshot, body)
+    if found not in snapshot.observation.partitions:
+        _show_parted(found, name, snapshot, connection.queue, as_json=as_json)
+        return
     waiting = wait_of(
         found,
         observation=snapshot.observation,
@@ -130,7 +138,7 @@ def explain(
         handoffs={p: snapshot.handoffs[p] for p in snapshot.under_way},
         held=snapshot.waiting,
         now_ms=snapshot.now_ms,
-        blocked=detail.blocked if (detail := snapshot.details.get(found)) is not None else "",
+        blocked=detail.blocked if (detail := _detail(found, snapshot)) is not None else "",
         missing=detail.missing if detail is not None else "",
         is_withheld=detail is not None and detail.is_withheld,
         gated_by=(detail is not None and detail.gated_by) or "",
@@ -141,9 +149,9 @@ def explain(
         click.echo(json.dumps({**where, **told}))
         return
     if key is not None:
-        click.echo(f"key {json.dumps(key, ensure_ascii=False)} goes to partition {found}")
-    click.echo(f"partition {found} of queue {connection.queue}, group {name}")
-    if found in layout.retired:
+        click.echo(f"key {json.dumps(key, ensure_ascii=False)} goes to {_what(found)}")
+    click.echo(f"{_what(found)} of queue {connection.queue}, group {name}")
+    if partition_of(found) in layout.retired:
         click.echo("it has no slots any more: its keys are in other partitions (--key names one's)")
     for line in lines(found, snapshot, waiting):
         click.echo(line)
@@ -154,7 +162,6 @@ def to_json(
 ) -> dict[str, object]:
     """Return everything as `--json` prints it; names are stable, times are of Redis's clock."""
     ownership = snapshot.observation.partitions[partition]
-    detail = snapshot.details.get(partition)
     return {
         "partition": str(partition),
         "group": group,
@@ -163,21 +170,64 @@ def to_json(
         "broker_epoch": ownership.broker_epoch,
         "member": ownership.member,
         "epoch": ownership.epoch,
-        "state": detail.state if detail is not None else None,
-        "cursor": detail.cursor if detail is not None else None,
-        "end": snapshot.ends.get(partition),
-        **{name: getattr(detail, name, None) for name in _DETAILS},
-        **{
-            name: found
-            for name in _WHERE_SET
-            if (found := getattr(detail, name, UNSET)) is not UNSET and found != ""
-        },
+        **_told(partition, snapshot),
         "waits_for": asdict(waiting),
         "standbys": _standbys(partition, snapshot),
         "silent_brokers": dict(snapshot.silent),
         "refused": {member: each._asdict() for member, each in sorted(snapshot.refused.items())},
         "moves": [asdict(move) for move in reversed(snapshot.past.get(partition, []))],
     }
+
+
+def _told(partition: PartitionId, snapshot: GroupSnapshot) -> dict[str, object]:
+    """Return what the broker of a partition says of it."""
+    detail = _detail(partition, snapshot)
+    return {
+        "state": detail.state if detail is not None else None,
+        "cursor": detail.cursor if detail is not None else None,
+        "end": snapshot.ends.get(partition_of(partition)),
+        **{name: getattr(detail, name, None) for name in _DETAILS},
+        **{
+            name: found
+            for name in _WHERE_SET
+            if (found := getattr(detail, name, UNSET)) is not UNSET and found != ""
+        },
+    }
+
+
+def _detail(partition: PartitionId, snapshot: GroupSnapshot) -> GroupDetail | None:
+    """Return what its broker says of a partition, or of the partition of a part."""
+    return snapshot.details.get(partition_of(partition))
+
+
+def _what(place: PartitionId) -> str:
+    return f"{'part' if isinstance(place, PartId) else 'partition'} {place}"
+
+
+def _show_parted(
+    partition: PartitionId, group: str, snapshot: GroupSnapshot, queue: str, *, as_json: bool
+) -> None:
+    """Print what is known of a partition that several members share."""
+    detail = _detail(partition, snapshot)
+    if as_json:
+        told = {
+            "partition": str(partition),
+            "group": group,
+            "now_ms": snapshot.now_ms,
+            "epoch": detail.epoch if detail is not None else None,
+            **_told(partition, snapshot),
+            "parts": explain_parts.to_json(partition, snapshot),
+        }
+        click.echo(json.dumps(told))
+        return
+    click.echo(f"partition {partition} of queue {queue}, group {group}")
+    for line in [
+        "",
+        *_now(partition, snapshot, "its members"),
+        *explain_parts.part_lines(partition, snapshot),
+        *_troubles(snapshot),
+    ]:
+        click.echo(line)
 
 
 def _standbys(partition: PartitionId, snapshot: GroupSnapshot) -> list[MemberId]:
@@ -190,13 +240,13 @@ def _find(wanted: PartitionId | int, snapshot: GroupSnapshot) -> PartitionId:
     Raises:
         UnknownPartitionError: the queue does not have it.
     """
-    known = sorted(snapshot.observation.partitions)
+    known = sorted({partition_of(each) for each in snapshot.observation.partitions})
     if isinstance(wanted, int):
         numbered = [each for each in known if each.index == wanted]
         found = numbered[-1] if numbered else PartitionId(known[-1].generation, wanted)
     else:
         found = wanted
-    if found not in snapshot.observation.partitions:
+    if found not in known:
         expected = f"{known[0]} to {known[-1]}"
         if known[0].generation != known[-1].generation:
             highest = max(each.index for each in known)
@@ -207,16 +257,41 @@ def _find(wanted: PartitionId | int, snapshot: GroupSnapshot) -> PartitionId:
 
 def lines(partition: PartitionId, snapshot: GroupSnapshot, waiting: PartitionWait) -> Iterator[str]:
     """Return everything in words, a line each."""
-    ownership = snapshot.observation.partitions[partition]
-    detail = snapshot.details.get(partition)
     yield ""
+    yield from _now(partition, snapshot, _name(snapshot.observation.partitions[partition].member))
+    yield f"waits for: {_sentence(partition, snapshot, waiting)}"
+    standbys = _standbys(partition, snapshot)
+    if standbys:
+        more = f" and {len(standbys) - SHOWN_STANDBYS} more" * (len(standbys) > SHOWN_STANDBYS)
+        yield f"stand by, the next first: {', '.join(standbys[:SHOWN_STANDBYS])}{more}"
+    yield from _troubles(snapshot)
+    moves = snapshot.past.get(partition, [])
+    yield "moves, the last first:" if moves else "moves: none recorded"
+    yield from (f"  {_move(move)}" for move in reversed(moves))
+
+
+def _troubles(snapshot: GroupSnapshot) -> Iterator[str]:
+    for broker, reason in sorted(snapshot.silent.items()):
+        yield f"           broker {broker} does not answer: {reason}"
+    if snapshot.refused:
+        yield "members that are refused:"
+    for member, refused in sorted(snapshot.refused.items()):
+        yield f"  {member} from {refused.address}: {refused.reason}"
+
+
+def _now(partition: PartitionId, snapshot: GroupSnapshot, member: str) -> Iterator[str]:
+    """Yield where a partition is, and what its broker says of it."""
+    detail = _detail(partition, snapshot)
     if detail is None:
-        yield f"now: last known at {_name(ownership.member)}; its broker is not heard"
+        yield f"now: last known at {member}; its broker is not heard"
     else:
+        at = partition if partition in snapshot.observation.partitions else PartId.of(partition, 0)
+        ownership = snapshot.observation.partitions[at]
+        state = detail.state if detail.parts is UNSET else _state(partition, snapshot)
         yield (
-            f"now: {detail.state}, at {_name(ownership.member)}, served by {ownership.broker}; "
+            f"now: {state}, at {member}, served by {ownership.broker}; "
             f"{counted(detail.lag, 'message')} not acknowledged, {detail.in_flight} of them "
-            f"delivered, from offset {detail.cursor} to {snapshot.ends[partition]}"
+            f"delivered, from offset {detail.cursor} to {snapshot.ends[partition_of(partition)]}"
         )
         yield f"     epoch {ownership.epoch}, broker epoch {ownership.broker_epoch}"
         letters = detail.dead_letters
@@ -229,7 +304,7 @@ def lines(partition: PartitionId, snapshot: GroupSnapshot, waiting: PartitionWai
         if detail.blocked:
             yield f"     {blocked_text(detail.blocked)}"
         if detail.is_withheld:
-            yield f"     {withheld_text(_name(ownership.member))}"
+            yield f"     {withheld_text(member)}"
         if detail.delayed:
             yield (
                 f"     {counted(detail.delayed, 'message waits', 'messages wait')} for redelivery, "
@@ -242,24 +317,22 @@ def lines(partition: PartitionId, snapshot: GroupSnapshot, waiting: PartitionWai
             yield f"     {stalled_text(detail.stands_still)}"
         if detail.mended:
             yield f"     when its broker claimed it, {detail.mended}"
-    yield f"waits for: {_sentence(partition, snapshot, waiting)}"
-    standbys = _standbys(partition, snapshot)
-    if standbys:
-        more = f" and {len(standbys) - SHOWN_STANDBYS} more" * (len(standbys) > SHOWN_STANDBYS)
-        yield f"stand by, the next first: {', '.join(standbys[:SHOWN_STANDBYS])}{more}"
-    for broker, reason in sorted(snapshot.silent.items()):
-        yield f"           broker {broker} does not answer: {reason}"
-    if snapshot.refused:
-        yield "members that are refused:"
-    for member, refused in sorted(snapshot.refused.items()):
-        yield f"  {member} from {refused.address}: {refused.reason}"
-    moves = snapshot.past.get(partition, [])
-    yield "moves, the last first:" if moves else "moves: none recorded"
-    yield from (f"  {_move(move)}" for move in reversed(moves))
+
+
+def _state(partition: PartitionId, snapshot: GroupSnapshot) -> str:
+    """Return the state of a part, or the worst one of a partition's parts."""
+    found = [
+        each
+        for seat, each in snapshot.observation.partitions.items()
+        if partition in (seat, partition_of(seat))
+    ]
+    if any(each.member is None for each in found):
+        return "Unassigned"
+    return "Ready" if all(each.is_bound for each in found) else "Unbound"
 
 
 def _sentence(partition: PartitionId, snapshot: GroupSnapshot, waiting: PartitionWait) -> str:
-    detail = snapshot.details.get(partition)
+    detail = _detail(partition, snapshot)
     return _WAITS[waiting.what].format(
         member=_name(snapshot.observation.partitions[partition].member),
         target=_name(waiting.target),

@@ -12,7 +12,7 @@ from partq.core.partition_problems import (
     withheld_text,
 )
 from partq.excerpts import counted
-from partq.wire.calls.status import GroupPartition, GroupStatus, StatusAnswer
+from partq.wire.calls.status import GroupPartition, GroupStatus, StatusAnswer, holders_of
 
 MAX_NAMED = 5
 """Partitions that are named of each problem."""
@@ -132,7 +132,7 @@ def order_lines(group: GroupStatus) -> list[str]:
 def withheld_lines(group: GroupStatus) -> list[str]:
     """Return a line for each partition that its application has paused, of many for some."""
     return _first(
-        f"partition {name} is {withheld_text(row.member)}; lag "
+        f"partition {name} is {withheld_text(holders_of(row))}; lag "
         f"{counted(row.lag, 'message', spec=',')}"
         for name, row in group.partitions.items()
         if row.is_withheld
@@ -170,7 +170,7 @@ def problem_of(row: GroupPartition | None, *, is_served: bool) -> ProblemKind | 
         return ProblemKind.UNSERVED
     found = problems_of(
         is_served=is_served,
-        member=row.member,
+        member=holders_of(row),
         state=row.state,
         blocked=row.blocked,
         is_withheld=row.is_withheld,

@@ -33,6 +33,7 @@ from partq.cli.queues.problems import (
     withheld_lines,
 )
 from partq.cli.queues.rescale import progress
+from partq.cli.queues.seats import holders_text, seats_of
 from partq.cli.tables import add_columns, open_console, show
 from partq.core.model import PartitionId
 from partq.core.partition_problems import ProblemKind
@@ -180,6 +181,7 @@ class _GroupSection:
             each: problem_of(group.partitions.get(each), is_served=each not in unserved)
             for each in names
         }
+        self._seats = list(seats_of(group.partitions, self._problems))
 
     def rank(self) -> tuple[int, int, str]:
         """Return what groups are sorted by: what is wrong, the lag, the name."""
@@ -191,7 +193,7 @@ class _GroupSection:
     def render(self, marks: MemberMarks, acked: float | None) -> Iterator[RenderableType]:
         """Yield what is shown of the group; `acked`: messages per second, None: not known."""
         group = self._group
-        holders = {row.member for row in group.partitions.values() if row.member}
+        holders = {each.member for each in self._seats if each.member}
         marks.add({*holders, *(each.member for each in group.members)})
         yield _summary(self.name, group, acked)
         for line in blocked_lines(group):
@@ -211,11 +213,7 @@ class _GroupSection:
         yield from self._partitions()
 
     def _squares(self) -> list[Square]:
-        rows = self._group.partitions
-        return [
-            Square(name, rows[name].member if name in rows else "", problem)
-            for name, problem in self._problems.items()
-        ]
+        return [Square(each.name, each.member, each.problem) for each in self._seats]
 
     def _members(self, marks: MemberMarks) -> Iterator[RenderableType]:
         """Yield the table of members, those that are not connected first."""
@@ -223,15 +221,19 @@ class _GroupSection:
         table = Table()
         nodes = {m.member: str(m.node_id) for m in group.members if isinstance(m.node_id, int)}
         add_columns(table, ("map", "member", "is"))
-        numbered = (*(("node",) if nodes else ()), "ready", "lag")
+        is_shared = any(row.parts is not UNSET for row in group.partitions.values())
+        numbered = (*(("node",) if nodes else ()), "ready", *(() if is_shared else ("lag",)))
         add_columns(table, numbered, is_number=True)
         counts: Counter[str] = Counter()
         ready: Counter[str] = Counter()
         lags: Counter[str] = Counter()
+        for seat in self._seats:
+            if seat.state:
+                counts[seat.member] += 1
+                ready[seat.member] += seat.state == "Ready"
         for row in group.partitions.values():
-            counts[row.member] += 1
-            ready[row.member] += row.state == "Ready"
-            lags[row.member] += row.lag
+            # The lag of a partition that several members share is not that of one of them.
+            lags[row.member] += row.lag if row.parts is UNSET else 0
         # Members that have left hold nothing; `partq members` lists them while they are known.
         members = [
             (each.member, each.state, each.partitions)
@@ -247,7 +249,8 @@ class _GroupSection:
             node = (nodes.get(member, ""),) if nodes else ()
             mark = Text(marks.letter(member), marks.colour(member)) if member else Text("-")
             share = f"{ready[member]}/{count}"
-            table.add_row(mark, member, state, *node, share, f"{lags[member]:,}")
+            lag = () if is_shared else (f"{lags[member]:,}",)
+            table.add_row(mark, member, state, *node, share, *lag)
         yield table
         if len(members) > MAX_ROWS:
             more = counted(len(members) - MAX_ROWS, "more member", "more members")
@@ -279,7 +282,7 @@ class _GroupSection:
             row = rows[name]
             oldest = spell_age(row.lag_ms) if row.lag else ""
             broker = self._records[name].broker if name in self._records else ""
-            table.add_row(name, row.state, f"{row.lag:,}", oldest, row.member, broker)
+            table.add_row(name, row.state, f"{row.lag:,}", oldest, holders_text(row), broker)
         yield table
         if len(shown) > MAX_ROWS:
             more = counted(len(shown) - MAX_ROWS, "more partition", "more partitions")

@@ -1,7 +1,7 @@
 """A part of a partition: an equal share of its slots, which one member of a group has."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final, Self
 
 from partq.core.model import PartitionId
@@ -98,3 +98,17 @@ def slots_of(ranges: SlotRanges, part: int, parts: int) -> SlotRanges:
     first, end = part * size // parts, (part + 1) * size // parts
     _, rest = divided(ranges, first)
     return divided(rest, end - first)[0]
+
+
+def number_ranges(indexes: Collection[int]) -> str:
+    """Return numbers as ranges, such as `0-3,7`."""
+    parts: list[str] = []
+    start = end = None
+    for index in [*sorted(indexes), None]:
+        if end is not None and index == end + 1:
+            end = index
+            continue
+        if start is not None:
+            parts.append(str(start) if start == end else f"{start}-{end}")
+        start = end = index
+    return ",".join(parts)

@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 
 from partq.coordinator.view import GroupView
 from partq.core.group.membership import MemberState
+from partq.core.parts.part_id import number_ranges
 from partq.excerpts import counted
 from partq.kube.names import ConditionReason, ConditionType
 from partq.kube.status.conditions import Finding, bad, good, pauses, summarize
@@ -74,23 +75,9 @@ def _trouble(queue: Finding) -> str:
     return f": {queue.reason}: {queue.message}"
 
 
-def ranges(indexes: Collection[int]) -> str:
-    """Return numbers as ranges, such as `0-3,7`."""
-    parts: list[str] = []
-    start = end = None
-    for index in [*sorted(indexes), None]:
-        if end is not None and index == end + 1:
-            end = index
-            continue
-        if start is not None:
-            parts.append(str(start) if start == end else f"{start}-{end}")
-        start = end = index
-    return ",".join(parts)
-
-
 def _partitions(indexes: Collection[int]) -> str:
     """Return `partition 3`, or `partitions 0-1,3`."""
-    return f"partition{'' if len(indexes) == 1 else 's'} {ranges(indexes)}"
+    return f"partition{'' if len(indexes) == 1 else 's'} {number_ranges(indexes)}"
 
 
 def assigned_of(view: GroupView | None) -> Finding:

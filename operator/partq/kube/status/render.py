@@ -9,13 +9,14 @@ from partq.coordinator.view import GroupView
 from partq.core.group.membership import MemberState
 from partq.core.group.records import RebalanceRecord
 from partq.core.model import MemberId
+from partq.core.parts.part_id import number_ranges
 from partq.core.views.rescale_status import RescalePhase, RescaleStatus
 from partq.kube.bodies import Fields, Manifest
 from partq.kube.names import ConditionReason, client_url
 from partq.kube.status import conditions
 from partq.kube.status.conditions import Finding
 from partq.kube.status.facts import GroupFacts, QueueFacts
-from partq.kube.status.group_conditions import assigned_of, group_findings, ranges
+from partq.kube.status.group_conditions import assigned_of, group_findings
 from partq.kube.status.queue_conditions import queue_findings
 from partq.resources.status import (
     MAX_HELD,
@@ -196,7 +197,7 @@ def _assignments(
     for member, indexes in held.items():
         by_pod.setdefault(pod_name(member), []).extend(indexes)
     return [
-        {"pod": pod, "partitions": _fitting(ranges(by_pod[pod]))}
+        {"pod": pod, "partitions": _fitting(number_ranges(by_pod[pod]))}
         for pod in sorted(by_pod)[:MAX_PODS]
     ]
 

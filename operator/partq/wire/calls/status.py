@@ -28,6 +28,7 @@ class MemberStatus(msgspec.Struct):
 
     member: str
     partitions: int
+    """How many it has; in a group of the type KeyShared: how many parts."""
     state: str
     node_id: int | UnsetType = UNSET
     """Which node it is, in a group with `assignment: Client`; left out: it has not said so."""
@@ -43,12 +44,24 @@ class ProblemStatus(msgspec.Struct):
     """The same with what is known of it, for people."""
 
 
+class PartHolder(msgspec.Struct):
+    """Some parts of a partition that one member has, in a group of the type KeyShared."""
+
+    member: str
+    """Empty: none has them."""
+    state: str
+    parts: list[int]
+    """Their numbers, rising."""
+
+
 class GroupPartition(msgspec.Struct):
     """A partition of a group."""
 
     member: str
+    """Empty: none has it, or it is cut into parts."""
     epoch: int
     state: str
+    """Of one that is cut into parts: that of the worst part."""
     cursor: int
     lag: int
     lag_ms: int
@@ -77,8 +90,25 @@ class GroupPartition(msgspec.Struct):
     """The lowest offset of these keys that waits; left out: none is known."""
     stands_still: str | UnsetType = UNSET
     """In a group of order Key: why nothing new is sent; left out: it is."""
+    parts: list[PartHolder] | UnsetType = UNSET
+    """Which members have its parts; left out: the group's type is not KeyShared."""
     problems: list[ProblemStatus] = []
     """The worst first; a paused or parked partition may have others, too. Empty: none is known."""
+
+
+def counts_of(row: GroupPartition) -> list[tuple[str, int]]:
+    """Return the members that have a partition, each with how many of its parts, or 1."""
+    if row.parts is UNSET:
+        return [(row.member, 1)] if row.member else []
+    return [(each.member, len(each.parts)) for each in row.parts if each.member]
+
+
+def holders_of(row: GroupPartition) -> str:
+    """Return the members of a partition in words; empty: some part of it has none."""
+    if row.parts is UNSET:
+        return row.member
+    names = [each.member for each in row.parts]
+    return ", ".join(sorted(set(names))) if all(names) else ""
 
 
 class HandoffStatus(msgspec.Struct):
