@@ -146,7 +146,7 @@ def ranges_of(found: RangesForm) -> dict[PartitionId, SlotRanges]:
     """Read partitions with their slots.
 
     Raises:
-        ValueError: a name is no partition's, or slots are none.
+        ValueError: a name is no partition's, or a range has no slots.
     """
     return {PartitionId.parse(name): tuple(map(_range, pairs)) for name, pairs in found.items()}
 

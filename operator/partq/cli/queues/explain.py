@@ -170,7 +170,7 @@ def to_json(
         "broker_epoch": ownership.broker_epoch,
         "member": ownership.member,
         "epoch": ownership.epoch,
-        **_told(partition, snapshot),
+        **_fields(partition, snapshot),
         "waits_for": asdict(waiting),
         "standbys": _standbys(partition, snapshot),
         "silent_brokers": dict(snapshot.silent),
@@ -179,7 +179,7 @@ def to_json(
     }
 
 
-def _told(partition: PartitionId, snapshot: GroupSnapshot) -> dict[str, object]:
+def _fields(partition: PartitionId, snapshot: GroupSnapshot) -> dict[str, object]:
     """Return what the broker of a partition says of it."""
     detail = _detail(partition, snapshot)
     return {
@@ -215,7 +215,7 @@ def _show_parted(
             "group": group,
             "now_ms": snapshot.now_ms,
             "epoch": detail.epoch if detail is not None else None,
-            **_told(partition, snapshot),
+            **_fields(partition, snapshot),
             "parts": explain_parts.to_json(partition, snapshot),
         }
         click.echo(json.dumps(told))

@@ -1,4 +1,4 @@
-"""What `partq explain` tells of a partition that is cut into parts, and of one of its parts."""
+"""What `partq explain` says about a partition that is cut into parts, and about one part."""
 
 from collections.abc import Iterator
 
