@@ -1,8 +1,8 @@
 """Maps of parts to members: those of Pulsar by golden maps, and what holds for all of them."""
 
 from collections import Counter
-from functools import partial
 from itertools import groupby
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -10,15 +10,14 @@ from hypothesis import strategies as st
 
 from partq.core.group.assignors import sticky
 from partq.core.layout import Layout
-from partq.core.model import SLOT_COUNT, MemberId, PartitionId
+from partq.core.model import SLOT_COUNT, MemberId
 from partq.core.parts.hash_ranges import (
     POINTS,
     auto_split,
+    balanced,
     consistent_hash,
-    neighbours,
     ring_of,
 )
-from partq.core.parts.part_id import PartId
 
 NAMES = st.sets(st.sampled_from([MemberId(f"m{number}") for number in range(9)]), max_size=9)
 
@@ -141,20 +140,47 @@ def test_a_point_of_several_members_is_shared_by_their_list():
     assert POINTS == 100
 
 
-def test_parts_without_a_member_go_to_who_has_the_nearest_of_their_partition():
+def shares(target: dict) -> int:
+    """Return in how many partitions members have parts, in all."""
+    return len({(part.partition, member) for part, member in target.items()})
+
+
+@given(st.sampled_from([(1, 1), (3, 2), (4, 4), (5, 16)]), st.lists(NAMES, max_size=6))
+def test_balanced_is_even_and_moves_least(size, changes):
+    slots, held = [*ring(*size)], {}
+    for members in changes:
+        after = balanced(slots, members, held)
+        assert after == balanced(slots[::-1], sorted(members), held)
+        assert balanced(slots, members, after) == after
+        assert set(after) == (set(slots) if members else set())
+        sizes = [Counter(after.values())[member] for member in members]
+        assert not sizes or max(sizes) - min(sizes) <= 1
+        moved = [part for part in held if held[part] in members and held[part] != after.get(part)]
+        least = sticky(slots, members, held)
+        assert len(moved) == sum(
+            held[part] in members and held[part] != least.get(part) for part in held
+        )
+        held = after
+
+
+def test_balanced_gives_a_vacant_part_to_its_preferred_member():
     a, b = MemberId("a"), MemberId("b")
-    owners = {PartId(1, 0, 0): a, PartId(1, 0, 5): b, PartId(1, 1, 2): b}
-    vacant = [PartId(1, 0, 2), PartId(1, 0, 3), PartId(1, 0, 15), PartId(1, 2, 0), PartId(1, 0, 0)]
-    found = neighbours(vacant, owners)
-    assert found == {PartId(1, 0, 2): a, PartId(1, 0, 3): b, PartId(1, 0, 15): b}
-    assert neighbours([PartitionId(1, 0)], owners) == {}
+    slots = [*ring(2, 2)]
+    found = balanced(slots, [a, b], {}, preferred={slots[3]: "a", slots[0]: "b", slots[1]: "x"})
+    assert (found[slots[3]], found[slots[0]]) == (a, b)
 
 
-def test_sticky_is_independent_of_the_order_of_parts():
-    slots = ring(3, 8)
-    members = [MemberId("a"), MemberId("b"), MemberId("c"), MemberId("d")]
-    deal = partial(sticky, members=members, previous={})
-    found = deal([*slots])
-    assert found == deal([*reversed(slots)])
-    # Runs of neighbours: a member has parts of two partitions at most.
-    assert max(len({part.partition for part in found if found[part] == m}) for m in members) <= 2
+def test_balanced_keeps_partitions_together_while_members_come_and_go():
+    """Each member of a partition is sent its batches, so their number is what is paid for."""
+    slots, rng = [*ring(16, 16)], Random(7)
+    members, held = [MemberId(f"m{number}") for number in range(8)], {}
+    counts = []
+    for number in range(8, 60):
+        held = balanced(slots, members, held)
+        counts.append(shares(held) / 16)
+        if rng.random() < 0.5 and len(members) > 4:
+            members.remove(rng.choice(members))
+        else:
+            members.append(MemberId(f"m{number}"))
+    assert counts[0] == 1
+    assert max(counts) < 2.5

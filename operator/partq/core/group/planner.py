@@ -32,7 +32,7 @@ from partq.core.group.rebalance_delay import MembershipRules
 from partq.core.group.replacements import choose_replacements, idle_replacements
 from partq.core.group.standby import StandbyPolicy, choose_standbys, lost_sets
 from partq.core.model import MemberId, PartitionId
-from partq.core.parts.hash_ranges import HashRange, auto_split, consistent_hash, neighbours
+from partq.core.parts.hash_ranges import HashRange, auto_split, balanced, consistent_hash
 
 NOTHING_PROMISED: Mapping[PartitionId, MemberId] = MappingProxyType({})
 
@@ -366,9 +366,7 @@ class _PlanBuilder:
                 return partial(auto_split, ring=ring)
             case HashRange.CONSISTENT_HASH:
                 return partial(consistent_hash, ring=ring)
-        owned = {**self._fixed, **self._settled}
-        vacant = self._observation.partitions.keys() - owned.keys()
-        return partial(sticky, preferred={**neighbours(vacant, owned), **self._preferred()})
+        return partial(balanced, preferred=self._preferred())
 
     def _is_shared_out(self, member_count: int) -> bool:
         """Whether there is a member for each partition, so that nobody gains by a new map.

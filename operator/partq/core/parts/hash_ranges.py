@@ -1,14 +1,16 @@
-"""Which member has which part of the partitions: Pulsar's two maps of a Key_Shared subscription.
+"""Which member has which part of the partitions: evenly, or by Pulsar's maps of Key_Shared.
 
-All slots lie on one ring, 0 to 65,535, which is cut into the parts of all partitions. Both maps are
-pure and total: equal input gives equal output whatever the order of parts and members.
+For these all slots lie on one ring, 0 to 65,535, which is cut into the parts of all partitions. The
+maps are pure and total: equal input gives equal output whatever the order of parts and members.
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from itertools import groupby
+from types import MappingProxyType
 from typing import Final, TypeVar
 
 from partq.core.hashing import key_hash
@@ -123,26 +125,98 @@ def _points_of(members: frozenset[str]) -> tuple[list[int], list[list[str]]]:
     return points, [owners[point] for point in points]
 
 
-def neighbours(
-    parts: Iterable[PartitionId], owners: Mapping[PartitionId, Owner]
+def balanced(
+    parts: Sequence[PartitionId],
+    members: Collection[Owner],
+    previous: Mapping[PartitionId, Owner],
+    *,
+    preferred: Mapping[PartitionId, str] = MappingProxyType({}),
 ) -> dict[PartitionId, Owner]:
-    """Return, for parts without an owner, the owner of the nearest part of their partition.
+    """Spread parts evenly, move as few of them as that allows, and keep partitions together.
 
-    With it a member has parts of few partitions, and a partition few members.
+    In order of weight: every part has one owner; sizes differ by at most one; a part leaves its
+    owner only when the first two demand it; one without an owner goes to its preferred one; members
+    have parts of few partitions, as each member of a partition is sent its batches.
     """
-    by_partition: dict[tuple[int, int], list[tuple[int, Owner]]] = {}
-    for part, owner in owners.items():
-        if isinstance(part, PartId):
-            known = by_partition.setdefault((part.generation, part.index), [])
-            known.append((part.part, owner))
-    found: dict[PartitionId, Owner] = {}
-    for part in sorted(parts):
-        if part in owners or not isinstance(part, PartId):
-            continue
-        if beside := by_partition.get((part.generation, part.index)):
-            number = part.part
-            found[part] = min(beside, key=lambda each: (abs(each[0] - number), each))[1]
-    return found
+    kept: dict[Owner, list[PartitionId]] = {member: [] for member in members}
+    if not kept:
+        return {}
+    vacant: list[PartitionId] = []
+    for part in sorted(set(parts)):
+        owner = previous.get(part)
+        (vacant if owner is None or owner not in kept else kept[owner]).append(part)
+    names: dict[str, Owner] = {member: member for member in kept}
+    homeless = set(vacant)
+    wishes = {p: names[m] for p, m in preferred.items() if p in homeless and m in names}
+    wished = Counter(wishes.values())
+    # The fullest members get the odd extra part: they would lose one otherwise.
+    fullest_first = sorted(kept, key=lambda each: (-len(kept[each]), -wished[each], each))
+    share, extra = divmod(len(vacant) + sum(map(len, kept.values())), len(kept))
+    quota = {member: share + (rank < extra) for rank, member in enumerate(fullest_first)}
+    target: dict[PartitionId, Owner] = {}
+    for member in fullest_first:
+        stay, leave = _whole_first(kept[member], quota[member])
+        target.update(dict.fromkeys(stay, member))
+        vacant += leave
+    missing = {member: quota[member] - min(len(kept[member]), quota[member]) for member in kept}
+    for part, member in wishes.items():
+        if missing[member]:
+            missing[member] -= 1
+            target[part] = member
+    _place_together((part for part in vacant if part not in target), target, missing)
+    return target
+
+
+def _whole_first(
+    parts: Sequence[PartitionId], count: int
+) -> tuple[list[PartitionId], list[PartitionId]]:
+    """Return the parts that a member keeps, and those that it gives: of what it has least of."""
+    held = Counter(map(_partition, parts))
+    ranked = sorted(parts, key=lambda part: (-held[_partition(part)], part))
+    return ranked[:count], ranked[count:]
+
+
+def _place_together(
+    vacant: Iterable[PartitionId], target: dict[PartitionId, Owner], missing: dict[Owner, int]
+) -> None:
+    """Give vacant parts to members that miss some: first to those that share their partition.
+
+    The rest of a partition goes to the member that misses just so many, or else the most.
+    """
+    groups: dict[tuple[int, int], list[PartitionId]] = {}
+    for part in sorted(vacant):
+        groups.setdefault(_partition(part), []).append(part)
+    sharing: dict[tuple[int, int], Counter[Owner]] = {}
+    for part, owner in target.items():
+        sharing.setdefault(_partition(part), Counter())[owner] += 1
+    for key in sorted(groups, key=lambda key: (-len(groups[key]), key)):
+        near = sharing.get(key, Counter())
+        for owner in sorted(near, key=lambda each: (-near[each], each)):
+            _take(groups[key], owner, target, missing)
+    for key in sorted(groups, key=lambda key: (-len(groups[key]), key)):
+        while parts := groups[key]:
+            fits = [each for each in missing if missing[each] >= len(parts)]
+            if fits:
+                owner = min(fits, key=lambda each: (missing[each], each))
+            else:
+                owner = min(missing, key=lambda each: (-missing[each], each))
+            _take(parts, owner, target, missing)
+
+
+def _take(
+    parts: list[PartitionId],
+    owner: Owner,
+    target: dict[PartitionId, Owner],
+    missing: dict[Owner, int],
+) -> None:
+    count = min(missing[owner], len(parts))
+    target.update(dict.fromkeys(parts[:count], owner))
+    del parts[:count]
+    missing[owner] -= count
+
+
+def _partition(part: PartitionId) -> tuple[int, int]:
+    return part.generation, part.index
 
 
 def _on_ring(parts: Iterable[PartitionId], ring: Ring) -> list[PartitionId]:
