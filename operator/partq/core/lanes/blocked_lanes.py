@@ -1,4 +1,4 @@
-"""Which lanes of a book nothing may be sent of now, and what each waits for."""
+"""Which lanes nothing may be sent of now, to anybody or to one share, and what each waits for."""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -6,32 +6,24 @@ from partq.core.lanes.parked_lanes import ALL_LANES, ParkedLanes
 
 
 class BlockedLanes:
-    """Lanes that are parked, owed or counted; a lane goes on once it is not any of them."""
+    """Lanes that are parked, counted or draining; a lane goes on once it is not any of them."""
 
-    __slots__ = ("_counted", "_owed", "_owes_all", "counts_made", "lanes", "last_notice", "parked")
+    __slots__ = ("_counted", "counts_made", "draining", "lanes", "parked")
 
     def __init__(self, max_parked: int, parked: Mapping[int, float] | None) -> None:
         self.parked = ParkedLanes(max_parked, parked)
-        self._owed: dict[int, int] = {}
-        """Lane → number of the notice that asked for it."""
-        self._owes_all = 0
-        """Number of the notice that asked for all lanes; 0: none is open."""
         self._counted: dict[int, int] = {}
         """Lane → `counts_made` of its last count, which is not stored."""
+        self.draining: dict[int, int] = {}
+        """Lane → the share that has messages of it, and is not its owner."""
         self.lanes: set[int] = set(self.parked.lanes)
         """All of them."""
         self.counts_made = 0
-        self.last_notice = 0
 
     @property
     def are_all_parked(self) -> bool:
         """Whether every lane waits, for more wait than the record holds one by one."""
         return ALL_LANES in self.parked
-
-    @property
-    def are_all(self) -> bool:
-        """Whether nothing of any lane may be sent."""
-        return self._owes_all > 0 or ALL_LANES in self.parked
 
     def end_waits(self, now: float) -> list[int]:
         """End the delays that are over by `now`; return the lanes that go on."""
@@ -59,46 +51,77 @@ class BlockedLanes:
             del self._counted[lane]
         return self._go_on(stored)
 
-    def owe(self, lanes: Iterable[int]) -> frozenset[int]:
-        """Have lanes wait for the answer to a new notice; return those that need one.
+    def drain(self, holders: Mapping[int, int]) -> list[int]:
+        """Have lanes wait for the shares that have messages of them; return those that go on."""
+        ended = self.draining.keys() - holders.keys()
+        self.draining = dict(holders)
+        self.lanes.update(holders)
+        return self._go_on(ended)
 
-        Of the others an answer is awaited already.
-        """
-        asked = frozenset(() if self._owes_all else lanes).difference(self._owed)
-        if asked:
-            self.last_notice += 1
-            self._owed.update(dict.fromkeys(asked, self.last_notice))
-            self.lanes.update(asked)
-        return asked
-
-    def owe_all(self) -> int:
-        """Have all lanes wait for the answer to a new notice; return its number."""
-        self.last_notice += 1
-        self._owes_all = self.last_notice
-        return self.last_notice
-
-    def answered(self, notice: int) -> list[int]:
-        """Note that a notice is answered; return the lanes that go on."""
-        if notice == self._owes_all:
-            self._owes_all = 0
-        lanes = [lane for lane, number in self._owed.items() if number == notice]
-        for lane in lanes:
-            del self._owed[lane]
-        return self._go_on(lanes)
-
-    def forget_notices(self) -> None:
-        """Await no answer any more: the flow has ended."""
-        lanes, self._owed, self._owes_all = list(self._owed), {}, 0
-        self._go_on(lanes)
+    def drained(self, lanes: Iterable[int]) -> list[int]:
+        """Note that nobody but their owners has messages of lanes; return those that go on."""
+        return self._go_on([lane for lane in lanes if self.draining.pop(lane, None) is not None])
 
     def _go_on(self, lanes: Iterable[int]) -> list[int]:
         free = [
             lane
             for lane in lanes
             if lane not in self.parked
-            and lane not in self._owed
             and lane not in self._counted
+            and lane not in self.draining
             and lane != ALL_LANES
         ]
         self.lanes.difference_update(free)
         return free
+
+
+class OwedLanes:
+    """Lanes of which a share was asked to return what it has not begun: it is sent nothing more.
+
+    They are owed until it answers.
+    """
+
+    __slots__ = ("_all", "last_notice", "notices")
+
+    def __init__(self) -> None:
+        self.notices: dict[int, int] = {}
+        """Lane → number of the notice that asked for it."""
+        self._all = 0
+        """Number of the notice that asked for all lanes; 0: none is open."""
+        self.last_notice = 0
+
+    @property
+    def are_all(self) -> bool:
+        """Whether all lanes are owed."""
+        return self._all > 0
+
+    def ask(self, lanes: Iterable[int]) -> frozenset[int]:
+        """Have lanes wait for the answer to a new notice; return those that need one.
+
+        Of the others an answer is awaited already.
+        """
+        asked = frozenset(() if self._all else lanes).difference(self.notices)
+        if asked:
+            self.last_notice += 1
+            self.notices.update(dict.fromkeys(asked, self.last_notice))
+        return asked
+
+    def ask_all(self) -> int:
+        """Have all lanes wait for the answer to a new notice; return its number."""
+        self.last_notice += 1
+        self._all = self.last_notice
+        return self.last_notice
+
+    def answered(self, notice: int) -> list[int]:
+        """Note that a notice is answered; return the lanes that are owed no more."""
+        if notice == self._all:
+            self._all = 0
+        lanes = [lane for lane, number in self.notices.items() if number == notice]
+        for lane in lanes:
+            del self.notices[lane]
+        return lanes
+
+    def forget(self) -> list[int]:
+        """Await no answer any more: the flow has ended; return the lanes that were owed."""
+        lanes, self.notices, self._all = list(self.notices), {}, 0
+        return lanes

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from partq.core.cursor.processing_times import MAX_EXTENDED_S, ProcessingTimes, within
 from partq.core.cursor.progress import Range
 from partq.core.cursor.windows import TakenBack
+from partq.core.lanes.lane_record import LaneRecord
 from partq.core.lanes.lane_sender import LaneSender
 from partq.core.lanes.span import ACKED, ASIDE, HELD, OPEN
 from partq.core.model import Cause
@@ -32,9 +33,6 @@ class LaneBook(LaneSender):
 
     __slots__ = ()
 
-    number = 0
-    """There is no step back, so one delivery number."""
-
     def __init__(
         self,
         cursor: int,
@@ -50,11 +48,18 @@ class LaneBook(LaneSender):
         `max_span`: offsets above the cursor that may be delivered; `max_parked`: lanes that may
         wait for their time while new messages are sent.
         """
-        super().__init__(
+        record = LaneRecord(
             cursor, redeliveries, parked=parked, max_span=max_span, max_parked=max_parked
         )
+        super().__init__(record, HELD)
+        record.shares[HELD] = self
         for start, stop in acked:
             self.discard([(start, stop)])
+
+    @property
+    def number(self) -> int:
+        """Delivery number: 0, as there is no step back, unless there are several shares."""
+        return self._record.number
 
     # ---- what comes back ------------------------------------------------------------------------
 
@@ -63,8 +68,9 @@ class LaneBook(LaneSender):
 
         Raises:
             BadRequestError: `upto` is not -1; nothing was changed.
-            RewoundError: `number` is not 0; nothing was changed.
-            NotDeliveredError: the member does not have all of it; what it has is acknowledged.
+            RewoundError: `number` is none that was sent; nothing was changed.
+            NotDeliveredError: the member does not have all of it, or has it under a later number;
+                the rest is acknowledged.
         """
         if upto >= 0:
             raise BadRequestError(
@@ -72,23 +78,31 @@ class LaneBook(LaneSender):
                 "and ranges: acknowledge each message"
             )
         self._check_number("ack", number)
-        span, before, missing, lent = self._span, self.in_flight, 0, list[int]()
+        span, record, before, lent = self._span, self._record, self.in_flight, list[int]()
+        ranges, missing = self._sent_since(number, ranges)
+        draining = set[int]()
         for start, stop in ranges:
             low = max(start, self.cursor)
             if low >= stop:
                 continue
-            acked = span.change(HELD, ACKED, low, stop)
-            self.in_flight -= acked
+            acked = span.change(self._share, ACKED, low, stop)
+            self._in_flight -= acked
             if acked < stop - low:
                 late = self._lent_in(low, stop)
                 lent += late
                 missing += stop - low - span.count(ACKED, low, stop) - len(late)
             if self._redeliveries:
                 self._forget_counts(low, stop)
+            if record.blocked.draining:
+                draining |= span.lanes_in(low, stop)
         acked = before - self.in_flight
+        record.end_drains(draining)
         self._move_cursor()
-        if lent:
-            self.discard([(offset, offset + 1) for offset in lent])
+        for offset in sorted(lent):
+            if self._counts_late(offset):
+                self.discard([(offset, offset + 1)])
+            else:
+                missing += 1
         if missing > 0:
             raise NotDeliveredError(
                 f"ack: {missing} of the messages are not delivered to this member, or were taken "
@@ -96,15 +110,45 @@ class LaneBook(LaneSender):
             )
         return acked
 
+    def _sent_since(self, number: int, ranges: Iterable[Range]) -> tuple[Iterable[Range], int]:
+        """Return ranges without what a copy of `number` does not count for, and how much that is.
+
+        Such a copy was taken back; another one may be under way, or processed.
+        """
+        recalled = self._record.recalled
+        if not recalled:
+            return ranges, 0
+        named = Ranges(sorted(ranges))
+        late = [
+            offset
+            for start, stop in named.pairs()
+            for offset in within(recalled, start, stop)
+            if number < recalled[offset]
+            and self._lent.get(offset) != self._share
+            and not self.is_done(offset)
+        ]
+        for offset in late:
+            named.remove(offset, offset + 1)
+        return named.pairs(), len(late)
+
+    def _counts_late(self, offset: int) -> bool:
+        """Whether the ack of a copy whose time was over counts.
+
+        Where lanes move, only if all lower messages of its lane are done: those could be taken from
+        the member while the ack is under way.
+        """
+        if not self._record.is_shared:
+            return True
+        lane = self._span.lane(offset)
+        return all(
+            not self._span.of_lanes([lane], state, self.cursor, offset)
+            for state in (OPEN, *self._record.shares)
+        )
+
     def _move_cursor(self) -> None:
         cursor = self._span.end_of_acked(self.cursor)
-        if cursor == self.cursor:
-            return
-        self.cursor = cursor
-        self.position = max(self.position, cursor)
-        self._span.drop_below(cursor)
-        if self._unreadable:
-            self._unreadable.drop_below(cursor)
+        if cursor != self.cursor:
+            self._record.move_cursor(cursor)
 
     def discard(self, ranges: Iterable[Range]) -> int:
         """Have done with `ranges`, for whatever reason; return how many were in flight.
@@ -112,7 +156,7 @@ class LaneBook(LaneSender):
         A lane goes on that waits for what is done now. What lies beyond `reach` is left as it is,
         unless all below it is done.
         """
-        before, given_back = self.in_flight, set[int]()
+        record, ended, given_back, draining = self._record, 0, set[int](), set[int]()
         for start, stop in Ranges(sorted(ranges)).pairs():
             low = max(start, self.cursor)
             high = stop if low == self.cursor else min(stop, self.reach)
@@ -121,20 +165,27 @@ class LaneBook(LaneSender):
             given_back |= self._parked_in(low, high)
             known = min(high, self._span.end) if low == self.cursor else high
             self._span.extend(known)
-            self.in_flight -= self._span.count(HELD, low, known)
+            ended += sum(share.lose(low, known) for share in record.shares.values())
+            if record.blocked.draining:
+                draining |= self._span.lanes_in(low, known)
             if low < known:
                 self._span.set(low, known, ACKED)
             for offset in within(self._redeliveries, low, high):
                 del self._redeliveries[offset]
-            self._lent.difference_update(self._lent_in(low, high))
             if known < high:
-                self.cursor = high
-                self.position = max(self.position, high)
-                self._span.drop_below(high)
+                record.move_cursor(high)
             self._move_cursor()
+        record.end_drains(draining)
         if given_back:
-            self._go_on(self._blocked.unpark(given_back - self._failed_of(given_back)))
-        return before - self.in_flight
+            record.go_on(self._blocked.unpark(given_back - self._failed_of(given_back)))
+        return ended
+
+    def lose(self, start: int, stop: int) -> int:
+        """Have nothing of [start, stop) in flight any more; return how many messages were."""
+        held = self._span.count(self._share, start, stop)
+        self._in_flight -= held
+        self._end_loans(self._lent_in(start, stop))
+        return held
 
     def _parked_in(self, start: int, stop: int) -> set[int]:
         """Return the parked lanes whose message in [start, stop) has failed, and is open."""
@@ -152,7 +203,7 @@ class LaneBook(LaneSender):
         span = self._span
         left = [
             o
-            for state in (OPEN, HELD)
+            for state in (OPEN, *self._record.shares)
             for o in span.of_lanes(lanes, state, self.cursor, span.read_end)
         ]
         return {span.lane(offset) for offset in left if offset in self._redeliveries}
@@ -164,10 +215,18 @@ class LaneBook(LaneSender):
         """
         self._unreadable.add(start, stop)
         parts = self.undone(start, stop)
+        if self._record.is_shared:
+            # What others have in flight they give back themselves.
+            held = Ranges(
+                part
+                for share in self._record.shares
+                for part in self._span.runs(share, max(start, self.cursor), stop)
+            )
+            parts = [rest for part in parts for rest in held.outside(*part)]
         self._span.extend(stop)
         for part in parts:
             self._span.change(OPEN, ASIDE, *part)
-        self._lent.difference_update(self._lent_in(start, stop))
+        self._end_loans(within(self._lent, start, stop))
         return parts
 
     def release(self, start: int, number: int) -> int:
@@ -178,16 +237,16 @@ class LaneBook(LaneSender):
             RewoundError: the delivery number is not 0.
         """
         self._check_number("release", number)
-        if start > self.position:
-            raise NotDeliveredError(f"release from {start}; delivered up to {self.position}")
-        return self._open([(start, self.position)])
+        if start > self._taken_end:
+            raise NotDeliveredError(f"release from {start}; delivered up to {self._taken_end}")
+        return self._open([(start, self._taken_end)])
 
     def ask_back(self) -> int:
         """Note that the member is asked for all that it has not begun; return the notice's number.
 
         Nothing is sent before the answer.
         """
-        return self._blocked.owe_all()
+        return self._owed.ask_all()
 
     def returned(self, ranges: Iterable[Range], notice: int) -> int:
         """Take back what the member has not begun, as it was asked; return how many messages.
@@ -195,7 +254,8 @@ class LaneBook(LaneSender):
         They have no new cause, and do not count. What it does not have is left alone. A notice
         that is not open any more ends nothing.
         """
-        self._go_on(self._blocked.answered(notice))
+        blocked = self._blocked.lanes
+        self.go_on([lane for lane in self._owed.answered(notice) if lane not in blocked])
         return self._open(ranges)
 
     def _open(self, ranges: Iterable[Range]) -> int:
@@ -204,11 +264,12 @@ class LaneBook(LaneSender):
         opened: list[int] = []
         for start, stop in ranges:
             low = max(start, self.cursor)
-            for part in self._span.runs(HELD, low, stop):
+            for part in self._span.runs(self._share, low, stop):
                 opened += range(*part)
-            self.in_flight -= self._span.change(HELD, OPEN, low, stop)
-        blocked = self._blocked.lanes
-        self._again.add(o for o in opened if self._span.lane(o) not in blocked)
+            self._in_flight -= self._span.change(self._share, OPEN, low, stop)
+        self._record.reopen(opened)
+        if self._blocked.draining:
+            self._record.end_drains({self._span.lane(offset) for offset in opened})
         return before - self.in_flight
 
     def nack(
@@ -233,8 +294,9 @@ class LaneBook(LaneSender):
             RewoundError: the delivery number is not 0; nothing was changed.
         """
         del is_free, begun
+        ranges, _ = self._sent_since(number, ranges)
         offsets = self._checked("nack", ranges, number)
-        held = [offset for offset in offsets if self._span.state(offset) == HELD]
+        held = [offset for offset in offsets if self._span.state(offset) == self._share]
         return self._take_back(held, now, delay_s, Cause.NACK, counts=counts)
 
     def not_done(self, ranges: Iterable[Range], number: int, *, most: int) -> list[int]:
@@ -247,7 +309,7 @@ class LaneBook(LaneSender):
         offsets = self._checked("dead letter", ranges, number)
         undone = [offset for offset in offsets if not self.is_done(offset)]
         for offset in undone:
-            if self._span.state(offset) != HELD and offset not in self._lent:
+            if self._span.state(offset) != self._share and not self._lent_in(offset, offset + 1):
                 raise NotDeliveredError(
                     f"dead letter: offset {offset} is not delivered to this member, or was taken "
                     "back since: nothing was changed"
@@ -256,10 +318,11 @@ class LaneBook(LaneSender):
 
     def begin(self, ranges: Iterable[Range], number: int, now: float) -> None:
         """Note that the application has begun `ranges`; what was not delivered is left out."""
-        if number != 0:
+        if not 0 <= number <= self.number:
             return
         self._begun.drop_below(self.cursor)
-        for start, stop in Ranges(sorted(ranges)).within(self.cursor, self.position):
+        ranges, _ = self._sent_since(number, ranges)
+        for start, stop in Ranges(sorted(ranges)).within(self.cursor, self._taken_end):
             self._begun.report(start, stop, now)
 
     def extend(self, ranges: Iterable[Range], number: int, now: float) -> None:
@@ -271,14 +334,22 @@ class LaneBook(LaneSender):
                 not 0.
             ConflictError: one was begun too long ago to be extended again.
         """
+        ranges, late_copies = self._sent_since(number, ranges)
         offsets = self._checked("in progress", ranges, number)
         state = self._span.state
         self._begun.drop_below(self.cursor)
-        late = self._begun.extend([offset for offset in offsets if state(offset) == HELD], now)
+        late = self._begun.extend(
+            [offset for offset in offsets if state(offset) == self._share], now
+        )
         gone = next((offset for offset in offsets if state(offset) in (OPEN, ASIDE)), None)
         if gone is not None:
             raise RewoundError(
                 f"in progress: offset {gone} was taken back, and is redelivered: stop working on it"
+            )
+        if late_copies:
+            raise RewoundError(
+                f"in progress: {late_copies} of the messages were taken back, and are redelivered: "
+                "stop working on them"
             )
         if late:
             raise ConflictError(
@@ -295,9 +366,9 @@ class LaneBook(LaneSender):
         """
         del is_free
         self._begun.drop_below(self.cursor)
-        offsets = [o for o in self._begun.expire(since) if self._span.state(o) == HELD]
+        offsets = [o for o in self._begun.expire(since) if self._span.state(o) == self._share]
         taken = self._take_back(offsets, now, delay_s, Cause.ACK_TIMEOUT)
-        self._lent.update(offsets)
+        self._lent.update(dict.fromkeys(offsets, self._share))
         return taken
 
     def _take_back(
@@ -321,20 +392,22 @@ class LaneBook(LaneSender):
             self._begun.forget(offset)
             lane = self._span.lane(offset)
             waits[lane] = max(waits.get(lane, 0.0), now + delay_s(times))
-        self.in_flight -= len(offsets)
+        self._in_flight -= len(offsets)
+        self._record.recall(offsets)
         for lane, due in waits.items():
             self._blocked.park(lane, due)
         if counts:
             self._blocked.count(waits)
-        held = span.of_lanes(waits, HELD, self.cursor, self.position)
-        asked = self._blocked.owe({self._span.lane(offset) for offset in held})
+        held = span.of_lanes(waits, self._share, self.cursor, span.read_end)
+        asked = self._owed.ask({self._span.lane(offset) for offset in held})
+        self._record.end_drains(waits)
         return TakenBack(
             len(offsets),
             len(offsets),
             None,
             offsets,
             asked=asked,
-            notice=self._blocked.last_notice if asked else 0,
+            notice=self._owed.last_notice if asked else 0,
         )
 
     def _checked(self, what: str, ranges: Iterable[Range], number: int) -> list[int]:
@@ -342,9 +415,9 @@ class LaneBook(LaneSender):
         self._check_number(what, number)
         ranges = sorted(ranges)
         for start, stop in ranges:
-            if not 0 <= start < stop <= self.position:
+            if not 0 <= start < stop <= self._taken_end:
                 raise NotDeliveredError(
-                    f"{what} up to {stop}; delivered up to {self.position}: nothing was changed"
+                    f"{what} up to {stop}; delivered up to {self._taken_end}: nothing was changed"
                 )
         return [
             offset
@@ -353,8 +426,9 @@ class LaneBook(LaneSender):
         ]
 
     def _check_number(self, what: str, number: int) -> None:
-        if number != 0:
-            raise RewoundError(f"{what} under delivery {number}; a group of order Key has only 0")
+        if not 0 <= number <= self.number:
+            known = f"0 to {self.number}" if self.number else "only 0"
+            raise RewoundError(f"{what} under delivery {number}; a group of order Key has {known}")
 
     def was_rewound(self, stop: int, number: int) -> bool:
         """Whether a window is redelivered under a later number: there are no later ones."""
@@ -374,7 +448,7 @@ class LaneBook(LaneSender):
         return counts
 
     def _lowest_held(self, unsent: Ranges | None) -> int | None:
-        for start, stop in self.delivered(self.cursor, self.position):
+        for start, stop in self.delivered(self.cursor, self._span.end):
             for part in unsent.outside(start, stop) if unsent else [(start, stop)]:
                 return part[0]
         return None
@@ -387,15 +461,15 @@ class LaneBook(LaneSender):
         if cause in _COUNTED and (lowest := self._lowest_held(unsent)) is not None:
             self._redeliveries[lowest] = self._redeliveries.get(lowest, 0) + 1
             self._blocked.count([self._span.lane(lowest)])
-        for part in self.delivered(self.cursor, self.position):
+        for part in self.delivered(self.cursor, self._span.end):
             self._span.mark(*part, cause)
-        self._span.change(HELD, OPEN, self.cursor, self.position)
-        self.in_flight = 0
-        self.position = self.cursor
+        self._span.change(self._share, OPEN, self.cursor, self._span.end)
+        self._in_flight = 0
+        self._position = self._top = self.cursor
         self._again.clear()
-        self._lent.clear()
+        self._end_loans(self._lent_in(0, self._span.end))
         self._begun = ProcessingTimes()
-        self._blocked.forget_notices()
+        self._owed.forget()
 
     def moved_to(self, cursor: int) -> "LaneBook":
         """Return the book of a group that begins again at `cursor`, back or forward.

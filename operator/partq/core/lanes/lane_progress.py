@@ -1,26 +1,31 @@
 """How far a group has come in a partition of which it is sent lanes, not the whole."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from partq.core.cursor.processing_times import within
 from partq.core.cursor.progress import Range
 from partq.core.lanes.codec import MAX_BITS, encode_bits
-from partq.core.lanes.span import ACKED, HELD, LaneSpan
+from partq.core.lanes.lane_record import LaneRecord
+from partq.core.lanes.span import ACKED
 from partq.core.ranges import Ranges
 
 
 class LaneProgress:
     """What a group has done with, what its member has, and what has failed."""
 
-    __slots__ = ("_lent", "_redeliveries", "_span", "cursor")
+    __slots__ = ("_lent", "_record", "_redeliveries", "_share", "_span")
 
-    def __init__(self, cursor: int, redeliveries: Mapping[int, int] | None) -> None:
-        self.cursor = cursor
+    def __init__(self, record: LaneRecord, share: int) -> None:
+        """Start a share; `share` is its number, 0 that of none."""
+        self._record = record
+        self._share = share
+        self._span, self._redeliveries = record.span, record.redeliveries
+        self._lent = record.lent
+
+    @property
+    def cursor(self) -> int:
         """Everything below is acknowledged."""
-        self._span = LaneSpan(cursor)
-        self._redeliveries = dict(redeliveries or {})
-        self._lent: set[int] = set()
-        """Open offsets whose time was over: the ack of the copy that was delivered still counts."""
+        return self._record.cursor
 
     @property
     def redeliveries(self) -> dict[int, int]:
@@ -51,7 +56,7 @@ class LaneProgress:
 
     def delivered(self, start: int, stop: int) -> list[Range]:
         """Return the parts of [start, stop) that the member has."""
-        return self._span.runs(HELD, max(start, self.cursor), stop)
+        return self._span.runs(self._share, max(start, self.cursor), stop)
 
     def newly_acked(self, upto: int, ranges: Iterable[Range]) -> list[Range]:
         """Return what an ack of `ranges` adds to what the group has done with."""
@@ -81,7 +86,13 @@ class LaneProgress:
         return encode_bits(self._span.acked_flags(self.cursor))
 
     def _lent_in(self, start: int, stop: int) -> list[int]:
-        return within(self._lent, start, stop)
+        """Return what of [start, stop) the member may still acknowledge though it is open."""
+        return [o for o in within(self._lent, start, stop) if self._lent[o] == self._share]
+
+    def _end_loans(self, offsets: Iterable[int]) -> None:
+        """Let the acks of copies whose time was over count no more."""
+        for offset in list(offsets):
+            self._lent.pop(offset, None)
 
     def _forget_counts(self, start: int, stop: int) -> None:
         """Forget the counts of what is done of [start, stop)."""

@@ -1,18 +1,18 @@
 """Which messages of its lanes a group is sent next, and what each lane waits for."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from itertools import compress, count, islice
 from typing import NamedTuple
 
 from partq.core.cursor.book import SlottedBatch
 from partq.core.cursor.processing_times import ProcessingTimes, within
 from partq.core.cursor.windows import Window
-from partq.core.lanes.blocked_lanes import BlockedLanes
+from partq.core.lanes.blocked_lanes import OwedLanes
 from partq.core.lanes.lane_progress import LaneProgress
+from partq.core.lanes.lane_record import LaneRecord
 from partq.core.lanes.resend_queue import ResendQueue
-from partq.core.lanes.span import HELD, OPEN, mask_of
+from partq.core.lanes.span import HELD, MAX_SHARE, OPEN, mask_of
 from partq.core.model import Cause
-from partq.core.ranges import Ranges
 
 
 class ParkedLane(NamedTuple):
@@ -32,39 +32,43 @@ class LaneSender(LaneProgress):
     message of a lane is sent before those above it.
     """
 
-    __slots__ = (
-        "_again",
-        "_begun",
-        "_blocked",
-        "_delivered",
-        "_unreadable",
-        "in_flight",
-        "max_span",
-        "position",
-    )
+    __slots__ = ("_again", "_begun", "_blocked", "_in_flight", "_owed", "_position", "_top",
+                 "_unreadable")  # fmt: skip
 
-    def __init__(
-        self,
-        cursor: int,
-        redeliveries: Mapping[int, int] | None,
-        *,
-        parked: Mapping[int, float] | None,
-        max_span: int,
-        max_parked: int,
-    ) -> None:
-        super().__init__(cursor, redeliveries)
-        self.max_span = max_span
-        """Nothing is sent that lies so many offsets above the cursor, or more."""
-        self.position = cursor
-        """The next offset to look at in turn."""
-        self.in_flight = 0
-        """Messages that are delivered and neither acknowledged nor given back."""
+    def __init__(self, record: LaneRecord, share: int) -> None:
+        super().__init__(record, share)
+        self._position = record.cursor
+        self._top = record.cursor
+        """The highest that the position was, under this token."""
+        self._in_flight = 0
         self._again = ResendQueue()
-        self._blocked = BlockedLanes(max_parked, parked)
+        self._blocked, self._unreadable = record.blocked, record.unreadable
+        self._owed = OwedLanes()
         self._begun = ProcessingTimes()
-        self._delivered = cursor
-        """All below may have been delivered, under any token."""
-        self._unreadable = Ranges()
+
+    @property
+    def position(self) -> int:
+        """The next offset to look at in turn."""
+        return max(self._position, self._record.cursor)
+
+    @property
+    def _taken_end(self) -> int:
+        """All that the member has was taken below."""
+        return max(self._top, self._record.cursor)
+
+    @property
+    def in_flight(self) -> int:
+        """Messages that are delivered and neither acknowledged nor given back."""
+        return self._in_flight
+
+    @property
+    def max_span(self) -> int:
+        """Nothing is sent that lies so many offsets above the cursor, or more."""
+        return self._record.max_span
+
+    @max_span.setter
+    def max_span(self, offsets: int) -> None:
+        self._record.max_span = offsets
 
     # ---- what lanes wait for --------------------------------------------------------------------
 
@@ -94,7 +98,7 @@ class LaneSender(LaneProgress):
 
     def counts_stored(self, counts_made: int) -> None:
         """Note that the counts are stored as they were at `counts_made`: their lanes go on."""
-        self._go_on(self._blocked.counts_stored(counts_made))
+        self._record.go_on(self._blocked.counts_stored(counts_made))
 
     @property
     def next_due(self) -> float:
@@ -108,18 +112,18 @@ class LaneSender(LaneProgress):
 
     def end_waits(self, now: float) -> None:
         """Let the lanes go on that have waited long enough."""
-        self._go_on(self._blocked.end_waits(now))
+        self._record.go_on(self._blocked.end_waits(now))
 
     def unpark(self, lane: int) -> bool:
         """Let a lane go on before its time; return whether it waited."""
         is_parked = lane in self._blocked.parked
-        self._go_on(self._blocked.unpark([lane]))
+        self._record.go_on(self._blocked.unpark([lane]))
         return is_parked
 
     @property
     def sent_end(self) -> int:
         """What may have been processed before lies below."""
-        return max(self._delivered, self._span.marked_end, self.position)
+        return max(self._record.delivered, self._span.marked_end, self.position)
 
     def list_parked(self) -> list[ParkedLane]:
         """Return the lanes that wait for their time, by number."""
@@ -138,10 +142,23 @@ class LaneSender(LaneProgress):
         lanes = self._blocked.parked.lanes
         return self._span.of_lanes(lanes, OPEN, self.cursor, self.position) if lanes else []
 
-    def _go_on(self, lanes: Collection[int]) -> None:
-        """Have sent what is open of lanes that nothing blocks any more."""
-        if lanes:
-            self._again.add(self._span.of_lanes(lanes, OPEN, self.cursor, self.position))
+    def go_on(self, lanes: list[int]) -> None:
+        """Have sent what is open of lanes that nothing blocks any more, where they are its own."""
+        mine = [lane for lane in lanes if self._has(lane)]
+        if mine:
+            self._again.add(self._span.of_lanes(mine, OPEN, self.cursor, self.position))
+
+    def reopen(self, offsets: list[int]) -> None:
+        """Have sent what was given back of lanes that nothing blocks, where they are its own."""
+        lane_of, blocked = self._span.lane, self._blocked.lanes
+        self._again.add(
+            offset
+            for offset in offsets
+            if (lane := lane_of(offset)) not in blocked and self._has(lane)
+        )
+
+    def _has(self, lane: int) -> bool:
+        return self._span.owner(lane) == self._share
 
     @property
     def stands_still(self) -> str:
@@ -161,7 +178,7 @@ class LaneSender(LaneProgress):
 
     def _lowest(self) -> str:
         lane, state = self._span.lane(self.cursor), self._span.state(self.cursor)
-        what = "is in flight" if state == HELD else "waits to be sent"
+        what = "is in flight" if HELD <= state <= MAX_SHARE else "waits to be sent"
         return f"offset {self.cursor}{f' of slot {lane}' if lane >= 0 else ''} {what}"
 
     @property
@@ -178,32 +195,40 @@ class LaneSender(LaneProgress):
         `position` must lie in the batch. At most `credit` messages. None when nothing of the
         batch is left to send, or nothing may be sent now; `position` tells which.
         """
-        span, blocked = self._span, self._blocked
+        span, blocked, owed = self._span, self._blocked, self._owed
         if (
             credit <= 0
-            or blocked.are_all
+            or owed.are_all
+            or blocked.are_all_parked
             or blocked.parked.is_full
             or (self._again and self.next_again is not None)
         ):
             return None
         if span.read_end < batch.first + batch.count:
             span.read(batch)
-        stop = min(stop, self.cursor + self.max_span)
-        is_blocked = blocked.lanes.__contains__ if blocked.lanes else None
+        if stop > self.cursor + self.max_span:
+            stop = self.cursor + self.max_span
+            self._record.waits_for_span = True
+        lanes = blocked.lanes | owed.notices.keys() if owed.notices else blocked.lanes
+        is_blocked = lanes.__contains__ if lanes else None
         while (start := self.position) < stop:
             end = stop
             if self._unreadable:
                 start, end = self._readable(start, stop)
-            free = span.free(start, end, is_blocked)
+            free = span.free(start, end, is_blocked, self._share)
             messages = free.count(1)
             if messages > credit:
                 free = free[: next(islice(compress(count(), free), credit, None))]
                 messages = credit
-            self.position = start + len(free)
+            self._position = start + len(free)
+            window = None
             if messages:
                 first = free.find(1)
                 free = free[first : free.rfind(1) + 1]
-                return self._send(start + first, free, messages, is_new=True)
+                window = self._send(start + first, free, messages, is_new=True)
+            self._top = max(self._top, self._position)
+            if window is not None:
+                return window
         return None
 
     def _readable(self, start: int, stop: int) -> tuple[int, int]:
@@ -214,9 +239,15 @@ class LaneSender(LaneProgress):
 
     def _send(self, start: int, free: bytes, messages: int, *, is_new: bool) -> Window:
         stop = start + len(free)
-        self._span.hold(start, free)
-        self.in_flight += messages
-        self._delivered = max(self._delivered, stop)
+        self._span.hold(start, free, self._share)
+        self._in_flight += messages
+        self._record.delivered = max(self._record.delivered, stop)
+        if is_new and start < self._top:
+            # The position was set back: their begin is noted one by one, as that of others.
+            for offset in compress(range(start, min(stop, self._top)), free):
+                self._begun.resend(offset, offset + 1)
+        if self._lent:
+            self._end_loans(o for o in within(self._lent, start, stop) if free[o - start])
         counts = within(self._redeliveries, start, stop) if self._redeliveries else []
         causes = self._span.causes(start, free)
         cause = Cause(causes[0]) if causes else Cause.NONE
@@ -236,7 +267,9 @@ class LaneSender(LaneProgress):
     @property
     def next_again(self) -> int | None:
         """The lowest offset below `position` that is to be sent now."""
-        return None if self._blocked.are_all else self._again.lowest(self._may_go)
+        if self._owed.are_all or self._blocked.are_all_parked:
+            return None
+        return self._again.lowest(self._may_go)
 
     def take_again(self, stop: int, credit: int) -> Window | None:
         """Take what is to be sent below `position`, from `next_again` on, below `stop`.
@@ -255,14 +288,14 @@ class LaneSender(LaneProgress):
         for offset in offsets:
             free[offset - start] = 1
             self._begun.resend(offset, offset + 1)
-        self._lent.difference_update(offsets)
         return self._send(start, bytes(free), len(offsets), is_new=False)
 
     def _may_go(self, offset: int) -> bool:
+        if not self.cursor <= offset < self.position or self._span.state(offset) != OPEN:
+            return False
+        lane = self._span.lane(offset)
         return (
-            self.cursor <= offset < self.position
-            and self._span.state(offset) == OPEN
-            and self._span.lane(offset) not in self._blocked.lanes
+            lane not in self._blocked.lanes and lane not in self._owed.notices and self._has(lane)
         )
 
     def mark(self, stop: int, cause: Cause, *, start: int = 0) -> None:

@@ -7,6 +7,7 @@ many offsets at once is done by calls that run in C: no Python code per message.
 import re
 from array import array
 from collections.abc import Callable, Collection, Iterator
+from functools import cache
 from itertools import compress, count
 
 from partq.core.cursor.book import SlottedBatch
@@ -18,8 +19,9 @@ from partq.core.model import Cause
 OPEN = 0
 """Neither delivered nor done."""
 HELD = 1
-"""Delivered, and neither acknowledged nor given back. Up to 250: the number of the share that has
-it; a partition has one share."""
+"""Delivered, and neither acknowledged nor given back. Up to `MAX_SHARE`: the number of the share
+that has it; where a partition has one share, that is number 1."""
+MAX_SHARE = 250
 ASIDE = 252
 """Undecodable: never sent, and nothing waits for it until it is done."""
 ACKED = 254
@@ -35,22 +37,35 @@ def _table(changes: dict[int, int], default: int | None = None) -> bytes:
 
 
 _IS_OPEN = _table({OPEN: 1}, 0)
+_IS_HELD = _table(dict.fromkeys(range(HELD, MAX_SHARE + 1), 1), 0)
 _DIGITS = _table({0: ord("0")}, ord("1"))
 _ACKED_DIGITS = _table({ACKED: ord("1")}, ord("0"))
-_CHANGES = {
-    (before, after): _table({before: after})
-    for before, after in [(HELD, ACKED), (HELD, OPEN), (OPEN, ASIDE)]
-}
-_RUNS = {
-    state: re.compile(b"[" + re.escape(bytes([state])) + b"]+") for state in (OPEN, HELD, ACKED)
-}
+
+
+@cache
+def _change(before: int, after: int) -> bytes:
+    """Return the table that changes one state into another."""
+    return _table({before: after})
+
+
+@cache
+def _is(number: int) -> bytes:
+    """Return the table that makes 1 of a number, and 0 of others."""
+    return _table({number: 1}, 0)
+
+
+@cache
+def _runs_of(state: int) -> "re.Pattern[bytes]":
+    return re.compile(b"[" + re.escape(bytes([state])) + b"]+")
+
+
 _NOT_ACKED = re.compile(b"[^" + re.escape(bytes([ACKED])) + b"]+")
 
 
 class LaneSpan:
     """States of the offsets from a little below the cursor on."""
 
-    __slots__ = ("_causes", "_first", "_lanes", "_marked", "_states")
+    __slots__ = ("_causes", "_first", "_lanes", "_marked", "_owners", "_states", "_table")
 
     def __init__(self, cursor: int) -> None:
         self._first = cursor
@@ -58,6 +73,10 @@ class LaneSpan:
         self._states = bytearray()
         self._lanes = array("H")
         """As far as batches were read."""
+        self._table: bytes | None = None
+        """The owner of each of the 65,536 lanes; None: one share has all."""
+        self._owners = bytearray()
+        """Of each offset whose lane is known the share that has the lane, if there is a table."""
         self._causes = bytearray()
         """As long as `_states`, or empty: no offset has one."""
         self._marked = CauseRanges()
@@ -84,8 +103,36 @@ class LaneSpan:
         missing = batch.first - self.read_end
         if missing > 0:
             self._lanes.frombytes(bytes(2 * missing))
-        self._lanes.extend(array("H", batch.slots[self.read_end - batch.first :]))
+        lanes = array("H", batch.slots[self.read_end - batch.first :])
+        self._lanes.extend(lanes)
+        if self._table is not None:
+            self._owners.extend(bytes(max(0, missing)))
+            self._owners.extend(map(self._table.__getitem__, lanes))
         self.extend(stop)
+
+    def assign(self, owners: bytes) -> bytes | None:
+        """Give lanes to shares: the number of the share of each of the 65,536 lanes; 0: nobody.
+
+        Returns how they were given before; None: one share had all.
+        """
+        before, self._table = self._table, owners
+        self._owners = bytearray(map(owners.__getitem__, self._lanes))
+        return before
+
+    def owner(self, lane: int) -> int:
+        """Return the share that has a lane, where a table says so."""
+        return HELD if self._table is None else self._table[lane]
+
+    def holders(self, cursor: int) -> dict[int, int]:
+        """Return the lanes of what is held from the cursor on, each with the share that has it."""
+        low = cursor - self._first
+        held = self._states[low:].translate(_IS_HELD)
+        lanes, shares = compress(self._lanes[low:], held), compress(self._states[low:], held)
+        return dict(zip(lanes, shares, strict=True))
+
+    def lanes_in(self, start: int, stop: int) -> set[int]:
+        """Return the lanes of [start, stop), as far as they are known."""
+        return set(self._lanes[max(0, start - self._first) : max(0, stop - self._first)])
 
     def extend(self, stop: int) -> None:
         """Have the arrays of states and causes reach up to `stop`, at least."""
@@ -127,17 +174,17 @@ class LaneSpan:
         if found:
             part = self._states[low:high]
             is_whole = found == len(part)
-            change = _CHANGES[before, after]
+            change = _change(before, after)
             self._states[low:high] = bytes([after]) * found if is_whole else part.translate(change)
         return found
 
     def runs(self, state: int, start: int, stop: int) -> list[Range]:
         """Return the ranges of [start, stop) that have a state and that the arrays hold."""
-        return self._find(_RUNS[state], start, stop)
+        return self._find(_runs_of(state), start, stop)
 
     def opened(self, start: int, stop: int) -> list[Range]:
         """Return the ranges of [start, stop) that are open."""
-        return self._with_rest(self._find(_RUNS[OPEN], start, stop), start, stop)
+        return self._with_rest(self._find(_runs_of(OPEN), start, stop), start, stop)
 
     def undone(self, start: int, stop: int) -> list[Range]:
         """Return the ranges of [start, stop) that are not done."""
@@ -160,30 +207,38 @@ class LaneSpan:
 
     def end_of_acked(self, offset: int) -> int:
         """Return the first offset from `offset` on that is not done."""
-        run = _RUNS[ACKED].match(self._states, offset - self._first)
+        run = _runs_of(ACKED).match(self._states, offset - self._first)
         return offset if run is None else self._first + run.end()
 
     def acked_flags(self, cursor: int) -> bytes:
         """Return a byte `1` for each offset from the cursor on that is done, `0` for others."""
         return bytes(self._states[cursor - self._first :]).translate(_ACKED_DIGITS)
 
-    def free(self, start: int, stop: int, is_blocked: Callable[[int], bool] | None) -> bytes:
+    def free(
+        self, start: int, stop: int, is_blocked: Callable[[int], bool] | None, share: int
+    ) -> bytes:
         """Return a byte 1 for each offset of [start, stop) that may be sent, 0 for others.
 
-        `is_blocked` says of a lane that nothing of it may be sent; None: of no lane.
+        `is_blocked` says of a lane that nothing of it may be sent; None: of no lane. `share`: to
+        whom; it gets what is of its lanes.
         """
         low, high = start - self._first, stop - self._first
-        free = self._states[low:high].translate(_IS_OPEN)
+        free = bytes(self._states[low:high].translate(_IS_OPEN))
+        if self._table is not None and 1 in free:
+            free = _both(free, self._owners[low:high].translate(_is(share)))
         if is_blocked is None or 1 not in free:
-            return bytes(free)
+            return free
         blocked = bytes(map(is_blocked, self._lanes[low:high]))
         left = int.from_bytes(free, "little") & ~int.from_bytes(blocked, "little")
         return left.to_bytes(len(free), "little")
 
-    def hold(self, start: int, free: bytes) -> None:
-        """Give the offsets from `start` on whose byte is 1, all of them open, the state `HELD`."""
+    def hold(self, start: int, free: bytes, share: int) -> None:
+        """Give the offsets from `start` on whose byte is 1, all of them open, to a share."""
         low, high = start - self._first, start - self._first + len(free)
-        if 0 in free:
+        is_whole = 0 not in free
+        if share != HELD:
+            free = free.translate(_change(1, share))
+        if not is_whole:
             states = int.from_bytes(self._states[low:high], "little")
             free = (states | int.from_bytes(free, "little")).to_bytes(len(free), "little")
         self._states[low:high] = free
@@ -220,11 +275,18 @@ class LaneSpan:
             return
         del self._states[:below]
         del self._lanes[:below]
+        del self._owners[:below]
         del self._causes[:below]
         self._first = cursor
         self._marked.drop_below(cursor)
         if self._causes.count(0) == len(self._causes):
             self._causes.clear()
+
+
+def _both(left: bytes, right: bytes | bytearray) -> bytes:
+    """Return the bytes 1 that both have, which are of one length."""
+    both = int.from_bytes(left, "little") & int.from_bytes(right, "little")
+    return both.to_bytes(len(left), "little")
 
 
 def _places(lanes: bytes, lane: bytes) -> Iterator[int]:
