@@ -23,6 +23,7 @@ from partq.wire.frames import (
     Deliver,
     Failed,
     InProgress,
+    Lanes,
     Leave,
     Moved,
     Nack,
@@ -104,6 +105,8 @@ GOLDEN = [
      f"1f000000 97 2a 01 03 {EPOCH_HEX} {NEXT_HEX} 04 9192cd0201cd0202"),
     (Returned(1, 3, EPOCH, EPOCH + 1, 4, [(101, 107)]),
      f"1b000000 97 2b 01 03 {EPOCH_HEX} {NEXT_HEX} 04 9192656b"),
+    (Lanes(1, 3, EPOCH, EPOCH + 1, [(513, 514)]),
+     f"1e000000 96 2c 01 03 {EPOCH_HEX} {NEXT_HEX} 9192cd0201cd0202"),
     (Begun(1, 3, EPOCH, EPOCH + 1, 2, [(101, 107)]),
      f"1b000000 97 23 01 03 {EPOCH_HEX} {NEXT_HEX} 02 9192656b"),
 ]  # fmt: skip

@@ -15,7 +15,7 @@ from partq.broker.delivery.acks import AckHandler
 from partq.broker.delivery.cursor_writer import CursorWriter
 from partq.broker.delivery.decode_check import DecodeCheck
 from partq.broker.delivery.delivery_waits import DeliveryWaits
-from partq.broker.delivery.expected_returns import return_s
+from partq.broker.delivery.expected_returns import return_s_of
 from partq.broker.delivery.flow_registry import FlowRegistry
 from partq.broker.delivery.handoff_executor import HandoffExecutor
 from partq.broker.delivery.log_fetcher import LogFetcher
@@ -32,6 +32,7 @@ from partq.broker.partition import mended
 from partq.broker.partition.books import Books
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.owned_partition import OwnedPartition
+from partq.broker.parts.part_executor import PartExecutor
 from partq.broker.rescale.carry_over import CarryOver
 from partq.broker.rescale.layout_follower import LayoutFollower
 from partq.broker.rescale.slot_check import check_batch, unknown_partition
@@ -66,6 +67,7 @@ from partq.store.records.layout.seals import Seals
 from partq.store.records.leases import Leases
 from partq.store.records.log import AppendBatch, Log
 from partq.store.records.members import Members
+from partq.store.records.part_records import PartRecords
 from partq.store.records.partitions import Partitions
 from partq.store.records.pins import Pins
 from partq.wire import batch
@@ -95,8 +97,7 @@ class Broker:
         self.metrics = BrokerMetrics(settings.queue, settings.namespace)
         self.layouts = Layouts(store, keys)
         self.configs = Configs(store, keys)
-        self.log = Log(store, keys)
-        self.pins = Pins(store, keys)
+        self.log, self.pins = Log(store, keys), Pins(store, keys)
         self.replays = Replays(store, keys)
         self.partitions = Partitions(store, keys)
         self.leases = Leases(store, keys)
@@ -173,7 +174,7 @@ class Broker:
             url=self.url,
             clock=self.clock,
             on_lapsed=self.ownership.affirm,
-            on_valid=self._wake_flows,
+            on_valid=lambda: self.flow_registry.wake_all(),
             on_stuck=store.leave_connections,
         )
         self.claims = Claims(
@@ -243,6 +244,14 @@ class Broker:
             spawn=self._spawn,
             metrics=self.metrics,
         )
+        self.part_executor = PartExecutor(
+            PartRecords(store, keys),
+            clock=self.clock,
+            layout=self._known_layout,
+            rules=lambda group: redelivery_of(self._config, group),
+            find_flow=lambda group, member: self.flow_registry.find(group, member),
+            on_lost=self.ownership.lose_group,
+        )
         self.flow_registry = FlowRegistry(
             owned=self.owned,
             partitions=self.partitions,
@@ -255,18 +264,13 @@ class Broker:
             max_unacked=lambda: self.config.max_unacked_per_flow,
             type_of=lambda group: self.config.types.get(group, ""),
             order_of=lambda group: redelivery_of(self._config, group).order,
-            return_s_of=self._return_s_of,
+            shares_of=self.part_executor.shares_of,
+            return_s_of=lambda group: return_s_of(self.config, group),
             on_partition_lost=self.ownership.lose_group,
         )
 
     def _known_layout(self) -> Layout | None:
         return self._config.layout if self._config and not self._refresher.is_void else None
-
-    def _return_s_of(self, group: str) -> float:
-        """Return how long a process of a member is expected again; 0: it is not, in this group."""
-        if group not in self.config.client_assigned:
-            return 0.0
-        return return_s(self.config.rebalance_delays.get(group))
 
     def _make_retention_and_handoffs(self) -> None:
         """Make what trims logs, hands partitions over and reads the queue's config again."""
@@ -486,10 +490,6 @@ class Broker:
             audit_backlog=self.audit_backlog,
             is_ready=lambda: self.is_ready,
         )
-
-    def _wake_flows(self) -> None:
-        for flow in self.flow_registry.flows:
-            flow.wake.set()
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._tasks.start(work, name)

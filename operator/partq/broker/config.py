@@ -134,6 +134,7 @@ def _redelivery(spec: GroupSpec) -> RedeliveryRules:
         return RedeliveryRules()
     return RedeliveryRules(
         order=NackOrder(nack.order),
+        parts=spec.key_shared.parts if spec.key_shared is not None else 0,
         max_parked_keys=nack.max_parked_keys,
         max_span=ack.max_span,
         nack_delay_s=nack.delay_seconds,

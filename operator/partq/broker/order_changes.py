@@ -66,12 +66,13 @@ class OrderChanges:
             rules = config.redelivery.get(group)
             if rules is None:
                 continue
-            if bound(consumed.book, rules) and consumed.flow is not None:
-                consumed.flow.notice(consumed)
+            if bound(consumed.book, rules):
+                consumed.wake()
             if fits(consumed.book, rules):
                 continue
             book = consumed.book
-            if rules.order is NackOrder.KEY and not are_in_reach(book.cursor, book.acked_pairs()):
+            takes_lanes = rules.parts > 0 or rules.order is NackOrder.KEY
+            if takes_lanes and not are_in_reach(book.cursor, book.acked_pairs()):
                 _log.warning(
                     "%s of %s: order Key waits, as acks lie more than %d offsets above the cursor; "
                     "it takes effect once the message at offset %d is done",

@@ -76,6 +76,7 @@ CALLED_WITH: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "on_revoked": ("partition", "cause"),
         "on_active": ("partition",),
         "on_inactive": ("partition",),
+        "on_lanes": ("partition", "ranges"),
         "on_error": ("error",),
         "callback": ("message",),
         "find": (),

@@ -17,6 +17,7 @@ from partq.client.consume.membership import (
     Membership,
     OnAssigned,
     OnError,
+    OnLanes,
     OnRevoked,
     OnStanding,
 )
@@ -78,6 +79,8 @@ class Consumer(PartitionCalls):
             coroutine has ended.
         on_inactive: called with a partition that this member stands by for, in the same groups and
             at the same times, also by members that have no partition.
+        on_lanes: called with a partition and the slots that this member has of it, as pairs (first,
+            stop), in groups of type KeyShared: after `on_assigned`, and at each change.
         priority: in groups of the types Failover and Exclusive, 0 (the highest) to 9: partitions go
             to members of the highest priority that is there. Groups of another type refuse all but
             0 when the member binds. An annotation at its pod comes before it.
@@ -128,6 +131,7 @@ class Consumer(PartitionCalls):
         on_error: OnError | None = None,
         on_active: OnStanding | None = None,
         on_inactive: OnStanding | None = None,
+        on_lanes: OnLanes | None = None,
         priority: int = 0,
         value_deserializer: ValueDeserializer | None = None,
         interceptors: Sequence[ConsumerInterceptor] = (),
@@ -154,6 +158,7 @@ class Consumer(PartitionCalls):
                 "on_error": on_error,
                 "on_active": on_active,
                 "on_inactive": on_inactive,
+                "on_lanes": on_lanes,
             }
         )
         check_serializer("value_deserializer", value_deserializer)
@@ -171,6 +176,7 @@ class Consumer(PartitionCalls):
             on_error=on_error,
             on_active=on_active,
             on_inactive=on_inactive,
+            on_lanes=on_lanes,
             priority=arguments.whole("priority", priority, 0, MAX_PRIORITY),
             value_deserializer=value_deserializer,
             wake=lambda: self._wake.set(),

@@ -52,6 +52,12 @@ class DeadLetterSpec(msgspec.Struct):
     expired: bool
 
 
+class KeySharedSpec(msgspec.Struct, rename="camel"):
+    """How a group of type KeyShared shares partitions out."""
+
+    parts: int
+
+
 class RebalanceTimes(msgspec.Struct, rename="camel"):
     """How long partitions wait for a lost member."""
 
@@ -67,6 +73,7 @@ class GroupSpec(msgspec.Struct, rename="camel"):
     dead_letter: DeadLetterSpec | None = None
     assignment: str = "Server"
     rebalance: RebalanceTimes | None = None
+    key_shared: KeySharedSpec | None = None
 
 
 class LimitsSpec(msgspec.Struct, rename="camel"):

@@ -413,6 +413,22 @@ class Returned(Frame, tag=43):
     ranges: list[Range]
 
 
+class Lanes(Frame, tag=44):
+    """The slots that go to this flow, in a group of type KeyShared: behind `Assigned`, and as they
+    change.
+
+    Deliveries of the epoch `epoch` follow; acks of earlier ones still count. What came of slots
+    that are another's now is asked for by `AskBack`, and what has begun of them continues.
+    """
+
+    generation: int
+    partition: int
+    broker_epoch: int
+    epoch: int
+    lanes: list[Range]
+    """From the first to the second, the second excluded."""
+
+
 AnyFrame = (
     Ping
     | Pong
@@ -447,6 +463,7 @@ AnyFrame = (
     | InProgress
     | AskBack
     | Returned
+    | Lanes
 )
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -337,12 +337,10 @@ class DeadLetterForwarder:
 
         if not await self._in_record(consumed, move()):
             return
-        book = consumed.book  # a reset may have put another one in its place meanwhile
         for offset, _ in chosen:
             outbox.moved(offset)
-            was_in_flight = book.discard([(offset, offset + 1)])
-            if consumed.flow is not None:
-                consumed.flow.end_in_flight(was_in_flight)
+            # A reset may have put another book in the place of the one that chose it.
+            consumed.discard([(offset, offset + 1)])
         self._cursor_writer.notice(consumed)
         self._resume(consumed)
 
@@ -386,5 +384,4 @@ class DeadLetterForwarder:
     def _resume(self, consumed: ConsumedPartition) -> None:
         for answer in consumed.outbox.end_waits():
             self._cursor_writer.notice(consumed, answer)
-        if consumed.flow is not None and consumed.is_open:
-            consumed.flow.notice(consumed)
+        consumed.wake()

@@ -97,8 +97,8 @@ class AckHandler:
         if acked:
             self._has_moved(flow)
         self._metrics.acked(flow.group, acked)
-        flow.notice(consumed)
-        self._cursor_writer.notice(consumed, answer)
+        self._cursor_writer.notice(consumed.root, answer)
+        consumed.has_changed()
 
     def nack(
         self, flow: Flow, frame: frames.Nack, answer: Answer, found: Unreadable | None = None
@@ -159,7 +159,7 @@ class AckHandler:
         if frame.keeps:
             note_kept(consumed, taken, kept_before)
         if found:
-            self._park(consumed, set_aside(book, found))
+            self._park(consumed.root, set_aside(book, found))
         return taken.rewound_from
 
     def _dead_letter(
@@ -181,7 +181,7 @@ class AckHandler:
             )
         self._has_moved(flow)
         note = LetterNote(frame.reason, frame.description, is_asked_for=True)
-        self._make_letters(consumed, offsets, note, answer)
+        self._make_letters(consumed.root, offsets, note, answer)
         return None
 
     def _admitted(
@@ -201,8 +201,8 @@ class AckHandler:
             answer(problem)
         elif consumed is None:
             answer(self._no_token(frame))
-        elif consumed.is_committing:
-            consumed.held_acks.append(again)
+        elif consumed.root.is_committing:
+            consumed.root.held_acks.append(again)
         else:
             return consumed
         return None
@@ -257,11 +257,11 @@ class AckHandler:
         self, flow: Flow, consumed: ConsumedPartition, released: int, *, is_answer: bool = False
     ) -> None:
         flow.end_in_flight(released)
-        consumed.to_hurry.set()  # nothing may be in flight any more
+        consumed.root.to_hurry.set()  # nothing may be in flight any more
         if flow.is_leaving and consumed.pause is None and not is_answer:
             # Nobody asked for it: the client is about to end its connection, and wants no more.
             flow.credit.messages = 0
-        flow.notice(consumed)
+        consumed.has_changed()
         self._drain_signal.pulse()
 
     def take_returned(self, flow: Flow, frame: frames.Returned) -> None:
@@ -271,7 +271,7 @@ class AckHandler:
             BadRequestError, NotDeliveredError: nothing was taken back.
         """
         consumed = self._token_of(flow, frame)
-        if consumed is None or consumed.is_committing:
+        if consumed is None or consumed.root.is_committing:
             return  # the token has ended, or is about to: everything is taken back anyway
         lanes = consumed.lanes
         if lanes is None:
@@ -328,23 +328,25 @@ class AckHandler:
         for owned in self._owned.values():
             for consumed in owned.groups.values():
                 rules = self._rules(consumed.group)
-                flow = consumed.flow
-                if (
-                    not rules.ack_timeout_s
-                    or flow is None
-                    or consumed.is_committing
-                    or now < consumed.next_tick
-                ):
-                    continue
-                consumed.next_tick = now + rules.ack_tick_s
-                taken = consumed.book.time_out(
-                    now - rules.ack_timeout_s,
-                    now=now,
-                    delay_s=rules.after_timeout_s,
-                    is_free=rules.order is NackOrder.FREE,
-                )
-                if taken.counted:
-                    self._take_back(flow, consumed, taken, Cause.ACK_TIMEOUT)
+                if rules.ack_timeout_s and not consumed.is_committing:
+                    for held in consumed.holders():
+                        self._time_out(held, rules, now)
+                if consumed.shares is not None and consumed.shares.force_due(now):
+                    self._cursor_writer.notice(consumed)
+
+    def _time_out(self, consumed: ConsumedPartition, rules: RedeliveryRules, now: float) -> None:
+        flow = consumed.flow
+        if flow is None or now < consumed.next_tick:
+            return
+        consumed.next_tick = now + rules.ack_tick_s
+        taken = consumed.book.time_out(
+            now - rules.ack_timeout_s,
+            now=now,
+            delay_s=rules.after_timeout_s,
+            is_free=rules.order is NackOrder.FREE,
+        )
+        if taken.counted:
+            self._take_back(flow, consumed, taken, Cause.ACK_TIMEOUT)
 
     def _take_back(
         self,
@@ -371,10 +373,11 @@ class AckHandler:
                     Ranges((offset, offset + 1) for offset in sorted(taken.offsets)).pairs(),
                     cause=reason or cause.name.lower(),
                 )
-            consumed.counts += 1
+            consumed.root.counts += 1
             self._metrics.taken_back(flow.group, reason or cause.name.lower(), taken.counted)
         flow.watch(consumed)
-        self._cursor_writer.notice(consumed, answer)
+        self._cursor_writer.notice(consumed.root, answer)
+        consumed.has_changed()
 
     def _has_moved(self, flow: Flow) -> None:
         flow.acked_at = self._clock()
@@ -387,14 +390,14 @@ class AckHandler:
     ) -> ConsumedPartition | None:
         owned = self._owned.get(PartitionId(frame.generation, frame.partition))
         consumed = owned.groups.get(flow.group) if owned is not None else None
+        held = consumed.held_by(flow) if consumed is not None else None
         if (
-            consumed is None
-            or consumed.flow is not flow
-            or consumed.broker_epoch != frame.broker_epoch
-            or consumed.epoch != frame.epoch
+            held is None
+            or held.broker_epoch != frame.broker_epoch
+            or not held.bound_from <= frame.epoch <= held.epoch
         ):
             return None
-        return consumed
+        return held
 
     def check_partition(self, partition: PartitionId) -> None:
         """Refuse a partition that the queue never had, as far as its layout is known.

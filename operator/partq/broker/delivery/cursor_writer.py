@@ -191,8 +191,7 @@ class CursorWriter:
                 for answer in answers:
                     answer(None)
                 answers = []
-                if consumed.flow is not None:
-                    consumed.flow.notice(consumed)
+                consumed.wake()
         finally:
             self._next_large -= turn_s
             consumed.refuse(answers)

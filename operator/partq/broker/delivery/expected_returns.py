@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from partq.broker.config import QueueConfig
 from partq.core.model import MemberId
 
 RETURN_S = 5.0
@@ -18,6 +19,13 @@ def return_s(delay_s: float | None) -> float:
     nobody.
     """
     return RETURN_S if delay_s is None else min(RETURN_S, delay_s / 2)
+
+
+def return_s_of(config: QueueConfig, group: str) -> float:
+    """Return how long a process of a member is expected again; 0: it is not, in this group."""
+    if group not in config.client_assigned:
+        return 0.0
+    return return_s(config.rebalance_delays.get(group))
 
 
 @dataclass(slots=True)

@@ -139,6 +139,8 @@ class Flow:
                 frames.EXCLUSIVE if consumed.lanes is None else frames.KEYED,
             ),
         )
+        if consumed.root is not consumed:
+            self.send_lanes(consumed)
         self._send_standing(consumed, is_active=True)
         if consumed.pause is not None:
             # A pause survives a re-bind.
@@ -215,18 +217,33 @@ class Flow:
 
     def ask_back(self, consumed: ConsumedPartition, taken: TakenBack) -> None:
         """Ask the client for what has not begun of the lanes of messages that were taken back."""
+        self.ask_lanes_back(consumed, taken.asked, taken.notice)
+
+    def ask_lanes_back(
+        self, consumed: ConsumedPartition, asked: frozenset[int], notice: int
+    ) -> None:
+        """Ask the client for what has not begun of lanes."""
         lanes = consumed.lanes
-        if lanes is None or not taken.asked:
+        if lanes is None or not asked:
             return
         if self.kind != "pull":
-            slots = Ranges((lane, lane + 1) for lane in sorted(taken.asked))
-            self._send_ask_back(consumed, taken.notice, slots.pairs())
+            slots = Ranges((lane, lane + 1) for lane in sorted(asked))
+            self._send_ask_back(consumed, notice, slots.pairs())
             return
         # All that was answered has begun; what is still to be is dropped from the answer.
         unanswered = self.unsent(consumed.partition)
         offsets = [at for part in unanswered.pairs() for at in range(*part)]
-        dropped = [(at, at + 1) for at in offsets if lanes.lane_of(at) in taken.asked]
-        self.end_in_flight(lanes.returned(dropped, taken.notice))
+        dropped = [(at, at + 1) for at in offsets if lanes.lane_of(at) in asked]
+        self.end_in_flight(lanes.returned(dropped, notice))
+
+    def send_lanes(self, consumed: ConsumedPartition) -> None:
+        """Tell the client which slots of a partition it has now."""
+        self.send_behind(
+            consumed.partition,
+            frames.Lanes(
+                *consumed.partition, consumed.broker_epoch, consumed.epoch, consumed.lane_ranges
+            ),
+        )
 
     def _send_ask_back(
         self, consumed: ConsumedPartition, notice: int, slots: list[tuple[int, int]]
@@ -440,6 +457,8 @@ class Flow:
                 if due <= now:
                     book.end_waits(now)
                     self._ready[consumed] = None
+                    if consumed.root is not consumed:
+                        consumed.has_changed()  # other flows may have the keys
                     due = book.next_due
                 if due < inf:
                     look_at = due if look_at is None else min(look_at, due)

@@ -3,10 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass
 from math import inf
 
 from partq.broker.delivery.flow import Flow
 from partq.core.cursor.horizon import MAX_PIECES
+from partq.core.model import MemberId
 
 PING_LOST_S = 3.0
 """A flow without a frame for this long is lost."""
@@ -20,6 +22,19 @@ STUCK_S = 10.0
 """A flow at the limit of unacknowledged messages is reported after this long without an ack."""
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LostFlow:
+    """A flow that ended, as the coordinator wants to know of it."""
+
+    group: str
+    member: MemberId
+    incarnation: str
+    lost_at: float
+    is_leaving: bool
+    """The member had said that it leaves: it does not come back."""
+    priority: int
 
 
 class FlowLiveness:

@@ -3,15 +3,14 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 
 from partq.aio import TaskSet, cancel_and_wait
 from partq.broker.delivery.cursor_writer import CursorWriter
 from partq.broker.delivery.expected_returns import ExpectedReturns
 from partq.broker.delivery.flow import BatchFinder, ExpiryCheck, Flow
-from partq.broker.delivery.flow_liveness import PING_MISSED_S, FlowLiveness
+from partq.broker.delivery.flow_liveness import PING_MISSED_S, FlowLiveness, LostFlow
 from partq.broker.partition.audit_buffer import handoff_step
-from partq.broker.partition.consumed_partition import ConsumedPartition
+from partq.broker.partition.consumed_partition import ConsumedPartition, SharesPort
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.cursor.redelivery_rules import NackOrder
 from partq.core.group.records import RefusedJoin
@@ -55,19 +54,6 @@ MAX_LOST_FLOWS = 1000
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class LostFlow:
-    """A flow that ended, as the coordinator wants to know of it."""
-
-    group: str
-    member: MemberId
-    incarnation: str
-    lost_at: float
-    is_leaving: bool
-    """The member had said that it leaves: it does not come back."""
-    priority: int
-
-
 class FlowRegistry:
     """All flows of this broker, one per (group, member)."""
 
@@ -85,6 +71,7 @@ class FlowRegistry:
         max_unacked: Callable[[], int],
         type_of: Callable[[str], str],
         order_of: Callable[[str], NackOrder],
+        shares_of: Callable[[ConsumedPartition], SharesPort | None],
         return_s_of: Callable[[str], float],
         on_partition_lost: Callable[[ConsumedPartition, PartqError], None],
     ) -> None:
@@ -99,6 +86,7 @@ class FlowRegistry:
         self._max_unacked = max_unacked
         self._type_of = type_of
         self._order_of = order_of
+        self._shares_of = shares_of
         self._return_s_of = return_s_of
         self._returns = ExpectedReturns(clock)
         self._on_partition_lost = on_partition_lost
@@ -119,6 +107,11 @@ class FlowRegistry:
     def flows(self) -> Iterable[Flow]:
         """All bound flows."""
         return self._flows.values()
+
+    def wake_all(self) -> None:
+        """Have all flows look for something to send."""
+        for flow in self._flows.values():
+            flow.wake.set()
 
     @property
     def lost(self) -> Iterable[LostFlow]:
@@ -291,7 +284,12 @@ class FlowRegistry:
     async def bind_one(self, consumed: ConsumedPartition, flow: Flow) -> None:
         """Bind the flow to one partition, if that is its member's: raises the epoch."""
         async with consumed.lock:
+            shares = self._shares_of(consumed)
             if not self._may_take(consumed, flow):
+                return
+            if shares is not None:
+                # The record names the members of parts, and this broker alone changes it.
+                shares.bind(flow)
                 return
             self.unbind(consumed, Cause.FLOW_LOST)
             _end_unregistering(consumed)
@@ -324,12 +322,11 @@ class FlowRegistry:
                 continue  # a flush was faster: nothing was written
 
     def _may_take(self, consumed: ConsumedPartition, flow: Flow) -> bool:
-        return (
-            consumed.member == flow.member
-            and consumed.flow is not flow
-            and not consumed.is_dropped
-            and not flow.is_closed
-        )
+        if consumed.shares is not None:
+            is_wanted = consumed.shares.wants(flow)
+        else:
+            is_wanted = consumed.member == flow.member and consumed.flow is not flow
+        return is_wanted and not consumed.is_dropped and not flow.is_closed
 
     def bind_later(self, owned: OwnedPartition) -> None:
         """Bind the flows that are here already to a partition that was just claimed."""
@@ -339,13 +336,13 @@ class FlowRegistry:
             self.bind_soon(consumed)
 
     def bind_soon(self, consumed: ConsumedPartition) -> None:
-        """Bind the flow of a partition's member to it, if it has one here."""
-        if consumed.member is None:
-            return
-        flow = self.find(consumed.group, consumed.member)
-        if flow is not None:
-            bind = self.bind_one(consumed, flow)
-            self._tasks.start(self._bind_until_answered(consumed, flow, bind))
+        """Bind the flows of a partition's members to it that are here."""
+        members = [consumed.member, *(consumed.parts.members if consumed.parts is not None else ())]
+        for member in filter(None, members):
+            flow = self.find(consumed.group, member)
+            if flow is not None:
+                bind = self.bind_one(consumed, flow)
+                self._tasks.start(self._bind_until_answered(consumed, flow, bind))
 
     def follow_types(self) -> None:
         """Tell members that are bound what they have, where the type of their group ranks them now.
@@ -404,10 +401,11 @@ class FlowRegistry:
 
     def unbind(self, consumed: ConsumedPartition, cause: Cause) -> None:
         """Take a partition from its flow, and have the redelivery counts stored."""
-        counts = consumed.counts
+        root = consumed.root
+        counts = root.counts
         consumed.unbind(cause)
-        if consumed.must_flush_first or consumed.counts > counts:
-            self._cursor_writer.notice(consumed)
+        if root.must_flush_first or root.counts > counts:
+            self._cursor_writer.notice(root)
 
     async def admit(self, group: str, member: MemberId, address: str) -> None:
         """Wait until a member is listed at `address`, for a moment.

@@ -306,6 +306,8 @@ class HandoffExecutor:
     ) -> None:
         if broker_epoch != consumed.broker_epoch:
             raise _fenced(consumed, broker_epoch)
+        if consumed.shares is not None:
+            raise _refused(consumed, "its members share it, so its parts move, and not the whole")
         if epoch != consumed.epoch:
             raise _refused(consumed, f"epoch {epoch} is over; it is {consumed.epoch}")
         if attempt <= consumed.closed_attempt:

@@ -64,10 +64,10 @@ class LogFetcher:
     async def _read(self, consumed: ConsumedPartition, start: int, stop: int) -> None:
         try:
             entries = await self._read_within(consumed, Offset(start), Offset(stop))
-            if not consumed.is_dropped and (not entries or entries[0].first > start):
+            if not consumed.root.is_dropped and (not entries or entries[0].first > start):
                 # Stored and not trimmed, yet not there: this memory is of another history.
                 self._on_lost(
-                    consumed,
+                    consumed.root,
                     _missing(consumed, start, entries[0].first if entries else stop),
                 )
                 return

@@ -141,4 +141,4 @@ class UnrecordedDeliveries:
 
     def _is_committing(self, partition: PartitionId) -> bool:
         first = self._queues[partition][0]
-        return not isinstance(first, bytes) and first.consumed.is_committing
+        return not isinstance(first, bytes) and first.consumed.root.is_committing

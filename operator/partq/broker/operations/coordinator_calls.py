@@ -12,9 +12,11 @@ from partq.broker.broker import Broker
 from partq.broker.partition import mended
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.owned_partition import OwnedPartition
+from partq.broker.parts.part_executor import PartCommit
 from partq.core.cursor.lag import lag_of
 from partq.core.group.observation import NO_EPOCH
 from partq.core.model import BrokerEpoch, Epoch, MemberId, PartitionId
+from partq.core.parts.part_owners import PartMove
 from partq.errors import (
     BadRequestError,
     BatchTooLargeError,
@@ -22,6 +24,7 @@ from partq.errors import (
     FencedError,
     NotOwnerError,
     PartqError,
+    UnavailableError,
 )
 from partq.excerpts import excerpt
 from partq.store.refusals import unknown_partition
@@ -48,6 +51,13 @@ from partq.wire.calls.bodies import (
     PartitionNames,
     PauseItem,
     Pauses,
+)
+from partq.wire.calls.group.parts import (
+    PartCommitItem,
+    PartCommits,
+    PartResult,
+    PartResults,
+    PartsDetail,
 )
 from partq.wire.calls.replies import error_detail
 from partq.wire.calls.state import (
@@ -78,7 +88,9 @@ def state(broker: Broker) -> BrokerState:
                 held_s=now - owned.claimed_at,
                 end=owned.tail.end,
                 opened_after_s=UNSET if owned.opened_after_s is None else owned.opened_after_s,
-                groups={each.group: _detail(owned, each, now) for each in owned.groups.values()},
+                groups={
+                    each.group: _detail(broker, owned, each, now) for each in owned.groups.values()
+                },
             )
             for owned in broker.owned.values()
             if not owned.is_yielding
@@ -186,6 +198,50 @@ async def commit(broker: Broker, group: str, body: Commits) -> CommitResults:
         return CommitResult(item.partition, epoch=closed.epoch, was_forced=closed.was_forced)
 
     return CommitResults(await _each(body.commits, commit_one, CommitResult))
+
+
+async def commit_parts(broker: Broker, group: str, body: PartCommits) -> PartResults:
+    """Give parts of partitions to their targets."""
+    _check_count(body.commits)
+    by_call: dict[tuple[str, int], dict[int, PartCommit]] = {}
+    for item in body.commits:
+        of_partition = by_call.setdefault((item.partition, item.broker_epoch), {})
+        if item.part in of_partition:
+            raise BadRequestError(
+                f"part {item.part} of partition {item.partition}: got two commits, expected one"
+            )
+        source, target = MemberId(item.source) or None, MemberId(item.target) or None
+        move = PartMove(item.part, source, item.attempt, target)
+        of_partition[item.part] = PartCommit(
+            move, Epoch(item.epoch), item.drain_ms / 1000, item.forced
+        )
+
+    async def commit_one(
+        call: tuple[str, int], commits: dict[int, PartCommit]
+    ) -> dict[int, Epoch | PartqError]:
+        name, broker_epoch = call
+        try:
+            consumed = _find(broker, name, group)
+            epochs = await broker.part_executor.commit(consumed, BrokerEpoch(broker_epoch), commits)
+            await _await_record(consumed)
+        except PartqError as error:
+            return dict.fromkeys(commits, error)
+        return epochs
+
+    answers = await asyncio.gather(*(commit_one(call, each) for call, each in by_call.items()))
+    found = dict(zip(by_call, answers, strict=True))
+    return PartResults(
+        [
+            _part_result(item, found[item.partition, item.broker_epoch][item.part])
+            for item in body.commits
+        ]
+    )
+
+
+def _part_result(item: PartCommitItem, answer: Epoch | PartqError) -> PartResult:
+    if isinstance(answer, PartqError):
+        return PartResult(item.partition, error_detail(answer), part=item.part)
+    return PartResult(item.partition, part=item.part, epoch=answer)
 
 
 async def cancel(broker: Broker, group: str, body: Cancels) -> PartitionResults:
@@ -302,7 +358,9 @@ async def _await_record(consumed: ConsumedPartition) -> None:
         )
 
 
-def _detail(owned: OwnedPartition, consumed: ConsumedPartition, now: float) -> GroupDetail:
+def _detail(
+    broker: Broker, owned: OwnedPartition, consumed: ConsumedPartition, now: float
+) -> GroupDetail:
     book, lanes = consumed.book, consumed.lanes
     pause = consumed.pause
     return GroupDetail(
@@ -316,6 +374,7 @@ def _detail(owned: OwnedPartition, consumed: ConsumedPartition, now: float) -> G
         lag=lag_of(owned.tail.end, book.cursor, book.acked_pairs()),
         state=consumed.state,
         is_bound=consumed.flow is not None,
+        parts=_parts(broker, consumed),
         pause_attempt=pause.attempt if pause is not None else 0,
         dead_letters=len(consumed.outbox.letters),
         blocked=consumed.blocked,
@@ -330,6 +389,24 @@ def _detail(owned: OwnedPartition, consumed: ConsumedPartition, now: float) -> G
         stands_still=book.stands_still or UNSET,
         mended=mended.describe(owned, consumed.group),
         registered_s=_registered_s(consumed, now),
+    )
+
+
+def _parts(broker: Broker, consumed: ConsumedPartition) -> PartsDetail | UnsetType:
+    """Return who has the parts of a partition; left out in groups that share none out."""
+    try:
+        shares = broker.part_executor.shares_of(consumed)
+    except UnavailableError:
+        return UNSET
+    if shares is None:
+        return UNSET
+    owners, bound = shares.owners, shares.bound_members()
+    return PartsDetail(
+        members=list(owners.members),
+        bound=[member in bound for member in owners.members],
+        of=list(owners.of),
+        attempts=list(owners.attempts),
+        draining=shares.draining(),
     )
 
 

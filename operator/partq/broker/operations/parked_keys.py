@@ -69,8 +69,7 @@ async def release(
     consumed = broker.find(partition).find(group)
     if consumed.lanes is None or not consumed.lanes.unpark(slot):
         return ReleasedKeyResult(is_released=False)
-    if consumed.flow is not None:
-        consumed.flow.notice(consumed)
+    consumed.wake()
     try:
         async with asyncio.timeout(STORE_TIMEOUT_S):
             refusal = await broker.cursor_writer.store(consumed, has_changed=True)

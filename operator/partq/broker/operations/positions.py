@@ -123,9 +123,10 @@ async def advance(
 
 
 def _check_unbound(consumed: ConsumedPartition) -> None:
-    if consumed.flow is not None:
+    if consumed.is_bound:
+        member = consumed.holders()[0].member
         raise ConflictError(
-            f"partition {consumed.partition}: member {consumed.member} of "
+            f"partition {consumed.partition}: member {member} of "
             f"{consumed.group} is connected and moves the cursor itself; stop the group's "
             "members, or commit to a separate group"
         )

@@ -70,17 +70,17 @@ async def reset(broker: Broker, partition: PartitionId, group: str, body: ResetB
 
     def judge() -> None:
         _check_shown_epoch(consumed, body)
-        if consumed.flow is not None and not body.is_forced:
+        if consumed.is_bound and not body.is_forced:
             raise ConflictError(
-                f"partition {partition}: member {consumed.member} of {group} is connected; stop "
-                "the group's members, or force the reset"
+                f"partition {partition}: member {consumed.holders()[0].member} of {group} is "
+                "connected; stop the group's members, or force the reset"
             )
 
     wanted = await _offset(broker, partition, body)
     record = await broker.partitions.read(partition)
     view = ResetResult(
         member=consumed.member or "",
-        is_bound=consumed.flow is not None,
+        is_bound=consumed.is_bound,
         cursor=consumed.book.cursor,
         to=max(record.trimmed, min(wanted, record.next)),
         wanted=wanted if body.to != "latest" else record.next,
@@ -165,6 +165,11 @@ def _check_holder(consumed: ConsumedPartition, flow: Flow, frame: frames.Seek) -
     Raises:
         FencedError, UnavailableError: nothing was moved.
     """
+    if consumed.shares is not None:
+        raise ConflictError(
+            f"partition {consumed.partition}: got a seek in {consumed.group}, a group of type "
+            "KeyShared, whose members share partitions; nothing was moved: use `partq reset`"
+        )
     if (
         consumed.flow is not flow
         or consumed.broker_epoch != frame.broker_epoch
@@ -270,7 +275,7 @@ async def _unbind(broker: Broker, consumed: ConsumedPartition, judge: Callable[[
     done = "nothing was moved"
     try:
         async with asyncio.timeout(SETTLE_TIMEOUT_S):
-            if consumed.flow is not None and not consumed.is_dropped:
+            if consumed.is_bound and not consumed.is_dropped:
                 # While the store takes no writes, the member keeps what it has.
                 consumed.is_awaited = True
                 refusal = await broker.cursor_writer.store(consumed, has_changed=True)

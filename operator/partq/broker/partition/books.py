@@ -9,6 +9,7 @@ from partq.core.cursor.redelivery_rules import MAX_NACK_DELAY_MS, NackOrder, Red
 from partq.core.lanes.codec import MAX_BITS
 from partq.core.lanes.lane_book import LaneBook
 from partq.core.lanes.parked_lanes import restored
+from partq.core.lanes.shared_book import SharedBook
 from partq.core.model import Cause, PartitionId
 from partq.store.records.stored_partition import CursorRecord
 
@@ -42,11 +43,13 @@ class Books:
         """
         rules = self._rules(group)
         order = rules.order if rules is not None else NackOrder.ORDERED
+        is_shared = rules.parts > 0 if rules is not None else record.parts is not None
         is_key = order is NackOrder.KEY and are_in_reach(record.cursor, record.acked)
-        if not is_key and (rules is not None or not record.parked):
+        if not is_shared and not is_key and (rules is not None or not record.parked):
             return GroupCursor(record.cursor, record.acked, record.redeliveries)
         limits = rules or RedeliveryRules()
-        return LaneBook(
+        kind = SharedBook if is_shared else LaneBook
+        return kind(
             record.cursor,
             record.acked,
             record.redeliveries,
@@ -69,7 +72,10 @@ def are_in_reach(cursor: int, acked: Sequence[Range]) -> bool:
 
 def fits(book: Book, rules: RedeliveryRules) -> bool:
     """Say whether a book is one of the order that a group has."""
-    return isinstance(book, LaneBook) == (rules.order is NackOrder.KEY)
+    if rules.parts:
+        return isinstance(book, SharedBook)
+    is_key = isinstance(book, LaneBook) and not isinstance(book, SharedBook)
+    return is_key == (rules.order is NackOrder.KEY)
 
 
 def bound(book: Book, rules: RedeliveryRules) -> bool:
@@ -88,8 +94,9 @@ def remade(book: Book, rules: RedeliveryRules) -> Book:
     have been processed before goes out for the cause `FLOW_LOST`.
     """
     made: Book
-    if rules.order is NackOrder.KEY:
-        made = LaneBook(
+    if rules.parts or rules.order is NackOrder.KEY:
+        kind = SharedBook if rules.parts else LaneBook
+        made = kind(
             book.cursor,
             book.acked_pairs(),
             book.redeliveries,

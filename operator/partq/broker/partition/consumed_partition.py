@@ -20,6 +20,7 @@ from partq.core.dead_letters import DeadLetter
 from partq.core.group.observation import NO_EPOCH
 from partq.core.lanes.lane_book import LaneBook
 from partq.core.model import BrokerEpoch, Cause, Epoch, MemberId, Offset, PartitionId
+from partq.core.parts.part_owners import PartOwners
 from partq.core.ranges import Ranges
 from partq.core.rescale.gates import GateHold
 from partq.errors import FencedError
@@ -89,11 +90,41 @@ class FlowPort(ConsumerRef, Protocol):
     def watch(self, consumed: "ConsumedPartition") -> None:
         """Look at a partition again: now, and when what waits in its book has waited enough."""
 
+    def ask_lanes_back(
+        self, consumed: "ConsumedPartition", lanes: frozenset[int], notice: int
+    ) -> None:
+        """Ask the client for what has not begun of lanes."""
+
+    def send_lanes(self, consumed: "ConsumedPartition") -> None:
+        """Tell the client which slots of a partition it has now."""
+
+    def attach(self, consumed: "ConsumedPartition") -> None:
+        """Begin to deliver a partition; its epoch is the new one already."""
+
     def unsent(self, partition: PartitionId) -> Ranges:
         """Return the offsets of deliveries that wait for their audit record: no client has them."""
 
     def detach(self, consumed: "ConsumedPartition", cause: Cause) -> None:
         """Stop delivering a partition; the client is told why."""
+
+
+class SharesPort(Protocol):
+    """Interface of the shares of a partition, which flows of several members have."""
+
+    def holders(self) -> "list[ConsumedPartition]":
+        """Return the shares that are bound."""
+
+    def of_flow(self, flow: object) -> "ConsumedPartition | None":
+        """Return the share that a flow has."""
+
+    def wants(self, flow: FlowPort) -> bool:
+        """Whether a flow is to get a share."""
+
+    def bind(self, flow: FlowPort) -> None:
+        """Give a flow the share of its member, under a new epoch."""
+
+    def force_due(self, now: float) -> bool:
+        """Take by force what has drained for too long; return whether counts have changed."""
 
 
 @dataclass(eq=False, slots=True)
@@ -134,6 +165,10 @@ class ConsumedPartition:
     after_counts: Callable[["ConsumedPartition"], None] | None = None
     """Called when redelivery counts have changed and are stored, before anything goes out."""
     flow: FlowPort | None = None
+    parts: PartOwners | None = None
+    """Which members have which parts; None: none was ever moved, or the type is not KeyShared."""
+    shares: SharesPort | None = None
+    """Of a group of type KeyShared: what flows have of the partition; None: none was bound yet."""
     kept: tuple[int, int] = (0, 0)
     """From where to where the flow's client has the batches that are sent again."""
     is_withheld: bool = False
@@ -177,11 +212,63 @@ class ConsumedPartition:
     @property
     def state(self) -> PartitionState:
         """State of the partition for this group. A pause has no effect while no flow is bound."""
-        if self.member is None:
+        if self.member is None and (self.parts is None or not self.parts.members):
             return PartitionState.UNASSIGNED
-        if self.flow is None:
+        if not self.is_bound:
             return PartitionState.UNBOUND
         return PartitionState.READY if self.pause is None else PartitionState.PAUSED
+
+    @property
+    def root(self) -> "ConsumedPartition":
+        """The partition of which this is a share; itself, where it is no share."""
+        return self
+
+    @property
+    def bound_from(self) -> Epoch:
+        """The lowest epoch of the deliveries whose acks count."""
+        return self.epoch
+
+    @property
+    def lane_ranges(self) -> list[tuple[int, int]]:
+        """The slots that its member has, as ranges; empty: all of the partition."""
+        return []
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether a flow has the partition, or a share of it."""
+        return bool(self.holders())
+
+    def holders(self) -> "list[ConsumedPartition]":
+        """Return what flows have of it: the partition, or its shares."""
+        if self.shares is not None:
+            return self.shares.holders()
+        return [] if self.flow is None else [self]
+
+    def held_by(self, flow: object) -> "ConsumedPartition | None":
+        """Return what a flow has of it: the partition, or a share of it; None: nothing."""
+        if self.shares is not None:
+            return self.shares.of_flow(flow)
+        return self if self.flow is flow else None
+
+    def wake(self) -> None:
+        """Have its flows look at it again: they may have something to send."""
+        for held in self.holders():
+            if held.flow is not None:
+                held.flow.notice(held)
+
+    def has_changed(self) -> None:
+        """Have those look again that may send something after what its flow has said."""
+        if self.flow is not None:
+            self.flow.notice(self)
+
+    def discard(self, ranges: list[tuple[int, int]]) -> None:
+        """Have done with messages, whoever has them."""
+        holders = self.holders()
+        before = [held.book.in_flight for held in holders]
+        self.book.discard(ranges)
+        for held, in_flight in zip(holders, before, strict=True):
+            if held.flow is not None:
+                held.flow.end_in_flight(in_flight - held.book.in_flight)
 
     @property
     def lanes(self) -> LaneBook | None:
@@ -218,10 +305,14 @@ class ConsumedPartition:
     def is_open(self) -> bool:
         """Whether messages may be sent to the flow."""
         return (
-            self.flow is not None
-            and self.pause is None
-            and not self.is_withheld
-            and not self.is_gated
+            self.flow is not None and self.pause is None and not self.is_withheld and self.may_send
+        )
+
+    @property
+    def may_send(self) -> bool:
+        """Whether messages may be sent to anybody."""
+        return (
+            not self.is_gated
             and not self.is_committing
             and not self.must_flush_first
             and not self.outbox.is_holding
@@ -258,7 +349,7 @@ class ConsumedPartition:
         """
         is_quiet = self.pause is not None and self.book.in_flight == 0
         is_held_up = self.is_committing or self.is_awaited
-        return self.flow is None or is_quiet or is_held_up or self.is_dropped
+        return not self.is_bound or is_quiet or is_held_up or self.is_dropped
 
     @property
     def is_drained(self) -> bool:
@@ -309,7 +400,7 @@ class ConsumedPartition:
 
     def change_book(self, book: Book) -> None:
         """Continue with a book of another order, or with other bounds; no flow is bound."""
-        self.book = book
+        self.book, self.shares = book, None
         self.has_stale_parked = True
         # Whatever counts were made before: they are stored with the new book, before any delivery.
         self.counts += 1
@@ -319,8 +410,7 @@ class ConsumedPartition:
     def open_gate(self) -> None:
         """Follow the record: the group may have the messages."""
         self.gate, self.holds = OPEN_GATE, ()
-        if self.flow is not None:
-            self.flow.notice(self)
+        self.wake()
 
     @property
     def lane_counts(self) -> int:
@@ -342,6 +432,8 @@ class ConsumedPartition:
         Where redelivery counts have changed, the caller has them stored: before that nothing is
         sent, or nothing of the lane.
         """
+        for share in self.shares.holders() if self.shares is not None else ():
+            share.unbind(cause)
         flow, self.flow = self.flow, None
         if flow is None:
             return

@@ -156,6 +156,7 @@ class OwnedPartition:
                     has_stale_parked=bool(record.parked) and not book.parked,
                     audit=self.audit,
                     registered=record.registered,
+                    parts=record.parts,
                     born=record.born,
                     gate=record.gate,
                     writes=self.writes,
@@ -178,8 +179,7 @@ class OwnedPartition:
         self.stored_at_ms, self.stored_at = entries[-1].at_ms, now
         self.news.pulse()
         for consumed in self.groups.values():
-            if consumed.flow is not None:
-                consumed.flow.notice(consumed)
+            consumed.wake()
 
     def drop(self, cause: Cause) -> None:
         """Forget everything: no delivery, no ack and no append counts from here on."""

@@ -103,9 +103,8 @@ class Expiry:
                 owned.expired = await self._log.find_time(owned.id, oldest_ms + 1)
                 owned.expired_at = now
             for consumed in list(owned.groups.values()):
-                expired = self._expire(consumed, owned.expired)
-                if expired and (flow := consumed.flow) is not None:
-                    flow.notice(consumed)
+                if self._expire(consumed, owned.expired):
+                    consumed.wake()
 
     def must_wait(self, consumed: ConsumedPartition, entry: Entry) -> bool:
         """End the waiting messages of a batch whose own time is over, before it is delivered.
@@ -127,7 +126,7 @@ class Expiry:
         if not self._has_rules(consumed):
             self._without_rules[consumed] = None
             return True
-        self._expire(consumed, stop, start=start)
+        self._expire(consumed.root, stop, start=start)
         return bool(consumed.book.unsent(start, stop))
 
     async def _learn_time(self) -> None:
@@ -141,7 +140,7 @@ class Expiry:
                 self._until_answered.answered("the time of Redis is known again")
             waiting, self._waiting = self._waiting, {}
             for consumed in waiting:
-                if self.clocks.find(consumed.partition) is None and not (consumed.is_dropped):
+                if self.clocks.find(consumed.partition) is None and not consumed.root.is_dropped:
                     self._waiting[consumed] = None
             _notice(waiting.keys() - self._waiting.keys())
             if not self._waiting:
@@ -187,5 +186,4 @@ class Expiry:
 def _notice(waiting: Iterable[ConsumedPartition]) -> None:
     """Have flows look again at what waited."""
     for consumed in waiting:
-        if consumed.flow is not None:
-            consumed.flow.notice(consumed)
+        consumed.wake()

@@ -318,6 +318,10 @@ class ConsumerFlow:
                     self._return(assigned, frame)
             case frames.Assigned():
                 self._begin(frame)
+            case frames.Lanes(generation, index):
+                assigned = self._assigned.get(PartitionId(generation, index))
+                if assigned is not None:
+                    self._membership.follow_lanes(assigned, frame)
             case frames.Standing(generation, index, is_active):
                 self._membership.stand(PartitionId(generation, index), is_active=is_active)
             case frames.Sought(request, cursor):

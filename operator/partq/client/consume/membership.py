@@ -8,12 +8,14 @@ from partq.client.consume.callbacks import Callbacks
 from partq.client.hooks.serializers import ValueDeserializer
 from partq.core.model import Cause, PartitionId
 from partq.errors import PartqError
+from partq.wire.frames import Lanes, Range
 
 log = logging.getLogger("partq.client")
 
 OnAssigned = Callable[[PartitionId], object]
 OnRevoked = Callable[[PartitionId, Cause], object]
 OnStanding = Callable[[PartitionId], object]
+OnLanes = Callable[[PartitionId, list[Range]], object]
 OnError = Callable[[PartqError], object]
 
 
@@ -35,6 +37,7 @@ class Membership:
         on_error: OnError | None,
         on_active: OnStanding | None = None,
         on_inactive: OnStanding | None = None,
+        on_lanes: OnLanes | None = None,
         priority: int = 0,
         value_deserializer: ValueDeserializer | None = None,
         wake: Callable[[], None],
@@ -51,6 +54,7 @@ class Membership:
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked
         self._on_error = on_error
+        self._on_lanes = on_lanes
         self._on_standing = {True: on_active, False: on_inactive}
         self.priority = priority
         self._value_deserializer = value_deserializer
@@ -138,6 +142,18 @@ class Membership:
             assigned.waits += 1
             self.callbacks.call(partition, callback, partition, then=lambda: holder.go_on(assigned))
         return assigned
+
+    def follow_lanes(self, assigned: AssignedPartition, frame: Lanes) -> None:
+        """Take the token under which what comes next is delivered, and tell the slots."""
+        token = (frame.broker_epoch, frame.epoch)
+        if token < self._highest[assigned.partition]:
+            return
+        self._highest[assigned.partition] = assigned.token = token
+        log.info("%s: has %d slots now", assigned, sum(stop - first for first, stop in frame.lanes))
+        if self._on_lanes is not None:
+            self.callbacks.call(
+                assigned.partition, self._on_lanes, assigned.partition, list(frame.lanes)
+            )
 
     def hold(self, partition: PartitionId) -> None:
         """Note that the member has a partition that no broker has assigned yet."""

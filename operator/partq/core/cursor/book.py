@@ -6,7 +6,7 @@ nacked messages hold up their key.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol, Self
+from typing import Protocol
 
 from partq.core.cursor.progress import Range
 from partq.core.cursor.windows import TakenBack, Window
@@ -228,5 +228,5 @@ class Book(Protocol):
     def rewind(self, cause: Cause, unsent: Ranges | None = None) -> None:
         """Start a new token: what is in flight goes out again, what waits waits on."""
 
-    def moved_to(self, cursor: int) -> Self:
+    def moved_to(self, cursor: int) -> "Book":
         """Return the book of a group that begins again at `cursor`, back or forward."""

@@ -16,6 +16,7 @@ from partq.wire.calls.answers import (
     PartitionResults,
 )
 from partq.wire.calls.bodies import Cancels, Commits, Drains, PartitionNames, Pauses
+from partq.wire.calls.group.parts import PartCommits, PartResults
 from partq.wire.calls.state import BrokerState
 
 calls = Calls("admin")
@@ -69,6 +70,18 @@ async def drain(call: EnteredCall, body: Drains) -> web.Response:
 async def commit(call: EnteredCall, body: Commits) -> web.Response:
     """Give partitions to their targets."""
     return json_response(await operations.commit(call.broker, call.group, body))
+
+
+@calls.add(
+    "POST",
+    PREFIX + "/groups/{group}/parts",
+    roles=ADMINS,
+    body=PartCommits,
+    answers={200: PartResults},
+)
+async def commit_parts(call: EnteredCall, body: PartCommits) -> web.Response:
+    """Give parts of partitions to their targets."""
+    return json_response(await operations.commit_parts(call.broker, call.group, body))
 
 
 @calls.add(

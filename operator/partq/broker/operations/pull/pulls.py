@@ -179,13 +179,18 @@ class Pulls:
         partition = receipt.partition
         owned = self._broker.owned.get(partition)
         consumed = owned.groups.get(group) if owned is not None else None
-        flow = consumed.flow if consumed is not None else None
-        if (
-            consumed is None
-            or not isinstance(flow, Flow)
-            or (consumed.broker_epoch, consumed.epoch, flow.number)
-            != (receipt.broker_epoch, receipt.epoch, receipt.flow)
-        ):
+        held = [] if consumed is None else consumed.holders()
+        flow = next(
+            (
+                each.flow
+                for each in held
+                if isinstance(each.flow, Flow)
+                and (each.broker_epoch, each.flow.number) == (receipt.broker_epoch, receipt.flow)
+                and each.bound_from <= receipt.epoch <= each.epoch
+            ),
+            None,
+        )
+        if not isinstance(flow, Flow):
             self._broker.ack_handler.check_partition(partition)
             raise FencedError(
                 f"partition {partition}: the receipt's token ({receipt.broker_epoch}, "
@@ -267,7 +272,8 @@ class Pulls:
             partition = _partition_of(each)
             owned = self._broker.owned.get(partition)
             consumed = owned.groups.get(flow.group) if owned is not None else None
-            if consumed is None or consumed.flow is not flow:
+            consumed = consumed.held_by(flow) if consumed is not None else None
+            if consumed is None:
                 continue
             partitions[partition] = consumed
             pulled = flow.unrecorded.pulled.setdefault(partition, [])
@@ -292,7 +298,7 @@ class Pulls:
         kept = {
             partition: consumed
             for partition, consumed in partitions.items()
-            if partition in flow.unrecorded.pulled and not consumed.is_committing
+            if partition in flow.unrecorded.pulled and not consumed.root.is_committing
         }
         for partition in kept:
             del flow.unrecorded.pulled[partition]

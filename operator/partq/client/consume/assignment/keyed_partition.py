@@ -57,6 +57,7 @@ class KeyedPartition(AssignedPartition):
             self._unfinished.add(start, stop)
             self._acked.remove(start, stop)
         self._delivered_end = max(self._delivered_end, frame.stop)
+        self.delivery = max(self.delivery, frame.delivery)
         self._windows.append(window)
         return window
 
