@@ -414,11 +414,11 @@ class Returned(Frame, tag=43):
 
 
 class Lanes(Frame, tag=44):
-    """The slots that go to this flow, in a group of type KeyShared: behind `Assigned`, and as they
-    change.
+    """The slots that go to this flow, in a group of type KeyShared.
 
-    Deliveries of the epoch `epoch` follow; acks of earlier ones still count. What came of slots
-    that are another's now is asked for by `AskBack`, and what has begun of them continues.
+    It follows `Assigned`, and each change of them. Deliveries of the epoch `epoch` come after it;
+    acks of earlier ones still count. What came of slots that are another's now is asked for by
+    `AskBack`, and what has begun of them continues.
     """
 
     generation: int

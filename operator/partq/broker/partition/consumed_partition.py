@@ -262,7 +262,7 @@ class ConsumedPartition:
             self.flow.notice(self)
 
     def discard(self, ranges: list[tuple[int, int]]) -> None:
-        """Have done with messages, whoever has them."""
+        """Have done with messages, also those that members have."""
         holders = self.holders()
         before = [held.book.in_flight for held in holders]
         self.book.discard(ranges)

@@ -1,1 +1,1 @@
-"""Partitions that several members of a group share: who has which keys, and how keys move."""
+"""Partitions that several members of a group share: the keys of each member, and their moves."""

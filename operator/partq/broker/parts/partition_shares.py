@@ -101,7 +101,7 @@ class PartitionShares:
     @property
     def _book(self) -> SharedBook:
         book = self._whole.book
-        assert isinstance(book, SharedBook)  # noqa: S101 - else the shares are made anew
+        assert isinstance(book, SharedBook)  # noqa: S101 - else there are new shares
         return book
 
     def holders(self) -> list[ConsumedPartition]:

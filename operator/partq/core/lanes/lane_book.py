@@ -68,7 +68,7 @@ class LaneBook(LaneSender):
 
         Raises:
             BadRequestError: `upto` is not -1; nothing was changed.
-            RewoundError: `number` is none that was sent; nothing was changed.
+            RewoundError: no delivery had that `number`; nothing was changed.
             NotDeliveredError: the member does not have all of it, or has it under a later number;
                 the rest is acknowledged.
         """

@@ -1,6 +1,6 @@
 """The book of one group in one partition of which several members have lanes.
 
-Each member that has lanes there is a *share*, with a book of its own that says what the member has
+Each member that has lanes there is a *share*, with a separate book that says what the member has
 and what it is sent next. What is done, what has failed and what lanes wait for is common to all. A
 lane whose owner changes is *draining* while its former owner has messages of it: nothing of it is
 sent until those are done, given back, lost with the flow, or taken by force.
