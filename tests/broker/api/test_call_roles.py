@@ -88,6 +88,7 @@ MAY = {
     f"POST {ADMIN}/groups/{{group}}/pause": ADMINS,
     f"POST {ADMIN}/groups/{{group}}/drain": ADMINS,
     f"POST {ADMIN}/groups/{{group}}/commit": ADMINS,
+    f"POST {ADMIN}/groups/{{group}}/parts": ADMINS,
     f"POST {ADMIN}/groups/{{group}}/cancel": ADMINS,
 }
 """Beside the declarations on purpose: what a route lets through is said twice, and compared."""

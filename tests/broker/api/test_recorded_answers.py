@@ -172,6 +172,8 @@ async def test_answers_are_the_recorded_ones(running, peers):
     await call("POST", f"{calls}/cancel", {"cancels": [fence, odd]})
     ends = {"source": "", "target": "m", "cause": "unassigned"}
     await call("POST", f"{calls}/commit", {"commits": [{**fence, **ends}, {**odd, **ends}]})
+    part = {**ends, "part": 0, "drain_ms": 0}
+    await call("POST", f"{calls}/parts", {"commits": [{**fence, **part}, {**odd, **part}]})
     await call("POST", f"{ADMIN}/yield", {"partitions": ["1.3", "no"]})
     await call("POST", f"{ADMIN}/claim", {"partitions": ["1.3", "9.9"]})
     await call("POST", f"{ADMIN}/expiry/confirm")
