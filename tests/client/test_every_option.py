@@ -40,9 +40,9 @@ OWN = {
     Producer: "producer_id value_serializer interceptors linger_ms max_batch_bytes "
     "max_batch_count compression max_pending_messages max_pending_bytes delivery_timeout_s "
     "connect_timeout_s clock",
-    Consumer: "group member on_assigned on_revoked on_error on_active on_inactive priority "
-    "value_deserializer interceptors auto_ack credit credit_bytes handle_signals leave_timeout_s "
-    "connect_timeout_s max_processing_s clock",
+    Consumer: "group member on_assigned on_revoked on_error on_active on_inactive on_lanes "
+    "priority value_deserializer interceptors auto_ack credit credit_bytes handle_signals "
+    "leave_timeout_s connect_timeout_s max_processing_s clock",
     BatchProducer: "producer max_pending_bytes delivery_timeout_s connect_timeout_s clock",
     Browser: "pin timeout_s",
     LogReader: "timeout_s fetch_bytes",
