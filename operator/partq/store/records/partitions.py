@@ -460,15 +460,15 @@ class Partitions:
         cursor: Offset,
         acked: Sequence[Range] | bytes,
         redeliveries: Mapping[int, int],
-        parked: Mapping[int, int] | None = None,
         forced: str = "",
         **write: Unpack[BookWrite],
     ) -> Epoch:
         """Hand the partition from `source` to `target`, with the acks accepted so far.
 
         `epoch` is the stored one of `source`; why it was `forced` is for the audit record
-        alone; `acked`, `parked`: see `flush`. Returns the new epoch; a repeat of the last attempt
-        that went through, with the same target, returns the same and writes nothing.
+        alone; `acked`: see `flush`. Lanes that wait stay as they are stored. Returns the new epoch;
+        a repeat of the last attempt that went through, with the same target, returns the same and
+        writes nothing.
 
         Raises:
             FencedError: another broker has claimed the partition, or the log has lost messages
@@ -486,7 +486,7 @@ class Partitions:
             [
                 *(write["broker_epoch"], group, source or "", epoch, attempt, target or ""),
                 *(int(cause), cursor, field, encode_counts(redeliveries), forced),
-                *(write["number"], write["born"], encode_parked(parked), highest),
+                *(write["number"], write["born"], highest),
             ],
         )
         if answer == HANDOFF_DIFFERS:
