@@ -2,6 +2,7 @@
 
 import pytest
 
+from partq.errors import StoreUnavailableError
 from tests.broker.delivery.keyed import DAY_MS, SLOTS, KeyedScene
 
 KEYS = "/v1/queues/orders/groups/workers/keys"
@@ -39,6 +40,24 @@ async def test_one_is_released_and_that_is_stored(scene):
     assert list((await scene.record()).parked) == [SLOTS["a"]]
     status, answer = await scene.running.call("POST", f"{KEYS}/release", json=body)
     assert answer["partitions"]["1.0"] == {"is_released": False}
+
+
+async def test_a_repeat_of_a_release_that_was_not_stored_waits_until_it_is(scene, monkeypatch):
+    monkeypatch.setattr("partq.broker.operations.parked_keys.STORE_TIMEOUT_S", 0.05)
+    body = {"slot": SLOTS["b"], "partitions": ["1.0"]}
+
+    async def no_answer(*args, **book):
+        raise StoreUnavailableError("no answer")
+
+    with monkeypatch.context() as outage:
+        outage.setattr(scene.running.broker.partitions, "flush", no_answer)
+        for _ in range(2):
+            _, answer = await scene.running.call("POST", f"{KEYS}/release", json=body)
+            assert answer["partitions"]["1.0"]["error"]["code"] == "unavailable"
+    monkeypatch.undo()
+    _, answer = await scene.running.call("POST", f"{KEYS}/release", json=body)
+    assert answer["partitions"]["1.0"] == {"is_released": False}
+    assert list((await scene.record()).parked) == [SLOTS["a"]]
 
 
 async def test_a_key_stands_for_its_slot(scene):

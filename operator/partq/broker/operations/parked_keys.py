@@ -67,19 +67,21 @@ async def release(
             the partition may have them wait on.
     """
     consumed = broker.find(partition).find(group)
-    if consumed.lanes is None or not consumed.lanes.unpark(slot):
+    if consumed.lanes is None:
         return ReleasedKeyResult(is_released=False)
-    if consumed.flow is not None:
+    is_released = consumed.lanes.unpark(slot)
+    if is_released and consumed.flow is not None:
         consumed.flow.notice(consumed)
     try:
         async with asyncio.timeout(STORE_TIMEOUT_S):
-            refusal = await broker.cursor_writer.store(consumed, has_changed=True)
+            # A call before may have released it, and was not stored in time.
+            refusal = await broker.cursor_writer.store(consumed, has_changed=is_released)
     except TimeoutError:
         raise UnavailableError(
-            f"partition {partition}: slot {slot} of {group} is released, and the store does not "
-            "answer: another broker may have it wait on; repeat the call",
+            f"partition {partition}: slot {slot} of {group} waits no longer, and the store does "
+            "not answer: another broker may have it wait on; repeat the call",
             retry_after_s=1.0,
         ) from None
     if refusal is not None:
         raise refusal
-    return ReleasedKeyResult(is_released=True)
+    return ReleasedKeyResult(is_released=is_released)
