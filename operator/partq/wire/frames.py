@@ -380,7 +380,7 @@ class InProgress(Frame, tag=41):
 
 
 class AskBack(Frame, tag=42):
-    """Drop what has not begun of these slots, and say in `Returned` what that was.
+    """Drop what the application has not got of these slots; say in `Returned` what that was.
 
     Under an assignment that is `KEYED`: after a nack (before its answer) or an ack timeout, and of
     all slots behind `Paused` and at a `Withhold`. Until the answer nothing of these slots is
