@@ -42,6 +42,9 @@ class GroupView:
     """The partitions whose deliveries stopped at a message that the log does not hold."""
     stalled: Mapping[PartitionId, str] = field(default_factory=dict)
     """The partitions of a group of order Key that are sent nothing new, and why."""
+    held_keys: Mapping[PartitionId, tuple[int, int]] = field(default_factory=dict)
+    """The partitions with keys that wait until they are released: how many are blocked, and how
+    many in quarantine."""
     parked: Mapping[PartitionId, Parked] = field(default_factory=dict)
     """The partitions where dead letters wait for their queue while deliveries continue."""
     is_complete: bool = True

@@ -33,6 +33,7 @@ class AckSpec(msgspec.Struct, rename="camel"):
     tick_seconds: float
     backoff: BackoffSpec | None
     max_redeliveries: int | None = None
+    on_exhausted: str = "Skip"
     max_span: int = 20_000
 
 

@@ -123,7 +123,7 @@ def test_of_too_many_lanes_the_rest_is_stored_as_one_and_none_goes_out_too_early
     again = LaneBook(0, parked=book.parked, max_parked=3)
     assert "KeysParked" in again.stands_still
     assert (again.list_parked(), again.lowest_parked) == (
-        [(3, 30, -1), (4, 40, -1), (5, 50, -1)],
+        [(3, 30, -1, False), (4, 40, -1, False), (5, 50, -1, False)],
         -1,
     )
     alone = LaneBook(0, parked={ALL_LANES: 20})
@@ -138,7 +138,7 @@ def test_a_lane_can_be_let_go_before_its_time():
     book = book_of(A, B)
     nack(book, 0, delay_s=60)
     store(book)
-    assert (book.list_parked(), book.lowest_parked) == ([(A, 60, 0)], 0)
+    assert (book.list_parked(), book.lowest_parked) == ([(A, 60, 0, False)], 0)
     assert (book.unpark(B), book.unpark(A), book.unpark(A)) == (False, True, False)
     assert (book.next_again, book.list_parked(), book.lowest_parked) == (0, [], -1)
 

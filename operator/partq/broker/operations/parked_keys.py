@@ -1,10 +1,11 @@
 """Keys of a group of order Key that wait: shown, and released before their time."""
 
 import asyncio
-from math import ceil
+from math import ceil, inf
 
 from partq.broker.broker import Broker
 from partq.core.hashing import slot_of
+from partq.core.lanes.lane_sender import ParkedLane
 from partq.core.model import PartitionId
 from partq.errors import BadRequestError, UnavailableError
 from partq.wire.calls.answers import UNSET
@@ -15,7 +16,7 @@ from partq.wire.calls.parked_keys import (
     ReleaseKeyBody,
 )
 
-MAX_LIST_BYTES = 128 * 1024
+MAX_LIST_BYTES = 160 * 1024
 """Of JSON, for the keys of one partition: about 1,024 of them."""
 STORE_TIMEOUT_S = 3.0
 """How long a release waits until it is stored."""
@@ -48,18 +49,25 @@ async def list_parked(broker: Broker, partition: PartitionId, group: str) -> Par
         ParkedKey(
             slot=each.lane,
             offset=each.offset,
-            due_ms=max(0, ceil((each.until - now) * 1000)),
+            due_ms=max(0, ceil((each.until - now) * 1000)) if each.until < inf else 0,
             redeliveries=counts.get(each.offset, 0),
+            state=_state(each),
         )
         for each in lanes.list_parked()
     ]
     return ParkedKeysResult(keys, lanes.stands_still or UNSET)
 
 
+def _state(lane: ParkedLane) -> str:
+    if lane.until < inf:
+        return "waits"
+    return "quarantined" if lane.is_quarantined else "blocked"
+
+
 async def release(
     broker: Broker, partition: PartitionId, group: str, slot: int
 ) -> ReleasedKeyResult:
-    """Let a key wait no longer.
+    """Let a key wait no longer, for its time or until it is released.
 
     Raises:
         NotOwnerError, UnknownGroupError: nothing was changed.

@@ -147,6 +147,8 @@ def _problems(row: GroupPartition, *, is_served: bool) -> list[ProblemStatus]:
         is_withheld=row.is_withheld,
         gated_by=row.gated_by or "",
         stands_still=row.stands_still or "",
+        blocked_keys=row.blocked_keys or 0,
+        quarantined_keys=row.quarantined_keys or 0,
         parked=row.parked,
         dead_letters=row.dead_letters,
     )
@@ -166,6 +168,8 @@ def _add_reasons(views: dict[str, GroupStatus], brokers: Mapping[str, BrokerAnsw
                     row.gated_by = held.gated_by or row.gated_by
                     row.delayed = held.delayed or row.delayed
                     row.parked_keys = held.parked_keys or row.parked_keys
+                    row.blocked_keys = held.blocked_keys or row.blocked_keys
+                    row.quarantined_keys = held.quarantined_keys or row.quarantined_keys
                     if held.lowest_parked is not UNSET:
                         row.lowest_parked = held.lowest_parked
                     row.stands_still = held.stands_still or row.stands_still
@@ -306,7 +310,9 @@ def _row(
         gated_by=gated_by or UNSET,
         delayed=mine.book.delayed if mine is not None else 0,
         next_redelivery_ms=mine.next_redelivery_ms(now) if mine is not None else 0,
-        parked_keys=(lanes is not None and lanes.delayed) or UNSET,
+        parked_keys=(lanes is not None and lanes.parked_count) or UNSET,
+        blocked_keys=(lanes is not None and lanes.blocked_count) or UNSET,
+        quarantined_keys=(lanes is not None and len(lanes.quarantined_lanes)) or UNSET,
         lowest_parked=UNSET if lanes is None or lanes.lowest_parked < 0 else lanes.lowest_parked,
         stands_still=(mine is not None and mine.book.stands_still) or UNSET,
     )

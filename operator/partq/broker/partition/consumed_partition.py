@@ -133,6 +133,8 @@ class ConsumedPartition:
     """Audit records of the next flush."""
     after_counts: Callable[["ConsumedPartition"], None] | None = None
     """Called when redelivery counts have changed and are stored, before anything goes out."""
+    after_take: Callable[["ConsumedPartition"], None] | None = None
+    """Called while keys are held, when some of their messages may become dead letters."""
     flow: FlowPort | None = None
     kept: tuple[int, int] = (0, 0)
     """From where to where the flow's client has the batches that are sent again."""
@@ -149,6 +151,8 @@ class ConsumedPartition:
     """`LaneBook.parked_changes` of what is stored."""
     has_stale_parked: bool = False
     """The record has parked keys that the book does not know."""
+    holds_stored: int = 0
+    """`LaneBook.holds_made` of what is stored."""
     counts: int = 0
     """Grows whenever redelivery counts do: they are stored before the redelivery is sent."""
     counts_stored: int = 0
@@ -293,9 +297,11 @@ class ConsumedPartition:
 
     def begin_at(self, cursor: Offset, letters: list[DeadLetter]) -> None:
         """Follow the stored book, which was moved; the dead letters that wait stay."""
+        is_stored = self.lanes is None or self.parked_stored == self.lanes.parked_changes
         self.book = self.book.moved_to(cursor)
-        # Neither the record nor the book has parked keys; a new book counts its changes from 0 on.
-        self.parked_stored, self.has_stale_parked = 0, False
+        # The record has the keys alone that wait until they are released, unless it lacks the last
+        # ones, and so has the book, which counts its changes from 0 on.
+        self.parked_stored, self.has_stale_parked, self.holds_stored = 0, not is_stored, 0
         self.missing = ""
         self._refuse(
             self.outbox.forget(),
@@ -315,6 +321,14 @@ class ConsumedPartition:
         self.counts += 1
         self.flush_first = self.counts
         self.is_dirty = True
+
+    def make_letters(self) -> bool:
+        """Have what is due of quarantined keys moved; return whether nothing may be sent now."""
+        lanes = self.lanes
+        if lanes is None or self.after_take is None or not lanes.held_lanes:
+            return False
+        self.after_take(self)
+        return not self.is_open
 
     def open_gate(self) -> None:
         """Follow the record: the group may have the messages."""

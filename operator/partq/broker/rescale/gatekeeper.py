@@ -1,7 +1,7 @@
 """Opens the gates of partitions: for each group that has done with their predecessors."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -9,6 +9,8 @@ from partq.aio import Signal
 from partq.broker.ownership.server_looks import Spawn
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.owned_partition import OwnedPartition
+from partq.core.lanes.lane_book import LaneBook
+from partq.core.lanes.parked_lanes import BLOCKED_MS, QUARANTINED_MS
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
 from partq.core.rescale.gates import PredecessorView, find_holds
@@ -227,7 +229,8 @@ class Gatekeeper:
         if not holds:
             watch.is_opening = True
             passed = {each: (view.sealed_at or 0, sequences[each]) for each, view in views.items()}
-            self._spawn(self._open(consumed, watch, passed), f"gate of {consumed.partition}")
+            slots = self._quarantined(consumed, views)
+            self._spawn(self._open(consumed, watch, passed, slots), f"gate of {consumed.partition}")
             return
         if reset and not watch.is_ending and self._has_waited(consumed, now):
             watch.is_ending = True
@@ -241,6 +244,22 @@ class Gatekeeper:
             watch.gap_s = min(watch.gap_s * GAP_GROWTH, FAR_GAP_S)
         watch.due = now + watch.gap_s
         consumed.holds = holds
+
+    def _quarantined(
+        self, consumed: ConsumedPartition, views: Mapping[PartitionId, PredecessorView]
+    ) -> list[int]:
+        """Return the slots that were in quarantine in the predecessors that had them before."""
+        layout, lanes = self._known, consumed.lanes
+        if layout is None or lanes is None:
+            return []
+        return [
+            slot
+            for predecessor, ranges in layout.predecessors(consumed.partition).items()
+            if (view := views.get(predecessor)) is not None
+            and (found := view.groups.get(consumed.group)) is not None
+            for slot in found.quarantined
+            if any(slot in each for each in ranges)
+        ]
 
     async def _end(self, consumed: ConsumedPartition, watch: _GateWatch) -> None:
         """End the reset that holds a gate: aside, as no other gate waits for a silent server."""
@@ -260,7 +279,10 @@ class Gatekeeper:
         consumed: ConsumedPartition,
         watch: _GateWatch,
         passed: Mapping[PartitionId, tuple[int, int]],
+        quarantined: Sequence[int],
     ) -> None:
+        """Open a gate; the slots that were in `quarantined` before it stay so behind it."""
+        lanes = consumed.lanes
         try:
             # A reset holds the lock, too: memory follows the record in the same order.
             async with consumed.lock:
@@ -273,7 +295,10 @@ class Gatekeeper:
                     born=consumed.born,
                     gate=watch.gate,
                     passed=passed,
+                    parked=_held(lanes, quarantined) if lanes is not None and quarantined else None,
                 )
+                if lanes is not None:
+                    lanes.hold_lanes(quarantined, quarantines=True)
                 consumed.open_gate()
         except (ConflictError, UnknownGroupError) as error:
             self._on_lost(consumed, error)
@@ -287,3 +312,12 @@ class Gatekeeper:
             _log.info("the gate of %s is open for group %s", consumed.partition, consumed.group)
         finally:
             watch.is_opening = False
+
+
+def _held(lanes: LaneBook, quarantined: Sequence[int]) -> dict[int, int]:
+    """Return the keys that wait until they are released, as they are stored.
+
+    Behind a closed gate no other one waits: nothing was delivered.
+    """
+    held = dict.fromkeys(lanes.held_lanes, BLOCKED_MS)
+    return held | dict.fromkeys((*lanes.quarantined_lanes, *quarantined), QUARANTINED_MS)

@@ -21,6 +21,7 @@ from partq.core.hashing import slot_of
 from partq.core.model import MemberId, PartitionId
 from partq.core.partition_problems import (
     blocked_text,
+    held_keys_text,
     parked_keys_text,
     parked_text,
     stalled_text,
@@ -90,7 +91,14 @@ SHOWN_STANDBYS = 5
 """Members that stand by are shown up to this many; JSON has all."""
 _OUTBOX = ("dead_letters", "blocked", "missing", "parked")
 _RETURNS = ("is_withheld", "delayed", "next_redelivery_ms")
-_WHERE_SET = ("gated_by", "parked_keys", "lowest_parked", "stands_still")
+_WHERE_SET = (
+    "gated_by",
+    "parked_keys",
+    "blocked_keys",
+    "quarantined_keys",
+    "lowest_parked",
+    "stands_still",
+)
 """Left out where there is nothing to say."""
 _DETAILS = ("lag", "in_flight", *_OUTBOX, *_RETURNS, "mended")
 
@@ -238,6 +246,8 @@ def lines(partition: PartitionId, snapshot: GroupSnapshot, waiting: PartitionWai
         if detail.parked_keys:
             lowest = detail.lowest_parked if isinstance(detail.lowest_parked, int) else -1
             yield f"     {parked_keys_text(detail.parked_keys, lowest)}"
+        if held := held_keys_text(detail.blocked_keys or 0, detail.quarantined_keys or 0):
+            yield f"     {held}"
         if detail.stands_still:
             yield f"     {stalled_text(detail.stands_still)}"
         if detail.mended:

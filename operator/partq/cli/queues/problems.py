@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from partq.core.partition_problems import (
     ProblemKind,
     blocked_text,
+    held_keys_text,
     parked_keys_text,
     parked_text,
     problems_of,
@@ -119,6 +120,15 @@ def _parked_keys(row: GroupPartition) -> str:
         return stalled_text(row.stands_still)
     lowest = row.lowest_parked if isinstance(row.lowest_parked, int) else -1
     return parked_keys_text(row.parked_keys or 0, lowest)
+
+
+def held_key_lines(group: GroupStatus) -> list[str]:
+    """Return a line for each partition with keys that wait until they are released."""
+    return _first(
+        f"partition {name}: {held}"
+        for name, row in group.partitions.items()
+        if (held := held_keys_text(row.blocked_keys or 0, row.quarantined_keys or 0))
+    )
 
 
 def order_lines(group: GroupStatus) -> list[str]:

@@ -21,6 +21,7 @@ from partq.cli.queues.partition_map import MemberMarks, Square, render_map
 from partq.cli.queues.problems import (
     MARKS,
     blocked_lines,
+    held_key_lines,
     letters_waiting,
     named,
     order_lines,
@@ -200,6 +201,7 @@ class _GroupSection:
             *parked_lines(group),
             *order_lines(group),
             *parked_key_lines(group),
+            *held_key_lines(group),
             *withheld_lines(group),
         ]:
             yield Text(line, style="yellow")

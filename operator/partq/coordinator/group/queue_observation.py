@@ -98,6 +98,16 @@ def stalled(queue: QueueObservation, group: str) -> dict[PartitionId, str]:
     }
 
 
+def held_keys(queue: QueueObservation, group: str) -> dict[PartitionId, tuple[int, int]]:
+    """Return how many keys of a group are blocked, and in quarantine; only where some are."""
+    return {
+        partition: (found.blocked_keys, found.quarantined_keys)
+        for partition, (_, report) in owners(queue).items()
+        if (found := report.groups.get(group)) is not None
+        and (found.blocked_keys or found.quarantined_keys)
+    }
+
+
 def parked(queue: QueueObservation, group: str) -> dict[PartitionId, Parked]:
     """Return what does not decode and waits for its dead-letter queue; only where it does."""
     return {

@@ -10,8 +10,13 @@ class BlockedLanes:
 
     __slots__ = ("_counted", "_owed", "_owes_all", "counts_made", "lanes", "last_notice", "parked")
 
-    def __init__(self, max_parked: int, parked: Mapping[int, float] | None) -> None:
-        self.parked = ParkedLanes(max_parked, parked)
+    def __init__(
+        self,
+        max_parked: int,
+        parked: Mapping[int, float] | None,
+        quarantined: Collection[int] = (),
+    ) -> None:
+        self.parked = ParkedLanes(max_parked, parked, quarantined)
         self._owed: dict[int, int] = {}
         """Lane → number of the notice that asked for it."""
         self._owes_all = 0
@@ -45,6 +50,11 @@ class BlockedLanes:
         """Have a lane wait until `due`."""
         self.parked.park(lane, due)
         self.lanes.add(lane)
+
+    def hold(self, lane: int, *, quarantines: bool) -> bool:
+        """Have a lane wait until it is released; return whether that is news."""
+        self.lanes.add(lane)
+        return self.parked.hold(lane, quarantines=quarantines)
 
     def count(self, lanes: Collection[int]) -> None:
         """Have lanes wait until a count of theirs, which was just made, is stored."""

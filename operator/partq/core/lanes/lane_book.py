@@ -10,7 +10,7 @@ its lane that is neither delivered nor done, and while nothing blocks the lane:
 No I/O and no clock. There is no step back: the delivery number is always 0.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from partq.core.cursor.processing_times import MAX_EXTENDED_S, ProcessingTimes, within
 from partq.core.cursor.progress import Range
@@ -42,16 +42,23 @@ class LaneBook(LaneSender):
         redeliveries: Mapping[int, int] | None = None,
         *,
         parked: Mapping[int, float] | None = None,
+        quarantined: Collection[int] = (),
         max_span: int = DEFAULT_MAX_SPAN,
         max_parked: int = DEFAULT_MAX_PARKED,
     ) -> None:
         """Start from a record; `parked`: lane → until when, on the caller's clock.
 
+        Infinity: until it is released; those that are `quarantined` make dead letters.
         `max_span`: offsets above the cursor that may be delivered; `max_parked`: lanes that may
         wait for their time while new messages are sent.
         """
         super().__init__(
-            cursor, redeliveries, parked=parked, max_span=max_span, max_parked=max_parked
+            cursor,
+            redeliveries,
+            parked=parked,
+            quarantined=quarantined,
+            max_span=max_span,
+            max_parked=max_parked,
         )
         for start, stop in acked:
             self.discard([(start, stop)])
@@ -109,8 +116,8 @@ class LaneBook(LaneSender):
     def discard(self, ranges: Iterable[Range]) -> int:
         """Have done with `ranges`, for whatever reason; return how many were in flight.
 
-        A lane goes on that waits for what is done now. What lies beyond `reach` is left as it is,
-        unless all below it is done.
+        A lane goes on that waits for what is done now, unless it has to be released. What lies
+        beyond `reach` is left as it is, unless all below it is done.
         """
         before, given_back = self.in_flight, set[int]()
         for start, stop in Ranges(sorted(ranges)).pairs():
@@ -144,6 +151,7 @@ class LaneBook(LaneSender):
             lane
             for offset in within(self._redeliveries, start, stop)
             if (lane := self._span.lane(offset)) in self._blocked.parked
+            and not self._blocked.parked.is_held(lane)
             and self._span.state(offset) == OPEN
         }
 
@@ -209,6 +217,7 @@ class LaneBook(LaneSender):
             self.in_flight -= self._span.change(HELD, OPEN, low, stop)
         blocked = self._blocked.lanes
         self._again.add(o for o in opened if self._span.lane(o) not in blocked)
+        self._note_opened(opened)
         return before - self.in_flight
 
     def nack(
@@ -324,6 +333,7 @@ class LaneBook(LaneSender):
         self.in_flight -= len(offsets)
         for lane, due in waits.items():
             self._blocked.park(lane, due)
+        self._note_opened(offsets)
         if counts:
             self._blocked.count(waits)
         held = span.of_lanes(waits, HELD, self.cursor, self.position)
@@ -393,6 +403,7 @@ class LaneBook(LaneSender):
         self.in_flight = 0
         self.position = self.cursor
         self._again.clear()
+        self._to_letter.clear()
         self._lent.clear()
         self._begun = ProcessingTimes()
         self._blocked.forget_notices()
@@ -400,9 +411,12 @@ class LaneBook(LaneSender):
     def moved_to(self, cursor: int) -> "LaneBook":
         """Return the book of a group that begins again at `cursor`, back or forward.
 
-        Every ack is forgotten, and every lane that waits. What may have been processed before, and
-        lies ahead now, goes out for the cause `RESET`.
+        Every ack is forgotten, and every lane that waits for its time. What may have been processed
+        before, and lies ahead now, goes out for the cause `RESET`.
         """
         book = LaneBook(cursor, max_span=self.max_span, max_parked=self._blocked.parked.max_lanes)
+        quarantined = self.quarantined_lanes
+        book.hold_lanes(quarantined, quarantines=True)
+        book.hold_lanes({*self.held_lanes} - quarantined, quarantines=False)
         book.mark(self.sent_end, Cause.RESET)
         return book

@@ -8,7 +8,8 @@ from partq.core.cursor.book import SlottedBatch
 from partq.core.cursor.processing_times import ProcessingTimes, within
 from partq.core.cursor.windows import Window
 from partq.core.lanes.blocked_lanes import BlockedLanes
-from partq.core.lanes.lane_progress import LaneProgress
+from partq.core.lanes.held_lanes import HeldLanes
+from partq.core.lanes.parked_lanes import ParkedLanes
 from partq.core.lanes.resend_queue import ResendQueue
 from partq.core.lanes.span import HELD, OPEN, mask_of
 from partq.core.model import Cause
@@ -21,11 +22,14 @@ class ParkedLane(NamedTuple):
     lane: int
     until: float
     """On the caller's clock, in seconds."""
+    """Infinity: until it is released."""
     offset: int
     """The lowest of it that is open; -1: none is known."""
+    is_quarantined: bool = False
+    """Its messages become dead letters."""
 
 
-class LaneSender(LaneProgress):
+class LaneSender(HeldLanes):
     """Takes windows in turn, at `position`, and below it what came back and whose lane goes on.
 
     What is open below the position is in `_again`, or its lane is blocked: so the lowest open
@@ -35,12 +39,10 @@ class LaneSender(LaneProgress):
     __slots__ = (
         "_again",
         "_begun",
-        "_blocked",
         "_delivered",
         "_unreadable",
         "in_flight",
         "max_span",
-        "position",
     )
 
     def __init__(
@@ -49,18 +51,16 @@ class LaneSender(LaneProgress):
         redeliveries: Mapping[int, int] | None,
         *,
         parked: Mapping[int, float] | None,
+        quarantined: Collection[int],
         max_span: int,
         max_parked: int,
     ) -> None:
-        super().__init__(cursor, redeliveries)
+        super().__init__(cursor, redeliveries, BlockedLanes(max_parked, parked, quarantined))
         self.max_span = max_span
         """Nothing is sent that lies so many offsets above the cursor, or more."""
-        self.position = cursor
-        """The next offset to look at in turn."""
         self.in_flight = 0
         """Messages that are delivered and neither acknowledged nor given back."""
         self._again = ResendQueue()
-        self._blocked = BlockedLanes(max_parked, parked)
         self._begun = ProcessingTimes()
         self._delivered = cursor
         """All below may have been delivered, under any token."""
@@ -104,6 +104,11 @@ class LaneSender(LaneProgress):
     @property
     def delayed(self) -> int:
         """How many lanes wait for their time."""
+        return self.parked_count - len(self.held_lanes)
+
+    @property
+    def parked_count(self) -> int:
+        """How many lanes wait, for their time or until they are released."""
         return len(self._blocked.parked)
 
     def end_waits(self, now: float) -> None:
@@ -111,8 +116,10 @@ class LaneSender(LaneProgress):
         self._go_on(self._blocked.end_waits(now))
 
     def unpark(self, lane: int) -> bool:
-        """Let a lane go on before its time; return whether it waited."""
+        """Let a lane go on before its time, or release it; return whether it waited."""
         is_parked = lane in self._blocked.parked
+        if self._blocked.parked.is_held(lane):
+            self._forget_failures(lane)
         self._go_on(self._blocked.unpark([lane]))
         return is_parked
 
@@ -127,7 +134,10 @@ class LaneSender(LaneProgress):
         lowest: dict[int, int] = {}
         for offset in reversed(self._open_parked()):
             lowest[self._span.lane(offset)] = offset
-        return [ParkedLane(at, parked.until[at], lowest.get(at, -1)) for at in parked.lanes]
+        return [
+            ParkedLane(at, parked.until[at], lowest.get(at, -1), at in parked.quarantined)
+            for at in parked.lanes
+        ]
 
     @property
     def lowest_parked(self) -> int:
@@ -149,8 +159,9 @@ class LaneSender(LaneProgress):
         parked = self._blocked.parked
         if parked.is_full or self._blocked.are_all_parked:
             return (
-                f"KeysParked: {len(parked)} keys wait for their redelivery, and at most "
-                f"{parked.max_lanes} may while new messages are sent; {self._lowest()}"
+                f"KeysParked: {len(parked)} keys wait for their redelivery{_until_released(parked)}"
+                f", and at most {parked.max_lanes} may while new messages are sent; "
+                f"{self._lowest()}"
             )
         if self.position >= self.cursor + self.max_span:
             return (
@@ -162,12 +173,15 @@ class LaneSender(LaneProgress):
     def _lowest(self) -> str:
         lane, state = self._span.lane(self.cursor), self._span.state(self.cursor)
         what = "is in flight" if state == HELD else "waits to be sent"
+        if lane >= 0 and lane in self.held_lanes:
+            what = f"waits until the slot is released (`partq keys release --slot {lane}`)"
         return f"offset {self.cursor}{f' of slot {lane}' if lane >= 0 else ''} {what}"
 
     @property
     def stored_size_bytes(self) -> int:
         """About how many bytes the book has as it is stored."""
-        pairs = len(self._redeliveries) + min(self.delayed, self.max_parked)
+        waiting = max(min(self.parked_count, self.max_parked), len(self.held_lanes))
+        pairs = len(self._redeliveries) + waiting
         return (self._span.end - self.cursor) // 8 + (len(str(self.position)) + 3) * pairs
 
     # ---- what is sent ---------------------------------------------------------------------------
@@ -188,6 +202,8 @@ class LaneSender(LaneProgress):
             return None
         if span.read_end < batch.first + batch.count:
             span.read(batch)
+            if self._exhausted:
+                self._hold_read()
         stop = min(stop, self.cursor + self.max_span)
         is_blocked = blocked.lanes.__contains__ if blocked.lanes else None
         while (start := self.position) < stop:
@@ -200,6 +216,8 @@ class LaneSender(LaneProgress):
                 free = free[: next(islice(compress(count(), free), credit, None))]
                 messages = credit
             self.position = start + len(free)
+            if is_blocked:
+                self._note_passed(start, self.position)
             if messages:
                 first = free.find(1)
                 free = free[first : free.rfind(1) + 1]
@@ -268,3 +286,8 @@ class LaneSender(LaneProgress):
     def mark(self, stop: int, cause: Cause, *, start: int = 0) -> None:
         """Note that all below `stop`, from `start` on, may have been processed before."""
         self._span.mark(max(start, self.cursor), stop, cause)
+
+
+def _until_released(parked: ParkedLanes) -> str:
+    held = len(parked.held)
+    return f", {held} of them until somebody releases them (`partq keys release`)" if held else ""

@@ -54,7 +54,7 @@ local cursor_text = string.format("%.0f", cursor)
 local epoch = draw_above(known)
 redis.call("HSET", KEYS[2], "epoch", string.format("%.0f", epoch),
   "cursor", cursor_text, "acked", "", "redeliveries", "", "flushed", ARGV[1] .. ":" .. ARGV[5])
-write_parked(KEYS[2], "")
+keep_held(KEYS[2])
 if generation then
   redis.call("HSET", KEYS[2], "reset", ARGV[7])
   if meta[6] then

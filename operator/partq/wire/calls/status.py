@@ -73,6 +73,12 @@ class GroupPartition(msgspec.Struct):
     """How long the first of them still waits; 0: none waits, or it is due."""
     parked_keys: int | UnsetType = UNSET
     """How many keys wait, as a message of theirs was given back; left out: none is known to."""
+    blocked_keys: int | UnsetType = UNSET
+    """How many of them wait until they are released (`partq keys release`), as a message failed too
+    often; left out: none is known to."""
+    quarantined_keys: int | UnsetType = UNSET
+    """How many of them make dead letters of all their messages, until they are released; left out:
+    none is known to."""
     lowest_parked: int | UnsetType = UNSET
     """The lowest offset of these keys that waits; left out: none is known."""
     stands_still: str | UnsetType = UNSET

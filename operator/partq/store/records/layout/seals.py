@@ -3,11 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from partq.core.lanes.parked_lanes import BLOCKED_MS, quarantined_of
 from partq.core.model import BrokerEpoch, Offset, PartitionId
 from partq.core.rescale.gates import GroupProgress
 from partq.errors import ConflictError, NotStoredError
 from partq.store.codec import (
+    decode_parked,
     decode_predecessors,
+    encode_parked,
     encode_predecessors,
     encode_slots,
     groups_of,
@@ -24,6 +27,7 @@ NOT_OPEN = -1
 GATE_DIFFERS = -1
 """Of `open_gate`: a reset holds the gate that the caller has not seen."""
 
+_PROGRESS = ("cursor", "gate", "reset", "member", "outbox", "parked")
 PRODUCERS_STAY_MS = 86_400_000
 """How long after its removal a partition's producers are known, and its predecessors."""
 MAX_ERASED = 500
@@ -184,12 +188,14 @@ class Seals:
         born: int,
         gate: str,
         passed: Mapping[PartitionId, tuple[int, int]],
+        parked: Mapping[int, int] | None = None,
     ) -> None:
         """Let a group have the partition's messages: it has done with those of its predecessors.
 
         `born` and `gate` are of the group's record as the caller has read it, before it read those
         of the predecessors. `passed`: of each predecessor the end of its log at the seal, and how
-        far its audit record had come when it was read.
+        far its audit record had come when it was read. `parked`: which keys wait from now on, as
+        in `Partitions.flush`; None: those that did.
 
         Raises:
             FencedError: another broker has claimed the partition; nothing is written.
@@ -201,7 +207,7 @@ class Seals:
         answer = await self._store.run(
             "open_gate",
             self._keys.of_cursor(partition, group),
-            [broker_epoch, group, born, gate, ",".join(evidence)],
+            [broker_epoch, group, born, gate, ",".join(evidence), encode_parked(parked)],
             needs_replica=True,
         )
         if answer == FENCED:
@@ -265,20 +271,25 @@ class Seals:
         """
         names = list(dict.fromkeys(wanted))
         found = await self._store.read_each(
-            (
-                ("HMGET", self._keys.cursor(*each), "cursor", "gate", "reset", "member", "outbox")
-                for each in names
-            ),
+            (("HMGET", self._keys.cursor(*each), *_PROGRESS) for each in names),
             only_reachable=True,
         )
         return {
-            name: GroupProgress(
-                int(values[0]),
-                is_gate_open=values[1] in (None, b"1"),
-                outbox_count=len(decode_outbox(values[4] or b"")),
-                reset=(values[2] or b"").decode(),
-                member=(values[3] or b"").decode(),
-            )
+            name: _progress(values)
             for name, values in zip(names, found, strict=True)
             if values is not None and values[0] is not None
         }
+
+
+def _progress(values: Sequence[bytes | None]) -> GroupProgress:
+    cursor, gate, reset, member, outbox, parked = values
+    held, _ = decode_parked(parked or b"")
+    return GroupProgress(
+        int(cursor or b"0"),
+        is_gate_open=gate in (None, b"1"),
+        outbox_count=len(decode_outbox(outbox or b"")),
+        reset=(reset or b"").decode(),
+        member=(member or b"").decode(),
+        blocked_keys=sum(until == BLOCKED_MS for until in held.values()),
+        quarantined=tuple(sorted(quarantined_of(held))),
+    )
