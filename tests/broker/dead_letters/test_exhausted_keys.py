@@ -20,7 +20,6 @@ from tests.broker.delivery.keyed import (
     open_keyed,
     publish,
 )
-from tests.broker.ownership.test_failover import kill
 from tests.broker.rescale.change import ChangeByHand, give, keys_for_five, outcome
 
 __all__ = ["start_target", "stored", "target"]
@@ -101,7 +100,8 @@ async def test_a_held_key_stays_so_at_the_next_broker_and_through_a_reset(
     await eventually(lambda: scene.consumed.holds_stored == 1, "it is stored")
     other = await start_broker("orders-1")
     elsewhere = await open_keyed(other)
-    await kill(running)
+    await running.admin("/yield", {"partitions": ["1.0"]})
+    await other.admin("/claim", {"partitions": ["1.0"]})
     scene.running = other
     await elsewhere.find(frames.Assigned)
     again, values = await elsewhere.deliver()
@@ -124,7 +124,8 @@ async def test_a_count_that_was_stored_without_its_key_blocks_it_at_the_next_bro
     monkeypatch.undo()
     other = await start_broker("orders-1")
     elsewhere = await open_keyed(other)
-    await kill(running)
+    await running.admin("/yield", {"partitions": ["1.0"]})
+    await other.admin("/claim", {"partitions": ["1.0"]})
     await elsewhere.find(frames.Assigned)
     assert await elsewhere.values(1) == ["b0"]
     assert await parked(other) == [(A, "blocked", 0)]
