@@ -27,8 +27,8 @@ async def test_they_are_listed_with_their_lowest_message(scene):
     keys = found["1.0"]["keys"]
     assert [0 < each.pop("due_ms") <= DAY_MS for each in keys] == [True, True]
     assert keys == [
-        {"slot": SLOTS["a"], "offset": 0, "redeliveries": 1},
-        {"slot": SLOTS["b"], "offset": 1, "redeliveries": 1},
+        {"slot": SLOTS["a"], "offset": 0, "redeliveries": 1, "state": "waits"},
+        {"slot": SLOTS["b"], "offset": 1, "redeliveries": 1, "state": "waits"},
     ]
 
 
