@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -12,7 +12,7 @@ from partq.client.producer import Producer
 from partq.core.group.observation import MemberFact
 from partq.core.hashing import slot_of
 from partq.core.layout import Layout
-from partq.core.model import MemberId
+from partq.core.model import MemberId, PartitionId
 from partq.errors import PartqError
 from partq.lab.simulate.health import is_steady
 from partq.lab.simulate.machine.loop import Process, SimLoop
@@ -43,6 +43,8 @@ from partq.wire import batch
 from partq.wire.calls import body_codec
 
 KEY_COUNT: Final = 6
+RELEASE_GAP_S: Final = 1.0
+"""Seconds between two releases of what waits for one."""
 RESTART_S: Final = 0.5
 """How long a process that has ended by itself is not there."""
 CLAIM_GAP_S: Final = 0.05
@@ -117,6 +119,10 @@ class SimCluster:
         keyed.is_on, keyed.is_audited = setting.nack_order == "Key", setting.is_audited
         keyed.nack_s = setting.nack_s
         keyed.ack_timeout_s = setting.ack_timeout_s
+        held = self.records.held_keys
+        held.is_on = setting.has_letters and setting.on_exhausted != "Skip"
+        held.limits = self.administrator.limits
+        held.makes_letters = setting.on_exhausted == "Quarantine"
         if setting.is_client_assigned:
             self.records.client_assigned = frozenset({GROUP})
         self.records.keeps_expired = setting.has_letters and setting.takes_expired
@@ -166,6 +172,26 @@ class SimCluster:
         self.process("producer").start(self._produce())
         if self.setting.has_letters:
             self.process("administrator").start(self._claim_target())
+        if self.records.held_keys.is_on:
+            self.process("administrator").start(self._release_keys())
+
+    async def _release_keys(self) -> None:
+        """Release the keys that wait for that, from time to time."""
+        while True:
+            await asyncio.sleep(RELEASE_GAP_S)
+            for name, partition, group, slot in [*self._held_keys()]:
+                with suppress(OSError, TimeoutError, PartqError):
+                    async with asyncio.timeout(RELEASE_GAP_S):
+                        await self.network.call(name, f"/groups/{group}/release", (partition, slot))
+
+    def _held_keys(self) -> Iterator[tuple[str, PartitionId, str, int]]:
+        for name, process in self.brokers.items():
+            owned = process.broker.owned if process.broker is not None else {}
+            for partition, each in owned.items():
+                for group, consumed in each.groups.items():
+                    lanes = consumed.lanes
+                    for slot in lanes.held_lanes if lanes is not None else ():
+                        yield name, partition, group, slot
 
     async def _claim_target(self) -> None:
         """Give the queue of dead letters its broker, which no coordinator does here."""

@@ -83,6 +83,9 @@ class Setting:
     """How long a message waits that was given back."""
     max_parked_keys: int = 1024
     """Of the order Key: how many keys of a partition may wait while the others go on."""
+    on_exhausted: str = "Skip"
+    """Of the order Key, with a queue for dead letters: what becomes of the key of a message that
+    failed too often."""
     ack_timeout_s: float = 0.0
     """How long an application may process a message, in seconds; 0: without limit."""
     has_letters: bool = False
@@ -319,6 +322,9 @@ def draw_schedule(
             nack_order="Key",
             nack_s=own.choice((0.05, 0.4, 2.0)),
             max_parked_keys=own.choice((1024, 1024, 1, 2)),
+            on_exhausted=own.choice(("Skip", "Block", "Quarantine"))
+            if drawn.has_letters
+            else "Skip",
         )
     if not drawn.is_aware:
         # By flows alone a pulling member is missed for half a minute: it would cost too much.
