@@ -32,7 +32,7 @@ def test_a_group_has_passed(predecessor, passed):
                  "1 message before offset 10, at member m", id="messages are left"),
     pytest.param(view(g=GroupProgress(7, True)), "3 messages before offset 10, at no member",
                  id="nobody reads them"),
-    pytest.param(view(g=GroupProgress(9, True, blocked_keys=2)),
+    pytest.param(view(g=GroupProgress(9, True, blocked=(3, 7))),
                  "at no member, where 2 keys are blocked until `partq keys release`", id="blocked"),
     pytest.param(view(g=GroupProgress(10, True, 3, quarantined=(7,))),
                  "3 dead letters of keys in quarantine on the way", id="letters of a quarantine"),

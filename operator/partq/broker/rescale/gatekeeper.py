@@ -1,7 +1,7 @@
 """Opens the gates of partitions: for each group that has done with their predecessors."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf
 
@@ -229,8 +229,8 @@ class Gatekeeper:
         if not holds:
             watch.is_opening = True
             passed = {each: (view.sealed_at or 0, sequences[each]) for each, view in views.items()}
-            slots = self._quarantined(consumed, views)
-            self._spawn(self._open(consumed, watch, passed, slots), f"gate of {consumed.partition}")
+            held = self._held_before(consumed, views)
+            self._spawn(self._open(consumed, watch, passed, held), f"gate of {consumed.partition}")
             return
         if reset and not watch.is_ending and self._has_waited(consumed, now):
             watch.is_ending = True
@@ -245,21 +245,24 @@ class Gatekeeper:
         watch.due = now + watch.gap_s
         consumed.holds = holds
 
-    def _quarantined(
+    def _held_before(
         self, consumed: ConsumedPartition, views: Mapping[PartitionId, PredecessorView]
-    ) -> list[int]:
-        """Return the slots that were in quarantine in the predecessors that had them before."""
-        layout, lanes = self._known, consumed.lanes
-        if layout is None or lanes is None:
-            return []
-        return [
-            slot
-            for predecessor, ranges in layout.predecessors(consumed.partition).items()
-            if (view := views.get(predecessor)) is not None
-            and (found := view.groups.get(consumed.group)) is not None
-            for slot in found.quarantined
-            if any(slot in each for each in ranges)
-        ]
+    ) -> dict[int, int]:
+        """Return the slots that wait until they are released in the predecessors that had them.
+
+        What waits for them has expired there, or is a dead letter: the keys are held all the same.
+        """
+        layout, held = self._known, dict[int, int]()
+        if layout is None or consumed.lanes is None:
+            return held
+        for predecessor, ranges in layout.predecessors(consumed.partition).items():
+            view = views.get(predecessor)
+            found = view.groups.get(consumed.group) if view is not None else None
+            if found is not None:
+                slots = dict.fromkeys(found.blocked, BLOCKED_MS)
+                slots |= dict.fromkeys(found.quarantined, QUARANTINED_MS)
+                held |= {s: how for s, how in slots.items() if any(s in each for each in ranges)}
+        return held
 
     async def _end(self, consumed: ConsumedPartition, watch: _GateWatch) -> None:
         """End the reset that holds a gate: aside, as no other gate waits for a silent server."""
@@ -279,9 +282,9 @@ class Gatekeeper:
         consumed: ConsumedPartition,
         watch: _GateWatch,
         passed: Mapping[PartitionId, tuple[int, int]],
-        quarantined: Sequence[int],
+        held: dict[int, int],
     ) -> None:
-        """Open a gate; the slots that were in `quarantined` before it stay so behind it."""
+        """Open a gate; the slots that are `held` before it are so behind it."""
         lanes = consumed.lanes
         try:
             # A reset holds the lock, too: memory follows the record in the same order.
@@ -295,10 +298,11 @@ class Gatekeeper:
                     born=consumed.born,
                     gate=watch.gate,
                     passed=passed,
-                    parked=_held(lanes, quarantined) if lanes is not None and quarantined else None,
+                    parked=held | _held(lanes) if lanes is not None and held else None,
                 )
                 if lanes is not None:
-                    lanes.hold_lanes(quarantined, quarantines=True)
+                    for slot, how in held.items():
+                        lanes.hold_lanes([slot], quarantines=how == QUARANTINED_MS)
                 consumed.open_gate()
         except (ConflictError, UnknownGroupError) as error:
             self._on_lost(consumed, error)
@@ -314,10 +318,10 @@ class Gatekeeper:
             watch.is_opening = False
 
 
-def _held(lanes: LaneBook, quarantined: Sequence[int]) -> dict[int, int]:
+def _held(lanes: LaneBook) -> dict[int, int]:
     """Return the keys that wait until they are released, as they are stored.
 
     Behind a closed gate no other one waits: nothing was delivered.
     """
     held = dict.fromkeys(lanes.held_lanes, BLOCKED_MS)
-    return held | dict.fromkeys((*lanes.quarantined_lanes, *quarantined), QUARANTINED_MS)
+    return held | dict.fromkeys(lanes.quarantined_lanes, QUARANTINED_MS)

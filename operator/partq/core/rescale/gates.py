@@ -18,8 +18,8 @@ class GroupProgress(NamedTuple):
     """Empty: none."""
     reset: str = ""
     """The last reset of all partitions that has moved the cursor; empty: none has."""
-    blocked_keys: int = 0
-    """How many keys wait until they are released."""
+    blocked: tuple[int, ...] = ()
+    """The slots that wait until they are released."""
     quarantined: tuple[int, ...] = ()
     """The slots whose messages become dead letters until they are released."""
 
@@ -117,7 +117,7 @@ def find_holds(
                 member="" if found is None else found.member,
                 is_gated=found is not None and not found.is_gate_open,
                 is_awaiting_reset=is_awaiting,
-                blocked_keys=0 if found is None else found.blocked_keys,
+                blocked_keys=0 if found is None else len(found.blocked),
                 letters=letters,
             )
         )

@@ -130,7 +130,9 @@ class SimCluster:
         self.broker_names = [f"broker-{index}" for index in range(setting.broker_count)]
         self.all_brokers = [*self.broker_names, *([TARGET] if setting.has_letters else [])]
         """Those of the queue, and the one of the queue that its dead letters go to."""
-        self.mishaps = Mishaps(self.administrator.limits if setting.has_letters else {})
+        # Where a key waits for a message that fails too often, it succeeds in the end.
+        ends_bad = setting.has_letters and setting.on_exhausted != "Block"
+        self.mishaps = Mishaps(self.administrator.limits if ends_bad else {})
         self.urls = ",".join(f"http://{name}" for name in self.broker_names)
         self.brokers: dict[str, BrokerProcess] = {}
         self.pods: dict[MemberId, SimPod] = {}

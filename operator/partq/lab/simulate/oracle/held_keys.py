@@ -39,7 +39,7 @@ class HeldKeys:
         """The place in which a message failed, by group and slot."""
         self._counts: dict[str, dict[int, int]] = {}
         self._may_be_held: set[tuple[str, int]] = set()
-        """Those that failed too often so soon after a release that it may have been before."""
+        """Those that may have failed too often before their release, or again since."""
         self._released_at: dict[tuple[str, int], float] = {}
 
     def is_held(self, facts: GroupPartitionFacts, offset: int) -> bool:
@@ -63,9 +63,10 @@ class HeldKeys:
         before, self._counts[facts.name] = self._counts.get(facts.name, {}), counts
         found = 0
         for offset, count in counts.items():
-            if count > max(limit, before.get(offset, 0)) and offset < len(facts.log.slots):
+            if count > limit and offset < len(facts.log.slots):
                 key = facts.group, facts.log.slots[offset]
-                if self._now() > self._released_at.get(key, -RACE_S) + RACE_S:
+                is_late = self._now() > self._released_at.get(key, -RACE_S) + RACE_S
+                if count > before.get(offset, 0) and is_late:
                     found += key not in self._held
                     self._held.setdefault(key, facts.name)
                 else:

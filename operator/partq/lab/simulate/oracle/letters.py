@@ -54,6 +54,8 @@ class Letters:
         self._held_keys = held_keys
         self._last: dict[tuple[str, str | None], int] = {}
         """The last dead letter in the target of each key that is in quarantine, by its place."""
+        self._restarted: set[str] = set()
+        """The places in which a group has begun again: some dead letters come twice there."""
         self._end = 0
         """Of the target's log, as far as it was looked at."""
         self._added: Counter[tuple[str, int]] = Counter()
@@ -98,6 +100,10 @@ class Letters:
         self._effects["dropped letter"] += len(facts.outbox)
         facts.outbox.clear()
 
+    def begin_again(self, facts: GroupPartitionFacts) -> None:
+        """Learn that a group begins again in a partition."""
+        self._restarted.add(facts.name)
+
     def roll_back(self, group_partitions: Iterable[GroupPartitionFacts]) -> None:
         """Learn that the store has older keys: nothing is judged from now on."""
         self._is_judging = False
@@ -135,7 +141,8 @@ class Letters:
                 times = self._arrived[name, offset] = self._arrived[name, offset] + 1
                 is_first = times <= self._added[name, offset]
                 self._judge(is_first, f"{name}: {offset} is in the target a second time")
-                if told[f"{HEADER_PREFIX}reason"] != "expired" and self._held_keys.is_on:
+                is_expired = told[f"{HEADER_PREFIX}reason"] == "expired"
+                if self._held_keys.is_on and not is_expired and name not in self._restarted:
                     last = self._last.get((name, message.key), -1)
                     self._judge(offset > last, f"{name}: {offset} is in the target behind {last}")
                     self._last[name, message.key] = offset

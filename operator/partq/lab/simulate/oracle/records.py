@@ -475,6 +475,8 @@ class Records:
         again = range(facts.cursor, len(ids))
         facts.done.difference_update(ids[offset] for offset in again if offset not in held)
         facts.done.update(ids[: facts.cursor])
+        if facts.sent:
+            self.letters.begin_again(facts)
         facts.sent.clear()
         facts.letters.clear()
         facts.acked_late.clear()

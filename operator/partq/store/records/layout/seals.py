@@ -290,6 +290,6 @@ def _progress(values: Sequence[bytes | None]) -> GroupProgress:
         outbox_count=len(decode_outbox(outbox or b"")),
         reset=(reset or b"").decode(),
         member=(member or b"").decode(),
-        blocked_keys=sum(until == BLOCKED_MS for until in held.values()),
+        blocked=tuple(sorted(slot for slot, until in held.items() if until == BLOCKED_MS)),
         quarantined=tuple(sorted(quarantined_of(held))),
     )
