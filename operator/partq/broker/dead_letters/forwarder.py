@@ -113,7 +113,7 @@ class DeadLetterForwarder:
         for consumed in owned.groups.values():
             if consumed.after_counts is None:
                 consumed.after_counts = self.check
-                consumed.after_take = self.take_quarantined
+                consumed.after_take = self.move_quarantined
                 if consumed.outbox.letters:
                     # They count as done, which the stored book may not say yet.
                     self._cursor_writer.notice(consumed)
@@ -135,7 +135,7 @@ class DeadLetterForwarder:
             exceeding = [offset for offset in exceeding if lanes.may_exceed(offset)]
         self.schedule(consumed, exceeding, DeadLetterReason.MAX_REDELIVERIES)
 
-    def take_quarantined(self, consumed: ConsumedPartition) -> None:
+    def move_quarantined(self, consumed: ConsumedPartition) -> None:
         """Doom what is due of keys in quarantine, as far as there is room.
 
         Not before the record says that they are: a broker that takes the partition over would

@@ -39,6 +39,7 @@ from partq.lab.simulate.processes.coordinators import (
 from partq.lab.simulate.processes.mishaps import Mishaps
 from partq.lab.simulate.processes.pulling import PullingApplication
 from partq.lab.simulate.schedule import Setting
+from partq.path_names import quoted
 from partq.wire import batch
 from partq.wire.calls import body_codec
 
@@ -184,7 +185,9 @@ class SimCluster:
             for name, partition, group, slot in [*self._held_keys()]:
                 with suppress(OSError, TimeoutError, PartqError):
                     async with asyncio.timeout(RELEASE_GAP_S):
-                        await self.network.call(name, f"/groups/{group}/release", (partition, slot))
+                        await self.network.call(
+                            name, f"/groups/{quoted(group, 'group')}/release", (partition, slot)
+                        )
 
     def _held_keys(self) -> Iterator[tuple[str, PartitionId, str, int]]:
         for name, process in self.brokers.items():
