@@ -1,6 +1,7 @@
 """Mistakes in changes of the partition count: those of the model, made in the code."""
 
 from partq.broker import broker
+from partq.broker.broker import Broker
 from partq.broker.log.appender import LogAppender
 from partq.broker.rescale import gatekeeper, partition_opener
 from partq.client.produce.partition_sender import PartitionSender
@@ -64,6 +65,16 @@ def _changes_meet_a_backlog(seed):
         Event(1.3, "rescale", {"to": 4}),
         Event(2.0 + seed * 0.05, "rescale", {"to": 8}),
         Event(2.9 + seed * 0.05, "publish", {"count": 30, "gap_s": 0.01}),
+    )
+
+
+def _change_is_forgotten(seed):
+    """It was committed, and nothing was sealed by it. The coordinator stands still meanwhile."""
+    return (
+        Event(0.8, "rescale", {"to": 3}),
+        Event(1.43, "coordinator_freeze", {"for_s": 0.9, "has_second": False}),
+        Event(1.45, "redis_rollback", {"for_s": 0.05, "lost_s": 0.1}),
+        Event(1.46, "publish", {"count": 20, "gap_s": 0.02}),
     )
 
 
@@ -133,5 +144,12 @@ RESCALE_MUTATIONS = (
         frozenset({"R5", "R4"}),
         UP_AND_DOWN,
         QUIET,
+    ),
+    Mutation(
+        "a broker seals by the layout that it knew before the store came back",
+        text(Broker, "_known_layout", ("and not self._refresher.is_void", "")),
+        frozenset({"R8"}),
+        _change_is_forgotten,
+        QUIET | {"partition_count": 1, "broker_count": 1, "pod_count": 1, "has_second": False},
     ),
 )

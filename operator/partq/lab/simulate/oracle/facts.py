@@ -82,6 +82,12 @@ class LogFacts:
     taken_over: int = 0
     """The broker epoch of the last claim that took the partition from a silent owner."""
 
+    generation: int = field(init=False)
+    """Number of the change of the partition count that has made it."""
+
+    def __post_init__(self) -> None:
+        self.generation = PartitionId.parse(self.name).generation
+
 
 @dataclass(eq=False, slots=True)
 class GroupPartitionFacts:

@@ -180,10 +180,12 @@ class Records:
         """Learn that the store has come back with older keys."""
         self.was_rolled_back = True
         self.plans.leases.clear()  # the store may know other ones than those that were renewed last
-        self.rescales.roll_back()
+        layout = self.rescales.layout = self.rescales.read_layout()
         self._follow_layout()
         for log in self.logs.values():
             log.is_torn = True
+            if log.is_gone and layout is not None and log.generation <= layout.last_generation:
+                continue  # it was removed before that
             fields = self._memory.hash(log.meta)
             # A partition that the store has lost may be made a second time.
             log.owner = fields.get(b"owner", b"").decode()
@@ -201,6 +203,7 @@ class Records:
                     # What it has done with may be of a time that a reset had ended.
                     facts.done.update(log.ids[: facts.cursor], (log.ids[o] for o in facts.acked))
         self.held_keys.forget()
+        self.rescales.roll_back(self.numbered)
         self.letters.roll_back(facts for facts in self.group_partitions.values() if facts.is_there)
 
     # ---- one script each ------------------------------------------------------------------------
