@@ -101,7 +101,7 @@ class Gatekeeper:
             try:
                 await self._look()
             except PartqError as error:
-                _log.warning("the predecessors of gated partitions could not be read: %s", error)
+                _log.warning("what groups have left in older partitions is not known: %s", error)
                 self._put_off()
             now = self._clock()
             due_s = min((each.due - now for each in self._watches.values()), default=FAR_GAP_S)
@@ -270,9 +270,9 @@ class Gatekeeper:
             watch.is_ended = await self.end_reset(consumed, watch.gate)
         except PartqError as error:
             _log.warning(
-                "the reset at the gate of %s for group %s could not be ended, it is tried again: "
-                "%s",
-                *(consumed.partition, consumed.group, error),
+                "the reset of group %s that holds partition %s could not be ended, it is tried "
+                "again: %s",
+                *(consumed.group, consumed.partition, error),
             )
         finally:
             watch.is_ending = False
@@ -309,11 +309,14 @@ class Gatekeeper:
         except PartqError as error:
             watch.due = self._clock() + FAR_GAP_S
             _log.warning(
-                "the gate of %s for group %s could not be opened, it is tried again: %s",
-                *(consumed.partition, consumed.group, error),
+                "group %s could not be given partition %s, it is tried again: %s",
+                *(consumed.group, consumed.partition, error),
             )
         else:
-            _log.info("the gate of %s is open for group %s", consumed.partition, consumed.group)
+            _log.info(
+                "group %s gets partition %s: it has done with what comes before it",
+                *(consumed.group, consumed.partition),
+            )
         finally:
             watch.is_opening = False
 
