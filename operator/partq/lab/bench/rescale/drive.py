@@ -99,7 +99,7 @@ class RescaleRun:
         await self._until(self.stage.is_balanced, "the consumers do not share the partitions")
         publisher = await self.stage.start_publisher(
             "load",
-            *("--is-fresh", "--in-turn"),
+            *("--drawn-id", "--in-turn"),
             *("--messages", str(MAX_MESSAGES), "--size-bytes", str(VALUE_BYTES)),
             *("--per-s", str(self.load.per_s), "--keys", str(KEYS)),
         )
