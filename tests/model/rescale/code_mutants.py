@@ -4,22 +4,13 @@ The model says which rules a change of the partition count needs. A test that fa
 shows that the code has it: `code_mutants.toml` says where the rule stands, and which test that is.
 """
 
-import argparse
-import asyncio
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.conformance.mutants import (
-    KILLED,
-    CodeMutant,
-    MutantError,
-    check_tests,
-    judge_all,
-    report,
-)
+from tests.conformance.mutants import CodeMutant, MutantError, mutants_parser, run_mutants
 from tests.model.rescale.scenarios import MUTANTS
 
 TABLE: Final = Path(__file__).with_name("code_mutants.toml")
@@ -46,30 +37,24 @@ def read_table(text: str) -> dict[CodeMutant, list[str]]:
     return found
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the mutants; return 0 if all are killed, 1 if one is not, 2 if they cannot be run."""
-    parser = argparse.ArgumentParser(prog="python -m tests.model.rescale.code_mutants")
-    parser.add_argument("mutant", nargs="*", help="only these; none named: all")
-    parser.add_argument("--workers", type=int, default=2, help="mutants at a time (2)")
-    given = parser.parse_args(arguments)
+def choose(names: Sequence[str]) -> dict[CodeMutant, list[str]]:
+    """Return the mutants of these names, each with its tests; none named: all.
+
+    Raises:
+        MutantError: there is none of a name.
+    """
     table = read_table(TABLE.read_text(encoding="utf-8"))
-    if unknown := {*given.mutant} - {mutant.name for mutant in table}:
-        sys.stderr.write(f"no mutant {', '.join(sorted(unknown))}\n")
-        return 2
-    chosen: Mapping[CodeMutant, Sequence[str]] = {
-        mutant: tests
-        for mutant, tests in table.items()
-        if not given.mutant or mutant.name in given.mutant
-    }
-    try:
-        every = {test for tests in chosen.values() for test in tests}
-        asyncio.run(check_tests(sorted(every), given.workers))
-        outcomes = asyncio.run(judge_all(chosen, given.workers))
-    except MutantError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-    sys.stdout.write(f"{report(outcomes, as_json=False)}\n")
-    return int(any(outcome.result != KILLED for outcome in outcomes))
+    if unknown := {*names} - {mutant.name for mutant in table}:
+        raise MutantError(f"no mutant {', '.join(sorted(unknown))}")
+    return {mutant: tests for mutant, tests in table.items() if not names or mutant.name in names}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the mutants of the arguments; return as `run_mutants`."""
+    parser = mutants_parser(__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("mutant", nargs="*", help="only these; none named: all")
+    given = parser.parse_args(arguments)
+    return run_mutants(lambda: choose(given.mutant), given)
 
 
 if __name__ == "__main__":
