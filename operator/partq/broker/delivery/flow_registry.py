@@ -381,10 +381,7 @@ class FlowRegistry:
     async def _bind_until_answered(
         self, consumed: ConsumedPartition, flow: Flow, bind: Awaitable[None] | None = None
     ) -> None:
-        """Bind a flow; again and again until its server answers or nobody wants it any more.
-
-        `bind`: the first try, if it is under way.
-        """
+        """Repeat a bind until its server answers or nobody wants it; `bind`: one under way."""
         while True:
             try:
                 await (bind or self.bind_one(consumed, flow))

@@ -92,7 +92,7 @@ class Rescaler:
         Returns the layout as it is stored then. `wanted`: None: whatever it has.
 
         Raises:
-            SettingsError: not 1 to 65,536 partitions.
+            SettingsError: not 1 to 4,096 partitions.
             StoreUnavailableError: no answer; the next look knows what came of it.
         """
         await self._tell_uncertain(layout)
