@@ -26,6 +26,8 @@ WHOLE_RESET_SHARE: Final = 0.4
 MAX_WHOLE_RESETS: Final = 3
 ROLLBACK_SHARE: Final = 0.25
 """Of those seeds, the ones in which the store forgets what it has written around a change."""
+LAYOUT_ROLLBACK_SHARE: Final = 0.3
+"""Of those, the ones in which it forgets the layout alone."""
 IDLE_SHARE: Final = 0.3
 """Of those seeds, the ones with a group that stands still: it costs little."""
 KEYED_SHARE: Final = 0.3
@@ -261,7 +263,8 @@ def _with_rescales(drawn: Setting, events: list[Event], seed: int) -> tuple[Sett
             changes.append(Event(round(at, 3), "reset_all", args))
     if own.random() < ROLLBACK_SHARE and not any(event.kind == "redis_clock" for event in events):
         at = min(end, own.choice(met) + own.choice((0.05, 0.3, 1.0)) * own.random())
-        fault = {"for_s": round(own.uniform(0.02, 0.5), 3), "lost_s": _short(own)}
+        fault: EventArgs = {"for_s": round(own.uniform(0.02, 0.5), 3), "lost_s": _short(own)}
+        fault["is_of_layout"] = own.random() < LAYOUT_ROLLBACK_SHARE
         changes.append(Event(round(at, 3), "redis_rollback", fault))
     merged = sorted([*events, *changes], key=lambda event: event.at)
     return replace(drawn, has_idle=has_idle), merged

@@ -186,6 +186,16 @@ def test_a_seal_before_the_commit(queue):
     assert queue.found == ["R8"]
 
 
+def test_a_change_that_is_aborted_after_a_seal(queue):
+    queue.prepare()
+    prepared = queue.layout
+    queue.step(layout_steps.commit(prepared, 1))
+    queue.seal()
+    queue.step(prepared)  # as a store has it that was set back
+    queue.step(layout_steps.abort(prepared))
+    assert queue.found == ["R8"]
+
+
 # ---- after the store has come back with older keys ----------------------------------------------
 
 

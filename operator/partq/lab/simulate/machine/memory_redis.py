@@ -73,9 +73,10 @@ class MemoryRedis:
             for key, value in self.keys.items()
         }
 
-    def restore(self, kept: dict[bytes, Value]) -> None:
-        """Go back to a copy, which is used up by that."""
-        self.keys = kept
+    def restore(self, kept: dict[bytes, Value], prefix: bytes = b"") -> None:
+        """Go back to a copy, which is used up by that. `prefix`: of the keys that do."""
+        stay = {key: value for key, value in self.keys.items() if not key.startswith(prefix)}
+        self.keys = stay | {key: value for key, value in kept.items() if key.startswith(prefix)}
 
     def hash(self, key: bytes) -> dict[bytes, bytes]:
         """Return the fields of a hash; empty when the key does not exist."""

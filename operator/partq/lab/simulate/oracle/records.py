@@ -138,6 +138,12 @@ class Records:
         """Return the place of each group in each partition that the layout names."""
         return (facts for facts in self.group_partitions.values() if not facts.log.is_gone)
 
+    def unnamed(self) -> list[str]:
+        """Return the partitions that the store has, and that a layout which was set back lacks."""
+        if not self.was_rolled_back:
+            return []
+        return [n for n, log in self.logs.items() if log.is_gone and self._memory.hash(log.meta)]
+
     def _layout_changed(self) -> None:
         """Take the news that a script has written the layout: partitions come, and go."""
         self.rescales.layout_changed()

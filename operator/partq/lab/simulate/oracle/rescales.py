@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
-from partq.core.slot_table import SlotTable, size_of
+from partq.core.slot_table import SlotChange, SlotTable, size_of
 from partq.lab.simulate.machine.memory_redis import MemoryRedis
 from partq.lab.simulate.oracle.facts import GroupPartitionFacts, LogFacts
 from partq.store.codec import decode_counts, decode_predecessors, decode_slots
@@ -88,6 +88,7 @@ class Rescales:
                 self._judge_least_movement(before.table, after.table)
         elif before.next is not None and after.next is None:
             self._effects["change aborted"] += 1
+            self._judge_aborted(before.next, before.last_generation)
         for successor, predecessors in before.lineage.items():
             for predecessor in predecessors:
                 if predecessor not in after.lineage.get(successor, {}):
@@ -95,6 +96,13 @@ class Rescales:
         for partition in before.retired:
             if partition not in after.retired:
                 self._judge_removed(partition)
+
+    def _judge_aborted(self, change: SlotChange, generation: int) -> None:
+        """Judge R8: what is aborted was never in force, also if the layout says so no more."""
+        for giver in {giver for givers in change.lineage.values() for giver in givers}:
+            log = self._logs[str(giver)]
+            if b"seal:%d" % generation in self._memory.hash(log.meta):
+                self._fail("R8", f"{log.name}: sealed by change {generation}, which is aborted")
 
     def _judge_least_movement(self, before: SlotTable, after: SlotTable) -> None:
         """Judge R7: indices change for as few slots as an even distribution allows."""
