@@ -139,10 +139,11 @@ class Records:
         return (facts for facts in self.group_partitions.values() if not facts.log.is_gone)
 
     def unnamed(self) -> list[str]:
-        """Return the partitions that the store has, and that a layout which was set back lacks."""
+        """Return the partitions that take messages, and that a layout which was set back lacks."""
         if not self.was_rolled_back:
             return []
-        return [n for n, log in self.logs.items() if log.is_gone and self._memory.hash(log.meta)]
+        gone = [log for log in self.logs.values() if log.is_gone]
+        return [log.name for log in gone if b"open" in self._memory.hash(log.meta)]
 
     def _layout_changed(self) -> None:
         """Take the news that a script has written the layout: partitions come, and go."""
