@@ -263,9 +263,11 @@ def _with_rescales(drawn: Setting, events: list[Event], seed: int) -> tuple[Sett
             changes.append(Event(round(at, 3), "reset_all", args))
     if own.random() < ROLLBACK_SHARE and not any(event.kind == "redis_clock" for event in events):
         at = min(end, own.choice(met) + own.choice((0.05, 0.3, 1.0)) * own.random())
-        fault: EventArgs = {"for_s": round(own.uniform(0.02, 0.5), 3), "lost_s": _short(own)}
-        fault["is_of_layout"] = own.random() < LAYOUT_ROLLBACK_SHARE
-        changes.append(Event(round(at, 3), "redis_rollback", fault))
+        fault = {"for_s": round(own.uniform(0.02, 0.5), 3), "lost_s": _short(own)}
+        is_of_layout = own.random() < LAYOUT_ROLLBACK_SHARE
+        changes.append(
+            Event(round(at, 3), "redis_rollback", fault | {"is_of_layout": is_of_layout})
+        )
     merged = sorted([*events, *changes], key=lambda event: event.at)
     return replace(drawn, has_idle=has_idle), merged
 
