@@ -122,7 +122,7 @@ def unsettled(cluster: ClusterFacts) -> list[str]:
     layout, wanted = cluster.records.rescales.layout, cluster.administrator.partition_count
     if layout is None:
         return ["the queue has no layout"]
-    left = [f"{each} is open, and not in the layout" for each in cluster.records.unnamed()]
+    left = [f"{each} is open, and not in the layout" for each in cluster.records.rescales.unnamed()]
     if layout.revision == 0 and layout.partition_count == wanted:
         return left
     if cluster.unanswered:

@@ -138,13 +138,6 @@ class Records:
         """Return the place of each group in each partition that the layout names."""
         return (facts for facts in self.group_partitions.values() if not facts.log.is_gone)
 
-    def unnamed(self) -> list[str]:
-        """Return the partitions that take messages, and that a layout which was set back lacks."""
-        if not self.was_rolled_back:
-            return []
-        gone = [log for log in self.logs.values() if log.is_gone]
-        return [log.name for log in gone if b"open" in self._memory.hash(log.meta)]
-
     def _layout_changed(self) -> None:
         """Take the news that a script has written the layout: partitions come, and go."""
         self.rescales.layout_changed()
@@ -198,11 +191,9 @@ class Records:
             log.owner = fields.get(b"owner", b"").decode()
             log.broker_epoch = int(fields[b"broker_epoch"]) if log.owner else 0
             log.first = int(fields.get(b"trimmed", b"0"))
-            end = int(fields.get(b"next", b"0"))
-            self.effects["forgotten message"] += len(log.ids[end:])
-            self.forgotten.update(log.ids[end:])
-            del log.ids[end:], log.slots[end:], log.stored_at[end:], log.stored_ms[end:]
-            log.batches = {first: b for first, b in log.batches.items() if first < end}
+            lost = log.cut(int(fields.get(b"next", b"0")))
+            self.effects["forgotten message"] += len(lost)
+            self.forgotten.update(lost)
             for facts in log.groups:
                 facts.is_there = facts.mark in fields
                 if facts.is_there:

@@ -97,6 +97,13 @@ class Rescales:
             if partition not in after.retired:
                 self._judge_removed(partition)
 
+    def unnamed(self) -> list[str]:
+        """Return the partitions that take messages, and that a layout which was set back lacks."""
+        if not self.was_rolled_back:
+            return []
+        gone = [log for log in self._logs.values() if log.is_gone]
+        return [log.name for log in gone if b"open" in self._memory.hash(log.meta)]
+
     def _judge_aborted(self, change: SlotChange, generation: int) -> None:
         """Judge R8: what is aborted was never in force, also if the layout says so no more."""
         for giver in {giver for givers in change.lineage.values() for giver in givers}:
