@@ -157,7 +157,12 @@ class LaneSender(HeldLanes):
     def stands_still(self) -> str:
         """Why nothing new is sent, for people; empty: the book does not say so."""
         parked = self._blocked.parked
-        if parked.is_full or self._blocked.are_all_parked:
+        if self._blocked.are_all_parked:
+            return (
+                "KeysParked: all keys wait, until a delay is over, as more than "
+                f"{parked.max_lanes} waited when the broker claimed the partition; {self._lowest()}"
+            )
+        if parked.is_full:
             return (
                 f"KeysParked: {len(parked)} keys wait for their redelivery{_until_released(parked)}"
                 f", and at most {parked.max_lanes} may while new messages are sent; "
