@@ -32,6 +32,13 @@ async def test_they_are_listed_with_their_lowest_message(scene):
     ]
 
 
+async def test_of_too_many_some_are_listed_and_the_others_counted(scene, monkeypatch):
+    monkeypatch.setattr("partq.broker.operations.parked_keys.MAX_LISTED", 1)
+    _, answer = await scene.running.call("GET", KEYS, json={"partitions": ["1.0"]})
+    found = answer["partitions"]["1.0"]
+    assert ([each["slot"] for each in found["keys"]], found["more"]) == ([SLOTS["a"]], 1)
+
+
 async def test_one_is_released_and_that_is_stored(scene):
     body = {"slot": SLOTS["b"], "partitions": ["1.0"]}
     status, answer = await scene.running.call("POST", f"{KEYS}/release", json=body)

@@ -8,6 +8,7 @@ from partq.core.hashing import slot_of
 from partq.core.lanes.lane_sender import ParkedLane
 from partq.core.model import PartitionId
 from partq.errors import BadRequestError, UnavailableError
+from partq.server.memory import Hold
 from partq.wire.calls.answers import UNSET
 from partq.wire.calls.parked_keys import (
     ParkedKey,
@@ -16,8 +17,10 @@ from partq.wire.calls.parked_keys import (
     ReleaseKeyBody,
 )
 
-MAX_LIST_BYTES = 160 * 1024
-"""Of JSON, for the keys of one partition: about 1,024 of them."""
+MAX_LISTED = 4096
+"""Keys of one partition in an answer: the most that may wait while new messages are sent."""
+KEY_BYTES = 300
+"""Of memory, for one of them: the value, and its JSON."""
 STORE_TIMEOUT_S = 3.0
 """How long a release waits until it is stored."""
 
@@ -34,16 +37,24 @@ def slot_of_body(body: ReleaseKeyBody) -> int:
     return slot_of(body.key) if body.key is not None else body.slot or 0
 
 
-async def list_parked(broker: Broker, partition: PartitionId, group: str) -> ParkedKeysResult:
+async def list_parked(
+    broker: Broker, partition: PartitionId, group: str, hold: Hold
+) -> ParkedKeysResult:
     """Return the keys of a group that wait in a partition; none, if its order is not Key.
+
+    `hold`: what the call holds of the memory of all requests.
 
     Raises:
         NotOwnerError, UnknownGroupError: nobody knows here.
+        OverloadedError: the memory of all requests has too little left.
     """
     consumed = broker.find(partition).find(group)
     lanes, now = consumed.lanes, broker.clock()
     if lanes is None:
         return ParkedKeysResult([])
+    parked = lanes.list_parked()
+    more = max(0, len(parked) - MAX_LISTED)
+    hold.take(KEY_BYTES * (len(parked) - more))
     counts = lanes.redeliveries
     keys = [
         ParkedKey(
@@ -53,9 +64,9 @@ async def list_parked(broker: Broker, partition: PartitionId, group: str) -> Par
             redeliveries=counts.get(each.offset, 0),
             state=_state(each),
         )
-        for each in lanes.list_parked()
+        for each in parked[:MAX_LISTED]
     ]
-    return ParkedKeysResult(keys, lanes.stands_still or UNSET)
+    return ParkedKeysResult(keys, more or UNSET, lanes.stands_still or UNSET)
 
 
 def _state(lane: ParkedLane) -> str:

@@ -137,7 +137,9 @@ def _show(rows: Mapping[str, ParkedKeysResult]) -> None:
             table.add_row(name, *numbers, f"{each.redeliveries:,}")
     if table.row_count:
         show(table)
-    click.echo(f"{counted(table.row_count, 'slot waits', 'slots wait')}")
+    listed, more = table.row_count, sum(row.more or 0 for row in rows.values())
+    part = f"; {counted(listed, 'of them is', 'of them are')} listed" if more else ""
+    click.echo(f"{counted(listed + more, 'slot waits', 'slots wait')}{part}")
     for line in _still_lines(rows):
         click.echo(line)
 

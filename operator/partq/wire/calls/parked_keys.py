@@ -37,6 +37,8 @@ class ParkedKeysResult(msgspec.Struct):
 
     keys: list[ParkedKey] | UnsetType = UNSET
     """By rising slots."""
+    more: int | UnsetType = UNSET
+    """How many wait beside them, with higher slots: too many to list. Left out: none."""
     stands_still: str | UnsetType = UNSET
     """Why the group is sent nothing new of the partition; left out: it is."""
     error: ErrorDetail | UnsetType = UNSET
