@@ -304,6 +304,7 @@ async def _await_record(consumed: ConsumedPartition) -> None:
 
 def _detail(owned: OwnedPartition, consumed: ConsumedPartition, now: float) -> GroupDetail:
     book, lanes = consumed.book, consumed.lanes
+    lowest_parked = lanes.lowest_parked if lanes is not None else -1
     pause = consumed.pause
     return GroupDetail(
         member=consumed.member or "",
@@ -328,7 +329,7 @@ def _detail(owned: OwnedPartition, consumed: ConsumedPartition, now: float) -> G
         parked_keys=UNSET if lanes is None else lanes.parked_count,
         blocked_keys=(lanes is not None and lanes.blocked_count) or UNSET,
         quarantined_keys=(lanes is not None and len(lanes.quarantined_lanes)) or UNSET,
-        lowest_parked=UNSET if lanes is None or lanes.lowest_parked < 0 else lanes.lowest_parked,
+        lowest_parked=lowest_parked if lowest_parked >= 0 else UNSET,
         stands_still=book.stands_still or UNSET,
         mended=mended.describe(owned, consumed.group),
         registered_s=_registered_s(consumed, now),

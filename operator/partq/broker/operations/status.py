@@ -289,6 +289,7 @@ def _row(
         now: of the broker's clock.
     """
     lanes = mine.lanes if mine is not None else None
+    lowest_parked = lanes.lowest_parked if lanes is not None else -1
     if cursor.member is None:
         state = "Unassigned"
     elif mine is not None:
@@ -313,7 +314,7 @@ def _row(
         parked_keys=(lanes is not None and lanes.parked_count) or UNSET,
         blocked_keys=(lanes is not None and lanes.blocked_count) or UNSET,
         quarantined_keys=(lanes is not None and len(lanes.quarantined_lanes)) or UNSET,
-        lowest_parked=UNSET if lanes is None or lanes.lowest_parked < 0 else lanes.lowest_parked,
+        lowest_parked=lowest_parked if lowest_parked >= 0 else UNSET,
         stands_still=(mine is not None and mine.book.stands_still) or UNSET,
     )
 
