@@ -6,9 +6,17 @@ from partq.core.lanes.parked_lanes import ALL_LANES, ParkedLanes
 
 
 class BlockedLanes:
-    """Lanes that are parked, owed or counted; a lane goes on once it is not any of them."""
+    """Lanes that are parked, owed or uncounted; a lane goes on once it is not any of them."""
 
-    __slots__ = ("_counted", "_owed", "_owes_all", "counts_made", "lanes", "last_notice", "parked")
+    __slots__ = (
+        "_owed",
+        "_owes_all",
+        "_uncounted",
+        "counts_made",
+        "lanes",
+        "last_notice",
+        "parked",
+    )
 
     def __init__(
         self,
@@ -21,7 +29,7 @@ class BlockedLanes:
         """Lane → number of the notice that asked for it."""
         self._owes_all = 0
         """Number of the notice that asked for all lanes; 0: none is open."""
-        self._counted: dict[int, int] = {}
+        self._uncounted: dict[int, int] = {}
         """Lane → `counts_made` of its last count, which is not stored."""
         self.lanes: set[int] = set(self.parked.lanes)
         """All of them."""
@@ -59,14 +67,14 @@ class BlockedLanes:
     def count(self, lanes: Collection[int]) -> None:
         """Have lanes wait until a count of theirs, which was just made, is stored."""
         self.counts_made += 1
-        self._counted.update(dict.fromkeys(lanes, self.counts_made))
+        self._uncounted.update(dict.fromkeys(lanes, self.counts_made))
         self.lanes.update(lanes)
 
     def counts_stored(self, counts_made: int) -> list[int]:
         """Note that the counts are stored as of `counts_made`; return the lanes that go on."""
-        stored = [lane for lane, made in self._counted.items() if made <= counts_made]
+        stored = [lane for lane, made in self._uncounted.items() if made <= counts_made]
         for lane in stored:
-            del self._counted[lane]
+            del self._uncounted[lane]
         return self._go_on(stored)
 
     def owe(self, lanes: Iterable[int]) -> frozenset[int]:
@@ -107,7 +115,7 @@ class BlockedLanes:
             for lane in lanes
             if lane not in self.parked
             and lane not in self._owed
-            and lane not in self._counted
+            and lane not in self._uncounted
             and lane != ALL_LANES
         ]
         self.lanes.difference_update(free)

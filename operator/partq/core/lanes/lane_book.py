@@ -5,7 +5,7 @@ its lane that is neither delivered nor done, and while nothing blocks the lane:
 
 - *parked*: a message of it was given back, and its delay is not over;
 - *owed*: its member was asked to return what it has not begun, and has not answered;
-- *counted*: a redelivery count of it is not stored.
+- *uncounted*: a redelivery count of it is not stored.
 
 No I/O and no clock. There is no step back: the delivery number is always 0.
 """
