@@ -8,7 +8,6 @@ from partq.core.hashing import slot_of
 from partq.core.lanes.lane_sender import ParkedLane
 from partq.core.model import PartitionId
 from partq.errors import BadRequestError, UnavailableError
-from partq.server.memory import Hold
 from partq.wire.calls.answers import UNSET
 from partq.wire.calls.parked_keys import (
     ParkedKey,
@@ -37,16 +36,11 @@ def slot_of_body(body: ReleaseKeyBody) -> int:
     return slot_of(body.key) if body.key is not None else body.slot or 0
 
 
-async def list_parked(
-    broker: Broker, partition: PartitionId, group: str, hold: Hold
-) -> ParkedKeysResult:
+async def list_parked(broker: Broker, partition: PartitionId, group: str) -> ParkedKeysResult:
     """Return the keys of a group that wait in a partition; none, if its order is not Key.
-
-    `hold`: what the call holds of the memory of all requests.
 
     Raises:
         NotOwnerError, UnknownGroupError: nobody knows here.
-        OverloadedError: the memory of all requests has too little left.
     """
     consumed = broker.find(partition).find(group)
     lanes, now = consumed.lanes, broker.clock()
@@ -54,7 +48,6 @@ async def list_parked(
         return ParkedKeysResult([])
     parked = lanes.list_parked()
     more = max(0, len(parked) - MAX_LISTED)
-    hold.take(KEY_BYTES * (len(parked) - more))
     counts = lanes.redeliveries
     keys = [
         ParkedKey(
