@@ -200,10 +200,13 @@ async def _carry_out(
 ) -> int:
     """Move the cursor unless `judge` raises, and return where it is.
 
-    `reset_id`: of the reset of all partitions that this is a part of; empty: of none.
+    `reset_id`: of the reset of all partitions that this is a part of; empty: of none. A repeat of
+    the part moves nothing, and leaves the partition to its member.
     """
     try:
         async with consumed.lock:
+            if reset_id and await _is_carried_out(broker, consumed, reset_id):
+                return consumed.book.cursor
             # The script moves it under this epoch only: a broker that knows an older one cannot.
             judge()
             if reset_id:
@@ -230,6 +233,17 @@ async def _carry_out(
         cursor,
     )
     return cursor
+
+
+async def _is_carried_out(broker: Broker, consumed: ConsumedPartition, reset_id: str) -> bool:
+    """Whether a reset of all partitions has moved the cursor here, and this is a repeat.
+
+    The repeat may come when the gates of successors are open again: to move the cursor back then
+    would repeat messages after those of the successors. The lock is held, and other brokers are
+    fenced, so what the record says holds until the cursor is moved.
+    """
+    record = await broker.partitions.read_cursor(consumed.partition, consumed.group)
+    return record.reset == reset_id
 
 
 async def _end_replaced(broker: Broker, consumed: ConsumedPartition, reset_id: str) -> None:

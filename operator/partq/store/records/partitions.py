@@ -54,7 +54,7 @@ EPOCH_DIFFERS = -1
 SEALED_LATER = -4
 """Of `reset_cursor`: a change has taken slots away that the caller has not read."""
 RESET_OVER = -6
-"""Of `reset_cursor`: the reset of all partitions was ended, see `Seals.end_reset`."""
+"""Of `reset_cursor`: the reset of all partitions is over: a later one came, or `end_reset`."""
 KNOWN_BETTER = -5
 """Of `register_member`: the record is newer than what the caller knows of it."""
 HELD = -4

@@ -4,6 +4,7 @@
 -- with: audit
 -- with: book
 -- with: draw
+-- with: resets
 --
 -- KEYS[1]  meta      KEYS[2]  cursor of the group      KEYS[3]  audit
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  group
@@ -16,15 +17,15 @@
 --          0 FENCED: the caller's broker epoch is over; -1 EPOCH_DIFFERS: another epoch is
 --          recorded; -2 UNKNOWN: no such group; -3 SUPERSEDED: a later write is stored;
 --          -4 SEALED_LATER: a later change of the layout has taken slots away;
---          -6 RESET_OVER: the owner of a successor has ended the reset, see `end_reset`
+--          -6 RESET_OVER: the owner of a successor has ended the reset, see `end_reset`; or a
+--          later one has moved the cursor since
 
 local meta, refusal = read_owned(KEYS[1], ARGV[1], ARGV[2], "next", "audit", "trimmed", "preds", "layout")
 if not meta then
   return refusal
 end
-local known, lowest, before, flushed, outbox, born, gate, ended, below = unpack(redis.call("HMGET",
-  KEYS[2], "epoch", "outbox_lowest", "cursor", "flushed", "outbox", "born", "gate", "ended",
-  "ended_below"))
+local known, lowest, before, flushed, outbox, born, gate, last = unpack(redis.call("HMGET",
+  KEYS[2], "epoch", "outbox_lowest", "cursor", "flushed", "outbox", "born", "gate", "reset"))
 gate = gate or "1"
 local verdict = judge_write(flushed, born, ARGV[1], ARGV[5], ARGV[6])
 if verdict < 1 then
@@ -39,13 +40,7 @@ if generation then
     -- The successor that the caller does not know might deliver before what is repeated here.
     return -4
   end
-  if string.find(" " .. (ended or "") .. " ", " " .. ARGV[7] .. " ", 1, true) then
-    return -6
-  end
-  -- Ended, and pushed out of the list. If the clock was set back meanwhile, new ones begin below.
-  local now_ms = tonumber(redis.call("TIME")[1]) * 1000 + 1000
-  below = tonumber(below or "0")
-  if tonumber(string.match(ARGV[7], "^%d+")) <= below and below <= now_ms then
+  if is_over(KEYS[2], ARGV[7]) then
     return -6
   end
 end
@@ -56,6 +51,10 @@ redis.call("HSET", KEYS[2], "epoch", string.format("%.0f", epoch),
   "cursor", cursor_text, "acked", "", "redeliveries", "", "flushed", ARGV[1] .. ":" .. ARGV[5])
 keep_held(KEYS[2])
 if generation then
+  if last and last ~= ARGV[7] then
+    -- A late repeat of its step would move the cursor back, below what successors have delivered.
+    end_reset(KEYS[2], last)
+  end
   redis.call("HSET", KEYS[2], "reset", ARGV[7])
   if meta[6] then
     gate = ARGV[7]
