@@ -200,6 +200,25 @@ async def test_a_removal_that_is_lost_is_made_again(stage, store):
     assert (found.lineage, found.retired) == ({}, {})
 
 
+async def test_a_settlement_that_is_lost_is_made_again_where_seals_are_removed(stage, lost):
+    """Nobody can pass a predecessor without a seal, so what follows it would wait for ever."""
+    old = PartitionId(1, 0)
+    await stage.publish(old)
+    before = await Snapshot(stage).take()
+    await committed(stage, 3)
+    unsettled = await Snapshot(stage).take()
+    await stage.pass_by(old, "workers")
+    await stage.until(lambda layout: not layout.lineage)
+    await stage.publish(old)
+    layout = await committed(stage, 4)
+    assert (await stage.ports.partitions.read(old)).layout.seals == {3: 2}
+    for snapshot in (unsettled, before):
+        await lost(snapshot)
+        await stage.want(4)
+        found = await stage.look(2)
+        assert parts_of(found) == parts_of(layout)
+
+
 async def test_a_change_is_found_by_records_alone(stage):
     """All processes begin anew, and what is wanted was set back with the layout."""
     before = await Snapshot(stage).take()

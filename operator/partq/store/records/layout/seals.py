@@ -1,6 +1,6 @@
 """Seals, openings and gates in the records of partitions, and the end of such a record."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from partq.core.lanes.parked_lanes import BLOCKED_MS, quarantined_of
@@ -122,11 +122,15 @@ class Seals:
         broker_epoch: BrokerEpoch,
         generation: int,
         slots: Sequence[range],
+        settled: Collection[int] = (),
     ) -> Offset:
         """End all slots of the partition but `slots`, and return the end of its log.
 
         Call it when no append of the partition is under way: what is stored after it has none of
         the slots. A repeat returns the end as it was, also for the next owner.
+
+        `settled`: earlier changes whose seals the partition may forget, as the layout does not name
+        it as a predecessor of their partitions any more.
 
         Raises:
             FencedError: another broker has claimed the partition; nothing is written.
@@ -138,7 +142,7 @@ class Seals:
         answer = await self._store.run(
             "seal_slots",
             [self._keys.meta(partition), self._keys.audit(partition)],
-            [broker_epoch, generation, encode_slots(slots)],
+            [broker_epoch, generation, encode_slots(slots), *settled],
             channel=Channel.APPEND,  # behind the appends
             needs_replica=True,
         )
