@@ -93,6 +93,10 @@ class SlotSealer:
     ) -> Offset:
         until_answered = UntilAnswered(_log, WRITE_RETRY_S)
         while True:
+            if self._layout() is None:
+                await until_answered.failed("seal of %s: the layout is read again first", owned.id)
+                continue
+            self._check_due(owned, due)
             try:
                 return await self._seals.seal(
                     owned.id,
@@ -103,3 +107,18 @@ class SlotSealer:
                 )
             except StoreUnavailableError as error:
                 await until_answered.failed("seal of %s: %s; asking again", owned.id, error)
+
+    def _check_due(self, owned: OwnedPartition, due: DueSeal) -> None:
+        """Refuse a seal that the layout, as it was read last, does not ask for.
+
+        The server of the partition may be silent for long. If the server of the layout has
+        forgotten the change meanwhile, it may be aborted, and a seal would be for good.
+
+        Raises:
+            ConflictError: the layout does not ask for it; an earlier try may have sealed it.
+        """
+        if self._next(owned) != due:
+            raise ConflictError(
+                f"partition {owned.id}: the layout does not ask for the seal of change "
+                f"{due.generation} any more; its record is read again"
+            )
