@@ -49,6 +49,8 @@ class GroupSnapshot:
     """Refused members, each with the reason."""
     details: Mapping[PartitionId, GroupDetail] = field(default_factory=dict)
     """Further fields of the partition's broker: state, cursor, lag, in_flight."""
+    retired: frozenset[PartitionId] = frozenset()
+    """The partitions without slots, which are there until groups have read them."""
     ends: Mapping[PartitionId, int] = field(default_factory=dict)
     """The offset of the next message, of the same partitions."""
 
@@ -130,6 +132,9 @@ def _snapshot(group: str, body: Picture) -> GroupSnapshot:
             if each.state is UNSET
         },
         refused=members.refused,
+        retired=frozenset(
+            map(PartitionId.parse, body.succession.retired if body.succession is not UNSET else ())
+        ),
         details={partition: detail.groups[group] for partition, detail in served.items()},
         ends={partition: detail.end for partition, detail in served.items()},
     )

@@ -24,6 +24,8 @@ class GroupView:
 
     partitions: Mapping[PartitionId, AssignmentEntry]
     """Every partition of the queue; of those that no broker reports, what is stored."""
+    retired: Collection[PartitionId] = frozenset()
+    """Those of them that have no slots any more, and are there until groups have read them."""
     members: Mapping[MemberId, MemberState]
     """Everybody who has a flow, holds a partition or is waited for."""
     unseen_count: int

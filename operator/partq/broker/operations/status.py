@@ -1,7 +1,7 @@
 """Layout and status of a queue, from the records of all brokers."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from partq.broker.broker import Broker
 from partq.broker.operations.rescale_status import read_rescale
@@ -192,7 +192,7 @@ async def _group(
         assignment=str(spec.spec.get("assignment", "Server")) if spec is not None else "",
         lag=sum(row.lag for row in rows),
         lag_ms=max((row.lag_ms for row in rows), default=0),
-        members=_member_statuses(listed, rows),
+        members=_member_statuses(listed, partitions, set(map(str, broker.config.layout.retired))),
         partitions=partitions,
         handoffs=[
             HandoffStatus(
@@ -319,20 +319,23 @@ def _row(
     )
 
 
-def _member_statuses(read: MemberSnapshot, rows: Iterable[GroupPartition]) -> list[MemberStatus]:
-    """Return the listed members, and those that hold a partition."""
-    held = dict.fromkeys(read.members, 0)
-    for row in rows:
+def _member_statuses(
+    read: MemberSnapshot, rows: Mapping[str, GroupPartition], retired: Collection[str]
+) -> list[MemberStatus]:
+    """Return the listed members, and those that hold a partition. `retired`: without slots."""
+    held: dict[MemberId, list[str]] = {member: [] for member in read.members}
+    for name, row in rows.items():
         if row.member:
-            held[MemberId(row.member)] = held.get(MemberId(row.member), 0) + 1
+            held.setdefault(MemberId(row.member), []).append(name)
     return [
         MemberStatus(
             member,
-            count,
-            _member_state(read.members.get(member), count),
-            node.node_id if (node := read.nodes.get(member)) is not None else UNSET,
+            sum(each not in retired for each in names),
+            _member_state(read.members.get(member), len(names)),
+            retired=sum(each in retired for each in names) or UNSET,
+            node_id=node.node_id if (node := read.nodes.get(member)) is not None else UNSET,
         )
-        for member, count in sorted(held.items())
+        for member, names in sorted(held.items())
     ]
 
 

@@ -46,7 +46,7 @@ def members(*, connect: Connect, group: str | None, as_json: bool) -> None:
         table.add_row(
             *(each.member, each.state, each.incarnation),
             spell_age(round(each.bound_s * 1000)) if each.bound_s is not None else "",
-            named([*each.partitions], MAX_NAMED),
+            _named(each),
             *(f"{each.in_flight:,}", f"{each.lag:,}"),
         )
     show(table)
@@ -64,6 +64,14 @@ def members(*, connect: Connect, group: str | None, as_json: bool) -> None:
         )
 
 
+def _named(row: "MemberRow") -> str:
+    """Return which partitions a member holds; those without slots apart."""
+    retired = [name for name, each in row.partitions.items() if each.is_retired]
+    current = [name for name, each in row.partitions.items() if not each.is_retired]
+    told = [named(current, MAX_NAMED)] if current else []
+    return "; ".join([*told, *([f"without slots: {named(retired, MAX_NAMED)}"] if retired else [])])
+
+
 MAX_NAMED = 16
 """Partitions that are named in a line; `--json` has all."""
 
@@ -78,6 +86,8 @@ class MemberPartition:
     in_flight: int | None
     """Messages delivered and not acknowledged; None, as the lag: its broker does not say."""
     lag: int | None
+    is_retired: bool
+    """It has no slots any more, and is there until the group has read it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +135,7 @@ def describe(group: str, snapshot: Picture) -> GroupMembers:
     """
     states = [each.state for each in snapshot.brokers.values() if each.state is not UNSET]
     owned = _owned(group, states)
+    retired = set(snapshot.succession.retired if snapshot.succession is not UNSET else ())
     held: defaultdict[str, dict[str, MemberPartition]] = defaultdict(dict)
     for name in snapshot.partitions:
         detail, entry = owned.get(name), snapshot.assignment.get(name)
@@ -134,10 +145,15 @@ def describe(group: str, snapshot: Picture) -> GroupMembers:
                 epoch=detail.epoch,
                 in_flight=detail.in_flight,
                 lag=detail.lag,
+                is_retired=name in retired,
             )
         elif entry is not None:
             held[entry.member or ""][name] = MemberPartition(
-                state=entry.state, epoch=entry.epoch, in_flight=None, lag=None
+                state=entry.state,
+                epoch=entry.epoch,
+                in_flight=None,
+                lag=None,
+                is_retired=name in retired,
             )
     unassigned = held.pop("", {})
     flows: defaultdict[str, list[FlowDetail]] = defaultdict(list)

@@ -69,7 +69,12 @@ def crowded(counts: Mapping[str, int]) -> list[str]:
 
 def retired_count(answer: StatusAnswer) -> int:
     """Return how many partitions have no slots any more; the totals have them, too."""
-    return sum(each.is_retired is True for each in answer.partitions.values())
+    return len(retired_names(answer))
+
+
+def retired_names(answer: StatusAnswer) -> list[str]:
+    """Return the partitions that take no messages any more, and are still read."""
+    return [name for name, each in answer.partitions.items() if each.is_retired is True]
 
 
 def unread_partitions(answer: StatusAnswer) -> list[str]:

@@ -264,6 +264,7 @@ class GroupWorker:
     ) -> GroupView:
         return GroupView(
             partitions={p: each for p, each in assigned.items() if p not in queue.prepared},
+            retired=queue.retired,
             members=assessment.members,
             unseen_count=sum(
                 ownership.broker is None

@@ -31,6 +31,8 @@ class QueueObservation:
     """Which partitions follow which."""
     prepared: frozenset[PartitionId] = frozenset()
     """Those of a change that may still be aborted: people are not shown them."""
+    retired: frozenset[PartitionId] = frozenset()
+    """Those without slots, until groups have read them: they are in no number that people see."""
 
 
 @dataclass(frozen=True, slots=True)

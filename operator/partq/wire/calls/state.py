@@ -161,6 +161,8 @@ class SuccessionDetail(msgspec.Struct, kw_only=True):
     """New partition → the one that it begins with."""
     heirs: dict[str, str]
     """Outgoing partition → the one that continues it."""
+    retired: list[str] = []
+    """Those without slots: they are there until groups have read them."""
 
 
 class Picture(msgspec.Struct, kw_only=True):

@@ -28,7 +28,10 @@ class MemberStatus(msgspec.Struct):
 
     member: str
     partitions: int
+    """How many of those that take messages it has."""
     state: str
+    retired: int | UnsetType = UNSET
+    """How many it has besides that have no slots any more; left out: none."""
     node_id: int | UnsetType = UNSET
     """Which node it is, in a group with `assignment: Client`; left out: it has not said so."""
 
@@ -203,10 +206,12 @@ class PlannedMove(msgspec.Struct):
     """Null: no member."""
     may_wait: bool
     """It moves for balance, and the disruption budget can hold it back."""
+    is_retired: bool | UnsetType = UNSET
+    """True: it has no slots, and moves with its member alone; left out: it takes messages."""
 
 
 class MemberCounts(msgspec.Struct):
-    """How many partitions a member has."""
+    """How many of the partitions that take messages a member has."""
 
     before: int
     after: int
