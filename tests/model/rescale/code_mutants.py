@@ -15,25 +15,29 @@ from tests.model.rescale.scenarios import MUTANTS
 
 TABLE: Final = Path(__file__).with_name("code_mutants.toml")
 FIELDS: Final = ("file", "before", "after", "tests")
+BEYOND: Final = "beyond the model"
+"""Stands for the invariant of a mistake in a rule that the model leaves out."""
 
 
 def read_table(text: str) -> dict[CodeMutant, list[str]]:
     """Read code_mutants.toml: each mutant with the tests that find it.
 
     Raises:
-        MutantError: one is not in the model, or has other fields.
+        MutantError: one is neither in the model nor says what it breaks, or has other fields.
     """
     found: dict[CodeMutant, list[str]] = {}
     for name, fields in tomllib.loads(text).items():
         more = tuple((before, after) for before, after in fields.pop("more", ()))
-        if name not in MUTANTS or sorted(fields) != sorted(FIELDS):
+        breaks = fields.pop("breaks", "")
+        if (name in MUTANTS) == bool(breaks) or sorted(fields) != sorted(FIELDS):
             raise MutantError(
-                f"{name}: has {', '.join(fields)}; expected a mutant of the model, with "
-                f"{', '.join(FIELDS)}"
+                f"{name}: has {', '.join(fields)}; expected a mutant of the model, or `breaks`, "
+                f"with {', '.join(FIELDS)}"
             )
-        known = MUTANTS[name]
+        row = BEYOND if breaks else MUTANTS[name].invariant
         tests = fields.pop("tests")
-        found[CodeMutant(name, known.invariant, known.mistake, more=more, **fields)] = tests
+        mistake = breaks or MUTANTS[name].mistake
+        found[CodeMutant(name, row, mistake, more=more, **fields)] = tests
     return found
 
 
