@@ -67,7 +67,7 @@ class SlotSealer:
         owned.is_sealing = False
 
     async def _seal(self, owned: OwnedPartition, due: DueSeal) -> None:
-        settled = self._settled(owned)
+        settled = self._removable_seals(owned)
         end = await self._seal_until_answered(owned, due, settled)
         layout = owned.layout
         kept = {each: stop for each, stop in layout.seals.items() if each not in settled}
@@ -83,7 +83,7 @@ class SlotSealer:
             *(owned.id, end, due.generation),
         )
 
-    def _settled(self, owned: OwnedPartition) -> list[int]:
+    def _removable_seals(self, owned: OwnedPartition) -> list[int]:
         """Return the changes that have sealed the partition, and that it is settled for."""
         awaited = {each.generation for each in self._due.get(owned.id, ())}
         return sorted(owned.layout.seals.keys() - awaited)
