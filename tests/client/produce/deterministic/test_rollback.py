@@ -12,7 +12,6 @@ from partq.testing.local_broker import LocalBroker
 from tests.client.produce.deterministic.test_across_changes import (
     MESSAGES,
     WAIT_S,
-    change,
     expected,
     followed,
     producer_of,
@@ -20,6 +19,7 @@ from tests.client.produce.deterministic.test_across_changes import (
     reached,
     stored,
 )
+from tests.client.test_change_with_brokers import change
 
 
 class Disk:

@@ -1,8 +1,8 @@
 """Sees whether the store still has the series of numbers that a change of the layout has ended.
 
 Where a series goes on, the number that is due tells the producer that the store has lost messages.
-One that has ended gets no message any more. If the store forgets some of it, and the change is made
-again or was kept, later messages would be stored as if nothing were missing before them.
+One that has ended gets no message any more. If the store forgets some of it, and has the change or
+gets it once more, later messages would be stored as if nothing were missing before them.
 """
 
 from collections.abc import Iterable, Mapping
