@@ -15,7 +15,7 @@ from partq.broker.delivery.acks import AckHandler
 from partq.broker.delivery.cursor_writer import CursorWriter
 from partq.broker.delivery.decode_check import DecodeCheck
 from partq.broker.delivery.delivery_waits import DeliveryWaits
-from partq.broker.delivery.expected_returns import return_s
+from partq.broker.delivery.expected_returns import return_s_of
 from partq.broker.delivery.flow_registry import FlowRegistry
 from partq.broker.delivery.handoff_executor import HandoffExecutor
 from partq.broker.delivery.log_fetcher import LogFetcher
@@ -56,6 +56,7 @@ from partq.errors import (
 from partq.metrics import BrokerMetrics
 from partq.settings import BrokerSettings
 from partq.store.connection import IsLost, Store
+from partq.store.key_states import KeyStates
 from partq.store.keys import Keys
 from partq.store.records.audit import Audits
 from partq.store.records.configs import Configs
@@ -157,6 +158,7 @@ class Broker:
         self.owned = self.ownership.owned
         self.layout_follower = LayoutFollower(
             Seals(store, self.keys),
+            KeyStates(store, self.keys),
             self.ownership,
             layout=self._known_layout,
             clock=self.clock,
@@ -218,6 +220,8 @@ class Broker:
             spawn=self._spawn,
             metrics=self.metrics,
             drain_signal=self.drain_signal,
+            key_states=KeyStates(store, keys),
+            leases=self.claims.seen_living,
         )
         self.dead_letters = DeadLetterForwarder(
             Outboxes(store, keys),
@@ -255,18 +259,12 @@ class Broker:
             max_unacked=lambda: self.config.max_unacked_per_flow,
             type_of=lambda group: self.config.types.get(group, ""),
             order_of=lambda group: redelivery_of(self._config, group).order,
-            return_s_of=self._return_s_of,
+            return_s_of=lambda group: return_s_of(self.config, group),
             on_partition_lost=self.ownership.lose_group,
         )
 
     def _known_layout(self) -> Layout | None:
         return self._config.layout if self._config and not self._refresher.is_void else None
-
-    def _return_s_of(self, group: str) -> float:
-        """Return how long a process of a member is expected again; 0: it is not, in this group."""
-        if group not in self.config.client_assigned:
-            return 0.0
-        return return_s(self.config.rebalance_delays.get(group))
 
     def _make_retention_and_handoffs(self) -> None:
         """Make what trims logs, hands partitions over and reads the queue's config again."""

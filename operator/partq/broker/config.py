@@ -140,6 +140,7 @@ def _redelivery(spec: GroupSpec) -> RedeliveryRules:
         order=NackOrder(nack.order),
         max_parked_keys=nack.max_parked_keys,
         max_span=ack.max_span,
+        max_states=ack.max_states,
         nack_delay_s=nack.delay_seconds,
         nack_backoff=_backoff(nack.backoff),
         ack_timeout_s=ack.timeout_seconds,

@@ -65,6 +65,9 @@ COMMANDS: Mapping[str, CommandEntry] = {
     "keys": CommandEntry(
         "partq.cli.queues.keys", "keys", "Show a group's keys that wait, and release one."
     ),
+    "state": CommandEntry(
+        "partq.cli.queues.state", "state", "Show what a group has left of its keys."
+    ),
     "dead-letters": CommandEntry(
         "partq.cli.dead_letters.dead_letters",
         "dead_letters",

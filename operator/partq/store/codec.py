@@ -5,6 +5,7 @@ mistake here nor a damaged record can make a value without end.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from partq.core.lanes.codec import BITS, decode_bits, end_of_bits
 from partq.core.lanes.parked_lanes import ALL_LANES, BLOCKED_MS, QUARANTINED_MS
@@ -115,6 +116,21 @@ def decode_parked(text: bytes) -> tuple[dict[int, int], int]:
             f"{ALL_LANES - 1}, or {ALL_LANES} for all"
         )
     return parked, int(at_ms) if at_ms.isdigit() else 0
+
+
+NO_STATES: Mapping[str, bytes | None] = MappingProxyType({})
+
+
+def encode_states(states: Mapping[str, bytes | None]) -> list[str | bytes]:
+    """Return keys with their states, each behind its key, as scripts take them.
+
+    `=` and the state; empty: the key is to have none.
+    """
+    return [
+        part
+        for key, state in states.items()
+        for part in (key, b"" if state is None else b"=" + state)
+    ]
 
 
 def encode_predecessors(predecessors: Mapping[PartitionId, Sequence[range]]) -> str:

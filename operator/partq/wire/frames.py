@@ -20,6 +20,9 @@ from partq.wire.publish_frames import ProducerWelcome as ProducerWelcome
 from partq.wire.publish_frames import Publish as Publish
 from partq.wire.publish_frames import Published as Published
 from partq.wire.publish_frames import PublishRefused as PublishRefused
+from partq.wire.state_frames import ReadState as ReadState
+from partq.wire.state_frames import State as State
+from partq.wire.state_frames import StateRefused as StateRefused
 
 MAX_HEADER_BYTES: Final = 1024 * 1024
 """The most bytes of a frame's header."""
@@ -114,6 +117,8 @@ class Bound(Frame, tag=21):
     """The broker knows `InProgress`."""
     takes_lanes: bool = False
     """The broker knows groups of order Key."""
+    takes_states: bool = False
+    """The broker knows `ReadState`, and states that come with acks."""
 
 
 UNBOUND: Final = Bound("", 0, 0)
@@ -215,6 +220,11 @@ class Ack(Frame, tag=28):
     delivery: int
     upto: int = -1
     ranges: list[Range] = msgspec.field(default_factory=list)
+    state_key: str | None = None
+    """The key of the message, whose state changes with the ack: then it is of one message alone.
+    None: no state changes."""
+    state: bytes | None = None
+    """The new state of that key; None: it has none any more."""
 
 
 class AckConfirmed(Frame, tag=29):
@@ -447,6 +457,9 @@ AnyFrame = (
     | InProgress
     | AskBack
     | Returned
+    | ReadState
+    | State
+    | StateRefused
 )
 
 _encode = msgspec.msgpack.Encoder().encode

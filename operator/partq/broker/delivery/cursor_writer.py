@@ -161,7 +161,7 @@ class CursorWriter:
                 parked, parked_changes = self._parked_of(consumed, now_ms)
                 holds = consumed.lanes.holds_made if consumed.lanes is not None else 0
                 try:
-                    await self._partitions.flush(
+                    state_count = await self._partitions.flush(
                         consumed.partition,
                         consumed.group,
                         **consumed.next_write(),
@@ -171,6 +171,7 @@ class CursorWriter:
                         parked=parked,
                         parked_at_ms=round(now_ms or 0),
                         audit=records,
+                        states=consumed.states.to_store(),
                     )
                 except (FencedError, UnknownGroupError) as error:
                     self._on_lost(consumed, error)
@@ -187,6 +188,7 @@ class CursorWriter:
                 until_answered.answered()
                 turn_s = 0.0
                 consumed.flush_records.stored(records)
+                consumed.states.stored(state_count)
                 consumed.note_counts(counts, lane_counts)
                 if parked is not None:
                     consumed.parked_stored, consumed.has_stale_parked = parked_changes, False

@@ -4,11 +4,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from partq.broker.config import QueueConfig
 from partq.core.model import MemberId
 
 RETURN_S = 5.0
 """The longest that a process may take to connect again, after it has closed or the broker has."""
 MAX_EXPECTED = 1000
+
+
+def return_s_of(config: QueueConfig, group: str) -> float:
+    """Return how long a process of a member is expected again; 0: it is not, in this group."""
+    if group not in config.client_assigned:
+        return 0.0
+    return return_s(config.rebalance_delays.get(group))
 
 
 def return_s(delay_s: float | None) -> float:

@@ -14,6 +14,7 @@ from partq.broker.partition.audit_buffer import AuditBuffer
 from partq.broker.partition.audit_writer import AuditWriter
 from partq.broker.partition.consumer_ref import ConsumerRef
 from partq.broker.partition.outbox import Answer, Outbox
+from partq.broker.partition.unstored_states import UnstoredStates
 from partq.core.cursor.book import Book
 from partq.core.cursor.windows import TakenBack, Window
 from partq.core.dead_letters import DeadLetter
@@ -147,6 +148,8 @@ class ConsumedPartition:
     """A reset waits for the stored book before it unbinds the member."""
     is_resetting: bool = False
     """The stored book is being moved: nothing else is written, and nothing changes in memory."""
+    states: UnstoredStates = field(default_factory=UnstoredStates)
+    """States of keys that came with acks."""
     parked_stored: int = 0
     """`LaneBook.parked_changes` of what is stored."""
     has_stale_parked: bool = False

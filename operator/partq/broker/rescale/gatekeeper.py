@@ -9,6 +9,7 @@ from partq.aio import Signal
 from partq.broker.ownership.server_looks import Spawn
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.owned_partition import OwnedPartition
+from partq.broker.rescale.state_mover import StateMover
 from partq.core.lanes.lane_book import LaneBook
 from partq.core.lanes.parked_lanes import BLOCKED_MS, QUARANTINED_MS
 from partq.core.layout import Layout
@@ -57,6 +58,7 @@ class Gatekeeper:
 
     Args:
         seals: reads the predecessors, and opens gates.
+        state_mover: carries states of keys over before that.
         owned: the partitions of this broker.
         layout: of the queue, as the broker knows it; None: it has not read it yet.
         clock: of the broker, in seconds.
@@ -67,6 +69,7 @@ class Gatekeeper:
     def __init__(
         self,
         seals: Seals,
+        state_mover: StateMover,
         *,
         owned: Mapping[PartitionId, OwnedPartition],
         layout: Callable[[], Layout | None],
@@ -76,6 +79,7 @@ class Gatekeeper:
     ) -> None:
         self._owned = owned
         self._seals = seals
+        self._state_mover = state_mover
         self._layout = layout
         self._clock = clock
         self._on_lost = on_lost
@@ -289,8 +293,11 @@ class Gatekeeper:
         try:
             # A reset holds the lock, too: memory follows the record in the same order.
             async with consumed.lock:
-                if consumed.is_dropped or consumed.gate != watch.gate:
+                layout = self._known
+                if layout is None or consumed.is_dropped or consumed.gate != watch.gate:
                     return
+                givers = layout.predecessors(consumed.partition)
+                moved = await self._state_mover.carry(consumed, givers)
                 await self._seals.open_gate(
                     consumed.partition,
                     consumed.group,
@@ -304,6 +311,7 @@ class Gatekeeper:
                     for slot, how in held.items():
                         lanes.hold_lanes([slot], quarantines=how == QUARANTINED_MS)
                 consumed.open_gate()
+            await self._state_mover.remove(consumed, moved)
         except (ConflictError, UnknownGroupError) as error:
             self._on_lost(consumed, error)
         except PartqError as error:

@@ -259,11 +259,28 @@ class Rescaler:
             if record.layout.seals.get(candidates[partition], record.trimmed + 1) <= record.trimmed
         }
         views = await self._views(trimmed, candidates)
-        settled = sorted(each for each, view in views.items() if is_passed_by_all(view, named))
+        passed = [each for each, view in views.items() if is_passed_by_all(view, named)]
+        settled = sorted([each for each in passed if await self._is_carried(layout, views, each)])
         if not settled:
             return layout
         _log.info("queue %s: settled: %s", self._queue, ", ".join(map(str, settled)))
         return await self._write(settle(layout, *settled))
+
+    async def _is_carried(
+        self, layout: Layout, views: Mapping[PartitionId, PredecessorView], giver: PartitionId
+    ) -> bool:
+        """Whether no successor waits for states of keys that a predecessor has."""
+        places = [
+            (successor, group)
+            for group, progress in views[giver].groups.items()
+            if progress.has_states
+            for successor, givers in layout.lineage.items()
+            if giver in givers
+        ]
+        if not places:
+            return True
+        found = await self._store.seals.read_progress(places)
+        return len(found) == len(places) and all(each.is_gate_open for each in found.values())
 
     async def _views(
         self, records: Mapping[PartitionId, PartitionRecord], changes: Mapping[PartitionId, int]

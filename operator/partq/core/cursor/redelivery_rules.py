@@ -43,6 +43,8 @@ class RedeliveryRules:
     """Of `NackOrder.KEY`: keys of a partition that may wait; beyond, the partition stops."""
     max_span: int = 20_000
     """Of `NackOrder.KEY`: offsets above the cursor that may be delivered."""
+    max_states: int = 10_000
+    """Keys of a partition that may have a state."""
     nack_delay_s: float = 60.0
     nack_backoff: RedeliveryBackoff | None = None
     """In the place of `nack_delay_s`."""

@@ -22,6 +22,8 @@ class GroupProgress(NamedTuple):
     """The slots that wait until they are released."""
     quarantined: tuple[int, ...] = ()
     """The slots whose messages become dead letters until they are released."""
+    has_states: bool = False
+    """Some keys have a state."""
 
 
 class PredecessorView(NamedTuple):

@@ -142,6 +142,11 @@ class KeyedPartition(AssignedPartition):
             "nothing was acknowledged"
         )
 
+    def note_refused(self, offset: int) -> None:
+        """Note that the ack of a message was refused: the application still has it."""
+        self._acked.remove(offset, offset + 1)
+        self._unfinished.add(offset, offset + 1)
+
     def _note_acked(self, upto: int, ranges: list[Range]) -> int:
         count = self._note_nacked(ranges)
         self._acked.add(ranges)

@@ -135,6 +135,13 @@ class MemoryRedis:
     def _do_hexists(self, args: Args) -> int:
         return int(args[1] in self.hash(args[0]))
 
+    def _do_hstrlen(self, args: Args) -> int:
+        return len(self.hash(args[0]).get(args[1], b""))
+
+    def _do_hscan(self, args: Args) -> list[bytes | list[bytes]]:
+        # All at once, as a real one does with a small hash.
+        return [b"0", self._do_hgetall(args[:1])]
+
     def _do_hset(self, args: Args) -> int:
         fields = self.hash(args[0])
         if not fields:

@@ -312,7 +312,7 @@ class Records:
         self._judge_epoch(facts, answer)
 
     def _flushed(self, facts: GroupPartitionFacts, args: Sequence[bytes], answer: Reply) -> None:
-        if answer != 1:
+        if answer != 1 and not isinstance(answer, list):
             return
         self._judge_owner(facts, args, "flush")
         self._judge_acks(facts)

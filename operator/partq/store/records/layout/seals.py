@@ -27,7 +27,7 @@ NOT_OPEN = -1
 GATE_DIFFERS = -1
 """Of `open_gate`: a reset holds the gate that the caller has not seen."""
 
-_PROGRESS = ("cursor", "gate", "reset", "member", "outbox", "parked")
+_PROGRESS = ("cursor", "gate", "reset", "member", "outbox", "parked", "states")
 PRODUCERS_STAY_MS = 86_400_000
 """How long after its removal a partition's producers are known, and its predecessors."""
 MAX_ERASED = 500
@@ -88,7 +88,11 @@ class Seals:
         """
         keys = self._keys
         fields = await self._store.read("HKEYS", keys.meta(partition))
-        cursors = [keys.cursor(partition, group) for group in sorted(groups_of(fields))]
+        cursors = [
+            place(partition, group)
+            for group in sorted(groups_of(fields))
+            for place in (keys.cursor, keys.states)
+        ]
         while len(cursors) > MAX_ERASED:
             await self._store.run("unlink_keys", cursors[-MAX_ERASED:])
             del cursors[-MAX_ERASED:]
@@ -286,7 +290,7 @@ class Seals:
 
 
 def _progress(values: Sequence[bytes | None]) -> GroupProgress:
-    cursor, gate, reset, member, outbox, parked = values
+    cursor, gate, reset, member, outbox, parked, states = values
     held, _ = decode_parked(parked or b"")
     return GroupProgress(
         int(cursor or b"0"),
@@ -296,4 +300,5 @@ def _progress(values: Sequence[bytes | None]) -> GroupProgress:
         member=(member or b"").decode(),
         blocked=tuple(sorted(slot for slot, until in held.items() if until == BLOCKED_MS)),
         quarantined=tuple(sorted(quarantined_of(held))),
+        has_states=states is not None,
     )
