@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(600)
 def test_partitions_become_more_and_fewer_under_load(
     stage: Stage, nodes: Nodes, figures: Figures
 ) -> None:
-    stage.open(publishing=["--is-fresh"])
+    stage.open(publishing=["--drawn-id"])
     duration_s = change(stage, 24)
     figures.add("from `kubectl patch` of 16 to 24 partitions to all open", f"{duration_s:.1f} s")
 

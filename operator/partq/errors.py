@@ -317,6 +317,18 @@ class StaleGenerationError(ConflictError):
         )
 
 
+class StatesFullError(ConflictError):
+    """A group has as many states of keys in a partition as it may; nothing is acknowledged."""
+
+    code = "states_full"
+
+
+class KeptStatesError(ConflictError):
+    """A reset would separate states of keys from older messages of them; nothing was moved."""
+
+    code = "kept_states"
+
+
 class AppendGapError(ConflictError):
     """The log does not end where the broker thinks; it drops its memory and claims again.
 

@@ -102,6 +102,11 @@ class BrokerMetrics:
             "In groups of order Key: keys that wait for the redelivery of a message.",
             by_group,
         )
+        self._held_keys = self._gauge(
+            "partq_held_keys",
+            "Of these, keys that wait until they are released: blocked, or in quarantine.",
+            (*by_group, "state"),
+        )
         self._stalled = self._gauge(
             "partq_partition_stalled",
             "1: too many keys wait, or one for too long, and nothing new is sent.",
@@ -305,12 +310,19 @@ class BrokerMetrics:
         """Count a new partition that takes messages now; `pause_s`: how long it was waited for."""
         self._publish_pause.labels(*self._names).observe(pause_s)
 
-    def observe_parked_keys(self, parked: Mapping[tuple[str, str], tuple[int, bool]]) -> None:
-        """Tell how many keys wait, and whether nothing new is sent, by partition and group."""
-        for gauge in (self._parked_keys, self._stalled):
+    def observe_parked_keys(
+        self, parked: Mapping[tuple[str, str], tuple[int, int, int, bool]]
+    ) -> None:
+        """Tell how many keys wait, and whether nothing new is sent, by partition and group.
+
+        All that wait, and of these those that are blocked, and those in quarantine.
+        """
+        for gauge in (self._parked_keys, self._held_keys, self._stalled):
             gauge.clear()
-        for (partition, group), (count, is_stalled) in parked.items():
+        for (partition, group), (count, blocked, quarantined, is_stalled) in parked.items():
             self._parked_keys.labels(*self._names, partition, group).set(count)
+            for state, held in (("blocked", blocked), ("quarantined", quarantined)):
+                self._held_keys.labels(*self._names, partition, group, state).set(held)
             self._stalled.labels(*self._names, partition, group).set(int(is_stalled))
 
     def observe_gates(self, gated: Iterable[tuple[str, str]]) -> None:

@@ -148,7 +148,7 @@ RESCALED_STATUS = {
     "groups": {
         "g": {
             "type": "Partitioned", "lag": 6, "lag_ms": 1,
-            "members": [{"member": "m", "partitions": 2, "state": "Active"}],
+            "members": [{"member": "m", "partitions": 1, "state": "Active", "retired": 1}],
             "partitions": {
                 "1.0": {"member": "m", "epoch": 5, "state": "Ready", "cursor": 0, "lag": 3,
                         "lag_ms": 1},
@@ -227,6 +227,7 @@ CASES: Sequence[tuple[Any, Answers]] = [
     (("groups", "--json"), {"GET /status": [STATUS]}),
     (("groups",), {"GET /status": [STATUS]}),
     (("groups", "--json"), {"GET /status": [OLDER_STATUS]}),
+    (("groups",), {"GET /status": [RESCALED_STATUS]}),
     *(
         (command, {"GET /status": [SOME_STATUS]})
         for command in (("status",), ("groups",), ("groups", "--json"))

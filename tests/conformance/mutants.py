@@ -16,7 +16,7 @@ import tempfile
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -266,31 +266,30 @@ def report(outcomes: Sequence[Outcome], *, as_json: bool) -> str:
     return "\n".join(lines)
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the mutants; return 0 if all are killed, 1 if one is not, 2 if they cannot be run."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--row", action="append", help="only the mutants of this row; repeatable")
+def mutants_parser(about: str) -> argparse.ArgumentParser:
+    """Return the options that every run of mutants takes; `about`: what is run."""
+    parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--workers", type=int, default=2, help="mutants at a time (2)")
     parser.add_argument(
         "--only-mutants", action="store_true", help="do not run the tests without a mutant before"
     )
-    given = parser.parse_args(arguments)
+    return parser
+
+
+def run_mutants(
+    choose: Callable[[], Mapping[CodeMutant, Sequence[str]]], given: argparse.Namespace
+) -> int:
+    """Run mutants; return 0 if all are killed, 1 if one is not, 2 if they cannot be run.
+
+    Args:
+        choose: returns the mutants, each with its tests; raises MutantError.
+        given: the options of `mutants_parser`.
+    """
     try:
-        mutants = read_mutants(MUTANTS.read_text(encoding="utf-8"))
-        if given.row:
-            known = {mutant.row for mutant in mutants}
-            if missing := set(given.row) - known:
-                raise MutantError(
-                    f"no mutant of {', '.join(sorted(missing))}; there are those of "
-                    f"{', '.join(sorted(known))}"
-                )
-            mutants = [mutant for mutant in mutants if mutant.row in given.row]
-        marks = read_marks(ROOT)
-        check(mutants, marks)
-        tests = {mutant: marked_tests(mutant, marks) for mutant in mutants}
+        tests = choose()
         if not given.only_mutants:
-            every = {test for marked in tests.values() for test in marked}
+            every = {test for found in tests.values() for test in found}
             asyncio.run(check_tests(sorted(every), given.workers))
         outcomes = asyncio.run(judge_all(tests, given.workers))
     except MutantError as error:
@@ -298,6 +297,33 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     sys.stdout.write(f"{report(outcomes, as_json=given.json)}\n")
     return int(any(outcome.result != KILLED for outcome in outcomes))
+
+
+def choose_rows(rows: Sequence[str]) -> dict[CodeMutant, Sequence[str]]:
+    """Return the mutants of some rows, each with the tests of its row; no row named: of all.
+
+    Raises:
+        MutantError: a row has none, or one cannot be run.
+    """
+    mutants = read_mutants(MUTANTS.read_text(encoding="utf-8"))
+    known = {mutant.row for mutant in mutants}
+    if missing := {*rows} - known:
+        raise MutantError(
+            f"no mutant of {', '.join(sorted(missing))}; there are those of "
+            f"{', '.join(sorted(known))}"
+        )
+    mutants = [mutant for mutant in mutants if not rows or mutant.row in rows]
+    marks = read_marks(ROOT)
+    check(mutants, marks)
+    return {mutant: marked_tests(mutant, marks) for mutant in mutants}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the mutants of the arguments; return as `run_mutants`."""
+    parser = mutants_parser(__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--row", action="append", help="only the mutants of this row; repeatable")
+    given = parser.parse_args(arguments)
+    return run_mutants(lambda: choose_rows(given.row or ()), given)
 
 
 if __name__ == "__main__":

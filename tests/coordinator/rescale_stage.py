@@ -165,9 +165,12 @@ class RescaleStage:
         """Do what the owners of predecessors and successors do."""
         layout, seals = await self.layout(), {}
         for partition in {p for givers in layout.lineage.values() for p in givers}:
+            known = (await self.ports.partitions.read(partition)).layout.seals
+            awaited = {q.generation for q, givers in layout.lineage.items() if partition in givers}
             seals[partition] = await self.ports.seals.seal(
                 partition, broker_epoch=self.broker.epochs[partition],
                 generation=layout.generation, slots=layout.slots(partition),
+                settled=known.keys() - awaited,
             )  # fmt: skip
         for partition, givers in layout.lineage.items():
             await self.ports.seals.open_partition(

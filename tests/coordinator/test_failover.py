@@ -9,10 +9,12 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+import aiohttp
 import pytest
 import pytest_asyncio
 
 from partq import Consumer, Message, Producer
+from partq.aio import cancel_and_wait
 from partq.embedded.runtime import EmbeddedRuntime
 from partq.errors import BadRequestError
 from partq.resources import group_document, queue_document, resources_of
@@ -21,7 +23,7 @@ from partq.testing import eventually
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 MEMBER = Path(__file__).with_name("failover_member.py")
-COUNTS = {"pair": 2, "four": 4, "nine": 9}
+COUNTS = {"pair": 2, "four": 4, "nine": 9, "changing": 4}
 
 
 class Members:
@@ -110,7 +112,10 @@ async def runtime(tmp_path_factory):
         group_document("shared", "pair"),
     )
     directory = tmp_path_factory.mktemp("failover")
-    async with EmbeddedRuntime(resources, directory, broker_count=2, lease_ttl_s=10.0) as started:
+    made = EmbeddedRuntime(
+        resources, directory, broker_count=2, lease_ttl_s=10.0, retire_after_s=0.2
+    )
+    async with made as started:
         yield started
 
 
@@ -201,3 +206,77 @@ async def test_a_group_of_another_type_refuses_a_priority(runtime):
     with pytest.raises(BadRequestError, match="priority 3 in group shared, whose type is Part"):
         async with made as consumer:
             await anext(consumer)
+
+
+async def change(runtime, count):
+    """Change the partition count of the queue `changing`; return its partitions once it settles."""
+    queue = runtime.queue("changing")
+    url = f"{queue.brokers[0].url}/admin/v1/queues/changing/partitions"
+    headers = {"Authorization": f"Bearer {queue.tokens.admin}"}
+    async with aiohttp.ClientSession(headers=headers) as http:
+        async with http.post(url, json={"partitions": count, "is_dry_run": False}) as answer:
+            answer.raise_for_status()
+
+        async def is_settled():
+            async with http.get(f"{queue.brokers[0].url}/v1/queues/changing/status") as answer:
+                rescale = (await answer.json()).get("rescale", {})
+            return (rescale.get("to_count"), rescale.get("phase")) == (count, "Settled")
+
+        await eventually(is_settled, f"{count} partitions", timeout_s=60.0)
+
+
+async def test_the_first_priority_has_all_partitions_while_their_number_changes(runtime):
+    """From 4 to 6 to 3; a member of the second priority gets none before those of the first go."""
+    queue = runtime.queue("changing")
+    active, sent = {}, 0
+    got = {}
+    """The key of each message, in the order of their first deliveries."""
+
+    async def consume(name, priority):
+        mine = active[name] = set()
+        async with Consumer(
+            queue.url, queue="changing", group="changing-readers", token=queue.tokens.consume,
+            member=name, priority=priority, handle_signals=False,
+            on_active=mine.add, on_inactive=mine.discard,
+        ) as consumer:  # fmt: skip
+            async for message in consumer:
+                got.setdefault(int(message.value), message.key)
+                await consumer.ack(message)
+
+    async def publish():
+        nonlocal sent
+        sent += 40
+        messages = [Message(f"key-{n % 20}", str(n).encode()) for n in range(sent - 40, sent)]
+        await (await producer.send_many(messages))
+
+    async def masters(expected):
+        """Wait until these members have the partitions, by index, and all was processed."""
+        await eventually(
+            lambda: (
+                {p.index: name for name, mine in active.items() for p in mine}
+                == dict(enumerate(expected))
+            ),
+            f"the masters are {expected}",
+        )
+        await eventually(lambda: len(got) == sent, "all is processed")
+        for key in {*got.values()}:
+            numbers = [number for number, each in got.items() if each == key]
+            assert numbers == sorted(numbers), key
+
+    tasks = {n: asyncio.create_task(consume(n, p)) for n, p in [("c", 1), ("b", 0), ("a", 0)]}
+    try:
+        async with Producer(queue.url, queue="changing", token=queue.tokens.produce) as producer:
+            await masters("abab")
+            for count, expected in ((6, "ababab"), (3, "aba")):
+                changing = asyncio.create_task(change(runtime, count))
+                while not changing.done():
+                    await publish()
+                    await asyncio.wait({changing}, timeout=0.05)
+                await changing
+                await masters(expected)
+            for name, expected in (("a", "bbb"), ("b", "ccc")):
+                await cancel_and_wait(tasks[name])
+                await publish()
+                await masters(expected)
+    finally:
+        await cancel_and_wait(*tasks.values())

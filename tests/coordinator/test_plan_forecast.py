@@ -1,5 +1,7 @@
 """What another number of members would move, from a snapshot."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
@@ -13,7 +15,7 @@ from partq.core.group.planner import GroupRules
 from partq.core.layout import Layout
 from partq.core.model import MemberId, PartitionId
 from partq.core.parts.part_id import PartId
-from partq.core.rescale.layout_steps import prepare
+from partq.core.rescale.layout_steps import commit, prepare
 from partq.errors import UnavailableError
 from partq.wire.calls.state import BrokerAnswer, Picture
 from tests.core.group.test_planner import A, B, group
@@ -46,6 +48,18 @@ def test_more_members_get_an_equal_share_and_fewer_leave_theirs():
     assert plan_forecast("workers", seen, [scaled(2, seen)]).moves == []
 
 
+def test_partitions_without_slots_are_in_no_count_of_a_member():
+    seen = snapshot([A, B] * 2, bound=[A, B])
+    seen = replace(seen, retired=frozenset({PartitionId(1, 1), PartitionId(1, 2)}))
+    found = plan_forecast("workers", seen, [scaled(1, seen)])
+    counts = {name: (each.before, each.after) for name, each in found.members.items()}
+    assert counts == {"a": (1, 0), "b": (1, 2)}
+    assert {move.partition: move.is_retired for move in found.moves} == {
+        "1.0": msgspec.UNSET,
+        "1.2": True,
+    }
+
+
 def test_a_new_member_gets_no_name_that_another_one_has():
     named = MemberId("new-1")
     seen = snapshot([A, named], bound=[A, named])
@@ -71,14 +85,19 @@ def test_there_is_no_plan_while_a_broker_is_silent():
         read_complete_snapshot("workers", body)
 
 
-@pytest.mark.parametrize("layout", [Layout.first(4), prepare(Layout.first(4), 3)])
+PREPARED = prepare(Layout.first(4), 3)
+
+
+@pytest.mark.parametrize("layout", [Layout.first(4), PREPARED, commit(PREPARED, 1)])
 def test_a_plan_knows_which_partitions_follow_which(layout):
     body = Picture(
         now_ms=1, queue_spec={}, group_spec={}, partitions=[], members={}, heirs={}, assignment={},
         handoffs={}, past={}, waiting={}, brokers={}, succession=succession_detail(layout),
     )  # fmt: skip
     sent = msgspec.json.decode(msgspec.json.encode(body), type=Picture)
-    assert read_snapshot("workers", sent).observation.succession == layout.succession()
+    found = read_snapshot("workers", sent)
+    assert found.observation.succession == layout.succession()
+    assert found.retired == layout.retired.keys()
 
 
 def test_a_plan_of_a_key_shared_group_is_one_of_parts():

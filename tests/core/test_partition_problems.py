@@ -44,6 +44,7 @@ def test_all_at_once_are_in_the_order_of_the_kinds():
         "parked": "b",
         "gated_by": "c",
         "stands_still": "d",
+        "blocked_keys": 1,
     }
     kinds = [each.kind for each in problems_of(**FINE | every | {"state": "Unbound"})]
     assert kinds == [kind for kind in ProblemKind if kind not in {"unassigned", "paused"}]

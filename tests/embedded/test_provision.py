@@ -28,5 +28,5 @@ async def test_another_number_of_partitions_is_wanted_unless_the_stored_one_hold
     store, keeps, wanted, caplog
 ):
     assert await wanted_after(store, 2, 3, keeps=keeps) == (wanted, 2)
-    told = "orders has 2 partitions and the file says 3: it is changed to these"
+    told = "orders has 2 partitions and is to have 3: it is changed"
     assert (told in caplog.text) is not keeps

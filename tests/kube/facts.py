@@ -77,6 +77,7 @@ def group_view(
     blocked=None,
     missing=None,
     stalled=None,
+    held_keys=None,
     parked=None,
     is_client_assigned=False,
 ):
@@ -96,6 +97,7 @@ def group_view(
         blocked=blocked or {},
         missing=missing or {},
         stalled=stalled or {},
+        held_keys=held_keys or {},
         parked=parked or {},
     )
 

@@ -246,6 +246,14 @@ WRONG = [
         group("{queue: orders, assignment: Client, rebalance: {maxMovesPerMinute: 6}}"),
         SECOND + "spec.assignment: got 'Client' with rebalance.maxMovesPerMinute, expected it to",
     ),
+    (
+        group("{queue: orders, ack: {maxRedeliveries: 1, onExhausted: Block}}"),
+        SECOND + "spec.ack.onExhausted: got 'Block' with nack.order 'Ordered', expected 'Skip'",
+    ),
+    (
+        group("{queue: orders, nack: {order: Key}, ack: {onExhausted: Quarantine}}"),
+        SECOND + "spec.ack.onExhausted: got 'Quarantine' without ack.maxRedeliveries, expected",
+    ),
     (group("{queue: orders, start: Now}"), "got 'Now', expected one of Earliest, Latest"),
     (queue("{partitions: }"), "partitions: got nothing, expected a whole number from 1 to 4096"),
     (queue("{rebalance: }"), FIRST + "spec.rebalance: got nothing, expected an object"),

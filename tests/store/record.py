@@ -30,7 +30,7 @@ async def commit(partitions, partition, broker_epoch, **changes):
     )
 
 
-async def flush(partitions, partition, broker_epoch, group, cursor):
+async def flush(partitions, partition, broker_epoch, group, cursor, **more):
     """Move a group's cursor: what is below it is acknowledged."""
     await partitions.flush(
         partition,
@@ -40,4 +40,5 @@ async def flush(partitions, partition, broker_epoch, group, cursor):
         cursor=cursor,
         acked=[],
         redeliveries={},
+        **more,
     )

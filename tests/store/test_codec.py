@@ -66,6 +66,13 @@ def test_waiting_lanes_are_slots():
     assert (codec.encode_parked({}), codec.encode_parked(None)) == ("", "=")
     assert codec.decode_parked(b"3@65536:7") == ({65_536: 7}, 3)
     assert codec.decode_parked(b"") == ({}, 0)
+    held = {5: -1, 7: 4, 9: -2}
+    assert codec.encode_parked(held, 3) == "3@5:block,7:4,9:quarantine"
+    assert codec.decode_parked(b"3@5:block,7:4,9:quarantine") == (held, 3)
+    with pytest.raises(InternalError, match="damaged"):
+        codec.decode_parked(b"3@5:blocked")
+    with pytest.raises(InternalError, match="damaged"):
+        codec.decode_counts(b"5:block")  # as a reader that does not know the words
     with pytest.raises(InternalError, match="slot 65537 waits; expected at most 65535, or 65536"):
         codec.decode_parked(b"3@65537:7")
 

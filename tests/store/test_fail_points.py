@@ -31,6 +31,7 @@ from partq.core.rescale.layout_steps import prepare
 from partq.errors import FencedError
 from partq.store.connection import Store
 from partq.store.fail_point import EXIT_STATUS, FailPoint
+from partq.store.key_states import KeyStates
 from partq.store.keys import Keys
 from partq.store.lua import load_scripts
 from partq.store.records import groups
@@ -59,6 +60,7 @@ from them is known beforehand."""
 
 
 BORN = 1
+BIND = {"born": BORN, "member": "m-0", "incarnation": "x", "broker_epoch": EPOCH}
 """When the group began."""
 
 RECORDS = [encode_record("ack", group=GROUP, first=0, stop=5), encode_record("lapse")]
@@ -86,6 +88,7 @@ class Stores:
         self.lives = Lives(store, keys)
         self.layouts = Layouts(store, keys)
         self.seals = Seals(store, keys)
+        self.key_states = KeyStates(store, keys)
         self.plans = Layouts(store, keys)
         self.configs = Configs(store, keys)
         self.members = Members(store, keys)
@@ -212,6 +215,11 @@ class Stores:
             Q, GROUP, broker_epoch=EPOCH, born=BORN, gate="0", passed={P: (10, 3)}
         )
 
+    async def carry_states(self):
+        await self.make_successor()
+        call = {"broker_epoch": EPOCH, "born": BORN, "gate": "0", "is_first": True}
+        await self.key_states.carry(Q, GROUP, {"k": b"s"}, **call)
+
     async def pin_and_remove(self):
         """What is removed is a pin that was set."""
         await self.pins.set(P, "reader", 3, broker_epoch=EPOCH)
@@ -313,16 +321,7 @@ CASES = {
     "append_batches": Case(lambda to: to.append(2)),
     "commit_parts": Case(lambda to: to.commit_parts()),
     "bind_member": Case(
-        lambda to: to.partitions.bind(
-            P,
-            GROUP,
-            number=next_number(),
-            born=BORN,
-            member="m-0",
-            incarnation="x",
-            broker_epoch=EPOCH,
-        ),
-        draws_again=True,
+        lambda to: to.partitions.bind(P, GROUP, number=next_number(), **BIND), draws_again=True
     ),
     "change_layout": Case(lambda to: to.change_layout(), first=lambda to: to.create_queue()),
     "claim_partition": Case(lambda to: to.claim(), draws_again=True),
@@ -335,6 +334,8 @@ CASES = {
     "find_bytes": Case(lambda to: to.log.read_within(P, 3, 9, max_bytes=9, max_entries=9)),
     "find_time": Case(lambda to: to.log.find_time(P, 0)),
     "flush_cursor": Case(lambda to: to.flush(8)),
+    "carry_states": Case(lambda to: to.carry_states(), first=lambda to: to.make_successor()),
+    "remove_states": Case(lambda to: to.key_states.remove_moved(P, GROUP, ["k"], generation=2)),
     "keep_field": Case(lambda to: to.leases.peer_token("drawn")),
     "mark_lost": Case(lambda to: to.members.mark_lost(GROUP, "m-0")),
     "read_positions": Case(lambda to: to.log.read_positions(P, [3], broker_epoch=EPOCH)),

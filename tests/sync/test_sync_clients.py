@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from partq import MessageTooLargeError, NotStoredError, SettingsError
+from partq import ConflictError, MessageTooLargeError, NotStoredError, SettingsError
 from partq.client.produce.failures import Failures, PublishFuture
 from partq.sync import Consumer, Producer
 from partq.sync.process_loop import LoopPortal
@@ -266,3 +266,24 @@ except KeyboardInterrupt:
     program.send_signal(signal.SIGINT)
     told = output_of(program)
     assert (told, program.returncode) == ("interrupted\n", 0)
+
+
+def test_a_deterministic_producer_leaves_out_what_is_stored(local):
+    keys = [f"k{n}" for n in range(COUNT)]
+
+    def publish(stop):
+        """Publish the first messages, and return which of them were stored."""
+        with producer_of(local, producer_id="import-1") as producer:
+            skipped = []
+            for key in keys[:stop]:
+                if producer.skip_stored(key):
+                    skipped.append(key)
+                else:
+                    producer.send(b"v", key=key)
+            return skipped
+
+    assert (publish(10), publish(COUNT)) == ([], keys[:10])
+    with producer_of(local, producer_id="import-1") as producer:
+        assert sum(producer.due().values()) == COUNT
+        with pytest.raises(ConflictError, match="skip_stored"):
+            producer.skip_stored("k0")

@@ -19,10 +19,7 @@ MISSING = {
         "ack_nowait": "a call waits for a change of threads in any case; `ack` does not wait for "
         "Redis unless it is `confirmed`",
     },
-    "Producer": {
-        "due": "for sources that continue under their own numbers, which are asynchronous so far",
-        "skip_stored": "as of `due`",
-    },
+    "Producer": {},
     "QueuesConsumer": {
         "ack_nowait": "as of `Consumer`",
     },

@@ -25,6 +25,8 @@ TYPES = {
     bytes: ": bytes",
     bool: ": bool",
     list[tuple[int, int]]: ": pairs",
+    str | None: ": text or null",
+    bytes | None: ": bytes or null",
 }
 
 

@@ -57,6 +57,7 @@ from partq.errors import (
 from partq.metrics import BrokerMetrics
 from partq.settings import BrokerSettings
 from partq.store.connection import IsLost, Store
+from partq.store.key_states import KeyStates
 from partq.store.keys import Keys
 from partq.store.records.audit import Audits
 from partq.store.records.configs import Configs
@@ -92,16 +93,12 @@ class Broker:
         self.id = BrokerId(settings.broker_id)
         self.incarnation = secrets.token_hex(8)
         self.url = url
-        self.clock = clock
-        self.wall_clock = wall_clock
+        self.clock, self.wall_clock = clock, wall_clock
         self.metrics = BrokerMetrics(settings.queue, settings.namespace)
-        self.layouts = Layouts(store, keys)
-        self.configs = Configs(store, keys)
+        self.layouts, self.configs = Layouts(store, keys), Configs(store, keys)
         self.log, self.pins = Log(store, keys), Pins(store, keys)
-        self.replays = Replays(store, keys)
-        self.partitions = Partitions(store, keys)
-        self.leases = Leases(store, keys)
-        self.audits = Audits(store, keys)
+        self.replays, self.leases = Replays(store, keys), Leases(store, keys)
+        self.partitions, self.audits = Partitions(store, keys), Audits(store, keys)
         self.store, self.keys = store, keys
         self._config: QueueConfig | None = None
         self._tasks = TaskSet(self._task_failed)
@@ -158,6 +155,7 @@ class Broker:
         self.owned = self.ownership.owned
         self.layout_follower = LayoutFollower(
             Seals(store, self.keys),
+            KeyStates(store, self.keys),
             self.ownership,
             layout=self._known_layout,
             clock=self.clock,
@@ -219,6 +217,8 @@ class Broker:
             spawn=self._spawn,
             metrics=self.metrics,
             drain_signal=self.drain_signal,
+            key_states=KeyStates(store, keys),
+            leases=self.claims.seen_living,
         )
         self.dead_letters = DeadLetterForwarder(
             Outboxes(store, keys),

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from partq.core.cursor.redelivery_rules import NackOrder, RedeliveryBackoff, RedeliveryRules
+from partq.core.dead_letters import OnExhausted
 from partq.core.layout import Layout
 from partq.errors import UnknownQueueError
 from partq.store.records.configs import Configs
@@ -17,6 +18,8 @@ class DeadLetterRules:
 
     max_redeliveries: int | None
     """How often one is delivered again for a cause that counts, at most; None: no limit."""
+    on_exhausted: OnExhausted = OnExhausted.SKIP
+    """In a group of order Key: what becomes of the key of one that has failed more often."""
     queue: str
     """Where they go."""
     takes_expired: bool
@@ -122,6 +125,7 @@ def _dead_letters(spec: GroupSpec) -> DeadLetterRules:
         return NO_DEAD_LETTERS
     return DeadLetterRules(
         max_redeliveries=spec.ack.max_redeliveries if spec.ack is not None else None,
+        on_exhausted=OnExhausted(spec.ack.on_exhausted if spec.ack is not None else "Skip"),
         queue=spec.dead_letter.queue,
         takes_expired=spec.dead_letter.expired,
     )
@@ -137,6 +141,7 @@ def _redelivery(spec: GroupSpec) -> RedeliveryRules:
         parts=spec.key_shared.parts if spec.key_shared is not None else 0,
         max_parked_keys=nack.max_parked_keys,
         max_span=ack.max_span,
+        max_states=ack.max_states,
         nack_delay_s=nack.delay_seconds,
         nack_backoff=_backoff(nack.backoff),
         ack_timeout_s=ack.timeout_seconds,

@@ -63,7 +63,10 @@ COMMANDS: Mapping[str, CommandEntry] = {
         "partq.cli.queues.rescale", "rescale", "Change the number of partitions of a live queue."
     ),
     "keys": CommandEntry(
-        "partq.cli.queues.keys", "keys", "Show a group's keys that wait, and release one."
+        "partq.cli.keys.keys", "keys", "Show a group's keys that wait, and release one."
+    ),
+    "state": CommandEntry(
+        "partq.cli.keys.state", "state", "Show what a group has left of its keys."
     ),
     "dead-letters": CommandEntry(
         "partq.cli.dead_letters.dead_letters",

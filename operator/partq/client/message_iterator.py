@@ -218,7 +218,7 @@ class MessageIterator(Acknowledger):
 
     def _succeeded(self, delivery: Delivery) -> None:
         batch = delivery.batch
-        if self._auto_ack and not batch.is_given_back(delivery.offset) and not batch.is_sought:
+        if self._auto_ack and not batch.is_finished(delivery.offset) and not batch.is_sought:
             self.ack_nowait(delivery)
 
     def _ack_current(self) -> None:

@@ -19,6 +19,7 @@ from partq.client.hooks.serializers import ValueSerializer, check_serializer
 from partq.client.produce.batching import checked_limits
 from partq.client.produce.buffer_pool import BufferPool
 from partq.client.produce.deterministic.crossing import FixedCrossing
+from partq.client.produce.deterministic.ended_series import EndedSeries
 from partq.client.produce.deterministic.stored_messages import StoredMessages
 from partq.client.produce.failures import Failures
 from partq.client.produce.interceptors import (
@@ -142,6 +143,7 @@ class Producer:
         self._sender: Sender | None = None
         self._calls: SendCalls | None = None
         self._stored: StoredMessages | None = None
+        self._ended: EndedSeries | None = None
         self._entry_layout: Layout | None = None
         self._unavailable: frozenset[PartitionId] = frozenset()
         self._due: Mapping[PartitionId, int] = {}
@@ -169,6 +171,8 @@ class Producer:
                 queue_layout, progress = state.queue_layout, state.progress
                 self._due = {partition: each.due for partition, each in progress.items()}
                 self._stored = StoredMessages(self._producer, state)
+                self._ended = EndedSeries(self._session, self._producer, self._clock)
+                self._ended.note(state)
                 self._entry_layout = queue_layout.layout
             else:
                 queue_layout = await self._session.first_layout(self._connect_timeout_s)
@@ -240,12 +244,16 @@ class Producer:
         sender, self._sender, self._calls = self._sender, None, None
         if sender is None:
             return None
+        lost: PartqError | None = None
         try:
             sender.make_due()
             async with asyncio.timeout(self._delivery_timeout_s + 1):
                 await self._buffer_pool.empty()
+                await sender.check_ended()
         except TimeoutError:
             pass  # a deadline was missed by a little: fail_all tells the truth about the rest
+        except PartqError as error:
+            lost = error
         finally:
             sender.fail(
                 NotStoredError("the producer was closed; publish it again with another one")
@@ -254,7 +262,7 @@ class Producer:
             await self._session.__aexit__()
             self._failures.tell()
         await asyncio.sleep(0)  # those who are told by a callback look at their futures now
-        return self._failures.take_error()
+        return self._failures.take_error() or lost
 
     # ---- publish ----
 
@@ -354,9 +362,14 @@ class Producer:
             PartqError: messages have failed since the last flush whose futures nobody has looked
                 at: `OutcomeUnknownError` if the outcome of one is unknown, else the error of the
                 first. It says how many, and is raised once; the log has it, too.
+            ConflictError: of a producer with a `producer_id`: the store has lost messages from
+                before a change of the partition count. Later ones may be stored.
+            UnavailableError: no broker says whether it has.
         """
         self._open().make_due()
         await self._buffer_pool.empty()
+        if self._sender is not None:
+            await self._sender.check_ended()
         await asyncio.sleep(0)  # those who are told by a callback look at their futures now
         unseen = self._failures.take_error()
         if unseen is not None:
@@ -437,12 +450,13 @@ class Producer:
         return self._calls
 
     def _crossing(self) -> FixedCrossing | None:
-        if self._stored is None:
+        if self._stored is None or self._ended is None:
             return None
         return FixedCrossing(
             self._session,
             self._producer,
             self._stored,
+            self._ended,
             buffer_pool=self._buffer_pool,
             tally=self._tally,
             clock=self._clock,

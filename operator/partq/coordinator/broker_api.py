@@ -327,6 +327,8 @@ def _group(detail: GroupDetail) -> GroupReport:
         blocked="" if missing else detail.blocked[:MAX_BLOCKED_CHARS],
         missing=missing,
         stalled=(detail.stands_still or "")[:MAX_BLOCKED_CHARS],
+        blocked_keys=detail.blocked_keys or 0,
+        quarantined_keys=detail.quarantined_keys or 0,
         parked=detail.parked[:MAX_BLOCKED_CHARS],
         dead_letters=detail.dead_letters,
         registered_ms=None if detail.registered_s is UNSET else _ms(detail.registered_s),

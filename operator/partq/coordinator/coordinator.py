@@ -205,6 +205,7 @@ class Coordinator:
                 else {}
             ),
             prepared=frozenset(layout.next.lineage if layout.next is not None else ()),
+            retired=frozenset(layout.retired),
         )
         await self._keep_groups(self._births(loaded, rules))
         # No plan before every living broker was seen once: a failed list is not an empty list.

@@ -52,6 +52,9 @@ class GroupSnapshot:
     details: Mapping[PartitionId, GroupDetail] = field(default_factory=dict)
     """Further fields of the partition's broker: state, cursor, lag, in_flight. By partition, also
     where the observation has parts."""
+    """Further fields of the partition's broker: state, cursor, lag, in_flight."""
+    retired: frozenset[PartitionId] = frozenset()
+    """The partitions without slots, which are there until groups have read them."""
     ends: Mapping[PartitionId, int] = field(default_factory=dict)
     """The offset of the next message, of the same partitions."""
 
@@ -136,6 +139,9 @@ def _snapshot(group: str, body: Picture) -> GroupSnapshot:
             if each.state is UNSET
         },
         refused=members.refused,
+        retired=frozenset(
+            map(PartitionId.parse, body.succession.retired if body.succession is not UNSET else ())
+        ),
         details={partition: detail.groups[group] for partition, detail in served.items()},
         ends={partition: detail.end for partition, detail in served.items()},
     )

@@ -87,6 +87,7 @@ def plan_forecast(
                 source=move.ownership.member,
                 target=move.target,
                 may_wait=move.may_wait,
+                is_retired=move.partition in snapshot.retired or UNSET,
             )
             for move in moves
         ],
@@ -101,11 +102,12 @@ def plan_forecast(
 
 
 def _counts(snapshot: GroupSnapshot, steps: Sequence[Step]) -> dict[str, MemberCounts]:
-    """Return how many partitions each member has before and after."""
+    """Return how many of the partitions that take messages each member has before and after."""
     held = {p: ownership.member for p, ownership in snapshot.observation.partitions.items()}
-    before = Counter(held.values())
     planned = {move.partition: move.target for step in steps for move in step}
-    after = Counter((held | snapshot.under_way | planned).values())
+    then = held | snapshot.under_way | planned
+    before = Counter(member for p, member in held.items() if p not in snapshot.retired)
+    after = Counter(member for p, member in then.items() if p not in snapshot.retired)
     members = {*bound_members(snapshot), *before, *after}
     named = sorted(member for member in members if member is not None)
     return {member: MemberCounts(before[member], after[member]) for member in named}

@@ -216,6 +216,10 @@ class GroupReport:
     """Which message the log should hold and does not, so that nothing is delivered."""
     stalled: str = ""
     """In a group of order Key, why nothing new is sent; empty: it is."""
+    blocked_keys: int = 0
+    """In a group of order Key, how many keys wait until somebody releases them."""
+    quarantined_keys: int = 0
+    """How many make dead letters of all their messages until then."""
     parked: str = ""
     """Why dead letters wait for their queue while deliveries continue."""
     dead_letters: int = 0

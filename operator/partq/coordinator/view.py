@@ -28,6 +28,9 @@ class GroupView:
     partitions: Mapping[PartitionId, AssignmentEntry]
     """Every partition of the queue; of those that no broker reports, what is stored. In a group of
     the type KeyShared: every part of every partition."""
+    """Every partition of the queue; of those that no broker reports, what is stored."""
+    retired: Collection[PartitionId] = frozenset()
+    """Those of them that have no slots any more, and are there until groups have read them."""
     members: Mapping[MemberId, MemberState]
     """Everybody who has a flow, holds a partition or is waited for."""
     unseen_count: int
@@ -46,6 +49,9 @@ class GroupView:
     """The partitions whose deliveries stopped at a message that the log does not hold."""
     stalled: Mapping[PartitionId, str] = field(default_factory=dict)
     """The partitions of a group of order Key that are sent nothing new, and why."""
+    held_keys: Mapping[PartitionId, tuple[int, int]] = field(default_factory=dict)
+    """The partitions with keys that wait until they are released: how many are blocked, and how
+    many in quarantine."""
     parked: Mapping[PartitionId, Parked] = field(default_factory=dict)
     """The partitions where dead letters wait for their queue while deliveries continue."""
     is_complete: bool = True

@@ -4,7 +4,7 @@ No I/O. The broker moves such messages to an outbox, and from there to the dead-
 """
 
 from collections.abc import Mapping
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
 from partq.core.model import BrokerEpoch, Offset, PartitionId
@@ -33,6 +33,17 @@ REASON_HEADER = HEADER_PREFIX + "application-reason"
 DESCRIPTION_HEADER = HEADER_PREFIX + "application-description"
 
 
+class OnExhausted(StrEnum):
+    """What becomes of a key of a group of order Key whose message failed too often."""
+
+    SKIP = "Skip"
+    """The message becomes a dead letter, and the key goes on."""
+    BLOCK = "Block"
+    """The key waits until somebody releases it."""
+    QUARANTINE = "Quarantine"
+    """The message, and all that follow of the key, become dead letters, until it is released."""
+
+
 class DeadLetterReason(IntEnum):
     """Why a message was moved."""
 
@@ -45,6 +56,9 @@ class DeadLetterReason(IntEnum):
     APPLICATION = 4
     """The application asked for it. The stored outbox has it as `MAX_REDELIVERIES`, and a note."""
 
+    QUARANTINED = 5
+    """An earlier one of its key failed too often. Stored as `MAX_REDELIVERIES`, and a note."""
+
     @property
     def word(self) -> str:
         """The reason as the header has it."""
@@ -56,6 +70,7 @@ _WORDS = {
     DeadLetterReason.EXPIRED: "expired",
     DeadLetterReason.UNDECODABLE: "undecodable",
     DeadLetterReason.APPLICATION: "application",
+    DeadLetterReason.QUARANTINED: "quarantined",
 }
 
 
@@ -79,6 +94,8 @@ class LetterNote(NamedTuple):
     """A text, for people; empty: none was given."""
     is_asked_for: bool = False
     """The application asked for the dead letter; else it gave the message back."""
+    is_quarantined: bool = False
+    """It becomes a dead letter because an earlier one of its key failed too often."""
 
     @property
     def headers(self) -> dict[str, str]:

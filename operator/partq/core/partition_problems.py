@@ -20,6 +20,8 @@ class ProblemKind(StrEnum):
     """The group has older messages to do with in other partitions first."""
     STALLED = "stalled"
     """In a group of order Key: too many keys wait, or one for too long; nothing new is sent."""
+    KEYS_HELD = "keys_held"
+    """In a group of order Key: keys wait until somebody releases them; the others continue."""
     PARKED = "parked"
     """Dead letters wait for their queue, and deliveries continue."""
 
@@ -38,6 +40,7 @@ _TEXTS = {
     ProblemKind.WITHHELD: "paused by its application",
     ProblemKind.HELD: "waits for older messages",
     ProblemKind.STALLED: "delivers nothing new",
+    ProblemKind.KEYS_HELD: "holds keys until they are released",
     ProblemKind.PARKED: "dead letters wait for their queue",
 }
 
@@ -59,6 +62,8 @@ def problems_of(
     is_withheld: bool = False,
     gated_by: str = "",
     stands_still: str = "",
+    blocked_keys: int = 0,
+    quarantined_keys: int = 0,
     parked: str = "",
     dead_letters: int = 0,
 ) -> list[PartitionProblem]:
@@ -72,6 +77,8 @@ def problems_of(
         is_withheld: whether its member's application has paused it.
         gated_by: which older messages in other partitions come first; empty: none.
         stands_still: in a group of order Key, why nothing new is sent; empty: it is.
+        blocked_keys: how many keys wait until they are released.
+        quarantined_keys: how many keys make dead letters of all their messages.
         parked: why dead letters wait while it delivers; empty: none do.
         dead_letters: how many wait.
     """
@@ -93,6 +100,8 @@ def problems_of(
         found.append(PartitionProblem(ProblemKind.HELD, gated_text(gated_by)))
     if stands_still:
         found.append(PartitionProblem(ProblemKind.STALLED, stalled_text(stands_still)))
+    if held := held_keys_text(blocked_keys, quarantined_keys):
+        found.append(PartitionProblem(ProblemKind.KEYS_HELD, held))
     if parked:
         found.append(PartitionProblem(ProblemKind.PARKED, parked_text(dead_letters, parked)))
     return found
@@ -123,6 +132,20 @@ def parked_keys_text(count: int, lowest: int) -> str:
     what = counted(count, "key waits", "keys wait", spec=",")
     place = f", from offset {lowest:,} on" if lowest >= 0 else ""
     return f"{what}{place}, and the others continue: `partq keys list` shows which"
+
+
+def held_keys_text(blocked: int, quarantined: int) -> str:
+    """Say how many keys wait until they are released; empty: none does."""
+    parts = []
+    if blocked:
+        what = counted(blocked, "key is", "keys are", spec=",")
+        parts.append(f"{what} blocked by a message that failed too often")
+    if quarantined:
+        what = counted(quarantined, "key is", "keys are", spec=",")
+        parts.append(f"{what} in quarantine (their messages become dead letters)")
+    if not parts:
+        return ""
+    return f"{', and '.join(parts)}: `partq keys release` ends that"
 
 
 def parked_text(count: int, reason: str) -> str:

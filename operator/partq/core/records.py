@@ -12,6 +12,10 @@ RESCALE = "rescale"
 LANES = "lanes"
 """Feature of a broker that knows groups of order Key."""
 
+STATES = "states"
+"""Feature of a broker that keeps states of keys, and carries them to the successors of a
+partition."""
+
 
 @dataclass(frozen=True, slots=True)
 class LayoutRecord:
@@ -67,6 +71,11 @@ class LeaseRecord:
 def lacking_lanes(leases: Mapping[BrokerId, LeaseRecord]) -> list[BrokerId]:
     """Return the brokers, by name, that do not know groups of order Key."""
     return sorted(broker for broker, lease in leases.items() if LANES not in lease.features)
+
+
+def lacking_states(leases: Mapping[BrokerId, LeaseRecord]) -> list[BrokerId]:
+    """Return the brokers, by name, that do not know states of keys."""
+    return sorted(broker for broker, lease in leases.items() if STATES not in lease.features)
 
 
 def lacking_rescale(leases: Mapping[BrokerId, LeaseRecord]) -> list[BrokerId]:

@@ -61,7 +61,7 @@ async def provision(
         count = wanted or count
     elif wanted not in (None, count):
         log.warning(
-            "queue %s/%s has %s partitions and the file says %d: it is changed to these",
+            "queue %s/%s has %s partitions and is to have %d: it is changed",
             namespace,
             name,
             wanted,

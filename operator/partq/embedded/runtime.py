@@ -382,7 +382,8 @@ async def _until_served(queue: RunningQueue) -> None:
                         raise UnavailableError(
                             f"queue {queue.namespace}/{queue.name}: {queue.brokers[0].url} is "
                             "answered by another server, which does not know the queue's tokens: "
-                            "the port was taken meanwhile; choose others with --port"
+                            "the port was taken meanwhile; start again, or choose others with "
+                            "--port"
                         ) from None
                     missing = str(error)
                 except (aiohttp.ClientError, TimeoutError, ValueError) as error:

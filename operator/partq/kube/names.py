@@ -195,6 +195,8 @@ class ConditionReason(StrEnum):
     MESSAGES_MISSING = "MessagesMissing"
     KEYS_PARKED = "KeysParked"
     SPAN_FULL = "SpanFull"
+    KEYS_BLOCKED = "KeysBlocked"
+    KEYS_QUARANTINED = "KeysQuarantined"
     MEMBER_REFUSED = "MemberRefused"
     MEMBER_NOT_SELECTED = "MemberNotSelected"
     INTERNAL_ERROR = "InternalError"

@@ -266,6 +266,13 @@ class ConsumerGroupSpec(Model):
                 "strategy: with 'Client' the members choose their partitions",
             ),
             (
+                "!has(self.ack) || !has(self.ack.onExhausted) || self.ack.onExhausted == 'Skip' || "
+                "(has(self.nack) && has(self.nack.order) && self.nack.order == 'Key' && "
+                "has(self.ack.maxRedeliveries))",
+                "ack.onExhausted: expected 'Skip' where nack.order is not 'Key', or without "
+                "ack.maxRedeliveries",
+            ),
+            (
                 "self.assignment == 'Server' || !has(self.rebalance) || "
                 + " && ".join(f"!has(self.rebalance.{name})" for name in BALANCE_FIELDS),
                 "rebalance: with the assignment 'Client' nothing moves for balance and nobody "
@@ -372,6 +379,22 @@ class ConsumerGroupSpec(Model):
             raise ValueError(
                 "nack.order: got 'Free' with the type 'KeyShared', expected 'Key', or nothing: in "
                 "such a group a message that is given back holds up its key, and no other one"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _keys_are_held_in_order_key(self) -> "ConsumerGroupSpec":
+        ends = self.ack.on_exhausted
+        if ends != "Skip" and self.nack.order != "Key":
+            raise ValueError(
+                f"ack.onExhausted: got {ends!r} with nack.order {self.nack.order!r}, expected "
+                "'Skip': only in the order 'Key' a key can be blocked or in quarantine; set "
+                "nack.order to 'Key', or leave onExhausted out"
+            )
+        if ends != "Skip" and self.ack.max_redeliveries is None:
+            raise ValueError(
+                f"ack.onExhausted: got {ends!r} without ack.maxRedeliveries, expected 'Skip': "
+                "without that limit no message fails too often; set maxRedeliveries"
             )
         return self
 

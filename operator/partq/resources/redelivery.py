@@ -34,10 +34,20 @@ class AckPolicy(Model):
     max_redeliveries: Annotated[int, Field(ge=0, le=10_000)] | None = None
     """How often a message is redelivered because it failed; then it is moved to the dead-letter
     queue. Left out: no limit."""
+    on_exhausted: Literal["Skip", "Block", "Quarantine"] = "Skip"
+    """In a group whose `nack.order` is Key: what becomes of the key of a message that was
+    redelivered as often as `maxRedeliveries` allows, and failed again. Skip: the message is moved
+    to the dead-letter queue, and its key continues. Block: the key waits until it is released.
+    Quarantine: the message, and all that follow of its key, are moved to the dead-letter queue in
+    their order, until the key is released."""
     max_span: Annotated[int, Field(ge=1_000, le=100_000)] = 20_000
     """In a group whose `nack.order` is Key: how many messages above the first one without an
     acknowledgement may be delivered in a partition. A key that waits holds that one back; at the
     limit the partition stops for the group until it is acknowledged."""
+    max_states: Annotated[int, Field(ge=1, le=100_000)] = 10_000
+    """How many keys of a partition may have a state, which the application leaves with the
+    acknowledgement of a message. Each has at most 64 KiB; they count to the queue's
+    `limits.maxSpoolBytes`. At the limit an acknowledgement that adds a state is refused."""
 
 
 class NackPolicy(Model):

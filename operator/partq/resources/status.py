@@ -166,7 +166,7 @@ class GroupMembersStatus(Model):
 
 
 class GroupPartitionsStatus(Model):
-    """The partitions of a group, by state; together they are all partitions of the queue."""
+    """The partitions of a group, by state; together they are all that take messages."""
 
     ready: Annotated[int, Field(ge=0)]
     """A connected member has them."""

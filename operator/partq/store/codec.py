@@ -6,9 +6,10 @@ mistake here nor a damaged record can make a value without end.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from partq.core.lanes.codec import BITS, decode_bits, end_of_bits
-from partq.core.lanes.parked_lanes import ALL_LANES
+from partq.core.lanes.parked_lanes import ALL_LANES, BLOCKED_MS, QUARANTINED_MS
 from partq.core.model import MemberId, PartitionId
 from partq.core.parts.part_id import MAX_PARTS
 from partq.core.parts.part_owners import NOBODY, PartOwners
@@ -21,6 +22,9 @@ Range = tuple[int, int]
 
 MAX_PAIRS = 100_000
 """The most ranges or counts in one value: a group's acknowledged span is at most as long."""
+_HELD = {BLOCKED_MS: "block", QUARANTINED_MS: "quarantine"}
+"""What is stored in the place of a time."""
+_HELD_MS = {word.encode(): until for until, word in _HELD.items()}
 _MARK = b"mark:"
 """The fields of a partition's hash `meta` that say how far back its groups hold the log."""
 
@@ -80,11 +84,17 @@ def decode_acks(field: bytes, cursor: int) -> list[Range]:
 def encode_parked(parked: Mapping[int, int] | None, at_ms: int = 0) -> str:
     """Return `1767225599000@513:1767225600000,...`: lanes and until when each waits.
 
+    A lane that waits until it is released has `block` or `quarantine` in the place of the time.
     `at_ms`: the time of Redis as it is written; 0: unknown. None: they stay stored.
     """
     if parked is None:
         return "="
-    return f"{at_ms}@{encode_counts(parked)}" if parked else ""
+    if not parked:
+        return ""
+    pairs = encode_counts(parked)
+    for until, word in _HELD.items():
+        pairs = pairs.replace(f":{until}", f":{word}")
+    return f"{at_ms}@{pairs}"
 
 
 def decode_parked(text: bytes) -> tuple[dict[int, int], int]:
@@ -94,7 +104,15 @@ def decode_parked(text: bytes) -> tuple[dict[int, int], int]:
         InternalError: it did not write that, or not a lane.
     """
     at_ms, _, pairs = text.rpartition(b"@")
-    parked = decode_counts(pairs)
+    held, timed = dict[int, int](), list[bytes]()
+    for pair in pairs.split(b",", MAX_PAIRS):
+        lane, _, word = pair.partition(b":")
+        until = _HELD_MS.get(word)
+        if until is None or not lane.isdigit():
+            timed.append(pair)
+        else:
+            held[int(lane)] = until
+    parked = decode_counts(b",".join(timed)) | held
     if parked and max(parked) > ALL_LANES:
         raise InternalError(
             f"store: a stored value is damaged: slot {max(parked)} waits; expected at most "
@@ -126,6 +144,21 @@ def decode_parts(text: bytes) -> PartOwners:
             f"{MAX_PARTS} parts"
         )
     return parts
+
+
+NO_STATES: Mapping[str, bytes | None] = MappingProxyType({})
+
+
+def encode_states(states: Mapping[str, bytes | None]) -> list[str | bytes]:
+    """Return keys with their states, each behind its key, as scripts take them.
+
+    `=` and the state; empty: the key is to have none.
+    """
+    return [
+        part
+        for key, state in states.items()
+        for part in (key, b"" if state is None else b"=" + state)
+    ]
 
 
 def encode_predecessors(predecessors: Mapping[PartitionId, Sequence[range]]) -> str:

@@ -107,6 +107,14 @@ class Keys:
         """Name the hash of the partition's record for one group."""
         return f"{self._partition_tag(partition)}:cursor:{group}"
 
+    def states(self, partition: PartitionId, group: str) -> str:
+        """Name the hash of the states of keys that a group's members have left in a partition."""
+        return f"{self._partition_tag(partition)}:states:{group}"
+
+    def of_states(self, partition: PartitionId, group: str) -> list[str]:
+        """Name what a script needs that changes a group's record and its states of keys."""
+        return [*self.of_cursor(partition, group), self.states(partition, group)]
+
     def of_cursor(self, partition: PartitionId, group: str) -> list[str]:
         """Name what a script needs that changes a group's record in a partition."""
         return [self.meta(partition), self.cursor(partition, group), self.audit(partition)]

@@ -4,8 +4,11 @@ from typing import TypedDict
 
 from partq.core.model import BrokerEpoch, PartitionId
 from partq.errors import (
+    ConflictError,
     FencedError,
+    KeptStatesError,
     PartitionInUseError,
+    StaleGenerationError,
     SupersededError,
     UnknownGroupError,
     UnknownPartitionError,
@@ -20,6 +23,16 @@ UNKNOWN = -2
 """There is no such partition, or it has no such group."""
 SUPERSEDED = -3
 """A later write is stored."""
+
+# Of `reset_cursor` alone.
+EPOCH_DIFFERS = -1
+"""Another epoch is recorded."""
+SEALED_LATER = -4
+"""A change has taken slots away that the caller has not read."""
+RESET_OVER = -6
+"""The reset of all partitions is over: a later one came, or `end_reset`."""
+STATES_MOVED = -7
+"""There are states of keys, and the call wants none."""
 
 
 class BookWrite(TypedDict):
@@ -88,3 +101,34 @@ def check_book_write(answer: object, partition: PartitionId, group: str, write: 
         raise unknown_group(partition, group)
     if answer == SUPERSEDED:
         raise superseded(partition, group)
+
+
+def check_reset(
+    answer: object, partition: PartitionId, group: str, *, epoch: int, hold: str
+) -> None:
+    """Check what only the script `reset_cursor` answers.
+
+    Raises:
+        ConflictError, StaleGenerationError: it refused; nothing is written.
+    """
+    at = f"partition {partition}, group {group}"
+    if answer in (SEALED_LATER, RESET_OVER):
+        why = (
+            "slots have left by a later change"
+            if answer == SEALED_LATER
+            else "it was ended, as it took too long or another one began"
+        )
+        raise StaleGenerationError(
+            f"{at}: got the reset {hold}, but {why}; nothing was moved: begin again with all "
+            "partitions"
+        )
+    if answer == EPOCH_DIFFERS:
+        raise ConflictError(
+            f"{at}: epoch {epoch} is not the recorded one; look again, and repeat the reset"
+        )
+    if answer == STATES_MOVED:
+        raise KeptStatesError(
+            f"{at}: it has states of keys whose older messages lie in the partitions before it, "
+            "where they would be processed again without these states; nothing was moved: have the "
+            "reset clear the states, too, or wait until those partitions are gone"
+        )

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Self, TypeVar
 
-from partq.client.consume.deliveries import Batch, Delivery
+from partq.client.consume.deliveries import UNCHANGED, Batch, Delivery, Unchanged
 from partq.client.consumer import Consumer
 from partq.client.queues_consumer import QueuesConsumer
 from partq.sync.client import SyncClient
@@ -119,9 +119,15 @@ class SyncMessageIterator(SyncClient[C]):
 
         return self._portal.handout(handed_out, self._inner.put_back)
 
-    def ack(self, done: Delivery | Batch, *, confirmed: bool = False) -> None:
+    def ack(
+        self,
+        done: Delivery | Batch,
+        *,
+        confirmed: bool = False,
+        state: bytes | Unchanged | None = UNCHANGED,
+    ) -> None:
         """Acknowledge a message, as `partq.Consumer.ack`."""
-        self._portal.run(lambda: self._inner.ack(done, confirmed=confirmed))
+        self._portal.run(lambda: self._inner.ack(done, confirmed=confirmed, state=state))
 
     def ack_cumulative(self, done: Delivery | Batch, *, confirmed: bool = False) -> None:
         """Acknowledge everything of the partition up to and with a message."""
@@ -140,6 +146,10 @@ class SyncMessageIterator(SyncClient[C]):
         self._portal.run(
             lambda: self._inner.dead_letter(failed, reason=reason, description=description)
         )
+
+    def state(self, message: Delivery) -> bytes | None:
+        """Return the state of the key of a message, as `partq.Consumer.state`."""
+        return self._portal.run(lambda: self._inner.state(message))
 
     def in_progress(self, begun: Delivery | Batch) -> None:
         """Have the ack timeout of a message start again, as `partq.Consumer.in_progress`."""

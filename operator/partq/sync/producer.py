@@ -1,7 +1,7 @@
 """A producer whose calls block, for threads and code that is not asynchronous."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -82,6 +82,21 @@ class SyncProducer(SyncClient[Producer]):
             return self._inner.partition_of(key)
 
         return self._portal.run(found)
+
+    def skip_stored(self, key: str) -> bool:
+        """Return whether the next message is stored; as `partq.Producer.skip_stored`.
+
+        One thread asks and sends, as the order of the messages counts.
+        """
+
+        async def found() -> bool:
+            return self._inner.skip_stored(key)
+
+        return self._portal.run(found)
+
+    def due(self) -> Mapping[PartitionId, int]:
+        """Return how many messages each partition has stored, as `partq.Producer.due`."""
+        return self._portal.run(self._inner.due)
 
     def _sent(self, send: Callable[[], Awaitable["asyncio.Future[T]"]]) -> "Future[T]":
         async def sent() -> asyncio.Future[T]:

@@ -173,20 +173,14 @@ class FlowPeer(Peer):
         token: frames.Deliver | frames.Assigned,
         upto: int = -1,
         ranges: Sequence[tuple[int, int]] = (),
-        **changes: int,
+        **changes: object,
     ) -> str:
         """Acknowledge under a token; return the code of the refusal, "" when it is confirmed."""
-        fields = {
-            "request": 1,
-            "generation": token.generation,
-            "partition": token.partition,
-            "broker_epoch": token.broker_epoch,
-            "epoch": token.epoch,
-            "delivery": getattr(token, "delivery", 0),
-            "upto": upto,
-            **changes,
-        }
-        return await self._ask(frames.Ack(**fields, ranges=list(ranges)))
+        place = (token.generation, token.partition, token.broker_epoch, token.epoch)
+        frame = frames.Ack(1, *place, getattr(token, "delivery", 0), upto, list(ranges))
+        for name, value in changes.items():
+            setattr(frame, name, value)
+        return await self._ask(frame)
 
     async def nack(
         self, token: frames.Deliver, ranges: Sequence[tuple[int, int]], **changes: Any

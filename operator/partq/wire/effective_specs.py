@@ -33,7 +33,9 @@ class AckSpec(msgspec.Struct, rename="camel"):
     tick_seconds: float
     backoff: BackoffSpec | None
     max_redeliveries: int | None = None
+    on_exhausted: str = "Skip"
     max_span: int = 20_000
+    max_states: int = 10_000
 
 
 class NackSpec(msgspec.Struct, rename="camel"):

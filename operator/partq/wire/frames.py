@@ -15,6 +15,12 @@ from partq.wire.calls import shape_errors
 from partq.wire.frame import PROTOCOL_VERSION as PROTOCOL_VERSION
 from partq.wire.frame import Frame as Frame
 from partq.wire.frame import Range as Range
+from partq.wire.key_frames import AskBack as AskBack
+from partq.wire.key_frames import Lanes as Lanes
+from partq.wire.key_frames import ReadState as ReadState
+from partq.wire.key_frames import Returned as Returned
+from partq.wire.key_frames import State as State
+from partq.wire.key_frames import StateRefused as StateRefused
 from partq.wire.publish_frames import ProducerHello as ProducerHello
 from partq.wire.publish_frames import ProducerWelcome as ProducerWelcome
 from partq.wire.publish_frames import Publish as Publish
@@ -114,6 +120,8 @@ class Bound(Frame, tag=21):
     """The broker knows `InProgress`."""
     takes_lanes: bool = False
     """The broker knows groups of order Key."""
+    takes_states: bool = False
+    """The broker knows `ReadState`, and states that come with acks."""
 
 
 UNBOUND: Final = Bound("", 0, 0)
@@ -215,6 +223,11 @@ class Ack(Frame, tag=28):
     delivery: int
     upto: int = -1
     ranges: list[Range] = msgspec.field(default_factory=list)
+    state_key: str | None = None
+    """The key of the message, whose state changes with the ack: then it is of one message alone.
+    None: no state changes."""
+    state: bytes | None = None
+    """The new state of that key; None: it has none any more."""
 
 
 class AckConfirmed(Frame, tag=29):
@@ -379,56 +392,6 @@ class InProgress(Frame, tag=41):
     ranges: list[Range]
 
 
-class AskBack(Frame, tag=42):
-    """Drop what has not begun of these slots, and say in `Returned` what that was.
-
-    Under an assignment that is `KEYED`: after a nack (before its answer) or an ack timeout, and of
-    all slots behind `Paused` and at a `Withhold`. Until the answer nothing of these slots is
-    delivered.
-    """
-
-    generation: int
-    partition: int
-    broker_epoch: int
-    epoch: int
-    notice: int
-    """Names the request in its answer; from 1."""
-    lanes: list[tuple[int, int]]
-    """Slots from the first to the second, the second excluded."""
-
-
-class Returned(Frame, tag=43):
-    """The client gives back the messages in `ranges`: the application has got none of them.
-
-    They are redelivered without a cause. Under an assignment that is `KEYED`, in the place of a
-    `Release`.
-    """
-
-    generation: int
-    partition: int
-    broker_epoch: int
-    epoch: int
-    notice: int
-    """Of the `AskBack` that this answers; 0: of none, before the client closes the connection."""
-    ranges: list[Range]
-
-
-class Lanes(Frame, tag=44):
-    """The slots that go to this flow, in a group of type KeyShared.
-
-    It follows `Assigned`, and each change of them. Deliveries of the epoch `epoch` come after it;
-    acks of earlier ones still count. What came of slots that are another's now is asked for by
-    `AskBack`, and what has begun of them continues.
-    """
-
-    generation: int
-    partition: int
-    broker_epoch: int
-    epoch: int
-    lanes: list[Range]
-    """From the first to the second, the second excluded."""
-
-
 AnyFrame = (
     Ping
     | Pong
@@ -464,6 +427,9 @@ AnyFrame = (
     | AskBack
     | Returned
     | Lanes
+    | ReadState
+    | State
+    | StateRefused
 )
 
 _encode = msgspec.msgpack.Encoder().encode

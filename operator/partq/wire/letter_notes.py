@@ -13,13 +13,14 @@ class _StoredNote(msgspec.Struct, omit_defaults=True):
     reason: str = ""
     description: str = ""
     is_asked_for: bool = False
+    is_quarantined: bool = False
 
 
 def encode_note(note: LetterNote | None) -> str:
     """Return a note as Redis has it; empty without a note."""
     if note is None:
         return ""
-    fields = (note.reason, note.description, note.is_asked_for)
+    fields = (note.reason, note.description, note.is_asked_for, note.is_quarantined)
     return msgspec.json.encode(_StoredNote(*fields)).decode()
 
 
@@ -38,4 +39,4 @@ def decode_note(text: bytes | None) -> LetterNote:
             f"store: the note of a dead letter is damaged at {excerpt(text)!r}; expected JSON "
             "with reason, description and is_asked_for"
         ) from error
-    return LetterNote(stored.reason, stored.description, stored.is_asked_for)
+    return LetterNote(stored.reason, stored.description, stored.is_asked_for, stored.is_quarantined)

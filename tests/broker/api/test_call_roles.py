@@ -75,6 +75,8 @@ MAY = {
     f"POST {GROUP}/reset": ADMINS,
     f"GET {GROUP}/keys": ADMINS,
     f"POST {GROUP}/keys/release": ADMINS,
+    f"GET {GROUP}/state": CONSUMERS,
+    f"GET {GROUP}/states": ADMINS,
     f"POST {GROUP}/remove": ADMINS,
     f"GET {ADMIN}/state": ADMINS,
     f"POST {QUEUE}/dead-letters": PEERS,

@@ -198,6 +198,9 @@ async def test_answers_are_the_recorded_ones(running, peers):
     await call("GET", f"{GROUP}/keys")
     await call("POST", f"{GROUP}/keys/release", {"slot": 11, "partitions": ["1.0"]})
     await call("POST", f"{GROUP}/keys/release", {})
+    await call("GET", f"{GROUP}/state?key=order-17")
+    await call("GET", f"{GROUP}/states?partition=1.0")
+    await call("GET", f"{GROUP}/states?partition=1.0&after=x")
     positions = {"1.2": {"offset": 0}, "1.3": {"offset": 7}, "1.0": {"offset": 1}}
     await call("POST", f"{GROUP}/cursors", {"positions": positions})
     await call("POST", f"{GROUP}/remove", {"is_dry_run": True})

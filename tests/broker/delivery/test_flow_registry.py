@@ -367,6 +367,13 @@ async def test_a_broker_whose_lease_is_over_delivers_nothing(scene, peers, clock
     assert (values, deliver.epoch) == (["c"], scene.held.epoch)
 
 
+async def test_a_bind_that_is_ended_before_it_begins_is_not_left_over(scene, peers):
+    """As when the broker ends in that moment; else Python warns that nobody has waited for it."""
+    registry = scene.running.broker.flow_registry
+    registry.bind_soon(scene.running.broker.owned[peers.partition_id(0)].groups["workers"])
+    await registry._tasks.close()
+
+
 # ---- far behind ---------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from partq.errors import StoreUnavailableError
 from tests.broker.delivery.keyed import DAY_MS, SLOTS, KeyedScene
 
 KEYS = "/v1/queues/orders/groups/workers/keys"
@@ -26,9 +27,16 @@ async def test_they_are_listed_with_their_lowest_message(scene):
     keys = found["1.0"]["keys"]
     assert [0 < each.pop("due_ms") <= DAY_MS for each in keys] == [True, True]
     assert keys == [
-        {"slot": SLOTS["a"], "offset": 0, "redeliveries": 1},
-        {"slot": SLOTS["b"], "offset": 1, "redeliveries": 1},
+        {"slot": SLOTS["a"], "offset": 0, "redeliveries": 1, "state": "waits"},
+        {"slot": SLOTS["b"], "offset": 1, "redeliveries": 1, "state": "waits"},
     ]
+
+
+async def test_of_too_many_some_are_listed_and_the_others_counted(scene, monkeypatch):
+    monkeypatch.setattr("partq.broker.operations.parked_keys.MAX_LISTED", 1)
+    _, answer = await scene.running.call("GET", KEYS, json={"partitions": ["1.0"]})
+    found = answer["partitions"]["1.0"]
+    assert ([each["slot"] for each in found["keys"]], found["more"]) == ([SLOTS["a"]], 1)
 
 
 async def test_one_is_released_and_that_is_stored(scene):
@@ -39,6 +47,24 @@ async def test_one_is_released_and_that_is_stored(scene):
     assert list((await scene.record()).parked) == [SLOTS["a"]]
     status, answer = await scene.running.call("POST", f"{KEYS}/release", json=body)
     assert answer["partitions"]["1.0"] == {"is_released": False}
+
+
+async def test_a_repeat_of_a_release_that_was_not_stored_waits_until_it_is(scene, monkeypatch):
+    monkeypatch.setattr("partq.broker.operations.parked_keys.STORE_TIMEOUT_S", 0.05)
+    body = {"slot": SLOTS["b"], "partitions": ["1.0"]}
+
+    async def no_answer(*args, **book):
+        raise StoreUnavailableError("no answer")
+
+    with monkeypatch.context() as outage:
+        outage.setattr(scene.running.broker.partitions, "flush", no_answer)
+        for _ in range(2):
+            _, answer = await scene.running.call("POST", f"{KEYS}/release", json=body)
+            assert answer["partitions"]["1.0"]["error"]["code"] == "unavailable"
+    monkeypatch.undo()
+    _, answer = await scene.running.call("POST", f"{KEYS}/release", json=body)
+    assert answer["partitions"]["1.0"] == {"is_released": False}
+    assert list((await scene.record()).parked) == [SLOTS["a"]]
 
 
 async def test_a_key_stands_for_its_slot(scene):

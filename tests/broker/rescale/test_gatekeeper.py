@@ -120,6 +120,24 @@ async def test_a_predecessor_that_is_settled_holds_no_gate(running, scene):
     await eventually(lambda: not consumed.is_gated, "the gate is open")
 
 
+async def test_a_partition_that_gives_slots_to_many_changes_keeps_few_seals(running):
+    """It keeps those that something may still wait for."""
+    rescaler = ChangeByHand(running)
+    await rescaler.change(5)
+    unsettled = await rescaler.change(6)
+    assert running.broker.owned[OLD].layout.seals == {2: 0, 3: 0}
+    while givers := {giver for found in unsettled.lineage.values() for giver in found}:
+        unsettled = layout_steps.settle(unsettled, *givers.difference(unsettled.lineage))
+        await rescaler.layouts.write(unsettled)
+    await running.broker.refresh()
+    await rescaler.change(7)
+    for _ in range(2):  # the second time as the next owner reads them
+        assert running.broker.owned[OLD].layout.seals == {4: 0}
+        assert (await running.broker.partitions.read(OLD)).layout.seals == {4: 0}
+        await running.admin("/yield", {"partitions": ["1.0"]})
+        await running.admin("/claim", {"partitions": ["1.0"]})
+
+
 async def test_memory_follows_the_record_after_another_claim(running, start_broker, scene):
     await ChangeByHand(running).change(5)
     consumed = running.broker.owned[NEW].groups["workers"]

@@ -185,6 +185,59 @@ async def test_late_steps_of_a_reset_are_refused_once_another_one_holds_its_gate
     assert (await running.broker.partitions.read_cursor(OLD, "workers")).cursor == 3
 
 
+async def reset_by_steps(running, scene, name):
+    """Reset all, the newest first, under an id; acknowledge what is repeated. Return the id."""
+    (now_ms,) = (await running.broker.store.read_clocks()).values()
+    reset = new_reset_id(now_ms, name, 2)
+    for partitions in (["2.4"], ["1.0", "1.1", "1.2", "1.3"]):
+        answers = await ask(running, to="earliest", partitions=partitions, reset=reset)
+        assert not [each for each in answers.values() if "error" in each], answers
+    frame, values = await scene.source.deliver()
+    assert (frame.generation, values, frame.cause) == (1, ["a", "b", "c"], 8)
+    assert await scene.source.ack(frame, 3) == ""
+    consumed = running.broker.owned[NEW].groups["workers"]
+    await eventually(lambda: not consumed.is_gated, "what is repeated is acknowledged")
+    return reset
+
+
+async def test_a_late_repeat_of_a_step_changes_nothing(running, scene):
+    """Its gate is open, and nobody had to end it: a predecessor would be repeated behind it."""
+    await changed(running, scene)
+    reset = await reset_by_steps(running, scene, "r1")
+    partitions, broker = ["1.0", "2.4"], running.broker
+
+    async def records():
+        return [
+            await broker.partitions.read_cursor(PartitionId.parse(name), "workers")
+            for name in partitions
+        ]
+
+    await eventually(lambda: broker.owned[OLD].groups["workers"].is_drained, "acks are stored")
+    before, flow = await records(), broker.owned[OLD].groups["workers"].flow
+    assert flow is not None
+    late = await ask(running, to="earliest", partitions=partitions, reset=reset)
+    assert await records() == before
+    assert [late[name]["epoch"] for name in partitions] == [each.epoch for each in before]
+    assert late["1.0"]["to"] == broker.owned[OLD].groups["workers"].book.cursor == 3
+    assert broker.owned[OLD].groups["workers"].flow is flow, "its member keeps it"
+    # One that names the epoch from before its step, and is not forced, is answered the same.
+    epochs = {"1.0": before[0].epoch - 1}
+    body = {"to": "earliest", "partitions": ["1.0"], "reset": reset, "epochs": epochs}
+    _, answer = await running.call("POST", RESET, json=body)
+    assert answer["partitions"]["1.0"] == late["1.0"]
+
+
+async def test_late_steps_of_a_reset_are_refused_once_another_one_is_through(running, scene):
+    """The first one was through as well, so nobody had to end it."""
+    await changed(running, scene)
+    first = await reset_by_steps(running, scene, "r1")
+    await reset_by_steps(running, scene, "r2")
+    late = await ask(running, to="earliest", partitions=["1.0", "2.4"], reset=first)
+    for answer in late.values():
+        assert "another one began" in answer["error"]["message"]
+    assert (await running.broker.partitions.read_cursor(OLD, "workers")).cursor == 3
+
+
 async def test_what_others_wait_for_is_not_moved_before_them(running, scene):
     """A member is connected to the new partition, and the reset is not forced."""
     consumed = await changed(running, scene)

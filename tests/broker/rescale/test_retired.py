@@ -58,7 +58,12 @@ async def test_status_browse_and_pins_name_it(running, scene, layout):
     assert await outcome(producer, after, 0, *keys) == ("stored", 0)
     _, status = await running.call("GET", f"{QUEUE}/status")
     assert {"1.0", str(after)} <= status["partitions"].keys()
-    assert status["groups"]["workers"]["partitions"]["1.0"]["lag"] == 3
+    workers = status["groups"]["workers"]
+    assert workers["partitions"]["1.0"]["lag"] == 3
+    (member,) = [each for each in workers["members"] if each["member"] == "m"]
+    assert (member["state"], member["partitions"], member["retired"]) == ("Active", 0, 1)
+    _, picture = await running.call("GET", f"{QUEUE}/groups/workers/picture")
+    assert picture["succession"]["retired"] == [f"1.{index}" for index in range(4)]
     code, page = await running.call("POST", f"{QUEUE}/browse", json={"max_messages": 100})
     assert code == 200, page
     assert [each["value"] for each in page["messages"]] == ["a", "b", "c", *keys]

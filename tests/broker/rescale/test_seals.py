@@ -226,6 +226,34 @@ async def test_a_seal_is_repeated_until_redis_answers(running, rescaler, keys, p
     assert await outcome(producer, OLD, 0, keys[2]) == ("stored", 0)
 
 
+async def test_a_seal_is_not_repeated_for_a_change_that_the_store_has_lost(
+    running, rescaler, monkeypatch
+):
+    """The server of the partition is silent meanwhile. The change may be aborted by now."""
+    store, name = running.store, running.broker.keys.layout()
+    await rescaler.prepare(5)
+    before = await store.read("HGETALL", name)
+    owned, failed = running.broker.owned[OLD], asyncio.Event()
+    seals = running.broker.layout_follower._sealer._seals
+    call = seals.seal
+
+    async def seal(partition, **args):
+        if partition == OLD and (await rescaler.layout()).generation == 2:
+            failed.set()
+            raise StoreUnavailableError("a test")
+        return await call(partition, **args)
+
+    monkeypatch.setattr(seals, "seal", seal)
+    await rescaler.commit()
+    await running.broker.refresh()
+    await failed.wait()
+    await store.read("DEL", name)
+    await store.read("HSET", name, *before)
+    await running.broker.refresh()
+    await eventually(lambda: running.broker.owned.get(OLD) is not owned, "its record is read again")
+    assert (await running.broker.partitions.read(OLD)).layout.seals == {}
+
+
 async def test_what_an_aborted_change_had_prepared_is_forgotten(running, rescaler, keys, peers):
     producer = await peers.open_producer(running)
     assert await rescaler.prepare(5) == [NEW]

@@ -24,9 +24,11 @@ from partq.wire.calls.state import (
     PartitionDetail,
     Picture,
     RefusedDetail,
+    SuccessionDetail,
 )
 from tests.even_shares import even_shares
 
+AT = ["--url", "http://127.0.0.1:1", "--queue", "orders", "--token", "t"]
 PAGE = (Path(__file__).parents[3] / "docs" / "cli.md").read_text(encoding="utf-8")
 
 
@@ -61,6 +63,24 @@ def broker(name, partitions, flows=(), *, broker_epoch=7):
         for partition, groups in partitions.items()
     }
     return BrokerState(name, "i", owned, list(flows), [])
+
+
+def test_partitions_without_slots_are_named_apart(monkeypatch):
+    succession = SuccessionDetail(outgoing=["1.0"], origins={}, heirs={}, retired=["1.0"])
+    body = picture(
+        broker("b0", {name: group_of("a") for name in ("1.0", "2.0", "2.1")}),
+        partitions=("1.0", "2.0", "2.1"), members={"a": None},
+    )  # fmt: skip
+    body.succession = succession
+
+    async def answer(*_):
+        return "workers", body
+
+    monkeypatch.setattr("partq.cli.members.members.ask_for_group", answer)
+    printed = CliRunner().invoke(cli, ["members", *AT], env={"COLUMNS": "200"})
+    assert "2.0, 2.1; without slots: 1.0" in printed.output
+    found = describe("workers", body).members[0].partitions
+    assert [each.is_retired for each in found.values()] == [True, False, False]
 
 
 def test_members_are_summed_up_over_the_brokers():

@@ -34,7 +34,9 @@ async def test_holders_are_shown_and_partitions_are_marked():
             held = {name: each["member"] for name, each in shown["partitions"].items()}
             assert held == {"1.0": "", "1.1": "one", "1.2": "", "1.3": ""}
             assert shown["partitions"]["1.1"]["node_id"] == 1
-            assert "group workers: assignment Client" in await partq("--group", "workers")
+            told = await partq("--group", "workers")
+            assert "group workers: assignment Client " in told
+            assert "not subscribable" in told
 
             told = await partq("mark", "1.2", "--reason", "disk")
             assert told == "partition 1.2 is not subscribable: disk\n"

@@ -38,6 +38,9 @@ async def it_is_planned(partq):
     assert "waits for" not in out
     status, out, _ = await partq("rescale", "--partitions", "4")
     assert (status, out) == (0, "queue orders has 4 partitions: nothing changes\n")
+    _, out, _ = await partq("partitions")
+    assert "assignment Server (the coordinator assigns them)" in out
+    assert "subscribable" not in out
 
 
 async def it_grows(partq):
@@ -87,6 +90,8 @@ async def it_shrinks(partq):
     wait = ("--wait", "settled", "--timeout", "0")
     status, _, err = await partq("rescale", "--partitions", "3", *wait)
     assert (status, "not settled after 0 s, and the change continues" in err) == (1, True), err
+    status, out, err = await partq("rescale", "--partitions", "3", *wait, "--json")
+    assert (status, json.loads(out)["rescale"]["to_count"]) == (1, 3), err
     assert "0 s is too short for settled: partitions without slots stay for 600 s" in err
     status, _, err = await partq("rescale", "--partitions", "3", "--wait")
     assert status == 0, err
@@ -99,10 +104,15 @@ async def it_shrinks(partq):
     assert "other changes, the last first: 4 -> 6 Settled" in out
     status, out, _ = await partq("explain", "0")
     assert "partition 3.0 of queue orders" in out
-    assert "it has no slots any more" not in out
+    moved = "\na change of the partition count has moved its keys to other partitions (--key"
+    removal = "\nwaits for: its removal, ten minutes after the change at the earliest: "
+    assert (moved in out, removal in out) == (False, False)
     status, out, _ = await partq("explain", "1.0")
-    assert (status, "\nit has no slots any more: " in out) == (0, True), out
+    assert (status, moved in out, removal in out) == (0, True, True), out
     status, _, err = await partq("explain", "1.4")
+    expected = "partition 1.4: not in the queue any more, if it ever was: a change of the partition"
+    assert (status, expected in err) == (1, True), err
+    status, _, err = await partq("explain", "9")
     expected = "expected a number from 0 to 5, or one that `partq partitions` lists"
     assert (status, expected in err) == (1, True), err
     reset = ("reset", "--group", "workers", "--to", "latest", "--dry-run")

@@ -7,9 +7,9 @@ import pytest
 from partq.coordinator.reports.rescale_progress import read_rescale_progress
 from partq.coordinator.rescale.layout_restorer import LayoutRestorer
 from partq.core.model import PartitionId
-from partq.core.rescale.layout_steps import MAX_UNSETTLED, abort, unsettled
+from partq.core.rescale.layout_steps import MAX_UNSETTLED, abort, commit, prepare, unsettled
 from partq.core.views.rescale_status import rescale_status
-from partq.errors import ConflictError, UnknownPartitionError
+from partq.errors import ConflictError, StoreUnavailableError, UnknownPartitionError
 from tests.coordinator.rescale_stage import BROKER, RescaleStage
 
 
@@ -107,6 +107,78 @@ async def test_it_is_not_aborted_where_the_layout_is_back_at_its_preparation(sta
     assert (record.next, record.layout.is_open) == (1, True)
 
 
+STEPS = ["commit", "seal 1.0", "seal 1.1", "open 2.2", "open 2.3", "publish 2.2"]
+
+
+@pytest.mark.parametrize("last", STEPS[1:])
+async def test_whatever_was_in_force_is_not_aborted(stage, last):
+    """Another coordinator has committed it, and the store has lost that before this one's look."""
+    for partition in (PartitionId(1, 0), PartitionId(1, 1)):
+        await stage.publish(partition)
+    stage.broker.refuses = {PartitionId(2, 3)}
+    await stage.want(4)
+    layout = await stage.look(3)
+    before = await Snapshot(stage).take()
+    committed_by_another = commit(layout, 1)
+    await stage.ports.layouts.write(committed_by_another)
+    stage.broker.refuses = set()
+    await stage.broker.claim("", [PartitionId(2, 3)])
+    for step in STEPS[1 : STEPS.index(last) + 1]:
+        verb, name = step.split()
+        partition = PartitionId.parse(name)
+        owner = {"broker_epoch": stage.broker.epochs[partition]}
+        if verb == "seal":
+            left = committed_by_another.slots(partition)
+            await stage.ports.seals.seal(partition, **owner, generation=2, slots=left)
+        elif verb == "open":
+            await stage.ports.seals.open_partition(partition, **owner, seals={})
+        else:
+            await stage.publish(partition)
+    await before.put_back()
+    await stage.want(2)
+    found = await stage.look()
+    assert parts_of(found) == parts_of(committed_by_another)
+    assert not [event for event, *_ in stage.events if event == "Aborted"]
+
+
+async def test_a_change_that_was_not_in_force_is_aborted(stage):
+    """No record says that anything of it was, and it is not completed against the will of all."""
+    stage.broker.refuses = {PartitionId(2, 3)}
+    await stage.want(4)
+    await stage.look(3)
+    await stage.want(2)
+    layout = await stage.look()
+    assert (layout.next, layout.generation, layout.partition_count) == (None, 1, 2)
+
+
+async def test_a_change_whose_commit_has_no_answer_is_not_aborted(stage, monkeypatch):
+    """Brokers may have read it before the store has lost it, and seal at any time."""
+    before = []
+    layouts = stage.ports.layouts
+    write = layouts.write
+
+    async def commit_without_answer(layout, **options):
+        is_commit = layout.generation == 2 and not before
+        if is_commit:
+            before.append(await Snapshot(stage).take())
+        await write(layout, **options)
+        if is_commit:
+            raise StoreUnavailableError("no replica has it")
+
+    monkeypatch.setattr(layouts, "write", commit_without_answer)
+    await stage.want(4)
+    while not before:
+        await stage.look()
+    await before[0].put_back()
+    stage.broker.refuses = {PartitionId(2, 3)}
+    del stage.broker.epochs[PartitionId(2, 3)]
+    await stage.want(2)
+    assert (await stage.look(2)).next.table.partition_count == 4
+    stage.broker.refuses = set()
+    layout = await stage.until(lambda layout: layout.generation == 2)
+    assert layout.partition_count == 4
+
+
 async def test_a_prepared_change_is_completed_before_another_one(stage, lost):
     """A broker may have read that it was in force, and seal by it late."""
     stage.broker.refuses = {PartitionId(2, 3)}
@@ -167,6 +239,23 @@ async def test_the_number_of_an_aborted_change_is_not_used_again(stage, is_erase
     assert not [name for name in await stage.names() if "#2." in name and "removal" not in name]
 
 
+async def test_a_number_is_not_used_again_whose_change_was_in_force(stage):
+    """It is lost, another change got its number, and only then a broker has sealed by it."""
+    first = await stage.layout()
+    layout = commit(prepare(first, 4), 1)
+    for partition, givers in layout.lineage.items():
+        await stage.ports.seals.create_successor(partition, givers, layout.slots(partition))
+    old = PartitionId(1, 0)
+    await stage.publish(old)
+    await stage.ports.layouts.write(prepare(first, 3))
+    epoch = stage.broker.epochs[old]
+    await stage.ports.seals.seal(old, broker_epoch=epoch, generation=2, slots=layout.slots(old))
+    await stage.want(3)
+    found = await stage.look()
+    assert (found.table, found.generation) == (layout.table, 2)
+    assert found.lineage[PartitionId(2, 2)] == layout.lineage[PartitionId(2, 2)]
+
+
 async def test_partitions_that_were_removed_are_not_made_again(stage, store):
     """No broker is left that would know what has replaced them."""
     before = await Snapshot(stage).take()
@@ -198,6 +287,25 @@ async def test_a_removal_that_is_lost_is_made_again(stage, store):
     found = await stage.look()
     assert (found.table, found.generation, found.counts) == (layout.table, 2, layout.counts)
     assert (found.lineage, found.retired) == ({}, {})
+
+
+async def test_a_settlement_that_is_lost_is_made_again_where_seals_are_removed(stage, lost):
+    """Nobody can pass a predecessor without a seal, so what follows it would wait for ever."""
+    old = PartitionId(1, 0)
+    await stage.publish(old)
+    before = await Snapshot(stage).take()
+    await committed(stage, 3)
+    unsettled = await Snapshot(stage).take()
+    await stage.pass_by(old, "workers")
+    await stage.until(lambda layout: not layout.lineage)
+    await stage.publish(old)
+    layout = await committed(stage, 4)
+    assert (await stage.ports.partitions.read(old)).layout.seals == {3: 2}
+    for snapshot in (unsettled, before):
+        await lost(snapshot)
+        await stage.want(4)
+        found = await stage.look(2)
+        assert parts_of(found) == parts_of(layout)
 
 
 async def test_a_change_is_found_by_records_alone(stage):

@@ -121,9 +121,12 @@ def test_of_too_many_lanes_the_rest_is_stored_as_one_and_none_goes_out_too_early
         nack(book, offset, delay_s=10 * offset)
     assert book.parked == {3: 30, 4: 40, 5: 50, ALL_LANES: 20}
     again = LaneBook(0, parked=book.parked, max_parked=3)
-    assert "KeysParked" in again.stands_still
+    assert again.stands_still == (
+        "KeysParked: all keys wait, until a delay is over, as more than 3 waited when the broker "
+        "claimed the partition; offset 0 waits to be sent"
+    )
     assert (again.list_parked(), again.lowest_parked) == (
-        [(3, 30, -1), (4, 40, -1), (5, 50, -1)],
+        [(3, 30, -1, False), (4, 40, -1, False), (5, 50, -1, False)],
         -1,
     )
     alone = LaneBook(0, parked={ALL_LANES: 20})
@@ -138,7 +141,7 @@ def test_a_lane_can_be_let_go_before_its_time():
     book = book_of(A, B)
     nack(book, 0, delay_s=60)
     store(book)
-    assert (book.list_parked(), book.lowest_parked) == ([(A, 60, 0)], 0)
+    assert (book.list_parked(), book.lowest_parked) == ([(A, 60, 0, False)], 0)
     assert (book.unpark(B), book.unpark(A), book.unpark(A)) == (False, True, False)
     assert (book.next_again, book.list_parked(), book.lowest_parked) == (0, [], -1)
 

@@ -234,7 +234,7 @@ def test_a_slot_is_not_found_between_two_others():
     book = book_of(0x0201, 0x0201, 0x0102)
     nack(book, 0, 1)
     store(book)
-    assert book.list_parked() == [(0x0201, 0, 0)]
+    assert book.list_parked() == [(0x0201, 0, 0, False)]
     assert (book.unpark(0x0102), book.next_again) == (False, None)
     assert nack(book_of(0x0201, 0x0102, 0x0102), 0).asked == frozenset()
 

@@ -55,10 +55,12 @@ class Queue:
         """Seal and open as the owners of the partitions do."""
         for partition, seals in due_seals(self.layout).items():
             record = self.records[partition]
+            awaited = {due.generation for due in seals}
             for due in seals:
                 if due.generation > record.generation:
                     record.generation = due.generation
-                    record.seals[due.generation] = 7
+                    kept = {number: at for number, at in record.seals.items() if number in awaited}
+                    record.seals = {**kept, due.generation: 7}
         for partition in self.layout.lineage:
             self.records[partition].is_open = True
 
@@ -162,6 +164,25 @@ def test_removed_partitions_that_a_layout_names_again_are_left_out(back):
     found = queue.restored(queue.versions[-1 - back])
     expect_same(found.layout, queue.layout)
     assert found.removed == []
+
+
+def test_a_predecessor_that_has_removed_its_seal_does_not_come_back():
+    """Nobody could pass it: the end of its log at that time is not known any more."""
+    queue = Queue(4)
+    queue.change(5)
+    queue.settle()
+    queue.change(6)
+    assert queue.records[PartitionId(1, 0)].seals.keys() == {3}
+    unsettled = next(each for each in queue.versions if each.lineage)
+    expect_same(queue.restored(unsettled).layout, queue.layout)
+
+
+def test_a_predecessor_that_has_lost_its_seal_is_sealed_again():
+    queue = Queue(4)
+    first = queue.layout
+    queue.change(5)
+    queue.records[PartitionId(1, 0)] = Recorded(1)
+    expect_same(queue.restored(first).layout, queue.layout)
 
 
 def test_partitions_between_that_are_removed_are_not_needed():

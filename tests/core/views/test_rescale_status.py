@@ -139,6 +139,11 @@ def test_an_open_change_counts_seals_and_openings():
     assert found.waits_for[0] == (
         "group audit to acknowledge 60 messages published before the change: 1 partition held"
     )
+    records[old] = partition(seals={2: 100}, workers=(100, True), audit=(100, True))
+    records[other] = partition(seals={2: 90}, workers=(90, True), audit=(100, True))
+    assert status(layout, records).waits_for[0] == (
+        "brokers to give group audit 1 partition: it has done with what comes first"
+    )
 
 
 def test_a_record_that_cannot_be_read_counts_as_one_that_lacks_all():

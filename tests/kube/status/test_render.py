@@ -1,6 +1,7 @@
 """From what a worker knows to status: truthful, small, and unchanged when nothing changes."""
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -197,6 +198,14 @@ def test_what_a_group_shows():
     assert status["partitions"] == {"ready": 2, "paused": 0, "unbound": 1, "unassigned": 1}
     assert status["assignments"] == [
         {"pod": "a", "partitions": "0-1"},
+        {"pod": "b", "partitions": "2"},
+    ]
+    shrunk = replace(view, retired={PARTITIONS[1], PARTITIONS[3]})
+    after, _ = render.group_status(group_facts(view=shrunk, lag=9), {}, NOW, lambda m: m[0])
+    assert after["members"] == status["members"], "who holds one without slots is no standby"
+    assert after["partitions"] == {"ready": 1, "paused": 0, "unbound": 1, "unassigned": 0}
+    assert after["assignments"] == [
+        {"pod": "a", "partitions": "0"},
         {"pod": "b", "partitions": "2"},
     ]
     assert len(status["rebalances"]) == 5

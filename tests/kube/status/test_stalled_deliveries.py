@@ -38,3 +38,20 @@ def test_otherwise_deliveries_flow():
     findings = group_findings(group_facts(view=None))
     (unknown,) = [each for each in findings if each.type is ConditionType.DELIVERIES_FLOWING]
     assert unknown.is_true is None
+
+
+@pytest.mark.parametrize(
+    ("held", "reason", "told"),
+    [
+        ({PARTITIONS[0]: (1, 0), PARTITIONS[1]: (1, 3)}, ConditionReason.KEYS_BLOCKED,
+         "partitions 0-1: 2 keys are blocked by a message that failed too often, and 3 keys are"),
+        ({PARTITIONS[1]: (0, 1)}, ConditionReason.KEYS_QUARANTINED,
+         "partition 1: 1 key is in quarantine (their messages become dead letters): "),
+    ],
+)  # fmt: skip
+def test_keys_that_wait_until_they_are_released_are_told(held, reason, told):
+    findings = group_findings(group_facts(view=group_view(held_keys=held)))
+    (flowing,) = [each for each in findings if each.type is ConditionType.DELIVERIES_FLOWING]
+    assert (flowing.is_true, flowing.reason) == (False, reason)
+    assert flowing.message.startswith(told)
+    assert flowing.message.endswith("`partq keys release` ends that")

@@ -5,6 +5,7 @@ from partq.core.group.planner import GroupType
 from partq.core.lanes.blocked_lanes import BlockedLanes
 from partq.core.lanes.lane_book import LaneBook
 from partq.core.lanes.lane_sender import LaneSender
+from partq.core.lanes.parked_lanes import ParkedLanes
 from partq.lab.simulate.schedule import Event
 from tests.lab.simulate.mutation import Mutation, both, code, text
 
@@ -26,6 +27,17 @@ def _brokers_die_while_keys_wait(seed):
     )
 
 
+def _brokers_die_while_keys_are_held(seed):
+    at = 1.2 + seed % 10 * 0.02
+    return (
+        Event(1.1, "nack", {"count": 3}),
+        Event(1.11, "publish", {"count": 12, "gap_s": 0.0}),
+        Event(round(at, 3), "broker_kill", {"which": 0, "for_s": 0.05, "is_silent": False}),
+        Event(1.5, "publish", {"count": 12, "gap_s": 0.02}),
+    )
+
+
+HELD = KEYED | {"has_letters": True, "max_redeliveries": 0, "takes_expired": False, "nack_s": 0.05}
 _REAL_FORGET = DeliveredWindow.forget_slots
 
 
@@ -101,6 +113,20 @@ KEYED_MUTATIONS = (
         frozenset({"G6"}),
         frozenset({"nack"}),
         KEYED | {"nack_s": 2.0},
+    ),
+    Mutation(
+        "a key whose message failed too often goes on after its delay",
+        code(ParkedLanes, "hold", lambda self, slot, *, quarantines: False),
+        frozenset({"K7"}),
+        frozenset({"nack"}),
+        HELD | {"on_exhausted": "Block"},
+    ),
+    Mutation(
+        "which keys are in quarantine is kept in memory alone",
+        code(LaneSender, "parked", property(lambda self: {})),
+        frozenset({"K7"}),
+        _brokers_die_while_keys_are_held,
+        HELD | {"on_exhausted": "Quarantine"},
     ),
     Mutation(
         "a client goes on with what it has returned",

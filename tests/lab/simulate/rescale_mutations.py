@@ -1,10 +1,12 @@
 """Mistakes in changes of the partition count: those of the model, made in the code."""
 
 from partq.broker import broker
+from partq.broker.broker import Broker
 from partq.broker.log.appender import LogAppender
 from partq.broker.rescale import gatekeeper, partition_opener
 from partq.client.produce.partition_sender import PartitionSender
 from partq.coordinator.rescale import rescaler
+from partq.coordinator.rescale.layout_restorer import LayoutRestorer
 from partq.coordinator.rescale.rescaler import Rescaler
 from partq.core.rescale import gates
 from partq.lab.simulate.schedule import Event
@@ -39,6 +41,10 @@ def _changes(*counts, gap_s=1.0, meets=lambda seed, at: ()):
     return events
 
 
+async def _finds_nothing(self, layout, others=()):
+    return None
+
+
 def _broker_is_slow(seed, at):
     return [Event(round(at - 0.1, 3), "slow", {"who": BROKER_0, "for_s": 0.7})]
 
@@ -67,6 +73,28 @@ def _changes_meet_a_backlog(seed):
     )
 
 
+def _change_is_forgotten(seed):
+    """It was committed, and nothing was sealed by it. The coordinator stands still meanwhile."""
+    return (
+        Event(0.8, "rescale", {"to": 3}),
+        Event(1.43, "coordinator_freeze", {"for_s": 0.9, "has_second": False}),
+        Event(1.45, "redis_rollback", {"for_s": 0.05, "lost_s": 0.1}),
+        Event(1.46, "publish", {"count": 20, "gap_s": 0.02}),
+    )
+
+
+def _layout_is_set_back(seed):
+    """It has the change as one that is prepared, and another count is wanted by now."""
+    forgets = {"for_s": 0.05, "lost_s": 0.25, "is_of_layout": True}
+    return (
+        Event(0.8, "rescale", {"to": 3}),
+        Event(0.85, "publish", {"count": 60, "gap_s": 0.02}),
+        Event(1.6, "redis_rollback", forgets),
+        Event(1.61, "rescale", {"to": 1}),
+    )
+
+
+ALONE = {"partition_count": 1, "broker_count": 1, "pod_count": 1, "has_second": False}
 GROWING = _changes(3)
 UP_AND_DOWN = _changes(4, 1, 3)
 WITH_A_KILL = _changes(3, meets=_slow_broker_is_killed)
@@ -133,5 +161,19 @@ RESCALE_MUTATIONS = (
         frozenset({"R5", "R4"}),
         UP_AND_DOWN,
         QUIET,
+    ),
+    Mutation(
+        "a broker seals by the layout that it knew before the store came back",
+        text(Broker, "_known_layout", ("and not self._refresher.is_void", "")),
+        frozenset({"R8"}),
+        _change_is_forgotten,
+        QUIET | ALONE,
+    ),
+    Mutation(
+        "a layout that was set back is followed",
+        code(LayoutRestorer, "find_lost", _finds_nothing),
+        frozenset({"R8"}),
+        _layout_is_set_back,
+        QUIET | ALONE,
     ),
 )

@@ -6,6 +6,7 @@ import pytest
 
 from partq.lab.simulate.schedule import Event, draw_schedule
 from partq.lab.simulate.trial import run_schedule
+from tests.lab.simulate.rescale_mutations import RESCALE_MUTATIONS
 
 CALM = {
     "broker_count": 1, "pod_count": 1, "partition_count": 1, "has_letters": False,
@@ -62,3 +63,24 @@ def test_a_log_is_trimmed_once_more_after_the_store_has_forgotten_it():
     outcome = run_schedule(replace(draw_schedule(0, 0, **CALM), events=events))
     assert outcome.violation is None, "\n".join(outcome.lines())
     assert outcome.effects["forgotten message"] == 0
+
+
+@pytest.mark.parametrize(
+    ("mistake", "invariant"),
+    [
+        ("a group has a new partition's messages at once", "R4"),
+        ("what waits for an append is not looked at again", "R2"),
+        ("a partition settles before anybody has read it", "R5"),
+    ],
+)
+def test_changes_are_judged_after_the_store_has_forgotten_something(
+    mistake, invariant, monkeypatch
+):
+    found = next(each for each in RESCALE_MUTATIONS if each.name == mistake)
+    forgets = Event(0.9, "redis_rollback", {"for_s": 0.05, "lost_s": 0.15})
+    schedule = found.schedule(0)
+    schedule = replace(schedule, events=(forgets, *schedule.events))
+    right = run_schedule(schedule)
+    assert right.violation is None, "\n".join(right.lines())
+    found.apply(monkeypatch)
+    assert run_schedule(schedule).violation.invariant == invariant

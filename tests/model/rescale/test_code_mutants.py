@@ -11,7 +11,7 @@ import pytest
 
 from tests.conformance.mutants import KILLED, CodeMutant, MutantError, check_applies, judge
 from tests.conformance.page import ROOT
-from tests.model.rescale.code_mutants import TABLE, main, read_table
+from tests.model.rescale.code_mutants import BEYOND, TABLE, main, read_table
 from tests.model.rescale.scenarios import MUTANTS
 
 CODE_MUTANTS = read_table(TABLE.read_text(encoding="utf-8"))
@@ -19,7 +19,7 @@ EACH_RUN = ["gate_by_cursor_alone", "seal_before_open"]
 
 
 def test_each_mistake_of_the_model_is_made_in_the_code():
-    assert {mutant.name for mutant in CODE_MUTANTS} == set(MUTANTS)
+    assert {mutant.name for mutant in CODE_MUTANTS if mutant.row != BEYOND} == set(MUTANTS)
     check_applies(CODE_MUTANTS)
 
 

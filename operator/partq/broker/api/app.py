@@ -52,7 +52,7 @@ from partq.broker.api.routes import (
     replay,
     reset,
 )
-from partq.broker.api.routes.administration import parked_keys, partition_count
+from partq.broker.api.routes.administration import key_states, parked_keys, partition_count
 from partq.broker.api.routes.assignment import registration, subscribable
 from partq.broker.api.shared_status import SharedStatus
 from partq.broker.api.tokens import Tokens
@@ -95,6 +95,7 @@ _PARTS = (
     removal,
     partition_count,
     parked_keys,
+    key_states,
     page,
 )
 CALLS_OF_ALL = tuple(part.calls for part in _PARTS)

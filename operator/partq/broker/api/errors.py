@@ -35,6 +35,8 @@ STATUS_BY_CODE: dict[str, int] = {
     "unknown_partition": 404,
     "conflict": 409,
     "fenced": 409,
+    "states_full": 409,
+    "kept_states": 409,
     "not_delivered": 409,
     "rewound": 409,
     "rolled_back": 409,

@@ -18,9 +18,15 @@ from partq.broker.dead_letters.letter import LetterWriter
 from partq.broker.delivery.cursor_writer import CursorWriter
 from partq.broker.delivery.decode_check import DecodeCheck
 from partq.broker.partition.consumed_partition import ConsumedPartition
-from partq.broker.partition.outbox import Answer, OutboxProblem
+from partq.broker.partition.outbox import Answer, Outbox, OutboxProblem
 from partq.broker.partition.owned_partition import OwnedPartition
-from partq.core.dead_letters import DeadLetter, DeadLetterReason, LetterNote, producer_of
+from partq.core.dead_letters import (
+    DeadLetter,
+    DeadLetterReason,
+    LetterNote,
+    OnExhausted,
+    producer_of,
+)
 from partq.errors import (
     BatchTooLargeError,
     DataLossError,
@@ -107,6 +113,7 @@ class DeadLetterForwarder:
         for consumed in owned.groups.values():
             if consumed.after_counts is None:
                 consumed.after_counts = self.check
+                consumed.after_take = self.move_quarantined
                 if consumed.outbox.letters:
                     # They count as done, which the stored book may not say yet.
                     self._cursor_writer.notice(consumed)
@@ -115,12 +122,43 @@ class DeadLetterForwarder:
     def check(self, consumed: ConsumedPartition) -> None:
         """Doom the messages that were delivered again more often than the group allows."""
         rules = self._rules(consumed.group)
-        limit = rules.max_redeliveries
-        consumed.outbox.is_parking = limit is None and not rules.takes_expired
-        if limit is not None:
-            exceeding = consumed.book.exceeding(limit)
-            self.schedule(consumed, exceeding, DeadLetterReason.MAX_REDELIVERIES)
-        elif consumed.outbox.letters:
+        limit, lanes, on_exhausted = rules.max_redeliveries, consumed.lanes, rules.on_exhausted
+        makes_none = limit is None or (lanes is not None and on_exhausted is OnExhausted.BLOCK)
+        consumed.outbox.is_parking = makes_none and not rules.takes_expired
+        exceeding = [] if limit is None else consumed.book.exceeding(limit)
+        if lanes is not None and on_exhausted is not OnExhausted.SKIP:
+            if lanes.hold(exceeding, quarantines=on_exhausted is OnExhausted.QUARANTINE):
+                self._cursor_writer.notice(consumed)
+            exceeding = []
+        elif lanes is not None:
+            # A key stays blocked, or in quarantine, also if the spec has changed since.
+            exceeding = [offset for offset in exceeding if lanes.may_exceed(offset)]
+        self.schedule(consumed, exceeding, DeadLetterReason.MAX_REDELIVERIES)
+
+    def move_quarantined(self, consumed: ConsumedPartition) -> None:
+        """Doom what is due of keys in quarantine, as far as there is room.
+
+        Not before the record says that they are: a broker that takes the partition over would
+        else deliver what is behind their dead letters.
+        """
+        lanes, outbox = consumed.lanes, consumed.outbox
+        if lanes is None:
+            return
+        if lanes.holds_made != consumed.holds_stored:
+            if not consumed.is_dirty:
+                self._cursor_writer.notice(consumed)
+            return
+        room = min(outbox.room - len(outbox.scheduled), MOVES_AT_ONCE)
+        if offsets := lanes.next_quarantined(room):
+            limit = self._rules(consumed.group).max_redeliveries
+            failed = set() if limit is None else {*lanes.exceeding(limit)}
+            for offset in offsets:
+                reason = (
+                    DeadLetterReason.MAX_REDELIVERIES
+                    if offset in failed
+                    else DeadLetterReason.QUARANTINED
+                )
+                outbox.scheduled.setdefault(offset, reason)
             self._work_on(consumed)
 
     def schedule(
@@ -326,7 +364,7 @@ class DeadLetterForwarder:
             consumed.group,
             **consumed.next_write(),
             letters=[(offset, reason, counts.get(offset, 0)) for offset, reason in chosen],
-            notes={offset: note for offset, _ in chosen if (note := outbox.note_of(offset))},
+            notes={at: note for at, why in chosen if (note := _note(outbox, at, why))},
         )
 
         async def move() -> None:
@@ -385,3 +423,11 @@ class DeadLetterForwarder:
         for answer in consumed.outbox.end_waits():
             self._cursor_writer.notice(consumed, answer)
         consumed.wake()
+
+
+def _note(outbox: Outbox, offset: int, reason: DeadLetterReason) -> LetterNote | None:
+    """Return what is to be stored with a letter beside its reason."""
+    note = outbox.note_of(offset)
+    if reason is DeadLetterReason.QUARANTINED:
+        return (note or LetterNote())._replace(is_quarantined=True)
+    return note

@@ -106,7 +106,11 @@ class LetterWriter:
     ) -> WrittenLetter:
         """Return the letter of a message, with what its application said of it."""
         note = await self._outboxes.note(consumed.partition, consumed.group, letter.number)
-        reason = DeadLetterReason.APPLICATION if note.is_asked_for else letter.reason
+        reason = DeadLetterReason(letter.reason)
+        if note.is_asked_for:
+            reason = DeadLetterReason.APPLICATION
+        elif note.is_quarantined:
+            reason = DeadLetterReason.QUARANTINED
         told = letter._replace(reason=reason)
         origin = self._origin(consumed, letter, entry.broker_epoch)
         headers = headers_of(message.headers, origin, told)
@@ -115,9 +119,7 @@ class LetterWriter:
         if note.description:
             message.headers = {**headers, **note._replace(description="").headers}
             shorter = _alone(message, slot)
-        return WrittenLetter(
-            slot, data, DeadLetterReason(reason), shorter, "the description of the application"
-        )
+        return WrittenLetter(slot, data, reason, shorter, "the description of the application")
 
     async def _read(self, consumed: ConsumedPartition, letter: DeadLetter) -> Entry:
         partition, offset = consumed.partition, Offset(letter.offset)

@@ -95,6 +95,11 @@ def note_kept(consumed: ConsumedPartition, taken: TakenBack, before: tuple[int, 
     consumed.kept = (start, stop)
 
 
+def is_open(consumed: ConsumedPartition, ranges: Sequence[tuple[int, int]]) -> bool:
+    """Say whether the group has not done with what an ack names."""
+    return bool(consumed.book.newly_acked(-1, ranges))
+
+
 def accepted(consumed: ConsumedPartition, frame: frames.Ack) -> list[tuple[int, int]]:
     """Return what an ack adds to what the group has done with, if somebody wants to know."""
     if consumed.audit_writer is None:

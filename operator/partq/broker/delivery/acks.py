@@ -11,6 +11,7 @@ from partq.broker.delivery.ack_records import (
     ack_lanes,
     answer_instead,
     check_sent,
+    is_open,
     note_kept,
     record_of,
     record_the_rest,
@@ -18,7 +19,13 @@ from partq.broker.delivery.ack_records import (
 from partq.broker.delivery.cursor_writer import CursorWriter
 from partq.broker.delivery.decode_check import DecodeCheck
 from partq.broker.delivery.flow import Flow
-from partq.broker.delivery.frame_problems import ack_problem, nack_problem, progress_problem
+from partq.broker.delivery.frame_problems import (
+    ack_problem,
+    nack_problem,
+    progress_problem,
+    read_problem,
+)
+from partq.broker.delivery.key_states import StateAnswer, StateHandler
 from partq.broker.partition.consumed_partition import ConsumedPartition, FlowPort
 from partq.broker.partition.outbox import Answer
 from partq.broker.partition.owned_partition import OwnedPartition
@@ -27,8 +34,9 @@ from partq.core.cursor.unreadable import NOTHING, Unreadable, explains, in_hand,
 from partq.core.cursor.windows import TakenBack
 from partq.core.dead_letters import MAX_WAITING, LetterNote
 from partq.core.layout import Layout
-from partq.core.model import Cause, PartitionId
+from partq.core.model import BrokerId, Cause, PartitionId
 from partq.core.ranges import Ranges
+from partq.core.records import LeaseRecord
 from partq.errors import (
     BadRequestError,
     FencedError,
@@ -37,11 +45,12 @@ from partq.errors import (
     UnknownPartitionError,
 )
 from partq.metrics import BrokerMetrics
+from partq.store.key_states import KeyStates
 from partq.wire import frames
 
 _log = logging.getLogger(__name__)
 
-_Answered = frames.Ack | frames.Nack | frames.InProgress
+_Answered = frames.Ack | frames.Nack | frames.InProgress | frames.ReadState
 
 
 class AckHandler:
@@ -61,6 +70,8 @@ class AckHandler:
         spawn: Callable[[Coroutine[Any, Any, None], str], None],
         metrics: BrokerMetrics,
         drain_signal: Signal,
+        key_states: KeyStates,
+        leases: Callable[[], Mapping[BrokerId, LeaseRecord]],
     ) -> None:
         self._owned = owned
         self._layout = layout
@@ -73,6 +84,9 @@ class AckHandler:
         self._spawn = spawn
         self._metrics = metrics
         self._drain_signal = drain_signal
+        self.states = StateHandler(
+            key_states, cursor_writer=cursor_writer, rules=rules, leases=leases, spawn=spawn
+        )
 
     def ack(self, flow: Flow, frame: frames.Ack, answer: Answer) -> None:
         """Count an ack; `answer(None)` follows once it is stored, or the error at once."""
@@ -81,7 +95,16 @@ class AckHandler:
         )
         if consumed is None:
             return
+        if frame.state_key is not None:
+            admitted = self.states.admit(
+                consumed.root, frame, answer, lambda: self.ack(flow, frame, answer)
+            )
+            if admitted is None:
+                return
+            answer = admitted
         new = accepted(consumed, frame)
+        # An ack that counts for nothing more leaves no state: a later message may have left one.
+        has_state = frame.state_key is not None and is_open(consumed, frame.ranges)
         try:
             check_sent(flow, consumed, frame.delivery, upto=frame.upto, ranges=frame.ranges)
             if consumed.lanes is None:
@@ -91,14 +114,26 @@ class AckHandler:
         except PartqError as error:
             answer(error)
             return
+        has_state = has_state and not is_open(consumed, frame.ranges)
         flow.end_in_flight(acked)
         if new:
             consumed.flush_records.acked(consumed, flow, new)
+        if has_state:
+            consumed.root.states.put(frame.state_key or "", frame.state)
         if acked:
             self._has_moved(flow)
         self._metrics.acked(flow.group, acked)
         self._cursor_writer.notice(consumed.root, answer)
         consumed.has_changed()
+
+    def read_state(self, flow: Flow, frame: frames.ReadState, answer: StateAnswer) -> None:
+        """Answer with the state of a key, or the error: as all acks before it have left it."""
+        consumed = self._admitted(
+            flow, frame, read_problem(frame), answer, lambda: self.read_state(flow, frame, answer)
+        )
+        if consumed is not None:
+            again = partial(self.read_state, flow, frame, answer)
+            self.states.read(consumed.root, frame.key, answer, again)
 
     def nack(
         self, flow: Flow, frame: frames.Nack, answer: Answer, found: Unreadable | None = None

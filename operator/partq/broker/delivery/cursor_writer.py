@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from partq.aio import Signal, TaskSet, UntilAnswered
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.outbox import Answer
+from partq.core.lanes.parked_lanes import BLOCKED_MS, QUARANTINED_MS, UNTIL_RELEASED
 from partq.core.model import Offset, PartitionId
 from partq.errors import FencedError, PartqError, SupersededError, UnknownGroupError
 from partq.store.records.partitions import Partitions
@@ -158,8 +159,9 @@ class CursorWriter:
                 counts, lane_counts = consumed.counts, consumed.lane_counts
                 records = consumed.flush_records.take()
                 parked, parked_changes = self._parked_of(consumed, now_ms)
+                holds = consumed.lanes.holds_made if consumed.lanes is not None else 0
                 try:
-                    await self._partitions.flush(
+                    state_count = await self._partitions.flush(
                         consumed.partition,
                         consumed.group,
                         **consumed.next_write(),
@@ -169,6 +171,7 @@ class CursorWriter:
                         parked=parked,
                         parked_at_ms=round(now_ms or 0),
                         audit=records,
+                        states=consumed.states.to_store(),
                     )
                 except (FencedError, UnknownGroupError) as error:
                     self._on_lost(consumed, error)
@@ -185,9 +188,11 @@ class CursorWriter:
                 until_answered.answered()
                 turn_s = 0.0
                 consumed.flush_records.stored(records)
+                consumed.states.stored(state_count)
                 consumed.note_counts(counts, lane_counts)
                 if parked is not None:
                     consumed.parked_stored, consumed.has_stale_parked = parked_changes, False
+                    consumed.holds_stored = holds
                 for answer in answers:
                     answer(None)
                 answers = []
@@ -223,8 +228,11 @@ class CursorWriter:
             return ({} if consumed.has_stale_parked else None), 0
         if now_ms is None:
             return None, lanes.parked_changes
-        now = self._clock()
+        now, quarantined = self._clock(), lanes.quarantined_lanes
         until_ms = {
-            lane: round(now_ms + (until - now) * 1000) for lane, until in lanes.parked.items()
+            lane: round(now_ms + (until - now) * 1000)
+            if until < UNTIL_RELEASED
+            else (QUARANTINED_MS if lane in quarantined else BLOCKED_MS)
+            for lane, until in lanes.parked.items()
         }
         return until_ms, lanes.parked_changes

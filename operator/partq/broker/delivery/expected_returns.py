@@ -12,6 +12,13 @@ RETURN_S = 5.0
 MAX_EXPECTED = 1000
 
 
+def return_s_of(config: QueueConfig, group: str) -> float:
+    """Return how long a process of a member is expected again; 0: it is not, in this group."""
+    if group not in config.client_assigned:
+        return 0.0
+    return return_s(config.rebalance_delays.get(group))
+
+
 def return_s(delay_s: float | None) -> float:
     """Return how long a process is expected, in a group with this rebalance delay; None: not known.
 
@@ -19,13 +26,6 @@ def return_s(delay_s: float | None) -> float:
     nobody.
     """
     return RETURN_S if delay_s is None else min(RETURN_S, delay_s / 2)
-
-
-def return_s_of(config: QueueConfig, group: str) -> float:
-    """Return how long a process of a member is expected again; 0: it is not, in this group."""
-    if group not in config.client_assigned:
-        return 0.0
-    return return_s(config.rebalance_delays.get(group))
 
 
 @dataclass(slots=True)

@@ -344,7 +344,7 @@ class Flow:
         for consumed in list(self._ready):
             # Out and in again: the partitions take turns.
             del self._ready[consumed]
-            if not consumed.is_open or consumed.flow is not self:
+            if not consumed.is_open or consumed.flow is not self or consumed.make_letters():
                 continue
             book = consumed.book
             again = book.next_again
@@ -368,12 +368,13 @@ class Flow:
                     window = book.take(entry, stop, left)
                 else:
                     window = book.take_again(stop, left)
+                holds = consumed.make_letters()
                 if window is not None:
                     self._spend(entry, window, now)
                     if again is not None or self._batch_finder.is_behind(consumed):
                         self._ready[consumed] = None
                     return consumed, entry, window
-                if again is None and book.position < stop:
+                if holds or (again is None and book.position < stop):
                     break  # the span above the cursor is used up, or something holds: they wake it
                 passed += 1
                 if passed >= PASSED_AT_ONCE:

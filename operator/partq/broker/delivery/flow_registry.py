@@ -341,8 +341,7 @@ class FlowRegistry:
         for member in filter(None, members):
             flow = self.find(consumed.group, member)
             if flow is not None:
-                bind = self.bind_one(consumed, flow)
-                self._tasks.start(self._bind_until_answered(consumed, flow, bind))
+                self._tasks.start(self._bind_until_answered(consumed, flow))
 
     def follow_types(self) -> None:
         """Tell members that are bound what they have, where the type of their group ranks them now.
@@ -377,12 +376,12 @@ class FlowRegistry:
             flow.stand_by(consumed)
 
     async def _bind_until_answered(
-        self, consumed: ConsumedPartition, flow: Flow, bind: Awaitable[None]
+        self, consumed: ConsumedPartition, flow: Flow, bind: Awaitable[None] | None = None
     ) -> None:
-        """Wait for a bind; repeat it until its server answers or nobody wants it any more."""
+        """Repeat a bind until its server answers or nobody wants it; `bind`: one under way."""
         while True:
             try:
-                await bind
+                await (bind or self.bind_one(consumed, flow))
                 return
             except StoreUnavailableError as error:
                 if not self._may_take(consumed, flow):
@@ -397,7 +396,7 @@ class FlowRegistry:
                 self.lose(flow, may_return=True)
                 return
             await asyncio.sleep(BIND_RETRY_S)
-            bind = self.bind_one(consumed, flow)
+            bind = None
 
     def unbind(self, consumed: ConsumedPartition, cause: Cause) -> None:
         """Take a partition from its flow, and have the redelivery counts stored."""

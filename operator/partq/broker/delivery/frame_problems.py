@@ -1,7 +1,11 @@
 """What is wrong with a frame of a member, as far as the frame alone tells; None: it is right."""
 
+from collections.abc import Callable
+from functools import partial
+
 from partq.core.cursor.redelivery_rules import MAX_NACK_DELAY_MS
 from partq.core.dead_letters import check_note
+from partq.core.key_states import check_key, check_state
 from partq.errors import BadRequestError
 from partq.wire import frames
 from partq.wire.batch import MAX_BATCH_COUNT
@@ -19,7 +23,7 @@ def ack_problem(frame: frames.Ack) -> BadRequestError | None:
             "ack: got neither upto nor ranges, expected one of them, or both: nothing is "
             "acknowledged"
         )
-    return None
+    return state_problem(frame) if frame.state_key is not None else None
 
 
 def nack_problem(frame: frames.Nack) -> BadRequestError | None:
@@ -51,4 +55,28 @@ def progress_problem(frame: frames.InProgress) -> BadRequestError | None:
             f"in progress: got ranges with {count} offsets, expected 1 to {MAX_EXTENDED}: no time "
             "is extended"
         )
+    return None
+
+
+def state_problem(frame: frames.Ack) -> BadRequestError | None:
+    """Return what is wrong with an ack that has a state."""
+    ranges = frame.ranges
+    if frame.upto >= 0 or len(ranges) != 1 or ranges[0][1] - ranges[0][0] != 1:
+        return BadRequestError(
+            "ack: got a state for more than one message, expected one offset in ranges and no "
+            "upto; nothing was changed"
+        )
+    return _problem_of(partial(check_state, "ack", frame.state_key, frame.state))
+
+
+def read_problem(frame: frames.ReadState) -> BadRequestError | None:
+    """Return what is wrong with the question for a state."""
+    return _problem_of(partial(check_key, "state", frame.key))
+
+
+def _problem_of(check: Callable[[], None]) -> BadRequestError | None:
+    try:
+        check()
+    except BadRequestError as error:
+        return error
     return None

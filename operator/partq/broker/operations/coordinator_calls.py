@@ -362,6 +362,7 @@ def _detail(
     broker: Broker, owned: OwnedPartition, consumed: ConsumedPartition, now: float
 ) -> GroupDetail:
     book, lanes = consumed.book, consumed.lanes
+    lowest_parked = lanes.lowest_parked if lanes is not None else -1
     pause = consumed.pause
     return GroupDetail(
         member=consumed.member or "",
@@ -384,8 +385,10 @@ def _detail(
         gated_by=consumed.gated_by or UNSET,
         delayed=book.delayed,
         next_redelivery_ms=consumed.next_redelivery_ms(now),
-        parked_keys=UNSET if lanes is None else lanes.delayed,
-        lowest_parked=UNSET if lanes is None or lanes.lowest_parked < 0 else lanes.lowest_parked,
+        parked_keys=UNSET if lanes is None else lanes.parked_count,
+        blocked_keys=(lanes is not None and lanes.blocked_count) or UNSET,
+        quarantined_keys=(lanes is not None and len(lanes.quarantined_lanes)) or UNSET,
+        lowest_parked=lowest_parked if lowest_parked >= 0 else UNSET,
         stands_still=book.stands_still or UNSET,
         mended=mended.describe(owned, consumed.group),
         registered_s=_registered_s(consumed, now),

@@ -36,9 +36,14 @@ def render_metrics(broker: Broker) -> bytes:
     broker.metrics.observe_gates(key for key, _, each in books if each.is_gated)
     broker.metrics.observe_parked_keys(
         {
-            key: (each.lanes.delayed, bool(each.lanes.stands_still))
+            key: (
+                lanes.parked_count,
+                lanes.blocked_count,
+                len(lanes.quarantined_lanes),
+                bool(lanes.stands_still),
+            )
             for key, _, each in books
-            if each.lanes is not None
+            if (lanes := each.lanes) is not None
         }
     )
     pending, tails, ahead = broker.buffers.pending, broker.buffers.tails, broker.log_fetcher.ahead

@@ -100,6 +100,7 @@ def succession_detail(layout: Layout) -> SuccessionDetail:
         outgoing=[str(each) for each in sorted(found.outgoing)],
         origins={str(new): str(origin) for new, origin in found.origins.items()},
         heirs={str(each): str(heir) for each, heir in found.heirs.items()},
+        retired=[str(each) for each in sorted(layout.retired)],
     )
 
 

@@ -1,10 +1,11 @@
 """Keys of a group of order Key that wait: shown, and released before their time."""
 
 import asyncio
-from math import ceil
+from math import ceil, inf
 
 from partq.broker.broker import Broker
 from partq.core.hashing import slot_of
+from partq.core.lanes.lane_sender import ParkedLane
 from partq.core.model import PartitionId
 from partq.errors import BadRequestError, UnavailableError
 from partq.wire.calls.answers import UNSET
@@ -15,8 +16,10 @@ from partq.wire.calls.parked_keys import (
     ReleaseKeyBody,
 )
 
-MAX_LIST_BYTES = 128 * 1024
-"""Of JSON, for the keys of one partition: about 1,024 of them."""
+MAX_LISTED = 4096
+"""Keys of one partition in an answer: the most that may wait while new messages are sent."""
+KEY_BYTES = 300
+"""Of memory, for one of them: the value, and its JSON."""
 STORE_TIMEOUT_S = 3.0
 """How long a release waits until it is stored."""
 
@@ -43,23 +46,32 @@ async def list_parked(broker: Broker, partition: PartitionId, group: str) -> Par
     lanes, now = consumed.lanes, broker.clock()
     if lanes is None:
         return ParkedKeysResult([])
+    parked = lanes.list_parked()
+    more = max(0, len(parked) - MAX_LISTED)
     counts = lanes.redeliveries
     keys = [
         ParkedKey(
             slot=each.lane,
             offset=each.offset,
-            due_ms=max(0, ceil((each.until - now) * 1000)),
+            due_ms=max(0, ceil((each.until - now) * 1000)) if each.until < inf else 0,
             redeliveries=counts.get(each.offset, 0),
+            state=_state(each),
         )
-        for each in lanes.list_parked()
+        for each in parked[:MAX_LISTED]
     ]
-    return ParkedKeysResult(keys, lanes.stands_still or UNSET)
+    return ParkedKeysResult(keys, more or UNSET, lanes.stands_still or UNSET)
+
+
+def _state(lane: ParkedLane) -> str:
+    if lane.until < inf:
+        return "waits"
+    return "quarantined" if lane.is_quarantined else "blocked"
 
 
 async def release(
     broker: Broker, partition: PartitionId, group: str, slot: int
 ) -> ReleasedKeyResult:
-    """Let a key wait no longer.
+    """Let a key wait no longer, for its time or until it is released.
 
     Raises:
         NotOwnerError, UnknownGroupError: nothing was changed.
@@ -67,18 +79,21 @@ async def release(
             the partition may have them wait on.
     """
     consumed = broker.find(partition).find(group)
-    if consumed.lanes is None or not consumed.lanes.unpark(slot):
+    if consumed.lanes is None:
         return ReleasedKeyResult(is_released=False)
-    consumed.wake()
+    is_released = consumed.lanes.unpark(slot)
+    if is_released:
+        consumed.wake()
     try:
         async with asyncio.timeout(STORE_TIMEOUT_S):
-            refusal = await broker.cursor_writer.store(consumed, has_changed=True)
+            # A call before may have released it, and was not stored in time.
+            refusal = await broker.cursor_writer.store(consumed, has_changed=is_released)
     except TimeoutError:
         raise UnavailableError(
-            f"partition {partition}: slot {slot} of {group} is released, and the store does not "
-            "answer: another broker may have it wait on; repeat the call",
+            f"partition {partition}: slot {slot} of {group} waits no longer, and the store does "
+            "not answer: another broker may have it wait on; repeat the call",
             retry_after_s=1.0,
         ) from None
     if refusal is not None:
         raise refusal
-    return ReleasedKeyResult(is_released=True)
+    return ReleasedKeyResult(is_released=is_released)

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Literal
 
 from partq.broker.broker import Broker
 from partq.broker.delivery.flow import Flow
@@ -14,6 +15,7 @@ from partq.errors import (
     BadRequestError,
     ConflictError,
     FencedError,
+    KeptStatesError,
     PartqError,
     StaleGenerationError,
     StoreUnavailableError,
@@ -89,7 +91,14 @@ async def reset(broker: Broker, partition: PartitionId, group: str, body: ResetB
         epoch=consumed.epoch,
     )
     if not body.is_dry_run:
-        view.to = await _carry_out(broker, consumed, wanted, judge, body.reset or "")
+        view.to = await _carry_out(
+            broker,
+            consumed,
+            wanted,
+            judge,
+            body.reset or "",
+            clears_states=body.clears_states,
+        )
         view.epoch = consumed.epoch
     return view
 
@@ -202,13 +211,19 @@ async def _carry_out(
     wanted: int,
     judge: Callable[[], None],
     reset_id: str = "",
+    *,
+    clears_states: bool = False,
 ) -> int:
     """Move the cursor unless `judge` raises, and return where it is.
 
-    `reset_id`: of the reset of all partitions that this is a part of; empty: of none.
+    `reset_id`: of the reset of all partitions that this is a part of; empty: of none. A repeat of
+    the part moves nothing, and leaves the partition to its member.
+    `clears_states`: the states of keys are removed.
     """
     try:
         async with consumed.lock:
+            if reset_id and await _is_carried_out(broker, consumed, reset_id):
+                return consumed.book.cursor
             # The script moves it under this epoch only: a broker that knows an older one cannot.
             judge()
             if reset_id:
@@ -218,7 +233,7 @@ async def _carry_out(
             began_at = consumed.book.cursor
             consumed.is_resetting = True
             try:
-                cursor = await _move(broker, consumed, wanted, reset_id)
+                cursor = await _move(broker, consumed, wanted, reset_id, clears_states)
             finally:
                 consumed.is_resetting = False
                 if consumed.is_dirty and not consumed.is_dropped:
@@ -235,6 +250,17 @@ async def _carry_out(
         cursor,
     )
     return cursor
+
+
+async def _is_carried_out(broker: Broker, consumed: ConsumedPartition, reset_id: str) -> bool:
+    """Whether a reset of all partitions has moved the cursor here, and this is a repeat.
+
+    The repeat may come when the gates of successors are open again: to move the cursor back then
+    would repeat messages after those of the successors. The lock is held, and other brokers are
+    fenced, so what the record says holds until the cursor is moved.
+    """
+    record = await broker.partitions.read_cursor(consumed.partition, consumed.group)
+    return record.reset == reset_id
 
 
 async def _end_replaced(broker: Broker, consumed: ConsumedPartition, reset_id: str) -> None:
@@ -302,7 +328,11 @@ async def _unbind(broker: Broker, consumed: ConsumedPartition, judge: Callable[[
 
 
 async def _store(
-    broker: Broker, consumed: ConsumedPartition, wanted: int, reset_id: str
+    broker: Broker,
+    consumed: ConsumedPartition,
+    wanted: int,
+    reset_id: str,
+    clears_states: bool,
 ) -> ResetOutcome:
     while True:
         try:
@@ -313,16 +343,37 @@ async def _store(
                 epoch=consumed.epoch,
                 offset=wanted,
                 hold=reset_id,
+                states=_states_of(broker, consumed, reset_id, clears_states),
             )
         except SupersededError:
             pass  # a dead letter was taken out meanwhile: nothing was moved
 
 
-async def _move(broker: Broker, consumed: ConsumedPartition, wanted: int, reset_id: str) -> int:
+def _states_of(
+    broker: Broker, consumed: ConsumedPartition, reset_id: str, clears: bool
+) -> Literal["keep", "clear", "none"]:
+    """Return what becomes of states of keys.
+
+    A partition has states of keys whose older messages lie in its predecessors. These would be
+    processed again without them, and what they leave then would replace them.
+    """
+    if clears:
+        return "clear"
+    is_later = reset_id and broker.config.layout.predecessors(consumed.partition)
+    return "none" if is_later else "keep"
+
+
+async def _move(
+    broker: Broker,
+    consumed: ConsumedPartition,
+    wanted: int,
+    reset_id: str,
+    clears_states: bool,
+) -> int:
     """Move the cursor as it is stored, and begin again from there; return where it is."""
     try:
-        moved = await _store(broker, consumed, wanted, reset_id)
-    except StaleGenerationError:
+        moved = await _store(broker, consumed, wanted, reset_id, clears_states)
+    except (StaleGenerationError, KeptStatesError):
         raise  # nothing was moved
     except BaseException as error:
         # Moved or not, this memory may be wrong: the record is read again, by a new claim.
@@ -335,6 +386,8 @@ async def _move(broker: Broker, consumed: ConsumedPartition, wanted: int, reset_
         raise
     # If it was dropped meanwhile, nobody uses this book: a broker that claims reads the stored one.
     consumed.begin_at(moved.cursor, moved.outbox)
+    if clears_states:
+        consumed.states.begin_at(0)
     consumed.epoch, consumed.gate = moved.epoch, moved.gate
     if consumed.is_gated:
         broker.layout_follower.gatekeeper.notice()

@@ -1,8 +1,8 @@
 """Layout and status of a queue, from the records of all brokers."""
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from partq.broker.broker import Broker
 from partq.broker.operations.rescale_status import read_rescale
@@ -154,6 +154,8 @@ def _problems(row: GroupPartition, *, is_served: bool) -> list[ProblemStatus]:
         is_withheld=row.is_withheld,
         gated_by=row.gated_by or "",
         stands_still=row.stands_still or "",
+        blocked_keys=row.blocked_keys or 0,
+        quarantined_keys=row.quarantined_keys or 0,
         parked=row.parked,
         dead_letters=row.dead_letters,
     )
@@ -173,6 +175,8 @@ def _add_reasons(views: dict[str, GroupStatus], brokers: Mapping[str, BrokerAnsw
                     row.gated_by = held.gated_by or row.gated_by
                     row.delayed = held.delayed or row.delayed
                     row.parked_keys = held.parked_keys or row.parked_keys
+                    row.blocked_keys = held.blocked_keys or row.blocked_keys
+                    row.quarantined_keys = held.quarantined_keys or row.quarantined_keys
                     if held.lowest_parked is not UNSET:
                         row.lowest_parked = held.lowest_parked
                     row.stands_still = held.stands_still or row.stands_still
@@ -195,7 +199,7 @@ async def _group(
         assignment=str(spec.spec.get("assignment", "Server")) if spec is not None else "",
         lag=sum(row.lag for row in rows),
         lag_ms=max((row.lag_ms for row in rows), default=0),
-        members=_member_statuses(listed, rows),
+        members=_member_statuses(listed, partitions, set(map(str, broker.config.layout.retired))),
         partitions=partitions,
         handoffs=[
             HandoffStatus(
@@ -299,6 +303,7 @@ def _row(
         now: of the broker's clock.
     """
     lanes = mine.lanes if mine is not None else None
+    lowest_parked = lanes.lowest_parked if lanes is not None else -1
     if holders:
         state = min((each.state for each in holders), key=state_rank)
     elif cursor.member is None:
@@ -322,8 +327,10 @@ def _row(
         gated_by=gated_by or UNSET,
         delayed=mine.book.delayed if mine is not None else 0,
         next_redelivery_ms=mine.next_redelivery_ms(now) if mine is not None else 0,
-        parked_keys=(lanes is not None and lanes.delayed) or UNSET,
-        lowest_parked=UNSET if lanes is None or lanes.lowest_parked < 0 else lanes.lowest_parked,
+        parked_keys=(lanes is not None and lanes.parked_count) or UNSET,
+        blocked_keys=(lanes is not None and lanes.blocked_count) or UNSET,
+        quarantined_keys=(lanes is not None and len(lanes.quarantined_lanes)) or UNSET,
+        lowest_parked=lowest_parked if lowest_parked >= 0 else UNSET,
         stands_still=(mine is not None and mine.book.stands_still) or UNSET,
         parts=holders or UNSET,
     )
@@ -348,20 +355,26 @@ def _holders(parts: PartOwners | None, known: Mapping[int, AssignmentEntry]) -> 
     return [PartHolder(member, state, numbers) for (member, state), numbers in found.items()]
 
 
-def _member_statuses(read: MemberSnapshot, rows: Iterable[GroupPartition]) -> list[MemberStatus]:
-    """Return the listed members, and those that hold a partition, or parts."""
-    held = dict.fromkeys(read.members, 0)
-    for row in rows:
+def _member_statuses(
+    read: MemberSnapshot, rows: Mapping[str, GroupPartition], retired: Collection[str]
+) -> list[MemberStatus]:
+    """Return the listed members, and those that hold a partition, or parts.
+
+    `retired`: the partitions without slots.
+    """
+    held: dict[MemberId, Counter[bool]] = {member: Counter() for member in read.members}
+    for name, row in rows.items():
         for member, count in counts_of(row):
-            held[MemberId(member)] = held.get(MemberId(member), 0) + count
+            held.setdefault(MemberId(member), Counter())[name in retired] += count
     return [
         MemberStatus(
             member,
-            count,
-            _member_state(read.members.get(member), count),
-            node.node_id if (node := read.nodes.get(member)) is not None else UNSET,
+            counts[False],
+            _member_state(read.members.get(member), counts.total()),
+            retired=counts[True] or UNSET,
+            node_id=node.node_id if (node := read.nodes.get(member)) is not None else UNSET,
         )
-        for member, count in sorted(held.items())
+        for member, counts in sorted(held.items())
     ]
 
 

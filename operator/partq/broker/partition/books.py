@@ -8,7 +8,7 @@ from partq.core.cursor.progress import Range
 from partq.core.cursor.redelivery_rules import MAX_NACK_DELAY_MS, NackOrder, RedeliveryRules
 from partq.core.lanes.codec import MAX_BITS
 from partq.core.lanes.lane_book import LaneBook
-from partq.core.lanes.parked_lanes import restored
+from partq.core.lanes.parked_lanes import quarantined_of, restored
 from partq.core.lanes.shared_book import SharedBook
 from partq.core.model import Cause, PartitionId
 from partq.store.records.stored_partition import CursorRecord
@@ -60,6 +60,7 @@ class Books:
                 now=self._clock(),
                 longest_s=MAX_NACK_DELAY_MS / 1000,  # a nack may name its own delay
             ),
+            quarantined=quarantined_of(record.parked),
             max_span=limits.max_span,
             max_parked=limits.max_parked_keys,
         )

@@ -14,6 +14,7 @@ from partq.broker.partition.audit_buffer import AuditBuffer
 from partq.broker.partition.audit_writer import AuditWriter
 from partq.broker.partition.consumer_ref import ConsumerRef
 from partq.broker.partition.outbox import Answer, Outbox
+from partq.broker.partition.unstored_states import UnstoredStates
 from partq.core.cursor.book import Book
 from partq.core.cursor.windows import TakenBack, Window
 from partq.core.dead_letters import DeadLetter
@@ -164,6 +165,8 @@ class ConsumedPartition:
     """Audit records of the next flush."""
     after_counts: Callable[["ConsumedPartition"], None] | None = None
     """Called when redelivery counts have changed and are stored, before anything goes out."""
+    after_take: Callable[["ConsumedPartition"], None] | None = None
+    """Called while keys are held, when some of their messages may become dead letters."""
     flow: FlowPort | None = None
     parts: PartOwners | None = None
     """Which members have which parts; None: none was ever moved, or the type is not KeyShared."""
@@ -180,10 +183,14 @@ class ConsumedPartition:
     """A reset waits for the stored book before it unbinds the member."""
     is_resetting: bool = False
     """The stored book is being moved: nothing else is written, and nothing changes in memory."""
+    states: UnstoredStates = field(default_factory=UnstoredStates)
+    """States of keys that came with acks."""
     parked_stored: int = 0
     """`LaneBook.parked_changes` of what is stored."""
     has_stale_parked: bool = False
     """The record has parked keys that the book does not know."""
+    holds_stored: int = 0
+    """`LaneBook.holds_made` of what is stored."""
     counts: int = 0
     """Grows whenever redelivery counts do: they are stored before the redelivery is sent."""
     counts_stored: int = 0
@@ -384,9 +391,11 @@ class ConsumedPartition:
 
     def begin_at(self, cursor: Offset, letters: list[DeadLetter]) -> None:
         """Follow the stored book, which was moved; the dead letters that wait stay."""
+        is_stored = self.lanes is None or self.parked_stored == self.lanes.parked_changes
         self.book = self.book.moved_to(cursor)
-        # Neither the record nor the book has parked keys; a new book counts its changes from 0 on.
-        self.parked_stored, self.has_stale_parked = 0, False
+        # The record has the keys alone that wait until they are released, unless it lacks the last
+        # ones, and so has the book, which counts its changes from 0 on.
+        self.parked_stored, self.has_stale_parked, self.holds_stored = 0, not is_stored, 0
         self.missing = ""
         self._refuse(
             self.outbox.forget(),
@@ -406,6 +415,14 @@ class ConsumedPartition:
         self.counts += 1
         self.flush_first = self.counts
         self.is_dirty = True
+
+    def make_letters(self) -> bool:
+        """Have what is due of quarantined keys moved; return whether nothing may be sent now."""
+        lanes = self.lanes
+        if lanes is None or self.after_take is None or not lanes.held_lanes:
+            return False
+        self.after_take(self)
+        return not self.is_open
 
     def open_gate(self) -> None:
         """Follow the record: the group may have the messages."""

@@ -14,6 +14,7 @@ from partq.broker.log.tail import Tail
 from partq.broker.partition.audit_writer import AuditWriter
 from partq.broker.partition.books import BookMaker
 from partq.broker.partition.consumed_partition import ConsumedPartition
+from partq.broker.partition.unstored_states import UnstoredStates
 from partq.core.dead_letters import LetterFilter
 from partq.core.model import BrokerEpoch, BrokerId, Cause, PartitionId
 from partq.core.samples.waits import WaitCounts
@@ -160,6 +161,7 @@ class OwnedPartition:
                     born=record.born,
                     gate=record.gate,
                     writes=self.writes,
+                    states=UnstoredStates(record.state_count),
                 )
                 consumed.outbox.read(record.outbox)
                 # Also joins what was acknowledged above a cursor that was moved.

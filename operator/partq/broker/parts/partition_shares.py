@@ -53,6 +53,11 @@ class PartitionShare(ConsumedPartition):
             self.flow.notice(self)
         self.shares_of.has_changed(self)
 
+    def make_letters(self) -> bool:
+        """Have what is due of quarantined keys moved; return whether nothing may be sent now."""
+        self.whole.make_letters()
+        return not self.is_open
+
     def unbind(self, cause: Cause) -> None:
         """Take the share from its flow; what is in flight goes out again, for `cause`."""
         flow, self.flow = self.flow, None
@@ -157,6 +162,7 @@ class PartitionShares:
             born=whole.born,
             writes=whole.writes,
             outbox=whole.outbox,
+            states=whole.states,
             audit=whole.audit,
             flush_records=whole.flush_records,
             whole=whole,

@@ -9,6 +9,9 @@ from partq.aio import Signal
 from partq.broker.ownership.server_looks import Spawn
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.owned_partition import OwnedPartition
+from partq.broker.rescale.state_mover import StateMover
+from partq.core.lanes.lane_book import LaneBook
+from partq.core.lanes.parked_lanes import BLOCKED_MS, QUARANTINED_MS
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
 from partq.core.rescale.gates import PredecessorView, find_holds
@@ -55,6 +58,7 @@ class Gatekeeper:
 
     Args:
         seals: reads the predecessors, and opens gates.
+        state_mover: carries states of keys over before that.
         owned: the partitions of this broker.
         layout: of the queue, as the broker knows it; None: it has not read it yet.
         clock: of the broker, in seconds.
@@ -65,6 +69,7 @@ class Gatekeeper:
     def __init__(
         self,
         seals: Seals,
+        state_mover: StateMover,
         *,
         owned: Mapping[PartitionId, OwnedPartition],
         layout: Callable[[], Layout | None],
@@ -74,6 +79,7 @@ class Gatekeeper:
     ) -> None:
         self._owned = owned
         self._seals = seals
+        self._state_mover = state_mover
         self._layout = layout
         self._clock = clock
         self._on_lost = on_lost
@@ -99,7 +105,7 @@ class Gatekeeper:
             try:
                 await self._look()
             except PartqError as error:
-                _log.warning("the predecessors of gated partitions could not be read: %s", error)
+                _log.warning("what groups have left in older partitions is not known: %s", error)
                 self._put_off()
             now = self._clock()
             due_s = min((each.due - now for each in self._watches.values()), default=FAR_GAP_S)
@@ -227,7 +233,8 @@ class Gatekeeper:
         if not holds:
             watch.is_opening = True
             passed = {each: (view.sealed_at or 0, sequences[each]) for each, view in views.items()}
-            self._spawn(self._open(consumed, watch, passed), f"gate of {consumed.partition}")
+            held = self._held_before(consumed, views)
+            self._spawn(self._open(consumed, watch, passed, held), f"gate of {consumed.partition}")
             return
         if reset and not watch.is_ending and self._has_waited(consumed, now):
             watch.is_ending = True
@@ -242,15 +249,34 @@ class Gatekeeper:
         watch.due = now + watch.gap_s
         consumed.holds = holds
 
+    def _held_before(
+        self, consumed: ConsumedPartition, views: Mapping[PartitionId, PredecessorView]
+    ) -> dict[int, int]:
+        """Return the slots that wait until they are released in the predecessors that had them.
+
+        What waits for them has expired there, or is a dead letter: the keys are held all the same.
+        """
+        layout, held = self._known, dict[int, int]()
+        if layout is None or consumed.lanes is None:
+            return held
+        for predecessor, ranges in layout.predecessors(consumed.partition).items():
+            view = views.get(predecessor)
+            found = view.groups.get(consumed.group) if view is not None else None
+            if found is not None:
+                slots = dict.fromkeys(found.blocked, BLOCKED_MS)
+                slots |= dict.fromkeys(found.quarantined, QUARANTINED_MS)
+                held |= {s: how for s, how in slots.items() if any(s in each for each in ranges)}
+        return held
+
     async def _end(self, consumed: ConsumedPartition, watch: _GateWatch) -> None:
         """End the reset that holds a gate: aside, as no other gate waits for a silent server."""
         try:
             watch.is_ended = await self.end_reset(consumed, watch.gate)
         except PartqError as error:
             _log.warning(
-                "the reset at the gate of %s for group %s could not be ended, it is tried again: "
-                "%s",
-                *(consumed.partition, consumed.group, error),
+                "the reset of group %s that holds partition %s could not be ended, it is tried "
+                "again: %s",
+                *(consumed.group, consumed.partition, error),
             )
         finally:
             watch.is_ending = False
@@ -260,12 +286,18 @@ class Gatekeeper:
         consumed: ConsumedPartition,
         watch: _GateWatch,
         passed: Mapping[PartitionId, tuple[int, int]],
+        held: dict[int, int],
     ) -> None:
+        """Open a gate; the slots that are `held` before it are so behind it."""
+        lanes = consumed.lanes
         try:
             # A reset holds the lock, too: memory follows the record in the same order.
             async with consumed.lock:
-                if consumed.is_dropped or consumed.gate != watch.gate:
+                layout = self._known
+                if layout is None or consumed.is_dropped or consumed.gate != watch.gate:
                     return
+                givers = layout.predecessors(consumed.partition)
+                moved = await self._state_mover.carry(consumed, givers)
                 await self._seals.open_gate(
                     consumed.partition,
                     consumed.group,
@@ -273,17 +305,34 @@ class Gatekeeper:
                     born=consumed.born,
                     gate=watch.gate,
                     passed=passed,
+                    parked=held | _held(lanes) if lanes is not None and held else None,
                 )
+                if lanes is not None:
+                    for slot, how in held.items():
+                        lanes.hold_lanes([slot], quarantines=how == QUARANTINED_MS)
                 consumed.open_gate()
+            await self._state_mover.remove(consumed, moved)
         except (ConflictError, UnknownGroupError) as error:
             self._on_lost(consumed, error)
         except PartqError as error:
             watch.due = self._clock() + FAR_GAP_S
             _log.warning(
-                "the gate of %s for group %s could not be opened, it is tried again: %s",
-                *(consumed.partition, consumed.group, error),
+                "group %s could not be given partition %s, it is tried again: %s",
+                *(consumed.group, consumed.partition, error),
             )
         else:
-            _log.info("the gate of %s is open for group %s", consumed.partition, consumed.group)
+            _log.info(
+                "group %s gets partition %s: it has done with what comes before it",
+                *(consumed.group, consumed.partition),
+            )
         finally:
             watch.is_opening = False
+
+
+def _held(lanes: LaneBook) -> dict[int, int]:
+    """Return the keys that wait until they are released, as they are stored.
+
+    Behind a closed gate no other one waits: nothing was delivered.
+    """
+    held = dict.fromkeys(lanes.held_lanes, BLOCKED_MS)
+    return held | dict.fromkeys(lanes.quarantined_lanes, QUARANTINED_MS)

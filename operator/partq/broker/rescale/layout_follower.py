@@ -9,8 +9,11 @@ from partq.broker.partition.owned_partition import OwnedPartition
 from partq.broker.rescale.gatekeeper import Gatekeeper
 from partq.broker.rescale.partition_opener import PartitionOpener
 from partq.broker.rescale.slot_sealer import SlotSealer
+from partq.broker.rescale.state_mover import StateMover
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
+from partq.core.rescale.gates import GroupProgress
+from partq.store.key_states import KeyStates
 from partq.store.records.layout.seals import Seals
 
 OPENING_WAIT_S = 1.0
@@ -27,6 +30,7 @@ class LayoutFollower:
     def __init__(
         self,
         seals: Seals,
+        key_states: KeyStates,
         ownership: OwnedPartitions,
         *,
         layout: Callable[[], Layout | None],
@@ -34,6 +38,7 @@ class LayoutFollower:
         on_pause: Callable[[float], None],
         spawn: Callable[[Coroutine[Any, Any, None], str], None],
     ) -> None:
+        self._seals = seals
         self._ownership = ownership
         self._layout = layout
         self._sealer = SlotSealer(seals, layout=layout, on_lost=ownership.lose)
@@ -49,6 +54,7 @@ class LayoutFollower:
         )
         self.gatekeeper = Gatekeeper(
             seals,
+            StateMover(key_states),
             owned=ownership.owned,
             layout=layout,
             clock=clock,
@@ -72,6 +78,14 @@ class LayoutFollower:
         self._sealer.follow(owned)
         self.opener.follow(owned)
         self.gatekeeper.notice()
+
+    async def read_progress(self, partition: PartitionId, group: str) -> GroupProgress | None:
+        """Return how far a group has come in any partition; None: it has no cursor there.
+
+        Raises:
+            StoreUnavailableError: no answer.
+        """
+        return (await self._seals.read_progress([(partition, group)])).get((partition, group))
 
     async def wait_until_open(self, partition: PartitionId) -> None:
         """Wait until a partition takes messages or is not owned here: `OPENING_WAIT_S` at most."""

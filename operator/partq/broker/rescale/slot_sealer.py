@@ -1,7 +1,7 @@
 """Seals owned partitions: a change of the partition count takes slots away from them."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -67,13 +67,15 @@ class SlotSealer:
         owned.is_sealing = False
 
     async def _seal(self, owned: OwnedPartition, due: DueSeal) -> None:
-        end = await self._seal_until_answered(owned, due)
+        settled = self._removable_seals(owned)
+        end = await self._seal_until_answered(owned, due, settled)
         layout = owned.layout
+        kept = {each: stop for each, stop in layout.seals.items() if each not in settled}
         owned.layout = replace(
             layout,
             generation=due.generation,
             slots=due.slots,
-            seals={**layout.seals, due.generation: end},
+            seals={**kept, due.generation: end},
         )
         owned.appender.keep_slots(due.slots)
         _log.info(
@@ -81,15 +83,42 @@ class SlotSealer:
             *(owned.id, end, due.generation),
         )
 
-    async def _seal_until_answered(self, owned: OwnedPartition, due: DueSeal) -> Offset:
+    def _removable_seals(self, owned: OwnedPartition) -> list[int]:
+        """Return the changes that have sealed the partition, and that it is settled for."""
+        awaited = {each.generation for each in self._due.get(owned.id, ())}
+        return sorted(owned.layout.seals.keys() - awaited)
+
+    async def _seal_until_answered(
+        self, owned: OwnedPartition, due: DueSeal, settled: Collection[int]
+    ) -> Offset:
         until_answered = UntilAnswered(_log, WRITE_RETRY_S)
         while True:
+            if self._layout() is None:
+                await until_answered.failed("seal of %s: the layout is read again first", owned.id)
+                continue
+            self._check_due(owned, due)
             try:
                 return await self._seals.seal(
                     owned.id,
                     broker_epoch=owned.broker_epoch,
                     generation=due.generation,
                     slots=due.slots,
+                    settled=settled,
                 )
             except StoreUnavailableError as error:
                 await until_answered.failed("seal of %s: %s; asking again", owned.id, error)
+
+    def _check_due(self, owned: OwnedPartition, due: DueSeal) -> None:
+        """Refuse a seal that the layout, as it was read last, does not ask for.
+
+        The server of the partition may be silent for long. If the server of the layout has
+        forgotten the change meanwhile, it may be aborted, and a seal would be for good.
+
+        Raises:
+            ConflictError: the layout does not ask for it; an earlier try may have sealed it.
+        """
+        if self._next(owned) != due:
+            raise ConflictError(
+                f"partition {owned.id}: the layout does not ask for the seal of change "
+                f"{due.generation} any more; its record is read again"
+            )

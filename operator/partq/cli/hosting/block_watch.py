@@ -32,7 +32,8 @@ def missing_targets(resources: Resources) -> list[str]:
         for group in resources.groups_of(queue):
             limit = group.spec.ack.max_redeliveries
             target = dead_letter_queue(group, queue)
-            if limit is not None and (namespace, target) not in known:
+            makes_some = limit is not None and group.spec.ack.on_exhausted != "Block"
+            if makes_some and (namespace, target) not in known:
                 warnings.append(
                     f"group {group.metadata.name} of {namespace}/{name}: ack.maxRedeliveries is "
                     f"{limit}, and its dead-letter queue {target} is not in the file: a message "

@@ -91,7 +91,8 @@ def dev() -> None:
     type=click.IntRange(0, 65_000),
     default=FIRST_PORT,
     show_default=True,
-    help="Port of the first broker; the others follow. 0: any that are free.",
+    help="Port of the first broker; the others follow. 0: any that are free, others at each start: "
+    "`partq dev env` prints them.",
 )
 @click.option(
     "--log-level", type=click.Choice(LOG_LEVELS), default="info", help="Log level of all processes."

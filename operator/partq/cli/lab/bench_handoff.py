@@ -12,8 +12,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from partq.cli.lab.bench_options import count_option, reports, show_report
 from partq.cli.lab.scratch import scratch
-from partq.lab.bench.handoff.drive import BROKERS, FEW, LEASE_S, MANY, HandoffLoad, Strike, phase
+from partq.lab.bench.handoff.drive import FEW, LEASE_S, MANY, HandoffLoad, Strike, phase
 from partq.lab.bench.handoff.report import HandoffMeasurements, render, report
+from partq.lab.bench.loaded_queue import BROKERS
 
 DELAY_S: Final = 5.0
 """The rebalance delay that queues have unless told otherwise, in seconds."""
@@ -114,7 +115,7 @@ async def _run(
             killed_standby = await failover.kill(kills)
         verdicts.append(failover.verdict)
     return HandoffMeasurements(
-        rows=waiting.rows,
+        rows=waiting.deliveries,
         changes=changes,
         scaled_ns=scaled_ns,
         killed=killed,

@@ -8,7 +8,8 @@ import click
 from partq.cli.lab.bench_options import count_option, reports, show_report
 from partq.cli.lab.scratch import scratch
 from partq.errors import InternalError, SettingsError
-from partq.lab.bench.rescale.drive import BROKERS, RescaleLoad, rescale_run
+from partq.lab.bench.loaded_queue import BROKERS
+from partq.lab.bench.rescale.drive import RescaleLoad, rescale_run
 from partq.lab.bench.rescale.figures import RescaleFigures, figures_of, render
 
 _HELP = f"""Measure how long publishes wait when the partition count changes.
@@ -50,7 +51,7 @@ async def _run(load: RescaleLoad, directory: Path, rounds: int) -> RescaleFigure
     async with rescale_run(
         directory, load, lambda: click.echo(f"change {next(done)} of {2 * rounds}", err=True)
     ) as running:
-        changes = await running.change(rounds)
+        changes = await running.change(load, rounds)
     if running.verdict is None:
         raise InternalError("the run has ended without a verdict")
-    return figures_of(load, changes, running.rows, running.verdict)
+    return figures_of(load, changes, running.published, running.verdict)

@@ -48,7 +48,7 @@ def members(*, connect: Connect, group: str | None, as_json: bool) -> None:
         table.add_row(
             *(each.member, each.state, each.incarnation),
             spell_age(round(each.bound_s * 1000)) if each.bound_s is not None else "",
-            named(shortened(each.partitions), MAX_NAMED),
+            _named(each),
             *(f"{each.in_flight:,}", f"{each.lag:,}"),
         )
     show(table)
@@ -66,6 +66,16 @@ def members(*, connect: Connect, group: str | None, as_json: bool) -> None:
         )
 
 
+def _named(row: "MemberRow") -> str:
+    """Return which partitions a member holds; those without slots apart."""
+    retired = [name for name, each in row.partitions.items() if each.is_retired]
+    current = [name for name, each in row.partitions.items() if not each.is_retired]
+    told = [named(shortened(current), MAX_NAMED)] if current else []
+    return "; ".join(
+        [*told, *([f"without slots: {named(shortened(retired), MAX_NAMED)}"] if retired else [])]
+    )
+
+
 MAX_NAMED = 16
 """Partitions that are named in a line; `--json` has all."""
 
@@ -81,6 +91,8 @@ class MemberPartition:
     """Messages delivered and not acknowledged; None, as the lag: its broker does not say, or it is
     a part of a partition."""
     lag: int | None
+    is_retired: bool
+    """It has no slots any more, and is there until the group has read it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,13 +140,18 @@ def describe(group: str, snapshot: Picture) -> GroupMembers:
     """
     states = [each.state for each in snapshot.brokers.values() if each.state is not UNSET]
     owned = _owned(group, states)
+    retired = set(snapshot.succession.retired if snapshot.succession is not UNSET else ())
     held: defaultdict[str, dict[str, MemberPartition]] = defaultdict(dict)
     for name in snapshot.partitions:
         detail, entry = owned.get(name), snapshot.assignment.get(name)
         if detail is not None and detail.parts is not UNSET:
             for part, member, state in _parts_of(detail.parts):
                 held[member][f"{name}/{part}"] = MemberPartition(
-                    state=state, epoch=detail.epoch, in_flight=None, lag=None
+                    state=state,
+                    epoch=detail.epoch,
+                    in_flight=None,
+                    lag=None,
+                    is_retired=name in retired,
                 )
         elif detail is not None:
             held[detail.member][name] = MemberPartition(
@@ -142,16 +159,25 @@ def describe(group: str, snapshot: Picture) -> GroupMembers:
                 epoch=detail.epoch,
                 in_flight=detail.in_flight,
                 lag=detail.lag,
+                is_retired=name in retired,
             )
         elif entry is not None:
             held[entry.member or ""][name] = MemberPartition(
-                state=entry.state, epoch=entry.epoch, in_flight=None, lag=None
+                state=entry.state,
+                epoch=entry.epoch,
+                in_flight=None,
+                lag=None,
+                is_retired=name in retired,
             )
     for name, assigned in snapshot.assignment.items():
         partition, slash, _ = name.partition("/")
         if slash and partition not in owned:
             held[assigned.member or ""][name] = MemberPartition(
-                state=assigned.state, epoch=assigned.epoch, in_flight=None, lag=None
+                state=assigned.state,
+                epoch=assigned.epoch,
+                in_flight=None,
+                lag=None,
+                is_retired=partition in retired,
             )
     unassigned = held.pop("", {})
     flows: defaultdict[str, list[FlowDetail]] = defaultdict(list)

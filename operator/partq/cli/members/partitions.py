@@ -60,19 +60,22 @@ def partitions(*, connect: Connect, group: str | None, as_json: bool) -> None:
         click.echo(json.dumps(asyncio.run(ask(connection, "GET", path, object))))
         return
     answer = asyncio.run(ask(connection, "GET", path, ConfiguredPartitions))
-    table = Table(title=f"group {name}: assignment {answer.assignment}", title_justify="left")
+    is_chosen = answer.assignment == "Client"
+    told = "" if is_chosen else " (the coordinator assigns them)"
+    table = Table(title=f"group {name}: assignment {answer.assignment}{told}", title_justify="left")
     add_columns(table, ("partition", "broker", "member"))
     add_columns(table, ("node",), is_number=True)
     add_columns(table, ("state",))
     add_columns(table, ("cursor", "end", "lag"), is_number=True)
-    add_columns(table, ("not subscribable",))
+    if is_chosen:
+        add_columns(table, ("not subscribable",))
     for partition, each in answer.partitions.items():
         table.add_row(
             *(partition, each.broker, each.member),
             "" if each.node_id is UNSET else str(each.node_id),
             each.state,
             *(f"{number:,}" for number in (each.cursor, each.end, each.lag)),
-            each.reason,
+            *([each.reason] if is_chosen else []),
         )
     show(table)
 

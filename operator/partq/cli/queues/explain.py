@@ -20,9 +20,11 @@ from partq.core.group.moves import Forced
 from partq.core.group.partition_wait import PartitionWait, WaitsFor, standbys_of, wait_of
 from partq.core.group.records import PastMove
 from partq.core.hashing import slot_of
+from partq.core.layout import Layout
 from partq.core.model import MemberId, PartitionId
 from partq.core.partition_problems import (
     blocked_text,
+    held_keys_text,
     parked_keys_text,
     parked_text,
     stalled_text,
@@ -91,11 +93,26 @@ _WAITS = {
     WaitsFor.COORDINATOR: "a coordinator: it is to go to {target} now. If this stays so, none runs,"
     " or partq.dev/pause is set",
 }
+_RETIRED = (
+    "a change of the partition count has moved its keys to other partitions (--key names that of "
+    "a key); what it still has is delivered first, and then it is removed"
+)
+_REMOVAL = (
+    "its removal, ten minutes after the change at the earliest: the group has acknowledged all of "
+    "it"
+)
 SHOWN_STANDBYS = 5
 """Members that stand by are shown up to this many; JSON has all."""
 _OUTBOX = ("dead_letters", "blocked", "missing", "parked")
 _RETURNS = ("is_withheld", "delayed", "next_redelivery_ms")
-_WHERE_SET = ("gated_by", "parked_keys", "lowest_parked", "stands_still")
+_WHERE_SET = (
+    "gated_by",
+    "parked_keys",
+    "blocked_keys",
+    "quarantined_keys",
+    "lowest_parked",
+    "stands_still",
+)
 """Left out where there is nothing to say."""
 _DETAILS = ("lag", "in_flight", *_OUTBOX, *_RETURNS, "mended")
 
@@ -127,7 +144,7 @@ def explain(
         wanted = layout.partition_of(slot or 0)
     name, body = asyncio.run(ask_for_group(connection, group))
     snapshot = read_snapshot(name, body)
-    found = place_of(_find(wanted, snapshot), part, slot, snapshot, body)
+    found = place_of(_find(wanted, snapshot, layout), part, slot, snapshot, body)
     if found not in snapshot.observation.partitions:
         _show_parted(found, name, snapshot, connection.queue, as_json=as_json)
         return
@@ -151,9 +168,10 @@ def explain(
     if key is not None:
         click.echo(f"key {json.dumps(key, ensure_ascii=False)} goes to {_what(found)}")
     click.echo(f"{_what(found)} of queue {connection.queue}, group {name}")
-    if partition_of(found) in layout.retired:
-        click.echo("it has no slots any more: its keys are in other partitions (--key names one's)")
-    for line in lines(found, snapshot, waiting):
+    is_retired = partition_of(found) in layout.retired
+    if is_retired:
+        click.echo(_RETIRED)
+    for line in lines(found, snapshot, waiting, is_retired=is_retired):
         click.echo(line)
 
 
@@ -234,7 +252,7 @@ def _standbys(partition: PartitionId, snapshot: GroupSnapshot) -> list[MemberId]
     return standbys_of(partition, observation=snapshot.observation, rules=snapshot.rules)
 
 
-def _find(wanted: PartitionId | int, snapshot: GroupSnapshot) -> PartitionId:
+def _find(wanted: PartitionId | int, snapshot: GroupSnapshot, layout: Layout) -> PartitionId:
     """Return the partition that is meant; of several with a number alone it is the newest.
 
     Raises:
@@ -247,6 +265,12 @@ def _find(wanted: PartitionId | int, snapshot: GroupSnapshot) -> PartitionId:
     else:
         found = wanted
     if found not in known:
+        if wanted == found and layout.is_past(found):
+            raise UnknownPartitionError(
+                f"partition {found}: not in the queue any more, if it ever was: a change of the "
+                "partition count has moved its keys to other partitions and removed it; `partq "
+                "explain --key KEY` names the partition of a key, `partq partitions` lists all"
+            )
         expected = f"{known[0]} to {known[-1]}"
         if known[0].generation != known[-1].generation:
             highest = max(each.index for each in known)
@@ -255,11 +279,21 @@ def _find(wanted: PartitionId | int, snapshot: GroupSnapshot) -> PartitionId:
     return found
 
 
-def lines(partition: PartitionId, snapshot: GroupSnapshot, waiting: PartitionWait) -> Iterator[str]:
-    """Return everything in words, a line each."""
+def lines(
+    partition: PartitionId,
+    snapshot: GroupSnapshot,
+    waiting: PartitionWait,
+    *,
+    is_retired: bool = False,
+) -> Iterator[str]:
+    """Return everything in words, a line each. `is_retired`: the partition has no slots."""
     yield ""
     yield from _now(partition, snapshot, _name(snapshot.observation.partitions[partition].member))
-    yield f"waits for: {_sentence(partition, snapshot, waiting)}"
+    detail = _detail(partition, snapshot)
+    if is_retired and detail is not None and not detail.lag:
+        yield f"waits for: {_REMOVAL}"
+    else:
+        yield f"waits for: {_sentence(partition, snapshot, waiting)}"
     standbys = _standbys(partition, snapshot)
     if standbys:
         more = f" and {len(standbys) - SHOWN_STANDBYS} more" * (len(standbys) > SHOWN_STANDBYS)
@@ -313,6 +347,8 @@ def _now(partition: PartitionId, snapshot: GroupSnapshot, member: str) -> Iterat
         if detail.parked_keys:
             lowest = detail.lowest_parked if isinstance(detail.lowest_parked, int) else -1
             yield f"     {parked_keys_text(detail.parked_keys, lowest)}"
+        if held := held_keys_text(detail.blocked_keys or 0, detail.quarantined_keys or 0):
+            yield f"     {held}"
         if detail.stands_still:
             yield f"     {stalled_text(detail.stands_still)}"
         if detail.mended:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import click
@@ -20,6 +20,7 @@ from partq.cli.queues.problems import (
     named,
     parked_lines,
     parked_partitions,
+    retired_names,
     unread_partitions,
 )
 from partq.cli.tables import add_columns, show
@@ -46,7 +47,8 @@ def groups(*, connect: Connect, as_json: bool) -> None:
         return
     answer = asyncio.run(ask(connect("admin"), "GET", "/status", StatusAnswer))
     uncounted = unread_partitions(answer)
-    rows = [row(name, group, uncounted) for name, group in answer.groups.items()]
+    retired = retired_names(answer)
+    rows = [row(name, group, uncounted, retired) for name, group in answer.groups.items()]
     if as_json:
         click.echo(json.dumps([asdict(each) for each in rows]))
         return
@@ -96,6 +98,7 @@ class GroupRow:
     standby: int
     lost: int
     partitions: int
+    """Those that take messages."""
     ready: int
     lag: int
     lag_ms: int
@@ -106,10 +109,23 @@ class GroupRow:
     """The queue's partitions that cannot be read: no number has what lies there."""
 
 
-def row(name: str, group: GroupStatus, uncounted: Sequence[str] = ()) -> GroupRow:
-    """Sum a group up; `uncounted`: the partitions that the status does not have."""
+def row(
+    name: str,
+    group: GroupStatus,
+    uncounted: Sequence[str] = (),
+    retired: Collection[str] = (),
+) -> GroupRow:
+    """Sum a group up.
+
+    Args:
+        name: of the group.
+        group: as the status has it.
+        uncounted: the partitions that the status does not have.
+        retired: those without slots, which count for the lag alone.
+    """
     members = Counter(member.state for member in group.members)
     states = Counter(partition.state for partition in group.partitions.values())
+    current = [each.state for at, each in group.partitions.items() if at not in retired]
     return GroupRow(
         group=name,
         type=group.type,
@@ -122,8 +138,8 @@ def row(name: str, group: GroupStatus, uncounted: Sequence[str] = ()) -> GroupRo
         active=members["Active"],
         standby=members["Standby"],
         lost=members["Lost"],
-        partitions=states.total(),
-        ready=states["Ready"],
+        partitions=len(current),
+        ready=current.count("Ready"),
         lag=group.lag,
         lag_ms=group.lag_ms,
         dead_letters=sum(partition.dead_letters for partition in group.partitions.values()),

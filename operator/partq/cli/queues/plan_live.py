@@ -72,8 +72,9 @@ def show(result: Report) -> None:
         f"at most {result['paused_at_once']} handed over at once"
     )
     for move in moves[:MAX_SHOWN]:
-        waits = "  (for balance)" if move["may_wait"] else ""
-        click.echo(f"  {move['partition']}  {move['from'] or 'nobody'} -> {move['to']}{waits}")
+        remarks = "  (for balance)" if move["may_wait"] else ""
+        remarks += "  (without slots)" if move.get("is_retired") else ""
+        click.echo(f"  {move['partition']}  {move['from'] or 'nobody'} -> {move['to']}{remarks}")
     if len(moves) > MAX_SHOWN:
         click.echo(f"  and {len(moves) - MAX_SHOWN} more: --json lists all")
     for member, counts in result["members"].items():

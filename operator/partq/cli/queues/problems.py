@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from partq.core.partition_problems import (
     ProblemKind,
     blocked_text,
+    held_keys_text,
     parked_keys_text,
     parked_text,
     problems_of,
@@ -68,7 +69,12 @@ def crowded(counts: Mapping[str, int]) -> list[str]:
 
 def retired_count(answer: StatusAnswer) -> int:
     """Return how many partitions have no slots any more; the totals have them, too."""
-    return sum(each.is_retired is True for each in answer.partitions.values())
+    return len(retired_names(answer))
+
+
+def retired_names(answer: StatusAnswer) -> list[str]:
+    """Return the partitions that take no messages any more, and are still read."""
+    return [name for name, each in answer.partitions.items() if each.is_retired is True]
 
 
 def unread_partitions(answer: StatusAnswer) -> list[str]:
@@ -119,6 +125,15 @@ def _parked_keys(row: GroupPartition) -> str:
         return stalled_text(row.stands_still)
     lowest = row.lowest_parked if isinstance(row.lowest_parked, int) else -1
     return parked_keys_text(row.parked_keys or 0, lowest)
+
+
+def held_key_lines(group: GroupStatus) -> list[str]:
+    """Return a line for each partition with keys that wait until they are released."""
+    return _first(
+        f"partition {name}: {held}"
+        for name, row in group.partitions.items()
+        if (held := held_keys_text(row.blocked_keys or 0, row.quarantined_keys or 0))
+    )
 
 
 def order_lines(group: GroupStatus) -> list[str]:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Literal
 
 import click
@@ -15,7 +16,7 @@ from partq.cli.queues.connection import Connect, QueueAddress, connection_option
 from partq.client.transport.session import Session
 from partq.core.slot_table import MAX_PARTITIONS
 from partq.core.views.rescale_status import EarlierRescale, RescalePhase, RescaleStatus
-from partq.errors import ConflictError, SettingsError, UnavailableError
+from partq.errors import ConflictError, PartqError, SettingsError, UnavailableError
 from partq.excerpts import counted
 from partq.settings import RETIRE_AFTER_S
 from partq.wire.calls.answers import UNSET
@@ -37,8 +38,9 @@ _HELP = """Change how many partitions a queue has, while producers and consumers
 The keys that move keep their order: a consumer group gets a message of a new partition when it has
 acknowledged everything that was published to the key's partition before. So publishing continues,
 and deliveries of new partitions wait for the backlog that there is. The command returns when the
-change is recorded: the coordinator carries it out, and goes on with it after a failure. A repeat of
-the command does nothing but wait.
+change is recorded: the coordinator carries it out, and goes on with it after a failure. If you run
+the command again with the same number, it changes nothing; with `--wait` it waits for the change
+that is under way.
 
 A partition without slots stays for ten minutes at least, so `--wait settled` takes longer than that
 where the change leaves some, and by default it waits for 15 minutes.
@@ -79,7 +81,12 @@ and the line for kubectl, and changes nothing.
     help="With --wait: seconds to wait. The change continues all the same. Default: 300; with "
     "--wait settled 900.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print JSON; with --wait once it ends, also where the time was too short.",
+)
 def rescale(
     *,
     connect: Connect,
@@ -110,8 +117,9 @@ def rescale(
             click.echo(f"queue {connection.queue} is to have {counted(count, 'partition')}")
         if connection.is_local:
             click.echo(
-                f"if the FILE of `partq dev up` has queue {connection.queue}, set its "
-                f"spec.partitions to {count}: the next start would change the number back",
+                f"if `partq dev up` is started with a FILE that has queue {connection.queue}, set "
+                f"its spec.partitions to {count}; if with --partitions, give {count} or leave it "
+                "out: the next start would change the number back",
                 err=True,
             )
     if until is not None:
@@ -124,7 +132,14 @@ def rescale(
                 f"is lower; expected {DEFAULT_TIMEOUT_S['settled']:g} s or more",
                 err=True,
             )
-        last = asyncio.run(_wait(connection, answer, until, timeout_s, is_quiet=as_json))
+        try:
+            last = asyncio.run(_wait(connection, answer, until, timeout_s, is_quiet=as_json))
+        except PartqError:
+            if as_json:  # how far it has come, if a broker says
+                with suppress(PartqError):
+                    answer = asyncio.run(_ask(connection, count, is_dry_run=True))
+                click.echo(json.dumps(plain(answer)))
+            raise
         if not as_json:
             click.echo(result(answer, last))
         answer = asyncio.run(_ask(connection, count, is_dry_run=True))

@@ -36,7 +36,8 @@ before.
 
 First it shows what would change; then it asks, or takes --yes. Refused while members of the group
 are connected: stop them, or give --force, which takes from them what they are processing. Messages
-that are no longer stored do not come back. When it ends halfway, run it again.
+that are no longer stored do not come back. When it ends halfway, run it again. The states of keys,
+which the group has left with its acks, stay as they are; --clear-states removes them.
 
 \b
   partq reset --group workers --to earliest --dry-run
@@ -59,6 +60,7 @@ that are no longer stored do not come back. When it ends halfway, run it again.
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @click.option("--yes", is_flag=True, help="Do it without asking.")
 @click.option("--force", is_flag=True, help="Do it although members are connected.")
+@click.option("--clear-states", is_flag=True, help="Remove what the group has left of its keys.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; changes only with --yes.")
 def reset(
     *,
@@ -71,6 +73,7 @@ def reset(
     dry_run: bool,
     yes: bool,
     force: bool,
+    clear_states: bool,
     as_json: bool,
 ) -> None:
     """Show, ask, move."""
@@ -79,7 +82,7 @@ def reset(
     group = known_group(connection, group)
     found = asyncio.run(find_partitions(connection, names))
     body.partitions, body.is_forced = [str(each) for each in found], force
-    body.is_dry_run = True
+    body.is_dry_run, body.clears_states = True, clear_states
     planned = asyncio.run(_ask(connection, group, body))
     if not as_json:
         show(group, planned, is_time=to_time is not None)

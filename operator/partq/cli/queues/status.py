@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -21,6 +21,7 @@ from partq.cli.queues.partition_map import MemberMarks, Square, render_map
 from partq.cli.queues.problems import (
     MARKS,
     blocked_lines,
+    held_key_lines,
     letters_waiting,
     named,
     order_lines,
@@ -28,6 +29,7 @@ from partq.cli.queues.problems import (
     parked_lines,
     problem_of,
     retired_count,
+    retired_names,
     skew_lines,
     unread_partitions,
     withheld_lines,
@@ -175,6 +177,7 @@ class _GroupSection:
         self.name = name
         self._group = group
         self._records = answer.partitions
+        self._retired = set(retired_names(answer))
         unserved = set(answer.unavailable)
         names = sorted({*group.partitions, *unserved}, key=PartitionId.parse)
         self._problems = {
@@ -195,13 +198,14 @@ class _GroupSection:
         group = self._group
         holders = {each.member for each in self._seats if each.member}
         marks.add({*holders, *(each.member for each in group.members)})
-        yield _summary(self.name, group, acked)
+        yield _summary(self.name, group, acked, self._retired)
         for line in blocked_lines(group):
             yield Text(line, style="bold red")
         for line in [
             *parked_lines(group),
             *order_lines(group),
             *parked_key_lines(group),
+            *held_key_lines(group),
             *withheld_lines(group),
         ]:
             yield Text(line, style="yellow")
@@ -228,7 +232,8 @@ class _GroupSection:
         ready: Counter[str] = Counter()
         lags: Counter[str] = Counter()
         for seat in self._seats:
-            if seat.state:
+            # Those without slots have messages that wait, and nothing else.
+            if seat.state and seat.name.partition("/")[0] not in self._retired:
                 counts[seat.member] += 1
                 ready[seat.member] += seat.state == "Ready"
         for row in group.partitions.values():
@@ -240,7 +245,7 @@ class _GroupSection:
             for each in group.members
             if each.state != "Left"
         ]
-        if "" in counts:
+        if counts[""] or lags[""]:
             members.append(("", "nobody", counts[""]))
         if not members:
             return
@@ -367,16 +372,18 @@ def rescale_lines(answer: StatusAnswer) -> Iterator[str]:
             f"group {each.group}: {counted(each.partitions, 'new partition')} held until it has "
             f"acknowledged {counted(each.messages, 'older message', spec=',')}"
         )
-    if retired := [name for name, each in answer.partitions.items() if each.is_retired is True]:
+    if retired := retired_names(answer):
         yield f"without slots: {named(retired)}"
     if earlier := answer.rescale.earlier:
         told = (f"{each.from_count} -> {each.to_count} {each.phase}" for each in reversed(earlier))
         yield f"other changes, the last first: {', '.join(told)}"
 
 
-def _summary(name: str, group: GroupStatus, acked: float | None) -> Text:
+def _summary(name: str, group: GroupStatus, acked: float | None, retired: Collection[str]) -> Text:
     rows = group.partitions.values()
-    states = Counter(row.state for row in rows)
+    states = Counter(
+        "without slots" if each in retired else row.state for each, row in group.partitions.items()
+    )
     by_state = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
     waiting = len(group.waiting_moves)
     lag = f"group {name}: lag {counted(group.lag, 'message', spec=',')}, {spell_age(group.lag_ms)}"

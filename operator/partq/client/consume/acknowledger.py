@@ -6,7 +6,7 @@ from functools import partial
 
 from partq.client.arguments import check_flag
 from partq.client.consume.confirmations import Confirmations
-from partq.client.consume.deliveries import Batch, Delivery
+from partq.client.consume.deliveries import UNCHANGED, Batch, Delivery, Unchanged
 from partq.client.consume.flow import GROUP_DELAY_MS
 from partq.client.transport.tasks import EnteredLoop
 from partq.core.cursor.redelivery_rules import MAX_NACK_DELAY_MS
@@ -34,7 +34,13 @@ class Acknowledger:
         self._quiet_acks = Confirmations()
         """Those given by `ack_nowait` and `auto_ack`: only `flush` reports them."""
 
-    async def ack(self, done: Delivery | Batch, *, confirmed: bool = False) -> None:
+    async def ack(
+        self,
+        done: Delivery | Batch,
+        *,
+        confirmed: bool = False,
+        state: bytes | Unchanged | None = UNCHANGED,
+    ) -> None:
         """Acknowledge a message, or all of a batch; return once the ack is on its way.
 
         Acks of one turn of the event loop travel together. At most 10,000 are without an answer;
@@ -45,17 +51,36 @@ class Acknowledger:
         Args:
             done: as it was handed out.
             confirmed: wait until this ack is stored, and raise its own refusal.
+            state: of a message with a key: what the next message of that key finds by
+                `message.state()`, at most 64 KiB; None: nothing. It is stored with the ack, both or
+                none. Left out: the state of the key stays as it is. A second ack of a message
+                changes no state.
 
         Raises:
+            BadRequestError: the state is too large, of a message without a key, or of a group whose
+                `nack.order` is Free; nothing is acknowledged.
+            StatesFullError: as many keys of the partition have a state as the group's
+                `ack.maxStates` allows; the message is not acknowledged, and may be given back.
             FencedError: the partition is not this member's any more, by this token. The message
                 is redelivered, here or elsewhere: undo or ignore what was done.
             NotDeliveredError: it was not delivered to this member under its token.
-            TypeError: it is nothing that a consumer hands out, or `confirmed` is not a bool; no
-                ack is sent.
+            TypeError: it is nothing that a consumer hands out, or `confirmed` is not a bool, or a
+                state is not bytes or of a batch; no ack is sent.
         """
         self._check("ack", done)
         check_flag("ack: confirmed", confirmed)
-        await self._give(self._notifying(done.ack(), done), confirmed=confirmed)
+        acked = done.ack() if state is UNCHANGED else _with_state(done, state)
+        await self._give(self._notifying(acked, done), confirmed=confirmed)
+
+    async def state(self, message: Delivery) -> bytes | None:
+        """Return the state of the key of a message, as `await message.state()`."""
+        self._entered_loop.check()
+        if not isinstance(message, Delivery):
+            raise TypeError(
+                f"state: got {type(message).__name__}, expected a message as the consumer has "
+                "handed it out"
+            )
+        return await message.state()
 
     async def ack_cumulative(self, done: Delivery | Batch, *, confirmed: bool = False) -> None:
         """Acknowledge everything of the partition up to and with a message or batch.
@@ -216,6 +241,21 @@ class Acknowledger:
             acks.raise_error()
         if acks.is_full:
             await acks.room()
+
+
+def _with_state(done: Delivery | Batch, state: bytes | Unchanged | None) -> asyncio.Future[None]:
+    """Acknowledge a message with the state of its key.
+
+    Raises:
+        TypeError: it is no message, or that no state; no ack is sent.
+    """
+    if not isinstance(done, Delivery):
+        raise TypeError(
+            "ack: got a batch with a state, expected one message: a state belongs to its key"
+        )
+    if not isinstance(state, bytes | None):
+        raise TypeError(f"ack: state: got {type(state).__name__}, expected bytes, or None for none")
+    return done.ack_with_state(state)
 
 
 def _notify(listener: Listener, done: Delivery | Batch, future: asyncio.Future[None]) -> None:

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Container, Iterator, Sequence
-from typing import Any, Protocol, overload
+from enum import Enum
+from typing import Any, Final, Protocol, overload
 
 from partq.client.consume.offsets import join_ranges, ranges_of
 from partq.client.hooks.serializers import ValueDeserializer, deserialized
 from partq.core.dead_letters import LetterNote
+from partq.core.key_states import check_key, check_state
 from partq.core.model import BrokerEpoch, Cause, Epoch, Offset, PartitionId, Token
 from partq.excerpts import counted
 from partq.wire.batch import Message
@@ -54,6 +56,14 @@ class AckTarget(Protocol):
     def add_ack(self, delivery: int, ranges: Sequence[Range]) -> asyncio.Future[None]:
         """Acknowledge messages."""
 
+    def add_ack_with_state(
+        self, delivery: int, offset: int, key: str, state: bytes | None
+    ) -> asyncio.Future[None]:
+        """Acknowledge a message, with the state that its key has from then on."""
+
+    def read_state(self, key: str) -> asyncio.Future[bytes | None]:
+        """Return a future of the state of a key, as the acks so far have left it."""
+
     def add_cumulative_ack(self, delivery: int, upto: int) -> asyncio.Future[None]:
         """Acknowledge everything that was handed out below `upto`.
 
@@ -90,6 +100,7 @@ class Batch(Sequence[Message]):
         "_nacked",
         "_redeliveries",
         "_slots",
+        "_stated",
         "_target",
         "cause",
         "messages",
@@ -122,6 +133,9 @@ class Batch(Sequence[Message]):
         self._redeliveries = dict(frame.redeliveries)
         self._nacked: set[int] = set()
         """Offsets that were given back: an ack of the whole leaves them out."""
+        self._stated: set[int] = set()
+        """Offsets that were acknowledged with a state: should that be refused, an ack of the whole
+        must not take its place."""
 
     def __repr__(self) -> str:
         return (
@@ -209,6 +223,10 @@ class Batch(Sequence[Message]):
         """Say whether a nack has named the message at an offset."""
         return offset in self._nacked
 
+    def is_finished(self, offset: int) -> bool:
+        """Say whether the message at an offset was given back, or acknowledged with a state."""
+        return offset in self._nacked or offset in self._stated
+
     def redeliveries(self, index: int) -> int:
         """Return how often a message was delivered again for a reason that counts against it."""
         return self._redeliveries.get(self.offsets[index], 0)
@@ -243,17 +261,41 @@ class Batch(Sequence[Message]):
         return [Delivery(self, index) for index in range(len(self.messages))]
 
     def ack(self) -> asyncio.Future[None]:
-        """Acknowledge all messages but those that were given back.
+        """Acknowledge all messages but those that were given back, or acknowledged with a state.
 
         The future ends with the broker's answer. Applications use `Consumer.ack`.
         """
-        if not self._nacked:
+        if not self._nacked and not self._stated:
             return self._ack(ranges_of(self.offsets))
-        return self._ack(ranges_of([each for each in self.offsets if each not in self._nacked]))
+        return self._ack(ranges_of([each for each in self.offsets if not self.is_finished(each)]))
 
     def ack_one(self, offset: int) -> asyncio.Future[None]:
         """Acknowledge the message at one offset."""
         return self._ack([(offset, offset + 1)])
+
+    def ack_with_state(self, index: int, state: bytes | None) -> asyncio.Future[None]:
+        """Acknowledge one message, and leave the state of its key; as `Consumer.ack`.
+
+        Raises:
+            BadRequestError: it has no key, or the state is too large; nothing has happened.
+            UnavailableError: the broker keeps no states; nothing has happened.
+        """
+        offset, key = self.offsets[index], self.messages[index].key
+        check_state("ack", key, state)
+        future = self._target.add_ack_with_state(self._frame.delivery, offset, key or "", state)
+        self._stated.add(offset)
+        return future
+
+    def read_state(self, index: int) -> asyncio.Future[bytes | None]:
+        """Return a future of the state of the key of one message.
+
+        Raises:
+            BadRequestError: it has no key.
+            UnavailableError: the broker keeps no states.
+        """
+        key = self.messages[index].key
+        check_key("state", key)
+        return self._target.read_state(key or "")
 
     def ack_upto(self, offset: int) -> asyncio.Future[None]:
         """Acknowledge everything that was handed out of the partition up to and with one offset.
@@ -291,6 +333,14 @@ class Batch(Sequence[Message]):
     def _ack(self, ranges: list[Range]) -> asyncio.Future[None]:
         return self._target.add_ack(self._frame.delivery, ranges)
 
+
+class Unchanged(Enum):
+    """In the place of a state that an ack leaves as it is."""
+
+    UNCHANGED = "unchanged"
+
+
+UNCHANGED: Final = Unchanged.UNCHANGED
 
 _UNREAD = object()
 """In the place of a value that was not asked for."""
@@ -406,6 +456,26 @@ class Delivery:
     def ack(self) -> asyncio.Future[None]:
         """Acknowledge it; the future ends with the answer. Applications use `Consumer.ack`."""
         return self.batch.ack_one(self.offset)
+
+    def ack_with_state(self, state: bytes | None) -> asyncio.Future[None]:
+        """Acknowledge it and leave the state of its key. Applications use `Consumer.ack`."""
+        return self.batch.ack_with_state(self._index, state)
+
+    async def state(self) -> bytes | None:
+        """Return the state of its key: what the last ack with a state has left; None: none has.
+
+        In a group whose `nack.order` is Ordered or Key that is of the message of the key before
+        this one, as each message of a key is handed out after those before it are done. Acks that
+        this consumer has given count, also those that are not stored yet.
+
+        Await it in the event loop of the consumer. In `partq.sync` it is `consumer.state(message)`.
+
+        Raises:
+            BadRequestError: it has no key, or the group's `nack.order` is Free.
+            FencedError: the partition is not this member's any more: stop working on the message.
+            UnavailableError: a broker of the queue is of an earlier version.
+        """
+        return await asyncio.shield(self.batch.read_state(self._index))
 
     def __repr__(self) -> str:
         return f"Delivery({self.partition}, offset {self.offset}, key {self.key!r})"

@@ -14,6 +14,7 @@ from partq.client.consume.deliveries import cause_of
 from partq.client.consume.flow_acks import AckBook, SeekBook
 from partq.client.consume.membership import Membership
 from partq.client.consume.offsets import window_size
+from partq.client.consume.state_calls import StateCalls
 from partq.client.consumer_stats import Tally
 from partq.client.transport.broker_connection import BrokerConnection
 from partq.client.transport.liveness import Clock
@@ -88,6 +89,7 @@ class ConsumerFlow:
         self._room = CreditBook(credit)
         self._acks = AckBook(self.connection.send, tally)
         self._seeks = SeekBook(url, self.connection.send)
+        self.states = StateCalls(url, self.connection.send, self._acks)
 
     # ---- what the application takes ----
 
@@ -292,7 +294,7 @@ class ConsumerFlow:
         if not isinstance(frame, frames.Bound):
             raise InternalError(f"{self.url}: expected Bound, got {type(frame).__name__}")
         self.number = frame.flow
-        self._bound = frame
+        self._bound = self.states.bound = frame
         return frame.lease_ms / 1000
 
     def received(self, frame: frames.AnyFrame, payload: bytes) -> None:
@@ -304,6 +306,8 @@ class ConsumerFlow:
                 self._acks.confirmed(request)
             case frames.AckRefused(request, code, message):
                 self._acks.refused(request, from_code(code, message))
+            case frames.State() | frames.StateRefused():
+                self.states.answered(frame)
             case frames.Pong():
                 self._membership.wake()  # what came before the first answer may be handed out now
                 self._send_begun()
@@ -492,4 +496,4 @@ class ConsumerFlow:
         for assigned in self._seeks.lose_all():
             self._membership.end_seek(assigned, Cause.FLOW_LOST)
         self._ready.clear()
-        self._acks.lost(self.url)
+        self.states.lose_all(self._acks.lost(self.url))

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from partq.client.consume.assignment.assigned_partition import AssignedPartition
 from partq.client.consume.offsets import join_ranges
@@ -12,6 +12,8 @@ from partq.core.dead_letters import LetterNote
 from partq.core.model import PartitionId
 from partq.errors import FencedError, PartqError, UnavailableError
 from partq.wire.frames import Frame, Range, Seek
+
+T = TypeVar("T")
 
 MAX_RANGES = 10_000
 """The most ranges in a frame: far below what a frame's header may hold."""
@@ -27,7 +29,7 @@ class _OpenAck:
         self.delivery = delivery
         self.upto = -1
         self.ranges: list[Range] = []
-        self.future = _quiet_future()
+        self.future: asyncio.Future[None] = quiet_future()
 
 
 class _SentAck(NamedTuple):
@@ -38,6 +40,8 @@ class _SentAck(NamedTuple):
     message_count: int
     """How many it finishes, or gives back."""
     sent_at: float
+    undo: Callable[[], None] | None
+    """Called when it is refused."""
 
 
 class AckBook:
@@ -62,11 +66,11 @@ class AckBook:
         It fails with `FencedError` when the partition's token has ended, before or meanwhile.
         """
         if assigned.is_ended:
-            future = _quiet_future()
+            future: asyncio.Future[None] = quiet_future()
             future.set_exception(fenced(assigned))
             return future
         if upto < 0 and not ranges:  # of a batch that was given back as a whole
-            future = _quiet_future()
+            future = quiet_future()
             future.set_result(None)
             return future
         gathering = self._gathering.get(assigned.partition)
@@ -89,6 +93,25 @@ class AckBook:
         gathering.ranges.extend(ranges)
         return gathering.future
 
+    def add_with_state(
+        self, assigned: AssignedPartition, delivery: int, offset: int, key: str, state: bytes | None
+    ) -> asyncio.Future[None]:
+        """Send an ack of one message with the state of its key, behind the acks so far.
+
+        Alone, so that a state which is refused holds up no other message. The message then counts
+        as not acknowledged, and may be given back.
+        """
+        future: asyncio.Future[None] = quiet_future()
+        self.send_all()
+        self._ask(
+            future,
+            assigned,
+            lambda request: assigned.ack_with_state(request, delivery, offset, key, state),
+            is_ack=True,
+            undo=lambda: assigned.note_refused(offset),
+        )
+        return future
+
     def nack(
         self,
         assigned: AssignedPartition,
@@ -102,7 +125,7 @@ class AckBook:
         Raises:
             ConflictError: all of it was acknowledged; nothing is sent.
         """
-        future = _quiet_future()
+        future: asyncio.Future[None] = quiet_future()
         self.send_all()
         if not assigned.is_ended:
             assigned.check_unacknowledged("dead_letter" if note.is_asked_for else "nack", ranges)
@@ -118,7 +141,7 @@ class AckBook:
         self, assigned: AssignedPartition, delivery: int, ranges: list[Range]
     ) -> asyncio.Future[None]:
         """Say that messages are in progress; the future is done when their time starts again."""
-        future = _quiet_future()
+        future: asyncio.Future[None] = quiet_future()
         self._ask(
             future,
             assigned,
@@ -152,11 +175,16 @@ class AckBook:
         if sent is None:
             return
         self._tally.refused(sent.message_count)
+        if sent.undo is not None:
+            sent.undo()
         if not sent.future.done():
             sent.future.set_exception(error)
 
-    def lost(self, url: str) -> None:
-        """Fail what has no answer; the connection is lost, and with it every token."""
+    def lost(self, url: str) -> FencedError:
+        """Fail what has no answer; the connection is lost, and with it every token.
+
+        Returns the error of it.
+        """
         error = FencedError(
             f"{url}: the connection was lost before the ack was confirmed; its messages "
             "are redelivered, here or to another member: stop working on them"
@@ -169,6 +197,7 @@ class AckBook:
         for future in unconfirmed:
             if not future.done():
                 future.set_exception(error)
+        return error
 
     def _send_one(self, gathering: _OpenAck) -> None:
         ranges = join_ranges(gathering.ranges)
@@ -188,12 +217,13 @@ class AckBook:
         frame_of: Callable[[int], tuple[Frame, int]],
         *,
         is_ack: bool,
+        undo: Callable[[], None] | None = None,
     ) -> None:
         if not assigned.is_ended:
             request = self._next_request
             self._next_request += 1
             frame, count = frame_of(request)
-            self._unconfirmed[request] = _SentAck(future, is_ack, count, self._tally.now())
+            self._unconfirmed[request] = _SentAck(future, is_ack, count, self._tally.now(), undo)
             if self._send(frame):
                 return
             del self._unconfirmed[request]
@@ -270,8 +300,8 @@ def fenced(assigned: AssignedPartition) -> FencedError:
     )
 
 
-def _quiet_future() -> asyncio.Future[None]:
+def quiet_future() -> asyncio.Future[T]:
     """Return a future that does not complain when nobody looks at its exception."""
-    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
     future.add_done_callback(lambda done: done.cancelled() or done.exception())
     return future

@@ -13,14 +13,14 @@ until it is certain that no message that waits is stored. Then those of these sl
 No I/O: the time and the requests' ids are arguments, answers are method calls.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain, islice
+from itertools import chain
 from typing import NamedTuple
 
 from partq.client.produce.batching import BatchLimits, OpenBatch, ReadyBatch, SealedBatch
 from partq.client.produce.refusals import FINAL, NOTHING_STORED
 from partq.client.produce.results import UNKNOWN_OFFSET, MessageResult
+from partq.client.produce.send_window import SendWindow
 from partq.client.produce.window_cut import cut
 from partq.client.producer_stats import ProducerTally
 from partq.client.transport.retries import retry_backoff
@@ -77,13 +77,9 @@ class PartitionSender:
         self._tally = tally
         self._are_numbers_fixed = are_numbers_fixed
         self._ends_at_change = ends_at_change
-        self._next = first
         self._open = OpenBatch(limits)
         self._is_due = False
-        self._window: deque[SealedBatch] = deque()
-        self._sent_count = 0
-        self._by_request: dict[int, SealedBatch] = {}
-        self._is_rewinding = False
+        self._window = SendWindow(first)
         self._gap: _Gap | None = None
         self._has_moved = False
         self._has_adopted = False
@@ -129,12 +125,11 @@ class PartitionSender:
         batch = SealedBatch(
             ready.data,
             [(result, ready.count)],
-            first=self._next,
+            first=self._window.next,
             size_bytes=ready.size_bytes,
             deadline=deadline,
             ttl_ms=ready.ttl_ms,
         )
-        self._next = batch.end
         self._window.append(batch)
 
     def adopt(self, batches: Iterable[SealedBatch]) -> None:
@@ -142,8 +137,6 @@ class PartitionSender:
         if len(self._open):
             self._seal()
         for batch in batches:
-            batch.first = self._next
-            self._next = batch.end
             self._window.append(batch)
             # With fixed numbers nothing behind the first may fail by itself.
             self._has_adopted = not self._are_numbers_fixed
@@ -153,30 +146,26 @@ class PartitionSender:
         self._is_due = len(self._open) > 0
 
     def _seal(self) -> None:
-        batch = self._open.seal(self._next)
-        self._next = batch.end
-        self._window.append(batch)
+        self._window.append(self._open.seal(self._window.next))
         self._is_due = False
 
     # ---- batches go out ----
 
     def take(self, request: int, now: float) -> SealedBatch | None:
         """Return the next batch to send, as `request`; None when nothing can be sent now."""
-        if self._is_rewinding or now < self.hold_until or self._sent_count >= self.max_in_flight:
+        window = self._window
+        if window.is_rewinding or window.sent_count >= self.max_in_flight or now < self.hold_until:
             return None
-        if self.is_leaving and (self._sent_count or not self._is_head_in_doubt):
+        if self.is_leaving and (window.sent_count or not window.is_head_in_doubt):
             return None
-        if self._sent_count == len(self._window):
-            if not self._is_due:
-                return None
+        if window.unsent is None and self._is_due:
             self._seal()
-        batch = self._window[self._sent_count]
+        batch = window.unsent
+        if batch is None:
+            return None
         if batch.was_sent:
             self._tally.resent(batch.count)
-        batch.note_sent(now)
-        self._sent_count += 1
-        batch.request = request
-        self._by_request[request] = batch
+        window.send(batch, request, now)
         return batch
 
     # ---- answers come in ----
@@ -187,7 +176,7 @@ class PartitionSender:
         Raises:
             InternalError: an answer out of order; the connection cannot be trusted.
         """
-        if not self._is_head(request):
+        if self._answered_head(request) is None:
             return
         self._resolve_head(offset)
         self._backoff.reset()
@@ -198,11 +187,11 @@ class PartitionSender:
         self, request: int, code: str, message: str, *, due: int, retry_after_s: float, now: float
     ) -> None:
         """Take a refusal of a batch; raises as `stored`."""
-        if not self._is_head(request):
+        head = self._answered_head(request)
+        if head is None:
             return
-        head = self._window[0]
         error = from_code(code, message, retry_after_s=retry_after_s or None)
-        self._rewind()
+        self._window.rewind()
         match code:
             case "resend_from" | "out_of_sequence" if due >= 0:
                 self._go_on_from(due, error, now)
@@ -225,7 +214,7 @@ class PartitionSender:
                 self._refusal = f": {self._reason(error)}"
                 self._hold(now, error.retry_after_s)
             case _ if isinstance(error, FINAL):
-                self._fail_head(error)
+                self._fail_head(head, error)
             case _:
                 head.may_be_stored = head.may_be_stored or code not in NOTHING_STORED
                 self._refusal = f": {self._reason(error)}"
@@ -233,11 +222,7 @@ class PartitionSender:
 
     def lost(self) -> None:
         """Send everything unanswered again: the connection to the broker has ended."""
-        for batch in self._by_request.values():
-            batch.may_be_stored = True
-            batch.request = None
-        self._by_request.clear()
-        self._rewind()
+        self._window.lose_requests()
         self._close_gap()
 
     def moved(self, now: float, *, is_elsewhere: bool) -> None:
@@ -252,7 +237,7 @@ class PartitionSender:
     @property
     def may_give_away(self) -> bool:
         """Whether no message that waits is stored, or can be: numbers are taken in order."""
-        return not self._by_request and not self._is_head_in_doubt
+        return not self._window.awaits_answers and not self._window.is_head_in_doubt
 
     def give_away(
         self, partition_of: Callable[[int], PartitionId]
@@ -266,7 +251,7 @@ class PartitionSender:
             self._seal()
         if not self._window:
             return {}
-        first = self._window[0].first
+        first = self._window.position
         was_in_doubt = any(batch.may_be_stored for batch in self._window)
         parts = cut(self.partition, tuple(self._window), partition_of)
         kept = parts.pop(self.partition, [])
@@ -274,21 +259,20 @@ class PartitionSender:
             return {}
         for batch in chain(kept, *parts.values()):
             batch.forget_sent()  # under the number that it gets
-        self._window = deque(kept)
-        self._rewind()
+        self._window.replace(kept)
         self.hold_until = 0.0
         if was_in_doubt:
             # Copies may be on their way, with numbers that other messages would get.
             reason = "slots have gone to other partitions"
             self._start_anew(NotStoredError(reason), reason)
         else:
-            self._renumber(first)
+            self._window.renumber(first)
         return parts
 
     @property
     def position(self) -> int:
         """The number of the first message without an answer, or of the next one."""
-        return self._window[0].first if self._window else self._next
+        return self._window.position
 
     def remove_window(self) -> list[SealedBatch]:
         """Return all messages without an answer; nothing is sent from here any more.
@@ -298,12 +282,10 @@ class PartitionSender:
         self.is_leaving = False
         if len(self._open):
             self._seal()
-        window = list(self._window)
+        self._window.give_requests_up()
+        window = self._window.replace(())
         for batch in window:
             batch.forget_sent()
-        self._window.clear()
-        self._by_request.clear()
-        self._rewind()
         return window
 
     # ---- time is up ----
@@ -312,12 +294,11 @@ class PartitionSender:
         """Fail what is above its deadline. To be called regularly."""
         if self._is_due or (len(self._open) > 0 and self._open.deadline <= now):
             self._seal()  # so that a late-comer does not share an old message's deadline
-        while self._window and self._window[0].deadline <= now:
-            head = self._window[0]
+        while (head := self._window.head) is not None and head.deadline <= now:
             if _is_uncertain(head):
                 self._fail_uncertain("no answer within the delivery timeout")
             else:
-                self._fail_head(self._too_late())
+                self._fail_head(head, self._too_late())
         if self._has_adopted:
             self._expire_adopted(now)
 
@@ -326,9 +307,9 @@ class PartitionSender:
         # What was never sent has nothing behind it that was.
         late = [each for each in self._window if each.deadline <= now and not each.was_sent]
         if late:
-            place, first = self._window.index(late[0]), late[0].first
+            place, first = list(self._window).index(late[0]), late[0].first
             self._fail(late, self._too_late())
-            self._renumber(first, place)
+            self._window.renumber(first, place)
         self._has_adopted = bool(self._window)
 
     def _too_late(self) -> NotStoredError:
@@ -358,35 +339,27 @@ class PartitionSender:
         uncertain = [batch for batch in self._window if _is_uncertain(batch)]
         self._fail(uncertain, doubt)
         self._fail(list(self._window), error)
-        self._by_request.clear()
-        self._rewind()
+        self._window.give_requests_up()
 
-    @property
-    def _is_head_in_doubt(self) -> bool:
-        head = self._window[0] if self._window else None
-        return head is not None and head.may_be_stored and not head.is_never_stored
-
-    def _is_head(self, request: int) -> bool:
-        """Say whether an answer is of the first unanswered batch, and count it as come."""
-        batch = self._by_request.pop(request, None)
+    def _answered_head(self, request: int) -> SealedBatch | None:
+        """Return the first batch without an answer if an answer is of it; count it as come."""
+        batch = self._window.answered(request)
         if batch is None:
-            return False  # given up before: the batch was sent again elsewhere, or has failed
-        batch.request = None
-        if self._is_rewinding:
+            return None  # given up before: the batch was sent again elsewhere, or has failed
+        if self._window.is_rewinding:
             # Behind a refusal: refused, too. It goes out again behind the one refused.
-            self._is_rewinding = bool(self._by_request)
+            self._window.rewind()
             self._close_gap()
-            return False
-        if not self._window or self._window[0] is not batch:
+            return None
+        if self._window.head is not batch:
             raise InternalError(
                 f"partition {self.partition}: an answer came out of order; use a client of "
                 "the broker's version"
             )
-        return True
+        return batch
 
     def _resolve_head(self, offset: int) -> None:
-        head = self._window.popleft()
-        self._sent_count = max(0, self._sent_count - 1)
+        head = self._window.pop_head()
         self._give_back(head.count, head.size_bytes)
         self._tally.stored(head.count, head.first_sent_at)
         head.resolve_stored(self.partition, offset)
@@ -398,33 +371,29 @@ class PartitionSender:
             self._tally.failed(batch.count)
             batch.resolve_failed(self.partition, error)
 
-    def _rewind(self) -> None:
-        """Send again from the first unanswered batch, once the answers under way have come."""
-        self._sent_count = 0
-        self._is_rewinding = bool(self._by_request)
-
     def _hold(self, now: float, retry_after_s: float | None) -> None:
         self.hold_until = now + self._backoff.next_s(retry_after_s)
 
     def _go_on_from(self, due: int, error: PartqError, now: float) -> None:
         """Continue from the message that the broker wants next."""
-        if due < self._window[0].first:
+        if due < self._window.position:
             # The store has lost what it had confirmed. Nobody has those messages any more.
             self._start_anew(error, f"the store has lost its messages from number {due} on")
             return
-        if due > self._next:
+        if due > self._window.next:
             reason = f"number {due} is due, so another process publishes under the same id"
             self._break(ConflictError(reason), reason)
             return
-        if due == self._window[0].first:
+        if due == self._window.position:
             self._hold(now, None)
-        while self._window and self._window[0].end <= due:
+        while (head := self._window.head) is not None and head.end <= due:
             self._resolve_head(UNKNOWN_OFFSET)
-        if self._window and self._window[0].first < due:
-            known, rest = self._window[0].cut(due - self._window[0].first)
-            self._window[0] = known
+        if head is not None and head.first < due:
+            known, rest = head.cut(due - head.first)
+            self._window.pop_head()
+            self._window.put_first(rest)
+            self._window.put_first(known)
             self._resolve_head(UNKNOWN_OFFSET)
-            self._window.appendleft(rest)
 
     def _fail_uncertain(self, reason: str) -> None:
         """Fail what may be stored; the rest continues under another producer id."""
@@ -432,7 +401,7 @@ class PartitionSender:
         self._fail([batch for batch in self._window if _is_uncertain(batch)], error)
         self._start_anew(error, reason)
 
-    def _fail_head(self, error: PartqError) -> None:
+    def _fail_head(self, head: SealedBatch, error: PartqError) -> None:
         """Fail the first batch, which is refused for good, and close the gap that it leaves.
 
         Where a number stands for one message and no other, everything behind it fails, too.
@@ -441,27 +410,26 @@ class PartitionSender:
             self.fail_all(error)
             self.broken = error
             return
-        head = self._window[0]
         if head.may_be_stored:
             # A repeat is refused. An earlier try may be stored, and so may what was sent behind it.
             self._fail_uncertain(f"a repeat was refused: {self._reason(error)}")
             return
         self._gap = self._gap or _Gap(head.first, error)
         self._fail([head], error)
-        self._rewind()
+        self._window.rewind()
         self._close_gap()
 
     def _close_gap(self) -> None:
         """Renumber behind failed batches, once every copy under way has its answer or is lost."""
         gap = self._gap
-        if gap is None or self._by_request:
+        if gap is None or self._window.awaits_answers:
             return
         self._gap = None
         if any(batch.may_be_stored for batch in self._window):
             # Not stored, as what was before them is not; but copies are on their way.
             self._start_anew(gap.error, self._reason(gap.error))
         else:
-            self._renumber(gap.first)
+            self._window.renumber(gap.first)
 
     def _start_anew(self, error: PartqError, reason: str, advice: str = START_AGAIN) -> None:
         """Number from 0 under another producer id; what is left is certainly not stored."""
@@ -471,18 +439,10 @@ class PartitionSender:
             self._break(error, reason, advice)
             return
         self.producer = producer
-        self._by_request.clear()
         for batch in self._window:
             batch.forget_sent()
-        self._rewind()
-        self._renumber(0)
-
-    def _renumber(self, first: int, place: int = 0) -> None:
-        """Number the batches from a place in the window on."""
-        self._next = first
-        for batch in islice(self._window, place, None):
-            batch.first = self._next
-            self._next = batch.end
+        self._window.give_requests_up()
+        self._window.renumber(0)
 
     def _break(self, error: PartqError, reason: str, advice: str = START_AGAIN) -> None:
         """Fail everything from now on, for one reason and with one thing to do."""

@@ -22,7 +22,7 @@ from partq.client.transport.liveness import Clock
 from partq.client.transport.retries import retry_backoff
 from partq.client.transport.session import ProducerProgress, Session
 from partq.core.model import PartitionId
-from partq.errors import PartqError
+from partq.errors import ConflictError, PartqError
 
 log = logging.getLogger("partq.client")
 
@@ -216,6 +216,21 @@ class Sender:
         for partition_sender in self._partition_senders.values():
             partition_sender.fail_all(error)
         self._buffer_pool.close(error)
+
+    async def check_ended(self) -> None:
+        """See that the store has lost nothing from before a change that fixed numbers got over.
+
+        Raises:
+            ConflictError: it has; nothing can be published any more.
+            UnavailableError: no broker has said so in time.
+        """
+        if self._crossing is None:
+            return
+        try:
+            await self._crossing.check_ended(self._watch.queue_layout.urls.values())
+        except ConflictError as error:
+            self.fail(error)
+            raise
 
     async def close(self) -> None:
         """Close connections and stop timers; nothing may be pending any more."""

@@ -14,7 +14,7 @@ log = logging.getLogger("partq.client")
 
 REFRESH_S = 5.0
 HURRY_S = 0.1
-"""The least time between two refreshes, however many ask."""
+"""The least time after a refresh that was asked for, however many ask again."""
 OLDER_S = 10.0
 """How long brokers may be behind a change. If they say an older layout for longer than that, the
 store has forgotten the change, and the older one is followed."""
@@ -51,9 +51,12 @@ class LayoutWatch:
         await cancel_and_wait(self._task)
 
     async def _run(self) -> None:
+        is_asked = False
         while True:
-            await asyncio.sleep(HURRY_S)
-            await self._hurry.wait_at_most(REFRESH_S - HURRY_S)
+            if is_asked:
+                await asyncio.sleep(HURRY_S)
+            # Nobody waits after a refresh that came by itself: the next change may be now.
+            is_asked = await self._hurry.wait_at_most(REFRESH_S)
             self._hurry.clear()
             # The brokers of the last layout first: a seed may be gone for good.
             known = self.queue_layout.urls.values()

@@ -25,6 +25,7 @@ from partq.coordinator.group.queue_observation import (
     QueueObservation,
     blocked,
     bound,
+    held_keys,
     leaving,
     lost_since,
     missing,
@@ -269,6 +270,7 @@ class GroupWorker:
             partitions={
                 p: each for p, each in assigned.items() if partition_of(p) not in queue.prepared
             },
+            retired=queue.retired,
             members=assessment.members,
             unseen_count=len(
                 {
@@ -285,6 +287,7 @@ class GroupWorker:
             blocked=blocked(queue, self._group),
             missing=missing(queue, self._group),
             stalled=stalled(queue, self._group),
+            held_keys=held_keys(queue, self._group),
             parked=parked(queue, self._group),
             is_complete=queue.is_complete,
             refused=self.member_list.refused,

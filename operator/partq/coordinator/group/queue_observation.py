@@ -36,6 +36,8 @@ class QueueObservation:
     """Those that each partition was made with; empty: no group cuts partitions into parts."""
     prepared: frozenset[PartitionId] = frozenset()
     """Those of a change that may still be aborted: people are not shown them."""
+    retired: frozenset[PartitionId] = frozenset()
+    """Those without slots, until groups have read them: they are in no number that people see."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,16 @@ def stalled(queue: QueueObservation, group: str) -> dict[PartitionId, str]:
         partition: report.groups[group].stalled
         for partition, (_, report) in owners(queue).items()
         if group in report.groups and report.groups[group].stalled
+    }
+
+
+def held_keys(queue: QueueObservation, group: str) -> dict[PartitionId, tuple[int, int]]:
+    """Return how many keys of a group are blocked, and in quarantine; only where some are."""
+    return {
+        partition: (found.blocked_keys, found.quarantined_keys)
+        for partition, (_, report) in owners(queue).items()
+        if (found := report.groups.get(group)) is not None
+        and (found.blocked_keys or found.quarantined_keys)
     }
 
 

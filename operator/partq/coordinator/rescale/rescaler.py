@@ -82,6 +82,9 @@ class Rescaler:
         was from before the opening."""
         self._uncertain: tuple[RescaleEvent, RescaleRecord] | None = None
         """The last step, if the answer to its write was lost."""
+        self._may_be_in_force: set[int] = set()
+        """Generations of changes whose commit had no answer. If the store has lost it since, a
+        broker may have read it, and seals by it: such a change is not aborted."""
         self._restorer = LayoutRestorer(queue, store.partitions)
         self._waits_for: tuple[str, ...] = ()
         """What the log has told that the change waits for; it tells when that differs."""
@@ -92,7 +95,7 @@ class Rescaler:
         Returns the layout as it is stored then. `wanted`: None: whatever it has.
 
         Raises:
-            SettingsError: not 1 to 65,536 partitions.
+            SettingsError: not 1 to 4,096 partitions.
             StoreUnavailableError: no answer; the next look knows what came of it.
         """
         await self._tell_uncertain(layout)
@@ -102,10 +105,12 @@ class Rescaler:
             self._restorer.keep(layout)
         if wanted is None:
             return layout
-        prepared = layout.next if not layout.must_commit else None
-        if prepared is not None and prepared.table.partition_count != wanted:
+        if self._is_abort_wanted(layout, wanted):
+            # The store may have lost the commit, which another coordinator made, or this one.
+            layout = await self._restore(layout)
+        if layout.next is not None and self._is_abort_wanted(layout, wanted):
             aborted = abort(layout)
-            removed = prepared.lineage
+            removed = layout.next.lineage
             layout = await self._write(aborted, RescaleEvent.ABORTED, removed=removed)
             if layout is not aborted:
                 return layout  # another coordinator was first, and may know another wanted count
@@ -167,6 +172,15 @@ class Rescaler:
 
     # ---- steps ----------------------------------------------------------------------------------
 
+    def _is_abort_wanted(self, layout: Layout, wanted: int) -> bool:
+        """Whether another partition count is wanted than that of a change that may be aborted."""
+        return (
+            layout.next is not None
+            and layout.next.table.partition_count != wanted
+            and not layout.must_commit
+            and layout.last_generation not in self._may_be_in_force
+        )
+
     async def _prepare(self, layout: Layout, wanted: int) -> Layout:
         try:
             prepared = prepare(layout, wanted, await self._store.layouts.now_ms())
@@ -196,8 +210,12 @@ class Rescaler:
     async def _replace_number(self, layout: Layout) -> Layout:
         """Abort a change whose number another one has used: the next look begins with a higher one.
 
-        The store has lost that other one, while records of its partitions are there.
+        The store has lost that other one, while records of its partitions are there. If the other
+        one was in force, it is so again instead.
         """
+        in_line = await self._restore(layout)
+        if in_line is not layout:
+            return in_line
         unused = await self._restorer.read_unused(layout.last_generation)
         return await self._write(abort(layout), RescaleEvent.ABORTED, removed=unused)
 
@@ -241,11 +259,28 @@ class Rescaler:
             if record.layout.seals.get(candidates[partition], record.trimmed + 1) <= record.trimmed
         }
         views = await self._views(trimmed, candidates)
-        settled = sorted(each for each, view in views.items() if is_passed_by_all(view, named))
+        passed = [each for each, view in views.items() if is_passed_by_all(view, named)]
+        settled = sorted([each for each in passed if await self._is_carried(layout, views, each)])
         if not settled:
             return layout
         _log.info("queue %s: settled: %s", self._queue, ", ".join(map(str, settled)))
         return await self._write(settle(layout, *settled))
+
+    async def _is_carried(
+        self, layout: Layout, views: Mapping[PartitionId, PredecessorView], giver: PartitionId
+    ) -> bool:
+        """Whether no successor waits for states of keys that a predecessor has."""
+        places = [
+            (successor, group)
+            for group, progress in views[giver].groups.items()
+            if progress.has_states
+            for successor, givers in layout.lineage.items()
+            if giver in givers
+        ]
+        if not places:
+            return True
+        found = await self._store.seals.read_progress(places)
+        return len(found) == len(places) and all(each.is_gate_open for each in found.values())
 
     async def _views(
         self, records: Mapping[PartitionId, PartitionRecord], changes: Mapping[PartitionId, int]
@@ -312,6 +347,8 @@ class Rescaler:
         except StoreUnavailableError:
             # Whether it is stored, the next look knows.
             self._uncertain = (event, layout.changes[-1]) if event is not None else None
+            if event is RescaleEvent.COMMITTED:
+                self._may_be_in_force.add(layout.generation)
             raise
         self._restorer.keep(layout)
         self._removed.update(removed)

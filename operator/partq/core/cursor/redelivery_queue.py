@@ -4,10 +4,10 @@ Instants are seconds of the caller's clock.
 """
 
 from bisect import bisect_left, insort
-from heapq import heappop, heappush
 from math import inf
 from typing import NamedTuple
 
+from partq.core.cursor.due_times import DueTimes
 from partq.core.cursor.processing_times import within
 from partq.core.model import Cause
 from partq.core.ranges import Ranges
@@ -34,8 +34,8 @@ class RedeliveryQueue:
         self._waits: dict[int, QueuedOffset] = {}
         self._offsets: list[int] = []
         """The keys of `_waits`, sorted."""
-        self._dues: list[tuple[float, int]] = []
-        """A heap; what is not in `_waits` any more stays until it comes up."""
+        self._dues = DueTimes()
+        """Of those that wait for their time."""
         self._again: list[int] = []
         """Offsets whose time has come and that lie behind the position, sorted."""
         self._causes: dict[int, Cause] = {}
@@ -56,19 +56,12 @@ class RedeliveryQueue:
     @property
     def next_due(self) -> float:
         """When the next offset has waited long enough; infinity: none waits for its time."""
-        dues = self._dues
-        while dues:
-            due, offset = dues[0]
-            wait = self._waits.get(offset)
-            if wait is not None and wait.due == due:
-                return due
-            heappop(dues)
-        return inf
+        return self._dues.next_due
 
     @property
     def delayed(self) -> int:
         """How many offsets wait for their time."""
-        return sum(wait.due < inf for wait in self._waits.values())
+        return len(self._dues)
 
     @property
     def next_again(self) -> int | None:
@@ -81,7 +74,7 @@ class RedeliveryQueue:
         self._sent.pop(offset, None)
         self._waits[offset] = wait
         insort(self._offsets, offset)
-        heappush(self._dues, (wait.due, offset))
+        self._dues.put(offset, wait.due)
 
     def was_given_back(self, offset: int, number: int) -> bool:
         """Say whether what was sent under a delivery number of the token was given back since."""
@@ -104,8 +97,7 @@ class RedeliveryQueue:
         Those below `position` are sent out of turn; the others, which are returned, in their turn.
         """
         in_turn: list[tuple[int, Cause]] = []
-        while self.next_due <= now:
-            _, offset = heappop(self._dues)
+        for offset in self._dues.pop(now):
             cause = self._waits.pop(offset).cause
             del self._offsets[bisect_left(self._offsets, offset)]
             if offset < position:
@@ -178,6 +170,7 @@ class RedeliveryQueue:
         low, high = bisect_left(self._offsets, start), bisect_left(self._offsets, stop)
         for offset in self._offsets[low:high]:
             del self._waits[offset]
+            self._dues.remove(offset)
         del self._offsets[low:high]
         low, high = bisect_left(self._again, start), bisect_left(self._again, stop)
         for offset in self._again[low:high]:

@@ -6,13 +6,18 @@ from partq.core.lanes.parked_lanes import ALL_LANES, ParkedLanes
 
 
 class BlockedLanes:
-    """Lanes that are parked, counted or draining; a lane goes on once it is not any of them."""
+    """Lanes that are parked, uncounted or draining; a lane goes on once it is not any of them."""
 
-    __slots__ = ("_counted", "counts_made", "draining", "lanes", "parked")
+    __slots__ = ("_uncounted", "counts_made", "draining", "lanes", "parked")
 
-    def __init__(self, max_parked: int, parked: Mapping[int, float] | None) -> None:
-        self.parked = ParkedLanes(max_parked, parked)
-        self._counted: dict[int, int] = {}
+    def __init__(
+        self,
+        max_parked: int,
+        parked: Mapping[int, float] | None,
+        quarantined: Collection[int] = (),
+    ) -> None:
+        self.parked = ParkedLanes(max_parked, parked, quarantined)
+        self._uncounted: dict[int, int] = {}
         """Lane → `counts_made` of its last count, which is not stored."""
         self.draining: dict[int, int] = {}
         """Lane → the share that has messages of it, and is not its owner."""
@@ -38,17 +43,22 @@ class BlockedLanes:
         self.parked.park(lane, due)
         self.lanes.add(lane)
 
+    def hold(self, lane: int, *, quarantines: bool) -> bool:
+        """Have a lane wait until it is released; return whether that is news."""
+        self.lanes.add(lane)
+        return self.parked.hold(lane, quarantines=quarantines)
+
     def count(self, lanes: Collection[int]) -> None:
         """Have lanes wait until a count of theirs, which was just made, is stored."""
         self.counts_made += 1
-        self._counted.update(dict.fromkeys(lanes, self.counts_made))
+        self._uncounted.update(dict.fromkeys(lanes, self.counts_made))
         self.lanes.update(lanes)
 
     def counts_stored(self, counts_made: int) -> list[int]:
         """Note that the counts are stored as of `counts_made`; return the lanes that go on."""
-        stored = [lane for lane, made in self._counted.items() if made <= counts_made]
+        stored = [lane for lane, made in self._uncounted.items() if made <= counts_made]
         for lane in stored:
-            del self._counted[lane]
+            del self._uncounted[lane]
         return self._go_on(stored)
 
     def drain(self, holders: Mapping[int, int]) -> list[int]:
@@ -67,7 +77,7 @@ class BlockedLanes:
             lane
             for lane in lanes
             if lane not in self.parked
-            and lane not in self._counted
+            and lane not in self._uncounted
             and lane not in self.draining
             and lane != ALL_LANES
         ]

@@ -6,7 +6,8 @@ A group of another order has ranges in that field, which begin with a digit: a r
 refuses what begins with 0x01.
 
 `parked`: `written_ms@` and `slot:until_ms` pairs, joined by commas, in milliseconds of Redis's
-clock.
+clock. A key that waits until it is released has `block` or `quarantine` in the place of the time: a
+broker that does not know these refuses the record.
 """
 
 import re

@@ -5,12 +5,12 @@ its lane that is neither delivered nor done, and while nothing blocks the lane:
 
 - *parked*: a message of it was given back, and its delay is not over;
 - *owed*: its member was asked to return what it has not begun, and has not answered;
-- *counted*: a redelivery count of it is not stored.
+- *uncounted*: a redelivery count of it is not stored.
 
 No I/O and no clock. There is no step back: the delivery number is always 0.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from partq.core.cursor.processing_times import MAX_EXTENDED_S, ProcessingTimes, within
 from partq.core.cursor.progress import Range
@@ -40,16 +40,23 @@ class LaneBook(LaneSender):
         redeliveries: Mapping[int, int] | None = None,
         *,
         parked: Mapping[int, float] | None = None,
+        quarantined: Collection[int] = (),
         max_span: int = DEFAULT_MAX_SPAN,
         max_parked: int = DEFAULT_MAX_PARKED,
     ) -> None:
         """Start from a record; `parked`: lane → until when, on the caller's clock.
 
+        Infinity: until it is released; those that are `quarantined` make dead letters.
         `max_span`: offsets above the cursor that may be delivered; `max_parked`: lanes that may
         wait for their time while new messages are sent.
         """
         record = LaneRecord(
-            cursor, redeliveries, parked=parked, max_span=max_span, max_parked=max_parked
+            cursor,
+            redeliveries,
+            parked=parked,
+            quarantined=quarantined,
+            max_span=max_span,
+            max_parked=max_parked,
         )
         super().__init__(record, HELD)
         record.shares[HELD] = self
@@ -153,8 +160,8 @@ class LaneBook(LaneSender):
     def discard(self, ranges: Iterable[Range]) -> int:
         """Have done with `ranges`, for whatever reason; return how many were in flight.
 
-        A lane goes on that waits for what is done now. What lies beyond `reach` is left as it is,
-        unless all below it is done.
+        A lane goes on that waits for what is done now, unless it has to be released. What lies
+        beyond `reach` is left as it is, unless all below it is done.
         """
         record, ended, given_back, draining = self._record, 0, set[int](), set[int]()
         for start, stop in Ranges(sorted(ranges)).pairs():
@@ -195,6 +202,7 @@ class LaneBook(LaneSender):
             lane
             for offset in within(self._redeliveries, start, stop)
             if (lane := self._span.lane(offset)) in self._blocked.parked
+            and not self._blocked.parked.is_held(lane)
             and self._span.state(offset) == OPEN
         }
 
@@ -268,6 +276,7 @@ class LaneBook(LaneSender):
                 opened += range(*part)
             self._in_flight -= self._span.change(self._share, OPEN, low, stop)
         self._record.reopen(opened)
+        self._note_opened(opened)
         if self._blocked.draining:
             self._record.end_drains({self._span.lane(offset) for offset in opened})
         return before - self.in_flight
@@ -396,6 +405,7 @@ class LaneBook(LaneSender):
         self._record.recall(offsets)
         for lane, due in waits.items():
             self._blocked.park(lane, due)
+        self._note_opened(offsets)
         if counts:
             self._blocked.count(waits)
         held = span.of_lanes(waits, self._share, self.cursor, span.read_end)
@@ -461,10 +471,15 @@ class LaneBook(LaneSender):
         if cause in _COUNTED and (lowest := self._lowest_held(unsent)) is not None:
             self._redeliveries[lowest] = self._redeliveries.get(lowest, 0) + 1
             self._blocked.count([self._span.lane(lowest)])
-        for part in self.delivered(self.cursor, self._span.end):
+        held = self.delivered(self.cursor, self._span.end)
+        for part in held:
             self._span.mark(*part, cause)
         self._span.change(self._share, OPEN, self.cursor, self._span.end)
         self._in_flight = 0
+        if self._record.is_shared:
+            self._note_opened(offset for part in held for offset in range(*part))
+        else:
+            self._record.to_letter.clear()  # all is passed once more
         self._position = self._top = self.cursor
         self._again.clear()
         self._end_loans(self._lent_in(0, self._span.end))
@@ -474,9 +489,10 @@ class LaneBook(LaneSender):
     def moved_to(self, cursor: int) -> "LaneBook":
         """Return the book of a group that begins again at `cursor`, back or forward.
 
-        Every ack is forgotten, and every lane that waits. What may have been processed before, and
-        lies ahead now, goes out for the cause `RESET`.
+        Every ack is forgotten, and every lane that waits for its time. What may have been processed
+        before, and lies ahead now, goes out for the cause `RESET`.
         """
         book = LaneBook(cursor, max_span=self.max_span, max_parked=self._blocked.parked.max_lanes)
+        book.hold_as(self)
         book.mark(self.sent_end, Cause.RESET)
         return book

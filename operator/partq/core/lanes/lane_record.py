@@ -1,6 +1,6 @@
 """What the shares of a partition have in common: one object for all books of a group there."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from partq.core.lanes.blocked_lanes import BlockedLanes
@@ -28,6 +28,7 @@ class LaneRecord:
         "blocked",
         "cursor",
         "delivered",
+        "exhausted",
         "has_news",
         "is_shared",
         "lent",
@@ -35,8 +36,10 @@ class LaneRecord:
         "number",
         "recalled",
         "redeliveries",
+        "released",
         "shares",
         "span",
+        "to_letter",
         "unreadable",
         "waits_for_span",
     )
@@ -47,6 +50,7 @@ class LaneRecord:
         redeliveries: Mapping[int, int] | None,
         *,
         parked: Mapping[int, float] | None,
+        quarantined: Collection[int],
         max_span: int,
         max_parked: int,
     ) -> None:
@@ -58,7 +62,7 @@ class LaneRecord:
         """All below may have been delivered, under any token."""
         self.span = LaneSpan(cursor)
         self.redeliveries = dict(redeliveries or {})
-        self.blocked = BlockedLanes(max_parked, parked)
+        self.blocked = BlockedLanes(max_parked, parked, quarantined)
         self.unreadable = Ranges()
         self.shares: dict[int, LaneShare] = {}
         """By number, from 1."""
@@ -72,6 +76,12 @@ class LaneRecord:
         self.lent: dict[int, int] = {}
         """Open offset whose time was over → the share that had it: the ack of that copy still
         counts."""
+        self.exhausted: dict[int, bool] = {}
+        """Messages of lanes that are to be held, once they are read; True: in quarantine."""
+        self.released: set[int] = set()
+        """Lanes that were released while some of those were not read."""
+        self.to_letter: set[int] = set()
+        """Messages of quarantined lanes that were passed in turn."""
         self.has_news = False
         """What one share did may have another one send something."""
         self.waits_for_span = False

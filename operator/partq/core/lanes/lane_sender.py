@@ -8,8 +8,9 @@ from partq.core.cursor.book import SlottedBatch
 from partq.core.cursor.processing_times import ProcessingTimes, within
 from partq.core.cursor.windows import Window
 from partq.core.lanes.blocked_lanes import OwedLanes
-from partq.core.lanes.lane_progress import LaneProgress
+from partq.core.lanes.held_lanes import HeldLanes
 from partq.core.lanes.lane_record import LaneRecord
+from partq.core.lanes.parked_lanes import ParkedLanes
 from partq.core.lanes.resend_queue import ResendQueue
 from partq.core.lanes.span import HELD, MAX_SHARE, OPEN, mask_of
 from partq.core.model import Cause
@@ -21,35 +22,31 @@ class ParkedLane(NamedTuple):
     lane: int
     until: float
     """On the caller's clock, in seconds."""
+    """Infinity: until it is released."""
     offset: int
     """The lowest of it that is open; -1: none is known."""
+    is_quarantined: bool = False
+    """Its messages become dead letters."""
 
 
-class LaneSender(LaneProgress):
+class LaneSender(HeldLanes):
     """Takes windows in turn, at `position`, and below it what came back and whose lane goes on.
 
     What is open below the position is in `_again`, or its lane is blocked: so the lowest open
     message of a lane is sent before those above it.
     """
 
-    __slots__ = ("_again", "_begun", "_blocked", "_in_flight", "_owed", "_position", "_top",
-                 "_unreadable")  # fmt: skip
+    __slots__ = ("_again", "_begun", "_in_flight", "_owed", "_top", "_unreadable")
 
     def __init__(self, record: LaneRecord, share: int) -> None:
         super().__init__(record, share)
-        self._position = record.cursor
         self._top = record.cursor
         """The highest that the position was, under this token."""
         self._in_flight = 0
         self._again = ResendQueue()
-        self._blocked, self._unreadable = record.blocked, record.unreadable
+        self._unreadable = record.unreadable
         self._owed = OwedLanes()
         self._begun = ProcessingTimes()
-
-    @property
-    def position(self) -> int:
-        """The next offset to look at in turn."""
-        return max(self._position, self._record.cursor)
 
     @property
     def _taken_end(self) -> int:
@@ -108,6 +105,11 @@ class LaneSender(LaneProgress):
     @property
     def delayed(self) -> int:
         """How many lanes wait for their time."""
+        return self.parked_count - len(self.held_lanes)
+
+    @property
+    def parked_count(self) -> int:
+        """How many lanes wait, for their time or until they are released."""
         return len(self._blocked.parked)
 
     def end_waits(self, now: float) -> None:
@@ -115,8 +117,10 @@ class LaneSender(LaneProgress):
         self._record.go_on(self._blocked.end_waits(now))
 
     def unpark(self, lane: int) -> bool:
-        """Let a lane go on before its time; return whether it waited."""
+        """Let a lane go on before its time, or release it; return whether it waited."""
         is_parked = lane in self._blocked.parked
+        if self._blocked.parked.is_held(lane):
+            self._forget_failures(lane)
         self._record.go_on(self._blocked.unpark([lane]))
         return is_parked
 
@@ -131,7 +135,10 @@ class LaneSender(LaneProgress):
         lowest: dict[int, int] = {}
         for offset in reversed(self._open_parked()):
             lowest[self._span.lane(offset)] = offset
-        return [ParkedLane(at, parked.until[at], lowest.get(at, -1)) for at in parked.lanes]
+        return [
+            ParkedLane(at, parked.until[at], lowest.get(at, -1), at in parked.quarantined)
+            for at in parked.lanes
+        ]
 
     @property
     def lowest_parked(self) -> int:
@@ -164,10 +171,16 @@ class LaneSender(LaneProgress):
     def stands_still(self) -> str:
         """Why nothing new is sent, for people; empty: the book does not say so."""
         parked = self._blocked.parked
-        if parked.is_full or self._blocked.are_all_parked:
+        if self._blocked.are_all_parked:
             return (
-                f"KeysParked: {len(parked)} keys wait for their redelivery, and at most "
-                f"{parked.max_lanes} may while new messages are sent; {self._lowest()}"
+                "KeysParked: all keys wait, until a delay is over, as more than "
+                f"{parked.max_lanes} waited when the broker claimed the partition; {self._lowest()}"
+            )
+        if parked.is_full:
+            return (
+                f"KeysParked: {len(parked)} keys wait for their redelivery{_until_released(parked)}"
+                f", and at most {parked.max_lanes} may while new messages are sent; "
+                f"{self._lowest()}"
             )
         if self.position >= self.cursor + self.max_span:
             return (
@@ -179,12 +192,15 @@ class LaneSender(LaneProgress):
     def _lowest(self) -> str:
         lane, state = self._span.lane(self.cursor), self._span.state(self.cursor)
         what = "is in flight" if HELD <= state <= MAX_SHARE else "waits to be sent"
+        if lane >= 0 and lane in self.held_lanes:
+            what = f"waits until the slot is released (`partq keys release --slot {lane}`)"
         return f"offset {self.cursor}{f' of slot {lane}' if lane >= 0 else ''} {what}"
 
     @property
     def stored_size_bytes(self) -> int:
         """About how many bytes the book has as it is stored."""
-        pairs = len(self._redeliveries) + min(self.delayed, self.max_parked)
+        waiting = max(min(self.parked_count, self.max_parked), len(self.held_lanes))
+        pairs = len(self._redeliveries) + waiting
         return (self._span.end - self.cursor) // 8 + (len(str(self.position)) + 3) * pairs
 
     # ---- what is sent ---------------------------------------------------------------------------
@@ -206,6 +222,8 @@ class LaneSender(LaneProgress):
             return None
         if span.read_end < batch.first + batch.count:
             span.read(batch)
+            if self._record.exhausted:
+                self._hold_read()
         if stop > self.cursor + self.max_span:
             stop = self.cursor + self.max_span
             self._record.waits_for_span = True
@@ -221,6 +239,8 @@ class LaneSender(LaneProgress):
                 free = free[: next(islice(compress(count(), free), credit, None))]
                 messages = credit
             self._position = start + len(free)
+            if is_blocked:
+                self._note_passed(start, self._position)
             window = None
             if messages:
                 first = free.find(1)
@@ -301,3 +321,8 @@ class LaneSender(LaneProgress):
     def mark(self, stop: int, cause: Cause, *, start: int = 0) -> None:
         """Note that all below `stop`, from `start` on, may have been processed before."""
         self._span.mark(max(start, self.cursor), stop, cause)
+
+
+def _until_released(parked: ParkedLanes) -> str:
+    held = len(parked.held)
+    return f", {held} of them until somebody releases them (`partq keys release`)" if held else ""

@@ -6,7 +6,7 @@ lane whose owner changes is *draining* while its former owner has messages of it
 sent until those are done, given back, lost with the flow, or taken by force.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import compress
 from typing import NamedTuple, cast
 
@@ -63,6 +63,7 @@ class ShareBook(LaneBook):
                 span.mark(offset, offset + 1, Cause.FORCED_COMMIT)
                 self._begun.forget(offset)
             taken += held
+        self._note_opened(taken)
         self._in_flight -= len(taken)
         self._record.recall(taken)
         return len(taken)
@@ -80,12 +81,18 @@ class SharedBook(LaneBook):
         redeliveries: Mapping[int, int] | None = None,
         *,
         parked: Mapping[int, float] | None = None,
+        quarantined: Collection[int] = (),
         max_span: int = DEFAULT_MAX_SPAN,
         max_parked: int = DEFAULT_MAX_PARKED,
     ) -> None:
         """Start from a record, as `LaneBook` does; nobody has a lane."""
         record = LaneRecord(
-            cursor, redeliveries, parked=parked, max_span=max_span, max_parked=max_parked
+            cursor,
+            redeliveries,
+            parked=parked,
+            quarantined=quarantined,
+            max_span=max_span,
+            max_parked=max_parked,
         )
         record.is_shared = True
         record.span.assign(bytes(SLOT_COUNT))
@@ -189,10 +196,11 @@ class SharedBook(LaneBook):
     def moved_to(self, cursor: int) -> "SharedBook":
         """Return the book of a group that begins again at `cursor`; no share is open.
 
-        Every ack is forgotten, and every lane that waits. What may have been processed before, and
-        lies ahead now, goes out for the cause `RESET`.
+        Every ack is forgotten, and every lane that waits for its time. What may have been processed
+        before, and lies ahead now, goes out for the cause `RESET`.
         """
         book = SharedBook(cursor, max_span=self.max_span, max_parked=self.max_parked)
+        book.hold_as(self)
         book.mark(self.sent_end, Cause.RESET)
         return book
 

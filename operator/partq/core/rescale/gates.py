@@ -18,6 +18,12 @@ class GroupProgress(NamedTuple):
     """Empty: none."""
     reset: str = ""
     """The last reset of all partitions that has moved the cursor; empty: none has."""
+    blocked: tuple[int, ...] = ()
+    """The slots that wait until they are released."""
+    quarantined: tuple[int, ...] = ()
+    """The slots whose messages become dead letters until they are released."""
+    has_states: bool = False
+    """Some keys have a state."""
 
 
 class PredecessorView(NamedTuple):
@@ -58,6 +64,10 @@ class GateHold(NamedTuple):
     """Its own predecessors come first."""
     is_awaiting_reset: bool = False
     """The reset that holds the gate has not moved the cursor in it yet."""
+    blocked_keys: int = 0
+    """How many keys wait there until they are released."""
+    letters: int = 0
+    """Dead letters that wait, of which keys in quarantine have later ones in the successor."""
 
     @property
     def text(self) -> str:
@@ -68,9 +78,16 @@ class GateHold(NamedTuple):
             return f"{self.predecessor}, which the reset of the group has not reached yet"
         if self.is_gated:
             return f"{self.predecessor}, which waits for its own predecessors"
+        if self.letters:
+            waiting = counted(self.letters, "dead letter", "dead letters")
+            return f"{self.predecessor}: {waiting} of keys in quarantine on the way"
         count = counted(self.messages, "message", "messages")
         at = f"member {self.member}" if self.member else "no member"
-        return f"{self.predecessor}: {count} before offset {self.sealed_at}, at {at}"
+        text = f"{self.predecessor}: {count} before offset {self.sealed_at}, at {at}"
+        if self.blocked_keys:
+            keys = counted(self.blocked_keys, "key is", "keys are")
+            text += f", where {keys} blocked until `partq keys release`"
+        return text
 
 
 def find_holds(
@@ -88,7 +105,10 @@ def find_holds(
     for partition, view in sorted(predecessors.items()):
         found = view.groups.get(group)
         is_awaiting = bool(reset) and (found is None or found.reset != reset)
-        if has_passed(view, group) and not is_awaiting:
+        is_passed = has_passed(view, group) and not is_awaiting
+        # The dead letters of a key in quarantine arrive in order, also across the change.
+        letters = found.outbox_count if is_passed and found is not None and found.quarantined else 0
+        if is_passed and not letters:
             continue
         cursor = 0 if found is None else found.cursor
         holds.append(
@@ -99,6 +119,8 @@ def find_holds(
                 member="" if found is None else found.member,
                 is_gated=found is not None and not found.is_gate_open,
                 is_awaiting_reset=is_awaiting,
+                blocked_keys=0 if found is None else len(found.blocked),
+                letters=letters,
             )
         )
     return tuple(holds)

@@ -37,7 +37,10 @@ class RecordedLayout(Protocol):
 
     @property
     def seals(self) -> Mapping[int, Offset]:
-        """Generation of each change that took slots away → the end of the log at that time."""
+        """Generation of each change that took slots away → the end of the log at that time.
+
+        A later seal removes those of changes that the partition is settled for.
+        """
 
 
 Records = Mapping[PartitionId, RecordedLayout]
@@ -187,20 +190,27 @@ def _without_gone(layout: Layout, records: Records) -> Layout:
 def _unsettled(lineage: Lineage, records: Records) -> Lineage:
     """Return the predecessors that still may hold messages for a group to read first.
 
-    One that is removed does not, nor one that has no seal although the successor is open. One that
-    was settled and is still there comes back, and settles again when its record is read next.
+    One that is removed does not, nor one that has removed the seal. One that was settled and has
+    the seal comes back, and settles again when its record is read next.
     """
     found = {
         successor: {
             giver: slots
             for giver, slots in givers.items()
-            if giver in records
-            and (not records[successor].is_open or successor.generation in records[giver].seals)
+            if giver in records and not _has_removed_seal(records[giver], successor.generation)
         }
         for successor, givers in lineage.items()
         if successor in records
     }
     return {each: givers for each, givers in found.items() if givers}
+
+
+def _has_removed_seal(giver: RecordedLayout, generation: int) -> bool:
+    """Whether a predecessor has removed the seal of a change: it was settled, and sealed again.
+
+    Where the store has lost a seal, the record knows no later one; the partition is sealed again.
+    """
+    return generation not in giver.seals and giver.generation > generation
 
 
 def _change_of(slots: Mapping[PartitionId, SlotRanges], made: Records) -> SlotChange | None:

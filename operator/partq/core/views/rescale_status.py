@@ -393,7 +393,8 @@ def _holders(read: _Reading) -> Iterator[str]:
                 f"{counted(each.partitions, 'partition')} held"
             )
         else:
-            yield f"the gates of group {each.group} in {counted(each.partitions, 'partition')}"
+            held = counted(each.partitions, "partition")
+            yield f"brokers to give group {each.group} {held}: it has done with what comes first"
 
 
 def _broker_of(partitions: Sequence[PartitionId]) -> str:

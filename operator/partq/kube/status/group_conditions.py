@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 
 from partq.coordinator.view import GroupView
 from partq.core.group.membership import MemberState
+from partq.core.partition_problems import held_keys_text
 from partq.core.parts.part_id import number_ranges
 from partq.excerpts import counted
 from partq.kube.names import ConditionReason, ConditionType
@@ -166,18 +167,30 @@ def messages_present(view: GroupView | None) -> Finding:
 def deliveries_flowing(view: GroupView | None) -> Finding:
     """Say whether a partition is sent nothing new, as too many keys wait, or one for too long.
 
+    Or whether keys wait until somebody releases them, while the others continue.
+
     Ready is not affected: so does a partition of an ordered group wait for one message.
     """
     type_ = ConditionType.DELIVERIES_FLOWING
     if view is None:
         return Finding(type_, None, ConditionReason.PENDING)
     if not view.stalled:
-        return good(type_)
+        return _keys_released(view)
     indexes = {partition.index: why for partition, why in view.stalled.items()}
     code, _, why = indexes[min(indexes)].partition(": ")
     reason = ConditionReason.SPAN_FULL if code == "SpanFull" else ConditionReason.KEYS_PARKED
     text = f"nothing new of {_partitions(indexes)} is sent: {why}; `partq keys release` ends a wait"
     return bad(type_, reason, text)
+
+
+def _keys_released(view: GroupView) -> Finding:
+    type_ = ConditionType.DELIVERIES_FLOWING
+    if not view.held_keys:
+        return good(type_)
+    blocked, quarantined = (sum(counts) for counts in zip(*view.held_keys.values(), strict=True))
+    indexes = [partition.index for partition in view.held_keys]
+    reason = ConditionReason.KEYS_BLOCKED if blocked else ConditionReason.KEYS_QUARANTINED
+    return bad(type_, reason, f"{_partitions(indexes)}: {held_keys_text(blocked, quarantined)}")
 
 
 def members_admitted(view: GroupView | None, unselected: Sequence[str]) -> Finding:

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 from partq.coordinator.view import GroupView
 from partq.core.group.membership import MemberState
-from partq.core.group.records import RebalanceRecord
-from partq.core.model import MemberId
-from partq.core.parts.part_id import number_ranges
+from partq.core.group.records import AssignmentEntry, RebalanceRecord
+from partq.core.model import MemberId, PartitionId
+from partq.core.parts.part_id import number_ranges, partition_of
 from partq.core.views.rescale_status import RescalePhase, RescaleStatus
 from partq.kube.bodies import Fields, Manifest
 from partq.kube.names import ConditionReason, client_url
@@ -119,8 +119,11 @@ def group_status(
         "rebalanceNow": facts.rebalance_now,
     }
     if view is not None:
-        states = Counter(view.states.values())
-        held = _held(view)
+        current = {
+            p: each for p, each in view.partitions.items() if partition_of(p) not in view.retired
+        }
+        states = Counter(each.state for each in current.values())
+        held = _held(view.partitions)
         status |= {
             "members": _members(view, held),
             "refusedMembers": _refused(view, pod_name),
@@ -128,7 +131,7 @@ def group_status(
                 name.lower(): states[name] for name in ("Ready", "Paused", "Unbound", "Unassigned")
             },
             "waitingMoves": view.waiting_count,
-            "assignments": _assignments(held, pod_name),
+            "assignments": _assignments(_held(current), pod_name),
             "rebalances": [_rebalance(each) for each in view.rebalances[-MAX_REBALANCES:]],
         }
     return status, findings
@@ -167,10 +170,10 @@ def _phase(facts: GroupFacts) -> str:
     return "Stable"
 
 
-def _held(view: GroupView) -> dict[MemberId, list[int]]:
+def _held(partitions: Mapping[PartitionId, AssignmentEntry]) -> dict[MemberId, list[int]]:
     """Return the indexes of each member's partitions, also of those that it has a part of."""
     held: dict[MemberId, dict[int, None]] = {}
-    for partition, assigned in view.partitions.items():
+    for partition, assigned in partitions.items():
         if assigned.member is not None:
             held.setdefault(assigned.member, {})[partition.index] = None
     return {member: list(indexes) for member, indexes in held.items()}

@@ -202,7 +202,7 @@ class _DemoRun:
             self._publisher = await self._stage.start_publisher(
                 "publisher",
                 *("--input", str(source), "--per-s", f"{per_s:.6f}"),
-                *(["--is-fresh"] if any(_is_rescale(step) for step in self._steps) else []),
+                *(["--drawn-id"] if any(_is_rescale(step) for step in self._steps) else []),
                 *("--holds", *(str(_count_at(step, event_count)) for step in self._steps)),
             )
             changes = await self._play(event_count)

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -12,7 +12,7 @@ from partq.client.producer import Producer
 from partq.core.group.observation import MemberFact
 from partq.core.hashing import slot_of
 from partq.core.layout import Layout
-from partq.core.model import MemberId
+from partq.core.model import MemberId, PartitionId
 from partq.errors import PartqError
 from partq.lab.simulate.health import is_steady
 from partq.lab.simulate.machine.loop import Process, SimLoop
@@ -39,10 +39,13 @@ from partq.lab.simulate.processes.coordinators import (
 from partq.lab.simulate.processes.mishaps import Mishaps
 from partq.lab.simulate.processes.pulling import PullingApplication
 from partq.lab.simulate.schedule import Setting
+from partq.path_names import quoted
 from partq.wire import batch
 from partq.wire.calls import body_codec
 
 KEY_COUNT: Final = 6
+RELEASE_GAP_S: Final = 1.0
+"""Seconds between two releases of what waits for one."""
 RESTART_S: Final = 0.5
 """How long a process that has ended by itself is not there."""
 CLAIM_GAP_S: Final = 0.05
@@ -117,6 +120,10 @@ class SimCluster:
         keyed.is_on, keyed.is_audited = setting.nack_order == "Key", setting.is_audited
         keyed.nack_s = setting.nack_s
         keyed.ack_timeout_s = setting.ack_timeout_s
+        held = self.records.held_keys
+        held.is_on = setting.has_letters and setting.on_exhausted != "Skip"
+        held.limits = self.administrator.limits
+        held.makes_letters = setting.on_exhausted == "Quarantine"
         if setting.is_client_assigned:
             self.records.client_assigned = frozenset({GROUP})
         self.records.keeps_expired = setting.has_letters and setting.takes_expired
@@ -124,7 +131,9 @@ class SimCluster:
         self.broker_names = [f"broker-{index}" for index in range(setting.broker_count)]
         self.all_brokers = [*self.broker_names, *([TARGET] if setting.has_letters else [])]
         """Those of the queue, and the one of the queue that its dead letters go to."""
-        self.mishaps = Mishaps(self.administrator.limits if setting.has_letters else {})
+        # Where a key waits for a message that fails too often, it succeeds in the end.
+        ends_bad = setting.has_letters and setting.on_exhausted != "Block"
+        self.mishaps = Mishaps(self.administrator.limits if ends_bad else {})
         self.urls = ",".join(f"http://{name}" for name in self.broker_names)
         self.brokers: dict[str, BrokerProcess] = {}
         self.pods: dict[MemberId, SimPod] = {}
@@ -166,6 +175,28 @@ class SimCluster:
         self.process("producer").start(self._produce())
         if self.setting.has_letters:
             self.process("administrator").start(self._claim_target())
+        if self.records.held_keys.is_on:
+            self.process("administrator").start(self._release_keys())
+
+    async def _release_keys(self) -> None:
+        """Release the keys that wait for that, from time to time."""
+        while True:
+            await asyncio.sleep(RELEASE_GAP_S)
+            for name, partition, group, slot in [*self._held_keys()]:
+                with suppress(OSError, TimeoutError, PartqError):
+                    async with asyncio.timeout(RELEASE_GAP_S):
+                        await self.network.call(
+                            name, f"/groups/{quoted(group, 'group')}/release", (partition, slot)
+                        )
+
+    def _held_keys(self) -> Iterator[tuple[str, PartitionId, str, int]]:
+        for name, process in self.brokers.items():
+            owned = process.broker.owned if process.broker is not None else {}
+            for partition, each in owned.items():
+                for group, consumed in each.groups.items():
+                    lanes = consumed.lanes
+                    for slot in lanes.held_lanes if lanes is not None else ():
+                        yield name, partition, group, slot
 
     async def _claim_target(self) -> None:
         """Give the queue of dead letters its broker, which no coordinator does here."""

@@ -218,12 +218,19 @@ class EventHandlers:
         self._cluster.later(event.args["for_s"], self._cluster.redis.start)
 
     def redis_rollback(self, event: Event) -> None:
-        """Kill Redis, and start it again without its last writes."""
+        """Kill Redis, and start it again without its last writes.
+
+        With `is_of_layout` that is the node of a Redis Cluster that has the layout, the config of
+        the queue and its leases; the partitions and groups are on others, which lose nothing.
+        """
         self._hit(event, REDIS)
         redis = self._cluster.redis
         redis.stop()
-        redis.memory.restore(self._kept_keys.pop(id(event)))
-        self._cluster.records.roll_back()
+        records = self._cluster.records
+        is_of_layout = event.args.get("is_of_layout", False)
+        prefix = records.rescales.layout_key.removesuffix(b"layout") if is_of_layout else b""
+        redis.memory.restore(self._kept_keys.pop(id(event)), prefix)
+        records.roll_back()
         # What was kept since then is of a past that has not been.
         self._kept_keys = {event_id: redis.memory.copy() for event_id in self._kept_keys}
         self._cluster.later(event.args["for_s"], redis.start)

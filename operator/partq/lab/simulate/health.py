@@ -122,9 +122,9 @@ def unsettled(cluster: ClusterFacts) -> list[str]:
     layout, wanted = cluster.records.rescales.layout, cluster.administrator.partition_count
     if layout is None:
         return ["the queue has no layout"]
+    left = [f"{each} is open, and not in the layout" for each in cluster.records.rescales.unnamed()]
     if layout.revision == 0 and layout.partition_count == wanted:
-        return []
-    left = []
+        return left
     if cluster.unanswered:
         left.append(f"{len(cluster.unanswered)} messages are published, and not confirmed")
     if layout.partition_count != wanted:

@@ -26,6 +26,8 @@ WHOLE_RESET_SHARE: Final = 0.4
 MAX_WHOLE_RESETS: Final = 3
 ROLLBACK_SHARE: Final = 0.25
 """Of those seeds, the ones in which the store forgets what it has written around a change."""
+LAYOUT_ROLLBACK_SHARE: Final = 0.3
+"""Of those, the ones in which it forgets the layout alone."""
 IDLE_SHARE: Final = 0.3
 """Of those seeds, the ones with a group that stands still: it costs little."""
 KEYED_SHARE: Final = 0.3
@@ -83,6 +85,9 @@ class Setting:
     """How long a message waits that was given back."""
     max_parked_keys: int = 1024
     """Of the order Key: how many keys of a partition may wait while the others go on."""
+    on_exhausted: str = "Skip"
+    """Of the order Key, with a queue for dead letters: what becomes of the key of a message that
+    failed too often."""
     ack_timeout_s: float = 0.0
     """How long an application may process a message, in seconds; 0: without limit."""
     has_letters: bool = False
@@ -259,7 +264,10 @@ def _with_rescales(drawn: Setting, events: list[Event], seed: int) -> tuple[Sett
     if own.random() < ROLLBACK_SHARE and not any(event.kind == "redis_clock" for event in events):
         at = min(end, own.choice(met) + own.choice((0.05, 0.3, 1.0)) * own.random())
         fault = {"for_s": round(own.uniform(0.02, 0.5), 3), "lost_s": _short(own)}
-        changes.append(Event(round(at, 3), "redis_rollback", fault))
+        is_of_layout = own.random() < LAYOUT_ROLLBACK_SHARE
+        changes.append(
+            Event(round(at, 3), "redis_rollback", fault | {"is_of_layout": is_of_layout})
+        )
     merged = sorted([*events, *changes], key=lambda event: event.at)
     return replace(drawn, has_idle=has_idle), merged
 
@@ -321,6 +329,9 @@ def draw_schedule(
             nack_order="Key",
             nack_s=own.choice((0.05, 0.4, 2.0)),
             max_parked_keys=own.choice((1024, 1024, 1, 2)),
+            on_exhausted=own.choice(("Skip", "Block", "Quarantine"))
+            if drawn.has_letters
+            else "Skip",
         )
     if not drawn.is_aware:
         # By flows alone a pulling member is missed for half a minute: it would cost too much.

@@ -3,11 +3,12 @@
     python -m partq.lab.workload.publisher --journal DIR --name p-1 ... --input FILE
     python -m partq.lab.workload.publisher --journal DIR --name p-1 ... --messages 1000 ...
 
-It is deterministic: started again under the same name with the same arguments after a kill -9, it
-asks the brokers how far it got, and continues there. It ends with 0 once all is stored. SIGTERM
-makes it begin no further message, and end when what it has begun is stored. SIGUSR1 releases it
-from the next one of its --holds. With --is-fresh it has another id at each start, so it continues
-nowhere, and may publish while the partition count changes. The token is read from PARTQ_TOKEN.
+Its name is its producer id: if it is started again with the same arguments after a kill -9, it
+leaves out what is stored, and continues behind that, also after changes of the partition count.
+With --drawn-id it is an ordinary producer, whose id is drawn at each start: one that is started
+again publishes everything once more. It ends with 0 once all is stored. SIGTERM makes it begin no
+further message, and end when what it has begun is stored. SIGUSR1 releases it from the next one of
+its --holds. The token is read from PARTQ_TOKEN.
 """
 
 import argparse
@@ -15,7 +16,6 @@ import asyncio
 import os
 import signal
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import takewhile
@@ -48,7 +48,10 @@ class ConfirmationJournal:
         self._rows: list[PublishedRow] = []
 
     def known(self, event: WorkloadEvent, partition: PartitionId) -> None:
-        """Note a message that an earlier process of this producer has stored."""
+        """Note a message that an earlier process of this producer has stored.
+
+        `partition`: that of its key; the message is in an older one if the count has changed since.
+        """
         now_ns = time.monotonic_ns()
         self._add(event, Position(partition, UNKNOWN_OFFSET), now_ns, now_ns)
 
@@ -86,13 +89,9 @@ async def publish(
     Raises:
         PartqError: a message can not be stored.
     """
-    due = Counter(await producer.due())
-    sent: Counter[PartitionId] = Counter()
     for count, event in enumerate(events, start=1):
-        partition = producer.partition_of(event.key)
-        sent[partition] += 1
-        if sent[partition] <= due[partition]:
-            confirmations.known(event, partition)
+        if producer.skip_stored(event.key):
+            confirmations.known(event, producer.partition_of(event.key))
             continue
         sent_ns = time.monotonic_ns()
         answer = await producer.send(
@@ -133,7 +132,7 @@ async def _run(options: argparse.Namespace) -> None:
             options.url,
             queue=options.queue,
             token=os.environ["PARTQ_TOKEN"],
-            producer_id=None if options.is_fresh else options.name,
+            producer_id=None if options.drawn_id else options.name,
         ) as producer:
             events = takewhile(lambda _: not stop.is_set(), _events(options, producer))
             await publish(producer, events, ConfirmationJournal(journal), pace)
@@ -144,9 +143,9 @@ def main() -> None:
     parser = parser_of(__doc__, "name")
     parser.add_argument("--journal", required=True, type=Path)
     parser.add_argument(
-        "--is-fresh",
+        "--drawn-id",
         action="store_true",
-        help="under an id that is drawn: for one that is never restarted",
+        help="draw the producer id; what is started again does not continue then",
     )
     parser.add_argument("--per-s", type=float, default=0.0)
     parser.add_argument(

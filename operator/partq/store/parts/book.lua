@@ -41,7 +41,22 @@ local function judge_write(flushed, stored_born, broker_epoch, number, born)
   return tonumber(number) == tonumber(last) and 0 or -3
 end
 
--- Write which lanes of a group wait, as `at_ms@slot:until_ms,...`; empty: none waits, "=": as it is.
+-- Have no lane of a group wait any more but those that wait until they are released.
+local function keep_held(cursor_key)
+  local parked = redis.call("HGET", cursor_key, "parked") or ""
+  local held = {}
+  for pair in string.gmatch(parked, "%d+:%a+") do
+    table.insert(held, pair)
+  end
+  if #held > 0 then
+    redis.call("HSET", cursor_key, "parked",
+      (string.match(parked, "^%d+@") or "0@") .. table.concat(held, ","))
+  else
+    redis.call("HDEL", cursor_key, "parked")
+  end
+end
+
+-- Write which lanes of a group wait, as `at_ms@slot:until_ms,slot:block,...`; empty: none waits, "=": as it is.
 local function write_parked(cursor_key, parked)
   if parked == "" then
     redis.call("HDEL", cursor_key, "parked")

@@ -9,9 +9,15 @@ from partq.errors import (
     ConflictError,
     FencedError,
     NotOwnerError,
-    StaleGenerationError,
 )
-from partq.store.codec import Range, encode_acks, encode_counts, encode_parked
+from partq.store.codec import (
+    NO_STATES,
+    Range,
+    encode_acks,
+    encode_counts,
+    encode_parked,
+    encode_states,
+)
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.audit import NO_RECORDS, Numbered
@@ -33,6 +39,7 @@ from partq.store.refusals import (
     UNKNOWN,
     BookWrite,
     check_book_write,
+    check_reset,
     fenced,
     in_use,
     unknown_group,
@@ -50,11 +57,7 @@ FENCE_DIFFERS = -1
 MEMBER_DIFFERS = -1
 """Of `bind_member`: the record has another member, or none."""
 EPOCH_DIFFERS = -1
-"""Of `reset_cursor` and `register_member`: another epoch is recorded."""
-SEALED_LATER = -4
-"""Of `reset_cursor`: a change has taken slots away that the caller has not read."""
-RESET_OVER = -6
-"""Of `reset_cursor`: the reset of all partitions was ended, see `Seals.end_reset`."""
+"""Of `register_member`: another epoch is recorded."""
 KNOWN_BETTER = -5
 """Of `register_member`: the record is newer than what the caller knows of it."""
 HELD = -4
@@ -251,12 +254,14 @@ class Partitions:
         return {name: int(born or 0) for name, (member, born) in found if member is not None}
 
     async def remove_group(self, partition: PartitionId, group: str, *, born: int) -> None:
-        """Remove a group's cursor and its hold on the log; a repeat changes nothing.
+        """Remove a group's cursor, its states of keys and its hold on the log.
+
+        A repeat changes nothing.
 
         `born` is when it began; 0 where it has no cursor. A group that was created again meanwhile
         stays.
         """
-        keys = self._keys.of_cursor(partition, group)
+        keys = self._keys.of_states(partition, group)
         await self._store.run("remove_group", keys, [group, born], needs_replica=True)
 
     async def bind(
@@ -357,8 +362,9 @@ class Partitions:
         parked: Mapping[int, int] | None = None,
         parked_at_ms: int = 0,
         audit: Numbered = NO_RECORDS,
+        states: Mapping[str, bytes | None] = NO_STATES,
         **write: Unpack[BookWrite],
-    ) -> None:
+    ) -> int | None:
         """Store how far the group has come: the broker's whole state, as it is.
 
         `acked`: ranges, or the bits of a lane book. `parked`: lane → until when it waits, in ms of
@@ -368,6 +374,9 @@ class Partitions:
         the last flush that went through. Repeat it with the same numbers: those that are stored
         are not written again.
 
+        `states`: of keys, which change with the acks; None: the key has none from now on. Returns
+        how many the group has then; None: none were given, or this was stored before.
+
         Raises:
             FencedError: another broker has claimed the partition, or the log has lost messages
                 that `cursor` speaks of; nothing is written.
@@ -376,20 +385,22 @@ class Partitions:
         """
         field, highest = encode_acks(acked, cursor)
         records: list[str | bytes | int] = [audit.first, *audit.records] if audit.records else []
+        state_args = encode_states(states)
         answer = await self._store.run(
             "flush_cursor",
-            self._keys.of_cursor(partition, group),
+            (self._keys.of_states if states else self._keys.of_cursor)(partition, group),
             [
                 *(write["broker_epoch"], group, cursor),
                 *(field, encode_counts(redeliveries)),
                 *(encode_parked(parked, parked_at_ms), highest),
-                *(write["number"], write["born"], *records),
+                *(write["number"], write["born"], len(state_args), *state_args, *records),
             ],
             # With the appends: on a separate channel it would cost Redis a separate fsync, for
             # which every append would have to wait.
             channel=Channel.APPEND,
         )
         check_book_write(answer, partition, group, write)
+        return int(answer[0]) if isinstance(answer, list) else None
 
     async def reset(
         self,
@@ -399,6 +410,7 @@ class Partitions:
         epoch: Epoch,
         offset: int,
         hold: str = "",
+        states: Literal["keep", "clear", "none"] = "keep",
         **write: Unpack[BookWrite],
     ) -> ResetOutcome:
         """Move the group's cursor to `offset`.
@@ -406,13 +418,15 @@ class Partitions:
         `hold`: the id of a reset of all partitions, see `core.rescale.resets`. A partition
         with predecessors is held: its gate stays shut until they are reset, too.
 
+        `states`: what becomes of those of keys; `none`: it is refused where there are any.
+
         An offset that the log does not hold becomes the nearest one that it does: its first, or
         its end. All acks are forgotten, those of older tokens no longer count. A repeat under the
         stored epoch moves it again.
 
         Raises:
             FencedError: another broker has claimed the partition; nothing is written.
-            ConflictError: another epoch is stored; nothing is written.
+            ConflictError: another epoch is stored, or states of keys; nothing is written.
             StaleGenerationError: a change that the caller has not read has taken slots away, or
                 the reset of all partitions was ended; nothing is written.
             SupersededError: a later write is stored; nothing is written.
@@ -421,28 +435,14 @@ class Partitions:
         """
         answer = await self._store.run(
             "reset_cursor",
-            self._keys.of_cursor(partition, group),
+            self._keys.of_states(partition, group),
             [
                 *(write["broker_epoch"], group, epoch, offset, write["number"], write["born"]),
-                hold,
+                *(hold, states),
             ],
             channel=Channel.APPEND,  # behind the flushes
         )
-        if answer in (SEALED_LATER, RESET_OVER):
-            why = (
-                "slots have left by a later change"
-                if answer == SEALED_LATER
-                else "it was ended, as it took too long or another one began"
-            )
-            raise StaleGenerationError(
-                f"partition {partition}, group {group}: got the reset {hold}, but {why}; "
-                "nothing was moved: begin again with all partitions"
-            )
-        if answer == EPOCH_DIFFERS:
-            raise ConflictError(
-                f"partition {partition}, group {group}: epoch {epoch} is not the recorded one; "
-                "look again, and repeat the reset"
-            )
+        check_reset(answer, partition, group, epoch=epoch, hold=hold)
         check_book_write(answer, partition, group, write)
         new_epoch, cursor, outbox, gate = answer
         return ResetOutcome(Epoch(new_epoch), Offset(cursor), decode_outbox(outbox), gate.decode())
@@ -460,15 +460,15 @@ class Partitions:
         cursor: Offset,
         acked: Sequence[Range] | bytes,
         redeliveries: Mapping[int, int],
-        parked: Mapping[int, int] | None = None,
         forced: str = "",
         **write: Unpack[BookWrite],
     ) -> Epoch:
         """Hand the partition from `source` to `target`, with the acks accepted so far.
 
         `epoch` is the stored one of `source`; why it was `forced` is for the audit record
-        alone; `acked`, `parked`: see `flush`. Returns the new epoch; a repeat of the last attempt
-        that went through, with the same target, returns the same and writes nothing.
+        alone; `acked`: see `flush`. Lanes that wait stay as they are stored. Returns the new epoch;
+        a repeat of the last attempt that went through, with the same target, returns the same and
+        writes nothing.
 
         Raises:
             FencedError: another broker has claimed the partition, or the log has lost messages
@@ -486,7 +486,7 @@ class Partitions:
             [
                 *(write["broker_epoch"], group, source or "", epoch, attempt, target or ""),
                 *(int(cause), cursor, field, encode_counts(redeliveries), forced),
-                *(write["number"], write["born"], encode_parked(parked), highest),
+                *(write["number"], write["born"], highest),
             ],
         )
         if answer == HANDOFF_DIFFERS:

@@ -120,6 +120,8 @@ class StoredPartition:
     """When the last pin of its log ends, by Redis's clock."""
     has_replays: bool = False
     """Whether dead letters of it were ever sent back: `Replays` knows which."""
+    state_bytes: int = 0
+    """Bytes of the states of keys that its groups have, with the keys."""
 
     def is_held(self, now_ms: int) -> bool:
         """Whether a reader has a pin, or the archive has not all of the audit record.
@@ -164,6 +166,8 @@ class CursorRecord:
     """The epoch under which the member registered the partition; 0: it got it otherwise."""
     parts: PartOwners | None = None
     """Which members have which parts; None: none was ever moved, or the type is not KeyShared."""
+    state_count: int = 0
+    """How many keys have a state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +248,7 @@ def record_of(fields: Mapping[bytes, bytes]) -> StoredPartition:
             default=0,
         ),
         has_replays=b"replay" in fields,
+        state_bytes=int(fields.get(b"state_bytes", b"0")),
     )
 
 
@@ -275,4 +280,5 @@ def cursor_record(fields: Mapping[bytes, bytes]) -> CursorRecord:
         reset=fields.get(b"reset", b"").decode(),
         registered=Epoch(int(fields.get(b"registered", b"0").split(b" ", 1)[0])),
         parts=decode_parts(fields[b"parts"]) if b"parts" in fields else None,
+        state_count=int(fields.get(b"states", b"0").split(b" ", 1)[0]),
     )

@@ -10,7 +10,7 @@
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  group
 -- ARGV[3]  number of this write under this epoch    ARGV[4]  when the group began
 -- ARGV[5...]  of each message: offset, reason (number), how often its delivery failed because of
---             itself, and what the application said, or ""; the reasons 3 and 4 are stored as 1, for
+--             itself, and what the application said, or ""; the reasons 3 to 5 are stored as 1, for
 --             brokers that do not know them
 -- returns  the outbox afterwards, "<number>:<offset>:<reason>:<count>,..." by rising numbers; an
 --          offset that was in it already keeps its number, and one that the stored book has done
@@ -19,7 +19,7 @@
 --          speaks of; -2 UNKNOWN: no such group; -3 SUPERSEDED: a later write is stored
 -- In the cursor, field "note:<number>": what the application said; field "notes": their numbers.
 local REASONS = {["1"] = "maxRedeliveries", ["2"] = "expired", ["3"] = "undecodable",
-  ["4"] = "application"}
+  ["4"] = "application", ["5"] = "quarantined"}
 
 local meta, refusal = read_owned(KEYS[1], ARGV[1], ARGV[2], "next", "audit", "trimmed")
 if not meta then
@@ -43,7 +43,7 @@ local number = draw_above(cursor[2])
 local lowest = tonumber(cursor[3] or "") or math.huge
 for i = 5, #ARGV, 4 do
   if not REASONS[ARGV[i + 1]] then
-    return redis.error_reply("ERR reason " .. ARGV[i + 1] .. ", expected one of 1 to 4")
+    return redis.error_reply("ERR reason " .. ARGV[i + 1] .. ", expected one of 1 to 5")
   end
   if tonumber(ARGV[i]) >= tonumber(meta[3]) then
     return 0

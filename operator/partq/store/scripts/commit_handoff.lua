@@ -1,4 +1,5 @@
 -- End a handoff: the group's partition passes from one member to another, with all acks so far.
+-- Which lanes of the group wait stays as it is stored.
 --
 -- when full: passes
 -- with: audit
@@ -14,8 +15,7 @@
 -- ARGV[10]  redelivery counts
 -- ARGV[11]  why it was forced, for the audit record; empty: it was not
 -- ARGV[12]  number of this write under this epoch    ARGV[13]  when the group began
--- ARGV[14]  which lanes wait: see write_parked
--- ARGV[15]  the highest offset that the caller speaks of, excluded
+-- ARGV[14]  the highest offset that the caller speaks of, excluded
 -- returns  the new epoch, and the same again for a repeat of a commit that went through
 --          0 FENCED: the caller's broker epoch is over, or the log does not hold what the caller
 --          speaks of; -1 HANDOFF_DIFFERS: another member or epoch is recorded, or the attempt is
@@ -38,7 +38,7 @@ end
 if cursor[1] ~= ARGV[3] or cursor[2] ~= ARGV[4] or tonumber(ARGV[5]) <= tonumber(cursor[3]) then
   return -1
 end
-if tonumber(ARGV[15]) > tonumber(meta[3]) or tonumber(ARGV[8]) < tonumber(meta[5]) then
+if tonumber(ARGV[14]) > tonumber(meta[3]) or tonumber(ARGV[8]) < tonumber(meta[5]) then
   return 0
 end
 if verdict < 1 then
@@ -51,7 +51,6 @@ redis.call("HSET", KEYS[2],
   "attempt", ARGV[5], "attempt_target", ARGV[6], "attempt_epoch", epoch_text,
   "cursor", ARGV[8], "acked", ARGV[9], "redeliveries", ARGV[10],
   "flushed", ARGV[1] .. ":" .. ARGV[12])
-write_parked(KEYS[2], ARGV[14])
 redis.call("HDEL", KEYS[2], "registered") -- its next member did not register it
 write_mark(KEYS[1], ARGV[2], ARGV[8], cursor[6])
 if meta[4] then

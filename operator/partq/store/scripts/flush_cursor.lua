@@ -3,16 +3,20 @@
 -- when full: passes
 -- with: audit
 -- with: book
+-- with: states
 --
 -- KEYS[1]  meta      KEYS[2]  cursor of the group      KEYS[3]  audit
+-- KEYS[4]  states of the group; it may be left out where none are written
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  group    ARGV[3]  cursor (offset)
 -- ARGV[4]  what is acknowledged above it, as text or bits: see acks.lua
 -- ARGV[5]  redelivery counts                     ARGV[6]  which lanes wait: see write_parked
 -- ARGV[7]  the highest offset that the caller speaks of, excluded
 -- ARGV[8]  number of this write under this epoch    ARGV[9]  when the group began
--- ARGV[10]  number of the first audit record under this epoch    ARGV[11...]  audit records
--- returns  1; 0 FENCED: the caller's broker epoch is over, or the log does not hold what the
---          caller speaks of; -2 UNKNOWN: no such group; -3 SUPERSEDED: a later write is stored
+-- ARGV[10]  how many arguments follow for states: keys and states, see write_states
+-- then     the states; number of the first audit record under this epoch; audit records
+-- returns  1, or where it has written states {how many there are}
+--          0 FENCED: the caller's broker epoch is over, or the log does not hold what the caller
+--          speaks of; -2 UNKNOWN: no such group; -3 SUPERSEDED: a later write is stored
 
 local meta, refusal = read_owned(KEYS[1], ARGV[1], ARGV[2], "next", "audit", "trimmed")
 if not meta then
@@ -30,8 +34,13 @@ redis.call("HSET", KEYS[2], "cursor", ARGV[3], "acked", ARGV[4], "redeliveries",
   "flushed", ARGV[1] .. ":" .. ARGV[8])
 write_parked(KEYS[2], ARGV[6])
 write_mark(KEYS[1], ARGV[2], ARGV[3], cursor[1])
-if ARGV[11] then
-  local records, written = new_records(cursor[2], ARGV[1], ARGV, 10)
+local audit_at = 11 + tonumber(ARGV[10])
+local state_count
+if audit_at > 11 then
+  state_count = write_states(KEYS[1], KEYS[2], KEYS[4], ARGV, 11, audit_at - 1)
+end
+if ARGV[audit_at + 1] then
+  local records, written = new_records(cursor[2], ARGV[1], ARGV, audit_at)
   if #records > 0 then
     if meta[4] then
       write_audit(KEYS[1], KEYS[3], meta[4], ARGV[1], records)
@@ -39,4 +48,4 @@ if ARGV[11] then
     redis.call("HSET", KEYS[2], "audit_written", written)
   end
 end
-return 1
+return state_count and {state_count} or 1

@@ -2,6 +2,7 @@
 --
 -- when full: passes
 -- with: audit
+-- with: book
 --
 -- The caller reads the predecessors first, one by one, so this call may be late: the group may have
 -- been reset since, or be another one of the same name. It names the gate and the group that it
@@ -15,6 +16,7 @@
 -- ARGV[4]  the gate as the caller has read it
 -- ARGV[5]  what the caller has read of the predecessors, for the audit record: "1.3:17:204", each
 --          with the end of its log at the seal, and the sequence of its audit record
+-- ARGV[6]  which lanes wait from now on: see write_parked
 -- returns  1: open, also after a repeat
 --          0 FENCED: the caller's broker epoch is over
 --          -1 GATE_DIFFERS: the gate is held by a reset that the caller has not seen
@@ -36,6 +38,7 @@ if gate ~= ARGV[4] then
   return -1
 end
 redis.call("HSET", KEYS[2], "gate", "1")
+write_parked(KEYS[2], ARGV[6])
 if audit then
   write_audit(meta, KEYS[3], audit, ARGV[1],
     {audit_line({kind = "gate", group = ARGV[2], first = at, target = ARGV[5]})})

@@ -63,7 +63,7 @@ if ARGV[6] ~= "" then
   cursor = math.max(tonumber(meta[5]), math.min(tonumber(ARGV[6]), tonumber(meta[3])))
   redis.call("HSET", KEYS[2], "cursor", string.format("%.0f", cursor), "acked", "",
     "redeliveries", "")
-  write_parked(KEYS[2], "")
+  keep_held(KEYS[2])
   write_mark(KEYS[1], ARGV[2], cursor, lowest)
   table.insert(records, audit_line({kind = "reset", group = ARGV[2], epoch = epoch,
     first = cursor, stop = cursor, number = before}))

@@ -203,11 +203,16 @@ class AckItem(msgspec.Struct, forbid_unknown_fields=True):
     upto: Natural | None = None
     """Everything below it."""
     offsets: list[Natural] = []
+    key: str | UnsetType = UNSET
+    """Of the message, whose state changes with the ack: of one message alone."""
+    state: str | UnsetType | None = UNSET
+    """The new state of the key, in base64; null: it has none any more."""
 
     def __post_init__(self) -> None:
         """Refuse an ack that acknowledges nothing: its sender believes that it does."""
         if self.upto is None and not self.offsets:
             raise ValueError("got neither upto nor offsets, expected one of them, or both")
+        _check_state(self.key, self.state)
 
 
 class AckBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -218,9 +223,18 @@ class AckBody(msgspec.Struct, forbid_unknown_fields=True):
     member: str | UnsetType = UNSET
     flow: int | UnsetType = UNSET
     acks: list[AckItem] | UnsetType = UNSET
+    key: str | UnsetType = UNSET
+    """Of the message of one receipt, whose state changes with the ack."""
+    state: str | UnsetType | None = UNSET
+    """The new state of the key, in base64; null: it has none any more."""
 
     def __post_init__(self) -> None:
         """Refuse what is neither the one nor the other."""
+        _check_state(self.key, self.state)
+        if self.key is not UNSET and len(self.receipts) != 1:
+            raise ValueError(
+                f"got a state and {len(self.receipts)} receipts, expected one: the message's own"
+            )
         _check_shape(self.receipts, member=self.member, flow=self.flow, acks=self.acks)
 
     @property
@@ -287,6 +301,13 @@ class InProgressBody(msgspec.Struct, forbid_unknown_fields=True):
     """Pulled messages whose application still works on them."""
 
     receipts: Annotated[Receipts, msgspec.Meta(min_length=1)]
+
+
+def _check_state(key: str | UnsetType, state: str | UnsetType | None) -> None:
+    """See that a state comes with its key."""
+    if (key is UNSET) != (state is UNSET):
+        got, missing = ("state", "key") if key is UNSET else ("key", "state")
+        raise ValueError(f"got {got} without {missing}, expected both, or none of them")
 
 
 def _check_shape(receipts: list[str], **fields: object) -> None:
@@ -390,6 +411,8 @@ class ResetBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     reset: Annotated[str, msgspec.Meta(pattern=RESET_ID)] | UnsetType = UNSET
     """Between brokers: of which reset of all partitions the call is a part, after a change of the
     partition count."""
+    clears_states: bool = False
+    """The states of keys are removed; else the group goes on with them."""
 
 
 class RescaleBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):

@@ -24,9 +24,12 @@ class ParkedKey(msgspec.Struct):
     offset: int
     """The lowest of its messages that the group has not done with."""
     due_ms: int
-    """How long its messages still wait."""
+    """How long its messages still wait; 0 where they wait until the key is released."""
     redeliveries: int
     """How often that message was sent again."""
+    state: str = "waits"
+    """`waits` for its time; or until it is released: `blocked`, or `quarantined`, where its
+    messages become dead letters."""
 
 
 class ParkedKeysResult(msgspec.Struct):
@@ -34,6 +37,8 @@ class ParkedKeysResult(msgspec.Struct):
 
     keys: list[ParkedKey] | UnsetType = UNSET
     """By rising slots."""
+    more: int | UnsetType = UNSET
+    """How many wait beside them, with higher slots: too many to list. Left out: none."""
     stands_still: str | UnsetType = UNSET
     """Why the group is sent nothing new of the partition; left out: it is."""
     error: ErrorDetail | UnsetType = UNSET

@@ -62,6 +62,12 @@ class GroupDetail(msgspec.Struct, kw_only=True):
     parked_keys: Number | UnsetType = UNSET
     """How many keys wait, as a message of theirs was given back; left out: the group's order is not
     Key."""
+    blocked_keys: Number | UnsetType = UNSET
+    """How many of them wait until they are released (`partq keys release`), as a message failed too
+    often; left out: none is known to."""
+    quarantined_keys: Number | UnsetType = UNSET
+    """How many of them make dead letters of all their messages, until they are released; left out:
+    none is known to."""
     lowest_parked: Number | UnsetType = UNSET
     """The lowest offset of these keys that waits; left out: none is known."""
     stands_still: str | UnsetType = UNSET
@@ -159,6 +165,8 @@ class SuccessionDetail(msgspec.Struct, kw_only=True):
     """New partition → the one that it begins with."""
     heirs: dict[str, str]
     """Outgoing partition → the one that continues it."""
+    retired: list[str] = []
+    """Those without slots: they are there until groups have read them."""
 
 
 class Picture(msgspec.Struct, kw_only=True):

@@ -28,8 +28,11 @@ class MemberStatus(msgspec.Struct):
 
     member: str
     partitions: int
-    """How many it has; in a group of the type KeyShared: how many parts."""
+    """How many of those that take messages it has; in a group of the type KeyShared: how many of
+    their parts."""
     state: str
+    retired: int | UnsetType = UNSET
+    """How many it has besides that have no slots any more; left out: none."""
     node_id: int | UnsetType = UNSET
     """Which node it is, in a group with `assignment: Client`; left out: it has not said so."""
 
@@ -86,6 +89,12 @@ class GroupPartition(msgspec.Struct):
     """How long the first of them still waits; 0: none waits, or it is due."""
     parked_keys: int | UnsetType = UNSET
     """How many keys wait, as a message of theirs was given back; left out: none is known to."""
+    blocked_keys: int | UnsetType = UNSET
+    """How many of them wait until they are released (`partq keys release`), as a message failed too
+    often; left out: none is known to."""
+    quarantined_keys: int | UnsetType = UNSET
+    """How many of them make dead letters of all their messages, until they are released; left out:
+    none is known to."""
     lowest_parked: int | UnsetType = UNSET
     """The lowest offset of these keys that waits; left out: none is known."""
     stands_still: str | UnsetType = UNSET
@@ -227,10 +236,12 @@ class PlannedMove(msgspec.Struct):
     """Null: no member."""
     may_wait: bool
     """It moves for balance, and the disruption budget can hold it back."""
+    is_retired: bool | UnsetType = UNSET
+    """True: it has no slots, and moves with its member alone; left out: it takes messages."""
 
 
 class MemberCounts(msgspec.Struct):
-    """How many partitions a member has."""
+    """How many of the partitions that take messages a member has."""
 
     before: int
     after: int

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from partq import Cause, Message
-from partq.client.consume.assignment import keyed_partition
 from partq.client.consume.assignment.keyed_partition import KeyedPartition
 from partq.core.dead_letters import LetterNote
 from partq.errors import BadRequestError, ConflictError
@@ -324,16 +323,6 @@ def test_what_is_redelivered_may_be_given_back_again(keyed):
     keyed.check_unacknowledged("nack", [(0, 1)])
     assert keyed.nack(2, 0, [(0, 1)], -1, LetterNote())[1] == 1
     assert not keyed.has_in_hand
-
-
-def test_what_is_known_of_acks_is_bounded(keyed, monkeypatch):
-    monkeypatch.setattr(keyed_partition, "MAX_ACKED_RANGES", 10)
-    count = 40
-    keyed.accept(deliver(0, count), stored(*"a" * count)).take_all()
-    for offset in range(0, count, 2):
-        keyed.ack(offset, 0, -1, [(offset, offset + 1)])
-    assert len(keyed._acked) <= 10
-    assert keyed.in_hand_count == count // 2
 
 
 def test_a_batch_that_is_broken_is_not_given_back_unread(keyed):

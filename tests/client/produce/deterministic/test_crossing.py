@@ -5,6 +5,7 @@ import pytest
 from partq.client.produce.batching import BatchLimits
 from partq.client.produce.buffer_pool import BufferPool
 from partq.client.produce.deterministic.crossing import FixedCrossing
+from partq.client.produce.deterministic.ended_series import EndedSeries
 from partq.client.produce.deterministic.stored_messages import StoredMessages
 from partq.client.produce.partition_sender import PartitionSender
 from partq.client.producer_stats import ProducerTally
@@ -35,8 +36,9 @@ class Stage:
         self.pool = BufferPool(max_count=100, max_bytes=10_000)
         self.stored = StoredMessages("job", state_of(TWO))
         tally = ProducerTally(lambda: 0.0)
+        ended = EndedSeries(None, "job", lambda: 0.0)
         self.crossing = FixedCrossing(
-            None, "job", self.stored, buffer_pool=self.pool, tally=tally, clock=lambda: 0.0
+            None, "job", self.stored, ended, buffer_pool=self.pool, tally=tally, clock=lambda: 0.0
         )
         self.senders = {
             each: PartitionSender(

@@ -73,6 +73,8 @@ class Queue:
         log.ids.append(message)
         log.slots.append(slot)
         self.rescales.sources[message] = run
+        if numbered:
+            self.records.numbered.add(message)
         self.rescales.stored(log, first, [slot], {message} if numbered else set())
 
     def at(self, partition, cursor):
@@ -182,3 +184,101 @@ def test_a_seal_before_the_commit(queue):
     queue.prepare()
     queue.seal()
     assert queue.found == ["R8"]
+
+
+def test_a_change_that_is_aborted_after_a_seal(queue):
+    queue.prepare()
+    prepared = queue.layout
+    queue.step(layout_steps.commit(prepared, 1))
+    queue.seal()
+    queue.step(prepared)  # as a store has it that was set back
+    queue.step(layout_steps.abort(prepared))
+    assert queue.found == ["R8"]
+
+
+# ---- after the store has come back with older keys ----------------------------------------------
+
+
+@pytest.fixture
+def forgetful(changed):
+    """The same queue, whose store forgets what is called: the rest stays as it is."""
+
+    def forget(*, messages=0, seal=False, opening=False):
+        old, new = (changed.memory.keys[KEYS.meta(each).encode()] for each in (OLD, NEW))
+        old[b"next"], new[b"next"] = b"1", b"%d" % (1 - messages)
+        if seal:
+            del old[b"seal:2"], old[b"slots"]
+        if opening:
+            del new[b"open"]
+        changed.records.roll_back()
+        return changed
+
+    return forget
+
+
+def test_what_the_store_still_has_is_not_stored_in_another_partition(forgetful):
+    changed = forgetful()
+    changed.store(NEW, 1, MOVED, run=2)
+    assert changed.found == ["R1"]
+
+
+def test_what_the_store_has_forgotten_may_be_stored_in_another_partition(forgetful):
+    changed = forgetful(messages=1, seal=True)
+    changed.store(OLD, 2, MOVED)
+    assert changed.found == []
+
+
+def test_a_predecessor_stores_what_its_successor_still_has(forgetful):
+    changed = forgetful(seal=True)
+    changed.store(OLD, 3, MOVED)
+    assert changed.found == ["R2"]
+
+
+def test_a_partition_that_takes_messages_by_an_opening_that_is_forgotten(forgetful):
+    changed = forgetful(opening=True)
+    changed.store(NEW, 3, MOVED)
+    assert changed.found == ["R2"]
+
+
+def test_a_seal_by_a_commit_that_is_forgotten(queue):
+    queue.commit()
+    queue.memory.keys[KEYS.layout().encode()] = {b"generations": b"1:1"}
+    queue.records.roll_back()
+    queue.seal()
+    assert queue.found == ["R8"]
+
+
+@pytest.mark.parametrize("cursor", [0, 1])
+def test_a_message_that_is_sent_by_acks_that_are_forgotten(forgetful, cursor):
+    changed = forgetful()
+    changed.at(OLD, cursor)
+    changed.rescales.sent(changed.at(NEW, 0), [0])
+    assert changed.found == ([] if cursor else ["R4"])
+
+
+def test_messages_that_are_left_of_a_run_stay_in_their_order(forgetful):
+    changed = forgetful()
+    changed.store(NEW, 0, MOVED)
+    assert changed.found == ["R3"]
+
+
+def test_a_restored_layout_may_move_more_slots_than_one_change_has_to(forgetful):
+    changed = forgetful()
+    twice = layout_steps.commit(layout_steps.prepare(changed.layout, 1), 2)
+    changed.step(layout_steps.commit(layout_steps.prepare(twice, 5), 3))
+    assert (changed.found, changed.records.effects["layout restored"]) == ([], 1)
+
+
+def test_a_partition_that_was_removed_before_keeps_what_it_had(changed):
+    """So it is known what must not be stored once more."""
+    changed.at(OLD, 1)
+    changed.step(layout_steps.commit(layout_steps.prepare(changed.layout, 1), 2))
+    while changed.layout.lineage:
+        oldest = min(p for givers in changed.layout.lineage.values() for p in givers)
+        changed.step(layout_steps.settle(changed.layout, oldest))
+    changed.step(layout_steps.remove(changed.layout, OLD))
+    del changed.memory.keys[KEYS.meta(OLD).encode()]
+    changed.found.clear()
+    changed.records.roll_back()
+    changed.store(PartitionId(3, 0), 1, MOVED)
+    assert changed.found == ["R1"]

@@ -139,6 +139,22 @@ async def test_seals_of_two_changes(partitions, partition, broker_epoch, seals, 
     assert (await partitions.read(partition)).layout == layout
 
 
+async def test_a_seal_removes_those_of_settled_changes(
+    log, partitions, partition, broker_epoch, seals, ten_messages
+):
+    """A partition that is sealed by many changes has the seals of those that are not settled."""
+    owner = {"broker_epoch": broker_epoch, "slots": [KEPT]}
+    await seals.seal(partition, **owner, generation=2)
+    await seals.seal(partition, **owner, generation=3, settled=[2])
+    layout = (await partitions.read(partition)).layout
+    assert layout.seals == {2: 10, 3: 10}, "its log has messages below them: they are not settled"
+    await flush(partitions, partition, broker_epoch, GROUP, 10)
+    await log.trim(partition, broker_epoch=broker_epoch)
+    for _ in range(2):  # a repeat has the same answer
+        assert await seals.seal(partition, **owner, generation=5, settled=[2, 3]) == 10
+        assert (await partitions.read(partition)).layout.seals == {5: 10}
+
+
 async def test_a_partition_that_is_not_open_is_not_sealed(partitions, seals, successor):
     """Its predecessor may still store messages of the slots that would move on."""
     owner = {"broker_epoch": successor}

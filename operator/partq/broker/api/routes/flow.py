@@ -77,6 +77,7 @@ class ConsumerConnection:
         """Bind, then serve until the connection ends; a broken frame ends it, with a reason."""
         flow: Flow | None = None
         sender: asyncio.Task[None] | None = None
+        states = self._broker.ack_handler.states
         try:
             async with asyncio.timeout(BIND_TIMEOUT_S):
                 flow = await self._bind()
@@ -89,6 +90,8 @@ class ConsumerConnection:
                 while self._is_full(flow):
                     self._room.clear()
                     await self._room.wait()
+                if states.is_full and not flow.is_closed:
+                    await states.wait_for_room()
         except ConnectionError:
             pass
         except TimeoutError:
@@ -136,6 +139,7 @@ class ConsumerConnection:
                 takes_withholds=True,
                 takes_in_progress=True,
                 takes_lanes=True,
+                takes_states=True,
             )
         )
         return flow
@@ -172,6 +176,8 @@ class ConsumerConnection:
                 self._broker.ack_handler.begin(flow, frame)
             case frames.Seek():
                 self._seek(flow, frame)
+            case frames.ReadState():
+                self._read_state(flow, frame)
             case frames.Leave():
                 self._broker.flow_registry.leave(flow)
             case _:
@@ -201,6 +207,21 @@ class ConsumerConnection:
                 flow.send(answered)
 
         return answer
+
+    def _read_state(self, flow: Flow, frame: frames.ReadState) -> None:
+        """Have the state of a key read; until the answer it counts as open."""
+        self._open_acks += 1
+
+        def answer(state: bytes | PartqError | None) -> None:
+            self._open_acks -= 1
+            self._room.set()
+            flow.send(
+                frames.StateRefused(frame.request, state.code, state.message)
+                if isinstance(state, PartqError)
+                else frames.State(frame.request, state)
+            )
+
+        self._broker.ack_handler.read_state(flow, frame, answer)
 
     def _seek(self, flow: Flow, frame: frames.Seek) -> None:
         """Move a cursor beside what comes meanwhile; one seek of a partition at a time."""

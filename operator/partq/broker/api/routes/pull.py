@@ -114,6 +114,8 @@ async def ack(call: EnteredCall, body: AckBody) -> web.Response:
             receipt.epoch,
             receipt.delivery,
             offsets=offsets,
+            key=body.key,
+            state=body.state,
         )
         return ack_outcome(await ack_one(call.broker, flow, item))
 

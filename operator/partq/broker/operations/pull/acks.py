@@ -13,6 +13,7 @@ from partq.wire import frames
 from partq.wire.calls.answers import ItemResult, NackResult
 from partq.wire.calls.bodies import AckItem, NackItem
 from partq.wire.calls.replies import error_detail
+from partq.wire.key_states import decode_state
 from partq.wire.receipt import PulledReceipt
 
 ANSWER_TIMEOUT_S = 10.0
@@ -40,6 +41,7 @@ async def ack_one(broker: Broker, flow: Flow, item: AckItem) -> PartqError | Non
     """Count the acks of one partition; return once they are stored, or why they do not count."""
     try:
         partition = partition_of(item)
+        state = decode_state(item.state) if isinstance(item.state, str) else None
     except BadRequestError as error:
         return error
     answered = _future()
@@ -53,6 +55,8 @@ async def ack_one(broker: Broker, flow: Flow, item: AckItem) -> PartqError | Non
             item.delivery,
             -1 if item.upto is None else item.upto,
             _ranges(item.offsets),
+            item.key if isinstance(item.key, str) else None,
+            state,
         ),
         partial(resolve, answered),
     )

@@ -19,6 +19,23 @@ from partq.errors import ConflictError
 from partq.wire.frames import Ack, Deliver, Frame, InProgress, Nack, Range
 
 
+class StatePort(Protocol):
+    """What a flow does with states of keys."""
+
+    def read(self, assigned: "AssignedPartition", key: str) -> asyncio.Future[bytes | None]:
+        """Return a future of the state of a key."""
+
+    def ack(
+        self,
+        assigned: "AssignedPartition",
+        delivery: int,
+        offset: int,
+        key: str,
+        state: bytes | None,
+    ) -> asyncio.Future[None]:
+        """Acknowledge a message, with the state of its key."""
+
+
 class PartitionHolder(Protocol):
     """The flow that holds an assigned partition."""
 
@@ -30,6 +47,10 @@ class PartitionHolder(Protocol):
         self, assigned: "AssignedPartition", delivery: int, upto: int, ranges: Sequence[Range]
     ) -> asyncio.Future[None]:
         """Acknowledge messages below `upto` (unless -1) and in `ranges`."""
+
+    @property
+    def states(self) -> "StatePort":
+        """What reads states of keys, and sends acks that leave one."""
 
     def nack(
         self,
@@ -189,6 +210,16 @@ class AssignedPartition(ABC):
             BadRequestError: the group's order knows no such acks; nothing is sent.
         """
 
+    def add_ack_with_state(
+        self, delivery: int, offset: int, key: str, state: bytes | None
+    ) -> asyncio.Future[None]:
+        """Have the holder acknowledge a message with the state of its key; for batches."""
+        return self.holder.states.ack(self, delivery, offset, key, state)
+
+    def read_state(self, key: str) -> asyncio.Future[bytes | None]:
+        """Have the holder read the state of a key; for batches."""
+        return self.holder.states.read(self, key)
+
     def add_nack(
         self, delivery: int, ranges: list[Range], delay_ms: int, note: LetterNote
     ) -> asyncio.Future[None]:
@@ -207,6 +238,14 @@ class AssignedPartition(ABC):
         """Return the frame of an ack under this token, and how many messages it finishes."""
         count = self._note_acked(upto, ranges)
         return Ack(request, *self.partition, *self.token, delivery, upto, ranges), count
+
+    def ack_with_state(
+        self, request: int, delivery: int, offset: int, key: str, state: bytes | None
+    ) -> tuple[Ack, int]:
+        """Return the frame of an ack of one message with the state of its key."""
+        frame, count = self.ack(request, delivery, -1, [(offset, offset + 1)])
+        frame.state_key, frame.state = key, state
+        return frame, count
 
     def nack(
         self, request: int, delivery: int, ranges: list[Range], delay_ms: int, note: LetterNote
@@ -244,6 +283,10 @@ class AssignedPartition(ABC):
             "without an ack; nothing has happened, and it is not redelivered: call one of ack, "
             "nack and dead_letter for a message"
         )
+
+    @abstractmethod
+    def note_refused(self, offset: int) -> None:
+        """Note that the ack of a message was refused: the application still has it."""
 
     @abstractmethod
     def _note_acked(self, upto: int, ranges: list[Range]) -> int: ...

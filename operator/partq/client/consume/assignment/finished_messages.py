@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 
+from partq.client.consume.assignment.acked_messages import AckedMessages
 from partq.core.ranges import Ranges
 from partq.wire.frames import Range
-
-MAX_ACKED_RANGES = 1000
-"""What is given back splits what was acknowledged; of more ranges the oldest are forgotten."""
 
 
 class FinishedMessages:
@@ -22,9 +20,7 @@ class FinishedMessages:
         """What is finished above `_upto`; none redelivered since."""
         self._again = Ranges()
         """What was redelivered out of turn, and is not finished since."""
-        self._acked = Ranges()
-        """What was acknowledged, and not redelivered since: the group has done with it. At most
-        `MAX_ACKED_RANGES`: what is further back counts as not acknowledged."""
+        self._acked = AckedMessages()
 
     @property
     def again_stop(self) -> int:
@@ -63,15 +59,12 @@ class FinishedMessages:
     def ack(self, upto: int, ranges: Sequence[Range]) -> int:
         """Note what is acknowledged; return how many messages of it were not finished until now."""
         count = self.add(upto, ranges)
-        for start, stop in (*ranges, *self._again.outside(0, upto)):
-            self._acked.add(start, stop)
-        if len(self._acked) > MAX_ACKED_RANGES:
-            self._acked.drop_below(self._acked.pairs()[-(MAX_ACKED_RANGES // 2)][0])
+        self._acked.add([*ranges, *self._again.outside(0, upto)])
         return count
 
     def are_acked(self, ranges: Sequence[Range]) -> bool:
         """Say whether each message of `ranges` was acknowledged."""
-        return all(self._acked.count(start, stop) == stop - start for start, stop in ranges)
+        return self._acked.has_all(ranges)
 
     def deliver_again(self, start: int, stop: int) -> None:
         """Note what is redelivered, in turn or not: an ack of it was refused."""

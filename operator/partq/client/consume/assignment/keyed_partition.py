@@ -8,6 +8,7 @@ the same slot that are on their way would be handed out before it.
 
 import asyncio
 
+from partq.client.consume.assignment.acked_messages import AckedMessages
 from partq.client.consume.assignment.assigned_partition import AssignedPartition, PartitionHolder
 from partq.client.consume.assignment.delivered_window import (
     AskedSlots,
@@ -21,9 +22,6 @@ from partq.core.model import SLOT_COUNT, PartitionId
 from partq.core.ranges import Ranges
 from partq.errors import BadBatchError, BadRequestError
 from partq.wire.frames import AskBack, Deliver, Frame, Range, Returned
-
-MAX_ACKED_RANGES = 1000
-"""Of more ranges of acknowledged messages the lowest are forgotten."""
 
 
 class KeyedPartition(AssignedPartition):
@@ -41,8 +39,7 @@ class KeyedPartition(AssignedPartition):
         self._windows: list[DeliveredWindow] = []
         self._unfinished = Ranges()
         """What came, and was neither acknowledged nor given back since."""
-        self._acked = Ranges()
-        """What was acknowledged, and not redelivered since."""
+        self._acked = AckedMessages()
 
     # ---- what came ----
 
@@ -146,12 +143,14 @@ class KeyedPartition(AssignedPartition):
             "nothing was acknowledged"
         )
 
+    def note_refused(self, offset: int) -> None:
+        """Note that the ack of a message was refused: the application still has it."""
+        self._acked.remove(offset, offset + 1)
+        self._unfinished.add(offset, offset + 1)
+
     def _note_acked(self, upto: int, ranges: list[Range]) -> int:
         count = self._note_nacked(ranges)
-        for start, stop in ranges:
-            self._acked.add(start, stop)
-        if len(self._acked) > MAX_ACKED_RANGES:
-            self._acked.drop_below(self._acked.pairs()[-(MAX_ACKED_RANGES // 2)][0])
+        self._acked.add(ranges)
         return count
 
     def _note_nacked(self, ranges: list[Range]) -> int:
@@ -162,4 +161,4 @@ class KeyedPartition(AssignedPartition):
         return count
 
     def _are_acked(self, ranges: list[Range]) -> bool:
-        return all(self._acked.count(start, stop) == stop - start for start, stop in ranges)
+        return self._acked.has_all(ranges)

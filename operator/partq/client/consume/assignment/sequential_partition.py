@@ -187,6 +187,11 @@ class SequentialPartition(AssignedPartition):
         """Have the holder acknowledge all that was handed out below an offset; for batches."""
         return self.holder.add_ack(self, delivery, upto, self.begun_again(upto))
 
+    def note_refused(self, offset: int) -> None:
+        """Note that the ack of a message was refused: the application still has it."""
+        self._finished.deliver_again(offset, offset + 1)
+        self._finished.redeliver(offset, offset + 1)
+
     def _note_acked(self, upto: int, ranges: list[Range]) -> int:
         return self._finished.ack(upto, ranges)
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from partq.client.produce.batching import BatchLimits, SealedBatch
 from partq.client.produce.buffer_pool import BufferPool
+from partq.client.produce.deterministic.ended_series import EndedSeries
 from partq.client.produce.deterministic.ordered_cut import ordered_cut, split
 from partq.client.produce.deterministic.stored_messages import StoredMessages
 from partq.client.produce.partition_sender import PartitionSender
@@ -42,6 +43,7 @@ class FixedCrossing:
         session: to the brokers.
         producer: its id.
         stored: which of its messages are stored.
+        ended: what is stored in the series that changes have ended.
         buffer_pool: in which those that wait are counted.
         tally: counts what is found to be stored.
         clock: seconds that never go back.
@@ -52,6 +54,7 @@ class FixedCrossing:
         session: Session,
         producer: str,
         stored: StoredMessages,
+        ended: EndedSeries,
         *,
         buffer_pool: BufferPool,
         tally: ProducerTally,
@@ -60,6 +63,7 @@ class FixedCrossing:
         self._session = session
         self._producer = producer
         self._stored = stored
+        self._ended = ended
         self._buffer_pool = buffer_pool
         self._tally = tally
         self._clock = clock
@@ -72,6 +76,10 @@ class FixedCrossing:
         return await producer_state(
             self._session, self._producer, timeout_s=STATE_TIMEOUT_S, clock=self._clock
         )
+
+    async def check_ended(self, urls: Iterable[str]) -> None:
+        """Ask whether what was stored before the last change still is; raises as `check` there."""
+        await self._ended.check(urls)
 
     def over(
         self,
@@ -92,6 +100,7 @@ class FixedCrossing:
             ConflictError: messages that were stored are not known any more.
         """
         table = state.queue_layout.layout.table
+        self._ended.note(state)
         self._stored.cross(
             state,
             {

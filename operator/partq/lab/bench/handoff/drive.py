@@ -3,38 +3,26 @@
 import asyncio
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from itertools import count
+from dataclasses import dataclass
+from itertools import count, islice
 from pathlib import Path
 from typing import Final
 
 from partq.embedded.runtime import EmbeddedRuntime
 from partq.errors import UnavailableError
 from partq.lab.bench.handoff.figures import first_elsewhere, highest_tokens
+from partq.lab.bench.loaded_queue import BROKERS, GROUP, QUEUE, TIMEOUT_S, LoadedQueue
 from partq.lab.verdict.journal import in_order
-from partq.lab.verdict.journal_rows import DeliveredRow
-from partq.lab.verdict.judge import Verdict, judge
-from partq.lab.workload.process import WorkerProcess
 from partq.lab.workload.stage import Stage
 from partq.resources import group_document, queue_document, resources_of
 from partq.settings import LEASE_TTL_S
 
-QUEUE: Final = "bench"
-GROUP: Final = "readers"
-BROKERS: Final = 2
 LEASE_S: Final = LEASE_TTL_S
 FEW, MANY = 2, 4
 """Consumers before and after a change of scale."""
 KEYS_PER_PARTITION: Final = 64
-VALUE_BYTES: Final = 100
-MAX_MESSAGES: Final = 100_000_000
-"""The publisher is stopped long before."""
-CALM_S: Final = 2.0
-"""How long the load continues between two changes."""
-SETTLE_TIMEOUT_S: Final = 60.0
-END_TIMEOUT_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,29 +43,27 @@ class Strike:
     """The first message of each of its partitions at another flow."""
 
 
-@dataclass(slots=True)
-class Phase:
-    """One queue under load, from its start to its end."""
+class Phase(LoadedQueue):
+    """One queue under load, whose partitions move."""
 
-    stage: Stage
-    runtime: EmbeddedRuntime
-    load: HandoffLoad
-    say: Callable[[], None]
-    """Called after each change."""
-    rows: list[DeliveredRow] = field(default_factory=list)
-    """Everything processed, in order; complete after the phase."""
-    verdict: Verdict | None = None
-    _names: Iterator[str] = field(default_factory=lambda: map("m-{}".format, count()))
+    def __init__(self, stage: Stage, runtime: EmbeddedRuntime, say: Callable[[], None]) -> None:
+        super().__init__(stage, say)
+        self.runtime = runtime
+        self._names = map("m-{}".format, count())
+
+    async def join(self, consumers: int = MANY - FEW) -> None:
+        """Start consumers, and wait until all share the partitions."""
+        await self.start_consumers(*islice(self._names, consumers))
 
     async def scale(self, rounds: int) -> list[tuple[int, int]]:
         """Double the consumers and halve them again; return from when to when each took."""
         changes = []
         for _ in range(rounds):
-            for change in (self._join, self._leave):
+            for change in (self.join, self._leave):
                 began_ns = time.monotonic_ns()
                 await change()
                 changes.append((began_ns, time.monotonic_ns()))
-                await self._calm()
+                await self.calm()
                 self.say()
         return changes
 
@@ -89,8 +75,8 @@ class Phase:
             watch = self._watch(self._held_by(member))
             await self.stage.kill_consumer(member)
             strikes.append(await watch())
-            await self._start(1)
-            await self._calm()
+            await self.join(1)
+            await self.calm()
             self.say()
         return strikes
 
@@ -106,8 +92,8 @@ class Phase:
                 strikes.append(await watch())
             finally:
                 worker.signal(signal.SIGCONT)
-            await self._wait_until_balanced()
-            await self._calm()
+            await self.balanced()
+            await self.calm()
             self.say()
         return strikes
 
@@ -124,66 +110,17 @@ class Phase:
             finally:
                 broker.thaw()
             await self._until_owned_by_all()
-            await self._wait_until_balanced()
-            await self._calm()
+            await self.balanced()
+            await self.calm()
             self.say()
         return strikes
 
-    async def begin(self) -> WorkerProcess:
-        """Start consumers and the load; return its process."""
-        await self._start(FEW)
-        publisher = await self.stage.start_publisher(
-            "load",
-            "--in-turn",
-            *("--messages", str(MAX_MESSAGES), "--size-bytes", str(VALUE_BYTES)),
-            *("--per-s", str(self.load.per_s)),
-            *("--keys", str(KEYS_PER_PARTITION * self.load.partitions)),
-        )
-        progress = self.stage.progress
-        await self._until(
-            lambda: len(progress.processed_by_partition) == self.load.partitions, "no message came"
-        )
-        await self._calm()
-        return publisher
-
-    async def end(self, publisher: WorkerProcess) -> None:
-        """Stop the load, wait until all of it was processed, and judge it."""
-        progress = self.stage.progress
-        await publisher.stop(END_TIMEOUT_S)
-        await self._until(lambda: progress.has_all, "messages are missing")
-        await asyncio.gather(*map(self.stage.stop_consumer, tuple(self.stage.consumers)))
-        self.stage.read_journals()
-        self.rows = in_order(progress.deliveries)
-        self.verdict = judge(progress.published, self.rows)
-
     # ---- inside ----
-
-    async def _join(self) -> None:
-        await self._start(MANY - FEW)
 
     async def _leave(self) -> None:
         leaving = list(self.stage.consumers)[: MANY - FEW]
         await asyncio.gather(*map(self.stage.stop_consumer, leaving))
-        await self._wait_until_balanced()
-
-    async def _start(self, consumers: int) -> None:
-        names = [next(self._names) for _ in range(consumers)]
-        await asyncio.gather(*map(self.stage.start_consumer, names))
-        await self._wait_until_balanced()
-
-    async def _wait_until_balanced(self) -> None:
-        if not await self.stage.until(self.stage.is_balanced, SETTLE_TIMEOUT_S):
-            raise UnavailableError(
-                f"after {SETTLE_TIMEOUT_S:g} s the consumers do not share the partitions: "
-                f"{self.stage.imbalance()}"
-            )
-
-    async def _calm(self) -> None:
-        await self.stage.until(lambda: False, CALM_S)
-
-    async def _until(self, condition: Callable[[], bool], trouble: str) -> None:
-        if not await self.stage.until(condition, SETTLE_TIMEOUT_S):
-            raise UnavailableError(f"after {SETTLE_TIMEOUT_S:g} s {trouble}")
+        await self.balanced()
 
     def _held_by(self, member: str) -> frozenset[str]:
         self.stage.read_journals()
@@ -198,11 +135,11 @@ class Phase:
 
     async def _until_owned_by_all(self) -> None:
         """Wait until every broker owns partitions again."""
-        end = time.monotonic() + SETTLE_TIMEOUT_S
+        end = time.monotonic() + TIMEOUT_S
         while len(set((await self._owners()).values())) < BROKERS:
             if time.monotonic() >= end:
-                raise UnavailableError(f"after {SETTLE_TIMEOUT_S:g} s a broker owns no partition")
-            await self._calm()
+                raise UnavailableError(f"after {TIMEOUT_S:g} s a broker owns no partition")
+            await self.calm()
 
     def _watch(self, partitions: frozenset[str]) -> Callable[[], Awaitable[Strike]]:
         """Note how things are and that something strikes now; the result waits for what follows.
@@ -220,7 +157,7 @@ class Phase:
             return {name: found[name] for name in partitions if name in found}
 
         async def wait() -> Strike:
-            await self._until(
+            await self.until(
                 lambda: elsewhere().keys() == partitions,
                 f"not all of the partitions {sorted(partitions)} came elsewhere",
             )
@@ -258,7 +195,8 @@ async def phase(
             directory=directory,
         ) as stage,
     ):
-        running = Phase(stage, runtime, load, say)
-        publisher = await running.begin()
-        yield running
-        await running.end(publisher)
+        running = Phase(stage, runtime, say)
+        await running.join(FEW)
+        keys = KEYS_PER_PARTITION * load.partitions
+        async with running.loaded(partitions=load.partitions, per_s=load.per_s, keys=keys):
+            yield running

@@ -73,9 +73,10 @@ class MemoryRedis:
             for key, value in self.keys.items()
         }
 
-    def restore(self, kept: dict[bytes, Value]) -> None:
-        """Go back to a copy, which is used up by that."""
-        self.keys = kept
+    def restore(self, kept: dict[bytes, Value], prefix: bytes = b"") -> None:
+        """Go back to a copy, which is used up by that. `prefix`: of the keys that do."""
+        stay = {key: value for key, value in self.keys.items() if not key.startswith(prefix)}
+        self.keys = stay | {key: value for key, value in kept.items() if key.startswith(prefix)}
 
     def hash(self, key: bytes) -> dict[bytes, bytes]:
         """Return the fields of a hash; empty when the key does not exist."""
@@ -133,6 +134,13 @@ class MemoryRedis:
 
     def _do_hexists(self, args: Args) -> int:
         return int(args[1] in self.hash(args[0]))
+
+    def _do_hstrlen(self, args: Args) -> int:
+        return len(self.hash(args[0]).get(args[1], b""))
+
+    def _do_hscan(self, args: Args) -> list[bytes | list[bytes]]:
+        # All at once, as a real one does with a small hash.
+        return [b"0", self._do_hgetall(args[:1])]
 
     def _do_hset(self, args: Args) -> int:
         fields = self.hash(args[0])

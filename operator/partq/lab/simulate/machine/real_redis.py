@@ -207,13 +207,16 @@ class ComparedRedis(MemoryRedis):
         self._dumps.append((copied, {key: self._real.ask(b"DUMP", key) for key in keys}))
         return copied
 
-    def restore(self, kept: dict[bytes, Value]) -> None:
+    def restore(self, kept: dict[bytes, Value], prefix: bytes = b"") -> None:
         """Go back to a copy, both of them."""
-        super().restore(kept)
+        super().restore(kept, prefix)
         dumped = next(dump for copied, dump in self._dumps if copied is kept)
-        self._real.ask(b"FLUSHALL")
+        for key in self._real.ask(b"KEYS", b"*"):
+            if key.startswith(prefix):
+                self._real.ask(b"DEL", key)
         for key, data in dumped.items():
-            self._real.ask(b"RESTORE", key, b"0", data)
+            if key.startswith(prefix):
+                self._real.ask(b"RESTORE", key, b"0", data)
 
     def _compare(self, asked: list[bytes], answer: Reply, ask: Callable[[], Reply]) -> None:
         try:

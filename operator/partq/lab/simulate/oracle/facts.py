@@ -82,6 +82,19 @@ class LogFacts:
     taken_over: int = 0
     """The broker epoch of the last claim that took the partition from a silent owner."""
 
+    generation: int = field(init=False)
+    """Number of the change of the partition count that has made it."""
+
+    def __post_init__(self) -> None:
+        self.generation = PartitionId.parse(self.name).generation
+
+    def cut(self, end: int) -> list[int]:
+        """End at an offset, as the store does; return the messages that it has lost."""
+        lost = self.ids[end:]
+        del self.ids[end:], self.slots[end:], self.stored_at[end:], self.stored_ms[end:]
+        self.batches = {first: b for first, b in self.batches.items() if first < end}
+        return lost
+
 
 @dataclass(eq=False, slots=True)
 class GroupPartitionFacts:

@@ -149,6 +149,8 @@ class KeyedDeliveries:
         name, slots = facts.name, facts.log.slots
         share = self.share(name, token)
         is_late = self.is_audited or is_pulled
+        if not is_late and token[0] == facts.log.broker_epoch:
+            self.records.held_keys.sent(facts, offsets)
         for offset, cause in zip(offsets, causes, strict=True):
             if offset >= len(slots):
                 return  # which is told as such
@@ -200,6 +202,12 @@ class KeyedDeliveries:
             elif offset < len(facts.log.slots) and facts.log.slots[offset] == slot:
                 left_s = wait.due - self._now()
                 self._fail("K4", f"{where}, and waits for {offset} {left_s:.3f} s more")
+
+    def release(self, facts: GroupPartitionFacts, slot: int) -> None:
+        """Learn that a key is released: it does not wait for its time, either."""
+        waits, slots = self._waits.get(facts.name, {}), facts.log.slots
+        for offset in [each for each in waits if each < len(slots) and slots[each] == slot]:
+            del waits[offset]
 
     def _judge_span(self, facts: GroupPartitionFacts, share: _Share, last: int) -> None:
         low = max(facts.cursor, share.cursor)

@@ -8,6 +8,7 @@ from partq.core.dead_letters import HEADER_PREFIX, DeadLetter, DeadLetterReason
 from partq.core.model import PartitionId
 from partq.lab.simulate.machine.memory_redis import MemoryRedis
 from partq.lab.simulate.oracle.facts import GroupPartitionFacts, facts_name
+from partq.lab.simulate.oracle.held_keys import HeldKeys
 from partq.store.keys import Keys
 from partq.store.pipelined_connection import Reply
 from partq.store.records.dead_letters import decode_outbox
@@ -27,6 +28,7 @@ class Letters:
         fail: Callable[[str, str], None],
         limits: Mapping[str, int | None],
         is_expired: Callable[[GroupPartitionFacts, int], bool],
+        held_keys: HeldKeys,
         effects: Counter[str],
     ) -> None:
         """Prepare it.
@@ -38,6 +40,7 @@ class Letters:
             limits: how often a message of each group is delivered again at most; None: it is not
                 known how often that was.
             is_expired: whether the message at an offset has outlived its time to live.
+            held_keys: those that wait until they are released.
             effects: where what has happened is counted.
         """
         self.target = target.meta(TARGET).encode()
@@ -48,6 +51,11 @@ class Letters:
         self._fail = fail
         self._limits = limits
         self._is_expired = is_expired
+        self._held_keys = held_keys
+        self._last: dict[tuple[str, str | None], int] = {}
+        """The last dead letter in the target of each key that is in quarantine, by its place."""
+        self._restarted: set[str] = set()
+        """The places in which a group has begun again: some dead letters come twice there."""
         self._end = 0
         """Of the target's log, as far as it was looked at."""
         self._added: Counter[tuple[str, int]] = Counter()
@@ -71,6 +79,11 @@ class Letters:
             limit, sent = self._limits[facts.group], facts.sent[offset]
             if is_over:
                 self._judge(self._is_expired(facts, offset), f"{where} before its time is over")
+            elif self._held_keys.is_on:
+                self._judge(
+                    self._held_keys.makes_letters and self._held_keys.may_be_held(facts, offset),
+                    f"{where}, and its key is {'not ' * self._held_keys.makes_letters}held",
+                )
             elif limit is not None:
                 self._judge(sent > limit, f"{where}, sent {sent} times of {limit + 1}")
             self._effects["expired letter" if is_over else "dead letter"] += 1
@@ -86,6 +99,10 @@ class Letters:
         self._dropped.update((facts.name, offset) for offset in facts.outbox.values())
         self._effects["dropped letter"] += len(facts.outbox)
         facts.outbox.clear()
+
+    def begin_again(self, facts: GroupPartitionFacts) -> None:
+        """Learn that a group begins again in a partition."""
+        self._restarted.add(facts.name)
 
     def roll_back(self, group_partitions: Iterable[GroupPartitionFacts]) -> None:
         """Learn that the store has older keys: nothing is judged from now on."""
@@ -124,6 +141,11 @@ class Letters:
                 times = self._arrived[name, offset] = self._arrived[name, offset] + 1
                 is_first = times <= self._added[name, offset]
                 self._judge(is_first, f"{name}: {offset} is in the target a second time")
+                is_expired = told[f"{HEADER_PREFIX}reason"] == "expired"
+                if self._held_keys.is_on and not is_expired and name not in self._restarted:
+                    last = self._last.get((name, message.key), -1)
+                    self._judge(offset > last, f"{name}: {offset} is in the target behind {last}")
+                    self._last[name, message.key] = offset
 
     def missing(self) -> list[str]:
         """Return the dead letters that their target does not have, once all is quiet."""

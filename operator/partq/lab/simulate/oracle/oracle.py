@@ -412,7 +412,8 @@ class Oracle:
         log = facts.log
         for offset in range(facts.cursor, len(log.ids) if not log.is_torn else 0):
             was_handed = (facts.group, log.ids[offset]) in self._handed
-            if not was_handed and not self.records.needs_no_more(facts, offset):
+            is_held = self.records.held_keys.may_be_held(facts, offset)
+            if not was_handed and not is_held and not self.records.needs_no_more(facts, offset):
                 place = facts.place_of(offset)
                 stored_at = log.stored_at[offset]
                 self.isolation.handed(facts.name, place, member, life, token, stored_at)
@@ -430,6 +431,15 @@ class Oracle:
             self.isolation.hold_up(place, self.keyed.nack_s)
         else:
             self.isolation.hold_up(name, self.keyed.nack_s)
+
+    def release(self, group: str, slot: int) -> None:
+        """Learn that a key which has waited until somebody releases it is about to be released."""
+        self.records.held_keys.released(group, slot)
+        self.records.effects["key released"] += 1
+        for facts in self.records.group_partitions.values():
+            if facts.group == group:
+                self.keyed.release(facts, slot)
+                self.isolation.hold_up(f"{facts.name}@{slot}" if self.isolates_keys else facts.name)
 
     def was_reset(self, facts: GroupPartitionFacts, to: int) -> None:
         """Learn that a broker has answered a reset."""

@@ -15,6 +15,7 @@ from partq.lab.simulate.oracle.facts import (
     Stored,
     facts_name,
 )
+from partq.lab.simulate.oracle.held_keys import HeldKeys
 from partq.lab.simulate.oracle.letters import Letters
 from partq.lab.simulate.oracle.plans import Plans
 from partq.lab.simulate.oracle.rescales import Rescales
@@ -90,7 +91,10 @@ class Records:
         """The latest that Redis's clock has shown since messages expire."""
         self._ttl_ms: int | None = None
         """The shortest time that messages were given to live."""
-        self.letters = Letters(memory, letter_keys, fail, limits, self.is_expired, self.effects)
+        self.held_keys = HeldKeys(memory, fail, now)
+        self.letters = Letters(
+            memory, letter_keys, fail, limits, self.is_expired, self.held_keys, self.effects
+        )
         self.is_in_flight: Callable[[GroupPartitionFacts, int], bool] = lambda *_: False
         """Whether the message at an offset is with a member."""
         self.rescales = Rescales(memory, keys, self.logs, fail, self.effects)
@@ -176,26 +180,28 @@ class Records:
         """Learn that the store has come back with older keys."""
         self.was_rolled_back = True
         self.plans.leases.clear()  # the store may know other ones than those that were renewed last
-        self.rescales.roll_back()
+        layout = self.rescales.layout = self.rescales.read_layout()
         self._follow_layout()
         for log in self.logs.values():
             log.is_torn = True
+            if log.is_gone and layout is not None and log.generation <= layout.last_generation:
+                continue  # it was removed before that
             fields = self._memory.hash(log.meta)
             # A partition that the store has lost may be made a second time.
             log.owner = fields.get(b"owner", b"").decode()
             log.broker_epoch = int(fields[b"broker_epoch"]) if log.owner else 0
             log.first = int(fields.get(b"trimmed", b"0"))
-            end = int(fields.get(b"next", b"0"))
-            self.effects["forgotten message"] += len(log.ids[end:])
-            self.forgotten.update(log.ids[end:])
-            del log.ids[end:], log.slots[end:], log.stored_at[end:], log.stored_ms[end:]
-            log.batches = {first: b for first, b in log.batches.items() if first < end}
+            lost = log.cut(int(fields.get(b"next", b"0")))
+            self.effects["forgotten message"] += len(lost)
+            self.forgotten.update(lost)
             for facts in log.groups:
                 facts.is_there = facts.mark in fields
                 if facts.is_there:
                     self._read(facts)
                     # What it has done with may be of a time that a reset had ended.
                     facts.done.update(log.ids[: facts.cursor], (log.ids[o] for o in facts.acked))
+        self.held_keys.forget()
+        self.rescales.roll_back(self.numbered)
         self.letters.roll_back(facts for facts in self.group_partitions.values() if facts.is_there)
 
     # ---- one script each ------------------------------------------------------------------------
@@ -249,6 +255,8 @@ class Records:
             log.taken_over = claimed
         log.top_broker_epoch = max(log.top_broker_epoch, claimed)
         log.broker_epoch, log.owner, log.is_torn = claimed, owner, False
+        for facts in log.groups:
+            self.held_keys.claimed(facts)
 
     def _yielded(self, log: LogFacts, args: Sequence[bytes], answer: Reply) -> None:
         if answer != 1:
@@ -304,10 +312,11 @@ class Records:
         self._judge_epoch(facts, answer)
 
     def _flushed(self, facts: GroupPartitionFacts, args: Sequence[bytes], answer: Reply) -> None:
-        if answer != 1:
+        if answer != 1 and not isinstance(answer, list):
             return
         self._judge_owner(facts, args, "flush")
         self._judge_acks(facts)
+        self.effects["key held"] += self.held_keys.stored(facts)
 
     def _committed(self, facts: GroupPartitionFacts, args: Sequence[bytes], answer: Reply) -> None:
         if answer <= 0 or answer in (facts.top_epoch, facts.commit_epoch, facts.last_commit):
@@ -318,6 +327,7 @@ class Records:
         self._judge_epoch(facts, answer)
         source = facts.member
         self._judge_acks(facts)
+        self.effects["key held"] += self.held_keys.stored(facts)
         if facts.group in self.client_assigned and facts.member:
             self._fail("client", f"{facts.name}: given to {facts.member}, which did not choose it")
         facts.commit_epoch = facts.last_commit = answer
@@ -466,9 +476,12 @@ class Records:
         again = range(facts.cursor, len(ids))
         facts.done.difference_update(ids[offset] for offset in again if offset not in held)
         facts.done.update(ids[: facts.cursor])
+        if facts.sent:
+            self.letters.begin_again(facts)
         facts.sent.clear()
         facts.letters.clear()
         facts.acked_late.clear()
+        self.held_keys.begun(facts)
 
     def counts(self, facts: GroupPartitionFacts) -> dict[int, int]:
         """Return how often each message was delivered again, as stored."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
-from partq.core.slot_table import SlotTable, size_of
+from partq.core.slot_table import SlotChange, SlotTable, size_of
 from partq.lab.simulate.machine.memory_redis import MemoryRedis
 from partq.lab.simulate.oracle.facts import GroupPartitionFacts, LogFacts
 from partq.store.codec import decode_counts, decode_predecessors, decode_slots
@@ -40,8 +40,7 @@ class Rescales:
         self.layout_key = keys.layout().encode()
         self.layout: Layout | None = None
         """As stored."""
-        self.is_judging = True
-        """Until the store forgets: what was promised of what it had is void then."""
+        self.was_rolled_back = False
         self.sources: dict[int, int] = {}
         """Of each numbered message, which run of calls has published it: a run is in order."""
         self.on_layout: Callable[[], None] = lambda: None
@@ -79,13 +78,17 @@ class Rescales:
         before, after = self.layout, self.read_layout()
         self.layout = after
         self.on_layout()
-        if before is None or after is None or not self.is_judging:
+        if before is None or after is None:
             return
         if after.generation > before.generation:
-            self._effects["rescaled"] += 1
-            self._judge_least_movement(before.table, after.table)
+            if self.was_rolled_back and (before.next is None or before.next.table != after.table):
+                self._effects["layout restored"] += 1  # with several changes in one step
+            else:
+                self._effects["rescaled"] += 1
+                self._judge_least_movement(before.table, after.table)
         elif before.next is not None and after.next is None:
             self._effects["change aborted"] += 1
+            self._judge_aborted(before.next, before.last_generation)
         for successor, predecessors in before.lineage.items():
             for predecessor in predecessors:
                 if predecessor not in after.lineage.get(successor, {}):
@@ -93,6 +96,20 @@ class Rescales:
         for partition in before.retired:
             if partition not in after.retired:
                 self._judge_removed(partition)
+
+    def unnamed(self) -> list[str]:
+        """Return the partitions that take messages, and that a layout which was set back lacks."""
+        if not self.was_rolled_back:
+            return []
+        gone = [log for log in self._logs.values() if log.is_gone]
+        return [log.name for log in gone if b"open" in self._memory.hash(log.meta)]
+
+    def _judge_aborted(self, change: SlotChange, generation: int) -> None:
+        """Judge R8: what is aborted was never in force, also if the layout says so no more."""
+        for giver in {giver for givers in change.lineage.values() for giver in givers}:
+            log = self._logs[str(giver)]
+            if b"seal:%d" % generation in self._memory.hash(log.meta):
+                self._fail("R8", f"{log.name}: sealed by change {generation}, which is aborted")
 
     def _judge_least_movement(self, before: SlotTable, after: SlotTable) -> None:
         """Judge R7: indices change for as few slots as an even distribution allows."""
@@ -136,7 +153,7 @@ class Rescales:
             return
         generation = int(args[1])
         self._effects["sealed"] += 1
-        if self.is_judging and (self.layout is None or generation > self.layout.generation):
+        if self.layout is None or generation > self.layout.generation:
             self._fail("R8", f"{log.name}: sealed by change {generation}, which is not committed")
 
     def gate_opened(self, facts: GroupPartitionFacts, args: Sequence[bytes], answer: int) -> None:
@@ -150,12 +167,14 @@ class Rescales:
         """Take the answer to a script that opens a partition: its predecessors are sealed."""
         if answer != 1:
             return
-        generation = PartitionId.parse(log.name).generation
+        generation = log.generation
         self._effects["opened"] += 1
         found = self._memory.hash(log.meta).get(b"preds")
         for predecessor in decode_predecessors(found) if found else ():
             meta = self._memory.hash(self._logs[str(predecessor)].meta)
-            if self.is_judging and meta and b"seal:%d" % generation not in meta:
+            # A later seal removes those of settled changes; then the call that opened came twice.
+            is_settled = int(meta.get(b"layout", b"1")) > generation
+            if meta and not is_settled and b"seal:%d" % generation not in meta:
                 self._fail("R2", f"{log.name}: open, and {predecessor} is not sealed")
 
     # ---- messages -------------------------------------------------------------------------------
@@ -163,17 +182,16 @@ class Rescales:
     def stored(self, log: LogFacts, first: int, slots: Sequence[int], numbered: set[int]) -> None:
         """Take the news that messages are stored: those at `first` and behind it."""
         fields = self._memory.hash(log.meta)
-        if self.is_judging:
-            self._judge_slots(log, fields, slots)
+        self._judge_slots(log, fields, slots)
         for offset, slot in enumerate(slots, first):
             message = log.ids[offset]
             newest = self._newest.setdefault(slot, log)
-            if newest is not log and self.is_judging:
-                if _generation(newest) > _generation(log):
+            if newest is not log:
+                if newest.generation > log.generation:
                     self._fail("R2", f"{log.name}: stores slot {slot} after {newest.name} has")
                 self._newest[slot] = log
             self._messages.setdefault(slot, {}).setdefault(log, []).append(offset)
-            if message in numbered and self.is_judging:
+            if message in numbered:
                 self._judge_numbered(log, message, slot)
 
     def _judge_slots(
@@ -201,12 +219,12 @@ class Rescales:
 
     def sent(self, facts: GroupPartitionFacts, offsets: Iterable[int]) -> None:
         """Judge R4: what is sent of a slot has nothing of it before it, in any partition."""
-        generation = _generation(facts.log)
-        if generation == 1 or not self.is_judging:
+        generation = facts.log.generation
+        if generation == 1:
             return
         for slot in {facts.log.slots[offset] for offset in offsets}:
             for log, before in self._messages[slot].items():
-                if _generation(log) >= generation or log.is_gone:
+                if log.generation >= generation or log.is_gone:
                     continue
                 older = next(each for each in log.groups if each.group == facts.group)
                 if not older.is_there or older.was_reset_alone:
@@ -218,14 +236,19 @@ class Rescales:
                         "acknowledged",
                     )
 
-    def roll_back(self) -> None:
-        """Learn that the store has come back with older keys: nothing is judged from now on."""
-        self.is_judging = False
-        self.layout = self.read_layout()
-
-
-def _generation(log: LogFacts) -> int:
-    return PartitionId.parse(log.name).generation
+    def roll_back(self, numbered: set[int]) -> None:
+        """Learn that the store has come back with older keys; the facts of logs are of those."""
+        self.was_rolled_back = True
+        for each in (self._messages, self._newest, self._homes, self._last_of):
+            each.clear()
+        for log in sorted(self._logs.values(), key=lambda each: each.generation):
+            for offset, (message, slot) in enumerate(zip(log.ids, log.slots, strict=True)):
+                self._messages.setdefault(slot, {}).setdefault(log, []).append(offset)
+                self._newest[slot] = log
+                if message in numbered:
+                    self._homes[message] = log
+                    if (run := self.sources.get(message)) is not None:
+                        self._last_of[run, slot] = message
 
 
 def _common(one: Sequence[range], other: Sequence[range]) -> int:

@@ -50,6 +50,7 @@ class Administrator:
                 "tickSeconds": 0.05,
                 "backoff": None,
                 "maxRedeliveries": setting.max_redeliveries if setting.has_letters else None,
+                "onExhausted": setting.on_exhausted,
             },
             "nack": {
                 "order": setting.nack_order,

@@ -14,6 +14,7 @@ from partq.broker.broker import Broker
 from partq.broker.operations import coordinator_calls
 from partq.broker.operations.assignment.configured_partitions import read_configured
 from partq.broker.operations.assignment.registration import register, unregister
+from partq.broker.operations.parked_keys import release
 from partq.broker.operations.pull.acks import ack_one, ack_outcome
 from partq.broker.operations.pull.pulls import Pulls
 from partq.broker.operations.reset import reset
@@ -256,6 +257,10 @@ class BrokerProcess:
                 )
             case _ if route.endswith("/unregister"):
                 return await self._unregister(broker, _group_in(route), *body)
+            case _ if route.endswith("/release"):
+                partition, slot = body
+                self._watcher.release(_group_in(route), slot)
+                return plain(await release(broker, partition, _group_in(route), slot))
             case _ if route.endswith("/reset-all"):
                 return await self._reset_all(broker, _group_in(route), body)
             case _ if route.endswith("/reset"):

@@ -1,13 +1,16 @@
 """Seals, openings and gates in the records of partitions, and the end of such a record."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from partq.core.lanes.parked_lanes import BLOCKED_MS, quarantined_of
 from partq.core.model import BrokerEpoch, Offset, PartitionId
 from partq.core.rescale.gates import GroupProgress
 from partq.errors import ConflictError, NotStoredError
 from partq.store.codec import (
+    decode_parked,
     decode_predecessors,
+    encode_parked,
     encode_predecessors,
     encode_slots,
     groups_of,
@@ -24,6 +27,7 @@ NOT_OPEN = -1
 GATE_DIFFERS = -1
 """Of `open_gate`: a reset holds the gate that the caller has not seen."""
 
+_PROGRESS = ("cursor", "gate", "reset", "member", "outbox", "parked", "states")
 PRODUCERS_STAY_MS = 86_400_000
 """How long after its removal a partition's producers are known, and its predecessors."""
 MAX_ERASED = 500
@@ -84,7 +88,11 @@ class Seals:
         """
         keys = self._keys
         fields = await self._store.read("HKEYS", keys.meta(partition))
-        cursors = [keys.cursor(partition, group) for group in sorted(groups_of(fields))]
+        cursors = [
+            place(partition, group)
+            for group in sorted(groups_of(fields))
+            for place in (keys.cursor, keys.states)
+        ]
         while len(cursors) > MAX_ERASED:
             await self._store.run("unlink_keys", cursors[-MAX_ERASED:])
             del cursors[-MAX_ERASED:]
@@ -118,11 +126,15 @@ class Seals:
         broker_epoch: BrokerEpoch,
         generation: int,
         slots: Sequence[range],
+        settled: Collection[int] = (),
     ) -> Offset:
         """End all slots of the partition but `slots`, and return the end of its log.
 
         Call it when no append of the partition is under way: what is stored after it has none of
         the slots. A repeat returns the end as it was, also for the next owner.
+
+        `settled`: earlier changes whose seals the partition may forget, as the layout does not name
+        it as a predecessor of their partitions any more.
 
         Raises:
             FencedError: another broker has claimed the partition; nothing is written.
@@ -134,7 +146,7 @@ class Seals:
         answer = await self._store.run(
             "seal_slots",
             [self._keys.meta(partition), self._keys.audit(partition)],
-            [broker_epoch, generation, encode_slots(slots)],
+            [broker_epoch, generation, encode_slots(slots), *settled],
             channel=Channel.APPEND,  # behind the appends
             needs_replica=True,
         )
@@ -184,12 +196,14 @@ class Seals:
         born: int,
         gate: str,
         passed: Mapping[PartitionId, tuple[int, int]],
+        parked: Mapping[int, int] | None = None,
     ) -> None:
         """Let a group have the partition's messages: it has done with those of its predecessors.
 
         `born` and `gate` are of the group's record as the caller has read it, before it read those
         of the predecessors. `passed`: of each predecessor the end of its log at the seal, and how
-        far its audit record had come when it was read.
+        far its audit record had come when it was read. `parked`: which keys wait from now on, as
+        in `Partitions.flush`; None: those that did.
 
         Raises:
             FencedError: another broker has claimed the partition; nothing is written.
@@ -201,7 +215,7 @@ class Seals:
         answer = await self._store.run(
             "open_gate",
             self._keys.of_cursor(partition, group),
-            [broker_epoch, group, born, gate, ",".join(evidence)],
+            [broker_epoch, group, born, gate, ",".join(evidence), encode_parked(parked)],
             needs_replica=True,
         )
         if answer == FENCED:
@@ -265,20 +279,26 @@ class Seals:
         """
         names = list(dict.fromkeys(wanted))
         found = await self._store.read_each(
-            (
-                ("HMGET", self._keys.cursor(*each), "cursor", "gate", "reset", "member", "outbox")
-                for each in names
-            ),
+            (("HMGET", self._keys.cursor(*each), *_PROGRESS) for each in names),
             only_reachable=True,
         )
         return {
-            name: GroupProgress(
-                int(values[0]),
-                is_gate_open=values[1] in (None, b"1"),
-                outbox_count=len(decode_outbox(values[4] or b"")),
-                reset=(values[2] or b"").decode(),
-                member=(values[3] or b"").decode(),
-            )
+            name: _progress(values)
             for name, values in zip(names, found, strict=True)
             if values is not None and values[0] is not None
         }
+
+
+def _progress(values: Sequence[bytes | None]) -> GroupProgress:
+    cursor, gate, reset, member, outbox, parked, states = values
+    held, _ = decode_parked(parked or b"")
+    return GroupProgress(
+        int(cursor or b"0"),
+        is_gate_open=gate in (None, b"1"),
+        outbox_count=len(decode_outbox(outbox or b"")),
+        reset=(reset or b"").decode(),
+        member=(member or b"").decode(),
+        blocked=tuple(sorted(slot for slot, until in held.items() if until == BLOCKED_MS)),
+        quarantined=tuple(sorted(quarantined_of(held))),
+        has_states=states is not None,
+    )

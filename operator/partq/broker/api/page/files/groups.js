@@ -31,9 +31,9 @@ export function show(status, name, change) {
     }),
   );
   const held = new Map(group.members.map((each) => [each.member, []]));
-  for (const row of Object.values(group.partitions)) {
+  for (const [partition, row] of Object.entries(group.partitions)) {
     if (!held.has(row.member)) held.set(row.member, []);
-    held.get(row.member).push(row);
+    held.get(row.member).push({ ...row, isRetired: status.partitions[partition]?.is_retired });
   }
   const states = new Map(group.members.map((each) => [each.member, each.state]));
   say(byId("group-members"), `Members of ${name}`);
@@ -45,7 +45,7 @@ export function show(status, name, change) {
     [...held].map(([member, rows]) => [
       member ? `${markOf(name, member).letter}: ${member}` : nameOf(member),
       states.get(member) ?? "",
-      number(rows.length), number(sum(rows, "lag")), ageOf(rows),
+      number(rows.filter((row) => !row.isRetired).length), number(sum(rows, "lag")), ageOf(rows),
       number(sum(rows, "redeliveries")), number(rows.filter((row) => row.is_withheld).length),
       number(rows.filter((row) => row.blocked).length),
     ]),

@@ -158,8 +158,10 @@ function flash(button) {
 function summarize(status, group) {
   const rows = Object.values(group.partitions);
   const count = (test) => rows.filter(test).length;
-  const parts = [counted(names.length, "partition")];
+  const retired = names.filter((each) => status.partitions[each]?.is_retired).length;
+  const parts = [counted(names.length - retired, "partition")];
   const states = [
+    ["without slots", retired],
     ["paused", count((row) => row.state === "Paused")],
     ["paused by their application", count((row) => row.is_withheld)],
     ["blocked", count((row) => row.blocked)],

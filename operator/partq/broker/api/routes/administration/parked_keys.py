@@ -7,7 +7,8 @@ from aiohttp import web
 from partq.broker.api.endpoints import ADMINS, Calls, EnteredCall
 from partq.broker.api.errors import json_response
 from partq.broker.api.owner_calls import ask_owners, by_name, named
-from partq.broker.operations.parked_keys import MAX_LIST_BYTES, list_parked, release, slot_of_body
+from partq.broker.operations.parked_keys import KEY_BYTES, list_parked, release, slot_of_body
+from partq.core.model import PartitionId
 from partq.errors import UnknownPartitionError
 from partq.server.body import HOLD
 from partq.wire.calls.parked_keys import (
@@ -34,8 +35,12 @@ calls = Calls("parked_keys")
 async def list_keys(call: EnteredCall, body: ParkedKeysBody) -> web.Response:
     """Show the keys whose messages wait; each partition is answered by its owner."""
     partitions = named(call, body.partitions)
-    call.request[HOLD].take(MAX_LIST_BYTES * len(partitions))
-    work = partial(list_parked, call.broker, group=call.group)
+
+    async def work(partition: PartitionId) -> ParkedKeysResult:
+        result = await list_parked(call.broker, partition, call.group)
+        call.request[HOLD].take(KEY_BYTES * len(result.keys or ()))
+        return result
+
     answers = await ask_owners(call, partitions, work, body, ParkedKeysResult)
     return json_response(ParkedKeysResults(by_name(answers)))
 

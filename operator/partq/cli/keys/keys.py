@@ -35,7 +35,9 @@ _HELP = """Show the keys of a consumer group that wait, and release one.
 
 In a group whose nack.order is Key, a message that was given back, or took longer than its ack
 timeout, holds up the messages of its key until its delay is over. Other keys continue. Keys are
-told apart by their slot, one of 65,536: the keys of a slot wait together.
+told apart by their slot, one of 65,536: the keys of a slot wait together. Where the group's
+ack.onExhausted is Block or Quarantine, the key of a message that failed too often stays blocked, or
+in quarantine, until it is released.
 
 \b
   partq keys list
@@ -60,7 +62,7 @@ def keys() -> None:
 @_partition_option
 @_json_option
 def list_(*, connect: Connect, group: str | None, names: tuple[str, ...], as_json: bool) -> None:
-    """Show the keys that wait: slot, lowest offset, how long still, and how often it failed."""
+    """Show the keys that wait: slot, lowest offset, until when, and how often it failed."""
     connection = connect("admin")
     group = known_group(connection, group)
     body = ParkedKeysBody(_partitions(names))
@@ -92,7 +94,8 @@ def release(
 ) -> None:
     """Let a key wait no longer: its messages are redelivered now.
 
-    All keys of its slot are released. A key that does not wait is left as it is.
+    All keys of its slot are released. A key that does not wait is left as it is. A key that was
+    blocked or in quarantine may fail as often again; what became a dead letter stays one.
     """
     if (slot is None) == (key is None):
         got = "neither of them" if slot is None else "both"
@@ -128,11 +131,15 @@ def _show(rows: Mapping[str, ParkedKeysResult]) -> None:
     add_columns(table, ("slot", "lowest offset", "waits for", "failures"), is_number=True)
     for name, row in rows.items():
         for each in row.keys or ():
-            numbers = (f"{each.slot}", f"{each.offset:,}", spell_age(each.due_ms))
+            until = spell_age(each.due_ms) if each.state == "waits" else f"({each.state})"
+            offset = f"{each.offset:,}" if each.offset >= 0 else "-"
+            numbers = (f"{each.slot}", offset, until)
             table.add_row(name, *numbers, f"{each.redeliveries:,}")
     if table.row_count:
         show(table)
-    click.echo(f"{counted(table.row_count, 'slot waits', 'slots wait')}")
+    listed, more = table.row_count, sum(row.more or 0 for row in rows.values())
+    part = f"; {counted(listed, 'of them is', 'of them are')} listed" if more else ""
+    click.echo(f"{counted(listed + more, 'slot waits', 'slots wait')}{part}")
     for line in _still_lines(rows):
         click.echo(line)
 

@@ -8,9 +8,11 @@ from click.testing import CliRunner
 
 from partq import Consumer, Producer
 from partq.cli.commands import cli
+from partq.cli.keys.keys import _show
 from partq.core.hashing import slot_of
 from partq.testing import eventually
 from partq.testing.local_broker import LocalBroker
+from partq.wire.calls.parked_keys import ParkedKey, ParkedKeysResult
 
 WAIT_S = 60.0
 GROUPS = {"workers": {"nack": {"order": "Key", "delaySeconds": 3600}}}
@@ -99,3 +101,9 @@ async def test_what_it_refuses_it_names(partq, arguments, said):
     status, _, complained = await partq("keys", *arguments)
     assert status != 0
     assert said in complained
+
+
+def test_keys_that_are_too_many_to_list_are_counted(capsys):
+    keys = [ParkedKey(slot=7, offset=-1, due_ms=1000, redeliveries=0)]
+    _show({"1.0": ParkedKeysResult(keys, 2), "1.1": ParkedKeysResult([])})
+    assert "3 slots wait; 1 of them is listed\n" in capsys.readouterr().out

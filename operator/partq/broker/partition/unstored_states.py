@@ -1,0 +1,70 @@
+"""States of keys that came with acks and are not stored yet."""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from types import EllipsisType
+
+from partq.store.codec import NO_STATES
+
+
+class UnstoredStates:
+    """Those of one group in one partition: held until the flush that stores them with their acks.
+
+    Args:
+        stored_count: how many keys have a state in the record.
+    """
+
+    __slots__ = ("_new", "_written", "is_turn", "looked_at", "stored_count", "waiting")
+
+    def __init__(self, stored_count: int = 0) -> None:
+        self.stored_count = stored_count
+        self._new: dict[str, bytes | None] = {}
+        self._written: dict[str, bytes | None] = {}
+        """Those of a flush that has no answer, or has failed: the next one has them again."""
+        self.waiting: deque[tuple[str, Callable[[], object]]] = deque()
+        """Acks with states, and reads behind them, that wait for a look at the store: their keys,
+        and what carries them out."""
+        self.is_turn = False
+        """One that has waited is being carried out."""
+        self.looked_at: tuple[str, int] | None = None
+        """A key, and how many other ones have a state, as a look at the store has just shown."""
+
+    def put(self, key: str, state: bytes | None) -> None:
+        """Note the state that came with an ack which counts; the caller has the book flushed."""
+        self._new[key] = state
+
+    def find(self, key: str) -> bytes | EllipsisType | None:
+        """Return the state of a key that is not stored yet; `...`: the record has its state."""
+        return self._new.get(key, self._written.get(key, ...))
+
+    def has_room(self, key: str, most: int) -> bool:
+        """Say whether a state of a key may be added, as far as it is known here."""
+        if self.looked_at is not None and self.looked_at[0] == key:
+            return self.looked_at[1] < most
+        if isinstance(self.find(key), bytes):
+            return True  # in its place
+        added = sum(state is not None for state in (*self._written.values(), *self._new.values()))
+        return self.stored_count + added < most
+
+    def to_store(self) -> Mapping[str, bytes | None]:
+        """Return what the flush that begins is to store, with all that failed ones did not."""
+        if not self._new and not self._written:
+            return NO_STATES
+        self._written = {**self._written, **self._new}
+        self._new = {}
+        return self._written
+
+    def stored(self, count: int | None) -> None:
+        """Note that what was taken is stored; `count`: how many keys have a state then.
+
+        None: nothing says so, as nothing was taken, or a repeat was answered.
+        """
+        if count is not None:
+            self.stored_count = count
+        elif self._written:
+            self.stored_count += sum(state is not None for state in self._written.values())
+        self._written = {}
+
+    def begin_at(self, stored_count: int) -> None:
+        """Follow the record, whose states were written past the book."""
+        self.stored_count = stored_count
