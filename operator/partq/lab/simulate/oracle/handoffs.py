@@ -76,6 +76,8 @@ class HandoffCalls:
     ) -> Callable[[Plain], None]:
         """Return the listener for answers to calls that have reached a broker."""
         began = self._now()
+        if kind == "parts":
+            return self._parts_moved
         if kind == "commit":
             self._note_sources(broker, group, asked)
         elif kind == "pause":
@@ -95,6 +97,12 @@ class HandoffCalls:
 
         judge = getattr(self, f"_judge_{kind}")
         return answered
+
+    def _parts_moved(self, answer: Plain) -> None:
+        for result in answer["results"]:
+            if "error" not in result:
+                self.commit_count += 1
+                self.moves[f"{result['partition']}/{result['part']}"] += 1
 
     def asked_to_yield(self, names: Sequence[str]) -> None:
         """Take a coordinator's call that makes a broker give partitions up."""
