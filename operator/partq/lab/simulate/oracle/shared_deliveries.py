@@ -25,7 +25,7 @@ class _Share:
 
     end: End
     epochs: set[int]
-    """Those under which it was told of its slots."""
+    """Those under which its broker has named its slots."""
     lanes: list[tuple[int, int]] = field(default_factory=list)
     held: dict[int, int] = field(default_factory=dict)
     """What was sent, and neither acknowledged nor given back since, with the number of its copy."""
@@ -177,7 +177,7 @@ class SharedDeliveries:
         if frame.epoch in place.binds:
             self._fail("S1", f"{name}: epoch {frame.epoch} is told to a second flow")
         place.binds.add(frame.epoch)
-        self._tell(name, frame.epoch)
+        self._note_epoch(name, frame.epoch)
         place.shares[end] = _Share(end, {frame.epoch})
 
     def moved(self, facts: GroupPartitionFacts, end: End, frame: frames.Lanes) -> None:
@@ -185,14 +185,14 @@ class SharedDeliveries:
         place = self._place(facts.name, frame.broker_epoch)
         share = place.shares.get(end)
         if share is None:
-            self._fail("K3", f"{facts.name}: {end.pipe.target} is told of slots, and has no share")
+            self._fail("K3", f"{facts.name}: {end.pipe.target} gets slots, and has no share")
             return
-        self._tell(facts.name, frame.epoch)
+        self._note_epoch(facts.name, frame.epoch)
         share.epochs.add(frame.epoch)
         share.lanes = list(frame.lanes)
         self.records.effects["slots moved"] += 1
 
-    def _tell(self, name: str, epoch: int) -> None:
+    def _note_epoch(self, name: str, epoch: int) -> None:
         self.top_rounds[name] = max(self.top_rounds.get(name, 0), epoch)
 
     def revoked(self, name: str, end: End, broker_epoch: int) -> None:
@@ -294,7 +294,7 @@ class SharedDeliveries:
                 self._fail("S1", f"{where} under {token} after {top}")
             self._tops[name, slot] = max(top, token)
             if not share.has_slot(slot):
-                self._fail("K3", f"{where}, and is another's")
+                self._fail("K3", f"{where}, and belongs to another")
             is_acked = place.acked.pop(offset, None)
             if is_acked or facts.is_stored_done(offset):
                 self._fail("K3", f"{where}, and is done with")
