@@ -163,8 +163,10 @@ class SharedDeliveries:
             return  # this broker does not know yet that the store has forgotten
         offsets = offsets_of(frame)
         # Each of those that share a partition has an epoch, of which the record knows some.
-        self._contents.judge(seen, facts, frame, payload, offsets, frame.epoch)
-        if frame.epoch > facts.old_epoch:
+        is_past = frame.epoch <= facts.old_epoch  # of an earlier life of the group
+        epoch = 0 if is_past else frame.epoch
+        self._contents.judge(seen, facts, frame, payload, offsets, epoch)
+        if not is_past:
             token, causes = (frame.broker_epoch, frame.epoch), causes_of(frame, len(offsets))
             self.sent(facts, end, token, frame.delivery, offsets, causes)
             facts.sent.update(offsets)
