@@ -20,7 +20,7 @@ CLOCK_S: Final = 0.01
 
 
 @dataclass(eq=False, slots=True)
-class _Share:
+class _FlowShare:
     """What one flow has of a partition, as its broker knows it from frames."""
 
     end: End
@@ -48,17 +48,17 @@ class _Share:
 
 
 @dataclass(slots=True)
-class _Wait:
+class _KeyWait:
     """A nack that was confirmed: the key of its message waits."""
 
     due: float
 
 
 @dataclass(slots=True)
-class _Place:
+class _SharedPlace:
     """A partition under one broker epoch, since the group began there or was reset."""
 
-    shares: dict[End, _Share] = field(default_factory=dict)
+    shares: dict[End, _FlowShare] = field(default_factory=dict)
     acked: dict[int, bool] = field(default_factory=dict)
     """What was acknowledged at this broker: whether that is sure. Of an ack that is refused for a
     part, and of what is taken by force as it comes, nobody knows until it is sent again."""
@@ -92,19 +92,19 @@ class SharedDeliveries:
         """Redis's clock was set: what waits may be over sooner."""
         self._fail = fail
         self._now = now
-        self._places: dict[tuple[str, int], _Place] = {}
+        self._places: dict[tuple[str, int], _SharedPlace] = {}
         """By name and broker epoch."""
         self._tops: dict[tuple[str, int], Token] = {}
         """The highest token of each slot."""
         self._acks: dict[tuple[End, int], tuple[GroupPartitionFacts, int, list[int]]] = {}
         """What each ack counts for that has no answer yet."""
-        self._nacks: dict[tuple[End, int], tuple[str, list[int], _Wait]] = {}
-        self._waits: dict[str, dict[int, _Wait]] = {}
+        self._nacks: dict[tuple[End, int], tuple[str, list[int], _KeyWait]] = {}
+        self._waits: dict[str, dict[int, _KeyWait]] = {}
         self.top_rounds: dict[str, int] = {}
         """The highest epoch of each partition that a member was told."""
 
-    def _place(self, name: str, broker_epoch: int) -> _Place:
-        return self._places.setdefault((name, broker_epoch), _Place())
+    def _place(self, name: str, broker_epoch: int) -> _SharedPlace:
+        return self._places.setdefault((name, broker_epoch), _SharedPlace())
 
     def round_of(self, facts: GroupPartitionFacts) -> int:
         """Return the highest epoch of a partition that a member of its group was told."""
@@ -180,7 +180,7 @@ class SharedDeliveries:
             self._fail("S1", f"{name}: epoch {frame.epoch} is told to a second flow")
         place.binds.add(frame.epoch)
         self._note_epoch(name, frame.epoch)
-        place.shares[end] = _Share(end, {frame.epoch})
+        place.shares[end] = _FlowShare(end, {frame.epoch})
 
     def moved(self, facts: GroupPartitionFacts, end: End, frame: frames.Lanes) -> None:
         """Take the news that a member has other slots from now on."""
@@ -233,7 +233,7 @@ class SharedDeliveries:
         taken = [o for o in _offsets(frame.ranges) if share.has_copy(o, frame.delivery)]
         for offset in taken:
             del share.held[offset]
-        self._nacks[end, frame.request] = name, taken, _Wait(self._now() + self.nack_s)
+        self._nacks[end, frame.request] = name, taken, _KeyWait(self._now() + self.nack_s)
 
     def acked(
         self, facts: GroupPartitionFacts, end: End, frame: frames.Ack, offsets: Iterable[int]
@@ -318,8 +318,8 @@ class SharedDeliveries:
     def _judge_others(
         self,
         facts: GroupPartitionFacts,
-        place: _Place,
-        share: _Share,
+        place: _SharedPlace,
+        share: _FlowShare,
         offset: int,
         cause: Cause,
         where: str,
@@ -345,7 +345,7 @@ class SharedDeliveries:
                 self._fail("K1", f"{where} while {other.name} has {min(mine)}")
 
     def _lower_open(
-        self, facts: GroupPartitionFacts, place: _Place, share: _Share, offset: int
+        self, facts: GroupPartitionFacts, place: _SharedPlace, share: _FlowShare, offset: int
     ) -> int:
         """Return a lower offset of the same slot that is open; -1: none is."""
         slots = facts.log.slots
@@ -356,7 +356,7 @@ class SharedDeliveries:
                 return lower
         return -1
 
-    def _is_past(self, facts: GroupPartitionFacts, place: _Place, offset: int) -> bool:
+    def _is_past(self, facts: GroupPartitionFacts, place: _SharedPlace, offset: int) -> bool:
         return (
             offset in place.acked
             or facts.is_stored_done(offset)
@@ -376,7 +376,7 @@ class SharedDeliveries:
                 left_s = wait.due - self._now()
                 self._fail("K4", f"{where}, and waits for {offset} {left_s:.3f} s more")
 
-    def _judge_span(self, facts: GroupPartitionFacts, place: _Place, last: int) -> None:
+    def _judge_span(self, facts: GroupPartitionFacts, place: _SharedPlace, last: int) -> None:
         low = facts.cursor
         while low < last and self._is_past(facts, place, low):
             low += 1
