@@ -346,10 +346,10 @@ class _Lua:
             return (True, *[each if type(each) is bytes else self._to_lua(each) for each in answer])
         return self._to_lua(answer)
 
-    def _decode_json(self, text: bytes) -> Any:
+    def _decode_json(self, text: bytes) -> object:
         return self._json_to_lua(json.loads(text))
 
-    def _json_to_lua(self, value: Any) -> Any:
+    def _json_to_lua(self, value: object) -> object:
         match value:
             case str():
                 return value.encode()

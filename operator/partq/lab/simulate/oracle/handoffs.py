@@ -1,7 +1,7 @@
 """What brokers answer to the calls of handoffs: pauses, drains, commits, cancels (E2 to E4)."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -98,7 +98,7 @@ class HandoffCalls:
         judge = getattr(self, f"_judge_{kind}")
         return answered
 
-    def _parts_moved(self, answer: Plain) -> None:
+    def _parts_moved(self, answer: Mapping[str, Sequence[Mapping[str, object]]]) -> None:
         for result in answer["results"]:
             if "error" not in result:
                 self.commit_count += 1

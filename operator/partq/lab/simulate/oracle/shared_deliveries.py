@@ -5,7 +5,7 @@ The same rules as in `keyed_deliveries.py`, for a partition of which several mem
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from partq.core.model import Cause
 from partq.lab.simulate.machine.network import End
@@ -127,7 +127,7 @@ class SharedDeliveries:
     def judge(
         self,
         end: End,
-        facts_of: Callable[[Any], GroupPartitionFacts],
+        facts_of: Callable[[object], GroupPartitionFacts],
         seen: SeenBatches,
         frame: frames.AnyFrame,
         payload: bytes,
