@@ -2,12 +2,12 @@
 
 from partq.client.consume.assignment.delivered_window import DeliveredWindow
 from partq.core.group.planner import GroupType
-from partq.core.lanes.blocked_lanes import BlockedLanes
+from partq.core.lanes.blocked_lanes import BlockedLanes, OwedLanes
 from partq.core.lanes.lane_book import LaneBook
 from partq.core.lanes.lane_sender import LaneSender
 from partq.core.lanes.parked_lanes import ParkedLanes
 from partq.lab.simulate.schedule import Event
-from tests.lab.simulate.mutation import Mutation, both, code, text
+from tests.lab.simulate.mutation import Mutation, code, text
 
 KEYED = {
     "nack_order": "Key", "nack_s": 0.05, "max_parked_keys": 1024, "ack_timeout_s": 0.0,
@@ -56,7 +56,7 @@ KEYED_MUTATIONS = (
         text(
             LaneBook,
             "_take_back",
-            ("held = span.of_lanes(waits, HELD, self.cursor, self.position)", "held = []"),
+            ("held = span.of_lanes(waits, self._share, self.cursor, span.read_end)", "held = []"),
         ),
         frozenset({"K1", "K2"}),
         frozenset({"nack"}),
@@ -78,16 +78,17 @@ KEYED_MUTATIONS = (
     ),
     Mutation(
         "what came back of a key is not looked for again",
-        text(LaneSender, "_go_on", ("if lanes:", "if False:")),
+        text(LaneSender, "go_on", ("if mine:", "if False:")),
         frozenset({"K2", "G7"}),
         frozenset({"nack"}),
         KEYED,
     ),
     Mutation(
         "a key goes on before its member has said what it drops",
-        both(
-            text(BlockedLanes, "owe", ("self.lanes.update(asked)", "pass")),
-            text(BlockedLanes, "_go_on", ("and lane not in self._owed", "")),
+        text(
+            OwedLanes,
+            "ask",
+            ("self.notices.update(dict.fromkeys(asked, self.last_notice))", "pass"),
         ),
         frozenset({"K1", "K2"}),
         frozenset({"nack", "slow", "storm"}),
@@ -99,17 +100,17 @@ KEYED_MUTATIONS = (
             LaneBook,
             "ack",
             (
-                "self.in_flight -= acked",
-                "self.in_flight -= acked; span.change(OPEN, ACKED, low, stop)",
+                "self._in_flight -= acked",
+                "self._in_flight -= acked; span.change(OPEN, ACKED, low, stop)",
             ),
         ),
-        frozenset({"G2", "S2", "G6"}),
+        frozenset({"G2", "S2", "G6", "K2"}),
         frozenset({"nack", "hostile"}),
         KEYED | {"nack_s": 0.4},
     ),
     Mutation(
         "a nack holds up every key",
-        text(LaneSender, "take", ("or blocked.are_all", "or blocked.lanes")),
+        text(LaneSender, "take", ("or blocked.are_all_parked", "or blocked.lanes")),
         frozenset({"G6"}),
         frozenset({"nack"}),
         KEYED | {"nack_s": 2.0},

@@ -8,13 +8,14 @@ from tests.lab.simulate.feature_mutations import FEATURE_MUTATIONS
 from tests.lab.simulate.keyed_mutations import KEYED_MUTATIONS
 from tests.lab.simulate.mutations import MUTATIONS
 from tests.lab.simulate.rescale_mutations import RESCALE_MUTATIONS
+from tests.lab.simulate.shared_mutations import SHARED_MUTATIONS
 from tests.lab.simulate.standby_mutations import STANDBY_MUTATIONS
 
 MAX_SEEDS = 80
 """Most are found by the first ones."""
 ALL = [
     *MUTATIONS, *FEATURE_MUTATIONS, *STANDBY_MUTATIONS, *CHOOSING_MUTATIONS, *RESCALE_MUTATIONS,
-    *KEYED_MUTATIONS,
+    *KEYED_MUTATIONS, *SHARED_MUTATIONS,
 ]  # fmt: skip
 FOUND_BY = {
     "a commit forgets the outbox in the mark": 5,

@@ -116,7 +116,8 @@ class PartExecutor:
                     "but this broker knows the group as one of another type than KeyShared: "
                     "repeat the call"
                 )
-            known = {part: c for part, c in commits.items() if c.epoch <= shares.round}
+            last = max(shares.round, consumed.epoch)  # a reset has raised that of the record alone
+            known = {part: c for part, c in commits.items() if c.epoch <= last}
             moves = [each.move for each in known.values()]
             causes = {each.forced for each in known.values()}
             result = await self._commit_until_answered(

@@ -182,6 +182,9 @@ class PartitionShares:
         del self._shares[flow]
         self._book.close_share(share.number, cause, unsent)
         self._assign()
+        for other in self._shares.values():
+            if other.flow is not None:
+                other.flow.watch(other)  # the flow that ended may be the one that timed the keys
 
     # ---- moves ----------------------------------------------------------------------------------
 

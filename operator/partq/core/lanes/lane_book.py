@@ -245,9 +245,9 @@ class LaneBook(LaneSender):
             RewoundError: the delivery number is not 0.
         """
         self._check_number("release", number)
-        if start > self._taken_end:
-            raise NotDeliveredError(f"release from {start}; delivered up to {self._taken_end}")
-        return self._open([(start, self._taken_end)])
+        if start > self._sent_top:
+            raise NotDeliveredError(f"release from {start}; delivered up to {self._sent_top}")
+        return self._open([(start, self._sent_top)])
 
     def ask_back(self) -> int:
         """Note that the member is asked for all that it has not begun; return the notice's number.
@@ -331,7 +331,7 @@ class LaneBook(LaneSender):
             return
         self._begun.drop_below(self.cursor)
         ranges, _ = self._sent_since(number, ranges)
-        for start, stop in Ranges(sorted(ranges)).within(self.cursor, self._taken_end):
+        for start, stop in Ranges(sorted(ranges)).within(self.cursor, self._sent_top):
             self._begun.report(start, stop, now)
 
     def extend(self, ranges: Iterable[Range], number: int, now: float) -> None:
@@ -425,9 +425,9 @@ class LaneBook(LaneSender):
         self._check_number(what, number)
         ranges = sorted(ranges)
         for start, stop in ranges:
-            if not 0 <= start < stop <= self._taken_end:
+            if not 0 <= start < stop <= self._sent_top:
                 raise NotDeliveredError(
-                    f"{what} up to {stop}; delivered up to {self._taken_end}: nothing was changed"
+                    f"{what} up to {stop}; delivered up to {self._sent_top}: nothing was changed"
                 )
         return [
             offset

@@ -49,7 +49,7 @@ class LaneSender(HeldLanes):
         self._begun = ProcessingTimes()
 
     @property
-    def _taken_end(self) -> int:
+    def _sent_top(self) -> int:
         """All that the member has was taken below."""
         return max(self._top, self._record.cursor)
 

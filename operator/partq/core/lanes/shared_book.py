@@ -46,7 +46,7 @@ class ShareBook(LaneBook):
         asked = self._owed.ask(lanes)
         return AskedLanes(asked, self._owed.last_notice) if asked else None
 
-    def take_by_force(self, lanes: Iterable[int]) -> int:
+    def force(self, lanes: Iterable[int]) -> int:
         """Take what the member has of lanes; return how many messages.
 
         All are sent again for the cause `FORCED_COMMIT`, and the lowest of each lane counts.
@@ -162,9 +162,7 @@ class SharedBook(LaneBook):
         draining = self._record.blocked.draining
         found = [lane for lane in lanes if lane in draining]
         taken = {
-            share: self._shares[share].take_by_force(
-                lane for lane in found if draining[lane] == share
-            )
+            share: self._shares[share].force(lane for lane in found if draining[lane] == share)
             for share in {draining[lane] for lane in found}
         }
         self._record.end_drains(found)
@@ -180,7 +178,7 @@ class SharedBook(LaneBook):
     @property
     def position(self) -> int:
         """The next offset that no share has looked at."""
-        tops = [share._taken_end for share in self._shares.values()]
+        tops = [share._sent_top for share in self._shares.values()]
         return max([self.cursor, self._record.delivered, *tops])
 
     @property

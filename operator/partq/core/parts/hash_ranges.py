@@ -192,7 +192,7 @@ def _place_together(
     for key in sorted(groups, key=lambda key: (-len(groups[key]), key)):
         near = sharing.get(key, Counter())
         for owner in sorted(near, key=lambda each: (-near[each], each)):
-            _take(groups[key], owner, target, missing)
+            _fill(groups[key], owner, target, missing)
     for key in sorted(groups, key=lambda key: (-len(groups[key]), key)):
         while parts := groups[key]:
             fits = [each for each in missing if missing[each] >= len(parts)]
@@ -200,10 +200,10 @@ def _place_together(
                 owner = min(fits, key=lambda each: (missing[each], each))
             else:
                 owner = min(missing, key=lambda each: (-missing[each], each))
-            _take(parts, owner, target, missing)
+            _fill(parts, owner, target, missing)
 
 
-def _take(
+def _fill(
     parts: list[PartitionId],
     owner: Owner,
     target: dict[PartitionId, Owner],

@@ -10,6 +10,7 @@ from typing import Any, Final
 from partq.broker.delivery.flow_liveness import PULL_LEASE_S
 from partq.client.producer import Producer
 from partq.core.group.observation import MemberFact
+from partq.core.group.planner import GroupType
 from partq.core.hashing import slot_of
 from partq.core.layout import Layout
 from partq.core.model import MemberId, PartitionId
@@ -111,7 +112,7 @@ class SimCluster:
             setting.priority_of,
         )
         self.watcher.follow(self.records, self.movement)
-        self.watcher.is_audited = setting.is_audited
+        self.watcher.contents.is_audited = setting.is_audited
         self.watcher.is_free = self.watcher.answers.is_free = setting.nack_order == "Free"
         self.watcher.isolates_keys = (
             setting.nack_order == "Key" and setting.max_parked_keys >= KEY_COUNT
@@ -119,6 +120,8 @@ class SimCluster:
         keyed = self.watcher.keyed
         keyed.is_on, keyed.is_audited = setting.nack_order == "Key", setting.is_audited
         keyed.nack_s = setting.nack_s
+        shared = self.watcher.shared
+        shared.is_on, shared.nack_s = setting.group_type is GroupType.KEY_SHARED, setting.nack_s
         keyed.ack_timeout_s = setting.ack_timeout_s
         held = self.records.held_keys
         held.is_on = setting.has_letters and setting.on_exhausted != "Skip"

@@ -246,6 +246,7 @@ class EventHandlers:
         """Set the clock of Redis forward or back."""
         self._cluster.records.see_clock()
         self._cluster.watcher.keyed.was_clock_set = True
+        self._cluster.watcher.shared.was_clock_set = True
         self._cluster.redis.ahead_s += event.args["by_s"]
 
     def store_full(self, event: Event) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from partq.broker.broker import Broker
+from partq.broker.parts.partition_shares import PartitionShares
 from partq.core.model import MemberId, PartitionId
 from partq.lab.simulate.oracle.facts import GROUP, GroupPartitionFacts
 from partq.lab.simulate.oracle.records import Records
@@ -71,10 +72,21 @@ def _state(cluster: ClusterFacts, facts: GroupPartitionFacts) -> str:
     consumed = owned.groups.get(facts.group)
     if consumed is None:
         return f"{owner} does not know the group"
+    if isinstance(consumed.shares, PartitionShares):
+        return _state_of_parts(cluster, consumed.shares)
     if consumed.state != "Ready":
         return f"{consumed.state} at {owner}, member {consumed.member}"
     if consumed.member not in cluster.pods:
         return f"bound to {consumed.member}, which is gone"
+    return "Ready"
+
+
+def _state_of_parts(cluster: ClusterFacts, shares: PartitionShares) -> str:
+    owners, bound = shares.owners, shares.bound_members()
+    for part in range(owners.count):
+        owner = owners.owner(part)
+        if owner is None or owner not in cluster.pods or owner not in bound:
+            return f"part {part} is with {owner or 'nobody'}"
     return "Ready"
 
 

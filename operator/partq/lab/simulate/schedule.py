@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from partq.core.group.planner import GroupType
 from partq.core.group.standby import StandbyPolicy
+from partq.core.parts.hash_ranges import HashRange
 
 START_S: Final = 0.7
 """Before this nothing goes wrong: the cluster comes up, and hands out its partitions."""
@@ -32,6 +33,8 @@ IDLE_SHARE: Final = 0.3
 """Of those seeds, the ones with a group that stands still: it costs little."""
 KEYED_SHARE: Final = 0.3
 """Of the seeds, those whose groups keep the order of each key alone."""
+PARTS_SHARE: Final = 0.3
+"""Of the seeds of the type Partitioned, those of the type KeyShared in its place."""
 LETTERS_SHARE: Final = 0.3
 """Of the seeds, those with a queue for dead letters: it costs as much as a broker."""
 MEAN_GAP_S: Final = 0.12
@@ -106,13 +109,17 @@ class Setting:
     """Of the pods in turn, in a group of the type Failover or Exclusive."""
     has_idle: bool = False
     """There is a third group, which has no pod before the end."""
+    parts: int = 4
+    """Of the type KeyShared: into how many each partition is cut."""
+    hash_range: HashRange = HashRange.BALANCED
+    """Of the type KeyShared: how they are shared out."""
     has_uids: bool = True
     """Groups have the uid of a resource, as on Kubernetes; the embedded runtime gives them none."""
 
     def priority_of(self, member: str) -> int:
         """Return the priority of `pod-N`; members of groups without standbys have none."""
         name, _, number = member.rpartition("-")
-        if name != "pod" or self.group_type is GroupType.PARTITIONED:
+        if name != "pod" or self.group_type.is_dealt:
             return 0
         return self.priorities[int(number) % len(self.priorities)]
 
@@ -332,6 +339,18 @@ def draw_schedule(
             on_exhausted=own.choice(("Skip", "Block", "Quarantine"))
             if drawn.has_letters
             else "Skip",
+        )
+    own = random.Random(f"{seed} parts")  # noqa: S311  chance that can be repeated
+    may_share = drawn.group_type is GroupType.PARTITIONED and not drawn.is_client_assigned
+    if only is None and may_share and not drawn.is_audited and own.random() < PARTS_SHARE:
+        drawn = replace(
+            drawn,
+            group_type=GroupType.KEY_SHARED,
+            nack_order="Key",
+            pull_share=0.0,
+            ack_timeout_s=0.0,
+            parts=own.choice((1, 2, 4, 8)),
+            hash_range=own.choice((HashRange.BALANCED, *HashRange)),
         )
     if not drawn.is_aware:
         # By flows alone a pulling member is missed for half a minute: it would cost too much.

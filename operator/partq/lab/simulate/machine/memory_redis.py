@@ -4,6 +4,7 @@ Its time is given, so it can be simulated, and the keys can be copied: that is h
 lost its last writes is made. A test compares it, call by call, with a real redis-server.
 """
 
+import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -263,7 +264,7 @@ class CompiledScript(NamedTuple):
 
 
 _PRELUDE: Final = b"""
-return function(ask, sha1hex)
+return function(ask, sha1hex, decode, encode)
   -- A list comes, and goes, as `true` and then its items: that is cheaper than a table.
   local function take(first, ...)
     if first == true then
@@ -278,6 +279,7 @@ return function(ask, sha1hex)
     return answer
   end
   redis = {call = function(...) return take(ask(...)) end, sha1hex = sha1hex}
+  cjson = {decode = decode, encode = encode}
   return function(script)
     return function(key_count, ...)
       local all, keys, args = {...}, {}, {}
@@ -298,6 +300,11 @@ def _sha1hex(text: bytes) -> bytes:
     return sha1(text, usedforsecurity=False).hexdigest().encode()
 
 
+def _encode_json(text: bytes) -> bytes:
+    """Return a text as JSON: no script of partq encodes anything else."""
+    return json.dumps(text.decode(), ensure_ascii=False).encode()
+
+
 class _Lua:
     """The interpreter that all servers of this process share: it keeps nothing between runs."""
 
@@ -308,7 +315,9 @@ class _Lua:
         self._table = self._runtime.table_from
         self._compiled: dict[tuple[str, str], CompiledScript] = {}
         self._server: MemoryRedis | None = None
-        self._callable = self._runtime.execute(_PRELUDE)(self._call, _sha1hex)
+        self._callable = self._runtime.execute(_PRELUDE)(
+            self._call, _sha1hex, self._decode_json, _encode_json
+        )
 
     def compile(self, name: str, source: str) -> CompiledScript:
         """Return a script by its source, compiled once."""
@@ -344,6 +353,20 @@ class _Lua:
         if kind is list:
             return (True, *[each if type(each) is bytes else self._to_lua(each) for each in answer])
         return self._to_lua(answer)
+
+    def _decode_json(self, text: bytes) -> object:
+        return self._json_to_lua(json.loads(text))
+
+    def _json_to_lua(self, value: object) -> object:
+        match value:
+            case str():
+                return value.encode()
+            case list():
+                return self._table([self._json_to_lua(each) for each in value])
+            case dict():
+                return self._table({k.encode(): self._json_to_lua(v) for k, v in value.items()})
+            case _:
+                return value
 
     def _to_lua(self, value: Any) -> Reply:
         if value is None:

@@ -1,6 +1,7 @@
 """What the oracle knows of what is stored: logs, the place of each group in them, leases."""
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -165,3 +166,27 @@ class GroupPartitionFacts:
 def facts_name(partition: PartitionId | str, group: str) -> str:
     """Return the name of the place of a group in a partition; of `GROUP` that of the partition."""
     return str(partition) if group == GROUP else f"{partition}/{group}"
+
+
+def judge_marks(
+    log: LogFacts,
+    read_hash: Callable[[bytes], Mapping[bytes, bytes]],
+    fail: Callable[[str, str], None],
+) -> None:
+    """Whatever was called: no group has less in the log than it needs, or goes back in it."""
+    fields = read_hash(log.meta)
+    for facts in log.groups:
+        if not facts.is_there or log.is_gone or not fields:
+            continue
+        trimmed, mark, end = (int(fields[each]) for each in (b"trimmed", facts.mark, b"next"))
+        cursor = int(read_hash(facts.key)[b"cursor"])
+        if not trimmed <= mark <= cursor <= end:
+            fail(
+                "marks",
+                f"{facts.name}: {trimmed} to {end} are in the log, marked {mark}, its "
+                f"cursor is {cursor}",
+            )
+        if mark > min(facts.outbox.values(), default=mark):
+            fail("marks", f"{facts.name}: marked {mark}, {facts.outbox} wait to be sent")
+        if cursor < facts.cursor:
+            fail("S2", f"{facts.name}: the cursor goes from {facts.cursor} to {cursor}")

@@ -1,7 +1,7 @@
 """What brokers answer to the calls of handoffs: pauses, drains, commits, cancels (E2 to E4)."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -76,6 +76,8 @@ class HandoffCalls:
     ) -> Callable[[Plain], None]:
         """Return the listener for answers to calls that have reached a broker."""
         began = self._now()
+        if kind == "parts":
+            return self._parts_moved
         if kind == "commit":
             self._note_sources(broker, group, asked)
         elif kind == "pause":
@@ -95,6 +97,12 @@ class HandoffCalls:
 
         judge = getattr(self, f"_judge_{kind}")
         return answered
+
+    def _parts_moved(self, answer: Mapping[str, Sequence[Mapping[str, object]]]) -> None:
+        for result in answer["results"]:
+            if "error" not in result:
+                self.commit_count += 1
+                self.moves[f"{result['partition']}/{result['part']}"] += 1
 
     def asked_to_yield(self, names: Sequence[str]) -> None:
         """Take a coordinator's call that makes a broker give partitions up."""

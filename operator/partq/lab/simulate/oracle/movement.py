@@ -15,6 +15,8 @@ from partq.core.group.planner import GroupRules, GroupType, plan
 from partq.core.group.standby import StandbyPolicy
 from partq.core.layout import Layout
 from partq.core.model import MemberId, PartitionId
+from partq.core.parts.hash_ranges import HashRange
+from partq.core.parts.part_id import partition_of
 from partq.lab.simulate.oracle.facts import IDLE, SECOND, GroupPartitionFacts
 from partq.lab.simulate.oracle.records import Records
 
@@ -89,7 +91,8 @@ class Movement:
 
     def _is_over(self, seen: PartitionOwnership) -> bool:
         """Say whether what a coordinator has seen is of an earlier life of the group."""
-        return seen.epoch <= self._records.group_partitions[str(seen.partition)].old_epoch
+        name = str(partition_of(seen.partition))
+        return seen.epoch <= self._records.group_partitions[name].old_epoch
 
     def _counted(self) -> Iterator[tuple[str, GroupPartitionFacts]]:
         """Return the partitions that count as load: they take messages, or are about to.
@@ -187,6 +190,8 @@ def superfluous(
                     yield f"{move.partition} leaves {source}, which has most"
         case GroupType.FAILOVER:
             yield from _out_of_rank(observation, assessment, under_way, settled)
+        case GroupType.KEY_SHARED if rules.hash_range is not HashRange.BALANCED:
+            pass  # these maps are uneven, and go by regions and names
         case GroupType.PARTITIONED | GroupType.KEY_SHARED:
             owners = {**before, **{move.partition: move.target for move in moves}}
             outgoing = observation.succession.outgoing
@@ -222,7 +227,7 @@ def _early(
             or any((member, each.broker) not in lost_at for each in held)
         ):
             yield f"{move.partition} does not wait for {member}"
-        elif rules.type is GroupType.PARTITIONED:
+        elif rules.type.is_dealt:
             begun = member is not None and observation.replacements.get(member) == target
             if takers.setdefault(member, target) != target:
                 yield f"{move.partition} is parted from the set of {member}"

@@ -17,6 +17,7 @@ from partq.lab.simulate.machine.loop import SimLoop
 from partq.lab.simulate.machine.network import End, Plain
 from partq.lab.simulate.oracle import answers
 from partq.lab.simulate.oracle.facts import (
+    GROUP,
     TAKEN_BACK,
     GroupPartitionFacts,
     Token,
@@ -34,8 +35,10 @@ from partq.lab.simulate.oracle.forged_acks import (
 from partq.lab.simulate.oracle.handoffs import HandoffCalls
 from partq.lab.simulate.oracle.isolation import RESPONSE_S, Isolation
 from partq.lab.simulate.oracle.keyed_deliveries import KeyedDeliveries, causes_of, offsets_of
+from partq.lab.simulate.oracle.log_contents import LogContents
 from partq.lab.simulate.oracle.movement import Movement
 from partq.lab.simulate.oracle.records import Records
+from partq.lab.simulate.oracle.shared_deliveries import SharedDeliveries
 from partq.wire import frames
 
 MAX_TRACE: Final = 2000
@@ -82,9 +85,6 @@ class Oracle:
         self.violation: Violation | None = None
         self.is_free = False
         """What is given back is redelivered alone, out of its turn."""
-        self.is_audited = False
-        """A delivery waits for its audit record before it is sent; what is taken back meanwhile
-        is sent all the same, and the news of that follows it."""
         self.isolates_keys = False
         """What is given back holds up its own key alone."""
         self.is_over = False
@@ -109,12 +109,14 @@ class Oracle:
         self._flows: dict[End, _FlowTokens] = {}
         self.troubles = FaultWindows(loop.time)
         self.keyed = KeyedDeliveries(self.fail, loop.time)
+        self.contents = LogContents(self.fail)
+        self.shared = SharedDeliveries(self.contents, self.fail, loop.time)
         self.answers = answers.Answers(self.fail, self.keyed)
         self.isolation = Isolation(self.troubles, self.fail, loop.time)
 
     def follow(self, records: Records, movement: Movement) -> None:
         """Judge by these records; `movement` is notified of each handover."""
-        self.records = self.keyed.records = records
+        self.records = self.keyed.records = self.shared.records = self.contents.records = records
         self.handoffs = HandoffCalls(
             records,
             movement,
@@ -128,6 +130,8 @@ class Oracle:
         records.rescales.on_layout = movement.layout_changed
         records.rescales.on_gate = lambda facts: self.isolation.go_on(facts.name)
         records.is_in_flight = self._is_in_flight
+        records.on_begin = self.shared.began_again
+        records.round_of = self.shared.round_of
 
     def fail(self, invariant: str, text: str) -> None:
         """Take note of a violation; the first one counts."""
@@ -155,6 +159,9 @@ class Oracle:
                 raise
 
         def judge(frame: frames.AnyFrame, payload: bytes) -> None:
+            if self.shared.is_on and group == GROUP:
+                self.shared.judge(end, partial(self._facts, flow), flow.batches, frame, payload)
+                return
             match frame:
                 case frames.Deliver():
                     self._delivered(name, end, flow, frame, payload)
@@ -193,6 +200,9 @@ class Oracle:
         # Of what is below `upto`, an ack speaks of what the application has done.
         offsets = [o for o in self._finished.get((name, token), ()) if o < frame.upto]
         offsets += [offset for start, stop in frame.ranges for offset in range(start, stop)]
+        if self._is_shared(flow):
+            self.shared.acked(self._facts(flow, frame), end, frame, offsets)
+            return
         flow.acks[frame.request] = (name, token, offsets)
         self.handoffs.acked(flow.broker, name, token, offsets)
         self.keyed.acked(name, token, offsets)
@@ -201,6 +211,9 @@ class Oracle:
         """Take a frame by which a member gives messages back."""
         flow = self._flows[end]
         facts = self._facts(flow, frame)
+        if self._is_shared(flow):
+            self.shared.gave_back(facts.name, end, frame)
+            return
         if isinstance(frame, frames.Returned):
             offsets = self.keyed.returned(facts.name, frame)
             flow.open.get((facts.name, _token(frame)), set()).difference_update(offsets)
@@ -212,6 +225,9 @@ class Oracle:
         start = frame.start if isinstance(frame, frames.Release) else min(frame.ranges)[0]
         self._give_back(flow, frame, start)
 
+    def _is_shared(self, flow: _FlowTokens) -> bool:
+        return self.shared.is_on and flow.group == GROUP
+
     def _give_back(self, flow: _FlowTokens, frame: Any, start: int) -> None:
         sent = flow.open.get((self._facts(flow, frame).name, _token(frame)))
         if sent is not None:
@@ -219,6 +235,8 @@ class Oracle:
 
     def _is_in_flight(self, facts: GroupPartitionFacts, offset: int) -> bool:
         """Say whether a member has got the message at an offset, and still holds its partition."""
+        if self.shared.is_on and facts.group == GROUP:
+            return self.shared.is_in_flight(facts, offset)
         end = self._tokens.get((facts.name, (facts.log.broker_epoch, facts.top_epoch)))
         if end is None:
             return False
@@ -234,8 +252,10 @@ class Oracle:
         """Return an ack that must not count, to go behind a good one; None: not now."""
         if not self.hostile_count:
             return None
-        self.hostile_count -= 1
         flow = self._flows[end]
+        if self._is_shared(flow):
+            return None
+        self.hostile_count -= 1
         facts = self._facts(flow, frame)
         back = self.keyed.given_back(facts, _token(frame)) if self.keyed.is_on else ()
         if back and self._rng.random() < 0.5:
@@ -301,29 +321,9 @@ class Oracle:
             is_waiting = self.is_free and sent[offset]
             if not (is_old or is_waiting or self.records.needs_no_more(facts, offset)):
                 self.fail("S3", f"{name}: offset {offset} is skipped, and nobody has done it")
-        stored = log.batches.get(frame.first_offset)
-        batch = (name, token, frame.first_offset)
-        if payload:
-            flow.batches.add(batch)
-        elif stored is not None and len(stored.data) == frame.kept_bytes and batch in flow.batches:
-            payload = stored.data  # it came with its bytes before
-        if stored is None or stored.data != payload:
-            self.fail("G1", f"{name}: what is sent as {frame.first_offset} is not in the log there")
-        elif stored.broker_epoch != frame.append_broker_epoch:
-            self.fail("G1", f"{name}: {frame.first_offset} was stored under another broker epoch")
-        elif not stored.first <= frame.start < frame.stop <= stored.first + len(stored.ids):
-            self.fail("G1", f"{name}: {frame.start} to {frame.stop} is not in that batch")
-        if facts.is_there and token == (log.broker_epoch, facts.epoch):
-            stored_counts = self.records.counts(facts) if frame.redeliveries else {}
-            for offset, count in frame.redeliveries:
-                # What waits for its audit record may be done by now: its count has gone with that.
-                if count > stored_counts.get(offset, 0) and not facts.is_stored_done(offset):
-                    self.fail("counts", f"{name}: {offset} is sent again before that is stored")
-            waiting = set() if self.is_audited else {*facts.outbox.values()}
-            for offset in {*range(frame.start, frame.stop)} - skipped & waiting:
-                self.fail("letters", f"{name}: {offset} is sent to a member, and waits to be sent")
+        offsets = [o for o in range(frame.start, frame.stop) if o not in skipped]
+        self.contents.judge(flow.batches, facts, frame, payload, offsets, facts.epoch)
         if not is_old:
-            offsets = [o for o in range(frame.start, frame.stop) if o not in skipped]
             if self.keyed.is_on:
                 self.keyed.sent(facts, token, offsets, causes_of(frame, len(offsets)))
             sent.update(offsets)
@@ -374,7 +374,9 @@ class Oracle:
         message = int(delivery.value)
         self.handed_count += 1
         place = facts.place_of(delivery.offset) if self.keyed.is_on else name
-        if self.keyed.is_on:
+        if self.shared.is_on and group == GROUP:
+            self.shared.handed(facts, member, token, delivery.offset)
+        elif self.keyed.is_on:
             self.keyed.handed(facts, token, delivery.offset)
             is_idle = self.isolates_keys and not self.records.was_rolled_back
             if is_idle and self.isolation.idle_s(life) > RESPONSE_S:

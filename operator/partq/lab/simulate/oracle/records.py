@@ -14,6 +14,7 @@ from partq.lab.simulate.oracle.facts import (
     LogFacts,
     Stored,
     facts_name,
+    judge_marks,
 )
 from partq.lab.simulate.oracle.held_keys import HeldKeys
 from partq.lab.simulate.oracle.letters import Letters
@@ -58,6 +59,10 @@ class Records:
         """Told of a commit as it is stored: name of the facts, attempt, source and target."""
         self.on_birth: Callable[[GroupPartitionFacts], None] | None = None
         """Told of a group that begins in a partition, or begins again."""
+        self.on_begin: Callable[[GroupPartitionFacts], None] = lambda _: None
+        """Told of the same, and of a reset."""
+        self.round_of: Callable[[GroupPartitionFacts], int] = lambda _: 0
+        """The highest epoch that members were told, of which the record may not know."""
         self.on_late_letter: Callable[[GroupPartitionFacts], None] | None = None
         """Told of a partition whose dead letter has left: deliveries may have stopped for it."""
         self._letters_since: dict[tuple[str, int], float] = {}
@@ -116,6 +121,7 @@ class Records:
             "bind_member": self._bound,
             "flush_cursor": self._flushed,
             "commit_handoff": self._committed,
+            "commit_parts": self._parts_committed,
             "reset_cursor": self._was_reset,
             "register_member": self._registered,
             "add_dead_letters": self._letters_added,
@@ -167,7 +173,7 @@ class Records:
             elif (judge_group := self._group_judges.get(script)) is not None:
                 judge_group(self._by_cursor[keys[1]], args, answer)
             if script != "append_batches":
-                self._judge_marks(log)
+                judge_marks(log, self._memory.hash, self._fail)
         elif keys[0] == self.rescales.layout_key:
             self._layout_changed()
         elif keys[0] == self.letters.target:
@@ -334,6 +340,19 @@ class Records:
         if self.on_commit is not None:
             self.on_commit(facts.name, int(args[4]), source, facts.member)
 
+    def _parts_committed(
+        self,
+        facts: GroupPartitionFacts,
+        args: Sequence[bytes],
+        answer: int | Sequence[int | bytes],
+    ) -> None:
+        if isinstance(answer, int) or int(answer[0]) in (0, facts.top_epoch, facts.epoch):
+            return  # nothing was written
+        self._judge_owner(facts, args, "commit")
+        self._judge_epoch(facts, int(answer[0]))
+        facts.commit_epoch = int(answer[0])
+        self.effects["parts moved"] += 1
+
     def _registered(
         self,
         facts: GroupPartitionFacts,
@@ -446,32 +465,14 @@ class Records:
             facts.done.add(facts.log.ids[offset])
             self.effects["expired"] += 1
 
-    def _judge_marks(self, log: LogFacts) -> None:
-        """Whatever was called: no group has less in the log than it needs, or goes back in it."""
-        fields = self._memory.hash(log.meta)
-        for facts in log.groups:
-            if not facts.is_there or log.is_gone or not fields:
-                continue
-            trimmed, mark, end = (int(fields[each]) for each in (b"trimmed", facts.mark, b"next"))
-            cursor = int(self._memory.hash(facts.key)[b"cursor"])
-            if not trimmed <= mark <= cursor <= end:
-                self._fail(
-                    "marks",
-                    f"{facts.name}: {trimmed} to {end} are in the log, marked {mark}, its "
-                    f"cursor is {cursor}",
-                )
-            if mark > min(facts.outbox.values(), default=mark):
-                self._fail("marks", f"{facts.name}: marked {mark}, {facts.outbox} wait to be sent")
-            if cursor < facts.cursor:
-                self._fail("S2", f"{facts.name}: the cursor goes from {facts.cursor} to {cursor}")
-
     def _begin(self, facts: GroupPartitionFacts) -> None:
         """Let a group begin at its stored cursor: what it had done with from there on, it has not.
 
         What is below does not concern it any more.
         """
         ids, held = facts.log.ids, set(facts.outbox.values())
-        facts.old_epoch = facts.top_epoch
+        facts.old_epoch = max(facts.top_epoch, self.round_of(facts))
+        self.on_begin(facts)
         self._read(facts)
         again = range(facts.cursor, len(ids))
         facts.done.difference_update(ids[offset] for offset in again if offset not in held)

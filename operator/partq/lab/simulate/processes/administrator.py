@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from partq.coordinator.provision import provision
+from partq.core.group.planner import GroupType
 from partq.embedded.store_ports import queue_records
 from partq.errors import PartqError
 from partq.lab.simulate.machine.stored import SimStore
@@ -67,6 +68,11 @@ class Administrator:
             GROUP: {
                 "type": setting.group_type,
                 "assignment": "Client" if setting.is_client_assigned else "Server",
+                **(
+                    {"keyShared": {"parts": setting.parts, "hashRange": setting.hash_range}}
+                    if setting.group_type is GroupType.KEY_SHARED
+                    else {}
+                ),
                 **common,
             }
         }

@@ -42,6 +42,7 @@ from partq.store.records.log import AppendResult
 from partq.wire import frames
 from partq.wire.calls import bodies, body_codec
 from partq.wire.calls.answers import ItemResults, Refusal, ResetResult
+from partq.wire.calls.group.parts import PartCommits
 from partq.wire.calls.registration import RegisterBody, Unregistered, UnregisterQuery
 from partq.wire.calls.replies import error_detail, plain
 
@@ -61,6 +62,7 @@ _BODIES: Final[dict[str, tuple[Callable[[Broker, str, Plain], Awaitable[object]]
     "drain": (coordinator_calls.drain, bodies.Drains),
     "commit": (coordinator_calls.commit, bodies.Commits),
     "cancel": (coordinator_calls.cancel, bodies.Cancels),
+    "parts": (coordinator_calls.commit_parts, PartCommits),
 }
 
 

@@ -1,0 +1,425 @@
+"""What members of a KeyShared group are sent, slot by slot, from frames alone: K1 to K4, and K6.
+
+The same rules as in `keyed_deliveries.py`, for a partition of which several members have slots.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from partq.core.model import Cause
+from partq.lab.simulate.machine.network import End
+from partq.lab.simulate.oracle.facts import GROUP, GroupPartitionFacts, Token
+from partq.lab.simulate.oracle.keyed_deliveries import causes_of, offsets_of
+from partq.lab.simulate.oracle.log_contents import LogContents, SeenBatches
+from partq.lab.simulate.oracle.records import Records
+from partq.wire import frames
+
+CLOCK_S: Final = 0.01
+"""How much earlier than its time a key may go on: clocks of brokers and Redis are read in ms."""
+
+
+@dataclass(eq=False, slots=True)
+class _FlowShare:
+    """What one flow has of a partition, as its broker knows it from frames."""
+
+    end: End
+    epochs: set[int]
+    """Those under which its broker has named its slots."""
+    lanes: list[tuple[int, int]] = field(default_factory=list)
+    held: dict[int, int] = field(default_factory=dict)
+    """What was sent, and neither acknowledged nor given back since, with the number of its copy."""
+    owed: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    """The slots that each notice without an answer has asked for."""
+
+    @property
+    def name(self) -> str:
+        return self.end.pipe.target
+
+    def has_slot(self, slot: int) -> bool:
+        return _is_in(self.lanes, slot)
+
+    def has_copy(self, offset: int, number: int) -> bool:
+        """Whether an answer of that number may be about what it has of a message."""
+        return offset in self.held and number >= self.held[offset]
+
+    def is_owed(self, slot: int) -> bool:
+        return any(_is_in(lanes, slot) for lanes in self.owed.values())
+
+
+@dataclass(slots=True)
+class _KeyWait:
+    """A nack that was confirmed: the key of its message waits."""
+
+    due: float
+
+
+@dataclass(slots=True)
+class _SharedPlace:
+    """A partition under one broker epoch, since the group began there or was reset."""
+
+    shares: dict[End, _FlowShare] = field(default_factory=dict)
+    acked: dict[int, bool] = field(default_factory=dict)
+    """What was acknowledged at this broker: whether that is sure. Of an ack that is refused for a
+    part, and of what is taken by force as it comes, nobody knows until it is sent again."""
+    binds: set[int] = field(default_factory=set)
+    """The epochs under which flows were bound."""
+
+
+class SharedDeliveries:
+    """Judges deliveries of a group whose members share the keys of partitions.
+
+    Args:
+        contents: judges what deliveries hold.
+        fail: called with each violation.
+        now: the simulated time.
+    """
+
+    def __init__(
+        self,
+        contents: LogContents,
+        fail: Callable[[str, str], None],
+        now: Callable[[], float],
+    ) -> None:
+        self.records: Records
+        self._contents = contents
+        self.is_on = False
+        """The group `GROUP` is KeyShared."""
+        self.nack_s = 0.0
+        self.max_span = 0
+        self.max_handoff_s = 0.0
+        self.was_clock_set = False
+        """Redis's clock was set: what waits may be over sooner."""
+        self._fail = fail
+        self._now = now
+        self._places: dict[tuple[str, int], _SharedPlace] = {}
+        """By name and broker epoch."""
+        self._tops: dict[tuple[str, int], Token] = {}
+        """The highest token of each slot."""
+        self._acks: dict[tuple[End, int], tuple[GroupPartitionFacts, int, list[int]]] = {}
+        """What each ack counts for that has no answer yet."""
+        self._nacks: dict[tuple[End, int], tuple[str, list[int], _KeyWait]] = {}
+        self._waits: dict[str, dict[int, _KeyWait]] = {}
+        self.top_rounds: dict[str, int] = {}
+        """The highest epoch of each partition that a member was told."""
+
+    def _place(self, name: str, broker_epoch: int) -> _SharedPlace:
+        return self._places.setdefault((name, broker_epoch), _SharedPlace())
+
+    def round_of(self, facts: GroupPartitionFacts) -> int:
+        """Return the highest epoch of a partition that a member of its group was told."""
+        is_shared = self.is_on and facts.group == GROUP
+        return self.top_rounds.get(facts.name, 0) if is_shared else 0
+
+    def began_again(self, facts: GroupPartitionFacts) -> None:
+        """Learn that the group begins again in a partition: what was sent before counts no more."""
+        name = facts.name
+        for key in [key for key in self._places if key[0] == name]:
+            shares = self._places[key].shares.values()
+            for share in shares:
+                share.held.clear()
+                share.owed.clear()
+            self._places[key].acked.clear()
+        self._waits.pop(name, None)
+
+    # ---- frames ---------------------------------------------------------------------------------
+
+    def judge(
+        self,
+        end: End,
+        facts_of: Callable[[object], GroupPartitionFacts],
+        seen: SeenBatches,
+        frame: frames.AnyFrame,
+        payload: bytes,
+    ) -> None:
+        """Judge a frame to a member; `facts_of`: a frame's place, `seen`: of its connection."""
+        match frame:
+            case frames.Deliver():
+                self._delivered(end, facts_of(frame), seen, frame, payload)
+            case frames.Assigned():
+                self.assigned(facts_of(frame), end, frame)
+            case frames.Lanes():
+                self.moved(facts_of(frame), end, frame)
+            case frames.AskBack():
+                self.asked_back(facts_of(frame).name, end, frame)
+            case frames.Rewound(start=start):
+                self._fail("K3", f"{facts_of(frame).name}: steps back to {start}")
+            case frames.Revoked():
+                self.revoked(facts_of(frame).name, end, frame.broker_epoch)
+            case frames.AckConfirmed(request):
+                self.confirmed(end, request)
+            case _:
+                pass
+
+    def _delivered(
+        self,
+        end: End,
+        facts: GroupPartitionFacts,
+        seen: SeenBatches,
+        frame: frames.Deliver,
+        payload: bytes,
+    ) -> None:
+        if facts.log.is_torn:
+            return  # this broker does not know yet that the store has forgotten
+        offsets = offsets_of(frame)
+        # Each of those that share a partition has an epoch, of which the record knows some.
+        is_past = frame.epoch <= facts.old_epoch  # of an earlier life of the group
+        epoch = 0 if is_past else frame.epoch
+        self._contents.judge(seen, facts, frame, payload, offsets, epoch)
+        if not is_past:
+            token, causes = (frame.broker_epoch, frame.epoch), causes_of(frame, len(offsets))
+            self.sent(facts, end, token, frame.delivery, offsets, causes)
+            facts.sent.update(offsets)
+            self.records.rescales.sent(facts, offsets)
+
+    def assigned(self, facts: GroupPartitionFacts, end: End, frame: frames.Assigned) -> None:
+        """Take the news that a broker gives a member slots of a partition."""
+        name = facts.name
+        place = self._place(name, frame.broker_epoch)
+        if frame.epoch in place.binds:
+            self._fail("S1", f"{name}: epoch {frame.epoch} is told to a second flow")
+        place.binds.add(frame.epoch)
+        self._note_epoch(name, frame.epoch)
+        place.shares[end] = _FlowShare(end, {frame.epoch})
+
+    def moved(self, facts: GroupPartitionFacts, end: End, frame: frames.Lanes) -> None:
+        """Take the news that a member has other slots from now on."""
+        place = self._place(facts.name, frame.broker_epoch)
+        share = place.shares.get(end)
+        if share is None:
+            self._fail("K3", f"{facts.name}: {end.pipe.target} gets slots, and has no share")
+            return
+        self._note_epoch(facts.name, frame.epoch)
+        share.epochs.add(frame.epoch)
+        share.lanes = list(frame.lanes)
+        self.records.effects["slots moved"] += 1
+
+    def _note_epoch(self, name: str, epoch: int) -> None:
+        self.top_rounds[name] = max(self.top_rounds.get(name, 0), epoch)
+
+    def revoked(self, name: str, end: End, broker_epoch: int) -> None:
+        """Take the news that a member has nothing of a partition any more."""
+        self._place(name, broker_epoch).shares.pop(end, None)
+
+    def ended(self, end: End) -> None:
+        """Learn that a broker has ended a flow."""
+        for place in self._places.values():
+            place.shares.pop(end, None)
+
+    def asked_back(self, name: str, end: End, frame: frames.AskBack) -> None:
+        """Take a notice as it leaves a broker."""
+        share = self._place(name, frame.broker_epoch).shares.get(end)
+        if share is not None:
+            share.owed[frame.notice] = frame.lanes
+            self.records.effects["asked back"] += 1
+
+    def gave_back(
+        self, name: str, end: End, frame: frames.Release | frames.Returned | frames.Nack
+    ) -> None:
+        """Take a frame by which a member gives messages back, as it reaches a broker."""
+        share = self._place(name, frame.broker_epoch).shares.get(end)
+        if share is None:
+            return
+        if isinstance(frame, frames.Release):
+            for offset in [each for each in share.held if each >= frame.start]:
+                del share.held[offset]
+            return
+        if isinstance(frame, frames.Returned):
+            share.owed.pop(frame.notice, None)
+            for offset in _offsets(frame.ranges):
+                share.held.pop(offset, None)
+                self.records.effects["returned"] += 1
+            return
+        taken = [o for o in _offsets(frame.ranges) if share.has_copy(o, frame.delivery)]
+        for offset in taken:
+            del share.held[offset]
+        self._nacks[end, frame.request] = name, taken, _KeyWait(self._now() + self.nack_s)
+
+    def acked(
+        self, facts: GroupPartitionFacts, end: End, frame: frames.Ack, offsets: Iterable[int]
+    ) -> None:
+        """Take an ack that has reached a broker: of what the member has not it does not count."""
+        place = self._place(facts.name, frame.broker_epoch)
+        share = place.shares.get(end)
+        if share is None or frame.broker_epoch != facts.log.broker_epoch:
+            return
+        mine = [offset for offset in offsets if share.has_copy(offset, frame.delivery)]
+        for offset in mine:
+            del share.held[offset]
+        place.acked.update(dict.fromkeys(mine, False))
+        self._acks[end, frame.request] = facts, frame.broker_epoch, mine
+
+    def confirmed(self, end: End, request: int) -> None:
+        """Take the news that a broker has confirmed an ack or a nack."""
+        if (nacked := self._nacks.pop((end, request), None)) is not None:
+            name, offsets, wait = nacked
+            self._waits.setdefault(name, {}).update(dict.fromkeys(offsets, wait))
+            self.records.effects["key waits"] += len(offsets)
+        if (acked := self._acks.pop((end, request), None)) is not None:
+            facts, broker_epoch, mine = acked
+            is_past = facts.log.is_torn or self.records.was_rolled_back
+            is_past |= broker_epoch != facts.log.broker_epoch
+            place = self._place(facts.name, broker_epoch)
+            counted = [offset for offset in mine if offset in place.acked]
+            place.acked.update(dict.fromkeys(counted, True))
+            if not is_past and not all(map(facts.is_stored_done, counted)):
+                self._fail("S2", f"{facts.name}: an ack is confirmed that is not stored")
+
+    # ---- deliveries -----------------------------------------------------------------------------
+
+    def sent(
+        self,
+        facts: GroupPartitionFacts,
+        end: End,
+        token: Token,
+        number: int,
+        offsets: Sequence[int],
+        causes: Sequence[Cause],
+    ) -> None:
+        """Judge what a broker sends to a member: rising offsets, each with its cause.
+
+        `number`: of the delivery, by which the copies of a message are told apart.
+        """
+        name, slots = facts.name, facts.log.slots
+        place = self._place(name, token[0])
+        share = place.shares.get(end)
+        if share is None or token[1] not in share.epochs:
+            self._fail("S1", f"{name}: delivers under {token} to a flow without it")
+            return
+        for offset, cause in zip(offsets, causes, strict=True):
+            if offset >= len(slots):
+                return  # which is told as such
+            slot = slots[offset]
+            where = f"{name}: {offset} of slot {slot} is sent to {share.name}"
+            top = self._tops.get((name, slot), token)
+            if token < top and not self.records.was_rolled_back:
+                self._fail("S1", f"{where} under {token} after {top}")
+            self._tops[name, slot] = max(top, token)
+            if not share.has_slot(slot):
+                self._fail("K3", f"{where}, and belongs to another")
+            is_acked = place.acked.pop(offset, None)
+            if is_acked or facts.is_stored_done(offset):
+                self._fail("K3", f"{where}, and is done with")
+            elif is_acked is False and cause is not Cause.FORCED_COMMIT:
+                self._fail("K3", f"{where}, and its ack has come")
+            if share.is_owed(slot):
+                self._fail("K2", f"{where}, which was asked for that slot")
+            if offset in share.held:
+                self._fail("K1", f"{where} while it has it")
+            self._judge_others(facts, place, share, offset, cause, where)
+            lower = self._lower_open(facts, place, share, offset)
+            if lower >= 0:
+                self._fail("K2", f"{where} before {lower}")
+            self._judge_waits(facts, slot, where)
+            share.held[offset] = number
+        if self.max_span and offsets:
+            self._judge_span(facts, place, offsets[-1])
+
+    def _judge_others(
+        self,
+        facts: GroupPartitionFacts,
+        place: _SharedPlace,
+        share: _FlowShare,
+        offset: int,
+        cause: Cause,
+        where: str,
+    ) -> None:
+        """Judge that no other member has a message of the slot, unless it was lost or forced."""
+        slots = facts.log.slots
+        slot = slots[offset]
+        for other in [*place.shares.values()]:
+            mine = [each for each in other.held if each < len(slots) and slots[each] == slot]
+            for each in [each for each in mine if each in facts.letters]:
+                del other.held[each]  # it was taken by force, and that was once too often
+                mine.remove(each)
+            if other is share or not mine:
+                continue
+            if not other.end.is_open:
+                place.shares.pop(other.end, None)
+                self.records.effects["share lost"] += 1
+            elif cause is Cause.FORCED_COMMIT:
+                for each in mine:
+                    del other.held[each]
+                self.records.effects["slot forced"] += 1
+            else:
+                self._fail("K1", f"{where} while {other.name} has {min(mine)}")
+
+    def _lower_open(
+        self, facts: GroupPartitionFacts, place: _SharedPlace, share: _FlowShare, offset: int
+    ) -> int:
+        """Return a lower offset of the same slot that is open; -1: none is."""
+        slots = facts.log.slots
+        slot = slots[offset]
+        for lower in range(max(facts.cursor, facts.log.first), offset):
+            is_open = slots[lower] == slot and lower not in share.held
+            if is_open and not self._is_past(facts, place, lower):
+                return lower
+        return -1
+
+    def _is_past(self, facts: GroupPartitionFacts, place: _SharedPlace, offset: int) -> bool:
+        return (
+            offset in place.acked
+            or facts.is_stored_done(offset)
+            or offset in facts.letters
+            or self.records.is_expired(facts, offset)
+        )
+
+    def _judge_waits(self, facts: GroupPartitionFacts, slot: int, where: str) -> None:
+        waits = self._waits.get(facts.name)
+        if not waits or self.records.was_rolled_back or self.was_clock_set:
+            return
+        for offset, wait in [*waits.items()]:
+            is_over = self._now() >= wait.due - CLOCK_S
+            if is_over or self.records.needs_no_more(facts, offset) or offset in facts.letters:
+                del waits[offset]
+            elif offset < len(facts.log.slots) and facts.log.slots[offset] == slot:
+                left_s = wait.due - self._now()
+                self._fail("K4", f"{where}, and waits for {offset} {left_s:.3f} s more")
+
+    def _judge_span(self, facts: GroupPartitionFacts, place: _SharedPlace, last: int) -> None:
+        low = facts.cursor
+        while low < last and self._is_past(facts, place, low):
+            low += 1
+        if last >= low + self.max_span:
+            self._fail("K6", f"{facts.name}: {last} is sent, {low} is open")
+
+    # ---- applications ---------------------------------------------------------------------------
+
+    def handed(self, facts: GroupPartitionFacts, member: str, token: Token, offset: int) -> None:
+        """Judge what an application begins: it has it, and all below of its key is done with."""
+        log = facts.log
+        if log.is_torn or token[0] != log.broker_epoch or offset >= len(log.slots):
+            return  # the member is cut off, and does not know it yet
+        if token[1] <= facts.old_epoch or self.records.was_rolled_back:
+            return
+        place, slot = self._place(facts.name, token[0]), log.slots[offset]
+        holders = [
+            share
+            for share in place.shares.values()
+            if share.name == member and offset in share.held
+        ]
+        if not any(share.end.is_open for share in holders):
+            return  # its flow is lost, or it was taken by force
+        where = f"{facts.name}: {offset} of slot {slot} is begun by {member}"
+        for other in place.shares.values():
+            if other.name != member and other.end.is_open:
+                for each in other.held:
+                    if each < len(log.slots) and log.slots[each] == slot:
+                        self._fail("K1", f"{where} while {other.name} has {each}")
+        for lower in range(max(facts.cursor, log.first), offset):
+            is_open = log.slots[lower] == slot and not facts.is_done(lower)
+            if is_open and not self._is_past(facts, place, lower):
+                self._fail("K2", f"{where} before {lower}")
+
+    def is_in_flight(self, facts: GroupPartitionFacts, offset: int) -> bool:
+        """Say whether a member has got the message at an offset."""
+        place = self._place(facts.name, facts.log.broker_epoch)
+        return any(s.end.is_open and offset in s.held for s in place.shares.values())
+
+
+def _is_in(lanes: Iterable[tuple[int, int]], slot: int) -> bool:
+    return any(low <= slot < high for low, high in lanes)
+
+
+def _offsets(ranges: Iterable[tuple[int, int]]) -> Iterable[int]:
+    return (offset for start, stop in ranges for offset in range(start, stop))
