@@ -253,7 +253,7 @@ class AckHandler:
         start = min((start for start, _ in frame.ranges), default=-1)
         async with flow.decode_lock:
             consumed = self._token_of(flow, frame)
-            if consumed is None or not 0 <= start < consumed.book.position:
+            if consumed is None or not 0 <= start < self._sent_end(consumed):
                 return NOTHING
             try:
                 return await self._check.find(consumed.partition, start) or NOTHING
@@ -262,6 +262,12 @@ class AckHandler:
                     "partition %s: its batch could not be checked: %s", consumed.partition, error
                 )
                 return NOTHING
+
+    def _sent_end(self, consumed: ConsumedPartition) -> int:
+        """Return an offset above all that the flow was sent."""
+        # The position of a share goes back when it gets slots.
+        is_share = consumed.root is not consumed
+        return consumed.book.sent_end if is_share else consumed.book.position
 
     def release(self, flow: Flow, frame: frames.Release) -> None:
         """Take back what a client has not begun.
