@@ -331,6 +331,7 @@ def _detail(owned: OwnedPartition, consumed: ConsumedPartition, now: float) -> G
         quarantined_keys=(lanes is not None and len(lanes.quarantined_lanes)) or UNSET,
         lowest_parked=lowest_parked if lowest_parked >= 0 else UNSET,
         stands_still=book.stands_still or UNSET,
+        order_waits=consumed.order_waits or UNSET,
         mended=mended.describe(owned, consumed.group),
         registered_s=_registered_s(consumed, now),
     )

@@ -173,6 +173,7 @@ def _add_reasons(views: dict[str, GroupStatus], brokers: Mapping[str, BrokerAnsw
                     if held.lowest_parked is not UNSET:
                         row.lowest_parked = held.lowest_parked
                     row.stands_still = held.stands_still or row.stands_still
+                    row.order_waits = held.order_waits or row.order_waits
                     row.next_redelivery_ms = held.next_redelivery_ms or row.next_redelivery_ms
 
 
@@ -316,6 +317,7 @@ def _row(
         quarantined_keys=(lanes is not None and len(lanes.quarantined_lanes)) or UNSET,
         lowest_parked=lowest_parked if lowest_parked >= 0 else UNSET,
         stands_still=(mine is not None and mine.book.stands_still) or UNSET,
+        order_waits=(mine is not None and mine.order_waits) or UNSET,
     )
 
 

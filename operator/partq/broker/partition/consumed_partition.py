@@ -154,6 +154,8 @@ class ConsumedPartition:
     """`LaneBook.parked_changes` of what is stored."""
     has_stale_parked: bool = False
     """The record has parked keys that the book does not know."""
+    order_waits: str = ""
+    """Why the order of the spec is not in effect here; empty: it is, or is about to be."""
     holds_stored: int = 0
     """`LaneBook.holds_made` of what is stored."""
     counts: int = 0

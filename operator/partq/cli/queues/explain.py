@@ -107,6 +107,7 @@ _WHERE_SET = (
     "quarantined_keys",
     "lowest_parked",
     "stands_still",
+    "order_waits",
 )
 """Left out where there is nothing to say."""
 _DETAILS = ("lag", "in_flight", *_OUTBOX, *_RETURNS, "mended")
@@ -272,6 +273,8 @@ def lines(
             yield f"     {held}"
         if detail.stands_still:
             yield f"     {stalled_text(detail.stands_still)}"
+        if detail.order_waits:
+            yield f"     {detail.order_waits}"
         if detail.mended:
             yield f"     when its broker claimed it, {detail.mended}"
     if is_retired and detail is not None and not detail.lag:

@@ -86,6 +86,8 @@ class GroupPartition(msgspec.Struct):
     """The lowest offset of these keys that waits; left out: none is known."""
     stands_still: str | UnsetType = UNSET
     """In a group of order Key: why nothing new is sent; left out: it is."""
+    order_waits: str | UnsetType = UNSET
+    """Why the group's order is not in effect here yet; left out: it is."""
     problems: list[ProblemStatus] = []
     """The worst first; a paused or parked partition may have others, too. Empty: none is known."""
 
