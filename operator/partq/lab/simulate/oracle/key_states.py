@@ -23,12 +23,15 @@ class KeyStatesJudge:
         self._left: dict[tuple[str, int], int] = {}
         """Of messages whose state was left: the epoch up to which the group's life there was an
         earlier one; by the place of the group and the offset."""
+        self._without: set[tuple[str, int]] = set()
+        """Those that some application has finished without a state."""
 
     def left(self, facts: GroupPartitionFacts, offset: int, epoch: int, *, has_state: bool) -> None:
         """Take the news that an application is about to finish a message, under an epoch."""
         if not has_state:
-            self._left.pop((facts.name, offset), None)
-        elif epoch > facts.old_epoch:
+            # Also of a later copy nobody knows whether it counts: this ack may have been first.
+            self._without.add((facts.name, offset))
+        elif epoch > facts.old_epoch and (facts.name, offset) not in self._without:
             self._left[facts.name, offset] = facts.old_epoch
 
     def read(self, facts: GroupPartitionFacts, offset: int, epoch: int, state: int | None) -> None:
@@ -40,7 +43,10 @@ class KeyStatesJudge:
             return
         place, last = before
         # Else nobody has finished it since: it has expired, became a dead letter, or was skipped.
-        was_left = self._left.get((place.name, last)) == place.old_epoch
+        was_left = (
+            self._left.get((place.name, last)) == place.old_epoch
+            and (place.name, last) not in self._without
+        )
         was_moved = place is not facts and (place.reset_to or facts.reset_to)
         if not was_left or was_moved or last in place.letters:
             return
