@@ -159,7 +159,8 @@ def explain(
         click.echo(json.dumps({**where, **told}))
         return
     if key is not None:
-        click.echo(f"key {json.dumps(key, ensure_ascii=False)} goes to partition {found}")
+        shown = json.dumps(key, ensure_ascii=False)
+        click.echo(f"key {shown}, slot {slot}, goes to partition {found}")
     click.echo(f"partition {found} of queue {connection.queue}, group {name}")
     is_retired = found in layout.retired
     if is_retired:
@@ -266,7 +267,7 @@ def lines(
                 f"     {counted(detail.delayed, 'message waits', 'messages wait')} for redelivery, "
                 f"the first for {spell_ms(detail.next_redelivery_ms)}"
             )
-        if detail.parked_keys:
+        if detail.parked_keys and not detail.stands_still:  # else the others do not continue
             lowest = detail.lowest_parked if isinstance(detail.lowest_parked, int) else -1
             yield f"     {parked_keys_text(detail.parked_keys, lowest)}"
         if held := held_keys_text(detail.blocked_keys or 0, detail.quarantined_keys or 0):
