@@ -128,11 +128,16 @@ async def test_a_handoff_does_not_wait_for_a_key_that_waits(keyed):
         await until(lambda: work.failed and work.others >= TOTAL // 3, "some are done")
         handoff = await Handoff.begin(keyed)
         assert (await handoff.pause())["code"] == ""
-        assert (await handoff.drain(wait_ms=10_000))["is_drained"]
+        drained = await handoff.drain(wait_ms=10_000)
+        assert drained["is_drained"], drained
         assert (await handoff.commit())["code"] == ""
         await until(lambda: work.others == TOTAL - EACH, "the others are done")
-        state = await keyed.state()
-        assert (state["member"], state["lag"], state["parked_keys"]) == ("n", EACH, 1)
+
+        async def all_others_are_stored():
+            state = await keyed.state()
+            return (state["member"], state["lag"], state["parked_keys"]) == ("n", EACH, 1)
+
+        await until(all_others_are_stored, "their acks have come, and the key waits")
         work.fails = 0
         body = {"key": POISON, "partitions": ["1.0"]}
         path = "/v1/queues/orders/groups/workers/keys/release"

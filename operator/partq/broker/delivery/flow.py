@@ -109,6 +109,8 @@ class Flow:
         self._ready: dict[ConsumedPartition, None] = {}
         self._delayed: dict[ConsumedPartition, None] = {}
         """Partitions with messages that wait to be sent again."""
+        self._asked: dict[ConsumedPartition, set[int]] = {}
+        """Lanes that the client is asked for at the end of this turn of the event loop."""
 
     # ---- what happens to it ---------------------------------------------------------------------
 
@@ -154,6 +156,7 @@ class Flow:
         self.partitions.pop(consumed, None)
         self._ready.pop(consumed, None)
         self._delayed.pop(consumed, None)
+        self._asked.pop(consumed, None)
         self._batch_finder.forget(consumed)
         self.end_in_flight(consumed.book.in_flight)
         messages, size, waiting = self.unrecorded.forget(consumed.partition)
@@ -214,19 +217,31 @@ class Flow:
             self._send_ask_back(consumed, lanes.ask_back(), [(0, SLOT_COUNT)])
 
     def ask_back(self, consumed: ConsumedPartition, taken: TakenBack) -> None:
-        """Ask the client for what has not begun of the lanes of messages that were taken back."""
+        """Ask the client for what has not begun of the lanes of messages that were taken back.
+
+        One frame asks for the lanes of a turn of the event loop. The answers to its nacks follow
+        it, as their counts are to be stored first.
+        """
         lanes = consumed.lanes
         if lanes is None or not taken.asked:
             return
         if self.kind != "pull":
-            slots = Ranges((lane, lane + 1) for lane in sorted(taken.asked))
-            self._send_ask_back(consumed, taken.notice, slots.pairs())
+            if consumed not in self._asked:
+                self._asked[consumed] = set()
+                asyncio.get_running_loop().call_soon(self._ask_for_lanes, consumed)
+            self._asked[consumed] |= taken.asked
             return
         # All that was answered has begun; what is still to be is dropped from the answer.
         unanswered = self.unsent(consumed.partition)
         offsets = [at for part in unanswered.pairs() for at in range(*part)]
         dropped = [(at, at + 1) for at in offsets if lanes.lane_of(at) in taken.asked]
         self.end_in_flight(lanes.returned(dropped, taken.notice))
+
+    def _ask_for_lanes(self, consumed: ConsumedPartition) -> None:
+        asked, lanes = self._asked.pop(consumed, None), consumed.lanes
+        if asked and lanes is not None:
+            slots = Ranges((lane, lane + 1) for lane in sorted(asked))
+            self._send_ask_back(consumed, lanes.join_notices(asked), slots.pairs())
 
     def _send_ask_back(
         self, consumed: ConsumedPartition, notice: int, slots: list[tuple[int, int]]

@@ -321,7 +321,7 @@ def _detail(owned: OwnedPartition, consumed: ConsumedPartition, now: float) -> G
         dead_letters=len(consumed.outbox.letters),
         blocked=consumed.blocked,
         missing=consumed.missing,
-        parked=consumed.outbox.parked,
+        parked=consumed.parked,
         is_withheld=consumed.is_withheld,
         gated_by=consumed.gated_by or UNSET,
         delayed=book.delayed,

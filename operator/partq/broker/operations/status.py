@@ -306,7 +306,7 @@ def _row(
         lag_ms=age_ms,
         dead_letters=len(cursor.outbox),
         blocked=mine.blocked if mine is not None else "",
-        parked=mine.outbox.parked if mine is not None else "",
+        parked=mine.parked if mine is not None else "",
         redeliveries=sum(cursor.redeliveries.values()),
         is_withheld=mine is not None and mine.is_withheld,
         gated_by=gated_by or UNSET,

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import count
@@ -233,7 +233,7 @@ class ConsumedPartition:
             and not self.is_gated
             and not self.is_committing
             and not self.must_flush_first
-            and not self.outbox.is_holding
+            and not self.is_held_by_letters
             and not self.missing
             and not (self.audit is not None and self.audit.is_held)
             and not self.is_dropped
@@ -242,7 +242,33 @@ class ConsumedPartition:
     @property
     def blocked(self) -> str:
         """Why the group's deliveries stop; empty: they do not."""
-        return self.missing or self.outbox.blocked
+        return self.missing or ("" if self._holds_lanes_alone else self.outbox.blocked)
+
+    @property
+    def parked(self) -> str:
+        """Why dead letters have been waiting while deliveries continue; empty: none are."""
+        return self.outbox.parked or (self.outbox.blocked if self._holds_lanes_alone else "")
+
+    @property
+    def is_held_by_letters(self) -> bool:
+        """Whether nothing may be delivered before dead letters are stored."""
+        # In a group of order Key they hold up their lanes; the book knows when too many wait.
+        return self.outbox.is_holding and self.lanes is None
+
+    @property
+    def _holds_lanes_alone(self) -> bool:
+        """Whether dead letters that wait hold up their keys alone."""
+        return self.lanes is not None and not self.lanes.is_crowded
+
+    def doom(self, offsets: Iterable[int]) -> None:
+        """Have offsets hold up their lanes that are to become dead letters."""
+        if self.lanes is not None:
+            self.lanes.doom(offsets)
+
+    def spare(self, offset: int) -> None:
+        """Let the lane of an offset go on: it is a dead letter, or done with otherwise."""
+        if self.lanes is not None:
+            self.lanes.spare(offset)
 
     @property
     def gated_by(self) -> str:
@@ -321,6 +347,7 @@ class ConsumedPartition:
     def change_book(self, book: Book) -> None:
         """Continue with a book of another order, or with other bounds; no flow is bound."""
         self.book = book
+        self.doom(self.outbox.scheduled)
         self.has_stale_parked = True
         # Whatever counts were made before: they are stored with the new book, before any delivery.
         self.counts += 1

@@ -1,16 +1,22 @@
 """Which lanes of a book nothing may be sent of now, and what each waits for."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
+from partq.core.cursor.processing_times import within
 from partq.core.lanes.parked_lanes import ALL_LANES, ParkedLanes
 
 
 class BlockedLanes:
-    """Lanes that are parked, owed or uncounted; a lane goes on once it is not any of them."""
+    """Lanes that are parked, owed, uncounted, doomed or tried; one goes on once it is not any."""
 
     __slots__ = (
+        "_doomed",
+        "_doomed_lanes",
         "_owed",
         "_owes_all",
+        "_tried",
+        "_tried_lanes",
         "_uncounted",
         "counts_made",
         "lanes",
@@ -31,6 +37,13 @@ class BlockedLanes:
         """Number of the notice that asked for all lanes; 0: none is open."""
         self._uncounted: dict[int, int] = {}
         """Lane → `counts_made` of its last count, which is not stored."""
+        self._doomed: dict[int, int] = {}
+        """Offset that is to become a dead letter → its lane."""
+        self._doomed_lanes: Counter[int] = Counter()
+        """Lane → how many of its offsets are."""
+        self._tried: dict[int, int] = {}
+        """Offset that has failed, and is in the member's hands again → its lane; one of a lane."""
+        self._tried_lanes: set[int] = set()
         self.lanes: set[int] = set(self.parked.lanes)
         """All of them."""
         self.counts_made = 0
@@ -45,6 +58,48 @@ class BlockedLanes:
     def are_all(self) -> bool:
         """Whether nothing of any lane may be sent."""
         return self._owes_all > 0 or ALL_LANES in self.parked
+
+    @property
+    def waiting(self) -> int:
+        """How many lanes wait for their time, or for a dead letter to be stored."""
+        both = self._doomed_lanes.keys() & self.parked.until.keys()
+        return len(self.parked) + len(self._doomed_lanes) - len(both)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether more of them wait than may while new messages are sent."""
+        return self.waiting > self.parked.max_lanes if self._doomed else self.parked.is_full
+
+    def try_again(self, offset: int, lane: int) -> None:
+        """Have a lane wait until a message of it that has failed, and goes again, is done."""
+        self._tried[offset] = lane
+        self._tried_lanes.add(lane)
+        self.lanes.add(lane)
+
+    def end_trials(self, start: int, stop: int) -> list[int]:
+        """Note that the member has none of [start, stop) any more; return the lanes that go on."""
+        if not self._tried:
+            return []
+        lanes = [self._tried.pop(offset) for offset in within(self._tried, start, stop)]
+        self._tried_lanes.difference_update(lanes)
+        return self._go_on(lanes)
+
+    def doom(self, offset: int, lane: int) -> None:
+        """Have the lane of an offset wait until that is stored as a dead letter."""
+        if offset not in self._doomed:
+            self._doomed[offset] = lane
+            self._doomed_lanes[lane] += 1
+            self.lanes.add(lane)
+
+    def spare(self, offset: int) -> list[int]:
+        """Note that an offset is a dead letter, or will be none; return the lanes that go on."""
+        lane = self._doomed.pop(offset, None)
+        if lane is None:
+            return []
+        self._doomed_lanes[lane] -= 1
+        if not self._doomed_lanes[lane]:
+            del self._doomed_lanes[lane]
+        return self._go_on([lane])
 
     def end_waits(self, now: float) -> list[int]:
         """End the delays that are over by `now`; return the lanes that go on."""
@@ -89,6 +144,12 @@ class BlockedLanes:
             self.lanes.update(asked)
         return asked
 
+    def join_notices(self, lanes: Collection[int]) -> int:
+        """Have one notice ask for lanes that several were to ask for; return its number."""
+        self.last_notice += 1
+        self._owed.update(dict.fromkeys(lanes, self.last_notice))
+        return self.last_notice
+
     def owe_all(self) -> int:
         """Have all lanes wait for the answer to a new notice; return its number."""
         self.last_notice += 1
@@ -104,9 +165,11 @@ class BlockedLanes:
             del self._owed[lane]
         return self._go_on(lanes)
 
-    def forget_notices(self) -> None:
-        """Await no answer any more: the flow has ended."""
-        lanes, self._owed, self._owes_all = list(self._owed), {}, 0
+    def end_flow(self) -> None:
+        """Await nothing of the member any more."""
+        lanes = {*self._owed, *self._tried_lanes}
+        self._owed, self._owes_all = {}, 0
+        self._tried, self._tried_lanes = {}, set()
         self._go_on(lanes)
 
     def _go_on(self, lanes: Iterable[int]) -> list[int]:
@@ -116,6 +179,8 @@ class BlockedLanes:
             if lane not in self.parked
             and lane not in self._owed
             and lane not in self._uncounted
+            and lane not in self._doomed_lanes
+            and lane not in self._tried_lanes
             and lane != ALL_LANES
         ]
         self.lanes.difference_update(free)

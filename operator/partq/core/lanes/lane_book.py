@@ -5,7 +5,10 @@ its lane that is neither delivered nor done, and while nothing blocks the lane:
 
 - *parked*: a message of it was given back, and its delay is not over;
 - *owed*: its member was asked to return what it has not begun, and has not answered;
-- *uncounted*: a redelivery count of it is not stored.
+- *uncounted*: a redelivery count of it is not stored;
+- *doomed*: a message of it is to become a dead letter, and is not stored as one;
+- *tried*: a message of it that was given back is in the member's hands again. Were the rest sent
+  with it, all of it would be asked back at each failure.
 
 No I/O and no clock. There is no step back: the delivery number is always 0.
 """
@@ -86,6 +89,7 @@ class LaneBook(LaneSender):
                 continue
             acked = span.change(HELD, ACKED, low, stop)
             self.in_flight -= acked
+            self._go_on(self._blocked.end_trials(low, stop))
             if acked < stop - low:
                 late = self._lent_in(low, stop)
                 lent += late
@@ -133,6 +137,7 @@ class LaneBook(LaneSender):
                 self._span.set(low, known, ACKED)
             for offset in within(self._redeliveries, low, high):
                 del self._redeliveries[offset]
+            self._go_on(self._blocked.end_trials(low, high))
             self._lent.difference_update(self._lent_in(low, high))
             if known < high:
                 self.cursor = high
@@ -190,6 +195,13 @@ class LaneBook(LaneSender):
             raise NotDeliveredError(f"release from {start}; delivered up to {self.position}")
         return self._open([(start, self.position)])
 
+    def join_notices(self, lanes: Collection[int]) -> int:
+        """Have one notice ask for lanes whose own notices were not sent; return its number.
+
+        All of them are owed.
+        """
+        return self._blocked.join_notices(lanes)
+
     def ask_back(self) -> int:
         """Note that the member is asked for all that it has not begun; return the notice's number.
 
@@ -215,6 +227,7 @@ class LaneBook(LaneSender):
             for part in self._span.runs(HELD, low, stop):
                 opened += range(*part)
             self.in_flight -= self._span.change(HELD, OPEN, low, stop)
+            self._go_on(self._blocked.end_trials(low, stop))
         blocked = self._blocked.lanes
         self._again.add(o for o in opened if self._span.lane(o) not in blocked)
         self._note_opened(opened)
@@ -328,6 +341,7 @@ class LaneBook(LaneSender):
             span.set(offset, offset + 1, OPEN)
             span.mark(offset, offset + 1, cause)
             self._begun.forget(offset)
+            self._blocked.end_trials(offset, offset + 1)  # it waits for its time from now on
             lane = self._span.lane(offset)
             waits[lane] = max(waits.get(lane, 0.0), now + delay_s(times))
         self.in_flight -= len(offsets)
@@ -406,7 +420,7 @@ class LaneBook(LaneSender):
         self._to_letter.clear()
         self._lent.clear()
         self._begun = ProcessingTimes()
-        self._blocked.forget_notices()
+        self._blocked.end_flow()
 
     def moved_to(self, cursor: int) -> "LaneBook":
         """Return the book of a group that begins again at `cursor`, back or forward.

@@ -1,6 +1,6 @@
 """Which messages of its lanes a group is sent next, and what each lane waits for."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import compress, count, islice
 from typing import NamedTuple
 
@@ -40,6 +40,7 @@ class LaneSender(HeldLanes):
         "_again",
         "_begun",
         "_delivered",
+        "_doomed_unread",
         "_unreadable",
         "in_flight",
         "max_span",
@@ -65,6 +66,8 @@ class LaneSender(HeldLanes):
         self._delivered = cursor
         """All below may have been delivered, under any token."""
         self._unreadable = Ranges()
+        self._doomed_unread: set[int] = set()
+        """Offsets that are to become dead letters, and whose lane is not known yet."""
 
     # ---- what lanes wait for --------------------------------------------------------------------
 
@@ -123,6 +126,26 @@ class LaneSender(HeldLanes):
         self._go_on(self._blocked.unpark([lane]))
         return is_parked
 
+    def doom(self, offsets: Iterable[int]) -> None:
+        """Send nothing of the lanes of some offsets until `spare`: they are to be dead letters."""
+        for offset in offsets:
+            if offset < self.cursor:
+                continue
+            if (lane := self._span.lane(offset)) >= 0:
+                self._blocked.doom(offset, lane)
+            else:
+                self._doomed_unread.add(offset)
+
+    def spare(self, offset: int) -> None:
+        """Note that an offset is a dead letter, or will be none."""
+        self._doomed_unread.discard(offset)
+        self._go_on(self._blocked.spare(offset))
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so many lanes wait, for time or dead letters, that nothing new is sent."""
+        return self._blocked.is_crowded
+
     @property
     def sent_end(self) -> int:
         """What may have been processed before lies below."""
@@ -156,17 +179,18 @@ class LaneSender(HeldLanes):
     @property
     def stands_still(self) -> str:
         """Why nothing new is sent, for people; empty: the book does not say so."""
-        parked = self._blocked.parked
-        if self._blocked.are_all_parked:
+        blocked = self._blocked
+        if blocked.are_all_parked:
             return (
                 "KeysParked: all keys wait, until a delay is over, as more than "
-                f"{parked.max_lanes} waited when the broker claimed the partition; {self._lowest()}"
-            )
-        if parked.is_full:
-            return (
-                f"KeysParked: {len(parked)} keys wait for their redelivery{_until_released(parked)}"
-                f", and at most {parked.max_lanes} may while new messages are sent; "
+                f"{blocked.parked.max_lanes} waited when the broker claimed the partition; "
                 f"{self._lowest()}"
+            )
+        if blocked.is_crowded:
+            return (
+                f"KeysParked: {blocked.waiting} keys wait for their redelivery"
+                f"{_until_released(blocked.parked)}, and at most {blocked.parked.max_lanes} may "
+                f"while new messages are sent; {self._lowest()}"
             )
         if self.position >= self.cursor + self.max_span:
             return (
@@ -201,7 +225,7 @@ class LaneSender(HeldLanes):
         if (
             credit <= 0
             or blocked.are_all
-            or blocked.parked.is_full
+            or blocked.is_crowded
             or (self._again and self.next_again is not None)
         ):
             return None
@@ -209,6 +233,9 @@ class LaneSender(HeldLanes):
             span.read(batch)
             if self._exhausted:
                 self._hold_read()
+            if self._doomed_unread:
+                unread, self._doomed_unread = self._doomed_unread, set()
+                self.doom(unread)
         stop = min(stop, self.cursor + self.max_span)
         is_blocked = blocked.lanes.__contains__ if blocked.lanes else None
         while (start := self.position) < stop:
@@ -271,7 +298,7 @@ class LaneSender(HeldLanes):
             return None
         if self._unreadable:
             start, stop = self._readable(start, stop)
-        offsets = self._again.take(stop, credit, self._may_go)
+        offsets = self._again.take(stop, credit, self._goes)
         if not offsets:
             return None
         free = bytearray(offsets[-1] + 1 - start)
@@ -280,6 +307,13 @@ class LaneSender(HeldLanes):
             self._begun.resend(offset, offset + 1)
         self._lent.difference_update(offsets)
         return self._send(start, bytes(free), len(offsets), is_new=False)
+
+    def _goes(self, offset: int) -> bool:
+        """Return whether an offset is sent again; one that has failed goes alone of its lane."""
+        goes = self._may_go(offset)
+        if goes and offset in self._redeliveries:
+            self._blocked.try_again(offset, self._span.lane(offset))
+        return goes
 
     def _may_go(self, offset: int) -> bool:
         return (

@@ -8,6 +8,7 @@ from typing import Final, TypeVar, cast
 
 import aiohttp
 
+from partq.aio import TaskSet
 from partq.client.consume.deliveries import Delivery
 from partq.client.consumer import Consumer
 from partq.client.producer import Producer
@@ -124,6 +125,7 @@ class Application:
         self._on_exit = on_exit
         self._consumer: Consumer | None = None
         self._is_leaving = False
+        self._nacks = TaskSet()
 
     async def run(self) -> None:
         """Consume until told to leave; whatever ends it otherwise, its container starts again."""
@@ -171,10 +173,13 @@ class Application:
             if self._is_leaving:
                 consumer.leave()
             self._watcher.waits(life)
-            async for delivery in consumer:
-                self._watcher.handed(self._group, self._member, life, delivery)
-                await self._work(consumer, delivery)
-                self._watcher.waits(life)
+            try:
+                async for delivery in consumer:
+                    self._watcher.handed(self._group, self._member, life, delivery)
+                    await self._work(consumer, delivery)
+                    self._watcher.waits(life)
+            finally:
+                await self._nacks.close()
 
     async def _work(self, consumer: Consumer, delivery: Delivery) -> None:
         if self._has_states:
@@ -188,11 +193,20 @@ class Application:
         await asyncio.sleep(self._rng.uniform(0.0, self.work_s) + hang_s)
         if self._mishaps.must_nack(self._group, int(delivery.value)):
             self._watcher.taken_back(self._group, delivery)
-            with suppress(PartqError):  # refused: it is redelivered in any case
-                await consumer.nack(delivery)
+            nack = self._nack(consumer, delivery)
+            if delivery.slot is None or self._rng.random() < 0.5:
+                await nack
+            else:  # in a group of order Key other keys go on before the answer
+                self._nacks.start(nack)
+                await asyncio.sleep(0)
             return
         self._watcher.finished(self._group, delivery)
         await self._ack(consumer, delivery)
+
+    @staticmethod
+    async def _nack(consumer: Consumer, delivery: Delivery) -> None:
+        with suppress(PartqError):  # refused: it is redelivered in any case
+            await consumer.nack(delivery)
 
     async def _ack(self, consumer: Consumer, delivery: Delivery) -> None:
         style = self._rng.random()
