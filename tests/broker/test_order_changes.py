@@ -94,6 +94,11 @@ async def test_acks_that_lie_too_far_above_the_cursor_are_kept_and_the_order_wai
     await follow(running, nack=KEY_ORDER)
     assert "order Key waits" in caplog.text
     consumed = running.broker.owned[P0].groups["workers"]
+    _, status = await running.call("GET", "/v1/queues/orders/status")
+    (line,) = order_lines(msgspec.convert(status["groups"]["workers"], GroupStatus))
+    assert line.startswith("partition 1.0: order Key waits, as acks lie more than ")
+    assert line.endswith("it takes effect once the message at offset 0 is done")
+    assert (await running.state())["order_waits"] in line
     record = await running.broker.partitions.read_cursor(P0, "workers")
     made = Books(lambda _: KEY, lambda _: 0.0, lambda: 0.0).make(P0, "workers", record)
     for book in (consumed.book, made):

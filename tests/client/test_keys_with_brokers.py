@@ -8,6 +8,7 @@ import pytest
 import pytest_asyncio
 
 from partq import Cause, Consumer, Message, Producer
+from partq.aio import TaskSet
 from partq.errors import BadRequestError
 from partq.testing import eventually
 from partq.testing.local_broker import LocalBroker
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 WAIT_S = 60.0
 KEYS = [f"key-{number}" for number in range(24)]
 PER_KEY = 8
-GROUPS = ("one-by-one", "at-once", "lists", "batches", "moving", "paused", "poison")
+GROUPS = ("one-by-one", "at-once", "unawaited", "lists", "batches", "moving", "paused", "poison")
 KEY_ORDER = {"nack": {"order": "Key", "delaySeconds": 0}}
 
 
@@ -94,6 +95,26 @@ async def test_each_key_is_in_order_through_nacks(local, group, concurrency):
         assert consumer.stats().acked <= len(KEYS) * PER_KEY
     assert application.disorder == []
     assert sum(application.failed.values()) > 0
+
+
+async def test_each_key_is_in_order_while_nacks_have_no_answer(local):
+    """The loop goes on: of the key that was given back it gets nothing before the answer."""
+    application = Application(local, "unawaited", nacked=0.2)
+    nacks = TaskSet()
+    async with asyncio.timeout(WAIT_S), application.consumer() as consumer:
+        beside = 0
+        async for message in consumer:
+            if application.begins(message):
+                beside += bool(nacks)
+                await consumer.ack(message)
+            else:
+                nacks.start(consumer.nack(message))
+                await asyncio.sleep(0)  # it begins before the next message is handed out
+            if application.is_done:
+                break
+        await nacks.close()
+    assert application.disorder == []
+    assert beside > 0, "others were handed out before an answer"
 
 
 async def test_each_key_is_in_order_in_lists_that_give_back_the_rest_of_a_key(local):

@@ -23,6 +23,7 @@ GROUPS = {
     "keyed": {"nack": {"order": "Key", "delaySeconds": 0}},
     "free": {"nack": {"order": "Free"}},
     "few": {"ack": {"maxStates": 2}},
+    "cumulative": {"ack": {"maxStates": 2}},
     "twice": {},
     "handler": {},
     "pulled": {},
@@ -128,6 +129,19 @@ async def test_beyond_the_bound_an_ack_is_refused_and_a_removal_makes_room(local
         await consumer.ack(third[0], state=b"3", confirmed=True)
         assert [await each[0].state() for each in (first, second, third)] == [b"11", None, b"3"]
     assert await stored_states(local, "few") == {KEYS[0]: b"11", KEYS[2]: b"3"}
+
+
+async def test_an_ack_behind_a_state_that_waits_for_room_does_not_overtake_it(local):
+    async with asyncio.timeout(WAIT_S), consumer_of(local, "cumulative") as consumer:
+        _, first, second, third, fourth, *_ = messages = await consumer.getmany(61)
+        await consumer.ack(first, state=b"1")
+        await consumer.ack(second, state=b"2", confirmed=True)
+        await consumer.ack(next(e for e in messages[5:] if e.key == first.key), state=None)
+        await asyncio.gather(  # the third waits for a look at the store
+            consumer.ack(third, state=b"3", confirmed=True),
+            consumer.ack_cumulative(fourth, confirmed=True),
+        )
+    assert await stored_states(local, "cumulative") == {KEYS[1]: b"2", KEYS[2]: b"3"}
 
 
 async def test_an_ack_that_counts_for_nothing_more_changes_no_state(local):

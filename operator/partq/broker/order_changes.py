@@ -69,15 +69,20 @@ class OrderChanges:
             if bound(consumed.book, rules):
                 consumed.wake()
             if fits(consumed.book, rules):
+                consumed.order_waits = ""
                 continue
-            book = consumed.book
-            takes_lanes = rules.parts > 0 or rules.order is NackOrder.KEY
-            if takes_lanes and not are_in_reach(book.cursor, book.acked_pairs()):
-                _log.warning(
-                    "%s of %s: order Key waits, as acks lie more than %d offsets above the cursor; "
-                    "it takes effect once the message at offset %d is done",
-                    *(consumed.partition, consumed.group, MAX_BITS, book.cursor),
+            book, before = consumed.book, consumed.order_waits
+            is_far = not are_in_reach(book.cursor, book.acked_pairs())
+            if (rules.parts or rules.order is NackOrder.KEY) and is_far:
+                consumed.order_waits = (
+                    f"order Key waits, as acks lie more than {MAX_BITS:,} offsets above the cursor;"
+                    f" it takes effect once the message at offset {book.cursor} is done"
                 )
+                if consumed.order_waits != before:
+                    _log.warning(
+                        "%s of %s: %s",
+                        *(consumed.partition, consumed.group, consumed.order_waits),
+                    )
                 continue
             # A bind, a handoff or a change that is under way first: the next look comes soon.
             if not consumed.lock.locked():

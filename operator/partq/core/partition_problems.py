@@ -142,7 +142,7 @@ def held_keys_text(blocked: int, quarantined: int) -> str:
         parts.append(f"{what} blocked by a message that failed too often")
     if quarantined:
         what = counted(quarantined, "key is", "keys are", spec=",")
-        parts.append(f"{what} in quarantine (their messages become dead letters)")
+        parts.append(f"{what} in quarantine (what follows becomes dead letters)")
     if not parts:
         return ""
     return f"{', and '.join(parts)}: `partq keys release` ends that"

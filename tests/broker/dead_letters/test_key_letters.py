@@ -8,6 +8,9 @@ Each ends what it has held up: the key goes on, and no other key has waited.
 import asyncio
 
 from partq import Consumer
+from partq.broker.dead_letters import forwarder
+from partq.broker.partition import outbox
+from partq.errors import StoreFullError
 from partq.testing import eventually
 from partq.wire import batch, frames
 from tests.broker.conftest import CONSUME
@@ -27,9 +30,8 @@ async def test_the_key_goes_on_behind_a_message_that_was_sent_too_often(running)
     assert await source.nack(held, [(0, 1)], delay_ms=0) == ""
     await source.give_back(await source.asked(), (2, 3))
     again, values = await source.deliver()
-    assert values == ["a0", "a1"]
+    assert values == ["a0"]
     assert await source.nack(held, [(0, 1)], delay_ms=DAY_MS) == ""
-    await source.give_back(await source.asked(), (2, 3))
     again, values = await source.deliver()
     assert (values, again.start) == (["a1"], 2)
     assert await source.ack(held, ranges=[(1, 3)]) == ""
@@ -37,6 +39,65 @@ async def test_the_key_goes_on_behind_a_message_that_was_sent_too_often(running)
     assert [each.offset for each in scene.consumed.outbox.letters] == [0]
     state = await running.state()
     assert (state["parked_keys"], state["dead_letters"], state["lag"]) == (0, 1, 0)
+
+
+async def fail(scene, delivered, offset):
+    """Let a message be sent too often; return once it is to become a dead letter."""
+    for is_last in (False, True):
+        assert await scene.source.nack(delivered, [(offset, offset + 1)], delay_ms=0) == ""
+        if not is_last:
+            delivered, _ = await scene.source.deliver()
+    outbox = scene.consumed.outbox
+    await eventually(
+        lambda: offset in [*outbox.scheduled, *(each.offset for each in outbox.letters)], "doomed"
+    )
+
+
+async def test_a_full_outbox_holds_up_keys_alone_while_few_wait(running, monkeypatch):
+    monkeypatch.setattr(outbox, "MAX_WAITING", 1)
+    scene = await KeyedScene().set(running, "a0", "b0", "c0", maxParkedKeys=1)
+    source = scene.source
+    held, _ = await source.deliver()
+    await fail(scene, held, 0)
+    await eventually(lambda: scene.consumed.outbox.letters, "it waits for its queue")
+    await fail(scene, held, 1)
+    await publish(scene.producer, "b1", "a1", "d0")
+    _, values = await source.deliver()
+    assert values == ["a1", "d0"], "b waits"
+    state = await running.state()
+    assert (state["blocked"], state["parked"] > "") == ("", True)
+    await fail(scene, held, 2)
+    await publish(scene.producer, "d1")
+    assert await source.gets_nothing(), "more keys wait than may"
+    state = await running.state()
+    assert (state["blocked"] > "", state["parked"]) == (True, "")
+    monkeypatch.setattr(outbox, "MAX_WAITING", 1000)
+    scene.consumed.outbox.wake()
+    assert sorted(await source.values(2)) == ["b1", "d1"]
+    assert [each.offset for each in scene.consumed.outbox.letters] == [0, 1, 2]
+
+
+async def test_a_dead_letter_that_redis_refuses_holds_up_its_key_alone(running, monkeypatch):
+    monkeypatch.setattr(forwarder, "FIRST_WAIT_S", 3600.0)
+    scene = await KeyedScene().set(running, "a0", "b0")
+    source, tries = scene.source, []
+
+    async def refuse(*_, letters, **__):
+        tries.append(letters)
+        raise StoreFullError("no room")
+
+    monkeypatch.setattr(running.broker.dead_letters._outboxes, "add", refuse)
+    held, _ = await source.deliver()
+    await fail(scene, held, 0)
+    await eventually(lambda: tries, "it was tried")
+    await publish(scene.producer, "a1", "b1")
+    again, values = await source.deliver()
+    assert values == ["b1"]
+    assert await source.nack(again, [(3, 4)], delay_ms=DAY_MS) == "", "another count is stored"
+    assert len(tries) == 1, "the repeat keeps its pace"
+    monkeypatch.undo()
+    scene.consumed.outbox.wake()
+    assert await source.values(1) == ["a1"]
 
 
 async def test_an_application_asks_for_a_dead_letter_of_what_it_has_in_hand(running):

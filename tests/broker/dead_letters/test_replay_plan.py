@@ -142,6 +142,15 @@ async def test_letters_of_a_key_or_a_reason_are_listed(running, target, monkeypa
     assert (cut.exit_code, "ended after 3 messages" in cut.stderr) == (0, True)
 
 
+async def test_a_list_has_as_many_as_its_limit_says_though_one_answer_is_smaller(running, target):
+    key = "k" * 90_000
+    for number in range(14):
+        await bury_one(running, number, 0, key, DeadLetterReason.EXPIRED)
+    listed = (await asked(target, "list"))["messages"]
+    assert [row["value"] for row in listed] == [f"dead {number}" for number in range(14)]
+    assert len((await asked(target, "list", "--limit", "13"))["messages"]) == 13
+
+
 async def test_letters_are_chosen_as_the_page_says(running, target, sent, kept):
     for number, key in enumerate(("other", "order-17", "order-17")):
         await bury_one(running, number, 0, key, DeadLetterReason.EXPIRED)

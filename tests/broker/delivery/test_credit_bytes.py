@@ -167,7 +167,7 @@ async def test_a_consumer_holds_no_more_bytes_than_it_said(running, peers, credi
             )
             consumer.ack_nowait(message)
             (flow,) = consumer._flows
-            held = [window._size for window in flow._ready]
+            held = [len(window.payload) for window in flow._ready._windows]
             most, single = max(most, sum(held)), max([single, *held])
             if sum(map(len, seen.values())) == 4 * count:
                 break

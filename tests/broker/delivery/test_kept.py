@@ -196,7 +196,9 @@ async def test_a_nack_has_no_more_sent_again_than_was_in_hand(
     ) as consumer:  # fmt: skip
         (flow,) = consumer._flows
         await eventually(lambda: sent["messages"] == COUNT, "all of it is ready")
-        await eventually(lambda: flow._ready and flow._ready[-1].stop == COUNT, "and here")
+        await eventually(
+            lambda: flow._ready._windows and flow._ready._windows[-1].stop == COUNT, "and here"
+        )
 
         async def deliveries():
             if is_by_one:

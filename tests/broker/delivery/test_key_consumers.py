@@ -128,11 +128,16 @@ async def test_a_handoff_does_not_wait_for_a_key_that_waits(keyed):
         await until(lambda: work.failed and work.others >= TOTAL // 3, "some are done")
         handoff = await Handoff.begin(keyed)
         assert (await handoff.pause())["code"] == ""
-        assert (await handoff.drain(wait_ms=10_000))["is_drained"]
+        drained = await handoff.drain(wait_ms=10_000)
+        assert drained["is_drained"], drained
         assert (await handoff.commit())["code"] == ""
         await until(lambda: work.others == TOTAL - EACH, "the others are done")
-        state = await keyed.state()
-        assert (state["member"], state["lag"], state["parked_keys"]) == ("n", EACH, 1)
+
+        async def all_others_are_stored():
+            state = await keyed.state()
+            return (state["member"], state["lag"], state["parked_keys"]) == ("n", EACH, 1)
+
+        await until(all_others_are_stored, "their acks have come, and the key waits")
         work.fails = 0
         body = {"key": POISON, "partitions": ["1.0"]}
         path = "/v1/queues/orders/groups/workers/keys/release"
@@ -161,3 +166,57 @@ async def test_a_broker_is_killed_while_a_key_waits(keyed, start_broker):
         taking.cancel()
     work.check()
     assert work.failed >= 6
+
+
+async def test_releases_race_with_nacks_of_the_key(keyed):
+    """Each nack waits for an hour, unless a release ends that; none is lost between the two."""
+    work = Work(fails=20)
+    await follow(keyed, nack={"delaySeconds": 3600.0})
+    path = "/v1/queues/orders/groups/workers/keys/release"
+
+    async def release():
+        while not work.is_over:
+            _, answer = await keyed.call("POST", path, json={"key": POISON})
+            assert "error" not in answer["partitions"]["1.0"], answer
+
+    async with consumer_of(keyed, "m") as consumer:
+        taking = asyncio.create_task(work.take(consumer))
+        async with asyncio.timeout(WAIT_S):
+            await asyncio.gather(*(release() for _ in range(3)))
+        taking.cancel()
+    work.check()
+    assert work.failed == 20
+    assert all(done == list(range(EACH)) for done in work.done.values()), "each once"
+
+
+async def test_the_order_changes_while_keys_wait_and_back(keyed):
+    """Nothing is lost: what waits goes out again at once, by whichever order holds then."""
+    failed, done = 0, set()
+    is_failing = True
+    await follow(keyed, nack={"delaySeconds": 3600.0})
+
+    async def take(consumer):
+        nonlocal failed
+        async for message in consumer:
+            if message.key == POISON and is_failing:
+                await consumer.nack(message)
+                failed += 1
+            else:
+                done.add((message.key, int(message.value)))
+                consumer.ack_nowait(message)
+
+    async with consumer_of(keyed, "m") as consumer:
+        taking = asyncio.create_task(take(consumer))
+        await until(lambda: len(done) == TOTAL - EACH, "the others are done")
+        assert (failed, (await keyed.state())["parked_keys"]) == (1, 1)
+        await follow(keyed, nack={"order": "Free"})
+        await until(lambda: failed == 1 + EACH, "each of the key fails alone")
+        await follow(keyed, nack={"order": "Key"})
+        await until(lambda: failed == 2 + EACH, "the first one fails, and holds up the others")
+        is_failing = False
+        assert not done.intersection((POISON, number) for number in range(EACH))
+        await follow(keyed, nack={"order": "Free"})
+        await until(lambda: len(done) == TOTAL, "all is done")
+        taking.cancel()
+        await consumer.flush()
+    assert (await keyed.state())["lag"] == 0

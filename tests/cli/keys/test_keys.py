@@ -83,6 +83,9 @@ async def test_a_key_that_failed_is_listed_and_released(broker, partq):
         assert (again.key, again.offset) == ("bad", bad.offset)
         nothing = "nothing was released: the key does not wait\n"
         assert (await partq("keys", "release", "--slot", str(slot)))[:2] == (0, nothing)
+        elsewhere = f"{nothing[:-1]} in partition {other}\n"
+        told = await partq("keys", "release", "--key", "bad", "--partition", other)
+        assert told[:2] == (0, elsewhere)
         await consumer.ack(again)
         await consumer.ack(await anext(messages))
 

@@ -64,7 +64,7 @@ async def test_who_has_stopped_gives_back_what_has_not_begun(peer, stored_batch)
         with pytest.raises(LookupError):
             await anext(consumer)
         (held,) = consumer._flows
-        await eventually(lambda: held._ready, "the messages are there")
+        await eventually(lambda: held._ready._windows, "the messages are there")
         await consumer.close()
         assert isinstance(await flow.next(), frames.Leave)
         release = await flow.next(frames.Release)

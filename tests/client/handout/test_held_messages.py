@@ -12,6 +12,7 @@ class Target:
     is_ended = False
     is_paused = False
     rewound_from = None
+    held_up: frozenset[str] = frozenset()
 
     def __init__(self, *, may_hand_out):
         self.may_hand_out = may_hand_out
@@ -43,7 +44,7 @@ class Held(SimpleNamespace):
 
 def message(key, target, offset, given_back=()):
     batch = SimpleNamespace(target=target, is_given_back=lambda offset: offset in given_back)
-    return Held(queue="orders", key=key, batch=batch, offset=offset, raw_value=b"12")
+    return Held(queue="orders", key=key, slot=key, batch=batch, offset=offset, raw_value=b"12")
 
 
 def test_a_key_that_waits_in_one_partition_counts_in_no_other():
@@ -102,7 +103,8 @@ class Looking:
                 break
             if each.key is not None and each.key in self.busy | passed:
                 continue
-            if each.batch.target.may_hand_out:
+            target = each.batch.target
+            if target.may_hand_out and each.slot not in target.held_up:
                 found.append(each)
             else:
                 passed.add(each.key)
@@ -129,6 +131,7 @@ STEPS = st.lists(
         st.tuples(st.just("put back"), st.integers(1, 5)),
         st.tuples(st.just("rewind"), TARGETS, st.integers(0, 20)),
         st.tuples(st.just("turn"), TARGETS),
+        st.tuples(st.just("hold up"), TARGETS, st.sampled_from(["", "a", "ab"])),
         st.tuples(st.just("lose"), TARGETS),
     ),
     max_size=60,
@@ -170,6 +173,9 @@ def test_the_order_of_each_key_is_that_of_looking_through_all_messages(steps):
                 looking.forget(targets[number], start)
             case "turn", (number,):
                 targets[number].may_hand_out = not targets[number].may_hand_out
+            case "hold up", (number, slots):
+                targets[number].held_up = frozenset(slots)
+                held.look_again()
             case "lose", (number,):
                 targets[number].is_ended = True
                 looking.forget(targets[number], 0)

@@ -17,6 +17,8 @@ class Message:
     count: int = 0
     stored_count: int = 0
     is_lent: bool = False
+    is_tried: bool = False
+    """It has failed, and was sent again: until it is done it is alone of its lane."""
 
 
 @dataclass
@@ -30,6 +32,8 @@ class Model:
     owes_all: int = 0
     unstored: set[int] = field(default_factory=set)
     """Lanes with a count that is not stored."""
+    doomed: set[int] = field(default_factory=set)
+    """Offsets that are to become dead letters."""
 
     @property
     def cursor(self) -> int:
@@ -42,7 +46,26 @@ class Model:
         return [o for o, each in enumerate(self.messages) if each.state == state]
 
     def is_blocked(self, lane: int) -> bool:
-        return lane in self.due or lane in self.owed or lane in self.unstored or self.owes_all > 0
+        is_tried = any(m.is_tried and m.state == "held" for m in self.messages if m.lane == lane)
+        is_owed = lane in self.owed or self.owes_all > 0
+        is_waiting = lane in self.due or lane in self.unstored or lane in self.doomed_lanes
+        return is_waiting or is_owed or is_tried
+
+    def sent_again(self, offsets: list[int]) -> list[int]:
+        """Return what is sent of offsets that may go again: nothing behind one that has failed."""
+        found, tried = [], set()
+        for offset in offsets:
+            message = self.messages[offset]
+            if message.lane in tried:
+                continue
+            found.append(offset)
+            if message.count:
+                tried.add(message.lane)
+        return found
+
+    @property
+    def doomed_lanes(self) -> set[int]:
+        return {self.messages[offset].lane for offset in self.doomed}
 
     def may_go(self) -> list[int]:
         """Return what may be sent, and may be the lowest of its lane once those below are sent."""

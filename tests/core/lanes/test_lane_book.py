@@ -6,6 +6,7 @@ given back is not sent before its time, and whatever may be sent is sent (nothin
 """
 
 from array import array
+from collections import Counter
 
 import pytest
 from hypothesis import settings
@@ -50,8 +51,10 @@ class Lanes(RuleBasedStateMachine):
 
     def start_flow(self):
         self.down, self.buffer, self.hand = [], [], []
-        self.nacks = self.unconfirmed = 0
-        """Nacks that no flush has stored, and those whose answer the member waits for."""
+        self.nacks, self.unconfirmed = Counter(), Counter()
+        """Lanes of nacks that no flush has stored, and of those whose answer is awaited."""
+        self.asking = set()
+        """Lanes that one frame is to ask for."""
         self.model.owed.clear()
         self.model.owes_all = 0
 
@@ -67,7 +70,12 @@ class Lanes(RuleBasedStateMachine):
         return next(each for each in self.batches if offset < each.first + each.count)
 
     def is_stopped(self):
-        return len(self.model.due) > self.bounds["max_parked"]
+        waiting = self.model.due.keys() | self.model.doomed_lanes
+        return len(waiting) > self.bounds["max_parked"]
+
+    @property
+    def read_and_open(self):
+        return [o for o in self.model.having("open") if o < self.book._span.read_end]
 
     @rule(credit=st.integers(1, 12), cut=st.integers(0, 3))
     def send(self, credit, cut):
@@ -81,8 +89,10 @@ class Lanes(RuleBasedStateMachine):
             batch = self.batch_of(again)
             stop = max(again + 1, batch.first + batch.count - cut)
             window = book.take_again(stop, credit)
-            expected = [offset for offset in below if offset < stop][:credit]
+            expected = model.sent_again([offset for offset in below if offset < stop])[:credit]
             self.sent(window, expected)
+            for offset in taken(window):
+                self.at(offset).is_tried = self.at(offset).count > 0
             return
         while book.position < self.end:
             batch = self.batch_of(book.position)
@@ -119,7 +129,7 @@ class Lanes(RuleBasedStateMachine):
             assert message.count == message.stored_count, "its count is not stored"
             due = self.promised.get(message.lane, 0.0)
             assert self.now >= due or offset not in self.given_back, "sent before its time"
-            message.state, message.is_lent = "held", False
+            message.state, message.is_lent, message.is_tried = "held", False, False
         self.down.append(("deliver", offsets))
 
     @precondition(lambda self: self.model.due)
@@ -131,14 +141,23 @@ class Lanes(RuleBasedStateMachine):
             if due <= self.now:
                 del self.model.due[lane]
 
-    @precondition(lambda self: self.nacks or self.model.unstored)
+    @precondition(lambda self: self.asking)
+    @rule()
+    def ask_now(self):
+        """The turn of the event loop ends."""
+        notice, asked = self.book.join_notices(self.asking), frozenset(self.asking)
+        self.asking.clear()
+        self.model.owed.update(dict.fromkeys(asked, notice))
+        self.down.append(("ask", notice, asked))
+
+    @precondition(lambda self: (self.nacks or self.model.unstored) and not self.asking)
     @rule()
     def flush(self):
         self.store()
         self.book.counts_stored(self.made)
         self.model.unstored.clear()
         self.down.append(("confirm", self.nacks))
-        self.nacks = 0
+        self.nacks = Counter()
 
     def store(self):
         """Write the record, as a flush does."""
@@ -183,6 +202,7 @@ class Lanes(RuleBasedStateMachine):
         self.book.mark(self.end, Cause.BROKER_CHANGE)
         self.unreadable.clear()
         model = self.model
+        model.doomed.clear()
         for offset, message in enumerate(model.messages):
             message.state = "acked" if offset in self.stored_done else "open"
             message.count, message.is_lent = message.stored_count, False
@@ -227,12 +247,11 @@ class Lanes(RuleBasedStateMachine):
         for lane in [lane for lane, number in model.owed.items() if number == notice]:
             del model.owed[lane]
 
-    @precondition(lambda self: self.buffer and not self.unconfirmed)
+    @precondition(lambda self: self.buffer)
     @rule(data=st.data())
     def begin(self, data):
-        lanes = {self.at(offset).lane for offset in self.buffer} - {
-            self.at(offset).lane for offset in self.hand
-        }
+        lanes = {self.at(offset).lane for offset in self.buffer}
+        lanes -= {self.at(offset).lane for offset in self.hand} | self.unconfirmed.keys()
         if not lanes:
             return
         self.begin_one(data.draw(st.sampled_from(sorted(lanes))))
@@ -277,8 +296,9 @@ class Lanes(RuleBasedStateMachine):
         pairs = [(o, o + 1) for o in failed]
         back = self.book.nack(pairs, 0, now=self.now, delay_s=lambda _: delay)
         assert sorted(back.offsets) == held
-        self.nacks += 1
-        self.unconfirmed += 1
+        nacked = Counter({self.at(offset).lane for offset in failed})
+        self.nacks.update(nacked)
+        self.unconfirmed.update(nacked)
         self.ask(back, self.model.take_back(held, Cause.NACK, self.now + delay))
 
     def ask(self, back, lanes):
@@ -286,7 +306,7 @@ class Lanes(RuleBasedStateMachine):
         assert bool(back.notice) == bool(lanes)
         if lanes:
             self.model.owed.update(dict.fromkeys(lanes, back.notice))
-            self.down.append(("ask", back.notice, lanes))
+            self.asking |= lanes
 
     @precondition(lambda self: self.hand and not self.unconfirmed)
     @rule(delay=st.integers(0, 6), later=st.integers(0, 9))
@@ -331,6 +351,27 @@ class Lanes(RuleBasedStateMachine):
         for lane in lanes - others:
             self.model.due.pop(lane, None)
 
+    @precondition(lambda self: self.disturbances_left and self.read_and_open)
+    @rule(data=st.data())
+    def doom(self, data):
+        """A message is to become a dead letter: its lane waits."""
+        self.disturb()
+        offset = data.draw(st.sampled_from(self.read_and_open))
+        self.book.doom([offset])
+        self.model.doomed.add(offset)
+
+    @precondition(lambda self: self.model.doomed)
+    @rule()
+    def spare(self):
+        """It is stored as one."""
+        offset = min(self.model.doomed)
+        self.book.discard([(offset, offset + 1)])
+        if self.at(offset).state != "acked":
+            self.model.finish(offset)
+        self.finished.add(offset)
+        self.book.spare(offset)
+        self.model.doomed.remove(offset)
+
     @precondition(lambda self: self.disturbances_left and self.model.having("open"))
     @rule(data=st.data())
     def pass_over(self, data):
@@ -359,8 +400,12 @@ class Lanes(RuleBasedStateMachine):
             self.book.discard([(offset, offset + 1)])
             self.model.finish(offset)
             self.finished.add(offset)
+        while self.model.doomed:
+            self.spare()
         for _ in range(3 * self.end + 20):
             self.wait(9)
+            if self.asking:
+                self.ask_now()
             self.flush()
             while self.down:
                 self.receive()
@@ -391,7 +436,7 @@ class Lanes(RuleBasedStateMachine):
         counts = {o: m.count for o, m in enumerate(model.messages) if m.count}
         assert book.redeliveries == counts
         assert len(book.parked) <= self.bounds["max_parked"] + 1
-        if not self.is_stopped():
+        if len(model.due) <= self.bounds["max_parked"]:
             assert book.parked == model.due
         assert book.delayed == len(model.due)
 

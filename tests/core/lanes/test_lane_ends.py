@@ -22,7 +22,9 @@ def test_what_a_lost_flow_had_goes_out_again_and_the_lowest_counts(cause):
     window = book.take(batch(A, B, A, B), 4, 9)
     assert (taken(window), window.cause) == ([2], cause), "the count of the other is not stored"
     store(book)
-    assert taken(book.take_again(4, 9)) == [1, 3]
+    assert taken(book.take_again(4, 9)) == [1]
+    book.ack(-1, [(1, 2)], 0)
+    assert taken(book.take_again(4, 9)) == [3]
 
 
 def test_what_no_client_has_does_not_count():
@@ -55,7 +57,9 @@ def test_lanes_wait_on_under_the_next_token_and_at_the_next_broker():
         assert taken(each.take(batch(A, B, A), 3, 9)) == [1]
         assert each.next_due == 30
         each.end_waits(30)
-        assert taken(each.take_again(3, 9)) == [0, 2]
+        assert taken(each.take_again(3, 9)) == [0]
+        each.ack(-1, [(0, 1)], 0)
+        assert taken(each.take_again(3, 9)) == [2]
 
 
 def test_the_next_broker_waits_for_the_rest_and_no_longer_than_the_rules_say():
@@ -180,3 +184,53 @@ def test_memory_does_not_grow_with_what_is_done():
     assert book.cursor == 200_000
     assert book._span.end - book._span._first <= 5096
     assert book.acked_pairs() == []
+
+
+# ---- dead letters to be -------------------------------------------------------------------------
+
+
+def test_a_dead_letter_to_be_holds_up_its_lane_alone():
+    """Also one that the member has in hand, as an application asks for it."""
+    book = book_of(A, B)
+    book.doom([0])
+    assert taken(book.take(batch(A, B, first=2), 4, 9)) == [3]
+    assert book.next_again is None
+    assert book.discard([(0, 1)]) == 1
+    assert book.next_again is None, "it is not stored as one yet"
+    book.spare(0)
+    assert taken(book.take_again(4, 9)) == [2]
+
+
+def test_a_lane_waits_for_each_of_its_dead_letters_to_be():
+    book = book_of(A, A, A)
+    nack(book, 0, 1, 2)
+    store(book)
+    book.doom([0, 1])
+    book.end_waits(0)
+    for offset in (0, 1):
+        assert book.next_again is None
+        book.discard([(offset, offset + 1)])
+        book.spare(offset)
+    assert book.next_again == 2
+
+
+def test_the_lane_of_a_dead_letter_to_be_is_known_once_its_batch_is_read():
+    """After a claim the record says what failed too often, and not of which key it is."""
+    book = LaneBook(0, [(0, 1)], {2: 9})
+    book.doom([2])
+    assert taken(book.take(batch(A, B, A, B), 4, 9)) == [1, 3]
+    book.spare(2)
+    assert book.next_again == 2
+
+
+def test_too_many_keys_that_wait_for_dead_letters_or_for_their_time_stop_what_is_new():
+    book = book_of(A, B, C, max_parked=2)
+    nack(book, 0, delay_s=9)
+    book.doom([0, 1])
+    assert (book.is_crowded, book.stands_still) == (False, ""), "a lane counts once"
+    book.doom([2])
+    assert book.is_crowded
+    assert "3 keys wait" in book.stands_still
+    assert book.take(batch(A + 1, first=3), 4, 9) is None
+    book.spare(2)
+    assert taken(book.take(batch(A + 1, first=3), 4, 9)) == [3]

@@ -115,12 +115,44 @@ def test_what_comes_back_goes_out_in_order_after_the_delay():
     assert book.next_again is None
     book.end_waits(10)
     assert book.next_again == 0
-    window = book.take_again(4, 2)
-    assert (taken(window), window.messages, window.is_in_turn) == ([0, 2], 2, False)
-    assert (window.causes, window.redeliveries) == (bytes([6, 0]), [(0, 1)])
+    window = book.take_again(4, 9)
+    assert (taken(window), window.messages, window.is_in_turn) == ([0], 1, False)
+    assert (window.cause, window.redeliveries) == (Cause.NACK, [(0, 1)])
+    assert book.next_again is None, "it may fail again"
+    assert book.ack(-1, [(0, 1)], 0) == 1
+    window = book.take_again(4, 1)
+    assert (taken(window), window.cause, window.redeliveries) == ([2], Cause.NONE, [])
     assert (book.next_again, book.take_again(4, 0)) == (3, None)
     assert taken(book.take_again(4, 9)) == [3]
-    assert (book.next_again, book.in_flight) == (None, 4)
+    assert (book.next_again, book.in_flight) == (None, 3)
+
+
+def test_a_message_that_fails_again_has_nothing_asked_back():
+    """Nothing of its lane was sent behind it, whatever becomes of it."""
+    book = book_of(A, B, A, A)
+    book.returned([(2, 4)], nack(book, 0).notice)
+    for _ in range(3):
+        store(book)
+        book.end_waits(0)
+        assert taken(book.take_again(4, 9)) == [0]
+        assert nack(book, 0).asked == frozenset()
+    store(book)
+    book.end_waits(0)
+    assert taken(book.take_again(4, 9)) == [0]
+    assert book.take(batch(A, B, first=4), 6, 9).start == 5
+    assert book.discard([(0, 1)]) == 1, "it becomes a dead letter"
+    assert taken(book.take_again(4, 9)) == [2, 3]
+
+
+def test_what_is_returned_unread_goes_again_alone():
+    book = book_of(A, A)
+    book.returned([(1, 2)], nack(book, 0).notice)
+    store(book)
+    book.end_waits(0)
+    assert taken(book.take_again(2, 9)) == [0]
+    assert book.returned([(0, 1)], book.ask_back()) == 1
+    assert taken(book.take_again(2, 9)) == [0]
+    assert book.next_again is None
 
 
 @pytest.mark.parametrize("first", ["answer", "count", "delay"])
@@ -152,9 +184,11 @@ def test_one_notice_for_a_lane_is_open_at_a_time():
     store(book)
     book.end_waits(0)
     book.returned([(4, 5)], second.notice)
-    assert taken(book.take_again(5, 9)) == [3, 4], "of the other lane an answer is awaited"
+    assert taken(book.take_again(5, 9)) == [3], "of the other lane an answer is awaited"
     book.returned([(2, 3)], first.notice)
-    assert taken(book.take_again(5, 9)) == [0, 1, 2]
+    assert taken(book.take_again(5, 9)) == [0]
+    book.ack(-1, [(0, 1), (3, 4)], 0)
+    assert taken(book.take_again(5, 9)) == [1, 4]
 
 
 def test_an_answer_to_no_notice_ends_nothing():
@@ -217,7 +251,9 @@ def test_what_goes_again_waits_when_its_lane_fails_before_it_is_sent():
     assert book.next_again is None
     store(book)
     book.end_waits(10)
-    assert taken(book.take_again(3, 9)) == [0, 2]
+    assert taken(book.take_again(3, 9)) == [0]
+    book.ack(-1, [(0, 1)], 0)
+    assert taken(book.take_again(3, 9)) == [2]
 
 
 def test_nothing_new_is_sent_before_what_goes_again():

@@ -80,8 +80,9 @@ async def test_groups_that_hold_new_partitions_for_an_hour_are_reported_once(sto
         (
             "OldPartitionsHeld",
             "group audit does not get the messages of 1 new partition for more than an hour: it "
-            "has 120 older messages to acknowledge; move it with `partq reset --group audit`, or "
-            "delete the group",
+            "has 120 older messages to acknowledge; start its consumers, release its blocked keys "
+            "with `partq keys release`, move it with `partq reset --group audit`, or delete the "
+            "group",
             True,
         )
     ]

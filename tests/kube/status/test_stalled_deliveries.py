@@ -46,7 +46,7 @@ def test_otherwise_deliveries_flow():
         ({PARTITIONS[0]: (1, 0), PARTITIONS[1]: (1, 3)}, ConditionReason.KEYS_BLOCKED,
          "partitions 0-1: 2 keys are blocked by a message that failed too often, and 3 keys are"),
         ({PARTITIONS[1]: (0, 1)}, ConditionReason.KEYS_QUARANTINED,
-         "partition 1: 1 key is in quarantine (their messages become dead letters): "),
+         "partition 1: 1 key is in quarantine (what follows becomes dead letters): "),
     ],
 )  # fmt: skip
 def test_keys_that_wait_until_they_are_released_are_told(held, reason, told):

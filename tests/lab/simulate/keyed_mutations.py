@@ -1,6 +1,7 @@
 """Mistakes that somebody could make in deliveries of the order Key."""
 
 from partq.client.consume.assignment.delivered_window import DeliveredWindow
+from partq.client.consume.assignment.keyed_partition import KeyedPartition
 from partq.core.group.planner import GroupType
 from partq.core.lanes.blocked_lanes import BlockedLanes, OwedLanes
 from partq.core.lanes.lane_book import LaneBook
@@ -128,6 +129,13 @@ KEYED_MUTATIONS = (
         frozenset({"K7"}),
         _brokers_die_while_keys_are_held,
         HELD | {"on_exhausted": "Quarantine"},
+    ),
+    Mutation(
+        "a client hands out more of a key before its nack is answered",
+        code(KeyedPartition, "hold_back", lambda self, window: None),
+        frozenset({"K2"}),
+        frozenset({"nack"}),
+        KEYED | {"nack_s": 0.4, "work_s": 0.0},
     ),
     Mutation(
         "a client goes on with what it has returned",

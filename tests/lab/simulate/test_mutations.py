@@ -10,12 +10,14 @@ from tests.lab.simulate.mutations import MUTATIONS
 from tests.lab.simulate.rescale_mutations import RESCALE_MUTATIONS
 from tests.lab.simulate.shared_mutations import SHARED_MUTATIONS
 from tests.lab.simulate.standby_mutations import STANDBY_MUTATIONS
+from tests.lab.simulate.state_mutations import STATE_MUTATIONS
 
 MAX_SEEDS = 80
 """Most are found by the first ones."""
 ALL = [
     *MUTATIONS, *FEATURE_MUTATIONS, *STANDBY_MUTATIONS, *CHOOSING_MUTATIONS, *RESCALE_MUTATIONS,
     *KEYED_MUTATIONS, *SHARED_MUTATIONS,
+    *STATE_MUTATIONS,
 ]  # fmt: skip
 FOUND_BY = {
     "a commit forgets the outbox in the mark": 5,

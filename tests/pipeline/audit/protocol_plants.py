@@ -1,6 +1,7 @@
 """Faults in the protocol to plant into a recorded run: handoffs, acks, clocks, numbers."""
 
 from partq.core.model import Cause
+from tests.pipeline.audit.keyed_plants import KEYED_PLANTS
 from tests.pipeline.audit.model import Line, Partition
 from tests.pipeline.audit.planting import Planted, hand_over, insert, lines, store_again, unfinished
 
@@ -115,4 +116,5 @@ PROTOCOL_PLANTS = [
     acked_twice,
     time_went_back,
     number_skipped,
+    *KEYED_PLANTS,
 ]

@@ -23,7 +23,7 @@ from tests.pipeline.audit.model import Message
 GROUP, HOLDING = "workers", "holding"
 """The second one has no member: it holds the log until all of it is read."""
 COUNT = 400
-ORDERED, FREE = "ordered", "free"
+ORDERED, FREE, KEYED = "ordered", "free", "keyed"
 TROUBLED = 3
 """Generation under which the partitions of the second run stand in the archive."""
 MAX_REDELIVERIES = 2
@@ -74,13 +74,14 @@ async def troubled_run():
     groups = {
         ORDERED: rules | {"nack": {"delaySeconds": 0}},
         FREE: rules | {"nack": {"delaySeconds": 0, "order": "Free"}},
+        KEYED: rules | {"nack": {"delaySeconds": 0, "order": "Key"}},
         HOLDING: {},
     }
     async with LocalBroker(partitions=2, groups=groups, spec={"audit": True}) as broker:
         await publish(broker, 0)
         await publish(broker, COUNT, count=len(EXPIRED), ttl_s=0.001)
         await publish(broker, EXPIRED.stop)
-        for group in (ORDERED, FREE):
+        for group in (ORDERED, FREE, KEYED):
             await struggle(broker, group)
         options = ConnectionOptions(broker.url, "orders", token=broker.tokens.admin)
         async with Session(options) as session:

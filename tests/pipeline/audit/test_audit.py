@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from collections import Counter
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -407,7 +408,8 @@ def duplicates_of(rows):
     for row in rows:
         had = in_hand.setdefault(row.group, set())
         if row.kind == "release":
-            in_hand[row.group] = {each for each in had if each < row.first}
+            stop = row.stop if row.flags == "keyed" else inf
+            in_hand[row.group] = {each for each in had if not row.first <= each < stop}
         if row.kind == "deliver":
             offsets = set(range(row.first, row.stop))
             if again := len(offsets & had):

@@ -158,16 +158,25 @@ class DeadLetterForwarder:
                     if offset in failed
                     else DeadLetterReason.QUARANTINED
                 )
-                outbox.scheduled.setdefault(offset, reason)
+                if offset not in outbox.scheduled:
+                    outbox.scheduled[offset] = reason
+                    outbox.wake()
             self._work_on(consumed)
 
     def schedule(
         self, consumed: ConsumedPartition, offsets: list[int], reason: DeadLetterReason
     ) -> None:
-        """Have messages moved that are not in flight; until they are, nothing is delivered."""
-        for offset in offsets:
-            consumed.outbox.scheduled.setdefault(offset, reason)
-        if consumed.outbox.scheduled or consumed.outbox.letters:
+        """Have messages moved that are not in flight; until they are, nothing is delivered.
+
+        In a group of order Key nothing of their keys.
+        """
+        outbox = consumed.outbox
+        new = [offset for offset in offsets if offset not in outbox.scheduled]
+        outbox.scheduled.update(dict.fromkeys(new, reason))
+        consumed.doom(new)
+        if new:
+            outbox.wake()  # the others wait for the repeat of a failed step
+        if outbox.scheduled or outbox.letters:
             self._work_on(consumed)
 
     def make(
@@ -177,7 +186,9 @@ class DeadLetterForwarder:
         consumed.outbox.asked_for.update(dict.fromkeys(offsets, note))
         consumed.outbox.scheduled.update(dict.fromkeys(offsets, DeadLetterReason.APPLICATION))
         consumed.outbox.waits.append((offsets, answer))
+        consumed.doom(offsets)
         if offsets:
+            consumed.outbox.wake()
             self._work_on(consumed)
         else:
             self._resume(consumed)
@@ -197,11 +208,10 @@ class DeadLetterForwarder:
         self._metrics.undecodable(consumed.group, count)
         for start, stop in ranges:
             consumed.outbox.aside.update(dict.fromkeys(range(start, stop)))
+        consumed.outbox.wake()
         self._work_on(consumed)
 
     def _work_on(self, consumed: ConsumedPartition) -> None:
-        if consumed.outbox.scheduled or consumed.outbox.aside:
-            consumed.outbox.wake()
         if not consumed.outbox.is_working and not consumed.is_dropped:
             consumed.outbox.is_working = True
             name = f"dead letters {consumed.partition}/{consumed.group}"
@@ -349,6 +359,7 @@ class DeadLetterForwarder:
         counts = book.redeliveries
         for offset in [offset for offset in outbox.scheduled if book.is_done(offset)]:
             outbox.moved(offset)
+            consumed.spare(offset)
         for offset in list(islice(outbox.aside, MOVES_AT_ONCE)):
             if book.is_done(offset) or offset in outbox.scheduled:
                 del outbox.aside[offset]
@@ -379,6 +390,7 @@ class DeadLetterForwarder:
             outbox.moved(offset)
             # A reset may have put another book in the place of the one that chose it.
             consumed.discard([(offset, offset + 1)])
+            consumed.spare(offset)
         self._cursor_writer.notice(consumed)
         self._resume(consumed)
 
@@ -407,7 +419,9 @@ class DeadLetterForwarder:
                 error.message,
                 "they do not decode, and hold the log, while deliveries continue,"
                 if outbox.is_parking
-                else "its deliveries wait",
+                else "its deliveries wait"
+                if consumed.lanes is None
+                else "the keys of what does not fit into the outbox wait",
             )
 
     def _end_trouble(self, consumed: ConsumedPartition) -> None:

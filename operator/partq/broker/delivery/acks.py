@@ -102,6 +102,8 @@ class AckHandler:
             if admitted is None:
                 return
             answer = admitted
+        elif self.states.waits(consumed.root, lambda: self.ack(flow, frame, answer)):
+            return
         new = accepted(consumed, frame)
         # An ack that counts for nothing more leaves no state: a later message may have left one.
         has_state = frame.state_key is not None and is_open(consumed, frame.ranges)

@@ -4,13 +4,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from math import inf
-from typing import Protocol
 
 from partq.aio import Signal
 from partq.broker.delivery.credit import FlowCredit
 from partq.broker.delivery.unrecorded_deliveries import UnrecordedDeliveries, UnrecordedDelivery
 from partq.broker.partition.audit_buffer import delivered
 from partq.broker.partition.consumed_partition import ConsumedPartition
+from partq.broker.partition.flow_ports import BatchFinder, ExpiryCheck
 from partq.core.cursor.windows import TakenBack, Window
 from partq.core.model import SLOT_COUNT, Cause, MemberId, PartitionId
 from partq.core.ranges import Ranges
@@ -21,26 +21,6 @@ from partq.wire import frames
 
 PASSED_AT_ONCE = 1000
 """Batches with nothing left to send are passed over. After this many, others get their turn."""
-
-
-class BatchFinder(Protocol):
-    """Finds stored batches for a flow."""
-
-    def find(self, consumed: ConsumedPartition, offset: int) -> Entry | None:
-        """Return the batch that holds an offset; None: beyond the end, or being read."""
-
-    def is_behind(self, consumed: ConsumedPartition) -> bool:
-        """Whether messages wait beyond the book's position."""
-
-    def forget(self, consumed: ConsumedPartition) -> None:
-        """Let go what was read for a flow that has lost the partition."""
-
-
-class ExpiryCheck(Protocol):
-    """Judges the age of batches that have a time to live."""
-
-    def must_wait(self, consumed: ConsumedPartition, entry: Entry) -> bool:
-        """End what is too old of a batch; return whether nothing may be sent until a notice."""
 
 
 class Flow:
@@ -109,6 +89,8 @@ class Flow:
         self._ready: dict[ConsumedPartition, None] = {}
         self._delayed: dict[ConsumedPartition, None] = {}
         """Partitions with messages that wait to be sent again."""
+        self._asked: dict[ConsumedPartition, set[int]] = {}
+        """Lanes that the client is asked for at the end of this turn of the event loop."""
 
     # ---- what happens to it ---------------------------------------------------------------------
 
@@ -156,6 +138,7 @@ class Flow:
         self.partitions.pop(consumed, None)
         self._ready.pop(consumed, None)
         self._delayed.pop(consumed, None)
+        self._asked.pop(consumed, None)
         self._batch_finder.forget(consumed)
         self.end_in_flight(consumed.book.in_flight)
         messages, size, waiting = self.unrecorded.forget(consumed.partition)
@@ -222,13 +205,19 @@ class Flow:
     def ask_lanes_back(
         self, consumed: ConsumedPartition, asked: frozenset[int], notice: int
     ) -> None:
-        """Ask the client for what has not begun of lanes."""
+        """Ask the client for what has not begun of lanes.
+
+        One frame asks for the lanes of a turn of the event loop. The answers to its nacks follow
+        it, as their counts are to be stored first.
+        """
         lanes = consumed.lanes
         if lanes is None or not asked:
             return
         if self.kind != "pull":
-            slots = Ranges((lane, lane + 1) for lane in sorted(asked))
-            self._send_ask_back(consumed, notice, slots.pairs())
+            if consumed not in self._asked:
+                self._asked[consumed] = set()
+                asyncio.get_running_loop().call_soon(self._ask_for_lanes, consumed)
+            self._asked[consumed] |= asked
             return
         # All that was answered has begun; what is still to be is dropped from the answer.
         unanswered = self.unsent(consumed.partition)
@@ -244,6 +233,12 @@ class Flow:
                 *consumed.partition, consumed.broker_epoch, consumed.epoch, consumed.lane_ranges
             ),
         )
+
+    def _ask_for_lanes(self, consumed: ConsumedPartition) -> None:
+        asked, lanes = self._asked.pop(consumed, None), consumed.lanes
+        if asked and lanes is not None:
+            slots = Ranges((lane, lane + 1) for lane in sorted(asked))
+            self._send_ask_back(consumed, lanes.join_notices(asked), slots.pairs())
 
     def _send_ask_back(
         self, consumed: ConsumedPartition, notice: int, slots: list[tuple[int, int]]

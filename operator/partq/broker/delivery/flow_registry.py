@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from partq.aio import TaskSet, cancel_and_wait
 from partq.broker.delivery.cursor_writer import CursorWriter
 from partq.broker.delivery.expected_returns import ExpectedReturns
-from partq.broker.delivery.flow import BatchFinder, ExpiryCheck, Flow
+from partq.broker.delivery.flow import Flow
 from partq.broker.delivery.flow_liveness import PING_MISSED_S, FlowLiveness, LostFlow
 from partq.broker.partition.audit_buffer import handoff_step
 from partq.broker.partition.consumed_partition import ConsumedPartition, SharesPort
+from partq.broker.partition.flow_ports import BatchFinder, ExpiryCheck
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.cursor.redelivery_rules import NackOrder
 from partq.core.group.records import RefusedJoin

@@ -8,7 +8,8 @@ from partq.aio import UntilAnswered
 from partq.broker.delivery.cursor_writer import CursorWriter
 from partq.broker.delivery.flow import Flow
 from partq.broker.partition.audit_buffer import handoff_step
-from partq.broker.partition.consumed_partition import ActivePause, ClosedHandoff, ConsumedPartition
+from partq.broker.partition.consumed_partition import ConsumedPartition
+from partq.broker.partition.pauses import ActivePause, ClosedHandoff
 from partq.core.group.moves import Forced
 from partq.core.group.observation import NO_EPOCH
 from partq.core.model import BrokerEpoch, Cause, Epoch, MemberId, Offset

@@ -71,6 +71,17 @@ class StateHandler:
             self._room.clear()
             await self._room.wait()
 
+    def waits(self, consumed: ConsumedPartition, again: Callable[[], object]) -> bool:
+        """Say whether an ack without a state waits behind others, and then calls `again`.
+
+        A cumulative one would do away with the message whose state waits.
+        """
+        states = consumed.states
+        if not states.waiting or states.is_turn:
+            return False
+        states.waiting.append((None, again))
+        return True
+
     def admit(
         self,
         consumed: ConsumedPartition,
@@ -176,18 +187,21 @@ class StateHandler:
         states = consumed.states
         while states.waiting:
             key, again = states.waiting[0]
+            looked_at = None
             try:
-                # What is not stored yet may be new, or in the place of others: nobody knows.
-                await self._cursor_writer.store(consumed)
-                count = await self.store.count_without(consumed.partition, consumed.group, key)
+                if key is not None:
+                    # What is not stored yet may be new, or in the place of others: nobody knows.
+                    await self._cursor_writer.store(consumed)
+                    count = await self.store.count_without(consumed.partition, consumed.group, key)
+                    looked_at = key, count
             except PartqError as error:
                 _log.warning("%s: states could not be counted: %s", consumed.partition, error)
                 if not consumed.is_dropped:
                     await asyncio.sleep(WRITE_RETRY_S)
                     continue
-                count = 0  # it is refused, as its token has ended
+                # It is refused, as its token has ended.
             states.waiting.popleft()
-            states.looked_at, states.is_turn = (key, count), True
+            states.looked_at, states.is_turn = looked_at, True
             try:
                 again()
             finally:

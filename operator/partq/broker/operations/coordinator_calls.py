@@ -380,7 +380,7 @@ def _detail(
         dead_letters=len(consumed.outbox.letters),
         blocked=consumed.blocked,
         missing=consumed.missing,
-        parked=consumed.outbox.parked,
+        parked=consumed.parked,
         is_withheld=consumed.is_withheld,
         gated_by=consumed.gated_by or UNSET,
         delayed=book.delayed,
@@ -390,6 +390,7 @@ def _detail(
         quarantined_keys=(lanes is not None and len(lanes.quarantined_lanes)) or UNSET,
         lowest_parked=lowest_parked if lowest_parked >= 0 else UNSET,
         stands_still=book.stands_still or UNSET,
+        order_waits=consumed.order_waits or UNSET,
         mended=mended.describe(owned, consumed.group),
         registered_s=_registered_s(consumed, now),
     )

@@ -180,6 +180,7 @@ def _add_reasons(views: dict[str, GroupStatus], brokers: Mapping[str, BrokerAnsw
                     if held.lowest_parked is not UNSET:
                         row.lowest_parked = held.lowest_parked
                     row.stands_still = held.stands_still or row.stands_still
+                    row.order_waits = held.order_waits or row.order_waits
                     row.next_redelivery_ms = held.next_redelivery_ms or row.next_redelivery_ms
 
 
@@ -321,7 +322,7 @@ def _row(
         lag_ms=age_ms,
         dead_letters=len(cursor.outbox),
         blocked=mine.blocked if mine is not None else "",
-        parked=mine.outbox.parked if mine is not None else "",
+        parked=mine.parked if mine is not None else "",
         redeliveries=sum(cursor.redeliveries.values()),
         is_withheld=mine is not None and mine.is_withheld,
         gated_by=gated_by or UNSET,
@@ -332,6 +333,7 @@ def _row(
         quarantined_keys=(lanes is not None and len(lanes.quarantined_lanes)) or UNSET,
         lowest_parked=lowest_parked if lowest_parked >= 0 else UNSET,
         stands_still=(mine is not None and mine.book.stands_still) or UNSET,
+        order_waits=(mine is not None and mine.order_waits) or UNSET,
         parts=holders or UNSET,
     )
 

@@ -2,9 +2,8 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from enum import StrEnum
 from itertools import count
 from math import ceil, inf
 from typing import Protocol
@@ -14,6 +13,7 @@ from partq.broker.partition.audit_buffer import AuditBuffer
 from partq.broker.partition.audit_writer import AuditWriter
 from partq.broker.partition.consumer_ref import ConsumerRef
 from partq.broker.partition.outbox import Answer, Outbox
+from partq.broker.partition.pauses import ActivePause, ClosedHandoff, PartitionState
 from partq.broker.partition.unstored_states import UnstoredStates
 from partq.core.cursor.book import Book
 from partq.core.cursor.windows import TakenBack, Window
@@ -27,40 +27,6 @@ from partq.core.rescale.gates import GateHold
 from partq.errors import FencedError
 from partq.store.records.stored_partition import OPEN_GATE
 from partq.store.refusals import BookWrite
-
-
-class PartitionState(StrEnum):
-    """State of a group's partition."""
-
-    UNASSIGNED = "Unassigned"
-    READY = "Ready"
-    PAUSED = "Paused"
-    UNBOUND = "Unbound"
-
-
-@dataclass(slots=True)
-class ActivePause:
-    """A pause in force: the broker's memory, on its own clock."""
-
-    attempt: int
-    epoch: Epoch
-    until: float
-    drain_until: float
-    timer: asyncio.TimerHandle | None = None
-    is_drain_recorded: bool = False
-    """Whether the audit record says that its drain is over."""
-    is_unregistering: bool = False
-    """Whether its member gives the partition back itself: no coordinator has drawn the attempt."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClosedHandoff:
-    """How the last handoff that this broker committed ended: a repeat gets the same answer."""
-
-    attempt: int
-    target: MemberId | None
-    epoch: Epoch
-    was_forced: bool
 
 
 class FlowPort(ConsumerRef, Protocol):
@@ -189,6 +155,8 @@ class ConsumedPartition:
     """`LaneBook.parked_changes` of what is stored."""
     has_stale_parked: bool = False
     """The record has parked keys that the book does not know."""
+    order_waits: str = ""
+    """Why the order of the spec is not in effect here; empty: it is, or is about to be."""
     holds_stored: int = 0
     """`LaneBook.holds_made` of what is stored."""
     counts: int = 0
@@ -322,7 +290,7 @@ class ConsumedPartition:
             not self.is_gated
             and not self.is_committing
             and not self.must_flush_first
-            and not self.outbox.is_holding
+            and not self.is_held_by_letters
             and not self.missing
             and not (self.audit is not None and self.audit.is_held)
             and not self.is_dropped
@@ -331,7 +299,33 @@ class ConsumedPartition:
     @property
     def blocked(self) -> str:
         """Why the group's deliveries stop; empty: they do not."""
-        return self.missing or self.outbox.blocked
+        return self.missing or ("" if self._holds_lanes_alone else self.outbox.blocked)
+
+    @property
+    def parked(self) -> str:
+        """Why dead letters have been waiting while deliveries continue; empty: none are."""
+        return self.outbox.parked or (self.outbox.blocked if self._holds_lanes_alone else "")
+
+    @property
+    def is_held_by_letters(self) -> bool:
+        """Whether nothing may be delivered before dead letters are stored."""
+        # In a group of order Key they hold up their lanes; the book knows when too many wait.
+        return self.outbox.is_holding and self.lanes is None
+
+    @property
+    def _holds_lanes_alone(self) -> bool:
+        """Whether dead letters that wait hold up their keys alone."""
+        return self.lanes is not None and not self.lanes.is_crowded
+
+    def doom(self, offsets: Iterable[int]) -> None:
+        """Have offsets hold up their lanes that are to become dead letters."""
+        if self.lanes is not None:
+            self.lanes.doom(offsets)
+
+    def spare(self, offset: int) -> None:
+        """Let the lane of an offset go on: it is a dead letter, or done with otherwise."""
+        if self.lanes is not None:
+            self.lanes.spare(offset)
 
     @property
     def gated_by(self) -> str:
@@ -410,6 +404,7 @@ class ConsumedPartition:
     def change_book(self, book: Book) -> None:
         """Continue with a book of another order, or with other bounds; no flow is bound."""
         self.book, self.shares = book, None
+        self.doom(self.outbox.scheduled)
         self.has_stale_parked = True
         # Whatever counts were made before: they are stored with the new book, before any delivery.
         self.counts += 1

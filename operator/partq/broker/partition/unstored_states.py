@@ -14,16 +14,18 @@ class UnstoredStates:
         stored_count: how many keys have a state in the record.
     """
 
-    __slots__ = ("_new", "_written", "is_turn", "looked_at", "stored_count", "waiting")
+    __slots__ = ("_added", "_new", "_written", "is_turn", "looked_at", "stored_count", "waiting")
 
     def __init__(self, stored_count: int = 0) -> None:
         self.stored_count = stored_count
         self._new: dict[str, bytes | None] = {}
         self._written: dict[str, bytes | None] = {}
         """Those of a flush that has no answer, or has failed: the next one has them again."""
-        self.waiting: deque[tuple[str, Callable[[], object]]] = deque()
-        """Acks with states, and reads behind them, that wait for a look at the store: their keys,
-        and what carries them out."""
+        self._added = 0
+        """Entries of both that are no removals: at most so many more keys have a state."""
+        self.waiting: deque[tuple[str | None, Callable[[], object]]] = deque()
+        """Acks with states that wait for a look at the store, and acks and reads behind them: their
+        keys, None of an ack without a state; and what carries them out."""
         self.is_turn = False
         """One that has waited is being carried out."""
         self.looked_at: tuple[str, int] | None = None
@@ -31,6 +33,7 @@ class UnstoredStates:
 
     def put(self, key: str, state: bytes | None) -> None:
         """Note the state that came with an ack which counts; the caller has the book flushed."""
+        self._added += (state is not None) - (self._new.get(key) is not None)
         self._new[key] = state
 
     def find(self, key: str) -> bytes | EllipsisType | None:
@@ -43,8 +46,7 @@ class UnstoredStates:
             return self.looked_at[1] < most
         if isinstance(self.find(key), bytes):
             return True  # in its place
-        added = sum(state is not None for state in (*self._written.values(), *self._new.values()))
-        return self.stored_count + added < most
+        return self.stored_count + self._added < most
 
     def to_store(self) -> Mapping[str, bytes | None]:
         """Return what the flush that begins is to store, with all that failed ones did not."""
@@ -52,6 +54,7 @@ class UnstoredStates:
             return NO_STATES
         self._written = {**self._written, **self._new}
         self._new = {}
+        self._added = _count(self._written)
         return self._written
 
     def stored(self, count: int | None) -> None:
@@ -62,9 +65,14 @@ class UnstoredStates:
         if count is not None:
             self.stored_count = count
         elif self._written:
-            self.stored_count += sum(state is not None for state in self._written.values())
+            self.stored_count += _count(self._written)
         self._written = {}
+        self._added = _count(self._new)
 
     def begin_at(self, stored_count: int) -> None:
         """Follow the record, whose states were written past the book."""
         self.stored_count = stored_count
+
+
+def _count(states: Mapping[str, bytes | None]) -> int:
+    return sum(state is not None for state in states.values())

@@ -113,7 +113,8 @@ def release(
         for name in released:
             click.echo(f"released in partition {name}")
         if not released:
-            click.echo("nothing was released: the key does not wait")
+            place = f" in partition {', '.join(rows)}" if names else ""
+            click.echo(f"nothing was released: the key does not wait{place}")
     _check(rows)
 
 

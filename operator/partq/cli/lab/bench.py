@@ -12,6 +12,7 @@ from partq.cli.lab.bench_handoff import handoff
 from partq.cli.lab.bench_loops import loops
 from partq.cli.lab.bench_options import count_option, reports, show_report
 from partq.cli.lab.bench_rescale import rescale
+from partq.cli.lab.bench_retry import retry
 from partq.cli.lab.bench_spark import spark
 from partq.client.produce.batching import CODECS
 from partq.core.slot_table import MAX_PARTITIONS
@@ -40,6 +41,7 @@ each side does is in docs/benchmark.md.
   partq bench --size 1000 --input events.ndjson --compression auto
   partq bench handoff
   partq bench rescale
+  partq bench retry
   partq bench codecs
   partq bench loops
   partq bench spark
@@ -111,6 +113,7 @@ def bench(
 
 bench.add_command(handoff)
 bench.add_command(rescale)
+bench.add_command(retry)
 bench.add_command(codecs)
 bench.add_command(loops)
 bench.add_command(spark)

@@ -112,6 +112,7 @@ _WHERE_SET = (
     "quarantined_keys",
     "lowest_parked",
     "stands_still",
+    "order_waits",
 )
 """Left out where there is nothing to say."""
 _DETAILS = ("lag", "in_flight", *_OUTBOX, *_RETURNS, "mended")
@@ -166,7 +167,8 @@ def explain(
         click.echo(json.dumps({**where, **told}))
         return
     if key is not None:
-        click.echo(f"key {json.dumps(key, ensure_ascii=False)} goes to {_what(found)}")
+        shown = json.dumps(key, ensure_ascii=False)
+        click.echo(f"key {shown}, slot {slot}, goes to {_what(found)}")
     click.echo(f"{_what(found)} of queue {connection.queue}, group {name}")
     is_retired = partition_of(found) in layout.retired
     if is_retired:
@@ -344,13 +346,15 @@ def _now(partition: PartitionId, snapshot: GroupSnapshot, member: str) -> Iterat
                 f"     {counted(detail.delayed, 'message waits', 'messages wait')} for redelivery, "
                 f"the first for {spell_ms(detail.next_redelivery_ms)}"
             )
-        if detail.parked_keys:
+        if detail.parked_keys and not detail.stands_still:  # else the others do not continue
             lowest = detail.lowest_parked if isinstance(detail.lowest_parked, int) else -1
             yield f"     {parked_keys_text(detail.parked_keys, lowest)}"
         if held := held_keys_text(detail.blocked_keys or 0, detail.quarantined_keys or 0):
             yield f"     {held}"
         if detail.stands_still:
             yield f"     {stalled_text(detail.stands_still)}"
+        if detail.order_waits:
+            yield f"     {detail.order_waits}"
         if detail.mended:
             yield f"     when its broker claimed it, {detail.mended}"
 

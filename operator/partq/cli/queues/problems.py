@@ -139,7 +139,11 @@ def held_key_lines(group: GroupStatus) -> list[str]:
 def order_lines(group: GroupStatus) -> list[str]:
     """Return a line where the group's order is not in effect yet."""
     if not group.order_waits_for:
-        return []
+        return _first(
+            f"partition {name}: {row.order_waits}"
+            for name, row in group.partitions.items()
+            if row.order_waits
+        )
     brokers = named(group.order_waits_for)
     return [f"nack.order Key takes effect when {brokers} of an earlier version is updated or gone"]
 

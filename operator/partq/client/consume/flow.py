@@ -1,13 +1,14 @@
 """The flow of a member at one broker: what its frames mean."""
 
 import asyncio
-from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from partq.client.consume.assignment.assigned_partition import AssignedPartition
 from partq.client.consume.assignment.delivered_window import DeliveredWindow, FreedCredit
 from partq.client.consume.assignment.keyed_partition import KeyedPartition
+from partq.client.consume.assignment.ready_windows import ReadyWindows
 from partq.client.consume.assignment.sequential_partition import SequentialPartition
 from partq.client.consume.credit import ConsumerCredit, CreditBook
 from partq.client.consume.deliveries import cause_of
@@ -78,7 +79,7 @@ class ConsumerFlow:
         """What the broker has said of itself."""
         self._has_left = False
         self._assigned: dict[PartitionId, AssignedPartition] = {}
-        self._ready: deque[DeliveredWindow] = deque()
+        self._ready = ReadyWindows()
         self.number = 0
         """What the broker calls this flow."""
         self.alive_path = f"{member_path(group, membership.member)}/alive"
@@ -95,23 +96,15 @@ class ConsumerFlow:
 
     def next_window(self) -> DeliveredWindow | None:
         """Return the first window that has messages left, if the broker is proven to be alive."""
-        ready = self._ready
-        while ready and (ready[0].is_done or ready[0].assigned.waits):
-            window = ready.popleft()
-            if not window.is_done:
-                window.assigned.set_aside.append(window)
+        window = self._ready.first()
         # Else the broker does not answer; or this process stood still, and has to read first.
-        return ready[0] if ready and self.is_valid() else None
+        return window if window is not None and self.is_valid() else None
 
     def next_window_of(self, partition: PartitionId) -> DeliveredWindow | None:
         """Return the first window of one partition, as `next_window` of any."""
         assigned = self._assigned.get(partition)
-        if assigned is None or assigned.waits or not self._ready:
-            return None
-        # What was taken out of turn would stay behind the windows of another partition.
-        self._ready = deque(window for window in self._ready if not window.is_done)
-        found = next((each for each in self._ready if each.assigned is assigned), None)
-        return found if found is not None and self.is_valid() else None
+        window = None if assigned is None else self._ready.first_of(assigned)
+        return window if window is not None and self.is_valid() else None
 
     def taken(self, messages: int, size_bytes: int = 0) -> None:
         """Give room back to the broker, a quarter of the credit at once.
@@ -186,11 +179,13 @@ class ConsumerFlow:
         ranges: list[Range],
         delay_ms: int,
         note: LetterNote,
+        slots: Collection[int] = (),
     ) -> asyncio.Future[None]:
         """Give messages back; until the broker has answered, nothing of the partition goes out.
 
-        They may be redelivered before everything that is ready, and the broker decides that. A
-        broker of an earlier version gets no reason of the application.
+        They may be redelivered before everything that is ready, and the broker decides that. In a
+        group of order Key that concerns their `slots` alone, if these are known. A broker of an
+        earlier version gets no reason of the application.
 
         Raises:
             UnavailableError: dead letters are asked for, and the broker is of such a version.
@@ -205,9 +200,17 @@ class ConsumerFlow:
                 )
             note = LetterNote()
         future = self._acks.nack(assigned, delivery, ranges, delay_ms, note)
-        assigned.waits += 1
-        future.add_done_callback(lambda _: self.go_on(assigned))
+        if slots and isinstance(assigned, KeyedPartition):
+            assigned.hold_up(slots)
+            future.add_done_callback(lambda _: self._let_go(assigned, slots))
+        else:
+            assigned.waits += 1
+            future.add_done_callback(lambda _: self.go_on(assigned))
         return future
+
+    def _let_go(self, assigned: KeyedPartition, slots: Collection[int]) -> None:
+        self._ready.put_back(assigned, assigned.let_go(slots))
+        self._membership.wake()
 
     def extend(
         self, assigned: AssignedPartition, delivery: int, ranges: list[Range]
@@ -322,10 +325,8 @@ class ConsumerFlow:
                     self._return(assigned, frame)
             case frames.Assigned():
                 self._begin(frame)
-            case frames.Lanes(generation, index):
-                assigned = self._assigned.get(PartitionId(generation, index))
-                if assigned is not None:
-                    self._membership.follow_lanes(assigned, frame)
+            case frames.Lanes():
+                self._membership.follow_lanes(frame)
             case frames.Standing(generation, index, is_active):
                 self._membership.stand(PartitionId(generation, index), is_active=is_active)
             case frames.Sought(request, cursor):
@@ -412,7 +413,7 @@ class ConsumerFlow:
         elif assigned.is_paused and self._bound.takes_withholds and window.is_in_turn:
             self._release(assigned)  # it was on its way
         else:
-            self._ready.append(window)
+            self._ready.add(window)
             self._membership.wake()
 
     def _pause(self, partition: PartitionId, token: tuple[int, int]) -> None:
@@ -467,8 +468,8 @@ class ConsumerFlow:
         """Note that a nack was answered, or that `on_assigned` is done."""
         assigned.waits -= 1
         if not assigned.waits:
-            self._ready.extendleft(reversed(assigned.set_aside))
-            assigned.set_aside.clear()
+            set_aside, assigned.set_aside = assigned.set_aside, []
+            self._ready.put_back(assigned, set_aside)
             self._membership.wake()
 
     def _send_begun(self) -> None:

@@ -143,10 +143,11 @@ class Membership:
             self.callbacks.call(partition, callback, partition, then=lambda: holder.go_on(assigned))
         return assigned
 
-    def follow_lanes(self, assigned: AssignedPartition, frame: Lanes) -> None:
+    def follow_lanes(self, frame: Lanes) -> None:
         """Take the token under which what comes next is delivered, and tell the slots."""
         token = (frame.broker_epoch, frame.epoch)
-        if token < self._highest[assigned.partition]:
+        assigned = self._assigned.get(PartitionId(frame.generation, frame.partition))
+        if assigned is None or token < self._highest[assigned.partition]:
             return
         self._highest[assigned.partition] = assigned.token = token
         log.info("%s: has %d slots now", assigned, sum(stop - first for first, stop in frame.lanes))

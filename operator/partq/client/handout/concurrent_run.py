@@ -5,7 +5,8 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from partq.aio import TaskSet
-from partq.client.consume.deliveries import AckTarget, Delivery
+from partq.client.consume.ack_target import AckTarget
+from partq.client.consume.deliveries import Delivery
 from partq.client.handout.caller import Caller
 from partq.client.handout.held_messages import HeldMessages
 

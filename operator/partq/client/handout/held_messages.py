@@ -4,7 +4,8 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator
 
-from partq.client.consume.deliveries import AckTarget, Delivery
+from partq.client.consume.ack_target import AckTarget
+from partq.client.consume.deliveries import Delivery
 from partq.core.model import PartitionId
 
 MessageKey = tuple[str, str]
@@ -18,6 +19,11 @@ _Place = tuple[int, _Order]
 def _order_of(delivery: Delivery) -> _Order:
     key = delivery.key
     return delivery.batch.target if key is None else (delivery.queue, key)
+
+
+def _is_held_up(delivery: Delivery) -> bool:
+    held_up = delivery.batch.target.held_up
+    return bool(held_up) and delivery.slot in held_up
 
 
 class _TargetTotals:
@@ -55,6 +61,8 @@ class HeldMessages:
         """Of each partition of which a message is held: looked through instead of the messages."""
         self._busy: set[_Order] = set()
         """Keys that have a call under way."""
+        self._held_up: dict[_Order, None] = {}
+        """Keys of slots that wait for the answer to a nack: they are in no heap."""
         self._count = 0
         self._next, self._before = 0, -1
         """The numbers of the next message that is added, and that is put back before all."""
@@ -78,7 +86,7 @@ class HeldMessages:
     def ready_count(self) -> int:
         """Return how many may be handed out now."""
         self._forget_all_redelivered()
-        if all(target.may_hand_out for target in self._totals):
+        if all(target.may_hand_out and not target.held_up for target in self._totals):
             return self._count
         return sum(1 for _ in self._ready())
 
@@ -190,6 +198,12 @@ class HeldMessages:
             return []
         return self._forget(target, lambda each: each.slot in slots)
 
+    def look_again(self) -> None:
+        """Note that messages whose slots were held up may be handed out."""
+        held_up, self._held_up = self._held_up, {}
+        for order in held_up:
+            self._note_first(order)
+
     def _all(self) -> Iterator[tuple[int, Delivery]]:
         for held in self._orders.values():
             yield from held
@@ -198,7 +212,7 @@ class HeldMessages:
         """Yield what may be handed out now: nothing behind another of its key that may not."""
         for held in self._orders.values():
             for place in held:
-                if not place[1].batch.target.may_hand_out:
+                if not place[1].batch.target.may_hand_out or _is_held_up(place[1]):
                     break
                 yield place
 
@@ -238,9 +252,14 @@ class HeldMessages:
         totals = self._totals.get(target)
         if totals is None:
             return None
-        while totals.firsts and not self._is_first(*totals.firsts[0]):
+        while totals.firsts:
+            number, order = totals.firsts[0]
+            if self._is_first(number, order):
+                if not _is_held_up(self._orders[order][0][1]):
+                    return number, order
+                self._held_up[order] = None
             heapq.heappop(totals.firsts)
-        return totals.firsts[0] if totals.firsts else None
+        return None
 
     # ---- what is redelivered ----
 

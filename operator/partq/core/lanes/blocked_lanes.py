@@ -1,14 +1,26 @@
 """Which lanes nothing may be sent of now, to anybody or to one share, and what each waits for."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
+from partq.core.cursor.processing_times import within
 from partq.core.lanes.parked_lanes import ALL_LANES, ParkedLanes
 
 
 class BlockedLanes:
-    """Lanes that are parked, uncounted or draining; a lane goes on once it is not any of them."""
+    """Lanes that are parked, uncounted, doomed, tried or draining; others go on."""
 
-    __slots__ = ("_uncounted", "counts_made", "draining", "lanes", "parked")
+    __slots__ = (
+        "_doomed",
+        "_doomed_lanes",
+        "_tried",
+        "_tried_lanes",
+        "_uncounted",
+        "counts_made",
+        "draining",
+        "lanes",
+        "parked",
+    )
 
     def __init__(
         self,
@@ -19,6 +31,13 @@ class BlockedLanes:
         self.parked = ParkedLanes(max_parked, parked, quarantined)
         self._uncounted: dict[int, int] = {}
         """Lane → `counts_made` of its last count, which is not stored."""
+        self._doomed: dict[int, int] = {}
+        """Offset that is to become a dead letter → its lane."""
+        self._doomed_lanes: Counter[int] = Counter()
+        """Lane → how many of its offsets are."""
+        self._tried: dict[int, int] = {}
+        """Offset that has failed, and is in a member's hands again → its lane; one of a lane."""
+        self._tried_lanes: set[int] = set()
         self.draining: dict[int, int] = {}
         """Lane → the share that has messages of it, and is not its owner."""
         self.lanes: set[int] = set(self.parked.lanes)
@@ -29,6 +48,50 @@ class BlockedLanes:
     def are_all_parked(self) -> bool:
         """Whether every lane waits, for more wait than the record holds one by one."""
         return ALL_LANES in self.parked
+
+    @property
+    def waiting(self) -> int:
+        """How many lanes wait for their time, or for a dead letter to be stored."""
+        both = self._doomed_lanes.keys() & self.parked.until.keys()
+        return len(self.parked) + len(self._doomed_lanes) - len(both)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether more of them wait than may while new messages are sent."""
+        return self.waiting > self.parked.max_lanes if self._doomed else self.parked.is_full
+
+    def try_again(self, offset: int, lane: int) -> None:
+        """Have a lane wait until a message of it that has failed, and goes again, is done."""
+        self._tried[offset] = lane
+        self._tried_lanes.add(lane)
+        self.lanes.add(lane)
+
+    def trials(self, start: int, stop: int) -> list[int]:
+        """Return the offsets of [start, stop) that have failed, and are in a member's hands."""
+        return within(self._tried, start, stop) if self._tried else []
+
+    def end_trials(self, offsets: Iterable[int]) -> list[int]:
+        """Note that no member has these offsets any more; return the lanes that go on."""
+        lanes = [self._tried.pop(offset) for offset in offsets if offset in self._tried]
+        self._tried_lanes.difference_update(lanes)
+        return self._go_on(lanes)
+
+    def doom(self, offset: int, lane: int) -> None:
+        """Have the lane of an offset wait until that is stored as a dead letter."""
+        if offset not in self._doomed:
+            self._doomed[offset] = lane
+            self._doomed_lanes[lane] += 1
+            self.lanes.add(lane)
+
+    def spare(self, offset: int) -> list[int]:
+        """Note that an offset is a dead letter, or will be none; return the lanes that go on."""
+        lane = self._doomed.pop(offset, None)
+        if lane is None:
+            return []
+        self._doomed_lanes[lane] -= 1
+        if not self._doomed_lanes[lane]:
+            del self._doomed_lanes[lane]
+        return self._go_on([lane])
 
     def end_waits(self, now: float) -> list[int]:
         """End the delays that are over by `now`; return the lanes that go on."""
@@ -78,6 +141,8 @@ class BlockedLanes:
             for lane in lanes
             if lane not in self.parked
             and lane not in self._uncounted
+            and lane not in self._doomed_lanes
+            and lane not in self._tried_lanes
             and lane not in self.draining
             and lane != ALL_LANES
         ]
@@ -115,6 +180,12 @@ class OwedLanes:
             self.last_notice += 1
             self.notices.update(dict.fromkeys(asked, self.last_notice))
         return asked
+
+    def join(self, lanes: Collection[int]) -> int:
+        """Have one notice ask for lanes that several were to ask for; return its number."""
+        self.last_notice += 1
+        self.notices.update(dict.fromkeys(lanes, self.last_notice))
+        return self.last_notice
 
     def ask_all(self) -> int:
         """Have all lanes wait for the answer to a new notice; return its number."""

@@ -5,7 +5,10 @@ its lane that is neither delivered nor done, and while nothing blocks the lane:
 
 - *parked*: a message of it was given back, and its delay is not over;
 - *owed*: its member was asked to return what it has not begun, and has not answered;
-- *uncounted*: a redelivery count of it is not stored.
+- *uncounted*: a redelivery count of it is not stored;
+- *doomed*: a message of it is to become a dead letter, and is not stored as one;
+- *tried*: a message of it that was given back is in the member's hands again. Were the rest sent
+  with it, all of it would be asked back at each failure.
 
 No I/O and no clock. There is no step back: the delivery number is always 0.
 """
@@ -94,6 +97,7 @@ class LaneBook(LaneSender):
                 continue
             acked = span.change(self._share, ACKED, low, stop)
             self._in_flight -= acked
+            record.end_trials(low, stop)
             if acked < stop - low:
                 late = self._lent_in(low, stop)
                 lent += late
@@ -116,41 +120,6 @@ class LaneBook(LaneSender):
                 "back since; the others are acknowledged"
             )
         return acked
-
-    def _sent_since(self, number: int, ranges: Iterable[Range]) -> tuple[Iterable[Range], int]:
-        """Return ranges without what a copy of `number` does not count for, and how much that is.
-
-        Such a copy was taken back; another one may be under way, or processed.
-        """
-        recalled = self._record.recalled
-        if not recalled:
-            return ranges, 0
-        named = Ranges(sorted(ranges))
-        late = [
-            offset
-            for start, stop in named.pairs()
-            for offset in within(recalled, start, stop)
-            if number < recalled[offset]
-            and self._lent.get(offset) != self._share
-            and not self.is_done(offset)
-        ]
-        for offset in late:
-            named.remove(offset, offset + 1)
-        return named.pairs(), len(late)
-
-    def _counts_late(self, offset: int) -> bool:
-        """Whether the ack of a copy whose time was over counts.
-
-        Where lanes move, only if all lower messages of its lane are done: those could be taken from
-        the member while the ack is under way.
-        """
-        if not self._record.is_shared:
-            return True
-        lane = self._span.lane(offset)
-        return all(
-            not self._span.of_lanes([lane], state, self.cursor, offset)
-            for state in (OPEN, *self._record.shares)
-        )
 
     def _move_cursor(self) -> None:
         cursor = self._span.end_of_acked(self.cursor)
@@ -179,6 +148,7 @@ class LaneBook(LaneSender):
                 self._span.set(low, known, ACKED)
             for offset in within(self._redeliveries, low, high):
                 del self._redeliveries[offset]
+            record.end_trials(low, high)
             if known < high:
                 record.move_cursor(high)
             self._move_cursor()
@@ -249,6 +219,13 @@ class LaneBook(LaneSender):
             raise NotDeliveredError(f"release from {start}; delivered up to {self._sent_top}")
         return self._open([(start, self._sent_top)])
 
+    def join_notices(self, lanes: Collection[int]) -> int:
+        """Have one notice ask for lanes whose own notices were not sent; return its number.
+
+        All of them are owed.
+        """
+        return self._owed.join(lanes)
+
     def ask_back(self) -> int:
         """Note that the member is asked for all that it has not begun; return the notice's number.
 
@@ -275,6 +252,7 @@ class LaneBook(LaneSender):
             for part in self._span.runs(self._share, low, stop):
                 opened += range(*part)
             self._in_flight -= self._span.change(self._share, OPEN, low, stop)
+            self._record.end_trials(low, stop)
         self._record.reopen(opened)
         self._note_opened(opened)
         if self._blocked.draining:
@@ -399,6 +377,7 @@ class LaneBook(LaneSender):
             span.set(offset, offset + 1, OPEN)
             span.mark(offset, offset + 1, cause)
             self._begun.forget(offset)
+            self._blocked.end_trials([offset])  # it waits for its time from now on
             lane = self._span.lane(offset)
             waits[lane] = max(waits.get(lane, 0.0), now + delay_s(times))
         self._in_flight -= len(offsets)
@@ -476,6 +455,8 @@ class LaneBook(LaneSender):
             self._span.mark(*part, cause)
         self._span.change(self._share, OPEN, self.cursor, self._span.end)
         self._in_flight = 0
+        for part in held:
+            self._record.end_trials(*part)
         if self._record.is_shared:
             self._note_opened(offset for part in held for offset in range(*part))
         else:

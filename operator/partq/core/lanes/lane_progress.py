@@ -6,7 +6,7 @@ from partq.core.cursor.processing_times import within
 from partq.core.cursor.progress import Range
 from partq.core.lanes.codec import MAX_BITS, encode_bits
 from partq.core.lanes.lane_record import LaneRecord
-from partq.core.lanes.span import ACKED
+from partq.core.lanes.span import ACKED, OPEN
 from partq.core.ranges import Ranges
 
 
@@ -84,6 +84,41 @@ class LaneProgress:
     def stored_acks(self) -> bytes:
         """Return the acks above the cursor as the record holds them: see `codec`."""
         return encode_bits(self._span.acked_flags(self.cursor))
+
+    def _sent_since(self, number: int, ranges: Iterable[Range]) -> tuple[Iterable[Range], int]:
+        """Return ranges without what a copy of `number` does not count for, and how much that is.
+
+        Such a copy was taken back; another one may be under way, or processed.
+        """
+        recalled = self._record.recalled
+        if not recalled:
+            return ranges, 0
+        named = Ranges(sorted(ranges))
+        late = [
+            offset
+            for start, stop in named.pairs()
+            for offset in within(recalled, start, stop)
+            if number < recalled[offset]
+            and self._lent.get(offset) != self._share
+            and not self.is_done(offset)
+        ]
+        for offset in late:
+            named.remove(offset, offset + 1)
+        return named.pairs(), len(late)
+
+    def _counts_late(self, offset: int) -> bool:
+        """Whether the ack of a copy whose time was over counts.
+
+        Where lanes move, only if all lower messages of its lane are done: those could be taken from
+        the member while the ack is under way.
+        """
+        if not self._record.is_shared:
+            return True
+        lane = self._span.lane(offset)
+        return all(
+            not self._span.of_lanes([lane], state, self.cursor, offset)
+            for state in (OPEN, *self._record.shares)
+        )
 
     def _lent_in(self, start: int, stop: int) -> list[int]:
         """Return what of [start, stop) the member may still acknowledge though it is open."""

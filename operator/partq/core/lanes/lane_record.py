@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from partq.core.lanes.blocked_lanes import BlockedLanes
-from partq.core.lanes.span import LaneSpan
+from partq.core.lanes.span import HELD, MAX_SHARE, LaneSpan
 from partq.core.ranges import Ranges
 
 
@@ -28,6 +28,7 @@ class LaneRecord:
         "blocked",
         "cursor",
         "delivered",
+        "doomed_unread",
         "exhausted",
         "has_news",
         "is_shared",
@@ -80,6 +81,8 @@ class LaneRecord:
         """Messages of lanes that are to be held, once they are read; True: in quarantine."""
         self.released: set[int] = set()
         """Lanes that were released while some of those were not read."""
+        self.doomed_unread: set[int] = set()
+        """Offsets that are to become dead letters, and whose lane is not known yet."""
         self.to_letter: set[int] = set()
         """Messages of quarantined lanes that were passed in turn."""
         self.has_news = False
@@ -111,6 +114,13 @@ class LaneRecord:
             self.waits_for_span, self.has_news = False, True
         for offset in [each for each in self.recalled if each < cursor] if self.recalled else ():
             del self.recalled[offset]
+
+    def end_trials(self, start: int, stop: int) -> None:
+        """Let lanes go on whose failed message, in [start, stop), no member has any more."""
+        if tried := self.blocked.trials(start, stop):
+            state = self.span.state
+            gone = [offset for offset in tried if not HELD <= state(offset) <= MAX_SHARE]
+            self.go_on(self.blocked.end_trials(gone))
 
     def recall(self, offsets: Iterable[int]) -> None:
         """Let the copies of messages that were sent so far count no more."""

@@ -1,6 +1,6 @@
 """Which messages of its lanes a group is sent next, and what each lane waits for."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import compress, count, islice
 from typing import NamedTuple
 
@@ -124,6 +124,26 @@ class LaneSender(HeldLanes):
         self._record.go_on(self._blocked.unpark([lane]))
         return is_parked
 
+    def doom(self, offsets: Iterable[int]) -> None:
+        """Send nothing of the lanes of some offsets until `spare`: they are to be dead letters."""
+        for offset in offsets:
+            if offset < self.cursor:
+                continue
+            if (lane := self._span.lane(offset)) >= 0:
+                self._blocked.doom(offset, lane)
+            else:
+                self._record.doomed_unread.add(offset)
+
+    def spare(self, offset: int) -> None:
+        """Note that an offset is a dead letter, or will be none."""
+        self._record.doomed_unread.discard(offset)
+        self._record.go_on(self._blocked.spare(offset))
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so many lanes wait, for time or dead letters, that nothing new is sent."""
+        return self._blocked.is_crowded
+
     @property
     def sent_end(self) -> int:
         """What may have been processed before lies below."""
@@ -170,17 +190,18 @@ class LaneSender(HeldLanes):
     @property
     def stands_still(self) -> str:
         """Why nothing new is sent, for people; empty: the book does not say so."""
-        parked = self._blocked.parked
-        if self._blocked.are_all_parked:
+        blocked = self._blocked
+        if blocked.are_all_parked:
             return (
                 "KeysParked: all keys wait, until a delay is over, as more than "
-                f"{parked.max_lanes} waited when the broker claimed the partition; {self._lowest()}"
-            )
-        if parked.is_full:
-            return (
-                f"KeysParked: {len(parked)} keys wait for their redelivery{_until_released(parked)}"
-                f", and at most {parked.max_lanes} may while new messages are sent; "
+                f"{blocked.parked.max_lanes} waited when the broker claimed the partition; "
                 f"{self._lowest()}"
+            )
+        if blocked.is_crowded:
+            return (
+                f"KeysParked: {blocked.waiting} keys wait for their redelivery"
+                f"{_until_released(blocked.parked)}, and at most {blocked.parked.max_lanes} may "
+                f"while new messages are sent; {self._lowest()}"
             )
         if self.position >= self.cursor + self.max_span:
             return (
@@ -216,7 +237,7 @@ class LaneSender(HeldLanes):
             credit <= 0
             or owed.are_all
             or blocked.are_all_parked
-            or blocked.parked.is_full
+            or blocked.is_crowded
             or (self._again and self.next_again is not None)
         ):
             return None
@@ -224,6 +245,9 @@ class LaneSender(HeldLanes):
             span.read(batch)
             if self._record.exhausted:
                 self._hold_read()
+            if self._record.doomed_unread:
+                unread, self._record.doomed_unread = self._record.doomed_unread, set()
+                self.doom(unread)
         if stop > self.cursor + self.max_span:
             stop = self.cursor + self.max_span
             self._record.waits_for_span = True
@@ -301,7 +325,7 @@ class LaneSender(HeldLanes):
             return None
         if self._unreadable:
             start, stop = self._readable(start, stop)
-        offsets = self._again.take(stop, credit, self._may_go)
+        offsets = self._again.take(stop, credit, self._goes)
         if not offsets:
             return None
         free = bytearray(offsets[-1] + 1 - start)
@@ -309,6 +333,13 @@ class LaneSender(HeldLanes):
             free[offset - start] = 1
             self._begun.resend(offset, offset + 1)
         return self._send(start, bytes(free), len(offsets), is_new=False)
+
+    def _goes(self, offset: int) -> bool:
+        """Return whether an offset is sent again; one that has failed goes alone of its lane."""
+        goes = self._may_go(offset)
+        if goes and offset in self._redeliveries:
+            self._blocked.try_again(offset, self._span.lane(offset))
+        return goes
 
     def _may_go(self, offset: int) -> bool:
         if not self.cursor <= offset < self.position or self._span.state(offset) != OPEN:

@@ -62,6 +62,7 @@ class ShareBook(LaneBook):
                 span.set(offset, offset + 1, OPEN)
                 span.mark(offset, offset + 1, Cause.FORCED_COMMIT)
                 self._begun.forget(offset)
+            self._blocked.end_trials(held)
             taken += held
         self._note_opened(taken)
         self._in_flight -= len(taken)

@@ -100,7 +100,8 @@ def held_events(held: Sequence[HeldGroup]) -> list[PendingEvent]:
             EventReason.OLD_PARTITIONS_HELD,
             f"group {each.group} does not get the messages of "
             f"{counted(each.partitions, 'new partition')} for more than an hour: it has "
-            f"{counted(each.messages, 'older message', spec=',')} to acknowledge; move it with "
+            f"{counted(each.messages, 'older message', spec=',')} to acknowledge; start its "
+            "consumers, release its blocked keys with `partq keys release`, move it with "
             f"`partq reset --group {each.group}`, or delete the group",
             is_warning=True,
         )

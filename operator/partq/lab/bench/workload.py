@@ -37,7 +37,7 @@ class Workload:
     """
 
     def __init__(self, key_count: int, value_bytes: int, text: bytes = b"") -> None:
-        self._keys = [f"key-{index:06d}" for index in range(key_count)]
+        self.keys = [f"key-{index:06d}" for index in range(key_count)]
         self._numbers = [0] * key_count
         self._rests = cycle(_pieces(text, value_bytes - MIN_VALUE_BYTES))
         draw = random.Random(_SEED)  # noqa: S311  # repeatable, not secret
@@ -45,7 +45,7 @@ class Workload:
 
     def block(self, count: int, due_ns: int = 0) -> list[Message]:
         """Return the next `count` messages."""
-        keys, numbers, pack = self._keys, self._numbers, _STAMP.pack
+        keys, numbers, pack = self.keys, self._numbers, _STAMP.pack
         messages = []
         for index, rest in zip(islice(self._draws, count), self._rests, strict=False):
             number = numbers[index]

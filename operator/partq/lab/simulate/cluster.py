@@ -317,6 +317,7 @@ class SimCluster:
             on_exit,
             work_s,
             priority,
+            self.setting.has_states,
         )
 
     def kill_container(self, pod: SimPod, *, is_silent: bool = False) -> None:

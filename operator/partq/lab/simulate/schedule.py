@@ -35,6 +35,8 @@ KEYED_SHARE: Final = 0.3
 """Of the seeds, those whose groups keep the order of each key alone."""
 PARTS_SHARE: Final = 0.3
 """Of the seeds of the type Partitioned, those of the type KeyShared in its place."""
+STATES_SHARE: Final = 0.3
+"""Of the seeds whose groups have an order, those whose applications leave states of keys."""
 LETTERS_SHARE: Final = 0.3
 """Of the seeds, those with a queue for dead letters: it costs as much as a broker."""
 MEAN_GAP_S: Final = 0.12
@@ -93,6 +95,8 @@ class Setting:
     failed too often."""
     ack_timeout_s: float = 0.0
     """How long an application may process a message, in seconds; 0: without limit."""
+    has_states: bool = False
+    """Applications leave a state of each key, and read it at the next message of the key."""
     has_letters: bool = False
     """There is a queue for dead letters."""
     max_redeliveries: int = 1
@@ -352,6 +356,10 @@ def draw_schedule(
             parts=own.choice((1, 2, 4, 8)),
             hash_range=own.choice((HashRange.BALANCED, *HashRange)),
         )
+    own = random.Random(f"{seed} states")  # noqa: S311  chance that can be repeated
+    if only is None and drawn.nack_order != "Free" and own.random() < STATES_SHARE:
+        # A pulling application leaves none. What expires may have been finished, and not counted.
+        drawn = replace(drawn, has_states=True, has_letters=False, pull_share=0.0)
     if not drawn.is_aware:
         # By flows alone a pulling member is missed for half a minute: it would cost too much.
         drawn = replace(drawn, pull_share=0.0)
@@ -359,6 +367,8 @@ def draw_schedule(
     kinds = [kind for kind in _KINDS if kind == "publish" or rng.random() < SHARE]
     if only is not None:
         kinds = [kind for kind in _KINDS if kind == "publish" or kind in only]
+    if drawn.has_states and "expire" in kinds:
+        kinds.remove("expire")
     if "redis_rollback" in kinds and "redis_clock" in kinds:
         # A store that forgets *and* whose clock goes back draws epochs twice: beyond what is
         # promised (docs/simulator.md).

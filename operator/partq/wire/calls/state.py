@@ -72,6 +72,8 @@ class GroupDetail(msgspec.Struct, kw_only=True):
     """The lowest offset of these keys that waits; left out: none is known."""
     stands_still: str | UnsetType = UNSET
     """In a group of order Key: why nothing new is sent; left out: it is."""
+    order_waits: str | UnsetType = UNSET
+    """Why the group's order is not in effect here yet; left out: it is."""
     mended: str = ""
     """What the broker put right in the group's record when it claimed the partition."""
     parts: PartsDetail | UnsetType = UNSET

@@ -101,6 +101,8 @@ class GroupPartition(msgspec.Struct):
     """In a group of order Key: why nothing new is sent; left out: it is."""
     parts: list[PartHolder] | UnsetType = UNSET
     """Which members have its parts; left out: the group's type is not KeyShared."""
+    order_waits: str | UnsetType = UNSET
+    """Why the group's order is not in effect here yet; left out: it is."""
     problems: list[ProblemStatus] = []
     """The worst first; a paused or parked partition may have others, too. Empty: none is known."""
 

@@ -8,6 +8,7 @@ from partq.broker.operations.pull import pull_answer
 from partq.broker.operations.pull import pulls as pull_module
 from partq.core.hashing import slot_of
 from partq.wire import batch, frames
+from tests.broker.conftest import Gate
 
 GROUP = "/v1/queues/orders/groups/workers"
 
@@ -150,6 +151,26 @@ async def test_a_pause_is_answered_at_once(member, producer, running, peers):
     assert (await handoff.commit())["code"] == ""
     _, answer = await member.pull(wait_ms=0)
     assert answer["held"] == []
+
+
+async def test_acks_wait_while_too_many_states_are_not_stored(
+    member, producer, running, monkeypatch
+):
+    await producer.publish("a", "b")
+    first, second = await member.messages()
+    monkeypatch.setattr("partq.broker.delivery.key_states.MAX_UNSTORED_BYTES", 0)
+    gate = Gate(running.broker.partitions, "flush")
+    state = {"key": "k", "state": "MQ=="}
+    acks = [{**token_of(each), "offsets": [each["offset"]], **state} for each in (first, second)]
+    began = asyncio.create_task(member.ack(acks[0]))
+    await gate.is_reached()
+    monkeypatch.setattr("partq.broker.operations.pull.acks.ANSWER_TIMEOUT_S", 0.01)
+    _, refused = await member.ack(acks[1])
+    assert refused["results"][0]["error"]["code"] == "unavailable"
+    gate.opened.set()
+    assert (await began)[0] == 200
+    monkeypatch.undo()
+    assert (await member.ack(acks[1]))[0] == 200
 
 
 async def test_acks_are_judged_one_by_one(member, producer):

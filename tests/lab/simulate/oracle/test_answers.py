@@ -6,7 +6,7 @@ import pytest
 
 from partq.lab.simulate.oracle.answers import Answers
 from partq.lab.simulate.oracle.facts import GROUP, GroupPartitionFacts, LogFacts
-from partq.lab.simulate.oracle.keyed_deliveries import KeyedDeliveries
+from partq.lab.simulate.oracle.keys.keyed_deliveries import KeyedDeliveries
 
 TOKEN = {"broker_epoch": 7, "epoch": 20, "delivery": 0}
 

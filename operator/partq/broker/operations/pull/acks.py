@@ -8,7 +8,7 @@ from partq.aio import resolve
 from partq.broker.broker import Broker
 from partq.broker.delivery.flow import Flow
 from partq.core.model import PartitionId
-from partq.errors import BadRequestError, OutcomeUnknownError, PartqError
+from partq.errors import BadRequestError, OutcomeUnknownError, PartqError, UnavailableError
 from partq.wire import frames
 from partq.wire.calls.answers import ItemResult, NackResult
 from partq.wire.calls.bodies import AckItem, NackItem
@@ -44,6 +44,15 @@ async def ack_one(broker: Broker, flow: Flow, item: AckItem) -> PartqError | Non
         state = decode_state(item.state) if isinstance(item.state, str) else None
     except BadRequestError as error:
         return error
+    try:
+        async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            await broker.ack_handler.states.wait_for_room()
+    except TimeoutError:
+        return UnavailableError(
+            f"partition {partition}: so many states of keys wait to be stored that there was no "
+            f"room within {ANSWER_TIMEOUT_S:g} s; nothing was acknowledged: ack again",
+            retry_after_s=1.0,
+        )
     answered = _future()
     broker.ack_handler.ack(
         flow,

@@ -6,11 +6,11 @@ back.
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
+from partq.client.consume.ack_target import MessageStore
 from partq.client.consume.assignment.delivered_window import DeliveredWindow, FreedCredit
-from partq.client.consume.deliveries import MessageStore
 from partq.client.hooks.serializers import ValueDeserializer
 from partq.client.transport.positions import SeekPlace
 from partq.core.dead_letters import LetterNote
@@ -59,8 +59,9 @@ class PartitionHolder(Protocol):
         ranges: list[Range],
         delay_ms: int,
         note: LetterNote,
+        slots: Collection[int] = (),
     ) -> asyncio.Future[None]:
-        """Give messages back that the application has begun."""
+        """Give messages back that the application has begun; `slots`: theirs, if they are known."""
 
     def extend(
         self, assigned: "AssignedPartition", delivery: int, ranges: list[Range]
@@ -114,7 +115,8 @@ class AssignedPartition(ABC):
         self.is_paused = False
         """The application has paused it."""
         self.waits = 0
-        """Nacks without an answer, an `on_assigned` under way, and a pause: nothing goes out."""
+        """Nacks without an answer that hold up more than their slots, an `on_assigned` under way,
+        and a pause: nothing goes out."""
         self.is_full = False
         """Another wait, in which what was taken goes out."""
         self.set_aside: list[DeliveredWindow] = []
@@ -131,6 +133,15 @@ class AssignedPartition(ABC):
     def may_hand_out(self) -> bool:
         """Whether its messages may be handed out now: the same for all that came."""
         return not self.is_ended and self.waits == int(self.is_full) and self.holder.is_valid()
+
+    @property
+    def held_up(self) -> Collection[int]:
+        """The slots of which nothing may be handed out now, beside others of the partition."""
+        return ()
+
+    @abstractmethod
+    def hold_back(self, window: DeliveredWindow) -> None:
+        """Take the messages out of a window whose slots are held up."""
 
     def set_full(self, is_full: bool) -> None:
         """Have no further message taken while this is so."""
@@ -221,10 +232,15 @@ class AssignedPartition(ABC):
         return self.holder.states.read(self, key)
 
     def add_nack(
-        self, delivery: int, ranges: list[Range], delay_ms: int, note: LetterNote
+        self,
+        delivery: int,
+        ranges: list[Range],
+        delay_ms: int,
+        note: LetterNote,
+        slots: Collection[int],
     ) -> asyncio.Future[None]:
         """Have the holder give messages back; for batches."""
-        return self.holder.nack(self, delivery, ranges, delay_ms, note)
+        return self.holder.nack(self, delivery, ranges, delay_ms, note, slots)
 
     def add_progress(self, delivery: int, ranges: list[Range]) -> asyncio.Future[None]:
         """Have the holder extend the time of messages; for batches."""

@@ -1,11 +1,13 @@
 """One delivery while messages of it are left to hand out."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from copy import copy
 from itertools import compress
 from typing import NamedTuple, Protocol
 
-from partq.client.consume.deliveries import AckTarget, Batch, Delivery
+from partq.client.consume.ack_target import AckTarget
+from partq.client.consume.deliveries import Batch, Delivery
 from partq.client.consume.offsets import delivered_offsets, ranges_of
 from partq.core.model import SLOT_COUNT
 from partq.wire import batch as wire
@@ -23,6 +25,16 @@ class FreedCredit(NamedTuple):
     """Of deliveries that have nothing left to take."""
 
 
+class _KeptBytes:
+    """What the parts of one delivery keep together: the last that is done gives it back."""
+
+    __slots__ = ("parts", "size_bytes")
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self.parts = 1
+
+
 class WindowOwner(AckTarget, Protocol):
     """The assignment that a delivery belongs to."""
 
@@ -30,6 +42,9 @@ class WindowOwner(AckTarget, Protocol):
     """Above 0: nothing is handed out."""
     set_aside: "list[DeliveredWindow]"
     """Windows whose turn came meanwhile."""
+
+    def hold_back(self, window: "DeliveredWindow") -> None:
+        """Take the messages out of a window whose slots are held up."""
 
 
 class AskedSlots:
@@ -56,13 +71,15 @@ class DeliveredWindow:
         "_causes",
         "_end",
         "_frame",
+        "_is_freed",
         "_keeps_slots",
+        "_kept_bytes",
         "_offsets",
-        "_size",
         "_slots",
         "_taken",
         "_told",
         "assigned",
+        "held_up_changes",
         "is_in_turn",
         "payload",
     )
@@ -82,7 +99,8 @@ class DeliveredWindow:
         self._frame = frame
         self.payload = payload
         """The stored batch, while messages of it are left to take."""
-        self._size = frame.kept_bytes or len(payload)
+        self._kept_bytes = _KeptBytes(frame.kept_bytes or len(payload))
+        self._is_freed = False
         self._offsets = delivered_offsets(frame)
         self._causes = frame.causes
         self._keeps_slots = keeps_slots
@@ -92,6 +110,8 @@ class DeliveredWindow:
         self._batch: Batch | None = None
         self._taken = self._told = 0
         self._end = len(self._offsets)
+        self.held_up_changes = -1
+        """For its owner: which slots were held up when it was last looked at."""
 
     @property
     def is_done(self) -> bool:
@@ -134,11 +154,15 @@ class DeliveredWindow:
         return self._frame.delivery
 
     def freed_bytes(self) -> int:
-        """Return the size of the delivery, once, when no message of it is left to take; else 0."""
-        if not self.is_done:
+        """Return the size of the delivery, once, when no message of it is left to take; else 0.
+
+        Of one that was split, the last part returns it.
+        """
+        if self._is_freed or not self.is_done:
             return 0
-        size, self._size = self._size, 0
-        return size
+        self._is_freed = True
+        self._kept_bytes.parts -= 1
+        return 0 if self._kept_bytes.parts else self._kept_bytes.size_bytes
 
     def ranges(self) -> list[Range]:
         """Return the offsets of all its messages, those taken before included."""
@@ -193,27 +217,63 @@ class DeliveredWindow:
         """
         if self.is_done:
             return []
+        flags = self._flags_of_left(asked.flags)
+        if 1 not in flags:
+            return []
+        offsets = list(compress(self._offsets[self._taken : self._end], flags))
+        self._remove(flags)
+        return offsets
+
+    def split_slots(self, slots: Collection[int]) -> "dict[int, DeliveredWindow]":
+        """Take the messages of some slots out that were not taken; return a window for each slot.
+
+        Raises:
+            BadBatchError, IndexError: the stored batch is broken, or has no such messages; nothing
+                was changed.
+        """
+        if self.is_done:
+            return {}
+        flags = self._flags_of_left(lambda each: bytes(map(slots.__contains__, each)))
+        if 1 not in flags:
+            return {}
+        all_slots, first = self._read_slots(), self._frame.first_offset
+        places: dict[int, list[int]] = {}
+        for at in compress(range(self._taken, self._end), flags):
+            places.setdefault(all_slots[self._offsets[at] - first], []).append(at)
+        parts = {slot: self._part(each) for slot, each in places.items()}
+        self._remove(flags)
+        return parts
+
+    def _flags_of_left(self, flags: Callable[[Iterable[int]], bytes]) -> bytes:
+        """Return what `flags` says of the slots of the messages that were not taken."""
         slots, first = self._read_slots(), self._frame.first_offset
         left = self._offsets[self._taken : self._end]
         if isinstance(left, range):
-            flags = asked.flags(slots[left.start - first : left.stop - first])
-        else:
-            flags = asked.flags([slots[offset - first] for offset in left])
-        if 1 not in flags:
-            return []
-        kept = [
-            *range(self._taken),
-            *compress(range(self._taken, self._end), flags.translate(_INVERSE)),
-        ]
-        self._offsets = [self._offsets[at] for at in kept]
-        if self._causes:
-            self._causes = bytes([self._causes[at] for at in kept])
-        if self._batch is not None:
-            self._batch = self._batch.only(kept)
-        self._end = len(kept)
+            return flags(slots[left.start - first : left.stop - first])
+        return flags([slots[offset - first] for offset in left])
+
+    def _part(self, places: list[int]) -> "DeliveredWindow":
+        """Return a window of the messages at some places, none of which was taken."""
+        part = copy(self)
+        self._kept_bytes.parts += 1
+        part._select(places)
+        part._taken = part._told = 0
+        return part
+
+    def _remove(self, flags: bytes) -> None:
+        """Forget those of the messages that were not taken whose byte is 1."""
+        kept = compress(range(self._taken, self._end), flags.translate(_INVERSE))
+        self._select([*range(self._taken), *kept])
         if self._end == self._taken:
             self.payload = b""
-        return list(compress(left, flags))
+
+    def _select(self, places: list[int]) -> None:
+        self._offsets = [self._offsets[at] for at in places]
+        if self._causes:
+            self._causes = bytes([self._causes[at] for at in places])
+        if self._batch is not None:
+            self._batch = self._batch.only(places)
+        self._end = len(places)
 
     def _read_slots(self) -> Sequence[int]:
         """Return the slots of all messages of the stored batch."""

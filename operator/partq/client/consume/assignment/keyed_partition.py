@@ -7,6 +7,8 @@ the same slot that are on their way would be handed out before it.
 """
 
 import asyncio
+from collections import Counter
+from collections.abc import Collection
 
 from partq.client.consume.assignment.acked_messages import AckedMessages
 from partq.client.consume.assignment.assigned_partition import AssignedPartition, PartitionHolder
@@ -40,6 +42,12 @@ class KeyedPartition(AssignedPartition):
         self._unfinished = Ranges()
         """What came, and was neither acknowledged nor given back since."""
         self._acked = AckedMessages()
+        self._nacks: Counter[int] = Counter()
+        """Slot → nacks of its messages without an answer."""
+        self._held_back: dict[int, list[DeliveredWindow]] = {}
+        """What came of these slots, and was to be handed out meanwhile."""
+        self._held_up_changes = 0
+        """Grows with each slot that begins to be held up."""
 
     # ---- what came ----
 
@@ -86,6 +94,51 @@ class KeyedPartition(AssignedPartition):
         ranges = [each for window in self._windows for each in window.pop_begun()]
         self._windows = [window for window in self._windows if not window.is_done]
         return ranges
+
+    # ---- slots that wait for the answer to a nack ----
+
+    @property
+    def held_up(self) -> Collection[int]:
+        """The slots of which nothing may be handed out, as a nack of theirs has no answer."""
+        return self._nacks
+
+    def hold_up(self, slots: Collection[int]) -> None:
+        """Hand out nothing of some slots until as many calls of `let_go`.
+
+        What is on its way may be behind the message that was given back.
+        """
+        if not all(slot in self._nacks for slot in slots):
+            self._held_up_changes += 1
+        self._nacks.update(slots)
+
+    def let_go(self, slots: Collection[int]) -> list[DeliveredWindow]:
+        """Note that a nack is answered; return what may be handed out again, in order.
+
+        What the broker had asked back is gone from it.
+        """
+        windows: list[DeliveredWindow] = []
+        for slot in slots:
+            self._nacks[slot] -= 1
+            if not self._nacks[slot]:
+                del self._nacks[slot]
+                windows += self._held_back.pop(slot, ())
+        if self.store is not None:
+            self.store.look_again()
+        return windows
+
+    def hold_back(self, window: DeliveredWindow) -> None:
+        """Take the messages out of a window whose slots are held up."""
+        if window.held_up_changes == self._held_up_changes:
+            return
+        window.held_up_changes = self._held_up_changes
+        try:
+            parts = window.split_slots(self._nacks)
+        except (BadBatchError, IndexError):
+            return  # it is given back as undecodable in its turn, and not handed out
+        for slot, part in parts.items():
+            self._held_back.setdefault(slot, []).append(part)
+            self._windows.append(part)
+        window.freed_bytes()  # where nothing of it is left: its parts have all of its room
 
     # ---- what is given back ----
 

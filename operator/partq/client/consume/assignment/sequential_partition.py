@@ -105,6 +105,9 @@ class SequentialPartition(AssignedPartition):
         self._windows.append(window)
         return window
 
+    def hold_back(self, window: DeliveredWindow) -> None:
+        """Leave a window as it is: slots are not told apart."""
+
     @property
     def kept_bytes(self) -> int:
         """The size of what is kept to be handed out when its turn returns."""

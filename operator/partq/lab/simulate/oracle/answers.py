@@ -10,7 +10,7 @@ from partq.lab.simulate.oracle.facts import (
     Token,
     facts_name,
 )
-from partq.lab.simulate.oracle.keyed_deliveries import KeyedDeliveries
+from partq.lab.simulate.oracle.keys.keyed_deliveries import KeyedDeliveries
 from partq.lab.simulate.oracle.records import Records
 
 Flow = tuple[object, int]

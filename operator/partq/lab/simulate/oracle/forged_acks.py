@@ -33,6 +33,8 @@ def forged(good: frames.Ack, number: int, beyond: int, draw: random.Random) -> f
     been sent under the token of the good one.
     """
     request = FIRST_REQUEST + number
+    if good.state_key is not None:
+        good = _like(good, state=b"-1")  # to be found where it is read
     match draw.randrange(3):
         case 0:
             return _like(good, request=request, ranges=[], upto=beyond)
@@ -44,7 +46,8 @@ def forged(good: frames.Ack, number: int, beyond: int, draw: random.Random) -> f
 
 def forged_again(good: frames.Ack, number: int, offset: int) -> frames.Ack:
     """Return an ack of a message that its member has given back, and has not got again."""
-    return _like(good, request=FIRST_REQUEST + number, ranges=[(offset, offset + 1)], upto=-1)
+    changes = {"ranges": [(offset, offset + 1)], "upto": -1, "state_key": None, "state": None}
+    return _like(good, request=FIRST_REQUEST + number, **changes)
 
 
 def _like(frame: frames.Ack, **changes: Any) -> frames.Ack:

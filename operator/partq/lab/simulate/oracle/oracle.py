@@ -34,11 +34,12 @@ from partq.lab.simulate.oracle.forged_acks import (
 )
 from partq.lab.simulate.oracle.handoffs import HandoffCalls
 from partq.lab.simulate.oracle.isolation import RESPONSE_S, Isolation
-from partq.lab.simulate.oracle.keyed_deliveries import KeyedDeliveries, causes_of, offsets_of
+from partq.lab.simulate.oracle.key_states import KeyStatesJudge
+from partq.lab.simulate.oracle.keys.keyed_deliveries import KeyedDeliveries, causes_of, offsets_of
+from partq.lab.simulate.oracle.keys.shared_deliveries import SharedDeliveries
 from partq.lab.simulate.oracle.log_contents import LogContents
 from partq.lab.simulate.oracle.movement import Movement
 from partq.lab.simulate.oracle.records import Records
-from partq.lab.simulate.oracle.shared_deliveries import SharedDeliveries
 from partq.wire import frames
 
 MAX_TRACE: Final = 2000
@@ -112,11 +113,13 @@ class Oracle:
         self.contents = LogContents(self.fail)
         self.shared = SharedDeliveries(self.contents, self.fail, loop.time)
         self.answers = answers.Answers(self.fail, self.keyed)
+        self.states = KeyStatesJudge(self.fail)
         self.isolation = Isolation(self.troubles, self.fail, loop.time)
 
     def follow(self, records: Records, movement: Movement) -> None:
         """Judge by these records; `movement` is notified of each handover."""
         self.records = self.keyed.records = self.shared.records = self.contents.records = records
+        self.states.records = records
         self.handoffs = HandoffCalls(
             records,
             movement,
@@ -455,6 +458,17 @@ class Oracle:
         self._finished.setdefault((facts.name, token), set()).add(delivery.offset)
         if token[1] > facts.old_epoch:
             facts.done.add(int(delivery.value))
+
+    def read_state(self, group: str, delivery: ReceivedMessage, state: bytes | None) -> None:
+        """Take the state that an application has read at a message."""
+        facts = self.records.group_partitions[facts_name(delivery.partition, group)]
+        found = None if state is None else int(state)
+        self.states.read(facts, delivery.offset, int(delivery.token.epoch), found)
+
+    def leaves(self, group: str, delivery: ReceivedMessage, *, has_state: bool) -> None:
+        """Learn that an application is about to acknowledge a message, with a state or without."""
+        facts = self.records.group_partitions[facts_name(delivery.partition, group)]
+        self.states.left(facts, delivery.offset, int(delivery.token.epoch), has_state=has_state)
 
     def _born(self, facts: GroupPartitionFacts) -> None:
         """Learn that a group begins, maybe again: it is handed everything as for the first time."""

@@ -97,6 +97,10 @@ class Rescales:
             if partition not in after.retired:
                 self._judge_removed(partition)
 
+    def messages_of(self, slot: int) -> list[tuple[LogFacts, list[int]]]:
+        """Return the offsets of a slot's messages by log, that of the last change first."""
+        return list(reversed(self._messages.get(slot, {}).items()))
+
     def unnamed(self) -> list[str]:
         """Return the partitions that take messages, and that a layout which was set back lacks."""
         if not self.was_rolled_back:

@@ -8,6 +8,7 @@ from typing import Final, TypeVar, cast
 
 import aiohttp
 
+from partq.aio import TaskSet
 from partq.client.consume.deliveries import Delivery
 from partq.client.consumer import Consumer
 from partq.client.producer import Producer
@@ -16,7 +17,7 @@ from partq.client.transport.liveness import Clock
 from partq.client.transport.options import ConnectionOptions
 from partq.client.transport.session import CALL_TIMEOUT_S, Session
 from partq.core.model import PartitionId
-from partq.errors import BadRequestError, PartqError, from_code
+from partq.errors import BadRequestError, FencedError, PartqError, from_code
 from partq.lab.simulate.machine.loop import SimLoop
 from partq.lab.simulate.machine.network import End
 from partq.lab.simulate.oracle.oracle import Oracle
@@ -27,6 +28,8 @@ CREDIT: Final = 8
 """Small, so that batches are cut and windows wait for credit."""
 RESTART_S: Final = 0.5
 DELIVERY_TIMEOUT_S: Final = 60.0
+STATE_SHARE: Final = 0.9
+"""Of the acks of applications that have states, those that leave one."""
 
 T = TypeVar("T")
 
@@ -104,9 +107,12 @@ class Application:
         on_exit: Callable[[], None],
         work_s: float,
         priority: int,
+        has_states: bool,
     ) -> None:
         self.work_s = work_s
         """How long it works on a message, at most."""
+        self._has_states = has_states
+        """It reads the state of each key, and leaves one with each ack."""
         self._priority = priority
         self._active: set[PartitionId] = set()
         self._group = group
@@ -119,6 +125,7 @@ class Application:
         self._on_exit = on_exit
         self._consumer: Consumer | None = None
         self._is_leaving = False
+        self._nacks = TaskSet()
 
     async def run(self) -> None:
         """Consume until told to leave; whatever ends it otherwise, its container starts again."""
@@ -166,28 +173,52 @@ class Application:
             if self._is_leaving:
                 consumer.leave()
             self._watcher.waits(life)
-            async for delivery in consumer:
-                self._watcher.handed(self._group, self._member, life, delivery)
-                await self._work(consumer, delivery)
-                self._watcher.waits(life)
+            try:
+                async for delivery in consumer:
+                    self._watcher.handed(self._group, self._member, life, delivery)
+                    await self._work(consumer, delivery)
+                    self._watcher.waits(life)
+            finally:
+                await self._nacks.close()
 
     async def _work(self, consumer: Consumer, delivery: Delivery) -> None:
+        if self._has_states:
+            try:
+                self._watcher.read_state(self._group, delivery, await delivery.state())
+            except FencedError:
+                return  # it is redelivered
         hang_s = self._mishaps.hang()
         if hang_s:
             self._watcher.taken_back(self._group, delivery)
         await asyncio.sleep(self._rng.uniform(0.0, self.work_s) + hang_s)
         if self._mishaps.must_nack(self._group, int(delivery.value)):
             self._watcher.taken_back(self._group, delivery)
-            with suppress(PartqError):  # refused: it is redelivered in any case
-                await consumer.nack(delivery)
+            nack = self._nack(consumer, delivery)
+            if delivery.slot is None or self._rng.random() < 0.5:
+                await nack
+            else:  # in a group of order Key other keys go on before the answer
+                self._nacks.start(nack)
+                await asyncio.sleep(0)
             return
         self._watcher.finished(self._group, delivery)
         await self._ack(consumer, delivery)
 
+    @staticmethod
+    async def _nack(consumer: Consumer, delivery: Delivery) -> None:
+        with suppress(PartqError):  # refused: it is redelivered in any case
+            await consumer.nack(delivery)
+
     async def _ack(self, consumer: Consumer, delivery: Delivery) -> None:
         style = self._rng.random()
+        if self._has_states:
+            self._watcher.leaves(self._group, delivery, has_state=style < STATE_SHARE)
         try:
-            if style < 0.5:
+            if self._has_states and style < STATE_SHARE:
+                state = delivery.value
+                await consumer.ack(delivery, confirmed=style < STATE_SHARE / 4, state=state)
+            elif self._has_states:
+                await consumer.ack(delivery)
+            elif style < 0.5:
                 consumer.ack_nowait(delivery)
             elif style < 0.65:
                 await consumer.ack(delivery)

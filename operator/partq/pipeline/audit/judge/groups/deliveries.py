@@ -69,6 +69,8 @@ class DeliveryJudge:
         if state.reached is None or first > state.reached:
             self._note_skipped(line)
         state.pieces.update(first, stop, change)
+        if is_keyed and state.lanes is not None:
+            state.lanes.deliver(line)
         for _, begin, end in out_of_order:
             self._report(
                 ORDER,

@@ -123,6 +123,8 @@ class GroupJudge:
         state.note_event("reset", line)
         state.era += 1
         state.high = None
+        if state.lanes is not None:
+            state.lanes.forget_back()
 
     def _report_stray(self, line: RecordLine) -> None:
         state, segment = self.state, self._segment

@@ -5,6 +5,8 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from partq.pipeline.audit.judge.lines import RecordLine
+
 KEYED: Final = "keyed"
 """Flag of deliveries and releases of a group of order Key."""
 
@@ -41,6 +43,10 @@ class LaneHighs:
 
     def __init__(self, slots: PublishedSlots) -> None:
         self._slots = slots
+        self._back: dict[int, set[int]] = {}
+        """What was given back of each slot, and neither delivered again nor done with."""
+        self._early: dict[int, tuple[int, RecordLine]] = {}
+        """What was delivered before a lower one that was given back: that one, and the delivery."""
         self._highs: dict[int, tuple[object, int]] = {}
 
     def note(self, first: int, stop: int, key: object) -> None:
@@ -60,3 +66,50 @@ class LaneHighs:
     def _is_behind(self, slot: int, offset: int, key: object) -> bool:
         known, high = self._highs.get(slot, (None, 0))
         return known == key and high > offset + 1
+
+    def note_back(self, first: int, stop: int) -> None:
+        """Note what was given back: what is behind it of its slot waits for it."""
+        for offset, slot in self._slots.within(first, stop):
+            self._back.setdefault(slot, set()).add(offset)
+
+    def end(self, first: int, stop: int) -> None:
+        """Note what the group is done with: nothing waits for it.
+
+        An ack may come after the ack timeout of its message: then nothing of it was too early.
+        """
+        for offset, slot in self._slots.within(first, stop) if self._back else ():
+            if offset in self._back.get(slot, ()):
+                self._remove(slot, offset)
+                self._early = {o: each for o, each in self._early.items() if each[0] != offset}
+
+    def forget_back(self) -> None:
+        """Note that the group begins again elsewhere."""
+        self._back.clear()
+        self._early.clear()
+
+    def deliver(self, line: RecordLine) -> None:
+        """Note a delivery, and what of it comes before a lower one that was given back.
+
+        It may have been decided before that one came back, and recorded after: then it is released.
+        """
+        for offset, slot in self._slots.within(line.first, line.stop) if self._back else ():
+            self._remove(slot, offset)
+            self._early.pop(offset, None)
+            lower = min(self._back.get(slot, ()), default=offset)
+            if lower < offset:
+                self._early[offset] = lower, line
+
+    def early(self, first: int, stop: int) -> list[tuple[int, int, RecordLine]]:
+        """Return what was delivered too early of [first, stop), and had: it has an outcome.
+
+        Each with the lower one that was given back, and with its delivery.
+        """
+        if not self._early:
+            return []
+        return [(o, *self._early.pop(o)) for o in range(first, stop) if o in self._early]
+
+    def _remove(self, slot: int, offset: int) -> None:
+        if (back := self._back.get(slot)) is not None:
+            back.discard(offset)
+            if not back:
+                del self._back[slot]

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from partq.pipeline.audit.judge.finding import ACKS, LOSS, finding, of_line
+from partq.pipeline.audit.judge.finding import ACKS, LOSS, ORDER, finding, of_line
 from partq.pipeline.audit.judge.groups.history import (
     ACKED,
     BEFORE,
@@ -23,6 +23,8 @@ from partq.pipeline.audit.judge.intervals import IntervalMap
 from partq.pipeline.audit.judge.lines import PLACE_BITS, RecordLine
 from partq.pipeline.audit.judge.outcome import GroupTotals
 
+_UNDECODABLE = "undecodable"
+"""Cause of a nack of what nobody can decode: nothing waits for it."""
 _CURSOR = "cursor"
 """Flag of an ack by a reader without a membership, to whom nothing is delivered."""
 
@@ -62,7 +64,8 @@ class SettlementJudge:
             return OffsetHistory(at, 0, piece.epoch, False, False, False, ACKED, state.era)
 
         state.pieces.update(line.first, line.stop, change)
-        self._forget_skipped(line.first, line.stop)
+        self._end_waits(line.first, line.stop)
+        self._find_early(line)
         event = state.events.get("commit")
         owned = state.owned.setdefault(-1 if event is None else event.at, IntervalMap())
         owned.set(line.first, line.stop, True)
@@ -85,6 +88,9 @@ class SettlementJudge:
             return old._replace(is_held=False, is_taken_back=True)
 
         self._state.pieces.update(line.first, line.stop, change)
+        if self._state.lanes is not None and line.cause != _UNDECODABLE:
+            self._find_early(line)
+            self._state.lanes.note_back(line.first, line.stop)
 
     def release(self, line: RecordLine) -> None:
         """Note what was taken back from a member that had not begun it, up to the last one."""
@@ -96,6 +102,9 @@ class SettlementJudge:
 
         stop = line.stop if line.flags == KEYED else max(line.stop, self._state.high or 0)
         self._state.pieces.update(line.first, stop, change)
+        if self._state.lanes is not None and line.flags == KEYED:
+            self._state.lanes.early(line.first, line.stop)
+            self._state.lanes.note_back(line.first, line.stop)
 
     def expire(self, line: RecordLine) -> None:
         """Note what is done with as its time was over."""
@@ -172,9 +181,20 @@ class SettlementJudge:
             return OffsetHistory(at, 0, old.epoch, False, False, False, done, old.era)
 
         state.pieces.update(first, stop, change)
-        self._forget_skipped(first, stop)
+        self._end_waits(first, stop)
 
-    def _forget_skipped(self, first: int, stop: int) -> None:
+    def _find_early(self, line: RecordLine) -> None:
+        """Report what the member had before a lower message of its key that was given back."""
+        lanes, partition = self._state.lanes, self._segment.partition
+        for offset, lower, delivery in lanes.early(line.first, line.stop) if lanes else ():
+            text = f"offset {offset} was delivered before {lower} of its slot, which was given back"
+            self._segment.found(
+                of_line(ORDER, "out_of_order", partition, delivery, text, offset, offset + 1)
+            )
+
+    def _end_waits(self, first: int, stop: int) -> None:
+        if self._state.lanes is not None:
+            self._state.lanes.end(first, stop)
         if len(self._state.skipped):
             self._state.skipped.set(first, stop, None)
 

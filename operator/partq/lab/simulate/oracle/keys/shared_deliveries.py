@@ -10,7 +10,7 @@ from typing import Final
 from partq.core.model import Cause
 from partq.lab.simulate.machine.network import End
 from partq.lab.simulate.oracle.facts import GROUP, GroupPartitionFacts, Token
-from partq.lab.simulate.oracle.keyed_deliveries import causes_of, offsets_of
+from partq.lab.simulate.oracle.keys.keyed_deliveries import causes_of, offsets_of
 from partq.lab.simulate.oracle.log_contents import LogContents, SeenBatches
 from partq.lab.simulate.oracle.records import Records
 from partq.wire import frames

@@ -1,0 +1,1 @@
+"""What the oracle judges key by key."""
