@@ -100,11 +100,26 @@ class SharedDeliveries:
         """What each ack counts for that has no answer yet."""
         self._nacks: dict[tuple[End, int], tuple[str, list[int], _KeyWait]] = {}
         self._waits: dict[str, dict[int, _KeyWait]] = {}
+        self._born_at: dict[str, int] = {}
+        """The last commit of each partition before the group was made."""
         self.top_rounds: dict[str, int] = {}
         """The highest epoch of each partition that a member was told."""
 
     def _place(self, name: str, broker_epoch: int) -> _SharedPlace:
         return self._places.setdefault((name, broker_epoch), _SharedPlace())
+
+    def was_born(self, facts: GroupPartitionFacts) -> None:
+        """Learn that the group is made, or made again."""
+        self._born_at[facts.name] = facts.commit_epoch
+
+    def _is_of_earlier_life(self, facts: GroupPartitionFacts, epoch: int) -> bool:
+        """Say whether a broker speaks of an earlier life of the group, or from before a reset.
+
+        It binds flows without the store, so it does not hear at once that the group was made again.
+        Nobody has a part then until one is given to a member.
+        """
+        is_unborn = facts.commit_epoch == self._born_at.get(facts.name, -1)
+        return is_unborn or epoch <= facts.old_epoch
 
     def round_of(self, facts: GroupPartitionFacts) -> int:
         """Return the highest epoch of a partition that a member of its group was told."""
@@ -163,7 +178,7 @@ class SharedDeliveries:
             return  # this broker does not know yet that the store has forgotten
         offsets = offsets_of(frame)
         # Each of those that share a partition has an epoch, of which the record knows some.
-        is_past = frame.epoch <= facts.old_epoch  # of an earlier life of the group
+        is_past = self._is_of_earlier_life(facts, frame.epoch)
         epoch = 0 if is_past else frame.epoch
         self._contents.judge(seen, facts, frame, payload, offsets, epoch)
         if not is_past:
@@ -390,7 +405,7 @@ class SharedDeliveries:
         log = facts.log
         if log.is_torn or token[0] != log.broker_epoch or offset >= len(log.slots):
             return  # the member is cut off, and does not know it yet
-        if token[1] <= facts.old_epoch or self.records.was_rolled_back:
+        if self._is_of_earlier_life(facts, token[1]) or self.records.was_rolled_back:
             return
         place, slot = self._place(facts.name, token[0]), log.slots[offset]
         holders = [
