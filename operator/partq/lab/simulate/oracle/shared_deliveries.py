@@ -102,8 +102,8 @@ class SharedDeliveries:
         self._waits: dict[str, dict[int, _KeyWait]] = {}
         self._born_at: dict[str, int] = {}
         """The last commit of each partition before the group was made."""
-        self.top_rounds: dict[str, int] = {}
-        """The highest epoch of each partition that a member was told."""
+        self.top_rounds: dict[tuple[str, int], int] = {}
+        """The highest epoch of each partition that a member was told, by its broker epoch."""
 
     def _place(self, name: str, broker_epoch: int) -> _SharedPlace:
         return self._places.setdefault((name, broker_epoch), _SharedPlace())
@@ -124,7 +124,8 @@ class SharedDeliveries:
     def round_of(self, facts: GroupPartitionFacts) -> int:
         """Return the highest epoch of a partition that a member of its group was told."""
         is_shared = self.is_on and facts.group == GROUP
-        return self.top_rounds.get(facts.name, 0) if is_shared else 0
+        place = facts.name, facts.log.broker_epoch
+        return self.top_rounds.get(place, 0) if is_shared else 0
 
     def began_again(self, facts: GroupPartitionFacts) -> None:
         """Learn that the group begins again in a partition: what was sent before counts no more."""
@@ -194,7 +195,7 @@ class SharedDeliveries:
         if frame.epoch in place.binds:
             self._fail("S1", f"{name}: epoch {frame.epoch} is told to a second flow")
         place.binds.add(frame.epoch)
-        self._note_epoch(name, frame.epoch)
+        self._note_epoch(name, frame)
         place.shares[end] = _FlowShare(end, {frame.epoch})
 
     def moved(self, facts: GroupPartitionFacts, end: End, frame: frames.Lanes) -> None:
@@ -204,13 +205,14 @@ class SharedDeliveries:
         if share is None:
             self._fail("K3", f"{facts.name}: {end.pipe.target} gets slots, and has no share")
             return
-        self._note_epoch(facts.name, frame.epoch)
+        self._note_epoch(facts.name, frame)
         share.epochs.add(frame.epoch)
         share.lanes = list(frame.lanes)
         self.records.effects["slots moved"] += 1
 
-    def _note_epoch(self, name: str, epoch: int) -> None:
-        self.top_rounds[name] = max(self.top_rounds.get(name, 0), epoch)
+    def _note_epoch(self, name: str, frame: frames.Assigned | frames.Lanes) -> None:
+        place = name, frame.broker_epoch
+        self.top_rounds[place] = max(self.top_rounds.get(place, 0), frame.epoch)
 
     def revoked(self, name: str, end: End, broker_epoch: int) -> None:
         """Take the news that a member has nothing of a partition any more."""
