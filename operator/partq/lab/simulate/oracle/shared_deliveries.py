@@ -109,13 +109,13 @@ class SharedDeliveries:
         return self._places.setdefault((name, broker_epoch), _SharedPlace())
 
     def was_born(self, facts: GroupPartitionFacts) -> None:
-        """Learn that the group is made, or made again."""
+        """Learn that the group is made, or created again."""
         self._born_at[facts.name] = facts.commit_epoch
 
     def _is_of_earlier_life(self, facts: GroupPartitionFacts, epoch: int) -> bool:
         """Say whether a broker speaks of an earlier life of the group, or from before a reset.
 
-        It binds flows without the store, so it does not hear at once that the group was made again.
+        It binds flows without the store, so it does not hear at once that the group was created again.
         Nobody has a part then until one is given to a member.
         """
         is_unborn = facts.commit_epoch == self._born_at.get(facts.name, -1)
