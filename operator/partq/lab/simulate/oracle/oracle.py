@@ -132,7 +132,6 @@ class Oracle:
         records.is_in_flight = self._is_in_flight
         records.on_begin = self.shared.began_again
         records.round_of = self.shared.round_of
-        records.shares_epochs = lambda facts: self.shared.is_on and facts.group == GROUP
 
     def fail(self, invariant: str, text: str) -> None:
         """Take note of a violation; the first one counts."""

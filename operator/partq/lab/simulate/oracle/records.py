@@ -63,8 +63,6 @@ class Records:
         """Told of the same, and of a reset."""
         self.round_of: Callable[[GroupPartitionFacts], int] = lambda _: 0
         """The highest epoch that members were told, of which the record may not know."""
-        self.shares_epochs: Callable[[GroupPartitionFacts], bool] = lambda _: False
-        """Whether there are such epochs."""
         self.on_late_letter: Callable[[GroupPartitionFacts], None] | None = None
         """Told of a partition whose dead letter has left: deliveries may have stopped for it."""
         self._letters_since: dict[tuple[str, int], float] = {}
@@ -206,8 +204,6 @@ class Records:
                 facts.is_there = facts.mark in fields
                 if facts.is_there:
                     self._read(facts)
-                    if self.shares_epochs(facts):  # they go on from the stored one
-                        facts.old_epoch = min(facts.old_epoch, facts.epoch)
                     # What it has done with may be of a time that a reset had ended.
                     facts.done.update(log.ids[: facts.cursor], (log.ids[o] for o in facts.acked))
         self.held_keys.forget()

@@ -108,6 +108,12 @@ class SharedDeliveries:
     def _place(self, name: str, broker_epoch: int) -> _SharedPlace:
         return self._places.setdefault((name, broker_epoch), _SharedPlace())
 
+    def roll_back(self) -> None:
+        """Learn that the store has come back with older keys: epochs go on from the stored ones."""
+        for facts in self.records.group_partitions.values():
+            if self.is_on and facts.group == GROUP and facts.is_there:
+                facts.old_epoch = min(facts.old_epoch, facts.epoch)
+
     def was_born(self, facts: GroupPartitionFacts) -> None:
         """Learn that the group is made, or created again."""
         self._born_at[facts.name] = facts.commit_epoch
@@ -115,7 +121,7 @@ class SharedDeliveries:
     def _is_of_earlier_life(self, facts: GroupPartitionFacts, epoch: int) -> bool:
         """Say whether a broker speaks of an earlier life of the group, or from before a reset.
 
-        It binds flows without the store, so it does not hear at once that the group was created again.
+        It binds flows without the store, so it does not hear at once of a group created again.
         Nobody has a part then until one is given to a member.
         """
         is_unborn = facts.commit_epoch == self._born_at.get(facts.name, -1)
