@@ -96,6 +96,7 @@ async def scene(running):
     return await Shared.open(running)
 
 
+@pytest.mark.req("PUL-101", "PUL-125", "PUL-U08")
 async def test_each_member_gets_the_keys_of_its_parts(scene):
     m = await scene.join("m", has_parts=False)
     await scene.give(m=[0, 1], n=[2, 3])
@@ -135,7 +136,8 @@ async def test_keys_of_which_nothing_is_held_move_at_once(scene):
     assert (await m.deliver())[1] == ["a0"]
 
 
-async def test_keys_in_hand_stay_until_they_are_done_and_the_rest_is_asked_back(scene):
+@pytest.mark.req("PUL-U07")
+async def test_keys_in_flight_stay_until_they_are_done_and_the_rest_is_asked_back(scene):
     await scene.give(m=[0, 1], n=[2, 3])
     m, n = await scene.join("m"), await scene.join("n")
     await scene.publish("b0", "a0", "b1", "c0")
@@ -239,6 +241,18 @@ async def test_a_failed_message_holds_its_key_up_wherever_it_moves(scene):
     assert await n.values(1) == ["b1"]
 
 
+async def test_a_failed_message_comes_again_though_its_member_has_no_part_any_more(scene):
+    await scene.give(m=[0, 1], n=[2, 3])
+    m, n = await scene.join("m"), await scene.join("n")
+    await scene.publish("b0")
+    held, _ = await m.deliver()
+    assert await scene.move((0, "m", "n"), (1, "m", "n")) == ["", ""]
+    await n.lanes()
+    assert await m.nack(held, [(0, 1)], delay_ms=50) == ""
+    again, values = await n.deliver()
+    assert (values, again.redeliveries) == (["b0"], [(0, 1)])
+
+
 async def test_the_next_broker_goes_on_with_the_recorded_parts(scene, start_broker):
     await scene.give(m=[0, 1], n=[2, 3])
     m = await scene.join("m")
@@ -272,3 +286,14 @@ async def test_a_reset_brings_everything_back_to_the_members_that_have_it(scene)
     assert (values, again.cause) == (["a0"], Cause.RESET)
     await n.lanes()
     assert (await n.deliver())[1] == ["c0"]
+
+
+async def test_parts_are_given_after_a_reset_that_met_nobody(scene):
+    path = "/v1/queues/orders/groups/workers/reset"
+    body = {"to": "earliest", "partitions": ["1.0"], "is_forced": True}
+    await scene.publish("a0")
+    _, answer = await scene.running.call("POST", path, json=body)
+    assert answer["partitions"]["1.0"]["to"] == 0
+    await scene.give(m=[0, 1, 2, 3])
+    m = await scene.join("m")
+    assert (await m.deliver())[1] == ["a0"]

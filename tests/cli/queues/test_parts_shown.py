@@ -87,6 +87,7 @@ def test_members_have_parts():
     assert shortened(by_name["b"].partitions) == ["1.0/2-3", "1.1/0-1,3"]
     assert Counter(each.state for each in by_name["b"].partitions.values()) == {"Unbound": 5}
     assert found.unassigned == ["1.1/2"]
+    assert by_name["a"].has_parts
 
 
 def parted(*holders):

@@ -49,7 +49,7 @@ def members(*, connect: Connect, group: str | None, as_json: bool) -> None:
             *(each.member, each.state, each.incarnation),
             spell_age(round(each.bound_s * 1000)) if each.bound_s is not None else "",
             _named(each),
-            *(f"{each.in_flight:,}", f"{each.lag:,}"),
+            *(("", "") if each.has_parts else (f"{each.in_flight:,}", f"{each.lag:,}")),
         )
     show(table)
     if found.unassigned:
@@ -118,6 +118,11 @@ class MemberRow:
     in_flight: int
     lag: int
     partitions: Mapping[str, MemberPartition]
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether it shares its partitions: their messages are those of several members."""
+        return any("/" in name for name in self.partitions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -231,6 +231,7 @@ class EventHandlers:
         prefix = records.rescales.layout_key.removesuffix(b"layout") if is_of_layout else b""
         redis.memory.restore(self._kept_keys.pop(id(event)), prefix)
         records.roll_back()
+        self._cluster.watcher.shared.roll_back()
         # What was kept since then is of a past that has not been.
         self._kept_keys = {event_id: redis.memory.copy() for event_id in self._kept_keys}
         self._cluster.later(event.args["for_s"], redis.start)

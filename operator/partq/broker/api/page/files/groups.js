@@ -1,6 +1,6 @@
 // Groups, their members and their partitions, as tables.
 
-import { markOf, nameOf } from "./members.js";
+import { holders, markOf, membersOf, nameOf } from "./members.js";
 import { NUMBER, emptyTable, fillTable } from "./tables.js";
 import { age, byId, counted, delayed, fillSelect, inOrder, number, say } from "./text.js";
 
@@ -32,8 +32,11 @@ export function show(status, name, change) {
   );
   const held = new Map(group.members.map((each) => [each.member, []]));
   for (const [partition, row] of Object.entries(group.partitions)) {
-    if (!held.has(row.member)) held.set(row.member, []);
-    held.get(row.member).push({ ...row, isRetired: status.partitions[partition]?.is_retired });
+    const isRetired = status.partitions[partition]?.is_retired;
+    for (const member of membersOf(row)) {
+      if (!held.has(member)) held.set(member, []);
+      held.get(member).push({ ...row, isRetired });
+    }
   }
   const states = new Map(group.members.map((each) => [each.member, each.state]));
   say(byId("group-members"), `Members of ${name}`);
@@ -69,7 +72,7 @@ function showPartitions(status, name, group) {
   const every = inOrder(Object.keys(group.partitions));
   const wanted = every.filter((partition) => {
     const row = group.partitions[partition];
-    return (member === EVERY || only(row.member) === member) && (!isOnly || isTrouble(row));
+    return (member === EVERY || membersOf(row).some((each) => only(each) === member)) && (!isOnly || isTrouble(row));
   });
   say(byId("group-partitions"), `${counted(wanted.length, "partition")} of ${name}`);
   fillTable(
@@ -80,7 +83,7 @@ function showPartitions(status, name, group) {
     wanted.map((partition) => {
       const row = group.partitions[partition];
       const record = status.partitions[partition];
-      return [partition, nameOf(row.member), row.state, record ? record.broker : "",
+      return [partition, nameOf(holders(row)), row.state, record ? record.broker : "",
         number(row.lag), row.lag ? age(row.lag_ms) : "", number(row.redeliveries ?? 0),
         delayed(row), number(row.dead_letters), reason(row)];
     }),

@@ -1,11 +1,12 @@
 // The partition map: a square per partition, and what has moved since the page was opened.
 
-import { fillLegend, markOf, nameOf } from "./members.js";
+import { fillLegend, holders, markOf, membersOf, nameOf } from "./members.js";
 import * as plan from "./plan.js";
 import * as rescale from "./rescale.js";
 import { age, byId, clock, counted, delayed, fill, inOrder, make, number, say } from "./text.js";
 
 const MANY = 64;
+const MAX_LETTERS = 3;
 const MAX_MOVES = 30;
 const MOVES_AT_ONCE = 5;
 const MOVED_MS = 4000;
@@ -86,7 +87,10 @@ function makeSquare() {
 
 function updateSquare(button, partition, status, group, name, handedOver) {
   const row = group.partitions[partition];
-  const { letter, colour } = markOf(name, row ? row.member : "");
+  const marks = (row ? membersOf(row) : [""]).map((member) => markOf(name, member));
+  const letter = marks.slice(0, MAX_LETTERS).map((each) => each.letter).join("") +
+    (marks.length > MAX_LETTERS ? "+" : "");
+  const { colour } = marks[0];
   const { words, classes } = stateOf(status, group, partition);
   const handoff = handedOver.get(partition);
   if (handoff) words.push(`is handed over to ${handoff.target || "nobody"}`);
@@ -102,7 +106,7 @@ function updateSquare(button, partition, status, group, name, handedOver) {
   const mark = letter + (row && row.blocked ? "!" : row && row.is_withheld ? "‖" : "");
   say(button.firstElementChild, target ? changeOf(mark, target.letter, isMany) : mark);
   say(button.lastElementChild, partition);
-  const member = row && row.member ? `member ${letter} ${row.member}` : "";
+  const member = row && holders(row) ? `member ${letter} ${holders(row)}` : "";
   const lag = row ? `lag ${number(row.lag)}` : "";
   const label = [`partition ${partition}`, member, ...words, lag].filter(Boolean).join(", ");
   if (button.getAttribute("aria-label") !== label) {
@@ -129,15 +133,15 @@ function noteMoves(group) {
     const before = known.members.get(partition);
     // Behind a Service another broker answers each time; one of them may have an older status.
     if (before !== undefined && row.epoch < before.epoch) continue;
-    if (!isFirst && before !== undefined && (before.member !== row.member || before.epoch !== row.epoch)) {
+    if (!isFirst && before !== undefined && (before.member !== holders(row) || before.epoch !== row.epoch)) {
       moved.add(partition);
       // The same member under another epoch: it has connected again, or a move and the one back were
       // between two answers.
-      lines.push(before.member === row.member
-        ? `${partition}: ${nameOf(row.member)} again`
-        : `${partition}: ${nameOf(before.member)} → ${nameOf(row.member)}`);
+      lines.push(before.member === holders(row)
+        ? `${partition}: ${nameOf(before.member)} again`
+        : `${partition}: ${nameOf(before.member)} → ${nameOf(holders(row))}`);
     }
-    known.members.set(partition, { member: row.member, epoch: row.epoch });
+    known.members.set(partition, { member: holders(row), epoch: row.epoch });
   }
   if (lines.length) {
     const at = clock(new Date());
@@ -165,8 +169,8 @@ function summarize(status, group) {
     ["paused", count((row) => row.state === "Paused")],
     ["paused by their application", count((row) => row.is_withheld)],
     ["blocked", count((row) => row.blocked)],
-    ["without a member", count((row) => !row.member)],
-    ["whose member is not connected", count((row) => row.member && row.state === "Unbound")],
+    ["without a member", count((row) => (row.parts ? row.state === "Unassigned" : !row.member))],
+    ["whose member is not connected", count((row) => holders(row) && row.state === "Unbound")],
     ["without a broker", status.unavailable.length],
   ];
   for (const [word, found] of states) if (found) parts.push(`${number(found)} ${word}`);
@@ -192,7 +196,7 @@ function showDetail() {
   const handoff = group.handoffs.find((each) => each.partition === chosen);
   const facts = [["partition", chosen], ["broker", record ? record.broker || "none" : "unknown"]];
   if (row) {
-    facts.push(["member", row.member || "none"], ["state", row.state]);
+    facts.push(["member", holders(row) || "none"], ["state", row.state]);
     facts.push(["lag", counted(row.lag, "message")]);
     facts.push(["oldest unacknowledged", row.lag ? age(row.lag_ms) : "none"]);
     facts.push(["redeliveries", number(row.redeliveries ?? 0)], ["epoch", String(row.epoch)]);

@@ -15,6 +15,27 @@ function letters(at) {
 /** Return the name of a member for a text; a partition may have none. */
 export const nameOf = (member) => member || "no member";
 
+/** Return the members of a partition: several, where they share its keys. */
+export function membersOf(row) {
+  return row.parts ? [...new Set(row.parts.map((each) => each.member))] : [row.member];
+}
+
+/** Return the members of a partition for a text, with their parts where they share its keys. */
+export function holders(row) {
+  if (!row.parts) return row.member;
+  return row.parts.map((each) => `${nameOf(each.member)} (${ranges(each.parts)})`).join(", ");
+}
+
+function ranges(numbers) {
+  const runs = [];
+  for (const each of numbers) {
+    const last = runs.at(-1);
+    if (last && each === last[1] + 1) last[1] = each;
+    else runs.push([each, each]);
+  }
+  return runs.map(([first, last]) => (first === last ? `${first}` : `${first}-${last}`)).join(",");
+}
+
 /** Return the letter and the class of a member of a group; those of a new one are the next. */
 export function markOf(group, member) {
   if (!member) return { letter: "-", colour: "nobody" };

@@ -100,16 +100,38 @@ class SharedDeliveries:
         """What each ack counts for that has no answer yet."""
         self._nacks: dict[tuple[End, int], tuple[str, list[int], _KeyWait]] = {}
         self._waits: dict[str, dict[int, _KeyWait]] = {}
-        self.top_rounds: dict[str, int] = {}
-        """The highest epoch of each partition that a member was told."""
+        self._born_at: dict[str, int] = {}
+        """The last commit of each partition before the group was made."""
+        self.top_rounds: dict[tuple[str, int], int] = {}
+        """The highest epoch of each partition that a member was told, by its broker epoch."""
 
     def _place(self, name: str, broker_epoch: int) -> _SharedPlace:
         return self._places.setdefault((name, broker_epoch), _SharedPlace())
 
+    def roll_back(self) -> None:
+        """Learn that the store has come back with older keys: epochs go on from the stored ones."""
+        for facts in self.records.group_partitions.values():
+            if self.is_on and facts.group == GROUP and facts.is_there:
+                facts.old_epoch = min(facts.old_epoch, facts.epoch)
+
+    def was_born(self, facts: GroupPartitionFacts) -> None:
+        """Learn that the group is made, or created again."""
+        self._born_at[facts.name] = facts.commit_epoch
+
+    def _is_of_earlier_life(self, facts: GroupPartitionFacts, epoch: int) -> bool:
+        """Say whether a broker speaks of an earlier life of the group, or from before a reset.
+
+        It binds flows without the store, so it does not hear at once of a group created again.
+        Nobody has a part then until one is given to a member.
+        """
+        is_unborn = facts.commit_epoch == self._born_at.get(facts.name, -1)
+        return is_unborn or epoch <= facts.old_epoch
+
     def round_of(self, facts: GroupPartitionFacts) -> int:
         """Return the highest epoch of a partition that a member of its group was told."""
         is_shared = self.is_on and facts.group == GROUP
-        return self.top_rounds.get(facts.name, 0) if is_shared else 0
+        place = facts.name, facts.log.broker_epoch
+        return self.top_rounds.get(place, 0) if is_shared else 0
 
     def began_again(self, facts: GroupPartitionFacts) -> None:
         """Learn that the group begins again in a partition: what was sent before counts no more."""
@@ -163,7 +185,7 @@ class SharedDeliveries:
             return  # this broker does not know yet that the store has forgotten
         offsets = offsets_of(frame)
         # Each of those that share a partition has an epoch, of which the record knows some.
-        is_past = frame.epoch <= facts.old_epoch  # of an earlier life of the group
+        is_past = self._is_of_earlier_life(facts, frame.epoch)
         epoch = 0 if is_past else frame.epoch
         self._contents.judge(seen, facts, frame, payload, offsets, epoch)
         if not is_past:
@@ -179,7 +201,7 @@ class SharedDeliveries:
         if frame.epoch in place.binds:
             self._fail("S1", f"{name}: epoch {frame.epoch} is told to a second flow")
         place.binds.add(frame.epoch)
-        self._note_epoch(name, frame.epoch)
+        self._note_epoch(name, frame)
         place.shares[end] = _FlowShare(end, {frame.epoch})
 
     def moved(self, facts: GroupPartitionFacts, end: End, frame: frames.Lanes) -> None:
@@ -189,13 +211,14 @@ class SharedDeliveries:
         if share is None:
             self._fail("K3", f"{facts.name}: {end.pipe.target} gets slots, and has no share")
             return
-        self._note_epoch(facts.name, frame.epoch)
+        self._note_epoch(facts.name, frame)
         share.epochs.add(frame.epoch)
         share.lanes = list(frame.lanes)
         self.records.effects["slots moved"] += 1
 
-    def _note_epoch(self, name: str, epoch: int) -> None:
-        self.top_rounds[name] = max(self.top_rounds.get(name, 0), epoch)
+    def _note_epoch(self, name: str, frame: frames.Assigned | frames.Lanes) -> None:
+        place = name, frame.broker_epoch
+        self.top_rounds[place] = max(self.top_rounds.get(place, 0), frame.epoch)
 
     def revoked(self, name: str, end: End, broker_epoch: int) -> None:
         """Take the news that a member has nothing of a partition any more."""
@@ -390,7 +413,7 @@ class SharedDeliveries:
         log = facts.log
         if log.is_torn or token[0] != log.broker_epoch or offset >= len(log.slots):
             return  # the member is cut off, and does not know it yet
-        if token[1] <= facts.old_epoch or self.records.was_rolled_back:
+        if self._is_of_earlier_life(facts, token[1]) or self.records.was_rolled_back:
             return
         place, slot = self._place(facts.name, token[0]), log.slots[offset]
         holders = [
