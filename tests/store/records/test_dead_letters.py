@@ -64,7 +64,7 @@ async def test_a_repeat_keeps_the_numbers_and_new_ones_are_higher(add, partition
 async def test_a_reason_that_the_script_does_not_know_is_refused(
     outboxes, partitions, partition, broker_epoch, ten_messages
 ):
-    with pytest.raises(StoreUnavailableError, match="reason 9, expected one of 1 to 4"):
+    with pytest.raises(StoreUnavailableError, match="reason 9, expected one of 1 to 5"):
         await outboxes.add(
             partition, GROUP, **write(), broker_epoch=broker_epoch, letters=[(4, 9, 0)]
         )
