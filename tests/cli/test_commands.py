@@ -47,7 +47,7 @@ def test_every_command_is_there(name):
 
 @pytest.mark.parametrize(
     ("arguments", "suggested"),
-    [(["browze"], "browse"), (["pipeline", "archiv"], "archive"), (["dev", "upp"], "up")],
+    [(["rescal"], "rescale"), (["pipeline", "archiv"], "archive"), (["dev", "upp"], "up")],
 )
 def test_an_unknown_command_gets_a_suggestion(arguments, suggested):
     result = run(*arguments)
