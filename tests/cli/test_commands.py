@@ -47,7 +47,7 @@ def test_every_command_is_there(name):
 
 @pytest.mark.parametrize(
     ("arguments", "suggested"),
-    [(["statu"], "status"), (["pipeline", "archiv"], "archive"), (["dev", "upp"], "up")],
+    [(["rescal"], "rescale"), (["pipeline", "archiv"], "archive"), (["dev", "upp"], "up")],
 )
 def test_an_unknown_command_gets_a_suggestion(arguments, suggested):
     result = run(*arguments)
@@ -71,7 +71,7 @@ def completed(words):
 
 
 def test_a_shell_completes_commands_and_options():
-    assert completed(["partq", "st"]) == {"status"}
+    assert completed(["partq", "stat"]) == {"state", "status"}
     assert completed(["partq", "pipeline", "ar"]) == {"archive"}
     assert {"--offset"} == completed(["partq", "browse", "--of"])
 

@@ -112,7 +112,7 @@ async def test_another_event_loop_is_refused_at_once(peer, client_of, call):
 
 BATCH = Batch(SimpleNamespace(partition=P0), deliver(0, 1), [partq.Message("k", b"v")], range(1))
 GIVEN = {
-    **dict.fromkeys(("done", "failed", "begun"), BATCH),
+    **dict.fromkeys(("done", "failed", "begun", "message"), BATCH),
     "where": "latest",
     "callback": lambda message: None,
     "partition": P0,
