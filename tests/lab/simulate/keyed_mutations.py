@@ -8,7 +8,7 @@ from partq.core.lanes.lane_book import LaneBook
 from partq.core.lanes.lane_sender import LaneSender
 from partq.core.lanes.parked_lanes import ParkedLanes
 from partq.lab.simulate.schedule import Event
-from tests.lab.simulate.mutation import Mutation, code, text
+from tests.lab.simulate.mutation import Mutation, both, code, text
 
 KEYED = {
     "nack_order": "Key", "nack_s": 0.05, "max_parked_keys": 1024, "ack_timeout_s": 0.0,
@@ -86,10 +86,9 @@ KEYED_MUTATIONS = (
     ),
     Mutation(
         "a key goes on before its member has said what it drops",
-        text(
-            OwedLanes,
-            "ask",
-            ("self.notices.update(dict.fromkeys(asked, self.last_notice))", "pass"),
+        both(
+            text(OwedLanes, "ask", ("self.notices.update", "dict")),
+            text(OwedLanes, "join", ("self.notices.update", "dict")),
         ),
         frozenset({"K1", "K2"}),
         frozenset({"nack", "slow", "storm"}),

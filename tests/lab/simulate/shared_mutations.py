@@ -6,7 +6,7 @@ from partq.core.lanes.blocked_lanes import BlockedLanes, OwedLanes
 from partq.core.lanes.shared_book import ShareBook, SharedBook
 from partq.core.parts.hash_ranges import HashRange
 from partq.lab.simulate.schedule import Event
-from tests.lab.simulate.mutation import Mutation, code, text
+from tests.lab.simulate.mutation import Mutation, both, code, text
 
 SHARED = {
     "nack_order": "Key", "nack_s": 0.05, "max_parked_keys": 1024, "ack_timeout_s": 0.0,
@@ -81,10 +81,9 @@ SHARED_MUTATIONS = (
     ),
     Mutation(
         "a member is sent keys of which it has not said yet what it drops",
-        text(
-            OwedLanes,
-            "ask",
-            ("self.notices.update(dict.fromkeys(asked, self.last_notice))", "pass"),
+        both(
+            text(OwedLanes, "ask", ("self.notices.update", "dict")),
+            text(OwedLanes, "join", ("self.notices.update", "dict")),
         ),
         frozenset({"K1", "K2"}),
         frozenset({"nack", "slow", "storm"}),

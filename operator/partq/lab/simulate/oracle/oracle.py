@@ -400,7 +400,7 @@ class Oracle:
             self.fail("S1", f"{name}: {member} is handed {token}, {facts.log.taken_over} has begun")
         self.duplicate_count += (group, message) in self._handed
         self._handed.add((group, message))
-        if delivery.cause is not Cause.NONE or token[1] <= facts.old_epoch:
+        if delivery.cause is not Cause.NONE or self.shared.is_of_earlier_life(facts, token[1]):
             return
         if not self.records.was_rolled_back:
             stored_at = facts.log.stored_at[delivery.offset]
@@ -444,6 +444,7 @@ class Oracle:
         for facts in self.records.group_partitions.values():
             if facts.group == group:
                 self.keyed.release(facts, slot)
+                self.shared.release(facts, slot)
                 self.isolation.hold_up(f"{facts.name}@{slot}" if self.isolates_keys else facts.name)
 
     def was_reset(self, facts: GroupPartitionFacts, to: int) -> None:
@@ -456,7 +457,7 @@ class Oracle:
         facts = self.records.group_partitions[facts_name(delivery.partition, group)]
         token = (int(delivery.token.broker_epoch), int(delivery.token.epoch))
         self._finished.setdefault((facts.name, token), set()).add(delivery.offset)
-        if token[1] > facts.old_epoch:
+        if not self.shared.is_of_earlier_life(facts, token[1]):
             facts.done.add(int(delivery.value))
 
     def read_state(self, group: str, delivery: ReceivedMessage, state: bytes | None) -> None:

@@ -117,14 +117,22 @@ class SharedDeliveries:
     def was_born(self, facts: GroupPartitionFacts) -> None:
         """Learn that the group is made, or created again."""
         self._born_at[facts.name] = facts.commit_epoch
+        if self.was_clock_set:
+            # Brokers may draw an epoch once more in memory, for another life of the group.
+            for key in [key for key in self._tops if key[0] == facts.name]:
+                del self._tops[key]
+            for (name, _), place in self._places.items():
+                if name == facts.name:
+                    place.binds.clear()
 
-    def _is_of_earlier_life(self, facts: GroupPartitionFacts, epoch: int) -> bool:
+    def is_of_earlier_life(self, facts: GroupPartitionFacts, epoch: int) -> bool:
         """Say whether a broker speaks of an earlier life of the group, or from before a reset.
 
         It binds flows without the store, so it does not hear at once of a group created again.
         Nobody has a part then until one is given to a member.
         """
-        is_unborn = facts.commit_epoch == self._born_at.get(facts.name, -1)
+        is_shared = self.is_on and facts.group == GROUP
+        is_unborn = is_shared and facts.commit_epoch == self._born_at.get(facts.name, -1)
         return is_unborn or epoch <= facts.old_epoch
 
     def round_of(self, facts: GroupPartitionFacts) -> int:
@@ -185,7 +193,7 @@ class SharedDeliveries:
             return  # this broker does not know yet that the store has forgotten
         offsets = offsets_of(frame)
         # Each of those that share a partition has an epoch, of which the record knows some.
-        is_past = self._is_of_earlier_life(facts, frame.epoch)
+        is_past = self.is_of_earlier_life(facts, frame.epoch)
         epoch = 0 if is_past else frame.epoch
         self._contents.judge(seen, facts, frame, payload, offsets, epoch)
         if not is_past:
@@ -399,6 +407,12 @@ class SharedDeliveries:
                 left_s = wait.due - self._now()
                 self._fail("K4", f"{where}, and waits for {offset} {left_s:.3f} s more")
 
+    def release(self, facts: GroupPartitionFacts, slot: int) -> None:
+        """Learn that a key is released: it does not wait for its time, either."""
+        waits, slots = self._waits.get(facts.name, {}), facts.log.slots
+        for offset in [each for each in waits if each < len(slots) and slots[each] == slot]:
+            del waits[offset]
+
     def _judge_span(self, facts: GroupPartitionFacts, place: _SharedPlace, last: int) -> None:
         low = facts.cursor
         while low < last and self._is_past(facts, place, low):
@@ -413,7 +427,7 @@ class SharedDeliveries:
         log = facts.log
         if log.is_torn or token[0] != log.broker_epoch or offset >= len(log.slots):
             return  # the member is cut off, and does not know it yet
-        if self._is_of_earlier_life(facts, token[1]) or self.records.was_rolled_back:
+        if self.is_of_earlier_life(facts, token[1]) or self.records.was_rolled_back:
             return
         place, slot = self._place(facts.name, token[0]), log.slots[offset]
         holders = [
