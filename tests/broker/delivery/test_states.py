@@ -1,11 +1,13 @@
 """States of keys in frames: they count with their acks, and reads see all acks before them."""
 
 from partq.core.model import PartitionId
+from partq.core.records import lacking_states
 from partq.store.key_states import KeyStates
 from partq.store.records.leases import Leases
 from partq.testing import eventually
 from partq.wire import frames
 from tests.broker.conftest import Gate, open_flow
+from tests.broker.delivery.keyed import follow
 from tests.broker.delivery.test_late_writes import Late
 
 P = PartitionId(1, 0)
@@ -102,6 +104,9 @@ async def test_beside_a_broker_that_does_not_know_states_they_are_refused(
     assert await ask_state(scene.source, scene.held) == "unavailable"
     await older.release("orders-9", "i")
     await eventually(lambda: "orders-9" not in claims.seen_living(), "it has gone")
+    # The broker itself may have renewed its lease while it was said to know less.
+    leases = running.broker.ack_handler.states._leases
+    await eventually(lambda: not lacking_states(leases()), "all know states")
     assert await ack(scene.held, **with_state) == ""
 
 
@@ -116,3 +121,22 @@ async def test_a_handoff_commits_the_states_that_came_before(running, scene):
     assert await ask_state(other, held) is None
     assert await other.ack(held, ranges=[(3, 4)], state_key="k", state=b"4") == ""
     assert await stored(running) == b"4"
+
+
+async def test_acks_that_wait_for_a_look_at_the_store_count_as_not_stored(
+    running, scene, monkeypatch
+):
+    """Else states of any number would wait in memory while the store is slow."""
+    await follow(running, ack={"maxStates": 1})
+    held = scene.held
+    assert await scene.source.ack(held, ranges=[(0, 1)], state_key="k", state=b"1") == ""
+    handler = running.broker.ack_handler.states
+    monkeypatch.setattr("partq.broker.delivery.key_states.MAX_UNSTORED_BYTES", 1)
+    gate = Gate(handler.store, "count_without")
+    place = (held.generation, held.partition, held.broker_epoch, held.epoch, held.delivery)
+    await scene.source.send(frames.Ack(1, *place, ranges=[(1, 2)], state_key="l", state=b"1"))
+    await gate.is_reached()
+    assert handler.is_full
+    gate.opened.set()
+    await scene.source.pick((frames.AckRefused,))
+    assert not handler.is_full

@@ -25,7 +25,7 @@ PLAIN = {
     "partition_count": 2, "broker_count": 1, "pod_count": 1, "delay_s": 0.5, "max_handoff_s": 1.0,
     "is_aware": True, "work_s": 0.03, "group_type": GroupType.PARTITIONED, "pull_share": 0.0,
     "has_second": False, "nack_order": "Ordered", "ack_timeout_s": 0.0, "has_letters": True,
-    "max_redeliveries": 0, "takes_expired": False,
+    "max_redeliveries": 0, "takes_expired": False, "on_exhausted": "Skip",
 }  # fmt: skip
 """A setting in which nothing is drawn."""
 
@@ -124,7 +124,18 @@ def test_a_store_that_forgets_goes_on_with_a_whole_chain():
         assert len(set(epochs)) == 2  # before and after
 
 
-def test_what_waits_for_its_record_is_sent_though_it_has_expired_meanwhile():
-    """As if it had been under way to the member: the news that it is taken back follows it."""
-    outcome, _ = run(21_142, 30)
+def test_messages_expire_and_are_given_back_while_deliveries_wait_for_their_records():
+    """Those that wait are sent all the same: the news that they are taken back follows them."""
+    events = [
+        Event(0.5, "expire", {"ttl_s": 0.05, "for_s": 2.5}),
+        Event(
+            0.7, "storm", {"for_s": 2.0, "lost": 0.2, "repeated": 0.0, "reset": 0.0, "slow": 0.2}
+        ),
+        *(Event(0.6 + at * 0.3, "publish", {"count": 6, "gap_s": 0.02}) for at in range(8)),
+        *(Event(0.75 + at * 0.4, "nack", {"count": 2}) for at in range(4)),
+    ]
+    events.sort(key=lambda each: each.at)
+    only = PLAIN | {"takes_expired": True, "partition_count": 1, "work_s": 0.05}
+    outcome, _ = run(0, events=tuple(events), **only)
     assert outcome.effects["dead letter"]
+    assert outcome.effects["expired letter"]

@@ -99,16 +99,16 @@ class StateHandler:
         if refusal is not None:
             answer(refusal)
             return None
+        size = len(key) + len(state or b"")
         if states.waiting and not states.is_turn:
-            states.waiting.append((key, again))
+            states.waiting.append((key, self._counted(size, again)))
             return None
         if state is not None and not states.has_room(key, rules.max_states):
             if states.is_turn:
                 answer(_full(consumed, key, rules.max_states))
             else:
-                self._wait(consumed, key, again)
+                self._wait(consumed, key, self._counted(size, again))
             return None
-        size = len(key) + len(state or b"")
         self._unstored_bytes += size
 
         def answered(error: PartqError | None) -> None:
@@ -177,6 +177,17 @@ class StateHandler:
                 retry_after_s=1.0,
             )
         return None
+
+    def _counted(self, size: int, again: Callable[[], object]) -> Callable[[], object]:
+        """Return `again`; until it is called, the state that waits counts as not stored."""
+        self._unstored_bytes += size
+
+        def counted() -> None:
+            self._unstored_bytes -= size
+            self._room.set()
+            again()
+
+        return counted
 
     def _wait(self, consumed: ConsumedPartition, key: str, again: Callable[[], object]) -> None:
         consumed.states.waiting.append((key, again))

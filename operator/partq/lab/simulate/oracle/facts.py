@@ -89,6 +89,17 @@ class LogFacts:
     def __post_init__(self) -> None:
         self.generation = PartitionId.parse(self.name).generation
 
+    def follow(self, *, is_gone: bool) -> None:
+        """Learn whether the layout names the partition.
+
+        A group that is away when it goes will begin in others, and never needs what was here.
+        """
+        if is_gone and not self.is_gone:
+            for facts in self.groups:
+                if not facts.is_there:
+                    facts.done.update(self.ids)
+        self.is_gone = is_gone
+
     def cut(self, end: int) -> list[int]:
         """End at an offset, as the store does; return the messages that it has lost."""
         lost = self.ids[end:]

@@ -155,7 +155,7 @@ class Records:
         for name in sorted(named - self.logs.keys()):
             self._add_facts(PartitionId.parse(name))
         for name, log in self.logs.items():
-            log.is_gone = name not in named
+            log.follow(is_gone=name not in named)
 
     def follow(
         self,
