@@ -14,6 +14,7 @@ from partq.cli.lab.bench_options import count_option, reports, show_report
 from partq.cli.lab.bench_rescale import rescale
 from partq.cli.lab.bench_retry import retry
 from partq.cli.lab.bench_spark import spark
+from partq.cli.lab.bench_types import types
 from partq.client.produce.batching import CODECS
 from partq.core.slot_table import MAX_PARTITIONS
 from partq.embedded.runtime import EmbeddedRuntime
@@ -45,6 +46,7 @@ each side does is in docs/benchmark.md.
   partq bench codecs
   partq bench loops
   partq bench spark
+  partq bench types
 
 Exit status 1 when a message was lost or out of order.
 """
@@ -117,6 +119,7 @@ bench.add_command(retry)
 bench.add_command(codecs)
 bench.add_command(loops)
 bench.add_command(spark)
+bench.add_command(types)
 
 
 async def _run(

@@ -79,6 +79,8 @@ class ReaderTotals:
     lost: int
     duplicates: int
     out_of_order: int
+    received_bytes: int
+    """Of the batches that brokers have sent; 0: the side has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,7 @@ class Side:
         }
         self._published = 0
         self._seen: list[ReaderTally] = []
+        self._received_bytes = 0
 
     def run(self, messages: int, batch_messages: int = 0) -> ThroughputRun:
         """Send `messages` as fast as it goes."""
@@ -139,6 +142,7 @@ class Side:
             self._published - sum(seen.messages for seen in self._seen),
             sum(seen.duplicates for seen in self._seen),
             sum(seen.out_of_order for seen in self._seen),
+            self._received_bytes,
         )
 
     def _carry(self, order: WriteOrder) -> tuple[WriteResult, float, list[float]]:
@@ -156,6 +160,7 @@ class Side:
             reader.order(RestOrder())
         rested = [reader.answer(RestResult) for reader in self._readers]
         self._seen = [each.seen for each in rested]
+        self._received_bytes = sum(each.received_bytes for each in rested)
         done_at = max(reader.progress.at for reader in self._readers)
         return written, done_at, [ms for each in rested for ms in each.latencies_ms]
 
@@ -214,7 +219,7 @@ def measure(
         ]
         writer = start("writer", redis_baseline.write, plain, workload, CODECS[load.compression])
         say(f"waiting until {load.consumers} consumers share {load.partitions} partitions")
-        _wait_until_spread(load, consumers)
+        wait_until_spread(consumers, load.consumers, load.partitions)
         queue_side = Side(plain, producer, consumers, servers, "producer consumers")
         limit_side = Side(plain, writer, readers, {"redis": servers["redis"]}, "writer readers")
         stack.callback(redis_baseline.remove, plain)
@@ -251,15 +256,27 @@ def measure(
         return Measured(runs, limit_runs, of_queue, of_limit, queue_side.totals())
 
 
-def _wait_until_spread(load: BenchLoad, consumers: Sequence[Worker]) -> None:
-    def is_spread() -> bool:
-        held = [count for each in consumers for count in each.progress.held]
-        is_complete = len(held) == load.consumers and sum(held) == load.partitions
-        return is_complete and max(held) - min(held) <= 1
+def wait_until_spread(readers: Sequence[Worker], consumers: int, whole: int, odd: int = 1) -> None:
+    """Wait until the consumers of the readers share a whole evenly.
 
-    if not follow(consumers, is_spread, _SPREAD_S):
-        held = [reader.progress.held for reader in consumers]
-        raise InternalError(f"bench: the consumers hold {held} of {load.partitions} partitions")
+    Args:
+        readers: processes with consumers.
+        consumers: how many they have in all.
+        whole: of what they hold, all together.
+        odd: by how much the fullest may exceed the emptiest.
+
+    Raises:
+        InternalError: they do not in time.
+    """
+
+    def is_spread() -> bool:
+        held = [count for each in readers for count in each.progress.held]
+        is_complete = len(held) == consumers and sum(held) == whole
+        return is_complete and max(held) - min(held) <= odd
+
+    if not follow(readers, is_spread, _SPREAD_S):
+        held = [reader.progress.held for reader in readers]
+        raise InternalError(f"bench: the consumers hold {held} of {whole}, expected equal shares")
 
 
 def _rate(run: ThroughputRun) -> str:

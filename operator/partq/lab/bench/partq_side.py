@@ -8,6 +8,7 @@ from multiprocessing.connection import Connection
 from time import monotonic
 
 from partq import Batch, Consumer, FencedError, Message, Producer
+from partq.core.model import PartitionId
 from partq.lab.bench.rate import pace
 from partq.lab.bench.workers import (
     PROGRESS_EVERY_S,
@@ -94,31 +95,51 @@ async def _read(queue: Queue, members: tuple[str, ...], connection: Connection) 
     check = OrderCheck()
     log = ReaderLog(connection, check.seen)
     async with AsyncExitStack() as stack:
-        consumers = [
-            await stack.enter_async_context(
-                Consumer(
-                    queue.url,
-                    queue=queue.name,
-                    group=queue.group,
-                    token=queue.consume_token,
-                    member=member,
-                )
-            )
-            for member in members
-        ]
+        readers = [_MemberReader(queue, member) for member in members]
+        for each in readers:
+            await stack.enter_async_context(each.consumer)
         async with asyncio.TaskGroup() as tasks:
-            works = [tasks.create_task(_report(consumers, log))]
-            works += [tasks.create_task(_consume(tasks, each, check, log)) for each in consumers]
+            works = [tasks.create_task(_report(readers, log))]
+            works += [
+                tasks.create_task(_consume(tasks, each.consumer, check, log)) for each in readers
+            ]
             while (order := await asyncio.to_thread(next_order, connection)) is not None:
                 if isinstance(order, RestOrder):
-                    log.rested()
+                    log.rested(sum(each.consumer.stats().received_bytes for each in readers))
             for work in works:
                 work.cancel()
 
 
-async def _report(consumers: list[Consumer], log: ReaderLog) -> None:
+class _MemberReader:
+    """One consumer, and how much of the queue it holds."""
+
+    def __init__(self, queue: Queue, member: str) -> None:
+        self._slots: dict[PartitionId, int] = {}
+        """Of the type KeyShared: how many slots of each partition."""
+        self.consumer = Consumer(
+            queue.url,
+            queue=queue.name,
+            group=queue.group,
+            token=queue.consume_token,
+            member=member,
+            on_lanes=self._note,
+        )
+
+    def _note(self, partition: PartitionId, ranges: list[tuple[int, int]]) -> None:
+        self._slots[partition] = sum(stop - first for first, stop in ranges)
+
+    @property
+    def held(self) -> int:
+        """How many slots of its partitions it has; of other types, how many partitions."""
+        partitions = self.consumer.partitions
+        if not self._slots:
+            return len(partitions)
+        return sum(self._slots.get(partition, 0) for partition in partitions)
+
+
+async def _report(readers: list[_MemberReader], log: ReaderLog) -> None:
     while True:
-        log.report(tuple(len(consumer.partitions) for consumer in consumers))
+        log.report(tuple(each.held for each in readers))
         await asyncio.sleep(PROGRESS_EVERY_S)
 
 

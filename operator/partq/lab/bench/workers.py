@@ -64,6 +64,8 @@ class RestResult:
     latencies_ms: list[float]
     """From the instant a message was due until its reader had it; of those that carry one, since
     the last `RestOrder`."""
+    received_bytes: int = 0
+    """Of the batches that brokers have sent, since the reader's process began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class ReaderProgress:
     at: float = 0.0
     """When it was done with the last message."""
     held: tuple[int, ...] = ()
-    """How many partitions each of its consumers holds."""
+    """How many partitions each of its consumers holds; of the type KeyShared, how many slots."""
 
 
 @dataclass(slots=True)
@@ -109,9 +111,9 @@ class ReaderLog:
             self.connection.send(progress)
             self._last, self._sent_at = progress, now
 
-    def rested(self) -> None:
+    def rested(self, received_bytes: int = 0) -> None:
         """Send what came, and begin again."""
-        self.connection.send(RestResult(self.seen, self.latencies_ms))
+        self.connection.send(RestResult(self.seen, self.latencies_ms, received_bytes))
         self.latencies_ms = []
 
 
