@@ -1,13 +1,13 @@
 """What the type of a group costs: the same load through groups of several types, side by side."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from itertools import cycle, islice
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
 from partq.client.consumer import Consumer
 from partq.client.producer import Producer
@@ -65,7 +65,7 @@ class TypeFigures:
     """What the runs of one type came to."""
 
     runs: list[ThroughputRun] = field(default_factory=list)
-    totals: ReaderTotals | None = None
+    totals: ReaderTotals = field(default_factory=lambda: ReaderTotals(0, 0, 0, 0, 0))
     record_bytes: int | None = None
     """Of the largest record of a partition after the sparse acks; None: it was not looked at."""
 
@@ -77,14 +77,12 @@ class TypeFigures:
     @property
     def egress_bytes(self) -> float:
         """Bytes that brokers have sent to consumers for each published message."""
-        if self.totals is None or not self.totals.published:
-            return 0.0
-        return self.totals.received_bytes / self.totals.published
+        return self.totals.received_bytes / max(self.totals.published, 1)
 
     @property
     def is_good(self) -> bool:
         """Whether everything came once, in the order of its key."""
-        return self.totals is not None and not (self.totals.lost or self.totals.out_of_order)
+        return not (self.totals.lost or self.totals.out_of_order)
 
 
 Figures = Mapping[str, TypeFigures]
@@ -231,68 +229,82 @@ async def _largest(partition_count: int, queue: RunningQueue, redis_url: str) ->
     return max(sum(map(len, each)) for each in records)
 
 
-def report(load: TypesLoad, figures: Figures) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeReport:
+    """What is told of one type."""
+
+    end_to_end_msgs_per_s: int
+    ratio: float
+    ratios: list[float]
+    egress_bytes_per_message: float
+    egress_ratio: float
+    cpu_s_per_million: dict[str, float]
+    record_bytes: int | None
+    lost: int
+    out_of_order: int
+    duplicates: int
+    published: int
+
+
+def report(load: TypesLoad, figures: Figures) -> dict[str, object]:
     """Return all figures under stable names."""
     return {
-        "types": {each: _type_report(each, figures) for each in figures},
+        "types": {each: asdict(_of_type(each, figures)) for each in figures},
         "sparse_acks": load.sparse_messages // 2,
         **{name: value for name, value in asdict(load).items() if name != "types"},
     }
 
 
-def _type_report(group_type: str, figures: Figures) -> dict[str, Any]:
+def _of_type(group_type: str, figures: Figures) -> TypeReport:
     found, base = figures[group_type], figures[BASELINE]
     ratios = [
         round(rate / of_base, 3) for rate, of_base in zip(found.rates, base.rates, strict=True)
     ]
-    egress = found.egress_bytes / base.egress_bytes if base.egress_bytes else 0.0
-    return {
-        "end_to_end_msgs_per_s": round(median(found.rates)),
-        "ratio": round(median(ratios), 3),
-        "ratios": ratios,
-        "egress_bytes_per_message": round(found.egress_bytes, 1),
-        "egress_ratio": round(egress, 2),
-        "cpu_s_per_million": {
+    egress_ratio = found.egress_bytes / base.egress_bytes if base.egress_bytes else 0.0
+    return TypeReport(
+        end_to_end_msgs_per_s=round(median(found.rates)),
+        ratio=round(median(ratios), 3),
+        ratios=ratios,
+        egress_bytes_per_message=round(found.egress_bytes, 1),
+        egress_ratio=round(egress_ratio, 2),
+        cpu_s_per_million={
             name: round(median(run.cpu_s_per_million[name] for run in found.runs), 2)
             for name in found.runs[0].cpu_s_per_million
         },
-        "record_bytes": found.record_bytes,
-        "lost": found.totals.lost if found.totals else 0,
-        "out_of_order": found.totals.out_of_order if found.totals else 0,
-        "duplicates": found.totals.duplicates if found.totals else 0,
-        "published": found.totals.published if found.totals else 0,
-    }
+        record_bytes=found.record_bytes,
+        lost=found.totals.lost,
+        out_of_order=found.totals.out_of_order,
+        duplicates=found.totals.duplicates,
+        published=found.totals.published,
+    )
 
 
 def render(load: TypesLoad, figures: Figures) -> str:
     """Return a page for people."""
-    told = report(load, figures)
     lines = [
         f"{load.messages:,} messages of {load.size} bytes, {load.keys:,} keys, "
         f"{load.partitions} partitions, {load.consumers} consumers",
         "",
         "type           messages/s   ratio   sent, bytes/message   broker, CPU s/million   record",
     ]
-    lines += [_line(each, told["types"][each]) for each in figures]
+    lines += [_line(each, _of_type(each, figures)) for each in figures]
     lines += [
         "",
         f"ratio: medians of {load.rounds} rounds, to {BASELINE}; record: bytes of the largest "
-        f"record of a partition after {told['sparse_acks']:,} sparse acks",
+        f"record of a partition after {load.sparse_messages // 2:,} sparse acks",
     ]
     return "\n".join(lines)
 
 
-def _line(group_type: str, told: Mapping[str, Any]) -> str:
-    record = "" if told["record_bytes"] is None else f"{told['record_bytes']:,}"
-    faults = _faults(told)
+def _line(group_type: str, told: TypeReport) -> str:
+    faults = {
+        "lost": told.lost,
+        "out of order": told.out_of_order,
+        "duplicates": told.duplicates,
+    }
     return (
-        f"{group_type:12} {told['end_to_end_msgs_per_s']:>12,}   {told['ratio']:>5.2f}   "
-        f"{told['egress_bytes_per_message']:>19.1f}   "
-        f"{told['cpu_s_per_million']['brokers']:>21.2f}   {record:>6}{faults}"
+        f"{group_type:12} {told.end_to_end_msgs_per_s:>12,}   {told.ratio:>5.2f}   "
+        f"{told.egress_bytes_per_message:>19.1f}   {told.cpu_s_per_million['brokers']:>21.2f}   "
+        f"{'' if told.record_bytes is None else f'{told.record_bytes:,}':>6}"
+        + "".join(f"   {count:,} {name}" for name, count in faults.items() if count)
     )
-
-
-def _faults(told: Mapping[str, Any]) -> str:
-    names: Sequence[str] = ("lost", "out_of_order", "duplicates")
-    found = [f"{told[name]:,} {name.replace('_', ' ')}" for name in names if told[name]]
-    return "".join(f"   {each}" for each in found)
