@@ -18,7 +18,6 @@ from partq.embedded.runtime import EmbeddedRuntime, RunningQueue
 from partq.lab.bench import partq_side, redis_baseline
 from partq.lab.bench.measure import READERS, ReaderTotals, Side, ThroughputRun, wait_until_spread
 from partq.lab.bench.partq_side import Queue
-from partq.lab.bench.redis_baseline import Plain
 from partq.lab.bench.workers import Worker
 from partq.lab.bench.workload import BLOCK_MESSAGES, MIN_VALUE_BYTES, Workload
 from partq.resources import group_document, queue_document, resources_of
@@ -125,7 +124,7 @@ def _measure_rates(
 ) -> dict[str, TypeFigures]:
     """Run all types in turn; the first round only warms up."""
     figures = {each: TypeFigures() for each in queues}
-    plain = Plain(runtime.redis_url, ())
+    plain = redis_baseline.Plain(runtime.redis_url, ())
     with ExitStack() as stack:
         sides = {each: _start(stack, load, each, queue, runtime) for each, queue in queues.items()}
         rewrite = stack.enter_context(redis_baseline.rewrites_held_back(plain))
@@ -170,7 +169,9 @@ def _start(
         wait_until_spread(readers, count, SLOT_COUNT, 2 * part)
     brokers = [each.pid for each in running.brokers if each.pid is not None]
     servers = {"brokers": brokers, "redis": [runtime.redis.pid or 0]}
-    return Side(Plain(runtime.redis_url, ()), writer, readers, servers, "producer consumers")
+    return Side(
+        redis_baseline.Plain(runtime.redis_url, ()), writer, readers, servers, "producer consumers"
+    )
 
 
 async def _measure_record(load: TypesLoad, queue: RunningQueue, runtime: EmbeddedRuntime) -> int:
