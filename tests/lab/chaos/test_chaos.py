@@ -3,6 +3,7 @@
 import json
 import random
 import tempfile
+from dataclasses import replace
 from itertools import islice
 from types import SimpleNamespace
 
@@ -12,7 +13,7 @@ from click.testing import CliRunner
 from partq.cli.commands import cli
 from partq.cli.lab import chaos as command
 from partq.errors import UnavailableError
-from partq.lab.chaos.faults import CHOICES, FREEZE_S, LEASE_S, PLANS, Fault, drawn
+from partq.lab.chaos.faults import CHOICES, FREEZE_S, GROUPS, LEASE_S, PLANS, Fault, drawn
 from partq.lab.chaos.rounds import Chaos, Round
 from partq.lab.verdict.journal_rows import DeliveredRow, PublishedRow
 from partq.lab.verdict.judge import judge
@@ -97,7 +98,7 @@ class Looking:
 async def test_a_process_that_is_being_started_again_is_hit_when_it_runs():
     child = Restarting()
     runtime = SimpleNamespace(brokers=[child])
-    chaos = Chaos(runtime, Looking(), random.Random(1))
+    chaos = Chaos(runtime, Looking(), random.Random(1), GROUPS["Partitioned"])
     hit, publisher = await chaos._strike(Fault.BROKER_KILLED, "round", None, "publisher")
     assert (hit, publisher, child.was_killed_at) == ("broker", "publisher", 4)
 
@@ -114,3 +115,19 @@ def test_a_round_of_each_fault_loses_nothing_and_keeps_the_order(tmp_path):
         assert each["delivered"] == each["published"], each
         assert (each["lost"], each["out_of_order"]) == (0, 0), each
         assert "unknown" not in each["duplicates"], each
+
+
+@pytest.mark.chaos
+def test_members_of_a_key_shared_group_come_and_go_and_die(tmp_path, monkeypatch):
+    """Few of them, on one partition; `partq chaos --type KeyShared` has twelve on four."""
+    small = replace(GROUPS["KeyShared"], partitions=1, members=3)
+    monkeypatch.setitem(GROUPS, "KeyShared", small)
+    report = tmp_path / "chaos.json"
+    kinds = ["--type", "KeyShared", "--only", "members", "--only", "consumer"]
+    result = CliRunner().invoke(cli, ["chaos", "--rounds", "1", *kinds, "--json", str(report)])
+    assert result.exit_code == 0, result.output
+    told = json.loads(report.read_text())
+    assert [each["fault"] for each in told["rounds"]] == ["members", "consumer"]
+    assert told["delivered"] == told["published"] > 0
+    assert (told["lost"], told["out_of_order"], told["overlapping"]) == (0, 0, 0)
+    assert "unknown" not in told["duplicates"]

@@ -4,9 +4,17 @@ from itertools import count
 
 import pytest
 
-from partq.core.model import Cause
+from partq.core.model import SLOT_COUNT, Cause
 from partq.lab.verdict.journal import JournalReader, JournalWriter, in_order
-from partq.lab.verdict.journal_rows import DeliveredRow, HeldRow, PublishedRow, line_of, parse_lines
+from partq.lab.verdict.journal_rows import (
+    LANES,
+    REVOKED,
+    DeliveredRow,
+    HeldRow,
+    PublishedRow,
+    line_of,
+    parse_lines,
+)
 from partq.lab.verdict.judge import UNKNOWN_CAUSE, judge
 from partq.lab.verdict.progress import RunProgress
 from partq.lab.verdict.timeline import (
@@ -115,6 +123,34 @@ def test_a_frozen_member_that_writes_late_is_explained_by_the_other_delivery():
     verdict = judge(STORED, [*delivered(K1), *other, *delivered(K2, start=20)])
     assert verdict.is_good
     assert verdict.duplicates == {"forced_commit": 1}
+
+
+def worked(member, number, begun_ns, at_ns, epoch=1, cause=0):
+    return DeliveredRow(
+        at_ns, member, "1.0", number, 1, epoch, int(cause), "k", number, begun_ns=begun_ns
+    )
+
+
+def test_a_key_at_two_members_at_a_time_is_found():
+    rows = [worked("a", 1, 10, 20), worked("b", 2, 15, 30), worked("a", 3, 30, 40)]
+    verdict = judge(published(K1, K2, K3), rows)
+    assert (verdict.overlapping, verdict.out_of_order, verdict.is_good) == (1, 0, False)
+    assert "was begun" in verdict.findings[0]
+
+
+def test_a_key_at_two_members_far_apart_in_its_numbers_is_found():
+    """The one that was begun first is at work for longest."""
+    rows = [worked("a", 1, 10, 90), worked("b", 2, 20, 30), worked("b", 3, 40, 50)]
+    assert judge(published(K1, K2, K3), rows).overlapping == 2
+
+
+def test_a_member_that_was_cut_off_may_still_be_at_work():
+    """What it had came again under a later token: that one counts."""
+    late = worked("a", 1, 10, 90)
+    again = worked("b", 1, 20, 30, epoch=2, cause=Cause.FLOW_LOST)
+    rows = [again, worked("b", 2, 40, 50, epoch=2), late]
+    verdict = judge(published(K1, K2), rows)
+    assert (verdict.overlapping, verdict.is_good) == (0, True)
 
 
 def test_a_key_may_begin_at_any_number():
@@ -291,3 +327,29 @@ def test_a_frozen_member_that_is_told_late_of_what_it_has_lost_does_not_become_t
     assert progress.is_balanced(["b", "z"], 4)
     progress.drop_member("b")
     assert not progress.is_balanced(["b", "z"], 4), "nobody else holds them"
+
+
+def test_slots_are_shared_out_once_all_are_at_members_that_run():
+    def lanes(member, slots):
+        return HeldRow(1, member, "1.0", LANES, slots)
+
+    progress = RunProgress()
+    progress.add([lanes("a", SLOT_COUNT)])
+    assert progress.is_shared_out(["a"], 4096)
+    assert not progress.is_shared_out(["a", "b"], 4096), "b has nothing"
+    progress.add([lanes("a", SLOT_COUNT // 2), lanes("b", SLOT_COUNT // 2)])
+    assert progress.is_shared_out(["a", "b"], 4096)
+    progress.add([HeldRow(2, "b", "1.0", REVOKED)])
+    assert not progress.is_shared_out(["a"], 4096), "half of them is at nobody"
+    progress.add([lanes("c", SLOT_COUNT // 2)])
+    assert not progress.is_shared_out(["a"], 4096), "c has not left"
+    progress.drop_member("c")
+    assert progress.imbalance(["a"]) == f"a has {SLOT_COUNT // 2} slots of 1.0"
+
+
+def test_rows_of_an_earlier_version_lack_the_last_cells():
+    rows, _ = parse_lines(b'["d",2,"a","1.0",0,7,8,0,"k",1]\n["h",3,"a","1.0","assigned"]\n')
+    assert rows == [
+        DeliveredRow(2, "a", "1.0", 0, 7, 8, 0, "k", 1),
+        HeldRow(3, "a", "1.0", "assigned"),
+    ]

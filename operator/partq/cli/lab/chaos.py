@@ -14,7 +14,17 @@ from rich.console import Console
 from partq.cli.lab.scratch import scratch
 from partq.cli.lab.termination import ends_in_order
 from partq.embedded.runtime import EmbeddedRuntime
-from partq.lab.chaos.faults import BROKER_COUNT, CHOICES, LEASE_S, PLANS, Fault, Strike, drawn
+from partq.lab.chaos.faults import (
+    BROKER_COUNT,
+    CHOICES,
+    GROUPS,
+    LEASE_S,
+    PLANS,
+    ChaosGroup,
+    Fault,
+    Strike,
+    drawn,
+)
 from partq.lab.chaos.report import print_round, print_rounds, report
 from partq.lab.chaos.rounds import Chaos, Round
 from partq.lab.verdict.judge import Verdict
@@ -25,7 +35,6 @@ from partq.resources import group_document, queue_document, resources_of
 
 QUEUE: Final = "chaos"
 GROUP: Final = "workers"
-PARTITION_COUNT: Final = 8
 WORK_MS: Final = 1.0
 REBALANCE: Final = {"delaySeconds": 2, "maxHandoffSeconds": 2}
 
@@ -44,7 +53,20 @@ MAX_SEED: Final = 2**31
     type=click.IntRange(1, MAX_MINUTES),
     help="A soak: rounds of one or two random faults for this many minutes.",
 )
-@click.option("--only", type=click.Choice(list(CHOICES)), help="One kind of fault. Default: all.")
+@click.option(
+    "--only",
+    type=click.Choice(list(CHOICES)),
+    multiple=True,
+    help="One kind of fault; may be repeated. Default: all.",
+)
+@click.option(
+    "--type",
+    "group_type",
+    type=click.Choice(list(GROUPS)),
+    default="Partitioned",
+    show_default=True,
+    help="Type of the group that consumes.",
+)
 @click.option("--seed", type=click.IntRange(0, MAX_SEED), help="Repeat the choices of a run.")
 @click.option(
     "--json", "json_file", type=click.File("w", lazy=False), help="Write all rounds to this file."
@@ -54,14 +76,16 @@ def chaos(
     *,
     rounds: int | None,
     minutes: int | None,
-    only: str | None,
+    only: tuple[str, ...],
+    group_type: str,
     seed: int | None,
     json_file: IO[str] | None,
 ) -> None:
     """Kill and freeze Redis, brokers, consumers, producers and the coordinator under load.
 
-    After each round: is anything lost or out of order, and has every duplicate its cause? The
-    default is 20 rounds of Redis and a few of each other fault, in ten minutes at most.
+    Consumers come and go, too. After each round: is anything lost or out of order, was a key at two
+    consumers at a time, and has every duplicate its cause? The default is 20 rounds of Redis and a
+    few of each other fault, in ten minutes at most.
 
     Exit status: 0 all good; 1 a verdict is bad, something did not recover, or the rounds were not
     done in ten minutes.
@@ -70,13 +94,15 @@ def chaos(
         raise click.UsageError("--rounds and --minutes: expected one of them")
     seed = random.randrange(MAX_SEED) if seed is None else seed  # noqa: S311  nothing secret
     draw = random.Random(seed)  # noqa: S311  nothing secret
-    chosen = CHOICES[only] if only else tuple(PLANS)
+    chosen = tuple(each for kind in only for each in CHOICES[kind]) or tuple(PLANS)
     listed = None if minutes else _each(chosen, rounds)
     total_s = TOTAL_S if minutes is None else minutes * 60.0
-    run = _ChaosRun(Console())
+    run = _ChaosRun(Console(), GROUPS[group_type])
     with scratch("chaos") as directory:
         plan = f"{minutes} min" if listed is None else f"{len(listed)} rounds"
-        run.console.print(f"{plan}, seed {seed}, in {directory.path}", markup=False)
+        run.console.print(
+            f"{plan}, type {group_type}, seed {seed}, in {directory.path}", markup=False
+        )
         try:
             todo = drawn(draw, chosen) if listed is None else listed
             asyncio.run(run.rounds(todo, draw, total_s, directory.path))
@@ -108,8 +134,9 @@ def _each(chosen: Sequence[Fault], rounds: int | None) -> list[Strike]:
 class _ChaosRun:
     """Rounds against a separate queue, and what was found so far."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, group: ChaosGroup) -> None:
         self.console = console
+        self.group = group
         self.done: list[Round] = []
         self.total: Verdict = together(())
         self.error: str | None = None
@@ -130,9 +157,11 @@ class _ChaosRun:
     ) -> None:
         """Run the rounds until all are done or the next one may not end in time."""
         end = time.monotonic() + total_s
+        group = self.group
+        parts = {"keyShared": {"parts": group.parts}} if group.parts else {}
         resources = resources_of(
-            queue_document(QUEUE, partitions=PARTITION_COUNT, rebalance=REBALANCE),
-            group_document(GROUP, QUEUE),
+            queue_document(QUEUE, partitions=group.partitions, rebalance=REBALANCE),
+            group_document(GROUP, QUEUE, type=group.group_type, **parts),
         )
         async with (
             EmbeddedRuntime(
@@ -144,12 +173,13 @@ class _ChaosRun:
             Stage(
                 runtime.queue(QUEUE),
                 group=GROUP,
-                partition_count=PARTITION_COUNT,
+                partition_count=group.partitions,
                 directory=directory,
                 work_ms=WORK_MS,
+                parts=group.parts,
             ) as stage,
         ):
-            chaos = Chaos(runtime, stage, draw)
+            chaos = Chaos(runtime, stage, draw, group)
             await chaos.begin()
             try:
                 longest_s = 0.0

@@ -15,8 +15,30 @@ FREEZE_S: Final = 2 * LEASE_S
 """How long a process stays stopped: others may call the lease over after 1.5 times its length."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChaosGroup:
+    """The group that consumes, and its queue."""
+
+    group_type: str
+    partitions: int
+    members: int
+    keys: int
+    parts: int = 0
+    """Of the type KeyShared: into how many each partition is cut."""
+
+
+GROUPS: Final = {
+    each.group_type: each
+    for each in (
+        ChaosGroup(group_type="Partitioned", partitions=8, members=3, keys=64),
+        ChaosGroup(group_type="KeyShared", partitions=4, members=12, keys=256, parts=16),
+    )
+}
+"""By type."""
+
+
 class Fault(StrEnum):
-    """What is done to a process."""
+    """What is done to a process, or to several consumers."""
 
     REDIS_KILLED = "redis"
     BROKER_KILLED = "broker"
@@ -25,6 +47,7 @@ class Fault(StrEnum):
     COORDINATOR_KILLED = "coordinator"
     CONSUMER_FROZEN = "consumer frozen"
     BROKER_FROZEN = "broker frozen"
+    MEMBERS_CHANGED = "members"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +84,7 @@ PLANS: Final = {
     Fault.COORDINATOR_KILLED: FaultPlan(rounds=6, load=_STEADY),
     Fault.CONSUMER_FROZEN: FaultPlan(rounds=3, load=_BACKLOG),
     Fault.BROKER_FROZEN: FaultPlan(rounds=3, load=_BACKLOG),
+    Fault.MEMBERS_CHANGED: FaultPlan(rounds=6, load=_STEADY),
 }
 
 CHOICES: Final = {
@@ -70,6 +94,7 @@ CHOICES: Final = {
     "producer": (Fault.PRODUCER_KILLED,),
     "coordinator": (Fault.COORDINATOR_KILLED,),
     "freeze": (Fault.CONSUMER_FROZEN, Fault.BROKER_FROZEN),
+    "members": (Fault.MEMBERS_CHANGED,),
 }
 """What `--only` takes."""
 

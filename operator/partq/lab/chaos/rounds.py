@@ -12,15 +12,13 @@ from typing import Final
 from partq.embedded.child import Child
 from partq.embedded.runtime import EmbeddedRuntime
 from partq.errors import InternalError, UnavailableError
-from partq.lab.chaos.faults import FREEZE_S, PLANS, Fault, RoundLoad
+from partq.lab.chaos.faults import FREEZE_S, PLANS, ChaosGroup, Fault, RoundLoad
 from partq.lab.verdict.judge import Verdict
 from partq.lab.verdict.totals import KEEP_PARTS, RunTotals
 from partq.lab.workload.process import WorkerProcess
 from partq.lab.workload.stage import Stage
 from partq.lab.workload.synthetic import key_prefix
 
-KEYS: Final = 64
-MEMBERS: Final = 3
 BEGIN_TIMEOUT_S: Final = 60.0
 ROUND_TIMEOUT_S: Final = 60.0
 """For each of: everything published, everything processed, every partition Ready again."""
@@ -50,7 +48,10 @@ class Round:
 class Chaos:
     """Rounds against one running queue."""
 
-    def __init__(self, runtime: EmbeddedRuntime, stage: Stage, draw: random.Random) -> None:
+    def __init__(
+        self, runtime: EmbeddedRuntime, stage: Stage, draw: random.Random, group: ChaosGroup
+    ) -> None:
+        self._group = group
         self._runtime = runtime
         self._stage = stage
         self._draw = draw
@@ -67,8 +68,7 @@ class Chaos:
         Raises:
             UnavailableError: they do not get them.
         """
-        for _ in range(MEMBERS):
-            await self._start_new_member()
+        await self._start_new_members(self._group.members)
         await self._wait_until_balanced(BEGIN_TIMEOUT_S)
 
     async def round(self, faults: Sequence[Fault], number: int) -> Round:
@@ -142,6 +142,8 @@ class Chaos:
                 return await self._kill([self._runtime.redis]), publisher
             case Fault.BROKER_KILLED:
                 return await self._kill(self._runtime.brokers), publisher
+            case Fault.MEMBERS_CHANGED:
+                return await self._change_members(), publisher
             case Fault.COORDINATOR_KILLED:
                 await self._join_or_leave()
                 return await self._kill(self._runtime.coordinators), publisher
@@ -179,14 +181,26 @@ class Chaos:
             worker.signal(signal.SIGCONT)
         return member
 
+    async def _change_members(self) -> str:
+        """Let a third of the consumers leave while as many new ones come, all at once."""
+        members = list(self._stage.consumers)
+        leaving = self._draw.sample(members, max(1, len(members) // 3))
+        await asyncio.gather(
+            self._start_new_members(len(leaving)), *map(self._stage.stop_consumer, leaving)
+        )
+        return f"{', '.join(leaving)}, which left; as many came"
+
     async def _join_or_leave(self) -> None:
         """Give the coordinator something to do at the moment of its death."""
-        if len(self._stage.consumers) > MEMBERS:
+        if len(self._stage.consumers) > self._group.members:
             await self._stage.stop_consumer(next(iter(self._stage.consumers)))
         else:
             await self._start_new_member()
 
     # ---- steps ----
+
+    async def _start_new_members(self, count: int) -> None:
+        await asyncio.gather(*(self._start_new_member() for _ in range(count)))
 
     async def _start_new_member(self) -> str:
         self._member_count += 1
@@ -199,7 +213,7 @@ class Chaos:
             "--messages": load.messages,
             "--size-bytes": load.size_bytes,
             "--per-s": load.per_s,
-            "--keys": KEYS,
+            "--keys": self._group.keys,
         }
         args = [str(part) for pair in numbers.items() for part in pair]
         return await self._stage.start_publisher(name, *args)

@@ -13,6 +13,7 @@ MESSAGE_NUMBER_HEADER: Final = "number"
 
 ASSIGNED: Final = "assigned"
 REVOKED: Final = "revoked"
+LANES: Final = "lanes"
 
 
 class PublishedRow(NamedTuple):
@@ -42,16 +43,20 @@ class DeliveredRow(NamedTuple):
     """Why this is not the first delivery, as in `Cause`; 0: it is."""
     key: str
     number: int
+    begun_ns: int = 0
+    """When the consumer got it to work on; 0: not known."""
 
 
 class HeldRow(NamedTuple):
-    """A consumer was given a partition, or has lost it."""
+    """A consumer was given a partition, or slots of it, or has lost it."""
 
     at_ns: int
     member: str
     partition: str
     change: str
-    """`ASSIGNED` or `REVOKED`."""
+    """`ASSIGNED`, `LANES` or `REVOKED`."""
+    slots: int = 0
+    """With `LANES`: how many slots of the partition it has now."""
 
 
 Row = PublishedRow | DeliveredRow | HeldRow
@@ -95,6 +100,8 @@ def _arrays(data: bytes) -> list[object]:
 def _parse(cells: object) -> Row:
     if isinstance(cells, list) and cells:
         kind = _KINDS.get(str(cells[0]))
-        if kind is not None and len(cells) == len(kind._fields) + 1:
-            return kind._make(cells[1:])
+        most = 0 if kind is None else len(kind._fields)
+        # Rows of an earlier version lack the last cells, which have defaults.
+        if kind is not None and most - len(kind._field_defaults) <= len(cells) - 1 <= most:
+            return kind(*cells[1:])
     raise ValueError(f"journal: {cells!r:.200} is not a row of one of the kinds {sorted(_KINDS)}")

@@ -50,6 +50,9 @@ class Verdict:
     """First processings that did not follow their key's predecessor."""
     duplicates: dict[str, int]
     """Processings beyond a message's first delivery, by cause."""
+    overlapping: int = 0
+    """Processings that a member began while another member still worked on a message of the key.
+    Those that were superseded by a later delivery of their message do not count."""
     findings: tuple[str, ...] = field(default=())
     """The first faults, as sentences."""
 
@@ -60,8 +63,9 @@ class Verdict:
 
     @property
     def is_good(self) -> bool:
-        """Nothing lost, nothing invented, every key in order, every duplicate explained."""
-        return not (self.lost or self.foreign or self.out_of_order or self.unknown)
+        """Nothing lost or invented, keys in order and at one member, every duplicate explained."""
+        faults = (self.lost, self.foreign, self.out_of_order, self.overlapping, self.unknown)
+        return not any(faults)
 
 
 def judge(published: Iterable[PublishedRow], deliveries: Collection[DeliveredRow]) -> Verdict:
@@ -88,10 +92,12 @@ def judge(published: Iterable[PublishedRow], deliveries: Collection[DeliveredRow
     lost = sorted(stored.difference(processed))
     foreign = sorted(processed.difference(stored))
     repeats = find_duplicates(deliveries)
+    overlapping = find_overlaps(deliveries)
     faults = [
         *(f"lost: {_name(message)} was published and never processed" for message in lost),
         *(f"foreign: {_name(message)} was processed and never published" for message in foreign),
         *out_of_order,
+        *(_overlap(before, row) for before, row in overlapping),
         *(unexplained(row) for cause, row in repeats if cause == UNKNOWN_CAUSE),
     ]
     return Verdict(
@@ -101,6 +107,7 @@ def judge(published: Iterable[PublishedRow], deliveries: Collection[DeliveredRow
         foreign=len(foreign),
         out_of_order=len(out_of_order),
         duplicates=dict(sorted(Counter(cause for cause, _ in repeats).items())),
+        overlapping=len(overlapping),
         findings=tuple(faults[:MAX_FINDINGS]),
     )
 
@@ -122,6 +129,30 @@ def find_duplicates(deliveries: Iterable[DeliveredRow]) -> list[tuple[str, Deliv
     return [
         found for message, again in repeated.items() for found in _explain([first[message], *again])
     ]
+
+
+def find_overlaps(deliveries: Iterable[DeliveredRow]) -> list[tuple[DeliveredRow, DeliveredRow]]:
+    """Return the processings that began before another member was done with the same key.
+
+    Each comes behind the one that was not done. Of several processings of one message only that
+    under the last token counts: a member that is cut off may still be at work on what it had.
+    """
+    last: dict[_Message, DeliveredRow] = {}
+    for row in deliveries:
+        if row.begun_ns:
+            before = last.setdefault((row.key, row.number), row)
+            if token_of(before) < token_of(row):
+                last[row.key, row.number] = row
+    latest: dict[str, DeliveredRow] = {}
+    """Of each key the one that was at work for longest."""
+    found = []
+    for row in sorted(last.values(), key=lambda row: row.begun_ns):
+        before = latest.setdefault(row.key, row)
+        if row.begun_ns < before.at_ns and row.member != before.member:
+            found.append((before, row))
+        if row.at_ns > before.at_ns:
+            latest[row.key] = row
+    return found
 
 
 def _numbers_before_first(
@@ -170,6 +201,15 @@ def _place(row: DeliveredRow) -> str:
 def _out_of_order(row: DeliveredRow, highest: int) -> str:
     name = _name((row.key, row.number))
     return f"out of order: {name} {_place(row)} came first when {highest + 1} was due"
+
+
+def _overlap(before: DeliveredRow, row: DeliveredRow) -> str:
+    late_ms = (before.at_ns - row.begun_ns) / 1e6
+    name = _name((row.key, row.number))
+    return (
+        f"overlapping: {name} {_place(row)} was begun {late_ms:.1f} ms before {before.member} was "
+        f"done with number {before.number}"
+    )
 
 
 def unexplained(row: DeliveredRow) -> str:

@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from partq.lab.verdict.journal_rows import ASSIGNED, DeliveredRow, HeldRow, PublishedRow, Row
+from partq.core.model import SLOT_COUNT
+from partq.lab.verdict.journal_rows import ASSIGNED, LANES, DeliveredRow, HeldRow, PublishedRow, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class RunProgress:
         self.stored_by_partition: Counter[str] = Counter()
         self._holders: dict[str, dict[str, int]] = {}
         """By partition: the members that were assigned it and have not lost it, and since when."""
+        self._slots: dict[tuple[str, str], int] = {}
+        """Of a group of type KeyShared: how many slots of a partition a member has."""
         self.handoff_count = 0
         """Assignments to another member than before."""
         self._stored: set[tuple[str, int]] = set()
@@ -86,6 +89,8 @@ class RunProgress:
 
     def drop_member(self, member: str) -> None:
         """Note that a member's process died without a word: it cannot write it down itself."""
+        for place in [each for each in self._slots if each[1] == member]:
+            del self._slots[place]
         for partition, holders in self._holders.items():
             if holders.pop(member, None) is not None:
                 self._name_owner(partition)
@@ -116,8 +121,26 @@ class RunProgress:
             sizes[owner.member] += 1
         return max(sizes.values()) - min(sizes.values()) <= 1
 
+    def is_shared_out(self, members: Collection[str], part_slots: int) -> bool:
+        """Say whether all slots are at `members`, evenly (sizes differ by about a part).
+
+        `part_slots`: how many slots a part has.
+        """
+        sizes = dict.fromkeys(members, 0)
+        for (_, member), slots in self._slots.items():
+            if member not in sizes:
+                return False
+            sizes[member] += slots
+        odd = max(sizes.values()) - min(sizes.values())
+        return sum(sizes.values()) == SLOT_COUNT and odd <= 2 * part_slots
+
     def imbalance(self, members: Collection[str]) -> str:
-        """Return what `is_balanced` misses, in words."""
+        """Return what `is_balanced` or `is_shared_out` misses, in words."""
+        if self._slots:
+            return ", ".join(
+                f"{member} has {slots} slots of {partition}"
+                for (partition, member), slots in sorted(self._slots.items())
+            )
         missing = [
             f"{partition} {'is at' if owner.is_ready else 'was at'} {owner.member}"
             for partition, owner in self.owners.items()
@@ -145,7 +168,11 @@ class RunProgress:
             self.processed_by_partition[row.partition] += 1
 
     def _add_held(self, row: HeldRow) -> None:
+        if row.change == LANES:
+            self._slots[row.partition, row.member] = row.slots
+            return
         self.held.append(row)
+        self._slots.pop((row.partition, row.member), None)
         before = self.owners.get(row.partition)
         holders = self._holders.setdefault(row.partition, {})
         if row.change == ASSIGNED:

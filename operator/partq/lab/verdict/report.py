@@ -18,6 +18,7 @@ def to_json(verdict: Verdict) -> dict[str, object]:
         "lost": verdict.lost,
         "duplicates": verdict.duplicates,
         "out_of_order": verdict.out_of_order,
+        "overlapping": verdict.overlapping,
     }
 
 
@@ -35,7 +36,8 @@ def one_line(verdict: Verdict) -> str:
     """Return the counts as one line."""
     return (
         f"published {verdict.published:,}  delivered {verdict.delivered:,}  lost {verdict.lost:,}  "
-        f"out_of_order {verdict.out_of_order:,}  duplicates {causes(verdict.duplicates)}"
+        f"out_of_order {verdict.out_of_order:,}  overlapping {verdict.overlapping:,}  "
+        f"duplicates {causes(verdict.duplicates)}"
     )
 
 

@@ -35,6 +35,7 @@ def together(verdicts: Iterable[Verdict]) -> Verdict:
         foreign=sum(each.foreign for each in parts),
         out_of_order=sum(each.out_of_order for each in parts),
         duplicates=dict(sorted(duplicates.items())),
+        overlapping=sum(each.overlapping for each in parts),
         findings=tuple(findings[:MAX_FINDINGS]),
     )
 

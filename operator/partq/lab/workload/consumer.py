@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from partq import Consumer, Delivery
@@ -39,8 +40,16 @@ class MemberJournal:
         """Note that a partition is this member's no more."""
         self._held(partition, journal_rows.REVOKED)
 
-    def processed(self, message: Delivery) -> None:
-        """Note a message; returns when a kill -9 of this process cannot undo it."""
+    def has_lanes(self, partition: PartitionId, ranges: Sequence[tuple[int, int]]) -> None:
+        """Note how many slots of a partition are this member's."""
+        slots = sum(stop - first for first, stop in ranges)
+        self._held(partition, journal_rows.LANES, slots)
+
+    def processed(self, message: Delivery, begun_ns: int) -> None:
+        """Note a message; returns when a kill -9 of this process cannot undo it.
+
+        `begun_ns`: when it was handed out, on the clock of the journal.
+        """
         token = message.token
         row = journal_rows.DeliveredRow(
             at_ns=time.monotonic_ns(),
@@ -52,11 +61,13 @@ class MemberJournal:
             cause=int(message.cause),
             key=message.key or "",
             number=int(message.headers[journal_rows.MESSAGE_NUMBER_HEADER]),
+            begun_ns=begun_ns,
         )
         self._journal.write(row)
 
-    def _held(self, partition: PartitionId, change: str) -> None:
-        row = journal_rows.HeldRow(time.monotonic_ns(), self._member, str(partition), change)
+    def _held(self, partition: PartitionId, change: str, slots: int = 0) -> None:
+        now_ns = time.monotonic_ns()
+        row = journal_rows.HeldRow(now_ns, self._member, str(partition), change, slots)
         self._journal.write(row)
 
 
@@ -72,13 +83,15 @@ async def _run(options: argparse.Namespace) -> None:
             member=options.member,
             on_assigned=diary.assigned,
             on_revoked=diary.revoked,
+            on_lanes=diary.has_lanes,
         ) as consumer:
             async for message in consumer:
+                begun_ns = time.monotonic_ns()
                 if options.work_ms:
                     await asyncio.sleep(options.work_ms / 1000)
                 while _is_there(options.work_while):  # noqa: ASYNC110 - made by another process
                     await asyncio.sleep(_LOOK_S)
-                diary.processed(message)
+                diary.processed(message, begun_ns)
                 consumer.ack_nowait(message)
             # What was refused is redelivered, here or elsewhere, with its cause.
             with contextlib.suppress(FencedError):

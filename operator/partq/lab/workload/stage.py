@@ -10,6 +10,7 @@ from typing import Final, Self
 from partq.client.transport.options import ConnectionOptions
 from partq.client.transport.session import NOT_REACHED, Session
 from partq.core.layout import Layout
+from partq.core.model import SLOT_COUNT
 from partq.embedded.runtime import RunningQueue
 from partq.errors import InternalError, PartqError, UnavailableError
 from partq.lab.verdict.journal import JournalReader
@@ -26,7 +27,8 @@ class Stage:
     """Starts, signals and watches the workers of one run; leaves none behind.
 
     `partition_count` is the queue's. Journals and logs of the workers go to `directory`. A consumer
-    works for `work_ms` milliseconds on each message.
+    works for `work_ms` milliseconds on each message. `parts`: into how many parts a group of the
+    type KeyShared cuts each partition; 0: it is of another type.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class Stage:
         partition_count: int,
         directory: Path,
         work_ms: float = 0.0,
+        parts: int = 0,
     ) -> None:
         self.progress = RunProgress()
         self.consumers: dict[str, WorkerProcess] = {}
@@ -50,6 +53,7 @@ class Stage:
         self._group = group
         self._partition_count = partition_count
         self._work_ms = work_ms
+        self._parts = parts
         self._journals = directory / "journals"
         self._logs = directory / "logs"
         self._reader = JournalReader(self._journals)
@@ -144,7 +148,10 @@ class Stage:
         self._reader.remove_ended(running, before_ns)
 
     def is_balanced(self) -> bool:
-        """Say whether every partition is Ready at one of the consumers that run, evenly."""
+        """Say whether the consumers that run have every partition, or all parts, evenly."""
+        if self._parts:
+            part_slots = -(-SLOT_COUNT // (self._partition_count * self._parts))
+            return self.progress.is_shared_out(self.consumers, part_slots)
         partitions = self.partitions
         count = self._partition_count if partitions is None else len(partitions)
         return self.progress.is_balanced(self.consumers, count, partitions)
