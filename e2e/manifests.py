@@ -44,9 +44,9 @@ def queue(**spec: Any) -> dict[str, Any]:
     return queue_document(QUEUE, **{**usual, **spec})
 
 
-def group() -> dict[str, Any]:
-    """Return the consumer group of the pods of `consumers`."""
-    return group_document(GROUP, QUEUE, selector={"matchLabels": {"app": CONSUMERS}})
+def group(**spec: Any) -> dict[str, Any]:
+    """Return the consumer group of the pods of `consumers`; `spec`: what else it says."""
+    return group_document(GROUP, QUEUE, selector={"matchLabels": {"app": CONSUMERS}}, **spec)
 
 
 def _worker(module: str) -> tuple[str, ...]:

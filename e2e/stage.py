@@ -38,6 +38,9 @@ class Stage:
         self.namespace = namespace
         self.image = image
         self._is_kept = False
+        self._partitions = manifests.PARTITIONS
+        self._shares = manifests.PARTITIONS
+        """What the members have all together: partitions, or parts of partitions."""
 
     def __enter__(self) -> Self:
         self.delete_namespace()  # a run that was killed leaves it behind
@@ -77,19 +80,25 @@ class Stage:
         consumers: int = 2,
         arguments: Sequence[str] = (),
         publishing: Sequence[str] = (),
+        key_shared_parts: int = 0,
         **spec: Any,
     ) -> None:
         """Begin: a queue that is Ready, consumers that share it, a producer that publishes.
 
         What is there already stays, so a story can begin where one before it has ended.
 
-        `arguments`: of the consumers; `publishing`: of the producer; `spec`: what of the queue's
-        differs from `manifests.queue`.
+        `arguments`: of the consumers; `publishing`: of the producer; `key_shared_parts`: into how
+        many parts a group of the type KeyShared cuts each partition, 0: it is `Partitioned`;
+        `spec`: what of the queue's differs from `manifests.queue`.
 
         Raises:
             StageError: not all of it is there in time.
         """
-        self.apply(manifests.queue(**spec), manifests.group(), *manifests.journals(self.image))
+        self._partitions = spec.get("partitions", manifests.PARTITIONS)
+        self._shares = self._partitions * (key_shared_parts or 1)
+        shared = {"type": "KeyShared", "keyShared": {"parts": key_shared_parts}}
+        group = manifests.group(**(shared if key_shared_parts else {}))
+        self.apply(manifests.queue(**spec), group, *manifests.journals(self.image))
         self.await_condition("pq", manifests.QUEUE)
         self.await_condition("pod", manifests.JOURNALS)
         self.start_traffic(consumers, *arguments, publishing=publishing)
@@ -171,7 +180,7 @@ class Stage:
         self.eventually(lambda: len(self.pods()) == count, f"{count} pods of consumers")
 
     def await_shared(self, members: int) -> None:
-        """Wait until so many members have all partitions, and nothing is being moved.
+        """Wait until so many members have all partitions or parts, and nothing is being moved.
 
         Raises:
             StageError: not after `READY_S`.
@@ -183,26 +192,27 @@ class Stage:
             return (
                 status.get("phase") == "Stable"
                 and (found.get("active"), found.get("lost")) == (members, 0)
-                and status["partitions"]["ready"] == manifests.PARTITIONS
+                and status["partitions"]["ready"] == self._shares
             )
 
         self.eventually(is_shared, f"{members} members with all partitions")
 
-    def await_traffic(self, partitions: int = manifests.PARTITIONS) -> None:
+    def await_traffic(self, partitions: int | None = None) -> None:
         """Wait until messages that are published from now on are processed in every partition.
 
-        `partitions`: how many take messages.
+        `partitions`: how many take messages; None: as many as the queue had in `open`.
 
         Raises:
             StageError: not after `READY_S`.
         """
+        count = self._partitions if partitions is None else partitions
         before = {(row.key, row.number) for row in self._traffic()[0]}
 
         def goes_on() -> bool:
             published, delivered = self._traffic()
             new = {(row.key, row.number) for row in published} - before
             served = {row.partition for row in delivered if (row.key, row.number) in new}
-            return len(served) >= partitions
+            return len(served) >= count
 
         self.eventually(goes_on, "new messages processed in every partition")
 

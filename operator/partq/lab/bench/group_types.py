@@ -232,7 +232,7 @@ async def _largest(partition_count: int, queue: RunningQueue, redis_url: str) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypeReport:
-    """What is told of one type."""
+    """The figures of one type."""
 
     end_to_end_msgs_per_s: int
     ratio: float
