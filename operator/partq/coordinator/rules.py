@@ -152,11 +152,6 @@ def check_key_shared(
             f"keyShared.parts: got {parts}, expected {had}: a group keeps the parts that it was "
             "made with; make another group"
         )
-    if queue.get("audit") is True:
-        raise SettingsError(
-            f"type: got {shared} in a queue with an audit record, which does not tell the members "
-            "of a partition apart; set audit to false in the queue, or use another type"
-        )
 
 
 def at_once(rules: GroupRules) -> GroupRules:

@@ -22,6 +22,9 @@ from partq.excerpts import excerpt
 VERSION: Final = 1
 GENESIS: Final = "0" * 40
 """The chain before a partition's first group."""
+SHARED: Final = "shared"
+"""Flag of binds and deliveries of a partition that several members have: a delivery is of the
+messages that the mask in `target` names."""
 
 KINDS: Final = {
     "begin": "the record begins, for the partition (stop: where its log ended) or for a group "
@@ -31,6 +34,7 @@ KINDS: Final = {
     "yield": "the owner gave the partition up, for the broker `target` where it named one",
     "publish": "a batch was stored",
     "bind": "a member's flow took the partition up, under a new epoch",
+    "unbind": "a flow has the partition no more, which several members share",
     "register": "a member took the partition, which was at nobody, under a new epoch",
     "deliver": "a window was about to be sent",
     "ack": "the broker accepted an acknowledgement",

@@ -288,7 +288,7 @@ class Shares:
             member = by_number[number]
             mine = sorted(o for o, (holder, _) in self.held.items()
                           if holder is member and self.messages[o].lane in lanes)  # fmt: skip
-            assert messages == len(mine)
+            assert messages == mine
             for lane in lanes:
                 of_lane = [o for o in mine if self.messages[o].lane == lane]
                 for offset in of_lane:

@@ -4,6 +4,7 @@ from partq.core.model import Cause
 from tests.pipeline.audit.keyed_plants import KEYED_PLANTS
 from tests.pipeline.audit.model import Line, Partition
 from tests.pipeline.audit.planting import Planted, hand_over, insert, lines, store_again, unfinished
+from tests.pipeline.audit.shared_plants import SHARED_PLANTS
 
 
 def commit_without_pause(run: Partition) -> Planted:
@@ -117,4 +118,5 @@ PROTOCOL_PLANTS = [
     time_went_back,
     number_skipped,
     *KEYED_PLANTS,
+    *SHARED_PLANTS,
 ]

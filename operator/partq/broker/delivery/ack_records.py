@@ -4,15 +4,14 @@ from collections.abc import Sequence
 from functools import partial
 
 from partq.broker.delivery.flow import Flow
-from partq.broker.partition.audit_buffer import KEYED
 from partq.broker.partition.consumed_partition import ConsumedPartition, FlowPort
+from partq.broker.partition.flow_records import record_of
 from partq.broker.partition.outbox import Answer
 from partq.core.cursor.windows import TakenBack
 from partq.core.lanes.lane_book import LaneBook
 from partq.core.ranges import Ranges
 from partq.errors import NotDeliveredError, PartqError
 from partq.wire import frames
-from partq.wire.audit import encode_record
 
 
 def check_sent(
@@ -123,28 +122,3 @@ def record_the_rest(
             audit_writer.note(record_of("nack", consumed, flow, part, cause=cause))
     if taken.begun_upto < taken.sent_upto:
         audit_writer.note(record_of("release", consumed, flow, (taken.begun_upto, taken.sent_upto)))
-
-
-def record_of(
-    kind: str,
-    consumed: ConsumedPartition,
-    flow: FlowPort,
-    part: tuple[int, int],
-    *,
-    cause: str = "",
-) -> bytes:
-    """Return the record of a range that a member had."""
-    return encode_record(
-        kind,
-        group=flow.group,
-        member=flow.member,
-        incarnation=flow.incarnation,
-        flow=flow.number,
-        epoch=consumed.epoch,
-        first=part[0],
-        stop=part[1],
-        # It has just gone up, where it does.
-        delivery=max(0, consumed.book.number - 1),
-        cause=cause,
-        flags=KEYED if kind == "release" and consumed.lanes is not None else "",
-    )

@@ -13,7 +13,6 @@ from partq.broker.delivery.ack_records import (
     check_sent,
     is_open,
     note_kept,
-    record_of,
     record_the_rest,
 )
 from partq.broker.delivery.cursor_writer import CursorWriter
@@ -27,6 +26,7 @@ from partq.broker.delivery.frame_problems import (
 )
 from partq.broker.delivery.key_states import StateAnswer, StateHandler
 from partq.broker.partition.consumed_partition import ConsumedPartition, FlowPort
+from partq.broker.partition.flow_records import record_of
 from partq.broker.partition.outbox import Answer
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.cursor.redelivery_rules import NackOrder, RedeliveryRules

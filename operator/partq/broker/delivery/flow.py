@@ -11,6 +11,7 @@ from partq.broker.delivery.unrecorded_deliveries import UnrecordedDeliveries, Un
 from partq.broker.partition.audit_buffer import delivered
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.flow_ports import BatchFinder, ExpiryCheck
+from partq.broker.partition.flow_records import record_of
 from partq.core.cursor.windows import TakenBack, Window
 from partq.core.model import SLOT_COUNT, Cause, MemberId, PartitionId
 from partq.core.ranges import Ranges
@@ -223,6 +224,9 @@ class Flow:
         unanswered = self.unsent(consumed.partition)
         offsets = [at for part in unanswered.pairs() for at in range(*part)]
         dropped = [(at, at + 1) for at in offsets if lanes.lane_of(at) in asked]
+        if (audit_writer := consumed.audit_writer) is not None:
+            for part in Ranges(dropped).pairs():
+                audit_writer.note(record_of("release", consumed, self, part))
         self.end_in_flight(lanes.returned(dropped, notice))
 
     def send_lanes(self, consumed: ConsumedPartition) -> None:
@@ -439,6 +443,7 @@ class Flow:
             delivery=header.delivery,
             append_broker_epoch=header.append_broker_epoch,
             is_keyed=consumed.lanes is not None,
+            is_shared=consumed.root is not consumed,
         )
 
     def _end_waits(self, now: float) -> float | None:

@@ -1,16 +1,17 @@
 """Audit records that a broker writes itself: encoded, and buffered until the next flush."""
 
 from collections.abc import Iterable
-from itertools import chain, starmap
+from itertools import chain, groupby, starmap
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from partq.broker.partition.consumer_ref import ConsumerRef, GroupRef
 from partq.core.cursor.windows import Window
-from partq.core.lanes.codec import BITS, decode_bits
+from partq.core.lanes.codec import BITS, decode_bits, pack
 from partq.core.model import Cause
 from partq.core.ranges import Ranges
 from partq.store.records.audit import Numbered
-from partq.wire.audit import encode_record
+from partq.wire.audit import SHARED, encode_record
 
 Range = tuple[int, int]
 
@@ -27,8 +28,14 @@ def delivered(
     delivery: int,
     append_broker_epoch: int,
     is_keyed: bool = False,
+    is_shared: bool = False,
 ) -> bytes:
-    """Encode the records of a window: one for each range of offsets with the same cause."""
+    """Encode the records of a window: one for each range of offsets with the same cause.
+
+    `is_shared`: several members have the partition. Then a record has a mask in the place of holes.
+    """
+    flags = SHARED if is_shared else KEYED if is_keyed else ""
+    parts = _masked_parts(window) if is_shared else _parts_by_cause(window)
     return b"".join(
         encode_record(
             "deliver",
@@ -42,9 +49,10 @@ def delivered(
             delivery=delivery,
             cause="" if cause is Cause.NONE else cause.name.lower(),
             append_broker_epoch=append_broker_epoch,
-            flags=KEYED if is_keyed else "",
+            target=mask,
+            flags=flags,
         )
-        for (first, stop), cause in _parts_by_cause(window)
+        for (first, stop), cause, mask in parts
     )
 
 
@@ -62,18 +70,51 @@ def parts_of(window: Window) -> Iterable[Range]:
         yield at, window.stop
 
 
-def _parts_by_cause(window: Window) -> Iterable[tuple[Range, Cause]]:
+_Part = tuple[Range, Cause, str]
+"""From where to where, why again, and which of that: the mask, as the frame has it, in hex."""
+
+
+def _parts_by_cause(window: Window) -> Iterable[_Part]:
     if not window.causes:
-        return ((part, window.cause) for part in parts_of(window))
+        return ((part, window.cause, "") for part in parts_of(window))
     offsets = chain.from_iterable(starmap(range, parts_of(window)))
-    by_cause: list[tuple[Range, Cause]] = []
+    by_cause: list[_Part] = []
     for offset, number in zip(offsets, window.causes, strict=True):
         cause = Cause(number)
         if by_cause and by_cause[-1][0][1] == offset and by_cause[-1][1] is cause:
-            by_cause[-1] = (by_cause[-1][0][0], offset + 1), cause
+            by_cause[-1] = (by_cause[-1][0][0], offset + 1), cause, ""
         else:
-            by_cause.append(((offset, offset + 1), cause))
+            by_cause.append(((offset, offset + 1), cause, ""))
     return by_cause
+
+
+def _masked_parts(window: Window) -> Iterable[_Part]:
+    if not window.causes:
+        mask = "" if window.mask is None else window.mask.hex()
+        yield (window.start, window.stop), window.cause, mask
+        return
+    offsets = chain.from_iterable(starmap(range, parts_of(window)))
+    told = zip(offsets, window.causes, strict=True)
+    for number, run in groupby(told, itemgetter(1)):
+        found = {offset for offset, _ in run}
+        first, stop = min(found), max(found) + 1
+        is_whole = len(found) == stop - first
+        flags = bytes(b"01"[offset in found] for offset in range(first, stop))
+        yield (first, stop), Cause(number), "" if is_whole else pack(flags).hex()
+
+
+def share_step(kind: str, flow: ConsumerRef, held: GroupRef, cause: Cause) -> bytes:
+    """Encode the record of the begin or the end of what a flow has of a shared partition."""
+    return encode_record(
+        kind,
+        group=held.group,
+        member=flow.member,
+        incarnation=flow.incarnation,
+        flow=flow.number,
+        epoch=held.epoch,
+        cause="" if cause is Cause.NONE else cause.name.lower(),
+        flags=SHARED,
+    )
 
 
 def handoff_step(kind: str, held: GroupRef, attempt: int, **fields: Any) -> bytes:

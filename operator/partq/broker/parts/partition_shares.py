@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from partq.broker.partition.audit_buffer import share_step
 from partq.broker.partition.consumed_partition import ConsumedPartition, FlowPort
 from partq.core.lanes.shared_book import AskedLanes, SharedBook
 from partq.core.model import Cause, Epoch, MemberId
@@ -64,6 +65,8 @@ class PartitionShare(ConsumedPartition):
         if flow is None:
             return
         self.whole.to_hurry.set()
+        if (audit_writer := self.audit_writer) is not None:
+            audit_writer.note(share_step("unbind", flow, self, cause))
         unsent = flow.unsent(self.partition)
         flow.detach(self, cause)
         if self.book.in_flight:
@@ -172,6 +175,8 @@ class PartitionShares:
             flow=flow,
         )
         self._shares[flow] = share
+        if (audit_writer := share.audit_writer) is not None:
+            audit_writer.note(share_step("bind", flow, share, Cause.NONE))
         self._assign()
         flow.attach(share)
 
@@ -233,10 +238,13 @@ class PartitionShares:
         if not late:
             return False
         by_number = {share.number: share for share in self._shares.values()}
-        for number, messages in self._book.force(late).items():
+        for number, offsets in self._book.force(late).items():
             share = by_number[number]
             if share.flow is not None:
-                share.flow.end_in_flight(messages)
+                share.flow.end_in_flight(len(offsets))
+            if share.audit_writer is not None:
+                taken = Ranges((offset, offset + 1) for offset in sorted(offsets)).pairs()
+                share.flush_records.note("nack", share, share.flow, taken, cause="drain_timeout")
             self.has_changed(share)
         self._whole.counts += 1
         self._whole.wake()

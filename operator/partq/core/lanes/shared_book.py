@@ -46,8 +46,8 @@ class ShareBook(LaneBook):
         asked = self._owed.ask(lanes)
         return AskedLanes(asked, self._owed.last_notice) if asked else None
 
-    def force(self, lanes: Iterable[int]) -> int:
-        """Take what the member has of lanes; return how many messages.
+    def force(self, lanes: Iterable[int]) -> list[int]:
+        """Take what the member has of lanes; return which messages.
 
         All are sent again for the cause `FORCED_COMMIT`, and the lowest of each lane counts.
         """
@@ -67,7 +67,7 @@ class ShareBook(LaneBook):
         self._note_opened(taken)
         self._in_flight -= len(taken)
         self._record.recall(taken)
-        return len(taken)
+        return sorted(taken)
 
 
 class SharedBook(LaneBook):
@@ -158,8 +158,8 @@ class SharedBook(LaneBook):
         """Lane → the share that has messages of it, and is not its owner."""
         return self._record.blocked.draining
 
-    def force(self, lanes: Iterable[int]) -> dict[int, int]:
-        """Let draining lanes go on at once; return how many messages each share has lost by it."""
+    def force(self, lanes: Iterable[int]) -> dict[int, list[int]]:
+        """Let draining lanes go on at once; return which messages each share has lost by it."""
         draining = self._record.blocked.draining
         found = [lane for lane in lanes if lane in draining]
         taken = {

@@ -346,7 +346,7 @@ def draw_schedule(
         )
     own = random.Random(f"{seed} parts")  # noqa: S311  chance that can be repeated
     may_share = drawn.group_type is GroupType.PARTITIONED and not drawn.is_client_assigned
-    if only is None and may_share and not drawn.is_audited and own.random() < PARTS_SHARE:
+    if only is None and may_share and own.random() < PARTS_SHARE:
         drawn = replace(
             drawn,
             group_type=GroupType.KEY_SHARED,

@@ -2,11 +2,17 @@
 
 import pytest
 
+from partq.core.group.planner import GroupType
 from partq.lab.simulate.processes.coordinators import KEYS
 from partq.pipeline.audit.judge.lines import RecordLine
 from partq.pipeline.audit.judge.record import RecordJudge
 from tests.audit_record import decode_group
 from tests.lab.simulate.test_audit import FAULTS, FEATURES, groups_of, partitions_of, run
+
+SHARED = {
+    "group_type": GroupType.KEY_SHARED, "nack_order": "Key", "parts": 4, "ack_timeout_s": 0.0,
+    "pull_share": 0.0, "is_client_assigned": False,
+}  # fmt: skip
 
 
 def lines_of(memory, partition):
@@ -20,7 +26,10 @@ def lines_of(memory, partition):
 # In 7 and 11 a group is removed, and a broker that has not noticed yet delivers to it.
 @pytest.mark.parametrize(
     ("seed", "setting"),
-    [(1, {}), (2, {}), (7, {}), (11, {}), (0, {"nack_order": "Key"})],
+    [
+        *((1, {}), (2, {}), (7, {}), (11, {}), (0, {"nack_order": "Key"})),
+        *((seed, SHARED) for seed in (3, 5)),
+    ],
 )
 def test_what_simulated_brokers_record_is_clean(seed, setting):
     outcome, memory = run(seed, only=FAULTS | FEATURES, **setting)

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from partq.core.lanes.codec import BITS, decode_bits
 from partq.wire.audit import FIELDS, LATER_FIELDS, encode_fields
 
 PLACE_BITS = 20
@@ -48,6 +49,21 @@ class RecordLine(NamedTuple):
         """Return the bytes that its broker wrote, by its columns."""
         fields: Sequence[Any] = self
         return encode_fields([fields[at] for at in _FIELDS_AT], self.slots)
+
+
+def parts_of(line: RecordLine) -> list[RecordLine]:
+    """Return a line for each range of what a delivery with a mask has; other lines as they are."""
+    if line.kind != "deliver" or not line.target:
+        return [line]
+    try:
+        ranges = decode_bits(BITS + bytes.fromhex(line.target), line.first)
+    except ValueError:
+        return [line]  # no broker writes that: the hash of the group tells it
+    return [
+        line._replace(first=first, stop=min(stop, line.stop))
+        for first, stop in ranges
+        if first < line.stop
+    ]
 
 
 _FIELDS_AT = [RecordLine._fields.index(name) for name, _ in FIELDS + LATER_FIELDS]

@@ -7,7 +7,7 @@ from partq.pipeline.audit.judge.changes.partition_changes import ChangeJudge
 from partq.pipeline.audit.judge.finding import AuditFinding
 from partq.pipeline.audit.judge.groups.history import LATER
 from partq.pipeline.audit.judge.intervals import IntervalMap
-from partq.pipeline.audit.judge.lines import RecordLine
+from partq.pipeline.audit.judge.lines import RecordLine, parts_of
 from partq.pipeline.audit.judge.outcome import (
     MAX_OFFSET,
     DeliveryStall,
@@ -158,8 +158,10 @@ class RecordJudge:
         for line in lines:
             if not line.group and line.kind in ("begin", "end"):
                 self._is_off = line.kind == "end"
-            self._count(line, is_stray=segment.judge(line))
-            self._changes.judge(line, is_late=segment.state.is_late)
+            self._outcome.totals.records += 1
+            for part in parts_of(line):
+                self._count(part, is_stray=segment.judge(part))
+                self._changes.judge(part, is_late=segment.state.is_late)
 
     def _end_segment(self, *, is_last: bool) -> None:
         segment, self._segment = self._segment, None
@@ -193,7 +195,6 @@ class RecordJudge:
 
     def _count(self, line: RecordLine, *, is_stray: bool) -> None:
         totals, kind = self._outcome.totals, line.kind
-        totals.records += 1
         totals.from_ms = min(totals.from_ms or line.at_ms, line.at_ms)
         totals.until_ms = max(totals.until_ms or line.at_ms, line.at_ms)
         if kind == "publish":

@@ -12,9 +12,10 @@ from partq.pipeline.audit.judge.groups.history import (
     UNTOUCHED,
     OffsetHistory,
     RecordedEvent,
+    flow_of,
 )
 from partq.pipeline.audit.judge.groups.islands import Islands
-from partq.pipeline.audit.judge.groups.lanes import KEYED, LaneHighs
+from partq.pipeline.audit.judge.groups.lanes import BY_SLOT, LaneHighs
 from partq.pipeline.audit.judge.groups.state import GroupState
 from partq.pipeline.audit.judge.lines import RecordLine
 
@@ -45,9 +46,10 @@ class DeliveryJudge:
         token_high = self._highs.get(token)
         out_of_order: Islands[str] = Islands()
         again = _Again(line, state, token_high, self._epochs)
-        if line.flags == KEYED and state.lanes is None:
+        is_keyed = line.flags in BY_SLOT
+        if is_keyed and state.lanes is None:
             state.lanes = LaneHighs(self._segment.slots)
-        is_keyed = line.flags == KEYED
+        flow = None if state.shares is None else flow_of(line)
 
         def change(first: int, stop: int, old: OffsetHistory | None) -> OffsetHistory:
             piece = UNTOUCHED if old is None else old
@@ -63,7 +65,7 @@ class DeliveryJudge:
                 if piece.done not in (OPEN, BEFORE) and len(state.early_acks):
                     self._find_early_acks(first, stop)
             return OffsetHistory(
-                line.at, line.at_ms, line.epoch, True, False, False, piece.done, piece.era
+                line.at, line.at_ms, line.epoch, True, False, False, piece.done, piece.era, flow
             )
 
         if state.reached is None or first > state.reached:
@@ -151,7 +153,10 @@ class _Again:
         if before.is_released:
             return  # nobody had begun it
         line, state = self._line, self._state
-        event = self._event if self._event is not None and self._event.at > before.at else None
+        event = self._event
+        if before.flow is not None:
+            event = state.event_of_repeat(line.cause, before.flow)
+        event = event if event is not None and event.at > before.at else None
         if before.done == ACKED and before.era == state.era:
             self._wrong.add("delivered_after_ack", first, stop)
         elif line.cause in NO_CAUSE:
@@ -159,7 +164,7 @@ class _Again:
         elif event is None:
             self._wrong.add("unfounded_cause", first, stop)
         state.note_repeat(line.cause, event, stop - first)
-        if line.flags == KEYED:
+        if line.flags in BY_SLOT:
             return  # a key waits for its time, and others are sent meanwhile
         if self._token_high is not None and line.cause not in IN_PLACE:
             self._out_of_turn.add("", first, min(stop, self._token_high))

@@ -1,21 +1,28 @@
 """One group in one partition: its holder and token, and where its lines are judged."""
 
 from collections.abc import Callable
+from functools import partial
 
+from partq.core.ranges import Ranges
 from partq.pipeline.audit.judge.finding import ACKS, OWNERS, of_line
 from partq.pipeline.audit.judge.groups.deliveries import DeliveryJudge
 from partq.pipeline.audit.judge.groups.handoffs import HandoffJudge
+from partq.pipeline.audit.judge.groups.history import LATER, flow_of
 from partq.pipeline.audit.judge.groups.owners import OwnerJudge
 from partq.pipeline.audit.judge.groups.settlements import SettlementJudge
+from partq.pipeline.audit.judge.groups.shares import SharedSlot, Shares
 from partq.pipeline.audit.judge.groups.stalls import StallJudge
-from partq.pipeline.audit.judge.groups.state import GroupState, SegmentState
+from partq.pipeline.audit.judge.groups.state import GroupState, SegmentState, event_of
 from partq.pipeline.audit.judge.lines import RecordLine
 from partq.pipeline.audit.judge.outcome import DeliveryStall, GroupTotals
+from partq.wire.audit import SHARED
 
 _OUTCOMES = ("ack", "nack", "release")
 _BY_MEMBERS = frozenset({*_OUTCOMES, "bind", "register", "drained"})
 """Kinds that a member causes, unless a broker does, after a time: that is their cause then."""
 _TIMES = ("ack_timeout", "drain_timeout")
+_OF_SHARES = ("commit_part", "unbind")
+"""Kinds of groups whose members share partitions alone."""
 
 
 class GroupJudge:
@@ -38,24 +45,30 @@ class GroupJudge:
         self._kinds: dict[str, Callable[[RecordLine], None]] = {
             "begin": self._begin,
             "deliver": self._deliver,
-            "ack": settle.ack,
-            "nack": settle.nack,
-            "release": settle.release,
-            "expired": settle.expire,
-            "dead_letter": settle.dead_letter,
+            "ack": partial(self._settle, settle.ack),
+            "nack": partial(self._settle, settle.nack),
+            "release": partial(self._settle, settle.release),
+            "expired": partial(self._settle, settle.expire),
+            "dead_letter": partial(self._settle, settle.dead_letter),
             "pause": self._handoffs.pause,
             "drained": self._handoffs.drained,
             "cancel": self._handoffs.end,
             "lapse": self._handoffs.end,
             "commit": self._commit,
-            "bind": self._owners.renew,
+            "bind": self._bind,
             "register": self._owners.renew,
             "reset": self._reset,
+            "commit_part": self._pass_part,
+            "unbind": self._unbind,
         }
 
     def judge(self, line: RecordLine) -> bool:
         """Judge a line; return whether it is one of a token that did not hold."""
         state = self.state
+        if state.shares is None and (line.kind in _OF_SHARES or line.flags == SHARED):
+            state.shares, state.holder = Shares(self._segment.slots), None
+        for each in state.shares.note_flush(line) if state.shares is not None else ():
+            self._report_shared(each)
         is_stray = (line.kind == "deliver" or line.kind in _OUTCOMES) and self._owners.is_stray(
             line
         )
@@ -70,15 +83,19 @@ class GroupJudge:
             if line.kind in _BY_MEMBERS and line.cause not in _TIMES:
                 state.note_life(line)
         if line.kind == "nack":
-            state.note_event("nack", line)
+            state.note_event("forced" if line.cause == "drain_timeout" else "nack", line)
         if line.kind == "deliver":
             state.delivered_at = line.at
         return is_stray
 
     def claim(self, at: int) -> None:
         """Note that a broker has claimed the partition, in this line: it remembers no pause."""
-        self.state.pause = None
-        self.state.owner_at = at
+        state = self.state
+        state.pause = None
+        state.owner_at = at
+        if state.shares is not None:
+            self._note_back(state.shares.forget())
+            self._owners.forget_epochs()
 
     def publish(self, line: RecordLine) -> None:
         """Note that the log has grown."""
@@ -107,7 +124,10 @@ class GroupJudge:
         self._stalls.begin(line)
 
     def _deliver(self, line: RecordLine) -> None:
-        self._owners.note_flow(line)
+        if self.state.shares is None:
+            self._owners.note_flow(line)
+        else:
+            self._share(line, self.state.shares)
         self._handoffs.deliver(line)
         self._deliveries.deliver(line)
 
@@ -125,6 +145,62 @@ class GroupJudge:
         state.high = None
         if state.lanes is not None:
             state.lanes.forget_back()
+        if state.shares is not None:
+            state.shares.forget()
+
+    def _bind(self, line: RecordLine) -> None:
+        shares = self.state.shares
+        if shares is None:
+            self._owners.renew(line)
+        else:  # several have it, and the epochs of these binds are of the broker's memory
+            shares.begin(flow_of(line))
+
+    def _pass_part(self, line: RecordLine) -> None:
+        state, shares = self.state, self.state.shares
+        if shares is None:
+            return
+        self._owners.check_part(line, shares.pass_part(line))
+        state.note_event("commit", line)
+
+    def _unbind(self, line: RecordLine) -> None:
+        if self.state.shares is not None:
+            self._note_back(self.state.shares.end(line, event_of(line)))
+
+    def _note_back(self, offsets: list[int]) -> None:
+        """Note what flows had that have ended: later ones of their slots wait for it."""
+        state = self.state
+        for first, stop in Ranges((each, each + 1) for each in offsets).pairs():
+            self._settlements.take_back(first, stop)
+            if state.lanes is not None:
+                state.lanes.note_back(first, stop)
+
+    def _share(self, line: RecordLine, shares: Shares) -> None:
+        for offset, (member, _, _) in shares.deliver(line):
+            text = f"offset {offset} was delivered to {line.member} while {member} had it"
+            self._found_shared(line, offset, text)
+
+    def _settle(self, settle: Callable[[RecordLine], None], line: RecordLine) -> None:
+        """Have a line judged that says what became of messages, and note that nobody has them."""
+        shares = self.state.shares
+        if shares is not None and line.flags not in LATER:
+            for each in shares.finished(line) if line.kind in ("ack", "nack") else ():
+                self._report_shared(each)
+            shares.settle(line.first, line.stop)
+        settle(line)
+
+    def _report_shared(self, each: SharedSlot) -> None:
+        other = min(each.others)
+        text = (
+            f"offset {each.offset} was delivered to {each.line.member} while "
+            f"{each.others[other][0]} had {other} of its slot {each.slot}"
+        )
+        self._found_shared(each.line, each.offset, text)
+
+    def _found_shared(self, line: RecordLine, offset: int, text: str) -> None:
+        partition = self._segment.partition
+        self._segment.found(
+            of_line(OWNERS, "slot_shared", partition, line, text, offset, offset + 1)
+        )
 
     def _report_stray(self, line: RecordLine) -> None:
         state, segment = self.state, self._segment

@@ -2,6 +2,8 @@
 
 from typing import Final, NamedTuple
 
+from partq.pipeline.audit.judge.lines import RecordLine
+
 NO_CAUSE: Final = ("", "none")
 IN_PLACE: Final = ("nack", "ack_timeout")
 """Causes of what may be sent out of its turn, where the group asks for no order."""
@@ -13,6 +15,9 @@ LATER: Final = ("sent", LOST)
 OPEN, ACKED, DONE, BEFORE = range(4)
 """Of a piece: not done with; acknowledged; dead-lettered, expired or passed over; done when the
 record began."""
+
+FlowName = tuple[str, str, int]
+"""Member, incarnation and number of a flow."""
 
 
 class OffsetHistory(NamedTuple):
@@ -33,6 +38,8 @@ class OffsetHistory(NamedTuple):
     done: int
     era: int
     """Of an ack: how often the cursor had been moved; -1 of what is not acknowledged."""
+    flow: FlowName | None = None
+    """To which it was delivered, where several members share the partition."""
 
 
 UNTOUCHED: Final = OffsetHistory(-1, 0, -1, False, False, False, OPEN, -1)
@@ -53,3 +60,8 @@ class RecordedEvent(NamedTuple):
     broker: str
     member: str
     target: str
+
+
+def flow_of(line: RecordLine) -> FlowName:
+    """Return the flow that a line is of."""
+    return line.member, line.incarnation, line.flow

@@ -6,9 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from partq.pipeline.audit.judge.lines import RecordLine
+from partq.wire.audit import SHARED
 
 KEYED: Final = "keyed"
 """Flag of deliveries and releases of a group of order Key."""
+BY_SLOT: Final = (KEYED, SHARED)
+"""Flags of deliveries that are judged slot by slot."""
 
 
 class PublishedSlots:

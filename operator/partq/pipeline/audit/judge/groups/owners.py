@@ -1,6 +1,7 @@
 """Checks that one member and one flow at a time had a partition of a group (S1)."""
 
 from partq.pipeline.audit.judge.finding import ACKS, HANDOFFS, OWNERS, finding, of_line
+from partq.pipeline.audit.judge.groups.history import flow_of
 from partq.pipeline.audit.judge.groups.state import GroupState
 from partq.pipeline.audit.judge.lines import RecordLine
 
@@ -26,6 +27,9 @@ class OwnerJudge:
     def is_stray(self, line: RecordLine) -> bool:
         """Return whether a line of a flow is not of the claim, epoch and member that held."""
         state, claimed = self._state, self._segment.claimed
+        if state.shares is not None:
+            is_over = line.kind == "deliver" and state.shares.has_ended(flow_of(line))
+            return is_over or (claimed is not None and line.broker_epoch != claimed)
         return (
             (claimed is not None and line.broker_epoch != claimed)
             or (state.current is not None and line.epoch != state.current)
@@ -64,6 +68,22 @@ class OwnerJudge:
             if state.holder != self._held_by:
                 state.holder = self._held_by
                 state.note_holder(line)
+
+    def check_part(self, line: RecordLine, held_by: str | None) -> None:
+        """Judge a commit of a part, which `held_by` had; None: nobody knows."""
+        self._check_epoch(line)
+        current = self._state.current
+        self._state.current = line.epoch if current is None else max(current, line.epoch)
+        if held_by is not None and held_by != line.member:
+            text = (
+                f"attempt {line.attempt} passed part {line.number} from {line.member or 'nobody'} "
+                f"to {line.target or 'nobody'}, while {held_by or 'nobody'} had it"
+            )
+            self._report("commit_not_held", line, text)
+
+    def forget_epochs(self) -> None:
+        """Note a claim: epochs that were drawn in the memory of the last broker are over."""
+        self._raised = self._raised_here = None
 
     def note_flow(self, line: RecordLine) -> None:
         """Note to which flow a delivery went."""

@@ -15,6 +15,7 @@ from partq.pipeline.audit.judge.groups.history import (
     PASSED,
     UNTOUCHED,
     OffsetHistory,
+    flow_of,
 )
 from partq.pipeline.audit.judge.groups.islands import Islands
 from partq.pipeline.audit.judge.groups.lanes import KEYED
@@ -47,6 +48,8 @@ class SettlementJudge:
         state = self._state
         twice: Islands[str] = Islands()
         other_token: Islands[int] = Islands()
+        other_flow: Islands[str] = Islands()
+        flow = flow_of(line) if state.shares is not None else None
         is_known = state.current is not None and line.flags != _CURSOR
 
         def change(first: int, stop: int, old: OffsetHistory | None) -> OffsetHistory:
@@ -58,6 +61,9 @@ class SettlementJudge:
             elif piece.at < 0:
                 if is_known:
                     state.early_acks.set(first, stop, line)
+            elif flow is not None:
+                if is_known and piece.flow is not None and piece.flow != flow:
+                    other_flow.add(piece.flow[0], first, stop)
             elif is_known and not piece.is_taken_back and piece.epoch != line.epoch:
                 other_token.add(piece.epoch, first, stop)
             at = -1 if piece.at < 0 else state.token_at(piece.at)
@@ -78,19 +84,29 @@ class SettlementJudge:
                 f"acknowledged under {line.epoch}"
             )
             self._report("ack_of_other_token", line, first, stop, text)
+        for member, first, stop in other_flow:
+            text = (
+                f"offsets {first} to {stop - 1} were delivered to a flow of {member} and "
+                f"acknowledged by one of {line.member}, which had not got them"
+            )
+            self._report("ack_not_held", line, first, stop, text)
 
     def nack(self, line: RecordLine) -> None:
         """Note what was taken back from a member that may have begun it."""
+        self.take_back(line.first, line.stop)
+        if self._state.lanes is not None and line.cause != _UNDECODABLE:
+            self._find_early(line)
+            self._state.lanes.note_back(line.first, line.stop)
+
+    def take_back(self, first: int, stop: int) -> None:
+        """Note what a member does not have any more, and may have begun."""
 
         def change(first: int, stop: int, old: OffsetHistory | None) -> OffsetHistory | None:
             if old is None or old.at < 0:
                 return old
             return old._replace(is_held=False, is_taken_back=True)
 
-        self._state.pieces.update(line.first, line.stop, change)
-        if self._state.lanes is not None and line.cause != _UNDECODABLE:
-            self._find_early(line)
-            self._state.lanes.note_back(line.first, line.stop)
+        self._state.pieces.update(first, stop, change)
 
     def release(self, line: RecordLine) -> None:
         """Note what was taken back from a member that had not begun it, up to the last one."""
@@ -235,6 +251,8 @@ class SettlementJudge:
                 lost.add(_FREED, low, high)
             elif piece.at < 0:
                 lost.add(_SKIPPED, low, min(high, state.reached or 0))
+            elif state.shares is not None:
+                pass  # another flow may have it; what waits for it of its slot is judged there
             elif state.last_token is not None and not piece.is_taken_back:
                 epoch, reached = state.last_token
                 if piece.epoch < epoch:

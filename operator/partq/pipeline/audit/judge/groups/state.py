@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 
 from partq.pipeline.audit.judge.finding import Found
-from partq.pipeline.audit.judge.groups.history import OffsetHistory, RecordedEvent
+from partq.pipeline.audit.judge.groups.history import FlowName, OffsetHistory, RecordedEvent
 from partq.pipeline.audit.judge.groups.lanes import LaneHighs, PublishedSlots
+from partq.pipeline.audit.judge.groups.shares import Shares
 from partq.pipeline.audit.judge.intervals import IntervalMap
 from partq.pipeline.audit.judge.lines import RecordLine
 from partq.pipeline.audit.judge.outcome import Handoff, HolderSpell, OwnedRange, Redelivered
@@ -62,7 +63,7 @@ class GroupState:
     spell: HolderSpell | None = None
     """Where the signs of life of `holder` are noted."""
     events: dict[str, RecordedEvent] = field(default_factory=dict)
-    """The last renewal, commit, reset and nack."""
+    """The last renewal, commit, reset and nack, and the last slots taken by force."""
     owner_at: int = 0
     """Line of the last change of the owner, a claim of the partition among it."""
     era: int = 0
@@ -73,6 +74,8 @@ class GroupState:
     """The end of what was delivered."""
     lanes: LaneHighs | None = None
     """How far each slot was delivered; None: the group has an order of the whole partition."""
+    shares: Shares | None = None
+    """Who has which slots' messages; None: one member at a time has the partition."""
     last_token: tuple[int, int] | None = None
     """Epoch of the last delivery, and the end of what was delivered under it."""
     delivered_at: int = -1
@@ -102,7 +105,14 @@ class GroupState:
         """Return the last line that a redelivery for a cause may go back to."""
         if cause in ("broker_change", "store_rolled_back"):
             return self.segment.claim
+        if self.shares is not None and cause == "forced_commit":
+            return self.events.get("forced")
         return self.events.get(_EVENTS.get(cause, ""))
+
+    def event_of_repeat(self, cause: str, flow: FlowName | None) -> RecordedEvent | None:
+        """Return the same for what a flow of a shared partition was sent before."""
+        ended = None if self.shares is None else self.shares.end_of(flow)
+        return ended if ended is not None and cause in _ENDS else self.event_of_cause(cause)
 
     def token_at(self, at: int) -> int:
         """Return a line that stands for one of a delivery: no owner changed between the two."""
@@ -177,6 +187,8 @@ _EVENTS = {
     "ack_timeout": "nack",
 }
 """Cause of a redelivery → what it goes back to; claims are the partition's."""
+_ENDS = ("flow_lost", "forced_commit", "reset")
+"""Causes for which the end of a flow of a shared partition suffices."""
 
 
 def event_of(line: RecordLine) -> RecordedEvent:
