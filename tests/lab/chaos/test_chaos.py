@@ -13,7 +13,17 @@ from click.testing import CliRunner
 from partq.cli.commands import cli
 from partq.cli.lab import chaos as command
 from partq.errors import UnavailableError
-from partq.lab.chaos.faults import CHOICES, FREEZE_S, GROUPS, LEASE_S, PLANS, Fault, drawn
+from partq.lab.chaos.faults import (
+    CHOICES,
+    FREEZE_S,
+    GROUPS,
+    LEASE_S,
+    PLANS,
+    Fault,
+    FaultPlan,
+    RoundLoad,
+    drawn,
+)
 from partq.lab.chaos.rounds import Chaos, Round
 from partq.lab.verdict.journal_rows import DeliveredRow, PublishedRow
 from partq.lab.verdict.judge import judge
@@ -122,8 +132,12 @@ def test_members_of_a_key_shared_group_come_and_go_and_die(tmp_path, monkeypatch
     """Few of them, on one partition; `partq chaos --type KeyShared` has twelve on four."""
     small = replace(GROUPS["KeyShared"], partitions=1, members=3)
     monkeypatch.setitem(GROUPS, "KeyShared", small)
+    load = RoundLoad(messages=1500, size_bytes=100, per_s=1000)
+    for fault in (Fault.MEMBERS_CHANGED, Fault.CONSUMER_KILLED):
+        monkeypatch.setitem(PLANS, fault, FaultPlan(rounds=1, load=load))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     report = tmp_path / "chaos.json"
-    kinds = ["--type", "KeyShared", "--only", "members", "--only", "consumer"]
+    kinds = ["--type", "KeyShared", "--only", "members", "--only", "consumer", "--with-audit"]
     result = CliRunner().invoke(cli, ["chaos", "--rounds", "1", *kinds, "--json", str(report)])
     assert result.exit_code == 0, result.output
     told = json.loads(report.read_text())
@@ -131,3 +145,4 @@ def test_members_of_a_key_shared_group_come_and_go_and_die(tmp_path, monkeypatch
     assert told["delivered"] == told["published"] > 0
     assert (told["lost"], told["out_of_order"], told["overlapping"]) == (0, 0, 0)
     assert "unknown" not in told["duplicates"]
+    assert told["inspection"]["audit"]["verdict"] == "clean"

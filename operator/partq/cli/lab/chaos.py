@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -27,6 +28,9 @@ from partq.lab.chaos.faults import (
 )
 from partq.lab.chaos.report import print_round, print_rounds, report
 from partq.lab.chaos.rounds import Chaos, Round
+from partq.lab.demo.inspection import Inspection, compare, print_inspection
+from partq.lab.demo.inspection import to_json as inspection_to_json
+from partq.lab.demo.jobs import ARCHIVE_GROUP, InspectionPlan, inspect, require_engine
 from partq.lab.verdict.judge import Verdict
 from partq.lab.verdict.report import print_verdict
 from partq.lab.verdict.totals import together
@@ -67,6 +71,11 @@ MAX_SEED: Final = 2**31
     show_default=True,
     help="Type of the group that consumes.",
 )
+@click.option(
+    "--with-audit",
+    is_flag=True,
+    help="Archive the queue to Parquet at the end, and audit the brokers' record of the run.",
+)
 @click.option("--seed", type=click.IntRange(0, MAX_SEED), help="Repeat the choices of a run.")
 @click.option(
     "--json", "json_file", type=click.File("w", lazy=False), help="Write all rounds to this file."
@@ -78,6 +87,7 @@ def chaos(
     minutes: int | None,
     only: tuple[str, ...],
     group_type: str,
+    with_audit: bool,
     seed: int | None,
     json_file: IO[str] | None,
 ) -> None:
@@ -92,12 +102,14 @@ def chaos(
     """
     if rounds is not None and minutes is not None:
         raise click.UsageError("--rounds and --minutes: expected one of them")
+    if with_audit:
+        require_engine("arrow")
     seed = random.randrange(MAX_SEED) if seed is None else seed  # noqa: S311  nothing secret
     draw = random.Random(seed)  # noqa: S311  nothing secret
     chosen = tuple(each for kind in only for each in CHOICES[kind]) or tuple(PLANS)
     listed = None if minutes else _each(chosen, rounds)
     total_s = TOTAL_S if minutes is None else minutes * 60.0
-    run = _ChaosRun(Console(), GROUPS[group_type])
+    run = _ChaosRun(Console(), GROUPS[group_type], with_audit=with_audit)
     with scratch("chaos") as directory:
         plan = f"{minutes} min" if listed is None else f"{len(listed)} rounds"
         run.console.print(
@@ -134,9 +146,12 @@ def _each(chosen: Sequence[Fault], rounds: int | None) -> list[Strike]:
 class _ChaosRun:
     """Rounds against a separate queue, and what was found so far."""
 
-    def __init__(self, console: Console, group: ChaosGroup) -> None:
+    def __init__(self, console: Console, group: ChaosGroup, *, with_audit: bool) -> None:
         self.console = console
         self.group = group
+        self.with_audit = with_audit
+        self.inspection: Inspection | None = None
+        """What the brokers' record says of the run, if it was asked for."""
         self.done: list[Round] = []
         self.total: Verdict = together(())
         self.error: str | None = None
@@ -160,8 +175,11 @@ class _ChaosRun:
         group = self.group
         parts = {"keyShared": {"parts": group.parts}} if group.parts else {}
         resources = resources_of(
-            queue_document(QUEUE, partitions=group.partitions, rebalance=REBALANCE),
+            queue_document(
+                QUEUE, partitions=group.partitions, rebalance=REBALANCE, audit=self.with_audit
+            ),
             group_document(GROUP, QUEUE, type=group.group_type, **parts),
+            *([group_document(ARCHIVE_GROUP, QUEUE)] if self.with_audit else []),
         )
         async with (
             EmbeddedRuntime(
@@ -194,14 +212,32 @@ class _ChaosRun:
             finally:
                 # Only now: a duplicate may come after its round was judged.
                 self.total = chaos.total()
+            if self.with_audit:
+                self.inspection = await inspect(
+                    runtime.queue(QUEUE),
+                    stage.progress.deliveries,
+                    group=GROUP,
+                    directory=directory,
+                    plan=InspectionPlan(
+                        engine="arrow", report=Path(tempfile.mkdtemp(prefix="partq-chaos-report-"))
+                    ),
+                    note=lambda line: self.console.print(line, markup=False, soft_wrap=True),
+                )
+                differences = compare(self.total, self.inspection, GROUP)
+                self.error = "; ".join(differences) or None
 
     def tell(self, seed: int, json_file: IO[str] | None) -> None:
         """Print what was found, and write it to the file."""
         print_rounds(self.console, self.done)
         print_verdict(self.console, self.total)
+        if self.inspection is not None:
+            print_inspection(self.console, self.total, self.inspection, GROUP)
         if self.error is not None:
             self.console.print(self.error, style="red", markup=False, soft_wrap=True)
         if json_file is not None:
-            json.dump(report(seed, self.done, self.total, self.error), json_file, indent=2)
+            told = report(seed, self.done, self.total, self.error)
+            if self.inspection is not None:
+                told["inspection"] = inspection_to_json(self.inspection)
+            json.dump(told, json_file, indent=2)
             json_file.write("\n")
             json_file.flush()

@@ -182,9 +182,14 @@ class Chaos:
         return member
 
     async def _change_members(self) -> str:
-        """Let a third of the consumers leave while as many new ones come, all at once."""
-        members = list(self._stage.consumers)
-        leaving = self._draw.sample(members, max(1, len(members) // 3))
+        """Let a third of the consumers leave while as many new ones come, all at once.
+
+        One that was started again just now does not leave: it is not ready for a signal.
+        """
+        self._stage.read_journals()
+        known = self._stage.progress.members
+        members = [each for each in self._stage.consumers if each in known]
+        leaving = self._draw.sample(members, -(-len(members) // 3))
         await asyncio.gather(
             self._start_new_members(len(leaving)), *map(self._stage.stop_consumer, leaving)
         )

@@ -54,6 +54,11 @@ class RunProgress:
                     self._add_held(row)
 
     @property
+    def members(self) -> set[str]:
+        """The members that have a partition, as far as they know."""
+        return {member for holders in self._holders.values() for member in holders}
+
+    @property
     def published_count(self) -> int:
         """Different messages known to be stored."""
         return len(self._stored)
