@@ -75,7 +75,7 @@ class GroupState:
     lanes: LaneHighs | None = None
     """How far each slot was delivered; None: the group has an order of the whole partition."""
     shares: Shares | None = None
-    """Who has which slots' messages; None: one member at a time has the partition."""
+    """Which member has messages of which slots; None: one at a time has the partition."""
     last_token: tuple[int, int] | None = None
     """Epoch of the last delivery, and the end of what was delivered under it."""
     delivered_at: int = -1
