@@ -42,6 +42,16 @@ def _members_go(seed):
     return (*publish, Event(at, "pod_end", {"which": seed % 2, "grace_s": 2.0}))
 
 
+def _the_group_is_created_again_as_the_clock_is_set_back(seed):
+    at = round(1.3 + seed % 7 * 0.03, 3)
+    return (
+        Event(0.8, "publish", {"count": 11, "gap_s": 0.05}),
+        Event(1.2, "redis_clock", {"by_s": -30.0}),
+        Event(at, "group_life", {"which": 0, "for_s": 0.1, "is_one": False}),
+        Event(1.5, "publish", {"count": 11, "gap_s": 0.05}),
+    )
+
+
 SHARED_MUTATIONS = (
     Mutation(
         "a key moves while its former member has messages of it",
@@ -78,6 +88,17 @@ SHARED_MUTATIONS = (
         frozenset({"S1", "error"}),
         _members_come_and_go,
         SHARED,
+    ),
+    Mutation(
+        "a group that is created again gives its members epochs that others had",
+        text(
+            PartitionShares,
+            "__init__",
+            ("max(whole.epoch, whole.share_epochs.top)", "whole.epoch"),
+        ),
+        frozenset({"S1", "S2", "G3"}),
+        _the_group_is_created_again_as_the_clock_is_set_back,
+        SHARED | {"pod_count": 3},
     ),
     Mutation(
         "a member is sent keys of which it has not said yet what it drops",

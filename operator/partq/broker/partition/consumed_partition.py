@@ -14,6 +14,7 @@ from partq.broker.partition.audit_writer import AuditWriter
 from partq.broker.partition.consumer_ref import ConsumerRef
 from partq.broker.partition.outbox import Answer, Outbox
 from partq.broker.partition.pauses import ActivePause, ClosedHandoff, PartitionState
+from partq.broker.partition.share_epochs import ShareEpochs
 from partq.broker.partition.unstored_states import UnstoredStates
 from partq.core.cursor.book import Book
 from partq.core.cursor.windows import TakenBack, Window
@@ -124,6 +125,7 @@ class ConsumedPartition:
     """The generation of the queue's config under which the store was found to know this group."""
     writes: Iterator[int] = field(default_factory=count)
     """Numbers the writes of the stored book under the broker epoch: each try takes the next."""
+    share_epochs: ShareEpochs = field(default_factory=ShareEpochs)
     outbox: Outbox = field(default_factory=Outbox)
     audit: AuditWriter | None = None
     """The partition's audit record."""

@@ -14,6 +14,7 @@ from partq.broker.log.tail import Tail
 from partq.broker.partition.audit_writer import AuditWriter
 from partq.broker.partition.books import BookMaker
 from partq.broker.partition.consumed_partition import ConsumedPartition
+from partq.broker.partition.share_epochs import ShareEpochs
 from partq.broker.partition.unstored_states import UnstoredStates
 from partq.core.dead_letters import LetterFilter
 from partq.core.model import BrokerEpoch, BrokerId, Cause, PartitionId
@@ -50,6 +51,7 @@ class OwnedPartition:
     groups: dict[str, ConsumedPartition] = field(default_factory=dict)
     writes: Iterator[int] = field(default_factory=count)
     """Numbers the writes of all books: one that is started again continues above its last."""
+    share_epochs: ShareEpochs = field(default_factory=ShareEpochs)
     mended: tuple[Mended, ...] = ()
     """Repairs that the claim made in the records of groups."""
     layout: PartitionLayout = field(default_factory=PartitionLayout)
@@ -161,6 +163,7 @@ class OwnedPartition:
                     born=record.born,
                     gate=record.gate,
                     writes=self.writes,
+                    share_epochs=self.share_epochs,
                     states=UnstoredStates(record.state_count),
                 )
                 consumed.outbox.read(record.outbox)

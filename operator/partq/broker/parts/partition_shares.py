@@ -92,7 +92,7 @@ class PartitionShares:
         self._slots = slots
         self._shares: dict[object, PartitionShare] = {}
         """By flow."""
-        self.round = whole.epoch
+        self.round = max(whole.epoch, whole.share_epochs.top)
         """The highest epoch of a share: each bind takes the next. The record knows that of the last
         commit; a broker that claims the partition has a higher broker epoch."""
         self._drain_until: dict[int, float] = {}
@@ -151,7 +151,7 @@ class PartitionShares:
     def bind(self, flow: FlowPort) -> None:
         """Give a flow the share of its member, under a new epoch."""
         whole = self._whole
-        self.round = Epoch(max(self.round, whole.epoch) + 1)
+        self.round = whole.share_epochs.top = Epoch(max(self.round, whole.epoch) + 1)
         number, book = self._book.open_share()
         share = PartitionShare(
             partition=whole.partition,

@@ -39,7 +39,7 @@ from partq.lab.simulate.processes.coordinators import (
 )
 from partq.lab.simulate.processes.mishaps import Mishaps
 from partq.lab.simulate.processes.pulling import PullingApplication
-from partq.lab.simulate.schedule import Setting
+from partq.lab.simulate.schedule import WIDE, Setting
 from partq.path_names import quoted
 from partq.wire import batch
 from partq.wire.calls import body_codec
@@ -115,14 +115,17 @@ class SimCluster:
         self.watcher.contents.is_audited = setting.is_audited
         self.watcher.is_free = self.watcher.answers.is_free = setting.nack_order == "Free"
         self.watcher.isolates_keys = (
-            setting.nack_order == "Key" and setting.max_parked_keys >= KEY_COUNT
+            setting.nack_order == "Key"
+            and setting.max_parked_keys >= KEY_COUNT
+            and setting.max_span == WIDE
         )
         keyed = self.watcher.keyed
         keyed.is_on, keyed.is_audited = setting.nack_order == "Key", setting.is_audited
         keyed.nack_s = setting.nack_s
         shared = self.watcher.shared
         shared.is_on, shared.nack_s = setting.group_type is GroupType.KEY_SHARED, setting.nack_s
-        keyed.ack_timeout_s = setting.ack_timeout_s
+        keyed.ack_timeout_s = shared.ack_timeout_s = setting.ack_timeout_s
+        keyed.max_span = shared.max_span = setting.max_span
         held = self.records.held_keys
         held.is_on = setting.has_letters and setting.on_exhausted != "Skip"
         held.limits = self.administrator.limits

@@ -35,10 +35,14 @@ KEYED_SHARE: Final = 0.3
 """Of the seeds, those whose groups keep the order of each key alone."""
 PARTS_SHARE: Final = 0.3
 """Of the seeds of the type Partitioned, those of the type KeyShared in its place."""
+SPAN_SHARE: Final = 0.2
+"""Of the seeds whose groups have the order Key, those whose span is narrow."""
 STATES_SHARE: Final = 0.3
 """Of the seeds whose groups have an order, those whose applications leave states of keys."""
 LETTERS_SHARE: Final = 0.3
 """Of the seeds, those with a queue for dead letters: it costs as much as a broker."""
+WIDE: Final = 20_000
+"""More offsets than any partition has."""
 MEAN_GAP_S: Final = 0.12
 """Between two events."""
 TAIL_S: Final = 1.0
@@ -90,6 +94,8 @@ class Setting:
     """How long a message waits that was given back."""
     max_parked_keys: int = 1024
     """Of the order Key: how many keys of a partition may wait while the others go on."""
+    max_span: int = WIDE
+    """Of the order Key: how far above the lowest open message others are sent."""
     on_exhausted: str = "Skip"
     """Of the order Key, with a queue for dead letters: what becomes of the key of a message that
     failed too often."""
@@ -155,6 +161,10 @@ def _long(rng: random.Random) -> float:
 
 def _short(rng: random.Random) -> float:
     return round(rng.uniform(0.02, 1.5), 3)
+
+
+def _draw_exhausted(rng: random.Random) -> str:
+    return rng.choice(("Skip", "Block", "Quarantine"))
 
 
 _KINDS: Final[dict[str, tuple[int, Draw]]] = {
@@ -300,6 +310,7 @@ def draw_schedule(
         has_rescales: the partition count changes; None: as drawn, or as `only` says.
         setting: fields of `Setting` that are given, not drawn.
     """
+    is_shared = setting.get("group_type") is GroupType.KEY_SHARED
     rng = random.Random(seed)  # noqa: S311  chance that can be repeated
     drawn = Setting(
         partition_count=rng.randrange(1, 5),
@@ -340,22 +351,24 @@ def draw_schedule(
             nack_order="Key",
             nack_s=own.choice((0.05, 0.4, 2.0)),
             max_parked_keys=own.choice((1024, 1024, 1, 2)),
-            on_exhausted=own.choice(("Skip", "Block", "Quarantine"))
-            if drawn.has_letters
-            else "Skip",
+            on_exhausted=_draw_exhausted(own) if drawn.has_letters else "Skip",
         )
     own = random.Random(f"{seed} parts")  # noqa: S311  chance that can be repeated
     may_share = drawn.group_type is GroupType.PARTITIONED and not drawn.is_client_assigned
-    if only is None and may_share and own.random() < PARTS_SHARE:
+    may_share = may_share and only is None and own.random() < PARTS_SHARE
+    if may_share or (is_shared and only is None):
         drawn = replace(
             drawn,
             group_type=GroupType.KEY_SHARED,
+            is_client_assigned=False,
             nack_order="Key",
-            pull_share=0.0,
-            ack_timeout_s=0.0,
             parts=own.choice((1, 2, 4, 8)),
             hash_range=own.choice((HashRange.BALANCED, *HashRange)),
+            on_exhausted=_draw_exhausted(own) if drawn.has_letters else "Skip",
         )
+    own = random.Random(f"{seed} span")  # noqa: S311  chance that can be repeated
+    if only is None and drawn.nack_order == "Key" and own.random() < SPAN_SHARE:
+        drawn = replace(drawn, max_span=own.choice((4, 8, 12)))
     own = random.Random(f"{seed} states")  # noqa: S311  chance that can be repeated
     if only is None and drawn.nack_order != "Free" and own.random() < STATES_SHARE:
         # A pulling application leaves none. What expires may have been finished, and not counted.

@@ -52,6 +52,7 @@ class Administrator:
                 "backoff": None,
                 "maxRedeliveries": setting.max_redeliveries if setting.has_letters else None,
                 "onExhausted": setting.on_exhausted,
+                "maxSpan": setting.max_span,
             },
             "nack": {
                 "order": setting.nack_order,

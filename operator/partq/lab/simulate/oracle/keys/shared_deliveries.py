@@ -117,13 +117,6 @@ class SharedDeliveries:
     def was_born(self, facts: GroupPartitionFacts) -> None:
         """Learn that the group is made, or created again."""
         self._born_at[facts.name] = facts.commit_epoch
-        if self.was_clock_set:
-            # Brokers may draw an epoch once more in memory, for another life of the group.
-            for key in [key for key in self._tops if key[0] == facts.name]:
-                del self._tops[key]
-            for (name, _), place in self._places.items():
-                if name == facts.name:
-                    place.binds.clear()
 
     def is_of_earlier_life(self, facts: GroupPartitionFacts, epoch: int) -> bool:
         """Say whether a broker speaks of an earlier life of the group, or from before a reset.
