@@ -7,13 +7,14 @@ from partq.core.lanes.blocked_lanes import BlockedLanes, OwedLanes
 from partq.core.lanes.lane_book import LaneBook
 from partq.core.lanes.lane_sender import LaneSender
 from partq.core.lanes.parked_lanes import ParkedLanes
-from partq.lab.simulate.schedule import Event
+from partq.lab.simulate.schedule import WIDE, Event
 from tests.lab.simulate.mutation import Mutation, both, code, text
 
 KEYED = {
     "nack_order": "Key", "nack_s": 0.05, "max_parked_keys": 1024, "ack_timeout_s": 0.0,
     "pull_share": 0.0, "has_letters": False, "is_audited": False, "work_s": 0.03,
     "partition_count": 1, "broker_count": 1, "group_type": GroupType.PARTITIONED,
+    "max_span": WIDE,
 }  # fmt: skip
 """One partition, so that its keys have much to do with each other."""
 

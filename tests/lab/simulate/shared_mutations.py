@@ -1,11 +1,13 @@
 """Mistakes that somebody could make where several members share a partition by its keys."""
 
-from partq.broker.parts.partition_shares import PartitionShares
+from partq.broker.parts.partition_shares import PartitionShare, PartitionShares
 from partq.core.group.planner import GroupType
 from partq.core.lanes.blocked_lanes import BlockedLanes, OwedLanes
+from partq.core.lanes.lane_book import LaneBook
+from partq.core.lanes.lane_sender import LaneSender
 from partq.core.lanes.shared_book import ShareBook, SharedBook
 from partq.core.parts.hash_ranges import HashRange
-from partq.lab.simulate.schedule import Event
+from partq.lab.simulate.schedule import WIDE, Event
 from tests.lab.simulate.mutation import Mutation, both, code, text
 
 SHARED = {
@@ -13,7 +15,7 @@ SHARED = {
     "pull_share": 0.0, "has_letters": False, "is_audited": False, "work_s": 0.1,
     "partition_count": 1, "broker_count": 1, "pod_count": 2, "delay_s": 0.0, "max_handoff_s": 1.0,
     "is_client_assigned": False, "group_type": GroupType.KEY_SHARED, "parts": 4,
-    "hash_range": HashRange.BALANCED,
+    "hash_range": HashRange.BALANCED, "max_span": WIDE,
 }  # fmt: skip
 """One partition, so that its keys have much to do with each other."""
 
@@ -52,6 +54,23 @@ def _the_group_is_created_again_as_the_clock_is_set_back(seed):
     )
 
 
+def _all_is_there_at_once(seed):
+    publish = [Event(0.8 + n / 100, "publish", {"count": 11, "gap_s": 0.0}) for n in range(4)]
+    at = round(0.9 + seed % 7 * 0.1, 3)
+    # Nothing is published later, which would wake everybody.
+    return (*publish, Event(at, "pod_start", {}), Event(8.0, "publish", {"count": 1, "gap_s": 0.0}))
+
+
+def _acks_are_forged(seed):
+    publish = [Event(0.8 + n / 100, "publish", {"count": 11, "gap_s": 0.0}) for n in range(4)]
+    return (
+        *publish,
+        Event(round(0.85 + seed % 7 * 0.03, 3), "hostile", {"count": 5}),
+        Event(1.5, "hostile", {"count": 5}),
+        Event(2.0, "publish", {"count": 2, "gap_s": 0.0}),
+    )
+
+
 SHARED_MUTATIONS = (
     Mutation(
         "a key moves while its former member has messages of it",
@@ -83,7 +102,7 @@ SHARED_MUTATIONS = (
         text(
             PartitionShares,
             "bind",
-            ("self.round = Epoch(max(self.round, whole.epoch) + 1)", "self.round = Epoch(1)"),
+            ("whole.share_epochs.top = Epoch(max(self.round, whole.epoch) + 1)", "Epoch(1)"),
         ),
         frozenset({"S1", "error"}),
         _members_come_and_go,
@@ -99,6 +118,48 @@ SHARED_MUTATIONS = (
         frozenset({"S1", "S2", "G3"}),
         _the_group_is_created_again_as_the_clock_is_set_back,
         SHARED | {"pod_count": 3},
+    ),
+    Mutation(
+        "an ack counts of what another member has",
+        text(
+            LaneBook,
+            "ack",
+            (
+                "self._in_flight -= acked",
+                "self._in_flight -= acked; [span.change(n, ACKED, low, stop) for n in range(9)]",
+            ),
+        ),
+        frozenset({"G2", "S2"}),
+        _acks_are_forged,
+        SHARED,
+    ),
+    Mutation(
+        "an ack counts under an epoch from before its member was bound",
+        code(PartitionShare, "bound_from", property(lambda share: 0)),
+        frozenset({"G2", "S2"}),
+        _acks_are_forged,
+        SHARED,
+    ),
+    Mutation(
+        "the span above the lowest open message is not looked at",
+        text(LaneSender, "take", ("stop > self.cursor + self.max_span", "False")),
+        frozenset({"K6"}),
+        _members_come,
+        SHARED | {"max_span": 4},
+    ),
+    Mutation(
+        "what one member has freed wakes no other",
+        code(SharedBook, "pop_news", lambda self: False),
+        frozenset({"K5", "G6", "G7"}),
+        _all_is_there_at_once,
+        SHARED | {"work_s": 0.8, "pod_count": 1},
+    ),
+    Mutation(
+        "a member hears late that a delay is over",
+        code(LaneSender, "next_due", property(lambda book: book._blocked.parked.next_due + 1.0)),
+        frozenset({"K5", "G6"}),
+        frozenset({"nack"}),
+        SHARED | {"nack_s": 0.4, "work_s": 0.4},
     ),
     Mutation(
         "a member is sent keys of which it has not said yet what it drops",

@@ -477,10 +477,10 @@ class ConsumerFlow:
         if not self._bound.takes_begun:
             return
         for partition, assigned in self._assigned.items():
-            ranges = assigned.begun()
-            if ranges:
-                place = (*partition, *assigned.token)
-                self.connection.send(frames.Begun(*place, assigned.delivery, ranges))
+            place = (*partition, *assigned.token)
+            for delivery, ranges in assigned.begun_copies():
+                if ranges:
+                    self.connection.send(frames.Begun(*place, delivery, ranges))
 
     def give_up(self, assigned: AssignedPartition, cause: Cause) -> None:
         """End an assignment: nothing more of it is handed out, acks are refused from now on."""

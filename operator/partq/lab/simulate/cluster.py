@@ -123,7 +123,10 @@ class SimCluster:
         keyed.is_on, keyed.is_audited = setting.nack_order == "Key", setting.is_audited
         keyed.nack_s = setting.nack_s
         shared = self.watcher.shared
-        shared.is_on, shared.nack_s = setting.group_type is GroupType.KEY_SHARED, setting.nack_s
+        shared.is_on = setting.group_type is GroupType.KEY_SHARED
+        shared.liveness.is_on = setting.max_parked_keys >= KEY_COUNT
+        shared.liveness.nack_s = setting.nack_s
+        self.watcher.isolation.is_narrow = setting.max_span < WIDE
         keyed.ack_timeout_s = shared.ack_timeout_s = setting.ack_timeout_s
         keyed.max_span = shared.max_span = setting.max_span
         held = self.records.held_keys

@@ -362,6 +362,7 @@ def draw_schedule(
             group_type=GroupType.KEY_SHARED,
             is_client_assigned=False,
             nack_order="Key",
+            pull_share=0.0,
             parts=own.choice((1, 2, 4, 8)),
             hash_range=own.choice((HashRange.BALANCED, *HashRange)),
             on_exhausted=_draw_exhausted(own) if drawn.has_letters else "Skip",

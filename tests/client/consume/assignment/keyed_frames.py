@@ -18,9 +18,9 @@ def stored(*keys):
     return batch.encode(batch.encode_messages(messages), [SLOTS[key] for key in keys])
 
 
-def deliver(start, stop, mask=b"", *, first=0, cause=0, causes=b"", counts=()):
+def deliver(start, stop, mask=b"", *, first=0, cause=0, causes=b"", counts=(), number=0):
     return frames.Deliver(
-        1, 0, *TOKEN, 0, 5, 1_700_000_000_000, first, start, stop, cause, [], list(counts),
+        1, 0, *TOKEN, number, 5, 1_700_000_000_000, first, start, stop, cause, [], list(counts),
         mask=mask, causes=causes,
     )  # fmt: skip
 

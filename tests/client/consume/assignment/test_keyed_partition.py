@@ -238,6 +238,16 @@ def test_what_has_begun_is_named_once_for_each_delivery(keyed):
     assert keyed.begun() == [(0, 1)]
 
 
+def test_what_has_begun_is_named_with_the_number_of_its_copy(keyed):
+    """A later copy of it, which has come as well, has not begun."""
+    payload = stored("a", "b")
+    keyed.accept(deliver(0, 2), payload).take_one()
+    again = keyed.accept(deliver(0, 1, number=1, cause=Cause.NACK), payload)
+    assert [*keyed.begun_copies()] == [(0, [(0, 1)]), (1, [])]
+    again.take_one()
+    assert dict(keyed.begun_copies())[1] == [(0, 1)]
+
+
 def test_what_is_redelivered_may_be_given_back_again(keyed):
     """An ack of it was refused; or it came before the broker knew of the ack."""
     keyed.accept(deliver(0, 1), stored("a")).take_one()

@@ -6,7 +6,7 @@ back.
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 from partq.client.consume.ack_target import MessageStore
@@ -189,6 +189,10 @@ class AssignedPartition(ABC):
     @abstractmethod
     def begun(self) -> list[Range]:
         """Return what was handed out since this was asked for last."""
+
+    def begun_copies(self) -> Iterable[tuple[int, list[Range]]]:
+        """Return the same by the number of the delivery that it came with."""
+        return [(self.delivery, self.begun())]
 
     # ---- what is given back ----
 

@@ -8,7 +8,7 @@ the same slot that are on their way would be handed out before it.
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from partq.client.consume.assignment.acked_messages import AckedMessages
 from partq.client.consume.assignment.assigned_partition import AssignedPartition, PartitionHolder
@@ -91,9 +91,15 @@ class KeyedPartition(AssignedPartition):
 
     def begun(self) -> list[Range]:
         """Return what was handed out since this was asked for last."""
-        ranges = [each for window in self._windows for each in window.pop_begun()]
+        return [each for _, ranges in self.begun_copies() for each in ranges]
+
+    def begun_copies(self) -> Iterable[tuple[int, list[Range]]]:
+        """Return the same by number: another copy of a message may have come, and not begun."""
+        found: dict[int, list[Range]] = {}
+        for window in self._windows:
+            found.setdefault(window.delivery, []).extend(window.pop_begun())
         self._windows = [window for window in self._windows if not window.is_done]
-        return ranges
+        return found.items()
 
     # ---- slots that wait for the answer to a nack ----
 

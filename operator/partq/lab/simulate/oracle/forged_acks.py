@@ -1,7 +1,7 @@
 """Acks that must not count: a good one, with one thing wrong."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from partq.wire import frames
@@ -42,6 +42,34 @@ def forged(good: frames.Ack, number: int, beyond: int, draw: random.Random) -> f
             return _like(good, request=request, broker_epoch=good.broker_epoch - 1)
         case _:
             return _like(good, request=request, epoch=good.epoch - 1)
+
+
+def forged_of_share(
+    good: frames.Ack,
+    number: int,
+    first_epoch: int,
+    offsets: Sequence[Sequence[int]],
+    draw: random.Random,
+) -> tuple[frames.Ack, int | None]:
+    """Return an ack under an older token, or of what its member does not have, and which that is.
+
+    Args:
+        good: the ack that it is made from.
+        number: no two forged acks of a connection have the same.
+        first_epoch: under which the member was bound.
+        offsets: what the member does not have, by the reason.
+        draw: chance that can be repeated.
+    """
+    found = [each for each in offsets if each]
+    if found and draw.random() < 0.7:
+        offset = draw.choice(draw.choice(found))
+        return forged_again(good, number, offset), offset
+    older = {"epoch": first_epoch - 1}
+    if draw.random() < 0.5:
+        older = {"broker_epoch": good.broker_epoch - 1}
+    if good.state_key is not None:
+        good = _like(good, state=b"-1")
+    return _like(good, request=FIRST_REQUEST + number, **older), None
 
 
 def forged_again(good: frames.Ack, number: int, offset: int) -> frames.Ack:

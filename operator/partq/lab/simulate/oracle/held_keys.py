@@ -42,6 +42,10 @@ class HeldKeys:
         """Those that may have failed too often before their release, or again since."""
         self._released_at: dict[tuple[str, int], float] = {}
 
+    def record_of(self, facts: GroupPartitionFacts) -> Mapping[bytes, bytes]:
+        """Return the record of a group in a partition."""
+        return self._memory.hash(facts.key)
+
     def is_held(self, facts: GroupPartitionFacts, offset: int) -> bool:
         """Say whether the key of the message at an offset waits until it is released."""
         slots = facts.log.slots

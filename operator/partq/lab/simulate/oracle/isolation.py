@@ -31,6 +31,8 @@ class Isolation:
     troubles: FaultWindows
     fail: Callable[[str, str], None]
     now: Callable[[], float]
+    is_narrow: bool = False
+    """Groups of order Key have a narrow span: what is done with may let others go on."""
     _asked: dict[tuple[str, int], set[int]] = field(default_factory=dict)
     """The attempts that a coordinator has asked to pause a partition for, per broker epoch."""
     _yielded: set[tuple[str, int]] = field(default_factory=set)
@@ -63,7 +65,7 @@ class Isolation:
             last is not None
             and (last.broker, last.token[0]) == (broker, token[0])
             and facts.commit_epoch <= last.token[1]
-            and self._is_untouched(name, member, broker, last.since)
+            and self.is_untouched(name, member, broker, last.since)
         ):
             self.fail("G6", f"{name}: {member} is bound again at {broker} without a cause")
         self._held[name, member] = _ServedPartition(broker, token, now, served_since=now)
@@ -88,7 +90,7 @@ class Isolation:
             not facts.is_there or facts.log.is_gone or (facts.log.name, token[0]) in self._yielded
         )
         since = self._held[name, member].since
-        if not is_over and self._is_untouched(name, member, broker, since):
+        if not is_over and self.is_untouched(name, member, broker, since):
             self.fail("G6", f"{name}: {broker} takes it from {member}, and nothing had happened")
 
     def disturb(self, name: str, for_s: float = 0.0) -> None:
@@ -148,6 +150,19 @@ class Isolation:
         if self.now() > began + RESPONSE_S:
             self.fail("G6", f"{name}: {member} gets a message after {self.now() - began:.3f} s")
 
-    def _is_untouched(self, name: str, member: str, broker: str, since: float) -> bool:
+    def waits_until(self, place: str) -> float:
+        """Return until when what was done to a place may hold it up."""
+        return self._waits_until.get(place, 0.0)
+
+    def held_up(self, place: str) -> tuple[float, float]:
+        """Return when a place was held up last, and for how long."""
+        return self._held_up.get(place, (inf, 0.0))
+
+    def was_yielded(self, name: str, broker_epoch: int) -> bool:
+        """Say whether a broker was asked to give a partition up."""
+        return (name, broker_epoch) in self._yielded
+
+    def is_untouched(self, name: str, member: str, broker: str, since: float) -> bool:
+        """Say whether nothing has happened since then that may end what a member has."""
         disturbed_until = self._disturbed_until.get(name, -1.0)
         return max(disturbed_until, self.troubles.felt_until(member, broker)) < since

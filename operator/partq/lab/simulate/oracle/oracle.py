@@ -111,10 +111,10 @@ class Oracle:
         self.troubles = FaultWindows(loop.time)
         self.keyed = KeyedDeliveries(self.fail, loop.time)
         self.contents = LogContents(self.fail)
-        self.shared = SharedDeliveries(self.contents, self.fail, loop.time)
         self.answers = answers.Answers(self.fail, self.keyed)
         self.states = KeyStatesJudge(self.fail)
         self.isolation = Isolation(self.troubles, self.fail, loop.time)
+        self.shared = SharedDeliveries(self.contents, self.isolation, self.fail, loop.time)
 
     def follow(self, records: Records, movement: Movement) -> None:
         """Judge by these records; `movement` is notified of each handover."""
@@ -215,7 +215,7 @@ class Oracle:
         flow = self._flows[end]
         facts = self._facts(flow, frame)
         if self._is_shared(flow):
-            self.shared.gave_back(facts.name, end, frame)
+            self.shared.gave_back(facts, end, frame)
             return
         if isinstance(frame, frames.Returned):
             offsets = self.keyed.returned(facts.name, frame)
@@ -256,10 +256,12 @@ class Oracle:
         if not self.hostile_count:
             return None
         flow = self._flows[end]
-        if self._is_shared(flow):
-            return None
-        self.hostile_count -= 1
         facts = self._facts(flow, frame)
+        if self._is_shared(flow):
+            fake = self.shared.forge(facts, end, frame, self.hostile_count, self._rng)
+            self.hostile_count -= fake is not None
+            return fake
+        self.hostile_count -= 1
         back = self.keyed.given_back(facts, _token(frame)) if self.keyed.is_on else ()
         if back and self._rng.random() < 0.5:
             return forged_again(frame, self.hostile_count, self._rng.choice(back))
@@ -373,12 +375,12 @@ class Oracle:
         """
         name = facts_name(delivery.partition, group)
         token = (int(delivery.token.broker_epoch), int(delivery.token.epoch))
-        facts = self.records.group_partitions[name]
-        message = int(delivery.value)
+        facts, message = self.records.group_partitions[name], int(delivery.value)
         self.handed_count += 1
         place = facts.place_of(delivery.offset) if self.keyed.is_on else name
         if self.shared.is_on and group == GROUP:
-            self.shared.handed(facts, member, token, delivery.offset)
+            idle_s = self.isolation.idle_s(life)
+            self.shared.handed(facts, member, token, delivery.offset, idle_s)
         elif self.keyed.is_on:
             self.keyed.handed(facts, token, delivery.offset)
             is_idle = self.isolates_keys and not self.records.was_rolled_back

@@ -72,7 +72,8 @@ class SimFrameSocket:
     def __init__(self, end: End, watcher: Oracle) -> None:
         self._end = end
         self._watcher = watcher
-        self._hostile: frames.Ack | None = None
+        self._good: frames.Ack | None = None
+        """An ack behind which one may come that must not count."""
 
     @property
     def was_cut(self) -> bool:
@@ -81,13 +82,15 @@ class SimFrameSocket:
 
     async def receive(self) -> tuple[frames.AnyFrame, bytes]:
         """Return the next frame and its payload."""
-        if self._hostile is not None:
-            hostile, self._hostile = self._hostile, None
+        good, self._good = self._good, None
+        if good is not None and (hostile := self._watcher.hostile(self._end, good)) is not None:
             return hostile, b""
         frame, payload = frames.decode(await self._end.receive())
         if isinstance(frame, frames.Ack):
             self._watcher.got(self._end, frame)
-            self._hostile = self._watcher.hostile(self._end, frame)
+            self._good = frame
+        elif isinstance(frame, frames.Bind | frames.Credit):
+            self._watcher.shared.liveness.has_room(self._end, frame)
         elif isinstance(frame, frames.Release | frames.Returned | frames.Nack):
             self._watcher.gave_back(self._end, frame)
         return frame, payload

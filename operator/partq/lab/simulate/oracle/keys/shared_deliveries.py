@@ -3,67 +3,32 @@
 The same rules as in `keyed_deliveries.py`, for a partition of which several members have slots.
 """
 
+import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from functools import partial
+from math import inf
 from typing import Final
 
 from partq.core.model import Cause
 from partq.lab.simulate.machine.network import End
 from partq.lab.simulate.oracle.facts import GROUP, GroupPartitionFacts, Token
+from partq.lab.simulate.oracle.forged_acks import FIRST_REQUEST, forged_of_share
+from partq.lab.simulate.oracle.isolation import Isolation
 from partq.lab.simulate.oracle.keys.keyed_deliveries import causes_of, offsets_of
+from partq.lab.simulate.oracle.keys.lane_liveness import TICK_S, LaneLiveness
+from partq.lab.simulate.oracle.keys.shared_place import (
+    FlowShare,
+    KeyWaits,
+    SharedPlace,
+    is_in,
+    offsets_in,
+)
 from partq.lab.simulate.oracle.log_contents import LogContents, SeenBatches
 from partq.lab.simulate.oracle.records import Records
 from partq.wire import frames
 
-CLOCK_S: Final = 0.01
-"""How much earlier than its time a key may go on: clocks of brokers and Redis are read in ms."""
-
-
-@dataclass(eq=False, slots=True)
-class _FlowShare:
-    """What one flow has of a partition, as its broker knows it from frames."""
-
-    end: End
-    epochs: set[int]
-    """Those under which its broker has named its slots."""
-    lanes: list[tuple[int, int]] = field(default_factory=list)
-    held: dict[int, int] = field(default_factory=dict)
-    """What was sent, and neither acknowledged nor given back since, with the number of its copy."""
-    owed: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
-    """The slots that each notice without an answer has asked for."""
-
-    @property
-    def name(self) -> str:
-        return self.end.pipe.target
-
-    def has_slot(self, slot: int) -> bool:
-        return _is_in(self.lanes, slot)
-
-    def has_copy(self, offset: int, number: int) -> bool:
-        """Whether an answer of that number may be about what it has of a message."""
-        return offset in self.held and number >= self.held[offset]
-
-    def is_owed(self, slot: int) -> bool:
-        return any(_is_in(lanes, slot) for lanes in self.owed.values())
-
-
-@dataclass(slots=True)
-class _KeyWait:
-    """A nack that was confirmed: the key of its message waits."""
-
-    due: float
-
-
-@dataclass(slots=True)
-class _SharedPlace:
-    """A partition under one broker epoch, since the group began there or was reset."""
-
-    shares: dict[End, _FlowShare] = field(default_factory=dict)
-    acked: dict[int, bool] = field(default_factory=dict)
-    """What was acknowledged at this broker: whether that is sure. Of an ack that is refused for a
-    part, and of what is taken by force as it comes, nobody knows until it is sent again."""
-    binds: set[int] = field(default_factory=set)
-    """The epochs under which flows were bound."""
+TAKEN: Final = frozenset({Cause.FORCED_COMMIT, Cause.ACK_TIMEOUT})
+"""Why a broker takes what an application still has."""
 
 
 class SharedDeliveries:
@@ -71,6 +36,7 @@ class SharedDeliveries:
 
     Args:
         contents: judges what deliveries hold.
+        isolation: knows what holds up members.
         fail: called with each violation.
         now: the simulated time.
     """
@@ -78,6 +44,7 @@ class SharedDeliveries:
     def __init__(
         self,
         contents: LogContents,
+        isolation: Isolation,
         fail: Callable[[str, str], None],
         now: Callable[[], float],
     ) -> None:
@@ -85,28 +52,38 @@ class SharedDeliveries:
         self._contents = contents
         self.is_on = False
         """The group `GROUP` is KeyShared."""
-        self.nack_s = 0.0
+        self.ack_timeout_s = 0.0
+        """After which messages are taken back without a frame that says so; 0: never."""
         self.max_span = 0
-        self.max_handoff_s = 0.0
         self.was_clock_set = False
         """Redis's clock was set: what waits may be over sooner."""
         self._fail = fail
         self._now = now
-        self._places: dict[tuple[str, int], _SharedPlace] = {}
+        self.liveness = LaneLiveness(
+            isolation, fail, now, lambda facts: self.records.held_keys.record_of(facts)
+        )
+        self._places: dict[tuple[str, int], SharedPlace] = {}
         """By name and broker epoch."""
         self._tops: dict[tuple[str, int], Token] = {}
         """The highest token of each slot."""
         self._acks: dict[tuple[End, int], tuple[GroupPartitionFacts, int, list[int]]] = {}
         """What each ack counts for that has no answer yet."""
-        self._nacks: dict[tuple[End, int], tuple[str, list[int], _KeyWait]] = {}
-        self._waits: dict[str, dict[int, _KeyWait]] = {}
+        self._nacks: dict[tuple[End, int], tuple[str, list[int], float]] = {}
+        self._forged: dict[tuple[End, int], tuple[GroupPartitionFacts, int, int]] = {}
+        """Acks of what another member had, each with its broker epoch and offset."""
+        self._waits = KeyWaits()
         self._born_at: dict[str, int] = {}
         """The last commit of each partition before the group was made."""
         self.top_rounds: dict[tuple[str, int], int] = {}
         """The highest epoch of each partition that a member was told, by its broker epoch."""
 
-    def _place(self, name: str, broker_epoch: int) -> _SharedPlace:
-        return self._places.setdefault((name, broker_epoch), _SharedPlace())
+    @property
+    def _times_out_at(self) -> float:
+        """What began by then may have been taken back as its time was over."""
+        return self._now() - self.ack_timeout_s if self.ack_timeout_s else -inf
+
+    def _place(self, name: str, broker_epoch: int) -> SharedPlace:
+        return self._places.setdefault((name, broker_epoch), SharedPlace())
 
     def roll_back(self) -> None:
         """Learn that the store has come back with older keys: epochs go on from the stored ones."""
@@ -141,9 +118,10 @@ class SharedDeliveries:
             shares = self._places[key].shares.values()
             for share in shares:
                 share.held.clear()
+                share.back.clear()
                 share.owed.clear()
             self._places[key].acked.clear()
-        self._waits.pop(name, None)
+        self._waits.forget(name)
 
     # ---- frames ---------------------------------------------------------------------------------
 
@@ -168,7 +146,7 @@ class SharedDeliveries:
             case frames.Rewound(start=start):
                 self._fail("K3", f"{facts_of(frame).name}: steps back to {start}")
             case frames.Revoked():
-                self.revoked(facts_of(frame).name, end, frame.broker_epoch)
+                self.revoked(facts_of(frame), end, frame.broker_epoch)
             case frames.AckConfirmed(request):
                 self.confirmed(end, request)
             case _:
@@ -182,10 +160,9 @@ class SharedDeliveries:
         frame: frames.Deliver,
         payload: bytes,
     ) -> None:
+        self.liveness.spend(end, len(offsets := offsets_of(frame)))
         if facts.log.is_torn:
             return  # this broker does not know yet that the store has forgotten
-        offsets = offsets_of(frame)
-        # Each of those that share a partition has an epoch, of which the record knows some.
         is_past = self.is_of_earlier_life(facts, frame.epoch)
         epoch = 0 if is_past else frame.epoch
         self._contents.judge(seen, facts, frame, payload, offsets, epoch)
@@ -203,7 +180,9 @@ class SharedDeliveries:
             self._fail("S1", f"{name}: epoch {frame.epoch} is told to a second flow")
         place.binds.add(frame.epoch)
         self._note_epoch(name, frame)
-        place.shares[end] = _FlowShare(end, {frame.epoch})
+        share = place.shares[end] = FlowShare(end, {frame.epoch})
+        if not self.is_of_earlier_life(facts, frame.epoch):
+            self.liveness.bound(facts, share, frame.broker_epoch)
 
     def moved(self, facts: GroupPartitionFacts, end: End, frame: frames.Lanes) -> None:
         """Take the news that a member has other slots from now on."""
@@ -214,50 +193,64 @@ class SharedDeliveries:
             return
         self._note_epoch(facts.name, frame)
         share.epochs.add(frame.epoch)
-        share.lanes = list(frame.lanes)
+        before, share.lanes = share.lanes, list(frame.lanes)
+        slots = {slot for slot in facts.log.slots if share.has_slot(slot)}
+        self.liveness.gained(facts, (slot for slot in slots if not is_in(before, slot)))
         self.records.effects["slots moved"] += 1
 
     def _note_epoch(self, name: str, frame: frames.Assigned | frames.Lanes) -> None:
         place = name, frame.broker_epoch
         self.top_rounds[place] = max(self.top_rounds.get(place, 0), frame.epoch)
 
-    def revoked(self, name: str, end: End, broker_epoch: int) -> None:
+    def revoked(self, facts: GroupPartitionFacts, end: End, broker_epoch: int) -> None:
         """Take the news that a member has nothing of a partition any more."""
-        self._place(name, broker_epoch).shares.pop(end, None)
-
-    def ended(self, end: End) -> None:
-        """Learn that a broker has ended a flow."""
-        for place in self._places.values():
-            place.shares.pop(end, None)
+        if (share := self._place(facts.name, broker_epoch).shares.pop(end, None)) is not None:
+            self.liveness.touch(facts, share.held)
+            self.liveness.revoked(facts, share, broker_epoch)
 
     def asked_back(self, name: str, end: End, frame: frames.AskBack) -> None:
         """Take a notice as it leaves a broker."""
-        share = self._place(name, frame.broker_epoch).shares.get(end)
-        if share is not None:
+        if (share := self._place(name, frame.broker_epoch).shares.get(end)) is not None:
             share.owed[frame.notice] = frame.lanes
             self.records.effects["asked back"] += 1
 
     def gave_back(
-        self, name: str, end: End, frame: frames.Release | frames.Returned | frames.Nack
+        self,
+        facts: GroupPartitionFacts,
+        end: End,
+        frame: frames.Release | frames.Returned | frames.Nack,
     ) -> None:
         """Take a frame by which a member gives messages back, as it reaches a broker."""
+        name = facts.name
         share = self._place(name, frame.broker_epoch).shares.get(end)
         if share is None:
             return
         if isinstance(frame, frames.Release):
-            for offset in [each for each in share.held if each >= frame.start]:
+            released = [each for each in share.held if each >= frame.start]
+            self.liveness.touch(facts, released)
+            for offset in released:
                 del share.held[offset]
             return
         if isinstance(frame, frames.Returned):
-            share.owed.pop(frame.notice, None)
-            for offset in _offsets(frame.ranges):
-                share.held.pop(offset, None)
+            owed = share.owed.pop(frame.notice, [])
+            self.liveness.gained(facts, {slot for slot in facts.log.slots if is_in(owed, slot)})
+            self.liveness.touch(facts, offsets := [*offsets_in(frame.ranges)])
+            for offset in offsets:
+                if share.held.pop(offset, None) is not None:
+                    share.back.add(offset)
                 self.records.effects["returned"] += 1
             return
-        taken = [o for o in _offsets(frame.ranges) if share.has_copy(o, frame.delivery)]
+        taken = [o for o in offsets_in(frame.ranges) if share.has_copy(o, frame.delivery)]
         for offset in taken:
             del share.held[offset]
-        self._nacks[end, frame.request] = name, taken, _KeyWait(self._now() + self.nack_s)
+        share.back.update(taken)
+        self.liveness.gave_back(facts, taken)
+        if not self.ack_timeout_s:  # else nobody knows what the broker had taken back before
+            self._nacks[end, frame.request] = (
+                name,
+                taken,
+                self._now() + self.liveness.nack_s,
+            )
 
     def acked(
         self, facts: GroupPartitionFacts, end: End, frame: frames.Ack, offsets: Iterable[int]
@@ -270,14 +263,48 @@ class SharedDeliveries:
         mine = [offset for offset in offsets if share.has_copy(offset, frame.delivery)]
         for offset in mine:
             del share.held[offset]
+        self.liveness.touch(facts, mine)
         place.acked.update(dict.fromkeys(mine, False))
         self._acks[end, frame.request] = facts, frame.broker_epoch, mine
 
+    def forge(
+        self,
+        facts: GroupPartitionFacts,
+        end: End,
+        good: frames.Ack,
+        number: int,
+        draw: random.Random,
+    ) -> frames.Ack | None:
+        """Return an ack that must not count, to go behind a good one; None: not now.
+
+        It is under an older token, or of what its member does not have: another one has it, or it
+        was given back.
+        """
+        place = self._place(facts.name, good.broker_epoch)
+        share = place.shares.get(end)
+        if share is None or good.broker_epoch != facts.log.broker_epoch or facts.log.is_torn:
+            return None
+        others = [other for other in place.shares.values() if other is not share]
+        of_others = [offset for other in others for offset in sorted(other.held)]
+        back = [offset for offset in sorted(share.back) if not self._is_past(facts, place, offset)]
+        forged, offset = forged_of_share(good, number, min(share.epochs), (of_others, back), draw)
+        if offset is not None:
+            self._forged[end, forged.request] = facts, good.broker_epoch, offset
+        self.records.effects["forged"] += 1
+        return forged
+
     def confirmed(self, end: End, request: int) -> None:
         """Take the news that a broker has confirmed an ack or a nack."""
+        if request >= FIRST_REQUEST:
+            facts, broker_epoch, offset = self._forged.get((end, request), (None, 0, 0))
+            place = self._place(facts.name, broker_epoch) if facts is not None else None
+            # Whoever has it may have acknowledged it before the broker has looked.
+            if facts is None or place is None or not self._is_past(facts, place, offset):
+                self._fail("G2", f"{end.pipe.target}: an ack that must not count is confirmed")
+            return
         if (nacked := self._nacks.pop((end, request), None)) is not None:
             name, offsets, wait = nacked
-            self._waits.setdefault(name, {}).update(dict.fromkeys(offsets, wait))
+            self._waits.add(name, offsets, wait)
             self.records.effects["key waits"] += len(offsets)
         if (acked := self._acks.pop((end, request), None)) is not None:
             facts, broker_epoch, mine = acked
@@ -324,38 +351,50 @@ class SharedDeliveries:
             is_acked = place.acked.pop(offset, None)
             if is_acked or facts.is_stored_done(offset):
                 self._fail("K3", f"{where}, and is done with")
-            elif is_acked is False and cause is not Cause.FORCED_COMMIT:
+            elif is_acked is False and cause not in TAKEN:
                 self._fail("K3", f"{where}, and its ack has come")
             if share.is_owed(slot):
                 self._fail("K2", f"{where}, which was asked for that slot")
-            if offset in share.held:
+            if offset in share.held and not share.may_be_timed_out(offset, self._times_out_at):
                 self._fail("K1", f"{where} while it has it")
-            self._judge_others(facts, place, share, offset, cause, where)
+            was_taken = self._judge_others(facts, place, share, offset, cause, where)
+            if not (was_taken or cause in TAKEN or self.records.was_rolled_back):
+                self.liveness.judge_sent(facts, share, offset)
             lower = self._lower_open(facts, place, share, offset)
             if lower >= 0:
                 self._fail("K2", f"{where} before {lower}")
             self._judge_waits(facts, slot, where)
             share.held[offset] = number
+            share.begun.pop(offset, None)
+            self.liveness.touch(facts, [offset])
+            share.back.discard(offset)
         if self.max_span and offsets:
             self._judge_span(facts, place, offsets[-1])
 
     def _judge_others(
         self,
         facts: GroupPartitionFacts,
-        place: _SharedPlace,
-        share: _FlowShare,
+        place: SharedPlace,
+        share: FlowShare,
         offset: int,
         cause: Cause,
         where: str,
-    ) -> None:
-        """Judge that no other member has a message of the slot, unless it was lost or forced."""
-        slots = facts.log.slots
+    ) -> bool:
+        """Judge that no other member has a message of the slot, unless it was lost or forced.
+
+        Returns whether one had any.
+        """
+        slots, was_taken = facts.log.slots, False
         slot = slots[offset]
         for other in [*place.shares.values()]:
             mine = [each for each in other.held if each < len(slots) and slots[each] == slot]
-            for each in [each for each in mine if each in facts.letters]:
-                del other.held[each]  # it was taken by force, and that was once too often
-                mine.remove(each)
+            was_taken |= other is not share and bool(mine)
+            for each in [*mine]:
+                # By force, or as its time was over; that may have been once too often.
+                is_late = other is not share and other.may_be_timed_out(each, self._times_out_at)
+                if each in facts.letters or is_late:
+                    del other.held[each]
+                    mine.remove(each)
             if other is share or not mine:
                 continue
             if not other.end.is_open:
@@ -367,9 +406,10 @@ class SharedDeliveries:
                 self.records.effects["slot forced"] += 1
             else:
                 self._fail("K1", f"{where} while {other.name} has {min(mine)}")
+        return was_taken
 
     def _lower_open(
-        self, facts: GroupPartitionFacts, place: _SharedPlace, share: _FlowShare, offset: int
+        self, facts: GroupPartitionFacts, place: SharedPlace, share: FlowShare, offset: int
     ) -> int:
         """Return a lower offset of the same slot that is open; -1: none is."""
         slots = facts.log.slots
@@ -380,7 +420,7 @@ class SharedDeliveries:
                 return lower
         return -1
 
-    def _is_past(self, facts: GroupPartitionFacts, place: _SharedPlace, offset: int) -> bool:
+    def _is_past(self, facts: GroupPartitionFacts, place: SharedPlace, offset: int) -> bool:
         return (
             offset in place.acked
             or facts.is_stored_done(offset)
@@ -389,24 +429,17 @@ class SharedDeliveries:
         )
 
     def _judge_waits(self, facts: GroupPartitionFacts, slot: int, where: str) -> None:
-        waits = self._waits.get(facts.name)
-        if not waits or self.records.was_rolled_back or self.was_clock_set:
+        if self.records.was_rolled_back or self.was_clock_set:
             return
-        for offset, wait in [*waits.items()]:
-            is_over = self._now() >= wait.due - CLOCK_S
-            if is_over or self.records.needs_no_more(facts, offset) or offset in facts.letters:
-                del waits[offset]
-            elif offset < len(facts.log.slots) and facts.log.slots[offset] == slot:
-                left_s = wait.due - self._now()
-                self._fail("K4", f"{where}, and waits for {offset} {left_s:.3f} s more")
+        over = partial(self.records.needs_no_more, facts)
+        for offset, left_s in self._waits.of_slot(facts, slot, self._now(), over):
+            self._fail("K4", f"{where}, and waits for {offset} {left_s:.3f} s more")
 
     def release(self, facts: GroupPartitionFacts, slot: int) -> None:
         """Learn that a key is released: it does not wait for its time, either."""
-        waits, slots = self._waits.get(facts.name, {}), facts.log.slots
-        for offset in [each for each in waits if each < len(slots) and slots[each] == slot]:
-            del waits[offset]
+        self._waits.release(facts, slot)
 
-    def _judge_span(self, facts: GroupPartitionFacts, place: _SharedPlace, last: int) -> None:
+    def _judge_span(self, facts: GroupPartitionFacts, place: SharedPlace, last: int) -> None:
         low = facts.cursor
         while low < last and self._is_past(facts, place, low):
             low += 1
@@ -415,26 +448,39 @@ class SharedDeliveries:
 
     # ---- applications ---------------------------------------------------------------------------
 
-    def handed(self, facts: GroupPartitionFacts, member: str, token: Token, offset: int) -> None:
-        """Judge what an application begins: it has it, and all below of its key is done with."""
-        log = facts.log
-        if log.is_torn or token[0] != log.broker_epoch or offset >= len(log.slots):
-            return  # the member is cut off, and does not know it yet
-        if self.is_of_earlier_life(facts, token[1]) or self.records.was_rolled_back:
-            return
-        place, slot = self._place(facts.name, token[0]), log.slots[offset]
+    def handed(
+        self, facts: GroupPartitionFacts, member: str, token: Token, offset: int, idle_s: float
+    ) -> None:
+        """Judge what an application begins: it has it, and all below of its key is done with.
+
+        `idle_s`: for how long it had nothing to do.
+        """
+        log, place = facts.log, self._place(facts.name, token[0])
         holders = [
             share
             for share in place.shares.values()
             if share.name == member and offset in share.held
         ]
+        for share in holders:
+            share.begun[offset] = self._now()
+            self.liveness.judge_handed(facts, share, offset, idle_s)
+            if self.ack_timeout_s:
+                self.liveness.touch(
+                    facts, [offset], self.ack_timeout_s + self.liveness.nack_s + TICK_S
+                )
+        if log.is_torn or token[0] != log.broker_epoch or offset >= len(log.slots):
+            return  # the member is cut off, and does not know it yet
+        if self.is_of_earlier_life(facts, token[1]) or self.records.was_rolled_back:
+            return
         if not any(share.end.is_open for share in holders):
             return  # its flow is lost, or it was taken by force
+        slot = log.slots[offset]
         where = f"{facts.name}: {offset} of slot {slot} is begun by {member}"
         for other in place.shares.values():
             if other.name != member and other.end.is_open:
                 for each in other.held:
-                    if each < len(log.slots) and log.slots[each] == slot:
+                    is_same = each < len(log.slots) and log.slots[each] == slot
+                    if is_same and not other.may_be_timed_out(each, self._times_out_at):
                         self._fail("K1", f"{where} while {other.name} has {each}")
         for lower in range(max(facts.cursor, log.first), offset):
             is_open = log.slots[lower] == slot and not facts.is_done(lower)
@@ -444,12 +490,9 @@ class SharedDeliveries:
     def is_in_flight(self, facts: GroupPartitionFacts, offset: int) -> bool:
         """Say whether a member has got the message at an offset."""
         place = self._place(facts.name, facts.log.broker_epoch)
-        return any(s.end.is_open and offset in s.held for s in place.shares.values())
-
-
-def _is_in(lanes: Iterable[tuple[int, int]], slot: int) -> bool:
-    return any(low <= slot < high for low, high in lanes)
-
-
-def _offsets(ranges: Iterable[tuple[int, int]]) -> Iterable[int]:
-    return (offset for start, stop in ranges for offset in range(start, stop))
+        return any(
+            share.end.is_open
+            and offset in share.held
+            and not share.may_be_timed_out(offset, self._times_out_at)
+            for share in place.shares.values()
+        )
