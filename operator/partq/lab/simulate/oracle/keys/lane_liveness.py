@@ -119,7 +119,7 @@ class LaneLiveness:
     def judge_handed(
         self, facts: GroupPartitionFacts, share: FlowShare, offset: int, idle_s: float
     ) -> None:
-        """Judge what an application gets that had nothing to do for so long."""
+        """Judge what an application gets that has waited for `idle_s` seconds."""
         if not self.is_on or offset not in share.due:
             return
         name, isolation = facts.name, self.isolation

@@ -298,7 +298,7 @@ class SharedDeliveries:
         if request >= FIRST_REQUEST:
             facts, broker_epoch, offset = self._forged.get((end, request), (None, 0, 0))
             place = self._place(facts.name, broker_epoch) if facts is not None else None
-            # Whoever has it may have acknowledged it before the broker has looked.
+            # Its member may have acknowledged it before the broker has looked.
             if facts is None or place is None or not self._is_past(facts, place, offset):
                 self._fail("G2", f"{end.pipe.target}: an ack that must not count is confirmed")
             return
