@@ -65,6 +65,7 @@ async def test_what_moves_is_taken_or_lost_with_its_member_is_on_record(scene):
     await n.lanes()
     again, _ = await n.deliver()
     assert await n.ack(again, ranges=[(0, 1)]) == ""
+    assert await n.values(1) == ["b1"]
     await m.close()
     await eventually(lambda: len(scene.consumed.holders()) == 1, "m is lost")
     assert await scene.move((0, "m", "n")) == [""]
