@@ -41,7 +41,7 @@ OWN = {
     "max_batch_count compression max_pending_messages max_pending_bytes delivery_timeout_s "
     "connect_timeout_s clock",
     Consumer: "group member on_assigned on_revoked on_error on_active on_inactive on_lanes "
-    "priority value_deserializer interceptors auto_ack credit credit_bytes handle_signals "
+    "priority ranges value_deserializer interceptors auto_ack credit credit_bytes handle_signals "
     "leave_timeout_s connect_timeout_s max_processing_s clock",
     BatchProducer: "producer max_pending_bytes delivery_timeout_s connect_timeout_s clock",
     Browser: "pin timeout_s",
@@ -158,6 +158,10 @@ def test_whole_numbers_of_numpy_are_numbers(number):
         (Consumer, "priority", 10, "priority: got 10, expected 0 to 9"),
         (Consumer, "priority", -1, "priority: got -1, expected 0 to 9"),
         (Consumer, "priority", True, "priority: got bool, expected a whole number"),
+        (Consumer, "ranges", [(0, 65_537)], "ranges: got 65537, expected 0 to 65536"),
+        (Consumer, "ranges", [(0, 9), (8, 12)], "ranges: got the range from 8 on twice"),
+        (Consumer, "ranges", "0-9", "ranges: got str, expected pairs of slots, (first, stop)"),
+        (Consumer, "ranges", [7], "ranges: got list, expected pairs of slots, (first, stop); in"),
         (LogReader, "queue", "", "queue: got '', expected a name"),
         (Consumer, "group", "..", "group: got '..', expected a DNS label"),
         (Consumer, "member", "", "member: got '', expected a name"),

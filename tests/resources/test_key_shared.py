@@ -30,7 +30,7 @@ def test_other_groups_say_nothing_of_parts():
             "type: KeyShared, keyShared: {parts: 3}",
             "keyShared.parts: got 3, expected one of 1, 2, 4, 8, 16, 32, 64",
         ),
-        ("type: KeyShared, keyShared: {hashRange: Sticky}", "got 'Sticky', expected one of Bal"),
+        ("type: KeyShared, keyShared: {hashRange: Even}", "got 'Even', expected one of Bal"),
         ("keyShared: {}", "spec.keyShared: got it with the type 'Partitioned', expected it to be"),
         (
             "type: KeyShared, nack: {order: Free}",

@@ -264,7 +264,7 @@ class Broker:
             max_unacked=lambda: self.config.max_unacked_per_flow,
             type_of=lambda group: self.config.types.get(group, ""),
             order_of=lambda group: redelivery_of(self._config, group).order,
-            shares_of=self.part_executor.shares_of,
+            parts=self.part_executor,
             return_s_of=lambda group: return_s_of(self.config, group),
             on_partition_lost=self.ownership.lose_group,
         )

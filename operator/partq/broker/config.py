@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from partq.core.cursor.redelivery_rules import NackOrder, RedeliveryBackoff, RedeliveryRules
 from partq.core.dead_letters import OnExhausted
 from partq.core.layout import Layout
+from partq.core.parts.hash_ranges import HashRange
 from partq.errors import UnknownQueueError
 from partq.store.records.configs import Configs
 from partq.store.records.layout.layouts import Layouts
@@ -139,6 +140,7 @@ def _redelivery(spec: GroupSpec) -> RedeliveryRules:
     return RedeliveryRules(
         order=NackOrder(nack.order),
         parts=spec.key_shared.parts if spec.key_shared is not None else 0,
+        takes_ranges=spec.key_shared is not None and spec.key_shared.hash_range == HashRange.STICKY,
         max_parked_keys=nack.max_parked_keys,
         max_span=ack.max_span,
         max_states=ack.max_states,

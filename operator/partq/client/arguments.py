@@ -8,7 +8,8 @@ from types import MappingProxyType
 from typing import cast
 from urllib.parse import urlsplit
 
-from partq.core.model import DNS_LABEL, MAX_QUEUE_NAME_CHARS, NAME_RULE, PartitionId
+from partq.core.model import DNS_LABEL, MAX_QUEUE_NAME_CHARS, NAME_RULE, SLOT_COUNT, PartitionId
+from partq.core.parts.declared_ranges import problem_of
 from partq.core.producer_series import check_producer_id
 from partq.errors import BadRequestError, SettingsError
 from partq.excerpts import excerpt
@@ -44,6 +45,28 @@ def whole(name: str, value: object, least: int, most: int) -> int:
         raise SettingsError(f"{name}: got {got}, expected a whole number")
     check_range(name, value, least, most)
     return int(value)
+
+
+def slot_ranges(ranges: object) -> list[tuple[int, int]]:
+    """Check ranges of slots; return them in order.
+
+    Raises:
+        SettingsError: they are no pairs of whole numbers, out of range, or overlap.
+    """
+    expected = "expected pairs of slots, (first, stop)"
+    if isinstance(ranges, str | bytes) or not isinstance(ranges, Iterable):
+        raise SettingsError(f"ranges: got {type(ranges).__name__}, {expected}")
+    found = []
+    for each in ranges:
+        if not isinstance(each, tuple | list) or len(each) != 2:
+            got = type(ranges).__name__
+            raise SettingsError(f"ranges: got {got}, {expected}; in it is {excerpt(repr(each))}")
+        found.append(
+            (whole("ranges", each[0], 0, SLOT_COUNT), whole("ranges", each[1], 0, SLOT_COUNT))
+        )
+    if problem := problem_of(found):
+        raise SettingsError(f"ranges: {problem}")
+    return sorted(found)
 
 
 def check_flags(flags: Mapping[str, object]) -> None:

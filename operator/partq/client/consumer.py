@@ -84,6 +84,8 @@ class Consumer(PartitionCalls):
         priority: in groups of the types Failover and Exclusive, 0 (the highest) to 9: partitions go
             to members of the highest priority that is there. Groups of another type refuse all but
             0 when the member binds. An annotation at its pod comes before it.
+        ranges: where `keyShared.hashRange` is `Sticky`, the slots that this member wants, as pairs
+            (first, stop) of 0 to 65,536, of whole parts; other groups refuse them.
         value_deserializer: called with the bytes of a message when its `value` is read, and
             returns that value. What it raises is raised there as `DeserializationError`. None:
             values are bytes.
@@ -133,6 +135,7 @@ class Consumer(PartitionCalls):
         on_inactive: OnStanding | None = None,
         on_lanes: OnLanes | None = None,
         priority: int = 0,
+        ranges: Sequence[tuple[int, int]] = (),
         value_deserializer: ValueDeserializer | None = None,
         interceptors: Sequence[ConsumerInterceptor] = (),
         auto_ack: bool = False,
@@ -178,6 +181,7 @@ class Consumer(PartitionCalls):
             on_inactive=on_inactive,
             on_lanes=on_lanes,
             priority=arguments.whole("priority", priority, 0, MAX_PRIORITY),
+            ranges=arguments.slot_ranges(ranges),
             value_deserializer=value_deserializer,
             wake=lambda: self._wake.set(),
         )

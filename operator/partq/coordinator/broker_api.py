@@ -355,6 +355,7 @@ def _flow(flow: FlowDetail | LostFlowDetail, address: str, age_s: float) -> Flow
         age_ms=_ms(age_s),
         is_leaving=flow.is_leaving,
         priority=flow.priority,
+        ranges=tuple(flow.ranges or ()),
     )
 
 

@@ -253,6 +253,8 @@ class FlowReport:
     is_leaving: bool
     priority: int = 0
     """As the member says; 0 is the highest."""
+    ranges: tuple[tuple[int, int], ...] = ()
+    """The slots that it has declared; empty: its group does not ask for that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,8 +33,11 @@ class KeySharedPolicy(Model):
     parts: Literal[1, 2, 4, 8, 16, 32, 64] = DEFAULT_PARTS
     """Into how many parts each partition is cut, by the slots of its keys. A member has whole
     parts. A queue may have 65,536 in all. The number never changes."""
-    hash_range: Literal["Balanced", "AutoSplit", "ConsistentHash"] = Field(default="Balanced")
+    hash_range: Literal["Balanced", "AutoSplit", "ConsistentHash", "Sticky"] = Field(
+        default="Balanced"
+    )
     """How the parts are shared out. Balanced: evenly, and as few move as that allows. AutoSplit:
     a new member takes half of the largest region of slots, and a region that is left goes to its
     neighbour, as in Pulsar. ConsistentHash: by 100 points per member on a ring of slots, as in
-    Pulsar."""
+    Pulsar. Sticky: each member declares the slots that it wants, of whole parts; nobody has the
+    rest."""

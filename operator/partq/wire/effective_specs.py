@@ -58,6 +58,7 @@ class KeySharedSpec(msgspec.Struct, rename="camel"):
     """How a group of type KeyShared shares partitions out."""
 
     parts: int
+    hash_range: str = ""
 
 
 class RebalanceTimes(msgspec.Struct, rename="camel"):

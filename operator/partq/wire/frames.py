@@ -98,6 +98,8 @@ class Bind(Frame, tag=20):
     """The client knows `Standing`, and wants it."""
     takes_lanes: bool = False
     """The client knows `Assigned.mode`, `Deliver.mask` and `AskBack`."""
+    ranges: list[tuple[int, int]] = msgspec.field(default_factory=list)
+    """The slots that it wants where `hashRange` is `Sticky`, the second of each pair excluded."""
 
 
 class Bound(Frame, tag=21):

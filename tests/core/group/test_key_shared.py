@@ -46,7 +46,7 @@ FOUR = Layout.first(4)
 EACH = pytest.mark.parametrize("rules", [BALANCED, SPLIT, HASHED], ids=lambda each: each.hash_range)
 
 
-def seen(owned, bound, *, layout=FOUR, leaving=(), lost=(), facts=None, parts=4):
+def seen(owned, bound, *, layout=FOUR, leaving=(), lost=(), facts=None, parts=4, ranges=None):
     """Return what is seen of a group; `owned`: the member of each part that has one."""
     partitions = layout.all_partitions()
     return GroupObservation(
@@ -74,6 +74,7 @@ def seen(owned, bound, *, layout=FOUR, leaving=(), lost=(), facts=None, parts=4)
         ],
         losses=[LossSeen(member=member, broker=BROKER, age_ms=LONG) for member in lost],
         facts=facts or {},
+        ranges=ranges or {},
         succession=succession_of_parts(layout.succession(), parts),
         ring=ring_of({each: layout.first_slots(each) for each in partitions}, parts),
     )

@@ -264,7 +264,9 @@ OWNER_PULLS = web.AppKey("owner_pulls", OwnerPulls)
 
 def _asked(body: PullBody, share: int, wait_ms: int, number: int | None) -> PullBody:
     """Return the pull at one broker."""
-    return PullBody(body.member, body.incarnation, share, wait_ms, number, body.priority)
+    return PullBody(
+        body.member, body.incarnation, share, wait_ms, number, body.priority, body.ranges
+    )
 
 
 def _part(broker: str, answer: PullAnswer) -> _Part:

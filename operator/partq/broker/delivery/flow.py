@@ -45,6 +45,7 @@ class Flow:
         priority: int,
         wants_standing: bool,
         takes_lanes: bool,
+        ranges: tuple[tuple[int, int], ...],
         max_unacked: Callable[[], int],
         batch_finder: BatchFinder,
         expiry_check: ExpiryCheck,
@@ -57,6 +58,7 @@ class Flow:
         self.address = address
         self.kind = kind
         self.priority = priority
+        self.ranges = ranges
         self.takes_lanes = takes_lanes
         """Whether its client can have partitions of a group of order Key."""
         self._wants_standing = wants_standing

@@ -35,6 +35,7 @@ class LostFlow:
     is_leaving: bool
     """The member had said that it leaves: it does not come back."""
     priority: int
+    ranges: tuple[tuple[int, int], ...]
 
 
 class FlowLiveness:

@@ -2,20 +2,22 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from partq.aio import TaskSet, cancel_and_wait
 from partq.broker.delivery.cursor_writer import CursorWriter
 from partq.broker.delivery.expected_returns import ExpectedReturns
 from partq.broker.delivery.flow import Flow
 from partq.broker.delivery.flow_liveness import PING_MISSED_S, FlowLiveness, LostFlow
+from partq.broker.delivery.frame_problems import RANKED_TYPES, check_lanes, check_priority
 from partq.broker.partition.audit_buffer import handoff_step
-from partq.broker.partition.consumed_partition import ConsumedPartition, SharesPort
+from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.flow_ports import BatchFinder, ExpiryCheck
 from partq.broker.partition.owned_partition import OwnedPartition
+from partq.broker.parts.part_executor import PartExecutor
 from partq.core.cursor.redelivery_rules import NackOrder
 from partq.core.group.records import RefusedJoin
-from partq.core.model import MAX_PRIORITY, Cause, Epoch, MemberId, PartitionId
+from partq.core.model import Cause, Epoch, MemberId, PartitionId
 from partq.errors import (
     BadRequestError,
     BrokerClosingError,
@@ -28,7 +30,6 @@ from partq.errors import (
     StoreUnavailableError,
     SupersededError,
     UnknownGroupError,
-    UpgradeRequiredError,
 )
 from partq.excerpts import excerpt
 from partq.path_names import check_path_name
@@ -47,8 +48,6 @@ _UNSAID = (
     "call again; if this stays, check whether a coordinator (on Kubernetes: the operator) runs"
 )
 MAX_NAME_CHARS = 253
-RANKED_TYPES = ("Failover", "Exclusive")
-"""Types of groups whose members have priorities, and are told whether they are active."""
 MAX_FLOWS = 20_000
 MAX_LOST_FLOWS = 1000
 
@@ -72,7 +71,7 @@ class FlowRegistry:
         max_unacked: Callable[[], int],
         type_of: Callable[[str], str],
         order_of: Callable[[str], NackOrder],
-        shares_of: Callable[[ConsumedPartition], SharesPort | None],
+        parts: PartExecutor,
         return_s_of: Callable[[str], float],
         on_partition_lost: Callable[[ConsumedPartition, PartqError], None],
     ) -> None:
@@ -87,7 +86,7 @@ class FlowRegistry:
         self._max_unacked = max_unacked
         self._type_of = type_of
         self._order_of = order_of
-        self._shares_of = shares_of
+        self._shares_of, self._range_check = parts.shares_of, parts.range_check
         self._return_s_of = return_s_of
         self._returns = ExpectedReturns(clock)
         self._on_partition_lost = on_partition_lost
@@ -134,12 +133,14 @@ class FlowRegistry:
         priority: int = 0,
         wants_standing: bool = False,
         takes_lanes: bool = False,
+        ranges: Sequence[tuple[int, int]] = (),
     ) -> Flow:
         """Open the member's flow, without partitions: `bind_all` binds those.
 
         Raises:
             NotListedError, MemberRefusedError, MemberInUseError: no flow.
             BrokerClosingError, BadRequestError: no flow.
+            ConflictError: another member has declared some of the slots `ranges`.
             UpgradeRequiredError: the group's order is Key, and the client does not know that.
         """
         for name, value in (("member", member), ("incarnation", incarnation)):
@@ -155,9 +156,10 @@ class FlowRegistry:
             raise BadRequestError(
                 f"bind: credit of {credit_bytes} bytes; expected 0 (no bound) to {MAX_CREDIT_BYTES}"
             )
-        self._check_priority(group, priority)
-        self._check_lanes(group, member, takes_lanes=takes_lanes)
+        check_priority(priority, group, self._type_of(group))
+        check_lanes(self._order_of(group), group, member, takes_lanes=takes_lanes)
         name = MemberId(member)
+        self._range_check.check(group, name, ranges, self._flows.values())
         with self._returns.waits(group, name, incarnation):
             await self.admit(group, name, address)
         if self._is_closed:
@@ -182,6 +184,7 @@ class FlowRegistry:
             priority=priority,
             wants_standing=wants_standing,
             takes_lanes=takes_lanes,
+            ranges=tuple((start, stop) for start, stop in ranges),
             max_unacked=self._max_unacked,
             batch_finder=self._batch_finder,
             expiry_check=self._expiry_check,
@@ -214,30 +217,6 @@ class FlowRegistry:
                 f"member {member} of {group}: got incarnation {excerpt(incarnation)!r}, but "
                 f"{excerpt(other)!r} {has} flow; end that process, or choose another member id",
                 retry_after_s=retry_after_s,
-            )
-
-    def _check_priority(self, group: str, priority: int) -> None:
-        """See that the group's type goes by priorities, if one is given."""
-        if not 0 <= priority <= MAX_PRIORITY:
-            raise BadRequestError(
-                f"bind: priority {excerpt(priority)}; expected 0 (the highest) to {MAX_PRIORITY}"
-            )
-        # A type that is not known yet is judged by nobody: the coordinator reads what it needs.
-        group_type = self._type_of(group)
-        if priority and group_type and group_type not in RANKED_TYPES:
-            raise BadRequestError(
-                f"bind: priority {priority} in group {group}, whose type is {group_type}; members "
-                f"have priorities in the types {' and '.join(RANKED_TYPES)}: leave it out, or "
-                "change the type"
-            )
-
-    def _check_lanes(self, group: str, member: str, *, takes_lanes: bool) -> None:
-        """See that the client of a group of order Key knows what it is sent there."""
-        if not takes_lanes and self._order_of(group) is NackOrder.KEY:
-            raise UpgradeRequiredError(
-                f"bind: member {excerpt(member)} of group {group}, whose nack.order is Key; got a "
-                "client that knows only the orders Ordered and Free: update its partq library, or "
-                "change the order"
             )
 
     async def bind_all(self, flow: Flow) -> None:
@@ -455,6 +434,7 @@ class FlowRegistry:
                 self._clock(),
                 flow.is_leaving,
                 flow.priority,
+                flow.ranges,
             )
             if len(self._lost) > MAX_LOST_FLOWS:
                 del self._lost[next(iter(self._lost))]

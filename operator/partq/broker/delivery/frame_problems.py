@@ -3,15 +3,19 @@
 from collections.abc import Callable
 from functools import partial
 
-from partq.core.cursor.redelivery_rules import MAX_NACK_DELAY_MS
+from partq.core.cursor.redelivery_rules import MAX_NACK_DELAY_MS, NackOrder
 from partq.core.dead_letters import check_note
 from partq.core.key_states import check_key, check_state
-from partq.errors import BadRequestError
+from partq.core.model import MAX_PRIORITY
+from partq.errors import BadRequestError, UpgradeRequiredError
+from partq.excerpts import excerpt
 from partq.wire import frames
 from partq.wire.batch import MAX_BATCH_COUNT
 
 MAX_EXTENDED = MAX_BATCH_COUNT
 """The most offsets that one `InProgress` names: those of the largest batch."""
+RANKED_TYPES = ("Failover", "Exclusive")
+"""Types of groups whose members have priorities, and are told whether they are active."""
 
 
 def ack_problem(frame: frames.Ack) -> BadRequestError | None:
@@ -80,3 +84,36 @@ def _problem_of(check: Callable[[], None]) -> BadRequestError | None:
     except BadRequestError as error:
         return error
     return None
+
+
+def check_priority(priority: int, group: str, group_type: str) -> None:
+    """See that a group's type goes by priorities, if a member has one.
+
+    Raises:
+        BadRequestError: it does not, or it is out of range.
+    """
+    if not 0 <= priority <= MAX_PRIORITY:
+        raise BadRequestError(
+            f"bind: priority {excerpt(priority)}; expected 0 (the highest) to {MAX_PRIORITY}"
+        )
+    # A type that is not known yet is judged by nobody: the coordinator reads what it needs.
+    if priority and group_type and group_type not in RANKED_TYPES:
+        raise BadRequestError(
+            f"bind: priority {priority} in group {group}, whose type is {group_type}; members "
+            f"have priorities in the types {' and '.join(RANKED_TYPES)}: leave it out, or "
+            "change the type"
+        )
+
+
+def check_lanes(order: NackOrder, group: str, member: str, *, takes_lanes: bool) -> None:
+    """See that the client of a group of order Key knows what it is sent there.
+
+    Raises:
+        UpgradeRequiredError: it does not.
+    """
+    if not takes_lanes and order is NackOrder.KEY:
+        raise UpgradeRequiredError(
+            f"bind: member {excerpt(member)} of group {group}, whose nack.order is Key; got a "
+            "client that knows only the orders Ordered and Free: update its partq library, or "
+            "change the order"
+        )

@@ -106,6 +106,7 @@ def state(broker: Broker) -> BrokerState:
                 kind=flow.kind,
                 bound_s=now - flow.bound_at,
                 priority=flow.priority,
+                ranges=list(flow.ranges) or UNSET,
             )
             for flow in flow_registry.flows
         ],
@@ -117,6 +118,7 @@ def state(broker: Broker) -> BrokerState:
                 lost_s=now - lost.lost_at,
                 is_leaving=lost.is_leaving,
                 priority=lost.priority,
+                ranges=list(lost.ranges) or UNSET,
             )
             for lost in flow_registry.lost
         ],

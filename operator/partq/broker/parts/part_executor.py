@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from partq.aio import UntilAnswered
 from partq.broker.partition.consumed_partition import ConsumedPartition, FlowPort
 from partq.broker.parts.partition_shares import PartitionShares
+from partq.broker.parts.range_check import RangeCheck
 from partq.core.cursor.redelivery_rules import RedeliveryRules
 from partq.core.group.moves import Forced
 from partq.core.lanes.shared_book import SharedBook
@@ -61,6 +62,8 @@ class PartExecutor:
         self._clock = clock
         self._layout = layout
         self._rules = rules
+        self.range_check = RangeCheck(layout, rules)
+        """Of what members declare as they bind."""
         self._find_flow = find_flow
         self._on_lost = on_lost
 

@@ -87,6 +87,7 @@ _WAITS = {
     " move to {target}",
     WaitsFor.JOINS: "members that join now: they get their shares together",
     WaitsFor.REPLACEMENT: "the replacement of {member}, which ends and continues until then",
+    WaitsFor.RANGE: "a member that declares its slots: no member has",
     WaitsFor.NO_MEMBER: "a member: no member that is connected to its broker can take it",
     WaitsFor.REGISTRATION: "a member that registers it: with spec.assignment Client the members"
     " choose, and nobody has chosen it",

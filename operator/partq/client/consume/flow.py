@@ -24,6 +24,7 @@ from partq.client.transport.session import Session
 from partq.core.dead_letters import LetterNote
 from partq.core.model import Cause, PartitionId
 from partq.errors import (
+    ConflictError,
     InternalError,
     MemberInUseError,
     MemberRefusedError,
@@ -290,6 +291,7 @@ class ConsumerFlow:
             priority=member.priority,
             wants_standing=member.wants_standing,
             takes_lanes=True,
+            ranges=member.ranges,
         )
 
     def welcomed(self, frame: frames.AnyFrame) -> float:
@@ -353,11 +355,9 @@ class ConsumerFlow:
         self._membership.wake()
 
     def failing(self, error: PartqError, for_s: float) -> None:
-        """Stop the consumer when it is refused, or another process has its name, for too long."""
-        if (
-            isinstance(error, MemberInUseError | MemberRefusedError)
-            and for_s >= self._name_timeout_s
-        ):
+        """Stop the consumer when it is refused, or another has its name or slots, for too long."""
+        is_refused = isinstance(error, MemberInUseError | MemberRefusedError)
+        if (is_refused or error.code == ConflictError.code) and for_s >= self._name_timeout_s:
             self._membership.stop(error)
 
     def refused(self, error: PartqError) -> None:

@@ -39,6 +39,7 @@ class Membership:
         on_inactive: OnStanding | None = None,
         on_lanes: OnLanes | None = None,
         priority: int = 0,
+        ranges: list[tuple[int, int]] | None = None,
         value_deserializer: ValueDeserializer | None = None,
         wake: Callable[[], None],
     ) -> None:
@@ -57,6 +58,7 @@ class Membership:
         self._on_lanes = on_lanes
         self._on_standing = {True: on_active, False: on_inactive}
         self.priority = priority
+        self.ranges = ranges or []
         self._value_deserializer = value_deserializer
         self._is_active: dict[PartitionId, bool] = {}
         """The last standing of each partition; empty in groups whose members do not stand by."""

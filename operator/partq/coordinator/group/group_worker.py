@@ -46,6 +46,7 @@ from partq.core.group.observation import GroupObservation
 from partq.core.group.planner import GroupRules, Planner, may_be_balanced, plan
 from partq.core.group.records import AssignmentEntry, HandoffRecord, MemberSnapshot
 from partq.core.model import BrokerId, MemberId, PartitionId
+from partq.core.parts.hash_ranges import HashRange
 from partq.core.parts.part_id import partition_of
 from partq.errors import FencedError
 
@@ -292,6 +293,7 @@ class GroupWorker:
             is_complete=queue.is_complete,
             refused=self.member_list.refused,
             is_client_assigned=rules.is_client_assigned,
+            declares_ranges=rules.hash_range is HashRange.STICKY,
         )
 
     def rebalance_now(self) -> None:

@@ -16,7 +16,7 @@ from partq.core.group.observation import (
 from partq.core.group.records import AssignmentEntry, MemberSnapshot
 from partq.core.layout import Succession, succession_of_parts
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId
-from partq.core.parts.hash_ranges import ring_of
+from partq.core.parts.hash_ranges import DeclaredRanges, ring_of
 from partq.core.parts.part_id import PartId, partition_of, parts_of
 from partq.core.slot_table import SlotRanges
 
@@ -195,6 +195,7 @@ def observe_group(
         is_complete=queue.is_complete,
         succession=succession_of_parts(queue.succession, parts) if parts else queue.succession,
         ring=ring_of(queue.slots, parts) if parts else {},
+        ranges=_declared_ranges(queue, group) if parts else {},
     )
 
 
@@ -211,6 +212,18 @@ def _said_priorities(queue: QueueObservation, group: str) -> dict[str, int]:
         if flow.group == group
     ]
     return {member: priority for *_, member, priority in sorted(seen)}
+
+
+def _declared_ranges(queue: QueueObservation, group: str) -> dict[str, DeclaredRanges]:
+    """Return the slots that members have declared; of several lives, the youngest flow counts."""
+    seen = [
+        (is_bound, -flow.age_ms, flow.member, flow.ranges)
+        for state in queue.states.values()
+        for is_bound, flows in ((False, state.lost_flows), (True, state.flows))
+        for flow in flows
+        if flow.group == group and flow.ranges
+    ]
+    return {member: ranges for *_, member, ranges in sorted(seen)}
 
 
 def _recorded(seat: PartitionId, report: PartitionReport, group: str) -> GroupReport | None:

@@ -12,6 +12,7 @@ from typing import Final
 
 from partq.core.layout import Succession
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId
+from partq.core.parts.hash_ranges import DeclaredRanges
 
 NO_EPOCH: Final = Epoch(0)
 NO_BROKER_EPOCH: Final = BrokerEpoch(0)
@@ -107,3 +108,5 @@ class GroupObservation:
     """Which partitions follow which, by changes of the partition count."""
     ring: Mapping[PartitionId, int] = field(default_factory=dict)
     """In groups of the type KeyShared, whose `partitions` are parts: where each of them begins."""
+    ranges: Mapping[str, DeclaredRanges] = field(default_factory=dict)
+    """In groups with `hashRange: Sticky`: the slots that each member has declared."""

@@ -13,6 +13,7 @@ from partq.core.group.rebalance_delay import RebalanceDelay
 from partq.core.group.records import HandoffRecord, WaitingMove
 from partq.core.group.standby import failover_order, idle_standbys
 from partq.core.model import MemberId, PartitionId
+from partq.core.parts.hash_ranges import HashRange, declared
 
 
 class WaitsFor(StrEnum):
@@ -38,6 +39,8 @@ class WaitsFor(StrEnum):
     """Members join; a moment later all of them are planned for at once."""
     REPLACEMENT = "replacement"
     """Its member ends, and continues until its replacement is there."""
+    RANGE = "range"
+    """Members say which slots they want, and none has declared these."""
     NO_MEMBER = "no_member"
     """Nobody has it, and no member that is connected to its broker can take it."""
     REGISTRATION = "registration"
@@ -125,7 +128,10 @@ def wait_of(
     if state is OwnershipState.VACANT and assessment.join_wait_ms:
         return PartitionWait(what=WaitsFor.JOINS, left_ms=assessment.join_wait_ms)
     if state is OwnershipState.VACANT:
-        return PartitionWait(what=WaitsFor.NO_MEMBER)
+        is_declared = rules.hash_range is not HashRange.STICKY or _is_declared(
+            partition, observation
+        )
+        return PartitionWait(what=WaitsFor.NO_MEMBER if is_declared else WaitsFor.RANGE)
     is_left = state in (OwnershipState.LEAVING, OwnershipState.OVERDUE)
     if is_left and not rules.is_client_assigned:
         return PartitionWait(what=WaitsFor.REPLACEMENT)
@@ -138,6 +144,12 @@ def wait_of(
     if gated_by:
         return PartitionWait(what=WaitsFor.PREDECESSORS)
     return PartitionWait(what=WaitsFor.APPLICATION if is_withheld else WaitsFor.NOTHING)
+
+
+def _is_declared(part: PartitionId, observation: GroupObservation) -> bool:
+    return part in declared(
+        [part], observation.ranges, {}, ring=observation.ring, ranges=observation.ranges
+    )
 
 
 def standbys_of(

@@ -32,7 +32,7 @@ from partq.core.group.rebalance_delay import MembershipRules
 from partq.core.group.replacements import choose_replacements, idle_replacements
 from partq.core.group.standby import StandbyPolicy, choose_standbys, lost_sets
 from partq.core.model import MemberId, PartitionId
-from partq.core.parts.hash_ranges import HashRange, auto_split, balanced, consistent_hash
+from partq.core.parts.hash_ranges import HashRange, auto_split, balanced, consistent_hash, declared
 
 NOTHING_PROMISED: Mapping[PartitionId, MemberId] = MappingProxyType({})
 
@@ -206,6 +206,10 @@ class _PlanBuilder:
             if member in loads and self._has_weight(partition)
         )
         for partition, member in self._settled.items():
+            if self._is_undeclared(partition, wanted):
+                if may_balance:
+                    moves.append(self._move(partition, None))
+                continue
             target = wanted.get(partition, member)
             if may_balance and target != member and self._is_free(target, partition):
                 moves.append(self._move(partition, target))
@@ -214,6 +218,10 @@ class _PlanBuilder:
         unplaced = []
         for partition in self._homeless:
             replacement = wanted.get(self._heir(partition))
+            if self._is_undeclared(partition, wanted):
+                if self._observation.partitions[partition].member is not None:
+                    moves.append(self._move(partition, None))
+                continue
             if replacement is not None and self._is_free(replacement, partition):
                 moves.append(self._move(partition, replacement))
                 loads[replacement] += self._has_weight(partition)
@@ -222,6 +230,13 @@ class _PlanBuilder:
         moves += self._place(unplaced, loads)
         moves.sort(key=lambda move: move.partition)
         return list(self._evened(moves, free))
+
+    def _is_undeclared(
+        self, partition: PartitionId, wanted: Mapping[PartitionId, MemberId]
+    ) -> bool:
+        """Whether no member wants a part where each says what it wants: then nobody has it."""
+        is_sticky = self._rules.hash_range is HashRange.STICKY
+        return is_sticky and self._heir(partition) not in wanted
 
     def _has_weight(self, partition: PartitionId) -> bool:
         """Whether a partition counts: where a strategy deals them out, those that go do not."""
@@ -360,12 +375,14 @@ class _PlanBuilder:
         return partial(sticky, preferred=preferred) if preferred else assign
 
     def _part_assignor(self) -> Assignor:
-        ring = self._observation.ring
+        ring, ranges = self._observation.ring, self._observation.ranges
         match self._rules.hash_range:
             case HashRange.AUTO_SPLIT:
                 return partial(auto_split, ring=ring)
             case HashRange.CONSISTENT_HASH:
                 return partial(consistent_hash, ring=ring)
+            case HashRange.STICKY:
+                return partial(declared, ring=ring, ranges=ranges)
         return partial(balanced, preferred=self._preferred())
 
     def _is_shared_out(self, member_count: int) -> bool:

@@ -21,6 +21,8 @@ from partq.core.slot_table import SlotRanges, size_of, slot_at
 Owner = TypeVar("Owner", bound=str)
 Ring = Mapping[PartitionId, int]
 """The slot at which each part begins."""
+DeclaredRanges = Sequence[tuple[int, int]]
+"""Slots that a member has declared, each pair from the first to the second, that one excluded."""
 POINTS: Final = 100
 """Points of a member on the ring of `consistent_hash`."""
 
@@ -34,6 +36,8 @@ class HashRange(StrEnum):
     """A new member takes half of the largest region; a region that is left goes to its right."""
     CONSISTENT_HASH = "ConsistentHash"
     """By points that are drawn from the members' names."""
+    STICKY = "Sticky"
+    """Each member says which slots it wants; nobody has the rest."""
 
 
 def ring_of(slots: Mapping[PartitionId, SlotRanges], parts: int) -> dict[PartitionId, int]:
@@ -111,6 +115,33 @@ def consistent_hash(
         slot = ring.get(part, SLOT_COUNT)
         here = owners[bisect_left(points, slot) % len(points)]
         found[part] = names[here[slot % len(here)]]
+    return found
+
+
+def declared(
+    parts: Sequence[PartitionId],
+    members: Collection[Owner],
+    previous: Mapping[PartitionId, Owner],
+    *,
+    ring: Ring,
+    ranges: Mapping[str, DeclaredRanges],
+) -> dict[PartitionId, Owner]:
+    """Give each part to the member that has declared its first slot; nobody has the others.
+
+    Brokers refuse ranges that overlap. Where two members have declared a part all the same, at
+    brokers that did not see the other one, the one that has it keeps it, else the first by name.
+    """
+    found = {}
+    for part in parts:
+        slot = ring.get(part, SLOT_COUNT)
+        wanting = [
+            member
+            for member in sorted(members)
+            if any(start <= slot < stop for start, stop in ranges.get(member, ()))
+        ]
+        if wanting:
+            holder = previous.get(part)
+            found[part] = holder if holder is not None and holder in wanting else wanting[0]
     return found
 
 

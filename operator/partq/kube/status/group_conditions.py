@@ -101,6 +101,9 @@ def assigned_of(view: GroupView | None) -> Finding:
     if free and view.is_client_assigned:
         text = f"no member has registered {_partitions(free)}: in this group members choose"
         return bad(type_, ConditionReason.PARTITIONS_UNREGISTERED, text)
+    if free and view.declares_ranges:
+        text = f"no member has declared the slots of {counted(len(free), 'part', 'parts')}"
+        return bad(type_, ConditionReason.PARTITIONS_UNASSIGNED, text)
     if without:
         text = f"{counted(without, 'partition has', 'partitions have')} no member"
         return bad(type_, ConditionReason.PARTITIONS_UNASSIGNED, text)

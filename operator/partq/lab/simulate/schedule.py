@@ -17,6 +17,8 @@ SECOND_SHARE: Final = 0.3
 """Of the seeds, those with a second group: it costs as much as a pod."""
 CHOOSING_EACH: Final = 5
 """Of so many seeds one has pods that choose their partitions, if its type can have that."""
+_HASH_RANGES: Final = (HashRange.BALANCED, *(each for each in HashRange if each != "Sticky"))
+"""Members that declare ranges are not drawn."""
 AUDITED_EACH: Final = 7
 """Of so many seeds one has brokers that keep an audit record."""
 RESCALED_EACH: Final = 8
@@ -364,7 +366,7 @@ def draw_schedule(
             nack_order="Key",
             pull_share=0.0,
             parts=own.choice((1, 2, 4, 8)),
-            hash_range=own.choice((HashRange.BALANCED, *HashRange)),
+            hash_range=own.choice(_HASH_RANGES),
             on_exhausted=_draw_exhausted(own) if drawn.has_letters else "Skip",
         )
     own = random.Random(f"{seed} span")  # noqa: S311  chance that can be repeated

@@ -8,6 +8,7 @@ from msgspec import UNSET, UnsetType
 from partq.core.clocks.time_to_live import MAX_TTL_MS
 from partq.core.cursor.redelivery_rules import MAX_NACK_DELAY_MS
 from partq.core.model import MAX_PRIORITY, SLOT_COUNT
+from partq.core.parts.declared_ranges import MAX_RANGES
 from partq.core.producer_series import MAX_EXACT_INTEGER
 from partq.core.rescale.resets import RESET_ID
 from partq.core.slot_table import MAX_PARTITIONS
@@ -187,6 +188,9 @@ class PullBody(msgspec.Struct, forbid_unknown_fields=True):
     last_answer: int | None = None
     priority: Annotated[int, _described_range(0, MAX_PRIORITY)] = 0
     """As of the call that binds the member."""
+    ranges: Annotated[list[tuple[int, int]], msgspec.Meta(max_length=MAX_RANGES)] = []
+    """The slots that the member wants where `hashRange` is `Sticky`, each pair from the first to
+    the second, that one excluded; as of the call that binds it."""
     all_brokers: bool = False
     """Whether messages of the partitions of other brokers are wanted, too."""
     last_answers: Annotated[dict[str, int], msgspec.Meta(max_length=MAX_BROKERS)] = {}

@@ -108,6 +108,8 @@ class FlowDetail(msgspec.Struct, kw_only=True):
     bound_s: float
     """For how long it has been bound."""
     priority: Number = 0
+    ranges: list[tuple[int, int]] | UnsetType = UNSET
+    """The slots that the member has declared, in a group with `hashRange: Sticky`."""
 
 
 class LostFlowDetail(msgspec.Struct, kw_only=True):
@@ -120,6 +122,8 @@ class LostFlowDetail(msgspec.Struct, kw_only=True):
     """How long ago."""
     is_leaving: bool = False
     priority: Number = 0
+    ranges: list[tuple[int, int]] | UnsetType = UNSET
+    """The slots that the member has declared, in a group with `hashRange: Sticky`."""
 
 
 class BrokerState(msgspec.Struct):

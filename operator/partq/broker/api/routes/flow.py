@@ -125,6 +125,7 @@ class ConsumerConnection:
             priority=frame.priority,
             wants_standing=frame.wants_standing,
             takes_lanes=frame.takes_lanes,
+            ranges=frame.ranges,
         )
         lease_ms = int(self._broker.settings.lease_ttl_s * 1000)
         flow.send(

@@ -80,6 +80,7 @@ async def pull(call: EnteredCall, body: PullBody) -> web.Response:
             wait_ms=asked.wait_ms,
             last_answer=asked.last_answer,
             priority=asked.priority,
+            ranges=asked.ranges,
             wait=wait,
         )
 

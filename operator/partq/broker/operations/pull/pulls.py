@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from partq.broker.broker import Broker
@@ -101,6 +102,7 @@ class Pulls:
         wait_ms: int,
         last_answer: int | None,
         priority: int = 0,
+        ranges: Sequence[tuple[int, int]] = (),
         wait: PullWait | None = None,
     ) -> answers.PullAnswer:
         """Return the next messages; or the last answer again, not named and with some in flight.
@@ -112,7 +114,7 @@ class Pulls:
             OverloadedError: other requests hold too much memory; nothing was delivered.
         """
         check_bounds(max_messages, wait_ms)
-        flow, state = await self._flow(group, member, incarnation, address, priority)
+        flow, state = await self._flow(group, member, incarnation, address, priority, ranges)
         flow.last_seen = self._broker.clock()
         if wait is None:
             wait = PullWait()
@@ -201,7 +203,13 @@ class Pulls:
         return flow
 
     async def _flow(
-        self, group: str, member: str, incarnation: str, address: str, priority: int
+        self,
+        group: str,
+        member: str,
+        incarnation: str,
+        address: str,
+        priority: int,
+        ranges: Sequence[tuple[int, int]],
     ) -> tuple[Flow, PullState]:
         flow = self._broker.flow_registry.find(group, MemberId(member))
         if flow is not None and flow.incarnation == incarnation:
@@ -216,6 +224,7 @@ class Pulls:
                 takes_lanes=True,
                 credit=MAX_PULL_MESSAGES,
                 priority=priority,
+                ranges=ranges,
             )
             flow.credit.messages = 0
             self._states = {f: s for f, s in self._states.items() if not f.is_closed}

@@ -1,0 +1,68 @@
+"""Ranges of slots that members of a group with `hashRange: Sticky` declare: whole parts, once."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from partq.core.model import SLOT_COUNT, PartitionId
+from partq.core.parts.hash_ranges import DeclaredRanges
+from partq.core.parts.part_id import slots_of
+from partq.core.slot_table import SlotRanges
+
+MAX_RANGES = 1_024
+"""The most ranges that one member declares."""
+
+
+def problem_of(ranges: Sequence[Sequence[int]]) -> str:
+    """Return what is wrong with ranges by themselves, for people; empty: nothing."""
+    if len(ranges) > MAX_RANGES:
+        return f"got {len(ranges)} ranges, expected at most {MAX_RANGES}"
+    reached = 0
+    for start, stop in sorted(map(tuple, ranges)):
+        if not 0 <= start < stop <= SLOT_COUNT:
+            return (
+                f"got the range {start} to {stop}, expected a first slot below the end, of 0 to "
+                f"{SLOT_COUNT}"
+            )
+        if start < reached:
+            return f"got the range from {start} on twice, expected ranges that do not overlap"
+        reached = stop
+    return ""
+
+
+def bounds_of(slots: Mapping[PartitionId, SlotRanges], parts: int) -> list[int]:
+    """Return the slots at which parts of partitions begin or end, rising.
+
+    `slots`: those that each partition was made with.
+    """
+    found = {0, SLOT_COUNT}
+    for ranges in slots.values():
+        for part in range(parts):
+            found.update(
+                bound for each in slots_of(ranges, part, parts) for bound in (each.start, each.stop)
+            )
+    return sorted(found)
+
+
+def inside_part(ranges: DeclaredRanges, bounds: Sequence[int]) -> str:
+    """Return which range does not begin and end with a part, for people; empty: none."""
+    known = set(bounds)
+    for bound in (bound for each in ranges for bound in each):
+        if bound not in known:
+            below = max(each for each in bounds if each < bound)
+            above = min(each for each in bounds if each > bound)
+            return (
+                f"got {bound}, which lies inside a part; expected ranges of whole parts: the "
+                f"next bounds are {below} and {above}"
+            )
+    return ""
+
+
+def overlap(
+    ranges: DeclaredRanges, others: Iterable[tuple[str, DeclaredRanges]]
+) -> tuple[str, int, int] | None:
+    """Return a member that has declared some of the slots, and which; None: nobody has."""
+    for member, declared in others:
+        for start, stop in declared:
+            for first, end in ranges:
+                if max(first, start) < min(end, stop):
+                    return member, max(first, start), min(end, stop)
+    return None
