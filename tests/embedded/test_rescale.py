@@ -109,6 +109,7 @@ class Traffic:
         taken = self.groups[group]
 
         def has_all():
+            assert self.errors == []
             assert taken.faults == [], group
             return taken.count == sum(self.published.values())
 
