@@ -2,6 +2,7 @@
 
 import pytest
 
+from partq.core.model import Cause
 from partq.errors import StoreUnavailableError
 from tests.broker.delivery.keyed import DAY_MS, SLOTS, KeyedScene
 
@@ -30,6 +31,23 @@ async def test_they_are_listed_with_their_lowest_message(scene):
         {"slot": SLOTS["a"], "offset": 0, "redeliveries": 1, "state": "waits"},
         {"slot": SLOTS["b"], "offset": 1, "redeliveries": 1, "state": "waits"},
     ]
+
+
+async def test_without_a_member_they_have_their_delays_and_failures(scene, start_broker):
+    """Here, where the messages were read, and at a broker that has read none."""
+    expected = [(SLOTS["a"], 0, 1, True), (SLOTS["b"], 1, 1, True)]
+
+    def shown(answer):
+        keys = answer["partitions"]["1.0"]["keys"]
+        return [(k["slot"], k["offset"], k["redeliveries"], k["due_ms"] > 0) for k in keys]
+
+    scene.consumed.unbind(Cause.RESET)  # a cause that does not count
+    assert shown((await scene.running.call("GET", KEYS))[1]) == expected
+    other = await start_broker("orders-1")
+    await scene.running.admin("/yield", {"partitions": ["1.0"]})
+    await other.admin("/claim", {"partitions": ["1.0"]})
+    body = {"partitions": ["1.0"]}
+    assert shown((await other.call("GET", KEYS, json=body))[1]) == expected
 
 
 async def test_of_too_many_some_are_listed_and_the_others_counted(scene, monkeypatch):

@@ -5,9 +5,10 @@ from math import ceil, inf
 
 from partq.broker.broker import Broker
 from partq.core.hashing import slot_of
+from partq.core.lanes.lane_book import LaneBook
 from partq.core.lanes.lane_sender import ParkedLane
-from partq.core.model import PartitionId
-from partq.errors import BadRequestError, UnavailableError
+from partq.core.model import Offset, PartitionId
+from partq.errors import BadRequestError, StoreUnavailableError, UnavailableError
 from partq.wire.calls.answers import UNSET
 from partq.wire.calls.parked_keys import (
     ParkedKey,
@@ -20,6 +21,8 @@ MAX_LISTED = 4096
 """Keys of one partition in an answer: the most that may wait while new messages are sent."""
 KEY_BYTES = 300
 """Of memory, for one of them: the value, and its JSON."""
+MAX_BATCHES_READ = 64
+"""Of one partition, to learn of which keys the messages are that have failed."""
 STORE_TIMEOUT_S = 3.0
 """How long a release waits until it is stored."""
 
@@ -49,17 +52,42 @@ async def list_parked(broker: Broker, partition: PartitionId, group: str) -> Par
     parked = lanes.list_parked()
     more = max(0, len(parked) - MAX_LISTED)
     counts = lanes.redeliveries
+    failed = await _find_failed(broker, partition, lanes) if parked else {}
     keys = [
         ParkedKey(
             slot=each.lane,
-            offset=each.offset,
+            offset=(at := failed.get(each.lane, -1) if each.offset < 0 else each.offset),
             due_ms=max(0, ceil((each.until - now) * 1000)) if each.until < inf else 0,
-            redeliveries=counts.get(each.offset, 0),
+            redeliveries=counts.get(at, 0),
             state=_state(each),
         )
         for each in parked[:MAX_LISTED]
     ]
     return ParkedKeysResult(keys, more or UNSET, lanes.stands_still or UNSET)
+
+
+async def _find_failed(broker: Broker, partition: PartitionId, lanes: LaneBook) -> dict[int, int]:
+    """Return slot → its lowest failed message, of those that no member was sent here.
+
+    Nothing of it was read since the partition was claimed. What is not read in time, or lies in
+    more than `MAX_BATCHES_READ` batches, is left out.
+    """
+    unread = sorted(offset for offset in lanes.redeliveries if lanes.lane_of(offset) < 0)
+    found: dict[int, int] = {}
+    entry, reads = None, 0
+    try:
+        async with asyncio.timeout(STORE_TIMEOUT_S):
+            for offset in unread:
+                if entry is None or not entry.first <= offset < entry.first + entry.count:
+                    if reads == MAX_BATCHES_READ:
+                        break
+                    reads += 1
+                    entry = await broker.log.find(partition, Offset(offset))
+                if entry is not None:
+                    found.setdefault(entry.slots[offset - entry.first], offset)
+    except (TimeoutError, StoreUnavailableError):
+        pass  # the keys are listed all the same
+    return found
 
 
 def _state(lane: ParkedLane) -> str:

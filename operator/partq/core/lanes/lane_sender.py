@@ -169,7 +169,9 @@ class LaneSender(HeldLanes):
 
     def _open_parked(self) -> list[int]:
         lanes = self._blocked.parked.lanes
-        return self._span.of_lanes(lanes, OPEN, self.cursor, self.position) if lanes else []
+        # All that was read, also if no member is sent anything now.
+        stop = self._span.read_end
+        return self._span.of_lanes(lanes, OPEN, self.cursor, stop) if lanes else []
 
     def _go_on(self, lanes: Collection[int]) -> None:
         """Have sent what is open of lanes that nothing blocks any more."""
