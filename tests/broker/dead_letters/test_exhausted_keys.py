@@ -11,7 +11,7 @@ from partq.resources import group_document, queue_document, resources_of
 from partq.testing import eventually
 from partq.wire import frames
 from tests.broker.conftest import open_producer
-from tests.broker.dead_letters.test_dead_letters import TARGET, start_target, stored, target
+from tests.broker.dead_letters.test_dead_letters import TARGET, run, start_target, stored, target
 from tests.broker.delivery.keyed import (
     KEY_ORDER,
     SLOTS,
@@ -89,6 +89,16 @@ async def test_a_key_in_quarantine_makes_dead_letters_in_order_until_it_is_relea
     await publish(scene.producer, "a4")
     assert await scene.source.values(1) == ["a4"]
     assert REASON_HEADER not in letters[1].headers
+
+
+async def test_a_replay_to_a_key_in_quarantine_says_that_it_comes_back(running, target, stored):
+    await exhaust(running, "Quarantine", "a0", "b0")
+    await eventually(stored, "the dead letter")
+    said = await run(target, "replay", "--yes")
+    assert said.exit_code == 0, said.output
+    assert f"one is slot {A} of group workers of queue orders: release" in said.stderr
+    await eventually(stored, "it becomes a dead letter again")
+    assert (await release(running.broker, OLD, "workers", A)).is_released
 
 
 @pytest.mark.parametrize("on_exhausted", ["Block", "Quarantine"])

@@ -1,7 +1,7 @@
 """A simulated broker process: the real broker, its connections and its admin calls."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -396,6 +396,11 @@ async def _publish(
 
 class _Target:
     """The path to the queue that dead letters go to."""
+
+    async def find_quarantined(self, queue: str, group: str, slots: Collection[int]) -> set[int]:
+        """Return those of some slots that are in quarantine: nobody sends letters back here."""
+        del queue, group, slots
+        return set()
 
     async def send(self, queue: str, slot: int, data: bytes, producer: str, number: int) -> bool:
         """Have a batch of one message stored; False: its number is known there."""
