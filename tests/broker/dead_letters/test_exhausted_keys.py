@@ -65,6 +65,10 @@ async def test_a_blocked_key_waits_until_it_is_released(running):
     assert (state["blocked_keys"], state["delayed"], state["dead_letters"]) == (1, 0, 0)
     await eventually(lambda: not scene.consumed.is_dirty, "it is stored")
     assert (await scene.record()).parked == {A: -1}
+    body = {"partitions": 5, "is_dry_run": True}
+    _, plan = await running.call("POST", "/admin/v1/queues/orders/partitions", json=body)
+    group = plan["groups"]["workers"]
+    assert (group["blocked"], group["hold_ms"]) == ({"1.0": [A]}, None)
     assert (await release(running.broker, scene.consumed.partition, "workers", A)).is_released
     assert await scene.source.values(3) == ["a0", "a1", "a2"]
     assert (await scene.record()).parked == {}
