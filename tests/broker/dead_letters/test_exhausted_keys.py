@@ -186,3 +186,15 @@ async def test_a_key_in_quarantine_stays_so_in_the_partition_that_it_moves_to(
     assert places == ["1.0", "2.4"]
     record = await running.broker.partitions.read_cursor(NEW, "workers")
     assert record.parked == {slot: -2}
+    _, answer = await running.call("GET", "/v1/queues/orders/groups/workers/keys")
+    listed = [
+        (name, key["slot"]) for name, row in answer["partitions"].items() for key in row["keys"]
+    ]
+    assert listed == [("2.4", slot)], "its old partition has nothing of it any more"
+    assert "quarantined_keys" not in await running.state()
+    body = {"slot": slot}
+    _, answer = await running.call(
+        "POST", "/v1/queues/orders/groups/workers/keys/release", json=body
+    )
+    released = [name for name, row in answer["partitions"].items() if row["is_released"]]
+    assert released == ["1.0", "2.4"], "it is released in both records"

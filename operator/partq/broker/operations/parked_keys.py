@@ -4,6 +4,7 @@ import asyncio
 from math import ceil, inf
 
 from partq.broker.broker import Broker
+from partq.broker.partition.key_counts import moved_keys
 from partq.core.hashing import slot_of
 from partq.core.lanes.lane_book import LaneBook
 from partq.core.lanes.lane_sender import ParkedLane
@@ -45,11 +46,13 @@ async def list_parked(broker: Broker, partition: PartitionId, group: str) -> Par
     Raises:
         NotOwnerError, UnknownGroupError: nobody knows here.
     """
-    consumed = broker.find(partition).find(group)
+    owned = broker.find(partition)
+    consumed = owned.find(group)
     lanes, now = consumed.lanes, broker.clock()
     if lanes is None:
         return ParkedKeysResult([])
-    parked = lanes.list_parked()
+    moved = moved_keys(owned.layout, consumed)
+    parked = [each for each in lanes.list_parked() if each.lane not in moved]
     more = max(0, len(parked) - MAX_LISTED)
     counts = lanes.redeliveries
     failed = await _find_failed(broker, partition, lanes) if parked else {}
