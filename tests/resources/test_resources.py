@@ -251,6 +251,14 @@ WRONG = [
         SECOND + "spec.ack.onExhausted: got 'Block' with nack.order 'Ordered', expected 'Skip'",
     ),
     (
+        group("{queue: orders, ack: {maxSpan: 30000}}"),
+        SECOND + "spec.ack.maxSpan: got 30000 with nack.order 'Ordered', expected it to be left",
+    ),
+    (
+        group("{queue: orders, nack: {order: Free, maxParkedKeys: 5}}"),
+        SECOND + "spec.nack.maxParkedKeys: got 5 with nack.order 'Free', expected it to be left",
+    ),
+    (
         group("{queue: orders, nack: {order: Key}, ack: {onExhausted: Quarantine}}"),
         SECOND + "spec.ack.onExhausted: got 'Quarantine' without ack.maxRedeliveries, expected",
     ),

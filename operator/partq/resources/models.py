@@ -264,6 +264,14 @@ class ConsumerGroupSpec(Model):
                 "ack.maxRedeliveries",
             ),
             (
+                "(has(self.nack) && has(self.nack.order) && self.nack.order == 'Key') || ("
+                "(!has(self.ack) || !has(self.ack.maxSpan) || self.ack.maxSpan == 20000) && "
+                "(!has(self.nack) || !has(self.nack.maxParkedKeys) || "
+                "self.nack.maxParkedKeys == 1024))",
+                "ack.maxSpan and nack.maxParkedKeys: expected them to be left out where nack.order "
+                "is not 'Key'",
+            ),
+            (
                 "self.assignment == 'Server' || !has(self.rebalance) || "
                 + " && ".join(f"!has(self.rebalance.{name})" for name in BALANCE_FIELDS),
                 "rebalance: with the assignment 'Client' nothing moves for balance and nobody "
@@ -361,6 +369,23 @@ class ConsumerGroupSpec(Model):
                 f"ack.onExhausted: got {ends!r} without ack.maxRedeliveries, expected 'Skip': "
                 "without that limit no message fails too often; set maxRedeliveries"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _bounds_are_of_order_key(self) -> "ConsumerGroupSpec":
+        if self.nack.order == "Key":
+            return self
+        ack, nack = AckPolicy(), NackPolicy()
+        for name, got, default in (
+            ("ack.maxSpan", self.ack.max_span, ack.max_span),
+            ("nack.maxParkedKeys", self.nack.max_parked_keys, nack.max_parked_keys),
+        ):
+            if got != default:
+                raise ValueError(
+                    f"{name}: got {got} with nack.order {self.nack.order!r}, expected it to be "
+                    "left out: it bounds keys that wait, which there are in the order 'Key' only; "
+                    f"set nack.order to 'Key', or leave {name.partition('.')[2]} out"
+                )
         return self
 
     @model_validator(mode="after")
