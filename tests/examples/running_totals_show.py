@@ -47,6 +47,12 @@ def consume(url: str, token: str) -> None:
     asyncio.run(example.main(url, token, "orders", "workers"))
 
 
+def say(line: str) -> None:
+    """Print a line at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 class Show:
     """One run."""
 
@@ -104,10 +110,9 @@ class Show:
                 self.kills["consumers"] += 1
             if number % 50 == 49:
                 right, wrong = await self.compare()
-                print(
+                say(
                     f"{time.monotonic() - began:6.0f} s: {number + 1} kills, {self.published} "
-                    f"published, {right} sums up to date, {wrong} behind",
-                    flush=True,
+                    f"published, {right} sums up to date, {wrong} behind"
                 )
 
     async def compare(self) -> tuple[int, int]:
@@ -165,13 +170,12 @@ async def run(kills: int, minutes: float, rate: float, seed: int) -> int:
             for each in show.consumers:
                 each.kill()
     is_right = not behind and not show.too_high
-    print(
+    say(
         f"seed {seed}: {sum(show.kills.values())} kills ({show.kills['consumers']} of consumers, "
         f"{show.kills['brokers']} of brokers) in {minutes:g} minutes, {show.published} messages of "
         f"{len(ACCOUNTS)} accounts; {len(ACCOUNTS) - behind} sums are right, {behind} are not, "
         f"{len(show.too_high)} were ever too high {show.too_high[:3] or ''}; "
-        f"{show.ended_themselves} consumers had ended by themselves",
-        flush=True,
+        f"{show.ended_themselves} consumers had ended by themselves"
     )
     return 0 if is_right else 1
 
