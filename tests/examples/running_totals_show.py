@@ -10,19 +10,22 @@ missing, and nothing is counted twice. The exit status is 1 if one has not. A bo
 
 import argparse
 import asyncio
-import importlib.util
 import logging
 import multiprocessing
 import os
 import random
+import runpy
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import aiohttp
 
 from partq import Producer
+from partq.testing import eventually
 from partq.testing.local_broker import LocalBroker
 from partq.wire.key_states import decode_state
 from tests.forked_processes import fork_children
@@ -41,10 +44,8 @@ def consume(url: str, token: str) -> None:
     """Run the example in this process until it is killed; what it prints is dropped."""
     for stream in (1, 2):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
-    spec = importlib.util.spec_from_file_location("running_totals", EXAMPLE)
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
-    asyncio.run(example.main(url, token, "orders", "workers"))
+    main = runpy.run_path(str(EXAMPLE))["main"]
+    asyncio.run(main(url, token, "orders", "workers"))
 
 
 def say(line: str) -> None:
@@ -61,7 +62,7 @@ class Show:
         self.draw = random.Random(seed)
         self.processes = multiprocessing.get_context("forkserver")
         self.processes.set_forkserver_preload(["partq.client.consumer", "aiohttp"])
-        self.consumers: list[multiprocessing.Process] = []
+        self.consumers: list[BaseProcess] = []
         self.expected: Counter[str] = Counter()
         self.published = 0
         self.kills: Counter[str] = Counter()
@@ -75,20 +76,19 @@ class Show:
         process.start()
         self.consumers.append(process)
 
-    async def publish(self, rate: float, until: float) -> None:
+    async def publish(self, rate: float, seconds: float) -> None:
         """Publish numbers to accounts at a rate, and add up what each has got."""
         async with Producer(
             self.local.url, queue="orders", token=self.local.tokens.produce,
             delivery_timeout_s=300.0,
         ) as producer:  # fmt: skip
             began = time.monotonic()
-            while (now := time.monotonic()) < until:
-                while self.published < (now - began) * rate:
-                    account, number = self.draw.choice(ACCOUNTS), self.draw.randint(1, 1000)
-                    self.expected[account] += number  # a failed one ends the run
-                    self.published += 1
-                    await producer.send(str(number).encode(), key=account)
-                await asyncio.sleep(0.05)
+            for each in range(round(rate * seconds)):
+                await asyncio.sleep(max(0.0, began + each / rate - time.monotonic()))
+                account, number = self.draw.choice(ACCOUNTS), self.draw.randint(1, 1000)
+                self.expected[account] += number  # a failed one ends the run
+                self.published += 1
+                await producer.send(str(number).encode(), key=account)
             await producer.flush()
 
     async def kill(self, count: int, seconds: float) -> None:
@@ -158,14 +158,16 @@ async def run(kills: int, minutes: float, rate: float, seed: int) -> int:
         for _ in range(CONSUMERS):
             show.start_consumer()
         try:
-            began = time.monotonic()
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(show.publish(rate, began + minutes * 60))
+                tasks.create_task(show.publish(rate, minutes * 60))
                 tasks.create_task(show.kill(kills, minutes * 60))
-            until, behind = time.monotonic() + SETTLE_S, len(ACCOUNTS)
-            while behind and time.monotonic() < until:
-                await asyncio.sleep(1)
-                _, behind = await show.compare()
+
+            async def are_right() -> bool:
+                return not (await show.compare())[1]
+
+            with suppress(AssertionError):
+                await eventually(are_right, "all sums are right", timeout_s=SETTLE_S, interval_s=1)
+            _, behind = await show.compare()
         finally:
             for each in show.consumers:
                 each.kill()
