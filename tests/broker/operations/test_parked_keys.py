@@ -4,7 +4,8 @@ import pytest
 
 from partq.core.model import Cause
 from partq.errors import StoreUnavailableError
-from tests.broker.delivery.keyed import DAY_MS, SLOTS, KeyedScene
+from partq.wire import frames
+from tests.broker.delivery.keyed import DAY_MS, SLOTS, KeyedScene, open_keyed
 
 KEYS = "/v1/queues/orders/groups/workers/keys"
 
@@ -85,6 +86,53 @@ async def test_a_repeat_of_a_release_that_was_not_stored_waits_until_it_is(scene
     assert list((await scene.record()).parked) == [SLOTS["a"]]
 
 
+async def test_those_that_the_record_does_not_name_are_released_one_by_one(running, start_broker):
+    scene = await KeyedScene().set(running, "a0", "b0", "c0", "d0", maxParkedKeys=1)
+    held, _ = await scene.source.deliver()
+    for offset in range(3):
+        assert await scene.source.nack(held, [(offset, offset + 1)], delay_ms=DAY_MS) == ""
+    other = await start_broker("orders-1")
+    elsewhere = await open_keyed(other)
+    await running.admin("/yield", {"partitions": ["1.0"]})
+    await other.admin("/claim", {"partitions": ["1.0"]})
+    await elsewhere.find(frames.Assigned)
+    assert await elsewhere.gets_nothing(), "all wait"
+    body = {"slot": SLOTS["b"], "partitions": ["1.0"]}
+    _, answer = await other.call("POST", f"{KEYS}/release", json=body)
+    assert answer["partitions"]["1.0"] == {"is_released": True}
+    _, answer = await other.call("GET", KEYS, json={"partitions": ["1.0"]})
+    keys = answer["partitions"]["1.0"]["keys"]
+    assert [each["slot"] for each in keys] == [SLOTS["a"], SLOTS["c"]]
+    body = {"slot": SLOTS["c"], "partitions": ["1.0"]}
+    _, answer = await other.call("POST", f"{KEYS}/release", json=body)
+    assert answer["partitions"]["1.0"] == {"is_released": True}
+    assert await elsewhere.values(3) == ["b0", "c0", "d0"], "no more wait than may"
+    body = {"all": True, "partitions": ["1.0"]}
+    _, answer = await other.call("POST", f"{KEYS}/release", json=body)
+    assert answer["partitions"]["1.0"] == {"is_released": True, "released": 1}
+    _, answer = await other.call("POST", f"{KEYS}/release", json=body)
+    assert answer["partitions"]["1.0"] == {"is_released": False, "released": 0}
+    assert await elsewhere.values(1) == ["a0"]
+
+
+async def test_where_they_cannot_be_read_in_time_the_release_says_so(
+    running, start_broker, monkeypatch
+):
+    scene = await KeyedScene().set(running, "a0", "b0", maxParkedKeys=1)
+    held, _ = await scene.source.deliver()
+    for offset in range(2):
+        assert await scene.source.nack(held, [(offset, offset + 1)], delay_ms=DAY_MS) == ""
+    other = await start_broker("orders-1")
+    await running.admin("/yield", {"partitions": ["1.0"]})
+    await other.admin("/claim", {"partitions": ["1.0"]})
+    monkeypatch.setattr("partq.broker.operations.parked_keys.MAX_BATCHES_NAMED", 0)
+    body = {"slot": SLOTS["e"], "partitions": ["1.0"]}
+    _, answer = await other.call("POST", f"{KEYS}/release", json=body)
+    assert "repeat the call, or release all" in answer["partitions"]["1.0"]["error"]["message"]
+    _, answer = await other.call("POST", f"{KEYS}/release", json={"all": True})
+    assert answer["partitions"]["1.0"] == {"is_released": True, "released": 2}
+
+
 async def test_a_key_stands_for_its_slot(scene):
     status, answer = await scene.running.call("POST", f"{KEYS}/release", json={"key": "k"})
     assert (status, {each["is_released"] for each in answer["partitions"].values()}) == (
@@ -98,6 +146,7 @@ async def test_a_key_stands_for_its_slot(scene):
     [
         ({}, "bad_request"),
         ({"slot": 1, "key": "k"}, "bad_request"),
+        ({"slot": 1, "all": True}, "bad_request"),
         ({"slot": 65_536}, "bad_json"),
         ({"key": "k" * 2000}, "bad_request"),
         ({"slot": 1, "partitions": ["1.9"]}, "unknown_partition"),

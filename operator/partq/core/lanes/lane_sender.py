@@ -9,7 +9,7 @@ from partq.core.cursor.processing_times import ProcessingTimes, within
 from partq.core.cursor.windows import Window
 from partq.core.lanes.blocked_lanes import BlockedLanes
 from partq.core.lanes.held_lanes import HeldLanes
-from partq.core.lanes.parked_lanes import ParkedLanes
+from partq.core.lanes.parked_lanes import ALL_LANES, ParkedLanes
 from partq.core.lanes.resend_queue import ResendQueue
 from partq.core.lanes.span import HELD, OPEN, mask_of
 from partq.core.model import Cause
@@ -125,6 +125,25 @@ class LaneSender(HeldLanes):
             self._forget_failures(lane)
         self._go_on(self._blocked.unpark([lane]))
         return is_parked
+
+    @property
+    def are_all_parked(self) -> bool:
+        """Whether every lane waits, for more wait than the record holds one by one."""
+        return self._blocked.are_all_parked
+
+    def park_by_name(self, lanes: Collection[int]) -> None:
+        """Have lanes wait for as long as all did, in the place of all."""
+        due = self._blocked.parked.until[ALL_LANES]
+        for lane in lanes:
+            self._blocked.park(lane, due)
+        self.unpark(ALL_LANES)
+
+    def unpark_all(self) -> int:
+        """Let all lanes go on, or release them; return how many waited."""
+        lanes = self._blocked.parked.lanes
+        for lane in lanes:
+            self.unpark(lane)
+        return len(lanes) + self.unpark(ALL_LANES)
 
     def doom(self, offsets: Iterable[int]) -> None:
         """Send nothing of the lanes of some offsets until `spare`: they are to be dead letters."""
