@@ -19,6 +19,8 @@ from partq.excerpts import excerpt
 from partq.store.records.log import Entry
 from partq.wire import frames
 
+MAX_NOTICES = 1024
+"""Of a partition, that are not answered and of which it is known since when."""
 PASSED_AT_ONCE = 1000
 """Batches with nothing left to send are passed over. After this many, others get their turn."""
 
@@ -111,6 +113,8 @@ class Flow:
         """Partitions with messages that wait to be sent again."""
         self._asked: dict[ConsumedPartition, set[int]] = {}
         """Lanes that the client is asked for at the end of this turn of the event loop."""
+        self.asked_back: dict[ConsumedPartition, dict[int, float | None]] = {}
+        """Notices that are not answered, each with when that was first seen; None: it was not."""
 
     # ---- what happens to it ---------------------------------------------------------------------
 
@@ -157,6 +161,7 @@ class Flow:
         self._ready.pop(consumed, None)
         self._delayed.pop(consumed, None)
         self._asked.pop(consumed, None)
+        self.asked_back.pop(consumed, None)
         self._batch_finder.forget(consumed)
         self.end_in_flight(consumed.book.in_flight)
         messages, size, waiting = self.unrecorded.forget(consumed.partition)
@@ -246,6 +251,9 @@ class Flow:
     def _send_ask_back(
         self, consumed: ConsumedPartition, notice: int, slots: list[tuple[int, int]]
     ) -> None:
+        open_notices = self.asked_back.setdefault(consumed, {})
+        if len(open_notices) < MAX_NOTICES:  # the oldest one counts
+            open_notices[notice] = None
         self.send_behind(
             consumed.partition,
             frames.AskBack(
