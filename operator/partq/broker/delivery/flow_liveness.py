@@ -23,7 +23,7 @@ STUCK_S = 10.0
 """A flow at the limit of unacknowledged messages is reported after this long without an ack."""
 
 RETURN_S = 60.0
-"""A client may take so long to answer that is asked for messages which it has not begun (`AskBack`).
+"""How long a client may take to answer `AskBack`, which asks for messages that it has not begun.
 Then all that it has of the partition is taken back."""
 
 _log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class FlowLiveness:
 def find_unreturned(flows: Iterable[Flow], now: float) -> list[tuple[Flow, ConsumedPartition]]:
     """Return the partitions of flows that were asked for messages, and have not answered in time.
 
-    A handoff that is under way has a time of its own.
+    A handoff that is under way has its separate time.
     """
     found = []
     for flow in flows:
