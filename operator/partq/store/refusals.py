@@ -24,6 +24,10 @@ UNKNOWN = -2
 SUPERSEDED = -3
 """A later write is stored."""
 
+# Of `open_gate` and `carry_states`.
+GATE_DIFFERS = -1
+"""A reset holds the gate that the caller has not seen."""
+
 # Of `reset_cursor` alone.
 EPOCH_DIFFERS = -1
 """Another epoch is recorded."""
@@ -101,6 +105,27 @@ def check_book_write(answer: object, partition: PartitionId, group: str, write: 
         raise unknown_group(partition, group)
     if answer == SUPERSEDED:
         raise superseded(partition, group)
+
+
+def check_gate(
+    answer: object, partition: PartitionId, group: str, *, broker_epoch: BrokerEpoch, gate: str
+) -> None:
+    """Check the answer of a script that writes behind a closed gate, or opens it.
+
+    `gate`: as the caller has read it.
+
+    Raises:
+        FencedError, ConflictError, UnknownGroupError: it refused; nothing is written.
+    """
+    if answer == FENCED:
+        raise fenced(partition, broker_epoch)
+    if answer == UNKNOWN:
+        raise unknown_group(partition, group)
+    if answer == GATE_DIFFERS:
+        raise ConflictError(
+            f"partition {partition}, group {group}: a reset holds its gate, which was {gate!r} "
+            "when it was read; read the records again"
+        )
 
 
 def check_reset(
