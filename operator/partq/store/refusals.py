@@ -107,6 +107,16 @@ def check_book_write(answer: object, partition: PartitionId, group: str, write: 
         raise superseded(partition, group)
 
 
+def kept_states(partition: PartitionId, group: str) -> KeptStatesError:
+    """Return the error of a reset that parts states of a partition from older messages."""
+    return KeptStatesError(
+        f"partition {partition}, group {group}: it has states of keys whose older messages lie in "
+        "the partitions before it, where they would be processed again without these states; "
+        "nothing was moved: have the reset of all partitions clear the states, too, or wait until "
+        "those partitions are gone"
+    )
+
+
 def check_gate(
     answer: object, partition: PartitionId, group: str, *, broker_epoch: BrokerEpoch, gate: str
 ) -> None:
@@ -152,8 +162,4 @@ def check_reset(
             f"{at}: epoch {epoch} is not the recorded one; look again, and repeat the reset"
         )
     if answer == STATES_MOVED:
-        raise KeptStatesError(
-            f"{at}: it has states of keys whose older messages lie in the partitions before it, "
-            "where they would be processed again without these states; nothing was moved: have the "
-            "reset clear the states, too, or wait until those partitions are gone"
-        )
+        raise kept_states(partition, group)
