@@ -166,6 +166,8 @@ RESCALE_PLAN = {
     "groups": {
         "audit": {"in_flight": 0, "lag": 0, "hold_ms": 0, "moved": 0, "assigned": 0,
                   "members": {}},
+        "held": {"in_flight": 0, "lag": 7, "hold_ms": None, "moved": 0, "assigned": 8,
+                 "members": {}, "blocked": {"1.0": [11, 22, 33, 44]}},
         "slow": {"in_flight": 1, "lag": 1200, "hold_ms": None, "moved": 1, "assigned": 8,
                  "members": {"m": {"before": 16, "after": 23}, "n": {"before": 0, "after": 1}}},
         "workers": {"in_flight": 120, "lag": 1200, "hold_ms": 240_000, "moved": 0, "assigned": 8,

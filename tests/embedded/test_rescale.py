@@ -104,12 +104,25 @@ class Traffic:
             "traffic goes on",
         )
 
-    async def is_all_consumed(self, group):
-        await eventually(
-            lambda: self.groups[group].count == sum(self.published.values()),
-            f"{group} has all",
-            timeout_s=90.0,
-        )
+    async def is_all_consumed(self, group, admin):
+        """Wait for it. A fault ends the test at once, and what does not come is named."""
+        taken = self.groups[group]
+
+        def has_all():
+            assert self.errors == []
+            assert taken.faults == [], group
+            return taken.count == sum(self.published.values())
+
+        try:
+            await eventually(has_all, f"{group} has all", timeout_s=90.0)
+        except AssertionError as error:
+            got = {key: len(taken.numbers[key]) for key in KEYS}
+            missing = {key: (got[key], self.published[key]) for key in KEYS}
+            missing = {key: pair for key, pair in missing.items() if pair[0] != pair[1]}
+            error.add_note(f"of each key, taken and published: {missing}")
+            error.add_note(f"the layout: {await admin.layout()}")
+            error.add_note(f"the group: {await admin.states(group)}")
+            raise
 
 
 class Admin:
@@ -119,8 +132,8 @@ class Admin:
         self.broker = broker
         self.http = http
 
-    async def call(self, method, path, token, body=None):
-        for url in self.broker.url.split(","):
+    async def call(self, method, path, token, body=None, urls=None):
+        for url in urls or self.broker.url.split(","):
             try:
                 headers = {"Authorization": f"Bearer {token}"}
                 async with self.http.request(
@@ -145,6 +158,13 @@ class Admin:
     async def layout(self):
         _, answer = await self.call("GET", "/v1/queues/orders/layout", self.broker.tokens.consume)
         return answer or {}
+
+    async def states(self, group):
+        """What each broker says of its partitions."""
+        path, token = f"/v1/queues/orders/groups/{group}/state", self.broker.tokens.admin
+        return [
+            await self.call("GET", path, token, urls=[url]) for url in self.broker.url.split(",")
+        ]
 
     async def has(self, count):
         async def committed():
@@ -182,7 +202,7 @@ async def go(broker, strike):
             await publishing
             async with running([traffic.consume("late", "single")]):
                 for group in ("workers", "slow", "late"):
-                    await traffic.is_all_consumed(group)
+                    await traffic.is_all_consumed(group, admin)
     return traffic
 
 

@@ -251,6 +251,14 @@ WRONG = [
         SECOND + "spec.ack.onExhausted: got 'Block' with nack.order 'Ordered', expected 'Skip'",
     ),
     (
+        group("{queue: orders, ack: {maxSpan: 30000}}"),
+        SECOND + "spec.ack.maxSpan: got 30000 with nack.order 'Ordered', expected it to be left",
+    ),
+    (
+        group("{queue: orders, nack: {order: Free, maxParkedKeys: 5}}"),
+        SECOND + "spec.nack.maxParkedKeys: got 5 with nack.order 'Free', expected it to be left",
+    ),
+    (
         group("{queue: orders, nack: {order: Key}, ack: {onExhausted: Quarantine}}"),
         SECOND + "spec.ack.onExhausted: got 'Quarantine' without ack.maxRedeliveries, expected",
     ),
@@ -294,6 +302,13 @@ def test_refused(text, sentence):
 
     assert sentence in caught.value.message
     assert len(caught.value.message) < 2000
+
+
+def test_keys_of_shared_partitions_wait_whatever_the_order_is_said_to_be():
+    given = "{queue: orders, type: KeyShared, ack: {maxSpan: 30000, maxRedeliveries: 1, "
+    (read,) = parse_resources(group(given + "onExhausted: Block}}")).groups
+
+    assert (read.spec.ack.max_span, read.spec.ack.on_exhausted) == (30_000, "Block")
 
 
 def test_all_problems_are_named():

@@ -41,10 +41,13 @@ def test_brokers_read_what_resources_say():
     found = read_spec("queue", stored(effective_queue(queue, ["workers"])), QueueSpec)
     assert (found.keyless_policy, found.message_ttl_seconds, found.audit) == ("Random", 60, True)
     assert found.limits.max_spool_bytes == 2_000_000
-    rules = read_spec("group", stored(effective_group(group, queue)), GroupSpec)
+    spec = stored(effective_group(group, queue))
+    rules = read_spec("group", spec, GroupSpec)
     assert (rules.ack.timeout_seconds, rules.ack.max_redeliveries) == (9, 3)
     assert (rules.nack.order, rules.nack.backoff.max_seconds) == ("Free", 8)
     assert (rules.dead_letter.queue, rules.dead_letter.expired) == ("orders-workers-dlq", False)
+    spec["ack"]["maxSpan"] = 30_000  # an earlier version took it in any order
+    assert read_spec("group", spec, GroupSpec).ack.max_span == 30_000
 
 
 def test_what_an_earlier_version_wrote_is_read():

@@ -34,7 +34,13 @@ from partq.resources.key_shared import (
     KeySharedPolicy,
 )
 from partq.resources.rebalance import BALANCE_FIELDS, RebalanceOverrides, RebalanceSpec
-from partq.resources.redelivery import AckPolicy, NackPolicy
+from partq.resources.redelivery import (
+    HELD_KEYS_RULE,
+    KEY_BOUNDS_RULE,
+    AckPolicy,
+    NackPolicy,
+    check_key_order,
+)
 from partq.resources.redis_place import Redis
 from partq.resources.selector import Selector
 
@@ -265,13 +271,8 @@ class ConsumerGroupSpec(Model):
                 "assignment: expected 'Server' for other types than Partitioned, and with a "
                 "strategy: with 'Client' the members choose their partitions",
             ),
-            (
-                "!has(self.ack) || !has(self.ack.onExhausted) || self.ack.onExhausted == 'Skip' || "
-                "(has(self.nack) && has(self.nack.order) && self.nack.order == 'Key' && "
-                "has(self.ack.maxRedeliveries))",
-                "ack.onExhausted: expected 'Skip' where nack.order is not 'Key', or without "
-                "ack.maxRedeliveries",
-            ),
+            HELD_KEYS_RULE,
+            KEY_BOUNDS_RULE,
             (
                 "self.assignment == 'Server' || !has(self.rebalance) || "
                 + " && ".join(f"!has(self.rebalance.{name})" for name in BALANCE_FIELDS),
@@ -383,19 +384,9 @@ class ConsumerGroupSpec(Model):
         return self
 
     @model_validator(mode="after")
-    def _keys_are_held_in_order_key(self) -> "ConsumerGroupSpec":
-        ends = self.ack.on_exhausted
-        if ends != "Skip" and self.nack.order != "Key":
-            raise ValueError(
-                f"ack.onExhausted: got {ends!r} with nack.order {self.nack.order!r}, expected "
-                "'Skip': only in the order 'Key' a key can be blocked or in quarantine; set "
-                "nack.order to 'Key', or leave onExhausted out"
-            )
-        if ends != "Skip" and self.ack.max_redeliveries is None:
-            raise ValueError(
-                f"ack.onExhausted: got {ends!r} without ack.maxRedeliveries, expected 'Skip': "
-                "without that limit no message fails too often; set maxRedeliveries"
-            )
+    def _keys_wait_in_order_key(self) -> "ConsumerGroupSpec":
+        order = "Key" if self.type == "KeyShared" else self.nack.order
+        check_key_order(order, self.ack, self.nack)
         return self
 
     @model_validator(mode="after")

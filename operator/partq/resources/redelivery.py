@@ -65,3 +65,54 @@ class NackPolicy(Model):
     """In a group whose order is Key: how many keys of a partition may wait at once. Beyond, the
     partition stops for the group, as in Ordered, until one has waited long enough. Each takes up to
     20 bytes of the group's record."""
+
+
+_HAS_ORDER_KEY = (
+    "self.type == 'KeyShared' || "
+    "(has(self.nack) && has(self.nack.order) && self.nack.order == 'Key')"
+)
+HELD_KEYS_RULE = (
+    "!has(self.ack) || !has(self.ack.onExhausted) || self.ack.onExhausted == 'Skip' || "
+    f"(({_HAS_ORDER_KEY}) && has(self.ack.maxRedeliveries))",
+    "ack.onExhausted: expected 'Skip' where nack.order is not 'Key', or without "
+    "ack.maxRedeliveries",
+)
+KEY_BOUNDS_RULE = (
+    f"{_HAS_ORDER_KEY} || (("
+    "!has(self.ack) || !has(self.ack.maxSpan) || self.ack.maxSpan == 20000) && "
+    "(!has(self.nack) || !has(self.nack.maxParkedKeys) || self.nack.maxParkedKeys == 1024))",
+    "ack.maxSpan and nack.maxParkedKeys: expected them to be left out where nack.order is not "
+    "'Key'",
+)
+
+
+def check_key_order(order: str, ack: AckPolicy, nack: NackPolicy) -> None:
+    """See that what concerns keys that wait is said in the order Key only.
+
+    Raises:
+        ValueError: it is said in another order, or without what it needs.
+    """
+    ends = ack.on_exhausted
+    if ends != "Skip" and order != "Key":
+        raise ValueError(
+            f"ack.onExhausted: got {ends!r} with nack.order {order!r}, expected 'Skip': only in "
+            "the order 'Key' a key can be blocked or in quarantine; set nack.order to 'Key', or "
+            "leave onExhausted out"
+        )
+    if ends != "Skip" and ack.max_redeliveries is None:
+        raise ValueError(
+            f"ack.onExhausted: got {ends!r} without ack.maxRedeliveries, expected 'Skip': without "
+            "that limit no message fails too often; set maxRedeliveries"
+        )
+    if order == "Key":
+        return
+    for name, got, default in (
+        ("ack.maxSpan", ack.max_span, AckPolicy().max_span),
+        ("nack.maxParkedKeys", nack.max_parked_keys, NackPolicy().max_parked_keys),
+    ):
+        if got != default:
+            raise ValueError(
+                f"{name}: got {got} with nack.order {order!r}, expected it to be left out: it "
+                "bounds keys that wait, which there are in the order 'Key' only; set nack.order "
+                f"to 'Key', or leave {name.partition('.')[2]} out"
+            )

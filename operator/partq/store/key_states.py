@@ -4,14 +4,11 @@ from collections.abc import AsyncIterator, Mapping
 from typing import NamedTuple
 
 from partq.core.model import BrokerEpoch, PartitionId
-from partq.errors import ConflictError
 from partq.store.codec import encode_states
 from partq.store.connection import Store
 from partq.store.keys import Keys
-from partq.store.refusals import FENCED, UNKNOWN, fenced, unknown_group
+from partq.store.refusals import check_gate
 
-GATE_DIFFERS = -1
-"""Of `carry_states`: another reset holds the gate."""
 SCAN_COUNT = 50
 """States that one step of a scan asks for: some MB, if all are as large as may be."""
 MAX_SCANS = 100_000
@@ -115,15 +112,7 @@ class KeyStates:
             [broker_epoch, group, born, gate, int(is_first), *encode_states(states)],
             needs_replica=True,
         )
-        if answer == FENCED:
-            raise fenced(partition, broker_epoch)
-        if answer == UNKNOWN:
-            raise unknown_group(partition, group)
-        if answer == GATE_DIFFERS:
-            raise ConflictError(
-                f"partition {partition}, group {group}: a reset holds its gate, which was "
-                f"{gate!r} when it was read; read the records again"
-            )
+        check_gate(answer, partition, group, broker_epoch=broker_epoch, gate=gate)
 
     async def remove_moved(
         self, predecessor: PartitionId, group: str, keys: list[str], *, generation: int

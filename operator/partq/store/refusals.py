@@ -24,6 +24,10 @@ UNKNOWN = -2
 SUPERSEDED = -3
 """A later write is stored."""
 
+# Of `open_gate` and `carry_states`.
+GATE_DIFFERS = -1
+"""A reset holds the gate that the caller has not seen."""
+
 # Of `reset_cursor` alone.
 EPOCH_DIFFERS = -1
 """Another epoch is recorded."""
@@ -103,6 +107,37 @@ def check_book_write(answer: object, partition: PartitionId, group: str, write: 
         raise superseded(partition, group)
 
 
+def kept_states(partition: PartitionId, group: str) -> KeptStatesError:
+    """Return the error of a reset that parts states of a partition from older messages."""
+    return KeptStatesError(
+        f"partition {partition}, group {group}: it has states of keys whose older messages lie in "
+        "the partitions before it, where they would be processed again without these states; "
+        "nothing was moved: have the reset of all partitions clear the states, too, or wait until "
+        "those partitions are gone"
+    )
+
+
+def check_gate(
+    answer: object, partition: PartitionId, group: str, *, broker_epoch: BrokerEpoch, gate: str
+) -> None:
+    """Check the answer of a script that writes behind a closed gate, or opens it.
+
+    `gate`: as the caller has read it.
+
+    Raises:
+        FencedError, ConflictError, UnknownGroupError: it refused; nothing is written.
+    """
+    if answer == FENCED:
+        raise fenced(partition, broker_epoch)
+    if answer == UNKNOWN:
+        raise unknown_group(partition, group)
+    if answer == GATE_DIFFERS:
+        raise ConflictError(
+            f"partition {partition}, group {group}: a reset holds its gate, which was {gate!r} "
+            "when it was read; read the records again"
+        )
+
+
 def check_reset(
     answer: object, partition: PartitionId, group: str, *, epoch: int, hold: str
 ) -> None:
@@ -127,8 +162,4 @@ def check_reset(
             f"{at}: epoch {epoch} is not the recorded one; look again, and repeat the reset"
         )
     if answer == STATES_MOVED:
-        raise KeptStatesError(
-            f"{at}: it has states of keys whose older messages lie in the partitions before it, "
-            "where they would be processed again without these states; nothing was moved: have the "
-            "reset clear the states, too, or wait until those partitions are gone"
-        )
+        raise kept_states(partition, group)

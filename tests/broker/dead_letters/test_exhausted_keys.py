@@ -11,7 +11,7 @@ from partq.resources import group_document, queue_document, resources_of
 from partq.testing import eventually
 from partq.wire import frames
 from tests.broker.conftest import open_producer
-from tests.broker.dead_letters.test_dead_letters import TARGET, start_target, stored, target
+from tests.broker.dead_letters.test_dead_letters import TARGET, run, start_target, stored, target
 from tests.broker.delivery.keyed import (
     KEY_ORDER,
     SLOTS,
@@ -65,6 +65,10 @@ async def test_a_blocked_key_waits_until_it_is_released(running):
     assert (state["blocked_keys"], state["delayed"], state["dead_letters"]) == (1, 0, 0)
     await eventually(lambda: not scene.consumed.is_dirty, "it is stored")
     assert (await scene.record()).parked == {A: -1}
+    body = {"partitions": 5, "is_dry_run": True}
+    _, plan = await running.call("POST", "/admin/v1/queues/orders/partitions", json=body)
+    group = plan["groups"]["workers"]
+    assert (group["blocked"], group["hold_ms"]) == ({"1.0": [A]}, None)
     assert (await release(running.broker, scene.consumed.partition, "workers", A)).is_released
     assert await scene.source.values(3) == ["a0", "a1", "a2"]
     assert (await scene.record()).parked == {}
@@ -89,6 +93,16 @@ async def test_a_key_in_quarantine_makes_dead_letters_in_order_until_it_is_relea
     await publish(scene.producer, "a4")
     assert await scene.source.values(1) == ["a4"]
     assert REASON_HEADER not in letters[1].headers
+
+
+async def test_a_replay_to_a_key_in_quarantine_says_that_it_comes_back(running, target, stored):
+    await exhaust(running, "Quarantine", "a0", "b0")
+    await eventually(stored, "the dead letter")
+    said = await run(target, "replay", "--yes")
+    assert said.exit_code == 0, said.output
+    assert f"one is slot {A} of group workers of queue orders: release" in said.stderr
+    await eventually(stored, "it becomes a dead letter again")
+    assert (await release(running.broker, OLD, "workers", A)).is_released
 
 
 @pytest.mark.parametrize("on_exhausted", ["Block", "Quarantine"])
@@ -172,3 +186,15 @@ async def test_a_key_in_quarantine_stays_so_in_the_partition_that_it_moves_to(
     assert places == ["1.0", "2.4"]
     record = await running.broker.partitions.read_cursor(NEW, "workers")
     assert record.parked == {slot: -2}
+    _, answer = await running.call("GET", "/v1/queues/orders/groups/workers/keys")
+    listed = [
+        (name, key["slot"]) for name, row in answer["partitions"].items() for key in row["keys"]
+    ]
+    assert listed == [("2.4", slot)], "its old partition has nothing of it any more"
+    assert "quarantined_keys" not in await running.state()
+    body = {"slot": slot}
+    _, answer = await running.call(
+        "POST", "/v1/queues/orders/groups/workers/keys/release", json=body
+    )
+    released = [name for name, row in answer["partitions"].items() if row["is_released"]]
+    assert released == ["1.0", "2.4"], "it is released in both records"

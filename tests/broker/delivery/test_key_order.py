@@ -21,6 +21,25 @@ async def scene(running):
     return scene
 
 
+async def test_a_client_that_does_not_answer_loses_the_partition_and_gets_it_again(
+    running, monkeypatch
+):
+    scene = await KeyedScene().set(running, "a0", "b0", "a1")
+    held, _ = await scene.source.deliver()
+    assert await scene.source.nack(held, [(0, 1)], delay_ms=0) == ""
+    await scene.source.asked()
+    assert await scene.source.gets_nothing(), "what waits for the answer"
+    monkeypatch.setattr("partq.broker.delivery.flow_liveness.RETURN_S", 0.0)
+    await scene.source.find(frames.Revoked)
+    again, _ = await scene.source.find(frames.Assigned)
+    assert again.epoch > scene.assigned.epoch
+    values = await scene.source.values(3)
+    assert [each for each in values if each[0] == "a"] == ["a0", "a1"], "in order"
+    assert "b0" in values
+    late = await scene.source.ack(held, ranges=[(1, 2)])
+    assert late == "fenced", "of the older epoch"
+
+
 async def test_the_key_waits_and_the_others_go_on(scene):
     source, held = scene.source, scene.held
     assert scene.assigned.mode == frames.KEYED

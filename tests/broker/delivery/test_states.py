@@ -1,5 +1,6 @@
 """States of keys in frames: they count with their acks, and reads see all acks before them."""
 
+from partq.broker.api.routes import flow as flow_route
 from partq.core.model import PartitionId
 from partq.core.records import lacking_states
 from partq.store.key_states import KeyStates
@@ -121,6 +122,28 @@ async def test_a_handoff_commits_the_states_that_came_before(running, scene):
     assert await ask_state(other, held) is None
     assert await other.ack(held, ranges=[(3, 4)], state_key="k", state=b"4") == ""
     assert await stored(running) == b"4"
+
+
+async def test_reads_of_a_flow_that_wait_for_the_store_are_bounded(running, scene, monkeypatch):
+    monkeypatch.setattr(flow_route, "MAX_OPEN_READS", 3)
+    read_state, seen = running.broker.ack_handler.read_state, []
+
+    def counted(flow, frame, answer):
+        seen.append(frame.request)
+        read_state(flow, frame, answer)
+
+    monkeypatch.setattr(running.broker.ack_handler, "read_state", counted)
+    gate = Gate(running.broker.ack_handler.states.store, "read")
+    held = scene.held
+    place = (held.generation, held.partition, held.broker_epoch, held.epoch)
+    for request in range(8):
+        await scene.source.send(frames.ReadState(request, *place, key="k"))
+    await eventually(lambda: len(seen) == 3, "as many are read as may wait")
+    await running.state()
+    assert seen == [0, 1, 2]
+    gate.opened.set()
+    answers = [(await scene.source.pick((frames.State,))).request for _ in range(8)]
+    assert answers == list(range(8))
 
 
 async def test_acks_that_wait_for_a_look_at_the_store_count_as_not_stored(

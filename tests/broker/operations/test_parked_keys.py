@@ -2,8 +2,10 @@
 
 import pytest
 
+from partq.core.model import Cause
 from partq.errors import StoreUnavailableError
-from tests.broker.delivery.keyed import DAY_MS, SLOTS, KeyedScene
+from partq.wire import frames
+from tests.broker.delivery.keyed import DAY_MS, SLOTS, KeyedScene, open_keyed
 
 KEYS = "/v1/queues/orders/groups/workers/keys"
 
@@ -30,6 +32,23 @@ async def test_they_are_listed_with_their_lowest_message(scene):
         {"slot": SLOTS["a"], "offset": 0, "redeliveries": 1, "state": "waits"},
         {"slot": SLOTS["b"], "offset": 1, "redeliveries": 1, "state": "waits"},
     ]
+
+
+async def test_without_a_member_they_have_their_delays_and_failures(scene, start_broker):
+    """Here, where the messages were read, and at a broker that has read none."""
+    expected = [(SLOTS["a"], 0, 1, True), (SLOTS["b"], 1, 1, True)]
+
+    def shown(answer):
+        keys = answer["partitions"]["1.0"]["keys"]
+        return [(k["slot"], k["offset"], k["redeliveries"], k["due_ms"] > 0) for k in keys]
+
+    scene.consumed.unbind(Cause.RESET)  # a cause that does not count
+    assert shown((await scene.running.call("GET", KEYS))[1]) == expected
+    other = await start_broker("orders-1")
+    await scene.running.admin("/yield", {"partitions": ["1.0"]})
+    await other.admin("/claim", {"partitions": ["1.0"]})
+    body = {"partitions": ["1.0"]}
+    assert shown((await other.call("GET", KEYS, json=body))[1]) == expected
 
 
 async def test_of_too_many_some_are_listed_and_the_others_counted(scene, monkeypatch):
@@ -67,6 +86,53 @@ async def test_a_repeat_of_a_release_that_was_not_stored_waits_until_it_is(scene
     assert list((await scene.record()).parked) == [SLOTS["a"]]
 
 
+async def test_those_that_the_record_does_not_name_are_released_one_by_one(running, start_broker):
+    scene = await KeyedScene().set(running, "a0", "b0", "c0", "d0", maxParkedKeys=1)
+    held, _ = await scene.source.deliver()
+    for offset in range(3):
+        assert await scene.source.nack(held, [(offset, offset + 1)], delay_ms=DAY_MS) == ""
+    other = await start_broker("orders-1")
+    elsewhere = await open_keyed(other)
+    await running.admin("/yield", {"partitions": ["1.0"]})
+    await other.admin("/claim", {"partitions": ["1.0"]})
+    await elsewhere.find(frames.Assigned)
+    assert await elsewhere.gets_nothing(), "all wait"
+    body = {"slot": SLOTS["b"], "partitions": ["1.0"]}
+    _, answer = await other.call("POST", f"{KEYS}/release", json=body)
+    assert answer["partitions"]["1.0"] == {"is_released": True}
+    _, answer = await other.call("GET", KEYS, json={"partitions": ["1.0"]})
+    keys = answer["partitions"]["1.0"]["keys"]
+    assert [each["slot"] for each in keys] == [SLOTS["a"], SLOTS["c"]]
+    body = {"slot": SLOTS["c"], "partitions": ["1.0"]}
+    _, answer = await other.call("POST", f"{KEYS}/release", json=body)
+    assert answer["partitions"]["1.0"] == {"is_released": True}
+    assert await elsewhere.values(3) == ["b0", "c0", "d0"], "no more wait than may"
+    body = {"all": True, "partitions": ["1.0"]}
+    _, answer = await other.call("POST", f"{KEYS}/release", json=body)
+    assert answer["partitions"]["1.0"] == {"is_released": True, "released": 1}
+    _, answer = await other.call("POST", f"{KEYS}/release", json=body)
+    assert answer["partitions"]["1.0"] == {"is_released": False, "released": 0}
+    assert await elsewhere.values(1) == ["a0"]
+
+
+async def test_where_they_cannot_be_read_in_time_the_release_says_so(
+    running, start_broker, monkeypatch
+):
+    scene = await KeyedScene().set(running, "a0", "b0", maxParkedKeys=1)
+    held, _ = await scene.source.deliver()
+    for offset in range(2):
+        assert await scene.source.nack(held, [(offset, offset + 1)], delay_ms=DAY_MS) == ""
+    other = await start_broker("orders-1")
+    await running.admin("/yield", {"partitions": ["1.0"]})
+    await other.admin("/claim", {"partitions": ["1.0"]})
+    monkeypatch.setattr("partq.broker.operations.parked_keys.MAX_BATCHES_NAMED", 0)
+    body = {"slot": SLOTS["e"], "partitions": ["1.0"]}
+    _, answer = await other.call("POST", f"{KEYS}/release", json=body)
+    assert "repeat the call, or release all" in answer["partitions"]["1.0"]["error"]["message"]
+    _, answer = await other.call("POST", f"{KEYS}/release", json={"all": True})
+    assert answer["partitions"]["1.0"] == {"is_released": True, "released": 2}
+
+
 async def test_a_key_stands_for_its_slot(scene):
     status, answer = await scene.running.call("POST", f"{KEYS}/release", json={"key": "k"})
     assert (status, {each["is_released"] for each in answer["partitions"].values()}) == (
@@ -80,6 +146,7 @@ async def test_a_key_stands_for_its_slot(scene):
     [
         ({}, "bad_request"),
         ({"slot": 1, "key": "k"}, "bad_request"),
+        ({"slot": 1, "all": True}, "bad_request"),
         ({"slot": 65_536}, "bad_json"),
         ({"key": "k" * 2000}, "bad_request"),
         ({"slot": 1, "partitions": ["1.9"]}, "unknown_partition"),

@@ -3,6 +3,7 @@
 import base64
 
 from partq.core.model import PartitionId
+from partq.errors import StoreUnavailableError
 from partq.store.key_states import KeyStates
 from partq.testing import eventually
 from tests.broker.rescale.change import ChangeByHand, keys_for_five
@@ -85,3 +86,67 @@ async def test_a_reset_that_would_part_states_from_older_messages_is_refused(run
     assert await reset(clears_states=True) == []
     assert consumed.states.stored_count == 0
     assert [await states_of(running, each) for each in (OLD, NEW)] == [{}, {}]
+
+
+async def test_a_removal_that_failed_is_repeated(running, scene, monkeypatch):
+    moving, staying = await changed(running, scene)
+    mover = running.broker.layout_follower.gatekeeper._state_mover
+    remove, calls = mover._store.remove_moved, []
+
+    async def fail_first(*given, **more):
+        calls.append(given)
+        if len(calls) == 1:
+            raise StoreUnavailableError("no answer")
+        await remove(*given, **more)
+
+    monkeypatch.setattr(mover._store, "remove_moved", fail_first)
+    monkeypatch.setattr("partq.broker.rescale.state_mover.FIRST_RETRY_S", 0.01)
+    assert await scene.source.ack(scene.held, ranges=[(2, 3)]) == ""
+
+    async def are_gone():
+        return await states_of(running, OLD) == {staying: staying.encode()}
+
+    await eventually(are_gone, "the predecessor has them no more")
+    assert len(calls) == 2
+    assert await states_of(running, NEW) == {moving: moving.encode()}
+
+
+async def test_a_predecessor_alone_is_not_reset_below_states_that_have_moved(running, scene):
+    await changed(running, scene)
+    consumed = running.broker.owned[NEW].groups["workers"]
+    assert await scene.source.ack(scene.held, ranges=[(2, 3)]) == ""
+    await eventually(lambda: not consumed.is_gated, "the gate is open")
+    body = {"to": "earliest", "is_forced": True, "partitions": [str(OLD)]}
+
+    async def reset():
+        _, answer = await running.call("POST", f"{GROUP}/reset", json=body)
+        return answer["partitions"][str(OLD)]
+
+    before = running.broker.owned[OLD].groups["workers"].epoch
+    error = (await reset())["error"]
+    assert (error["code"], "to 2.4 with their states" in error["message"]) == ("kept_states", True)
+    assert running.broker.owned[OLD].groups["workers"].epoch == before
+    body["to"] = "latest"
+    assert "error" not in await reset(), "nothing is repeated"
+
+
+async def test_a_reset_of_all_that_keeps_states_holds_no_partition(running, scene):
+    """One successor has states, and another one has none: that one is not moved before it."""
+    await changed(running, scene)
+    assert await scene.source.ack(scene.held, ranges=[(2, 3)]) == ""
+    new = running.broker.owned[NEW].groups["workers"]
+    await eventually(lambda: not new.is_gated, "the gate is open")
+    await ChangeByHand(running).change(6)
+    later = [
+        owned.groups["workers"]
+        for name, owned in running.broker.owned.items()
+        if name.generation == 3
+    ]
+    assert later
+    before = {each.partition: (each.gate, each.epoch) for each in later}
+    body = {"to": "earliest", "is_forced": True}
+    _, answer = await running.call("POST", f"{GROUP}/reset", json=body)
+    codes = {name: each["error"]["code"] for name, each in answer["partitions"].items()}
+    assert codes[str(NEW)] == "kept_states"
+    assert all(code in ("kept_states", "conflict") for code in codes.values())
+    assert {each.partition: (each.gate, each.epoch) for each in later} == before

@@ -81,6 +81,15 @@ async def test_a_key_that_failed_is_listed_and_released(broker, partq):
         )  # fmt: skip
         again = await anext(messages)
         assert (again.key, again.offset) == ("bad", bad.offset)
+        assert (await partq("keys", "release", "--all"))[1] == (
+            "nothing was released: no key waits\n"
+        )
+        await consumer.nack(again)
+        await eventually(listed, "the key waits again")
+        assert (await partq("keys", "release", "--all"))[1] == (
+            f"1 slot released in partition {name}\n"
+        )
+        again = await anext(messages)
         nothing = "nothing was released: the key does not wait\n"
         assert (await partq("keys", "release", "--slot", str(slot)))[:2] == (0, nothing)
         elsewhere = f"{nothing[:-1]} in partition {other}\n"
@@ -93,8 +102,8 @@ async def test_a_key_that_failed_is_listed_and_released(broker, partq):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("release",), "--slot, --key: got neither of them, expected one of them"),
-        (("release", "--slot", "1", "--key", "k"), "got both, expected one of them"),
+        (("release",), "--slot, --key, --all: got none of them, expected one of them"),
+        (("release", "--slot", "1", "--key", "k"), "got 2 of them, expected one of them"),
         (("release", "--slot", "65536"), "65536 is not in the range 0<=x<=65535"),
         (("list", "--group", "nobody"), "has no consumer group 'nobody'"),
         (("list", "--partition", "9"), "1.9"),

@@ -38,7 +38,7 @@ def unserved():
     )
 
 
-def waits(seen, rules=None, *, handoffs=None, held=None, blocked="", is_withheld=False):
+def waits(seen, rules=None, *, handoffs=None, held=None, blocked="", is_withheld=False, **keys):
     return wait_of(
         P0,
         observation=seen,
@@ -48,6 +48,7 @@ def waits(seen, rules=None, *, handoffs=None, held=None, blocked="", is_withheld
         now_ms=NOW,
         blocked=blocked,
         is_withheld=is_withheld,
+        **keys,
     )
 
 
@@ -82,6 +83,21 @@ def waits(seen, rules=None, *, handoffs=None, held=None, blocked="", is_withheld
             waits(group([A, B], bound=[A, B]), is_withheld=True),
             PartitionWait(what=WaitsFor.APPLICATION),
             id="its application",
+        ),
+        pytest.param(
+            waits(group([A, B], bound=[A, B]), blocked_keys=1),
+            PartitionWait(what=WaitsFor.BLOCKED_KEYS),
+            id="keys that somebody has to release",
+        ),
+        pytest.param(
+            waits(group([A, B], bound=[A, B]), stands_still="full", blocked_keys=1),
+            PartitionWait(what=WaitsFor.PARKED_KEYS),
+            id="keys of which too many wait",
+        ),
+        pytest.param(
+            waits(group([A, B], bound=[A, B]), is_withheld=True, blocked_keys=1),
+            PartitionWait(what=WaitsFor.APPLICATION),
+            id="its application, which holds up the other keys, too",
         ),
         pytest.param(
             waits(group([A, B], bound=[A, B]), blocked="no such queue", is_withheld=True),

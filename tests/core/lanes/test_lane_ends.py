@@ -141,6 +141,16 @@ def test_of_too_many_lanes_the_rest_is_stored_as_one_and_none_goes_out_too_early
     assert taken(again.take(batch(*range(6)), 6, 9)) == [0, 1, 2]
 
 
+def test_lanes_that_wait_as_one_are_told_apart_once_they_are_known():
+    book = LaneBook(0, parked={A: 30, ALL_LANES: 20}, max_parked=1)
+    assert book.are_all_parked
+    book.park_by_name({A, B, 9})
+    assert (book.are_all_parked, book.parked_count) == (False, 3)
+    assert [each[:2] for each in book.list_parked()] == sorted([(A, 30), (B, 20), (9, 20)])
+    assert book.parked == {A: 30, ALL_LANES: 20}, "it is stored as before"
+    assert (book.unpark_all(), book.parked_count, book.unpark_all()) == (3, 0, 0)
+
+
 def test_a_lane_can_be_let_go_before_its_time():
     book = book_of(A, B)
     nack(book, 0, delay_s=60)

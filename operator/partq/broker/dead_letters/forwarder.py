@@ -8,7 +8,7 @@ the order of their numbers, and a number below the target's last one is a repeat
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from itertools import islice
 from typing import Any, Protocol
 
@@ -60,6 +60,13 @@ class LetterTarget(Protocol):
 
         Raises:
             PartqError: it is not stored, or that is not known.
+        """
+
+    async def find_quarantined(self, queue: str, group: str, slots: Collection[int]) -> set[int]:
+        """Return those of some slots that a group of a queue has in quarantine.
+
+        Raises:
+            PartqError: nobody knows now.
         """
 
 

@@ -5,6 +5,7 @@ that can read that token could write the other queue anyway: no Secret, no opera
 """
 
 import base64
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from partq.broker.peers.peer_client import PeerClient, UnansweredError, max_bytes
@@ -24,6 +25,7 @@ from partq.path_names import quoted
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.layout.layouts import Layouts
+from partq.store.records.layout.seals import Seals
 from partq.store.records.leases import Leases
 from partq.store.records.lives import Lives
 from partq.wire.calls import bodies, body_codec
@@ -39,6 +41,8 @@ class _Found:
     layout: Layout
     index: LeaseIndex
     token: str
+    seals: Seals
+    """Of its partitions."""
 
 
 class RemoteQueues:
@@ -72,6 +76,20 @@ class RemoteQueues:
         except BaseException:
             self._known.pop(queue, None)
             raise
+
+    async def find_quarantined(self, queue: str, group: str, slots: Collection[int]) -> set[int]:
+        """Return those of some slots that a group of `queue` has in quarantine, as stored.
+
+        Raises:
+            UnknownQueueError: this Redis has no such queue.
+            UnavailableError: no broker of it has run yet.
+            StoreUnavailableError: no answer.
+        """
+        known = self._known.get(queue) or await self._find(queue)
+        places = {(known.layout.partition_of(slot), group) for slot in slots}
+        progress = await known.seals.read_progress(places)
+        quarantined = {slot for each in progress.values() for slot in each.quarantined}
+        return quarantined.intersection(slots)
 
     async def _send(self, queue: str, slot: int, data: bytes, producer: str, number: int) -> bool:
         found = self._known.get(queue) or await self._find(queue)
@@ -123,4 +141,4 @@ class RemoteQueues:
         if token is None:
             raise UnavailableError(f"queue {queue}: no broker of it has run yet; check its brokers")
         layout = (await Layouts(self._store, keys).read()).layout
-        return _Found(layout, await leases.read(), token)
+        return _Found(layout, await leases.read(), token, Seals(self._store, keys))

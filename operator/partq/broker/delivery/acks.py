@@ -329,6 +329,7 @@ class AckHandler:
             for part in Ranges(sorted(frame.ranges)).pairs():
                 for held in lanes.delivered(*part):
                     audit_writer.note(record_of("release", consumed, flow, held))
+        flow.asked_back.get(consumed, {}).pop(frame.notice, None)
         if not frame.notice:
             flow.credit.messages = 0  # the client is about to end its connection
         released = lanes.returned(frame.ranges, frame.notice)

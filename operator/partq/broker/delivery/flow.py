@@ -13,13 +13,15 @@ from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.flow_ports import BatchFinder, ExpiryCheck
 from partq.broker.partition.flow_records import record_of
 from partq.core.cursor.windows import TakenBack, Window
-from partq.core.model import SLOT_COUNT, Cause, MemberId, PartitionId
+from partq.core.model import SLOT_COUNT, BrokerEpoch, Cause, Epoch, MemberId, PartitionId
 from partq.core.ranges import Ranges
 from partq.errors import ForbiddenError
 from partq.excerpts import excerpt
 from partq.store.records.log import Entry
 from partq.wire import frames
 
+MAX_NOTICES = 1024
+"""Of a partition, that are not answered and of which it is known since when."""
 PASSED_AT_ONCE = 1000
 """Batches with nothing left to send are passed over. After this many, others get their turn."""
 
@@ -94,6 +96,8 @@ class Flow:
         """Partitions with messages that wait to be sent again."""
         self._asked: dict[ConsumedPartition, set[int]] = {}
         """Lanes that the client is asked for at the end of this turn of the event loop."""
+        self.asked_back: dict[ConsumedPartition, dict[int, float | None]] = {}
+        """Notices that are not answered, each with when that was first seen; None: it was not."""
 
     # ---- what happens to it ---------------------------------------------------------------------
 
@@ -117,9 +121,7 @@ class Flow:
         self.send_behind(
             consumed.partition,
             frames.Assigned(
-                *consumed.partition,
-                consumed.broker_epoch,
-                consumed.epoch,
+                *_round(consumed),
                 consumed.book.cursor,
                 frames.EXCLUSIVE if consumed.lanes is None else frames.KEYED,
             ),
@@ -142,12 +144,13 @@ class Flow:
         self._ready.pop(consumed, None)
         self._delayed.pop(consumed, None)
         self._asked.pop(consumed, None)
+        self.asked_back.pop(consumed, None)
         self._batch_finder.forget(consumed)
         self.end_in_flight(consumed.book.in_flight)
         messages, size, waiting = self.unrecorded.forget(consumed.partition)
         self.credit.give_back(messages, size)
         self._controls.extend(waiting)
-        self.send(frames.Revoked(*consumed.partition, consumed.broker_epoch, consumed.epoch, cause))
+        self.send(frames.Revoked(*_round(consumed), cause))
         if cause is Cause.BROKER_CHANGE:
             self.send(frames.Moved(*consumed.partition, "", ""))
         else:
@@ -186,10 +189,7 @@ class Flow:
 
     def send_paused(self, consumed: ConsumedPartition) -> None:
         """Tell the client that nothing new comes, and ask it to release what it can."""
-        self.send_behind(
-            consumed.partition,
-            frames.Paused(*consumed.partition, consumed.broker_epoch, consumed.epoch),
-        )
+        self.send_behind(consumed.partition, frames.Paused(*_round(consumed)))
         self.ask_all_back(consumed)
 
     def ask_all_back(self, consumed: ConsumedPartition) -> None:
@@ -233,12 +233,7 @@ class Flow:
 
     def send_lanes(self, consumed: ConsumedPartition) -> None:
         """Tell the client which slots of a partition it has now."""
-        self.send_behind(
-            consumed.partition,
-            frames.Lanes(
-                *consumed.partition, consumed.broker_epoch, consumed.epoch, consumed.lane_ranges
-            ),
-        )
+        self.send_behind(consumed.partition, frames.Lanes(*_round(consumed), consumed.lane_ranges))
 
     def _ask_for_lanes(self, consumed: ConsumedPartition) -> None:
         asked, lanes = self._asked.pop(consumed, None), consumed.lanes
@@ -249,32 +244,20 @@ class Flow:
     def _send_ask_back(
         self, consumed: ConsumedPartition, notice: int, slots: list[tuple[int, int]]
     ) -> None:
-        self.send_behind(
-            consumed.partition,
-            frames.AskBack(
-                *consumed.partition, consumed.broker_epoch, consumed.epoch, notice, slots
-            ),
-        )
+        open_notices = self.asked_back.setdefault(consumed, {})
+        if len(open_notices) < MAX_NOTICES:  # the oldest one counts
+            open_notices[notice] = None
+        self.send_behind(consumed.partition, frames.AskBack(*_round(consumed), notice, slots))
 
     def send_resumed(self, consumed: ConsumedPartition) -> None:
         """Tell the client that a pause is over without a handoff."""
-        self.send_behind(
-            consumed.partition,
-            frames.Resumed(*consumed.partition, consumed.broker_epoch, consumed.epoch),
-        )
+        self.send_behind(consumed.partition, frames.Resumed(*_round(consumed)))
 
     def send_rewound(self, consumed: ConsumedPartition, start: int, cause: Cause) -> None:
         """Tell the client that all from `start` on is redelivered, under the book's number."""
         self.send_behind(
             consumed.partition,
-            frames.Rewound(
-                *consumed.partition,
-                consumed.broker_epoch,
-                consumed.epoch,
-                consumed.book.number,
-                start,
-                cause,
-            ),
+            frames.Rewound(*_round(consumed), consumed.book.number, start, cause),
         )
 
     def notice(self, consumed: ConsumedPartition) -> None:
@@ -476,9 +459,7 @@ class Flow:
     ) -> frames.Deliver:
         """Return the header of a delivery that was just taken."""
         return frames.Deliver(
-            *consumed.partition,
-            consumed.broker_epoch,
-            consumed.epoch,
+            *_round(consumed),
             consumed.book.number,
             entry.broker_epoch,
             entry.at_ms,
@@ -494,3 +475,8 @@ class Flow:
             window.mask or b"",
             window.causes,
         )
+
+
+def _round(consumed: ConsumedPartition) -> tuple[int, int, BrokerEpoch, Epoch]:
+    """Return what frames about a partition begin with: which one, and under which epochs."""
+    return (*consumed.partition, consumed.broker_epoch, consumed.epoch)

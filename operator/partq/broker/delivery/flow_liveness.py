@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import inf
 
 from partq.broker.delivery.flow import Flow
+from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.core.cursor.horizon import MAX_PIECES
 from partq.core.model import MemberId
 
@@ -20,6 +21,10 @@ PULL_LEASE_S = 30.0
 """A pulling member is bound for this long after its last call."""
 STUCK_S = 10.0
 """A flow at the limit of unacknowledged messages is reported after this long without an ack."""
+
+RETURN_S = 60.0
+"""How long a client may take to answer `AskBack`, which asks for messages that it has not begun.
+Then all that it has of the partition is taken back."""
 
 _log = logging.getLogger(__name__)
 
@@ -62,6 +67,28 @@ class FlowLiveness:
             elif not flow.is_known_stuck and now - flow.acked_at > STUCK_S:
                 _report_stuck(flow)
         return silent
+
+
+def find_unreturned(flows: Iterable[Flow], now: float) -> list[tuple[Flow, ConsumedPartition]]:
+    """Return the partitions of flows that were asked for messages, and have not answered in time.
+
+    A handoff that is under way has its separate time.
+    """
+    found = []
+    for flow in flows:
+        for consumed, asked in flow.asked_back.items():
+            for notice, asked_at in asked.items():
+                if asked_at is None:
+                    asked[notice] = now
+            is_late = any(now - (at or now) > RETURN_S for at in asked.values())
+            if is_late and consumed.root.pause is None and not consumed.root.lock.locked():
+                found.append((flow, consumed))
+                _log.warning(
+                    "flow of %s in %s: it was asked for messages of partition %s that it has not "
+                    "begun, and has not answered for %g s: all that it has of it is redelivered",
+                    *(flow.member, flow.group, consumed.partition, RETURN_S),
+                )
+    return found
 
 
 def _report_stuck(flow: Flow) -> None:

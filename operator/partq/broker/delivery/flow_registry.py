@@ -8,7 +8,12 @@ from partq.aio import TaskSet, cancel_and_wait
 from partq.broker.delivery.cursor_writer import CursorWriter
 from partq.broker.delivery.expected_returns import ExpectedReturns
 from partq.broker.delivery.flow import Flow
-from partq.broker.delivery.flow_liveness import PING_MISSED_S, FlowLiveness, LostFlow
+from partq.broker.delivery.flow_liveness import (
+    PING_MISSED_S,
+    FlowLiveness,
+    LostFlow,
+    find_unreturned,
+)
 from partq.broker.delivery.frame_problems import RANKED_TYPES, check_lanes, check_priority
 from partq.broker.partition.audit_buffer import handoff_step
 from partq.broker.partition.consumed_partition import ConsumedPartition
@@ -442,9 +447,19 @@ class FlowRegistry:
 
     def look(self) -> None:
         """Lose the flows that have been silent for too long; report those that are stuck."""
-        for flow in self._liveness.find_silent(list(self.flows), self._clock()):
+        now = self._clock()
+        for flow in self._liveness.find_silent(list(self.flows), now):
             _log.info("flow of %s in %s is lost: it was silent", flow.member, flow.group)
             self.lose(flow)
+        for flow, consumed in find_unreturned(self.flows, now):
+            self._tasks.start(self._force_return(flow, consumed))
+
+    async def _force_return(self, flow: Flow, consumed: ConsumedPartition) -> None:
+        """Take back all that a client has of a partition, and bind it again, under a new epoch."""
+        async with consumed.root.lock:
+            if consumed.flow is flow and flow.asked_back.get(consumed):
+                self.unbind(consumed, Cause.FLOW_LOST)
+        self.bind_soon(consumed.root)
 
     def leave(self, flow: Flow) -> None:
         """Note that the member's process is ending."""

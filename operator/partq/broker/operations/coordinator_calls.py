@@ -11,6 +11,7 @@ from typing import TypeVar
 from partq.broker.broker import Broker
 from partq.broker.partition import mended
 from partq.broker.partition.consumed_partition import ConsumedPartition
+from partq.broker.partition.key_counts import count_keys
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.broker.parts.part_executor import PartCommit
 from partq.core.cursor.lag import lag_of
@@ -365,7 +366,7 @@ def _detail(
 ) -> GroupDetail:
     book, lanes = consumed.book, consumed.lanes
     lowest_parked = lanes.lowest_parked if lanes is not None else -1
-    pause = consumed.pause
+    keys, pause = count_keys(owned.layout, consumed), consumed.pause
     return GroupDetail(
         member=consumed.member or "",
         incarnation=consumed.incarnation,
@@ -387,9 +388,9 @@ def _detail(
         gated_by=consumed.gated_by or UNSET,
         delayed=book.delayed,
         next_redelivery_ms=consumed.next_redelivery_ms(now),
-        parked_keys=UNSET if lanes is None else lanes.parked_count,
-        blocked_keys=(lanes is not None and lanes.blocked_count) or UNSET,
-        quarantined_keys=(lanes is not None and len(lanes.quarantined_lanes)) or UNSET,
+        parked_keys=UNSET if lanes is None else keys.parked,
+        blocked_keys=keys.blocked or UNSET,
+        quarantined_keys=keys.quarantined or UNSET,
         lowest_parked=lowest_parked if lowest_parked >= 0 else UNSET,
         stands_still=book.stands_still or UNSET,
         order_waits=consumed.order_waits or UNSET,

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from partq.broker.broker import Broker
+from partq.broker.partition.key_counts import count_keys
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.clocks.clock_watch import ahead_ms
 from partq.core.cursor.lag import lag_of
@@ -36,14 +37,13 @@ def render_metrics(broker: Broker) -> bytes:
     broker.metrics.observe_gates(key for key, _, each in books if each.is_gated)
     broker.metrics.observe_parked_keys(
         {
-            key: (
-                lanes.parked_count,
-                lanes.blocked_count,
-                len(lanes.quarantined_lanes),
-                bool(lanes.stands_still),
+            (str(owned.id), each.group): (
+                *count_keys(owned.layout, each),
+                bool(each.book.stands_still),
             )
-            for key, _, each in books
-            if (lanes := each.lanes) is not None
+            for owned in broker.owned.values()
+            for each in owned.groups.values()
+            if each.lanes is not None
         }
     )
     pending, tails, ahead = broker.buffers.pending, broker.buffers.tails, broker.log_fetcher.ahead

@@ -10,8 +10,11 @@ behind it are to be freed, it is first written again at the end of its partition
 steps. So the log is freed from its beginning on, and nothing in it is lost.
 """
 
+import logging
+from collections import Counter
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from partq.broker.broker import Broker
 from partq.broker.partition.owned_partition import OwnedPartition, ReplayProgress
@@ -39,9 +42,11 @@ from partq.excerpts import counted
 from partq.store.records.dead_letters import ReplayRecord
 from partq.store.records.log import Entry, Trim
 from partq.wire import batch
-from partq.wire.calls.answers import ErrorDetail
+from partq.wire.calls.answers import UNSET, ErrorDetail
 from partq.wire.calls.dead_letters import DropBody, DropResult, ReplayBody, ReplayResult
 from partq.wire.calls.replies import error_detail
+
+_log = logging.getLogger(__name__)
 
 READ_BYTES = 1024 * 1024
 READ_ENTRIES = 64
@@ -96,6 +101,8 @@ async def replay(broker: Broker, partition: PartitionId, body: ReplayBody) -> Re
         )
     answer.next, answer.end = call.at, call.end
     answer.replayed, answer.repeated, answer.skipped = call.replayed, call.repeated, call.skipped
+    quarantined, first = await call.count_quarantined()
+    answer.quarantined, answer.first_quarantined = quarantined or UNSET, first or UNSET
     return answer
 
 
@@ -219,6 +226,8 @@ class _ReplayCall:
     repeated: int = 0
     skipped: int = 0
     first_skipped: str = ""
+    sent_to: dict[tuple[str, str], Counter[int]] = field(default_factory=dict)
+    """Queue and group that letters came from → slot → how many were sent back."""
 
     async def finish_earlier(self) -> None:
         """Send again what was on its way when a call was cut off: it may have arrived, or not.
@@ -306,10 +315,29 @@ class _ReplayCall:
             while self.wanted == ANY_LETTER and self.done < self.at:
                 if not await self._set_aside():
                     return
+            self._note_place(entry, offset, headers)
             self._count(is_new=await self._deliver(entry, offset, message))
             if self.done == self.at:
                 self.done = offset + 1
         self.at = offset + 1
+
+    def _note_place(self, entry: Entry, offset: int, headers: Mapping[str, str]) -> None:
+        place = (headers.get(HEADER_PREFIX + "queue", ""), headers.get(HEADER_PREFIX + "group", ""))
+        self.sent_to.setdefault(place, Counter())[entry.slots[offset - entry.first]] += 1
+
+    async def count_quarantined(self) -> tuple[int, str]:
+        """Return how many went to keys in quarantine, and where one of these is."""
+        count, first = 0, ""
+        for (queue, group), slots in self.sent_to.items():
+            try:
+                found = await self.broker.dead_letters.target.find_quarantined(queue, group, slots)
+            except PartqError as error:  # they are sent all the same
+                _log.warning("quarantined keys of %s of %s are not known: %s", group, queue, error)
+                continue
+            count += sum(slots[slot] for slot in found)
+            if found:
+                first = first or f"slot {min(found)} of group {group} of queue {queue}"
+        return count, first
 
     def _chosen(self, entry: Entry, offset: int) -> batch.Message | None:
         """Return a message if it is to be sent back; None: it is not one of those that are wanted.

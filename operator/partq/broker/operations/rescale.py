@@ -14,11 +14,13 @@ from partq.coordinator.group_snapshot import GroupSnapshot
 from partq.coordinator.reports.rescale_forecast import forecast_members
 from partq.coordinator.rules import wanted_partition_count
 from partq.core.layout import Layout
+from partq.core.model import PartitionId
 from partq.core.records import ConfigRecord
 from partq.core.slot_table import MAX_PARTITIONS, SlotChange
 from partq.core.views.rescale_status import BEGINNING, percent
 from partq.errors import ConflictError, UnknownQueueError
 from partq.excerpts import counted
+from partq.store.records.layout.seals import Seals
 from partq.wire.calls.answers import UNSET
 from partq.wire.calls.bodies import RescaleBody
 from partq.wire.calls.state import BrokerAnswer, PartitionDetail
@@ -34,6 +36,11 @@ GROUP_BYTES = 500
 """About what Redis needs for an empty partition, and for each group in it."""
 FEW_PREDECESSORS = 4
 """With more, a new partition waits for many: then a better number is suggested."""
+MAX_BLOCKED = 100
+"""Blocked slots of a group in a partition that a plan names."""
+
+BlockedSlots = dict[str, dict[str, list[int]]]
+"""Group → partition → slots."""
 
 _log = logging.getLogger(__name__)
 
@@ -126,12 +133,37 @@ def change_to(layout: Layout, count: int) -> tuple[SlotChange, int]:
     return layout.table.resized(count, generation), generation
 
 
+async def read_blocked(
+    broker: Broker, plan: RescalePlan, layout: Layout, states: Mapping[str, BrokerAnswer]
+) -> BlockedSlots:
+    """Return the blocked slots of partitions that lose some, where brokers say that there are any.
+
+    Raises:
+        StoreUnavailableError: no answer.
+    """
+    change, _ = change_to(layout, plan.to_count)
+    places = [
+        (PartitionId.parse(partition), group)
+        for partition, detail in _owned(states)
+        for group, held in detail.groups.items()
+        if held.blocked_keys and PartitionId.parse(partition) in change.sealed
+    ]
+    found: BlockedSlots = {}
+    progresses = await Seals(broker.store, broker.keys).read_progress(places)
+    for (partition, group), progress in progresses.items():
+        if progress.blocked:
+            slots = list(progress.blocked[:MAX_BLOCKED])
+            found.setdefault(group, {})[str(partition)] = slots
+    return found
+
+
 def add_groups(
     plan: RescalePlan,
     layout: Layout,
     states: Mapping[str, BrokerAnswer],
     rates: RatesAnswer,
     snapshots: Mapping[str, GroupSnapshot],
+    blocked: BlockedSlots,
 ) -> None:
     """Add what the change does to each group.
 
@@ -141,6 +173,7 @@ def add_groups(
         states: what each broker has said of itself; one that is silent becomes a remark.
         rates: the last ten minutes of the queue.
         snapshots: the groups whose members are forecast.
+        blocked: what `read_blocked` has found.
     """
     change, _ = change_to(layout, plan.to_count)
     if not change.lineage:
@@ -157,10 +190,11 @@ def add_groups(
         plan.groups[group] = RescaledGroup(
             in_flight=in_flight,
             lag=lag,
-            hold_ms=hold_ms(lag, rates, group),
+            hold_ms=None if group in blocked else hold_ms(lag, rates, group),
             moved=0,
             assigned=0,
             members={},
+            blocked=blocked.get(group, UNSET),
         )
         if group in snapshots:
             _add_members(plan.groups[group], snapshots[group], layout, change)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Literal
 
@@ -23,6 +23,7 @@ from partq.errors import (
     UnavailableError,
 )
 from partq.excerpts import excerpt
+from partq.store.records.layout.seals import Seals
 from partq.store.records.stored_partition import CLOSED_GATE, ResetOutcome
 from partq.wire import frames
 from partq.wire.calls.answers import ResetResult
@@ -226,6 +227,9 @@ async def _carry_out(
                 return consumed.book.cursor
             # The script moves it under this epoch only: a broker that knows an older one cannot.
             judge()
+            if not reset_id and not clears_states:
+                await _check_moved_states(broker, consumed, wanted)
+                judge()
             if reset_id:
                 await _end_replaced(broker, consumed, reset_id)
                 judge()
@@ -250,6 +254,40 @@ async def _carry_out(
         cursor,
     )
     return cursor
+
+
+async def find_kept(
+    broker: Broker, group: str, partitions: Collection[PartitionId]
+) -> list[PartitionId]:
+    """Return those of some partitions in which a group has states of keys, rising.
+
+    Raises:
+        StoreUnavailableError: no answer.
+    """
+    seals = Seals(broker.store, broker.keys)
+    found = await seals.read_progress((partition, group) for partition in partitions)
+    return sorted(partition for (partition, _), each in found.items() if each.has_states)
+
+
+async def _check_moved_states(broker: Broker, consumed: ConsumedPartition, wanted: int) -> None:
+    """Refuse to repeat messages of keys whose states have moved to a partition that follows.
+
+    Raises:
+        KeptStatesError: some of them have; nothing was moved.
+        StoreUnavailableError: no answer; nothing was moved.
+    """
+    layout = broker.config.layout
+    followers = [p for p in layout.partitions() if consumed.partition in layout.predecessors(p)]
+    if wanted >= consumed.book.cursor or not followers:
+        return
+    kept = await find_kept(broker, consumed.group, followers)
+    if kept:
+        raise KeptStatesError(
+            f"partition {consumed.partition}, group {consumed.group}: a change of the partition "
+            f"count has moved keys to {kept[0]} with their states, and older messages of these "
+            "keys would be processed here again without them; nothing was moved: reset all "
+            "partitions and clear the states, or wait until the change is settled"
+        )
 
 
 async def _is_carried_out(broker: Broker, consumed: ConsumedPartition, reset_id: str) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from partq.broker.broker import Broker
 from partq.broker.operations.rescale_status import read_rescale
 from partq.broker.partition.consumed_partition import ConsumedPartition
+from partq.broker.partition.key_counts import KeyCounts, count_keys
 from partq.coordinator.view import state_rank
 from partq.core.clocks.clock_watch import ahead_ms
 from partq.core.cursor.lag import lag_of
@@ -257,7 +258,8 @@ async def read_rows(
             age_ms,
             assigned.get(partition),
             _holders(cursor.parts, seats.get(partition, {})),
-            _owned_group(broker, partition, group),
+            mine := _owned_group(broker, partition, group),
+            count_keys(record.layout, mine) if mine is not None else KeyCounts(),
             _gated_by(broker, partition, group, cursor),
             broker.clock(),
         )
@@ -288,6 +290,7 @@ def _row(
     known: AssignmentEntry | None,
     holders: list[PartHolder],
     mine: ConsumedPartition | None,
+    keys: KeyCounts,
     gated_by: str,
     now: float,
 ) -> GroupPartition:
@@ -300,6 +303,7 @@ def _row(
         known: what the coordinator has written of it.
         holders: the members that have its parts; empty: it is not cut into parts.
         mine: what this broker knows of it, where it owns the partition.
+        keys: how many keys wait, as far as this broker knows.
         gated_by: which older messages of other partitions come first; empty: none.
         now: of the broker's clock.
     """
@@ -328,9 +332,9 @@ def _row(
         gated_by=gated_by or UNSET,
         delayed=mine.book.delayed if mine is not None else 0,
         next_redelivery_ms=mine.next_redelivery_ms(now) if mine is not None else 0,
-        parked_keys=(lanes is not None and lanes.parked_count) or UNSET,
-        blocked_keys=(lanes is not None and lanes.blocked_count) or UNSET,
-        quarantined_keys=(lanes is not None and len(lanes.quarantined_lanes)) or UNSET,
+        parked_keys=keys.parked or UNSET,
+        blocked_keys=keys.blocked or UNSET,
+        quarantined_keys=keys.quarantined or UNSET,
         lowest_parked=lowest_parked if lowest_parked >= 0 else UNSET,
         stands_still=(mine is not None and mine.book.stands_still) or UNSET,
         order_waits=(mine is not None and mine.order_waits) or UNSET,

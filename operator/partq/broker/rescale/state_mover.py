@@ -1,8 +1,10 @@
 """States of keys follow their slots, before a group has the messages of the new partition."""
 
+import asyncio
 import logging
 from collections.abc import Mapping
 
+from partq.aio import Backoff
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.core.hashing import slot_of
 from partq.core.model import PartitionId
@@ -14,6 +16,9 @@ MAX_CARRIED_BYTES = 1024 * 1024
 """About how many bytes of states are written at once."""
 MAX_REMOVED = 500
 """How many keys are removed at once."""
+FIRST_RETRY_S = 0.5
+LAST_RETRY_S = 30.0
+"""Waits before what could not be removed is removed again."""
 
 Moved = Mapping[PartitionId, list[str]]
 """By predecessor, the keys whose states were carried over."""
@@ -83,16 +88,33 @@ class StateMover:
         consumed.states.begin_at(consumed.states.stored_count + len(states))
 
     async def remove(self, consumed: ConsumedPartition, moved: Moved) -> None:
-        """Remove from the predecessors what the partition has by now: its gate is open."""
-        for giver, keys in moved.items():
-            for at in range(0, len(keys), MAX_REMOVED):
-                try:
-                    await self._store.remove_moved(
-                        giver,
-                        consumed.group,
-                        keys[at : at + MAX_REMOVED],
-                        generation=consumed.partition.generation,
-                    )
-                except PartqError as error:
-                    # They take room until the partition is removed, and nobody reads them.
-                    _log.warning("%s: states that have moved stay for now: %s", giver, error)
+        """Remove from the predecessors what the partition has by now: its gate is open.
+
+        Until the store has done it, or the partition is lost here. What is left then takes room
+        until the predecessor is removed, and nobody reads it.
+        """
+        parts = [
+            (giver, keys[at : at + MAX_REMOVED])
+            for giver, keys in moved.items()
+            for at in range(0, len(keys), MAX_REMOVED)
+        ]
+        backoff = Backoff(FIRST_RETRY_S, LAST_RETRY_S)
+        while parts:
+            giver, keys = parts[-1]
+            try:
+                await self._store.remove_moved(
+                    giver, consumed.group, keys, generation=consumed.partition.generation
+                )
+            except PartqError as error:
+                if consumed.is_dropped:
+                    _log.warning("%s: states that have moved stay: %s", giver, error)
+                    return
+                wait_s = backoff.next_s()
+                _log.warning(
+                    "%s: states that have moved could not be removed, it is tried again in %g s: "
+                    "%s",
+                    *(giver, wait_s, error),
+                )
+                await asyncio.sleep(wait_s)
+            else:
+                parts.pop()

@@ -1,13 +1,14 @@
 """The reset of a group in all partitions of a queue whose partition count has been changed."""
 
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
 from partq.core.rescale.resets import by_generation, new_reset_id
 from partq.errors import ConflictError
 from partq.store.connection import Store
+from partq.store.refusals import kept_states
 from partq.wire.calls.answers import UNSET, ResetResult
 from partq.wire.calls.bodies import ResetBody
 from partq.wire.calls.replies import error_detail
@@ -16,6 +17,8 @@ MAX_TRIES = 3
 """How often a reset of all partitions begins again, because their count is changed meanwhile."""
 
 Results = dict[PartitionId, ResetResult]
+FindKept = Callable[[Sequence[PartitionId]], Awaitable[Collection[PartitionId]]]
+"""Returns those of some partitions in which the group has states of keys."""
 Move = Callable[[Sequence[PartitionId], ResetBody], Awaitable[Results]]
 """Has the owners of partitions move the cursors there; returns what each has answered."""
 
@@ -24,6 +27,8 @@ async def reset_all(
     body: ResetBody,
     move: Move,
     *,
+    group: str,
+    find_kept: FindKept,
     store: Store,
     read_layout: Callable[[], Layout],
     refresh: Callable[[], Awaitable[None]],
@@ -35,6 +40,8 @@ async def reset_all(
     Args:
         body: where to; it gets the id of the reset.
         move: has the owners move the cursors.
+        group: whose.
+        find_kept: finds states of keys, which the reset may not part from older messages.
         store: has the time of Redis.
         read_layout: returns the layout that the broker knows.
         refresh: has the broker read it again.
@@ -47,6 +54,10 @@ async def reset_all(
     answers: Results = {}
     for _ in range(MAX_TRIES):
         layout = read_layout()
+        if not body.clears_states and not answers:
+            kept = await find_kept([p for p in layout.partitions() if layout.predecessors(p)])
+            if kept:
+                return {p: _refused(p, group, kept) for p in layout.partitions()}
         clocks_ms = await store.read_clocks()
         body.reset = new_reset_id(min(clocks_ms.values()), secrets.token_hex(4), layout.generation)
         answers = await _reset_by(layout, body, move)
@@ -79,6 +90,13 @@ async def _reset_by(layout: Layout, body: ResetBody, move: Move) -> Results:
                 answers[partition] = ResetResult(error=error_detail(_not_moved(partition, left)))
         answers |= await move(due, body)
     return {partition: answers[partition] for partition in layout.partitions()}
+
+
+def _refused(partition: PartitionId, group: str, kept: Collection[PartitionId]) -> ResetResult:
+    """Return why a partition was not moved, before any was: else some would wait for the others."""
+    is_kept = partition in kept
+    error = kept_states(partition, group) if is_kept else _not_moved(partition, min(kept))
+    return ResetResult(error=error_detail(error))
 
 
 def _unmoved_successor(

@@ -42,7 +42,8 @@ async def replay_letters(
     """
     plan = None if limit is None else await make_plan(connection, names, limit, wanted)
     done: dict[str, ReplayResult] = {}
-    replayed = repeated = skipped = 0
+    replayed = repeated = skipped = quarantined = 0
+    first_quarantined = ""
     async with open_session(connection) as session:
         for part in await _in_order(session, names):
             work = _Replay(wanted, part, plan)
@@ -52,6 +53,9 @@ async def replay_letters(
                 replayed += sum(_number(row.replayed) for row in rows.values())
                 repeated += sum(_number(row.repeated) for row in rows.values())
                 skipped += sum(_number(row.skipped) for row in rows.values())
+                quarantined += sum(_number(row.quarantined) for row in rows.values())
+                for row in rows.values():
+                    first_quarantined = first_quarantined or row.first_quarantined or ""
                 if not work.note(rows):
                     break
                 click.echo(f"{replayed} replayed", err=True)
@@ -65,6 +69,13 @@ async def replay_letters(
         passed = f"; {counted(skipped, 'is', 'are')} skipped" if skipped else ""
         click.echo(
             f"{counted(replayed, 'dead letter is', 'dead letters are')} replayed{again}{passed}"
+        )
+    if quarantined:
+        click.echo(
+            f"partq: {counted(quarantined, 'of them has', 'of them have')} gone to keys that are "
+            f"in quarantine, and become dead letters again; one is {first_quarantined}: release "
+            "the keys with `partq keys release`, then replay again",
+            err=True,
         )
     told = (
         f"{counted(skipped, 'dead letter is', 'dead letters are')} skipped, as the message behind "

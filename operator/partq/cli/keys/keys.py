@@ -43,6 +43,7 @@ in quarantine, until it is released.
   partq keys list
   partq keys list --json | jq '.partitions[].keys[]? | select(.redeliveries > 3)'
   partq keys release --key order-17
+  partq keys release --all --partition 3
 """
 
 _partition_option = click.option(
@@ -82,6 +83,7 @@ def list_(*, connect: Connect, group: str | None, names: tuple[str, ...], as_jso
 @_partition_option
 @click.option("--slot", type=click.IntRange(0, SLOT_COUNT - 1), help="The slot to release.")
 @click.option("--key", help="A key of the slot to release.")
+@click.option("--all", "is_all", is_flag=True, help="Release all keys that wait.")
 @_json_option
 def release(
     *,
@@ -90,19 +92,21 @@ def release(
     names: tuple[str, ...],
     slot: int | None,
     key: str | None,
+    is_all: bool,
     as_json: bool,
 ) -> None:
-    """Let a key wait no longer: its messages are redelivered now.
+    """Let a key wait no longer, or all: their messages are redelivered now.
 
     All keys of its slot are released. A key that does not wait is left as it is. A key that was
     blocked or in quarantine may fail as often again; what became a dead letter stays one.
     """
-    if (slot is None) == (key is None):
-        got = "neither of them" if slot is None else "both"
-        raise SettingsError(f"--slot, --key: got {got}, expected one of them")
+    given = [slot is not None, key is not None, is_all].count(True)
+    if given != 1:
+        got = f"{given} of them" if given else "none of them"
+        raise SettingsError(f"--slot, --key, --all: got {got}, expected one of them")
     connection = connect("admin")
     group = known_group(connection, group)
-    body = ReleaseKeyBody(slot, key, _partitions(names))
+    body = ReleaseKeyBody(slot, key, is_all, _partitions(names))
     path = f"{_path(group)}/keys/release"
     answer = asyncio.run(ask(connection, "POST", path, ReleasedKeyResults, body))
     rows = answer.partitions
@@ -111,10 +115,13 @@ def release(
     else:
         released = [name for name, row in rows.items() if row.is_released is True]
         for name in released:
-            click.echo(f"released in partition {name}")
+            count = rows[name].released or 0
+            what = f"{counted(count, 'slot')} released" if is_all else "released"
+            click.echo(f"{what} in partition {name}")
         if not released:
             place = f" in partition {', '.join(rows)}" if names else ""
-            click.echo(f"nothing was released: the key does not wait{place}")
+            what = "no key waits" if is_all else "the key does not wait"
+            click.echo(f"nothing was released: {what}{place}")
     _check(rows)
 
 

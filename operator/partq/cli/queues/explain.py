@@ -75,6 +75,9 @@ _WAITS = {
     WaitsFor.DEAD_LETTERS: "its dead letters to be stored; until then it delivers nothing",
     WaitsFor.MESSAGES: "a reset of the group, as its log does not hold the message that comes next",
     WaitsFor.PREDECESSORS: "older messages in other partitions: {gated_by}",
+    WaitsFor.PARKED_KEYS: "keys that wait: {stands_still}",
+    WaitsFor.BLOCKED_KEYS: "the release of {blocked} (`partq keys list` shows which); the other"
+    " keys continue",
     WaitsFor.APPLICATION: "{member}, whose application has paused it: nothing is delivered until it"
     " calls resume",
     WaitsFor.DRAIN: "{member} to finish {in_flight} messages that it has not acknowledged, the"
@@ -161,6 +164,8 @@ def explain(
         missing=detail.missing if detail is not None else "",
         is_withheld=detail is not None and detail.is_withheld,
         gated_by=(detail is not None and detail.gated_by) or "",
+        stands_still=(detail is not None and detail.stands_still) or "",
+        blocked_keys=(detail is not None and detail.blocked_keys) or 0,
     )
     if as_json:
         told = to_json(found, name, snapshot, waiting)
@@ -385,6 +390,8 @@ def _sentence(partition: PartitionId, snapshot: GroupSnapshot, waiting: Partitio
         in_flight=detail.in_flight if detail is not None else None,
         cursor=detail.cursor if detail is not None else None,
         gated_by=detail.gated_by if detail is not None else None,
+        stands_still=detail.stands_still if detail is not None else None,
+        blocked=counted((detail is not None and detail.blocked_keys) or 0, "blocked key"),
     )
 
 

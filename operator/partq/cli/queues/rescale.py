@@ -31,6 +31,7 @@ DEFAULT_TIMEOUT_S: Mapping["Until", float] = {"opened": 300.0, "settled": RETIRE
 """How long `--wait` waits; partitions without slots stay for a time, before a change settles."""
 MAX_SHOWN_GROUPS = 20
 MAX_SHOWN_WAITS = 2
+MAX_SHOWN_SLOTS = 3
 Until = Literal["opened", "settled"]
 
 _HELP = """Change how many partitions a queue has, while producers and consumers work.
@@ -206,10 +207,20 @@ def _held(group: RescaledGroup) -> str:
         f"new partitions wait until it has acknowledged "
         f"{counted(group.lag, 'message', spec=',')}, {group.in_flight:,} of them in flight"
     )
+    if group.blocked:
+        return f"{told}; until then somebody has to release {_blocked(group.blocked)}"
     if group.hold_ms is None:
         return f"{told}; how long is not known: nothing was acknowledged in the last ten minutes"
     spell = spell_ms if group.hold_ms < 10_000 else spell_age
     return f"{told}: about {spell(group.hold_ms)}"
+
+
+def _blocked(blocked: Mapping[str, list[int]]) -> str:
+    """Return which keys are blocked, where."""
+    slots = [(name, slot) for name, found in sorted(blocked.items()) for slot in found]
+    shown = ", ".join(f"slot {slot} of partition {name}" for name, slot in slots[:MAX_SHOWN_SLOTS])
+    more = f" and {len(slots) - MAX_SHOWN_SLOTS} more" if len(slots) > MAX_SHOWN_SLOTS else ""
+    return f"{counted(len(slots), 'blocked key')} (`partq keys release`): {shown}{more}"
 
 
 def _members(group: RescaledGroup) -> str:

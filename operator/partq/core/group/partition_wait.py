@@ -51,6 +51,10 @@ class WaitsFor(StrEnum):
     """It is where it belongs, and its log does not hold the message that comes next."""
     PREDECESSORS = "predecessors"
     """It is where it belongs, and the group has older messages to do with in other partitions."""
+    PARKED_KEYS = "parked_keys"
+    """It is where it belongs, and too many keys wait, or one for too long: nothing new is sent."""
+    BLOCKED_KEYS = "blocked_keys"
+    """It is where it belongs, and keys of it wait until they are released; others continue."""
     APPLICATION = "application"
     """It is where it belongs, and its member's application has paused it."""
     COORDINATOR = "coordinator"
@@ -82,6 +86,8 @@ def wait_of(
     missing: str = "",
     is_withheld: bool = False,
     gated_by: str = "",
+    stands_still: str = "",
+    blocked_keys: int = 0,
 ) -> PartitionWait:
     """Return what a partition waits for.
 
@@ -96,6 +102,8 @@ def wait_of(
         missing: which message its log should hold and does not; empty: none.
         is_withheld: whether its member's application has paused it.
         gated_by: which older messages in other partitions come first; empty: none.
+        stands_still: in a group of order Key, why nothing new is sent; empty: it is.
+        blocked_keys: how many keys wait until they are released.
     """
     ownership = observation.partitions[partition]
     if ownership.broker is None:
@@ -143,7 +151,11 @@ def wait_of(
         return PartitionWait(what=WaitsFor.DEAD_LETTERS)
     if gated_by:
         return PartitionWait(what=WaitsFor.PREDECESSORS)
-    return PartitionWait(what=WaitsFor.APPLICATION if is_withheld else WaitsFor.NOTHING)
+    if stands_still:
+        return PartitionWait(what=WaitsFor.PARKED_KEYS)
+    if is_withheld:
+        return PartitionWait(what=WaitsFor.APPLICATION)
+    return PartitionWait(what=WaitsFor.BLOCKED_KEYS if blocked_keys else WaitsFor.NOTHING)
 
 
 def _is_declared(part: PartitionId, observation: GroupObservation) -> bool:

@@ -1,6 +1,6 @@
 """Which messages of its lanes a group is sent next, and what each lane waits for."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import compress, count, islice
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from partq.core.cursor.windows import Window
 from partq.core.lanes.blocked_lanes import OwedLanes
 from partq.core.lanes.held_lanes import HeldLanes
 from partq.core.lanes.lane_record import LaneRecord
-from partq.core.lanes.parked_lanes import ParkedLanes
+from partq.core.lanes.parked_lanes import ALL_LANES, ParkedLanes
 from partq.core.lanes.resend_queue import ResendQueue
 from partq.core.lanes.span import HELD, MAX_SHARE, OPEN, mask_of
 from partq.core.model import Cause
@@ -124,6 +124,25 @@ class LaneSender(HeldLanes):
         self._record.go_on(self._blocked.unpark([lane]))
         return is_parked
 
+    @property
+    def are_all_parked(self) -> bool:
+        """Whether every lane waits, for more wait than the record holds one by one."""
+        return self._blocked.are_all_parked
+
+    def park_by_name(self, lanes: Collection[int]) -> None:
+        """Have lanes wait for as long as all did, in the place of all."""
+        due = self._blocked.parked.until[ALL_LANES]
+        for lane in lanes:
+            self._blocked.park(lane, due)
+        self.unpark(ALL_LANES)
+
+    def unpark_all(self) -> int:
+        """Let all lanes go on, or release them; return how many waited."""
+        lanes = self._blocked.parked.lanes
+        for lane in lanes:
+            self.unpark(lane)
+        return len(lanes) + self.unpark(ALL_LANES)
+
     def doom(self, offsets: Iterable[int]) -> None:
         """Send nothing of the lanes of some offsets until `spare`: they are to be dead letters."""
         for offset in offsets:
@@ -167,7 +186,9 @@ class LaneSender(HeldLanes):
 
     def _open_parked(self) -> list[int]:
         lanes = self._blocked.parked.lanes
-        return self._span.of_lanes(lanes, OPEN, self.cursor, self.position) if lanes else []
+        # All that was read, also if no member is sent anything now.
+        stop = self._span.read_end
+        return self._span.of_lanes(lanes, OPEN, self.cursor, stop) if lanes else []
 
     def go_on(self, lanes: list[int]) -> None:
         """Have sent what is open of lanes that nothing blocks any more, where they are its own."""

@@ -1,6 +1,7 @@
 -- Write states of keys to a partition whose gate is closed: those of predecessors whose slots it has.
 --
 -- when full: passes
+-- with: gate
 -- with: states
 --
 -- Several calls may be needed. One that begins again removes what an earlier try has written, which
@@ -10,23 +11,11 @@
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  group    ARGV[3]  when the group began
 -- ARGV[4]  the gate as the caller has read it    ARGV[5]  1: the first call, which begins again; or 0
 -- ARGV[6...]  keys and states: see write_states
--- returns  1: written, or the gate is open, so that they were before
---          0 FENCED: the caller's broker epoch is over
---          -1 GATE_DIFFERS: the gate is held by a reset that the caller has not seen
---          -2 UNKNOWN: no such group
-local epoch, mark = unpack(redis.call("HMGET", KEYS[1], "broker_epoch", "mark:" .. ARGV[2]))
-if epoch ~= ARGV[1] then
-  return 0
-end
-local born, gate = unpack(redis.call("HMGET", KEYS[2], "born", "gate"))
-if not mark or (born or "0") ~= ARGV[3] then
-  return -2
-end
-if not gate or gate == "1" then
-  return 1
-end
-if gate ~= ARGV[4] then
-  return -1
+-- returns  1: written, or the gate is open, so that they were before; else as judge_gate: 0 FENCED,
+--          -1 GATE_DIFFERS, -2 UNKNOWN
+local answer = judge_gate(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3], ARGV[4])
+if answer then
+  return answer
 end
 if ARGV[5] == "1" then
   clear_states(KEYS[1], KEYS[2], KEYS[3])

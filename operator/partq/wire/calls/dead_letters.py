@@ -42,6 +42,11 @@ class ReplayResult(msgspec.Struct):
     """How many had been replayed before, by a call that was cut off: they are not stored again."""
     skipped: int | UnsetType = UNSET
     """How many stand for undecodable messages: they are no messages themselves, and stay here."""
+    quarantined: int | UnsetType = UNSET
+    """How many of the replayed ones went to keys that are in quarantine, where they become dead
+    letters again until the key is released. Left out: none, or nobody could say."""
+    first_quarantined: str | UnsetType = UNSET
+    """Slot, group and queue of one of these."""
     stopped: ErrorDetail | UnsetType = UNSET
     """Why the message at `next` could not be replayed."""
     skipped_because: ErrorDetail | UnsetType = UNSET

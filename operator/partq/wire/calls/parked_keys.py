@@ -51,11 +51,13 @@ class ParkedKeysResults(msgspec.Struct):
 
 
 class ReleaseKeyBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """Which key waits no longer: one of `slot` and `key`."""
+    """Which key waits no longer: one of `slot`, `key` and `all`."""
 
     slot: Annotated[int, msgspec.Meta(ge=0, le=SLOT_COUNT - 1)] | None = None
     key: str | None = None
     """The keys of its slot are all released."""
+    all: bool = False
+    """All keys that wait are released, whatever for."""
     partitions: list[str] = []
     """Empty: all."""
 
@@ -65,6 +67,8 @@ class ReleasedKeyResult(msgspec.Struct):
 
     is_released: bool | UnsetType = UNSET
     """False: it was not parked there."""
+    released: int | UnsetType = UNSET
+    """How many slots waited, if all were to be released."""
     error: ErrorDetail | UnsetType = UNSET
 
 

@@ -282,12 +282,16 @@ class RescaledGroup(msgspec.Struct):
     lag: int
     """Messages that it has not acknowledged there: these it gets before those of new partitions."""
     hold_ms: int | None
-    """How long that takes, as fast as it was in the last ten minutes; null: not known."""
+    """How long that takes, as fast as it was in the last ten minutes; null: not known, as also
+    where keys are `blocked`."""
     moved: int
     """Partitions that would go to another member."""
     assigned: int
     """New partitions that would get a member."""
     members: dict[str, MemberCounts]
+    blocked: dict[str, list[int]] | UnsetType = UNSET
+    """Partition that loses slots → slots that are blocked there, 100 at most: new partitions wait
+    until they are released. Left out: none is."""
 
 
 class RescalePlan(msgspec.Struct):

@@ -146,6 +146,9 @@ async def pauses_and_columns_are_reached_by_the_keyboard(page):
     await expect(told).to_contain_text("rebalance: ")
     await page.locator("#strips rect.pause").last.hover()
     await expect(told).to_contain_text("partition 1.15: ")
+    drawn_to = await page.locator("#time-to").text_content()
+    await expect(page.locator("#time-to")).not_to_have_text(drawn_to)
+    await expect(told).to_contain_text("partition 1.15: ")  # also when it is drawn again
 
 
 async def test_the_page_asks_more_often_while_partitions_move(orders, open_page):

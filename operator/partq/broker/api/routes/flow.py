@@ -32,6 +32,8 @@ MAX_ACK_RANGES = ACK_SPAN // 2
 """More cannot lie apart in what may be delivered above a cursor."""
 MAX_OPEN_ACKS = 20_000
 """Acks without an answer, each counted with its ranges; above it the client waits."""
+MAX_OPEN_READS = 1000
+"""Reads of states without an answer, of one flow; at the limit nothing more is read from it."""
 MAX_CONTROLS = 10_000
 """Frames that the client has not read; above it the client waits."""
 MAX_SLEEP_S = 1.0
@@ -67,6 +69,8 @@ class ConsumerConnection:
         self._group = group
         self._address = address
         self._open_acks = 0
+        self._open_reads = 0
+        """Reads of states that have no answer: each may be a task that waits for the store."""
         self._seeks = TaskSet()
         self._sought: set[PartitionId] = set()
         """The partitions of the seeks that have no answer."""
@@ -211,10 +215,10 @@ class ConsumerConnection:
 
     def _read_state(self, flow: Flow, frame: frames.ReadState) -> None:
         """Have the state of a key read; until the answer it counts as open."""
-        self._open_acks += 1
+        self._open_reads += 1
 
         def answer(state: bytes | PartqError | None) -> None:
-            self._open_acks -= 1
+            self._open_reads -= 1
             self._room.set()
             flow.send(
                 frames.StateRefused(frame.request, state.code, state.message)
@@ -268,7 +272,9 @@ class ConsumerConnection:
 
     def _is_full(self, flow: Flow) -> bool:
         return not flow.is_closed and (
-            self._open_acks > MAX_OPEN_ACKS or flow.control_count > MAX_CONTROLS
+            self._open_acks > MAX_OPEN_ACKS
+            or self._open_reads >= MAX_OPEN_READS
+            or flow.control_count > MAX_CONTROLS
         )
 
     def _end(self) -> None:

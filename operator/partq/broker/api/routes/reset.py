@@ -8,7 +8,7 @@ from aiohttp import web
 from partq.broker.api.endpoints import ADMINS, Calls, EnteredCall
 from partq.broker.api.errors import json_response
 from partq.broker.api.owner_calls import ask_owners, by_name, named
-from partq.broker.operations.reset import check, reset
+from partq.broker.operations.reset import check, find_kept, reset
 from partq.broker.rescale.whole_reset import Results, reset_all
 from partq.core.model import PartitionId
 from partq.errors import UnknownPartitionError
@@ -38,6 +38,8 @@ async def reset_group(call: EnteredCall, body: ResetBody) -> web.Response:
         answers = await reset_all(
             body,
             partial(_reset_some, call),
+            group=call.group,
+            find_kept=partial(find_kept, broker, call.group),
             store=broker.store,
             read_layout=lambda: broker.config.layout,
             refresh=broker.refresh,

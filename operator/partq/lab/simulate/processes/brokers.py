@@ -1,7 +1,7 @@
 """A simulated broker process: the real broker, its connections and its admin calls."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from partq.broker.operations.assignment.registration import register, unregister
 from partq.broker.operations.parked_keys import release
 from partq.broker.operations.pull.acks import ack_one, ack_outcome
 from partq.broker.operations.pull.pulls import Pulls
-from partq.broker.operations.reset import reset
+from partq.broker.operations.reset import find_kept, reset
 from partq.broker.operations.status import read_layout
 from partq.broker.rescale.whole_reset import Results, reset_all
 from partq.core.model import MemberId, PartitionId
@@ -323,6 +323,8 @@ class BrokerProcess:
             answers = await reset_all(
                 wanted,
                 move,
+                group=GROUP,
+                find_kept=partial(find_kept, broker, GROUP),
                 store=broker.store,
                 read_layout=lambda: broker.config.layout,
                 refresh=broker.refresh,
@@ -401,6 +403,11 @@ async def _publish(
 
 class _Target:
     """The path to the queue that dead letters go to."""
+
+    async def find_quarantined(self, queue: str, group: str, slots: Collection[int]) -> set[int]:
+        """Return those of some slots that are in quarantine: nobody sends letters back here."""
+        del queue, group, slots
+        return set()
 
     async def send(self, queue: str, slot: int, data: bytes, producer: str, number: int) -> bool:
         """Have a batch of one message stored; False: its number is known there."""

@@ -18,14 +18,12 @@ from partq.store.codec import (
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.dead_letters import decode_outbox
-from partq.store.refusals import FENCED, SUPERSEDED, UNKNOWN, fenced, unknown_group
+from partq.store.refusals import FENCED, SUPERSEDED, UNKNOWN, check_gate, fenced
 from partq.store.server import Channel
 
 # What answers of scripts mean; `store/refusals.py` has the answers that they share.
 NOT_OPEN = -1
 """Of `seal_slots`: the partition waits for the seals of its predecessors."""
-GATE_DIFFERS = -1
-"""Of `open_gate`: a reset holds the gate that the caller has not seen."""
 
 _PROGRESS = ("cursor", "gate", "reset", "member", "outbox", "parked", "states")
 PRODUCERS_STAY_MS = 86_400_000
@@ -218,15 +216,7 @@ class Seals:
             [broker_epoch, group, born, gate, ",".join(evidence), encode_parked(parked)],
             needs_replica=True,
         )
-        if answer == FENCED:
-            raise fenced(partition, broker_epoch)
-        if answer == UNKNOWN:
-            raise unknown_group(partition, group)
-        if answer == GATE_DIFFERS:
-            raise ConflictError(
-                f"partition {partition}, group {group}: a reset holds its gate, which was "
-                f"{gate!r} when it was read; read the records again"
-            )
+        check_gate(answer, partition, group, broker_epoch=broker_epoch, gate=gate)
 
     async def read_seals(
         self, wanted: Iterable[tuple[PartitionId, int]]

@@ -14,6 +14,7 @@ const MAX_MEMBERS = 100; // In the list of letters.
 const LETTER_WIDTH = 3; // A piece that is narrower has no letter.
 
 const timeline = byId("timeline");
+let toldRect = null; // What was last pointed at or focused: drawing again tells it again.
 
 /**
  * Draw the strips of [from, to] in milliseconds, and the columns across them.
@@ -48,8 +49,8 @@ export function drawTimeline({ group, from, to, strips, columns }) {
       [...rest, ...across], boxes.filter((box) => box.text));
   });
   keepOneStop();
-  const focused = document.activeElement;
-  if (timeline.contains(focused)) tell(focused);
+  const rect = [toldRect, document.activeElement].find((each) => timeline.contains(each));
+  if (rect) tell(rect);
 }
 
 /** A box ends where its time ends, and is wide enough to be seen. */
@@ -120,6 +121,7 @@ function keepOneStop() {
 }
 
 function tell(rect) {
+  toldRect = rect;
   say(byId("time-told"), rect.getAttribute("aria-label") ?? "");
 }
 

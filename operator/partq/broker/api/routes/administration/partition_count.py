@@ -10,7 +10,7 @@ from partq.broker.api.errors import json_response
 from partq.broker.api.owner_calls import ask_states
 from partq.broker.operations.group_snapshot import read_group_snapshot
 from partq.broker.operations.rates import read_rates
-from partq.broker.operations.rescale import add_groups, read_plan, want_partitions
+from partq.broker.operations.rescale import add_groups, read_blocked, read_plan, want_partitions
 from partq.coordinator.group_snapshot import GroupSnapshot, read_snapshot
 from partq.errors import ConflictError, UnknownGroupError
 from partq.server.body import HOLD
@@ -58,7 +58,8 @@ async def change(call: EnteredCall, body: RescaleBody) -> web.Response:
             continue  # it goes
         snapshots[group] = read_snapshot(group, picture)
     plan = await read_plan(broker, body.partitions)
+    blocked = await read_blocked(broker, plan, layout, states)
     async with request.app[PLANS]:
         # As of plans: deliveries and leases do not wait for it.
-        await asyncio.to_thread(add_groups, plan, layout, states, rates, snapshots)
+        await asyncio.to_thread(add_groups, plan, layout, states, rates, snapshots, blocked)
     return json_response(plan)
