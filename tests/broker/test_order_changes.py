@@ -59,6 +59,26 @@ async def test_beside_a_broker_that_does_not_know_it_the_order_is_ordered(runnin
     assert assigned.mode == frames.KEYED
 
 
+async def test_beside_a_broker_that_does_not_know_it_a_group_shares_no_partition_out(
+    running, monkeypatch
+):
+    older = Leases(running.store, running.broker.keys)
+    with monkeypatch.context() as patch:
+        patch.setattr("partq.store.records.leases.FEATURES", ("rescale",))
+        await older.renew("orders-9", "i", 600.0, "http://orders-9")
+    claims = running.broker.claims
+    await eventually(lambda: "orders-9" in claims.seen_living(), "the older broker is seen")
+    await follow(running, nack=KEY_ORDER, keyShared={"parts": 4})
+    assert "parts" not in await running.state()
+    await older.release("orders-9", "i")
+
+    async def is_in_effect():
+        await running.broker.refresh()
+        return "parts" in await running.state()
+
+    await eventually(is_in_effect, "all that live know it")
+
+
 def test_another_order_has_another_book_and_other_bounds_the_same_one():
     book = LaneBook(0, max_span=10, max_parked=5)
     assert fits(book, KEY)

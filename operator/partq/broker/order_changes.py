@@ -48,12 +48,13 @@ class OrderChanges:
     def in_effect(self, config: QueueConfig) -> QueueConfig:
         """Return the config with the orders that every living broker knows.
 
-        Until they all do, a group of order Key has the order Ordered.
+        Until they all do, a group of order Key has the order Ordered, and one of type KeyShared
+        shares no partition out, so that nothing of it is delivered.
         """
         if not lacking_lanes(self._leases()):
             return config
         redelivery = {
-            group: replace(rules, order=NackOrder.ORDERED)
+            group: replace(rules, order=NackOrder.ORDERED, parts=0)
             if rules.order is NackOrder.KEY
             else rules
             for group, rules in config.redelivery.items()
