@@ -30,6 +30,14 @@ class Puller:
         (result,) = answer["results"]
         return result["error"]["code"] if "error" in result else ""
 
+    async def nack(self, message, **more):
+        """Give a message back; return the code of the refusal, or nothing."""
+        item = {**token_of(message), "offsets": [message["offset"]], **more}
+        body = {"member": self.name, "flow": self.flow, "nacks": [item]}
+        _, answer = await self.running.call("POST", f"{GROUP}/nacks", token=CONSUME, json=body)
+        (result,) = answer["results"]
+        return result["error"]["code"] if "error" in result else ""
+
     async def ack_receipt(self, message):
         """Acknowledge a message by its receipt; return the code of the refusal, or nothing."""
         _, answer = await self.running.call(
@@ -86,3 +94,28 @@ async def test_what_was_taken_by_force_is_acknowledged_by_its_latest_receipt_onl
     assert (again["value"], again["cause"], again["redeliveries"]) == ("b0", "forced_commit", 1)
     assert await m.ack_receipt(first) == "not_delivered"
     assert await n.ack_receipt(again) == ""
+
+
+async def test_a_key_that_waits_goes_on_in_time_though_the_member_that_failed_pulls_no_more(scene):
+    m = Puller(scene.running, "m")
+    n = await scene.join("n")
+    await scene.publish("b0", "b1")
+    held = await m.pull()
+    assert await scene.move((1, "m", "n")) == [""]
+    await n.lanes()
+    assert await m.nack(held[0], delay_ms=1) == ""
+    assert await m.ack(held[1]) == ""
+    assert await n.values(1) == ["b0"]
+    assert len(scene.consumed.holders()) == 2, "not because m was lost"
+
+
+async def test_a_key_that_waits_is_timed_by_the_member_that_gets_it(scene):
+    m = Puller(scene.running, "m")
+    n = await scene.join("n")
+    await scene.publish("b0")
+    (held,) = await m.pull()
+    assert await m.nack(held, delay_ms=1) == ""
+    assert await scene.move((1, "m", "n")) == [""]
+    await n.lanes()
+    assert await n.values(1) == ["b0"]
+    assert len(scene.consumed.holders()) == 2, "not because m was lost"

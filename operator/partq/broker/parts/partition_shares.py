@@ -95,8 +95,9 @@ class PartitionShares:
         self.round = max(whole.epoch, whole.share_epochs.top)
         """The highest epoch of a share: each bind takes the next. The record knows that of the last
         commit; a broker that claims the partition has a higher broker epoch."""
-        self._drain_until: dict[int, float] = {}
-        """Part that has moved → when what its former member still has of it is taken by force."""
+        self._drain_until: dict[tuple[int, MemberId | None], float] = {}
+        """Part that has moved, and a former member → when what that still has of it is taken by
+        force. Further moves of the part do not put it off."""
 
     # ---- looking --------------------------------------------------------------------------------
 
@@ -187,9 +188,6 @@ class PartitionShares:
         del self._shares[flow]
         self._book.close_share(share.number, cause, unsent)
         self._assign()
-        for other in self._shares.values():
-            if other.flow is not None:
-                other.flow.watch(other)  # the flow that ended may be the one that timed the keys
 
     # ---- moves ----------------------------------------------------------------------------------
 
@@ -207,7 +205,9 @@ class PartitionShares:
         whole, before = self._whole, self.owners
         whole.parts, whole.epoch = before.moved(moves), epoch
         self.round = max(self.round, epoch)
-        self._drain_until.update(zip((move.part for move in moves), drain_until, strict=True))
+        for move, until in zip(moves, drain_until, strict=True):
+            self._drain_until.pop((move.part, move.target), None)
+            self._drain_until[move.part, before.owner(move.part)] = until
         for member in {move.target for move in moves if move.target is not None}:
             flow = find_flow(member)
             if flow is not None and self.wants(flow):
@@ -231,13 +231,17 @@ class PartitionShares:
         if not lanes:
             self._drain_until.clear()
             return False
-        due = {part for part, until in self._drain_until.items() if now >= until}
-        late = [lane for lane in lanes if self._part_of[lane] in due]
-        for part in due:
-            del self._drain_until[part]
+        due = {key for key, until in self._drain_until.items() if now >= until}
+        by_number = {share.number: share for share in self._shares.values()}
+        late = [
+            lane
+            for lane, number in lanes.items()
+            if (self._part_of[lane], by_number[number].member) in due
+        ]
+        for key in due:
+            del self._drain_until[key]
         if not late:
             return False
-        by_number = {share.number: share for share in self._shares.values()}
         for number, offsets in self._book.force(late).items():
             share = by_number[number]
             if share.flow is not None:
@@ -253,7 +257,7 @@ class PartitionShares:
     def has_changed(self, share: PartitionShare) -> None:
         """Have other shares look again, if one has freed something; end one that has nothing."""
         if self._book.pop_news():
-            self._whole.wake()
+            self._watch()
         flow = share.flow
         if flow is not None and not share.book.in_flight and flow.member not in self.owners.members:
             share.unbind(Cause.NONE)
@@ -270,4 +274,10 @@ class PartitionShares:
             found: AskedLanes | None = asked.get(share.number)
             if found is not None and share.flow is not None:
                 share.flow.ask_lanes_back(share, found.lanes, found.notice)
-        self._whole.wake()
+        self._watch()
+
+    def _watch(self) -> None:
+        """Have all flows look again, and time the keys that wait: one alone may look too rarely."""
+        for share in list(self._shares.values()):
+            if share.flow is not None:
+                share.flow.watch(share)

@@ -384,6 +384,8 @@ class LaneBook(LaneSender):
         self._record.recall(offsets)
         for lane, due in waits.items():
             self._blocked.park(lane, due)
+        if not all(map(self._has, waits)):
+            self._record.has_news = True  # the share that has the lane now is to know its time
         self._note_opened(offsets)
         if counts:
             self._blocked.count(waits)
