@@ -97,3 +97,9 @@ async def test_a_key_that_moves_while_its_answer_waits_for_the_record_is_given_b
     assert await n.values(1) == ["b0"]
     records = await judged(scene.running)
     assert [each[:3] for each in shown(of_kind(records, "release"))] == [("m", 0, 1)]
+
+
+async def test_each_part_of_a_call_is_on_record_with_its_cause(scene):
+    assert await scene.move((0, "m", "o", "source_lost"), (1, "m", "n")) == ["", ""]
+    records = of_kind(await judged(scene.running), "commit_part")
+    assert [(each.number, each.cause) for each in records[-2:]] == [(0, "source_lost"), (1, "")]

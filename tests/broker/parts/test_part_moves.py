@@ -3,6 +3,8 @@
 import pytest
 
 from partq.core.model import Cause
+from partq.core.parts.part_owners import PartMove
+from partq.store.records.part_records import PartRecords
 from partq.testing import eventually
 from partq.wire import batch, frames
 from tests.broker.conftest import CONSUME, connect_as, open_producer
@@ -60,10 +62,13 @@ class Shared:
         return peer
 
     async def move(self, *moves, drain_ms=60_000, attempt=0):
-        """Commit (part, source, target); return the code of each, empty: it has passed."""
+        """Commit (part, source, target, why it is forced, if it is).
+
+        Return the code of each, empty: it has passed.
+        """
         state = await self.running.state()
         commits = []
-        for part, source, target in moves:
+        for part, source, target, *cause in moves:
             self.attempt += 1
             commits.append(
                 {
@@ -75,6 +80,7 @@ class Shared:
                     "target": target,
                     "part": part,
                     "drain_ms": drain_ms,
+                    "cause": "".join(cause),
                 }
             )
         results = await self.running.admin("/groups/workers/parts", {"commits": commits})
@@ -298,3 +304,55 @@ async def test_parts_are_given_after_a_reset_that_met_nobody(scene):
     await scene.give(m=[0, 1, 2, 3])
     m = await scene.join("m")
     assert (await m.deliver())[1] == ["a0"]
+
+
+async def test_further_moves_of_a_part_do_not_put_off_the_force(scene):
+    await scene.give(m=[0, 1], n=[2, 3])
+    m, n = await scene.join("m"), await scene.join("n")
+    await scene.publish("b0")
+    await m.deliver()
+    shares, now = scene.consumed.shares, scene.running.broker.clock()
+    assert await scene.move((1, "m", "n"), drain_ms=600_000) == [""]
+    assert await scene.move((1, "n", "o"), drain_ms=3_600_000) == [""]
+    assert not shares.force_due(now + 599)
+    assert shares.force_due(now + 3000)
+    assert await scene.move((1, "o", "n")) == [""]
+    await scene.running.broker.cursor_writer.store(scene.consumed, has_changed=True)
+    assert [(await n.lanes())[0][0] for _ in range(3)] == [PART, 2 * PART, PART]
+    again, values = await n.deliver()
+    assert (values, again.cause) == (["b0"], Cause.FORCED_COMMIT)
+
+
+async def test_a_part_that_comes_back_has_the_whole_time_when_it_moves_again(scene):
+    await scene.give(m=[0, 1], n=[2, 3])
+    m = await scene.join("m")
+    await scene.publish("b0")
+    await m.deliver()
+    shares, now = scene.consumed.shares, scene.running.broker.clock()
+    assert await scene.move((1, "m", "n"), drain_ms=600_000) == [""]
+    assert await scene.move((1, "n", "m")) == [""]
+    assert await scene.move((1, "m", "n"), drain_ms=3_600_000) == [""]
+    assert not shares.force_due(now + 3000)
+
+
+async def test_a_record_that_differs_from_what_the_broker_knows_is_read_again(scene):
+    await scene.give(m=[0, 1], n=[2, 3])
+    broker, consumed = scene.running.broker, scene.consumed
+    await PartRecords(broker.store, broker.keys).commit_parts(
+        consumed.partition,
+        "workers",
+        broker_epoch=consumed.broker_epoch,
+        born=consumed.born,
+        count=4,
+        epoch=consumed.epoch,
+        moves=[PartMove(1, "m", 50, "n")],
+    )
+    assert await scene.move((1, "m", "o"), attempt=60) == ["fenced"]
+
+    async def knows_it():
+        _, state = await scene.running.call("GET", "/admin/v1/queues/orders/state")
+        row = state["partitions"].get("1.0")
+        return row is not None and row["groups"]["workers"]["parts"]["of"] == [0, 1, 1, 1]
+
+    await eventually(knows_it, "the partition is claimed again")
+    assert await scene.move((1, "n", "o"), attempt=61) == [""]

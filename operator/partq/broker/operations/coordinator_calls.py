@@ -214,10 +214,8 @@ async def commit_parts(broker: Broker, group: str, body: PartCommits) -> PartRes
                 f"part {item.part} of partition {item.partition}: got two commits, expected one"
             )
         source, target = MemberId(item.source) or None, MemberId(item.target) or None
-        move = PartMove(item.part, source, item.attempt, target)
-        of_partition[item.part] = PartCommit(
-            move, Epoch(item.epoch), item.drain_ms / 1000, item.forced
-        )
+        move = PartMove(item.part, source, item.attempt, target, item.forced)
+        of_partition[item.part] = PartCommit(move, Epoch(item.epoch), item.drain_ms / 1000)
 
     async def commit_one(
         call: tuple[str, int], commits: dict[int, PartCommit]

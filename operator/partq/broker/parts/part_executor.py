@@ -13,7 +13,7 @@ from partq.core.group.moves import Forced
 from partq.core.lanes.shared_book import SharedBook
 from partq.core.layout import Layout
 from partq.core.model import BrokerEpoch, Epoch, MemberId
-from partq.core.parts.part_owners import PartMove
+from partq.core.parts.part_owners import PartMove, PartOwners
 from partq.errors import (
     AttemptRefusedError,
     BadRequestError,
@@ -42,7 +42,6 @@ class PartCommit:
     epoch: Epoch
     """Of the group in the partition, as the coordinator has seen it."""
     drain_s: float
-    forced: str
 
 
 class PartExecutor:
@@ -122,11 +121,15 @@ class PartExecutor:
             last = max(shares.round, consumed.epoch)  # a reset has raised that of the record alone
             known = {part: c for part, c in commits.items() if c.epoch <= last}
             moves = [each.move for each in known.values()]
-            causes = {each.forced for each in known.values()}
-            result = await self._commit_until_answered(
-                consumed, shares, moves, causes.pop() if len(causes) == 1 else ""
-            )
+            result = await self._commit_until_answered(consumed, shares, moves)
             before = shares.owners
+            for move in moves:
+                if move.part in result.refused and _fits(before, move):
+                    # The record differs from memory, as after a store that lost writes: it wins.
+                    refusal = self._answer(consumed, move.part, result)
+                    assert isinstance(refusal, PartqError)  # noqa: S101 - it was refused
+                    self._on_lost(consumed, refusal)
+                    break
             passed = [
                 move
                 for move in moves
@@ -139,7 +142,7 @@ class PartExecutor:
                 _log.info(
                     "%s of %s: parts moved under epoch %d: %s",
                     *(consumed.partition, consumed.group, result.epoch),
-                    ", ".join(f"{part} to {target}" for part, _, _, target in passed),
+                    ", ".join(f"{move.part} to {move.target}" for move in passed),
                 )
             return {
                 part: self._answer(consumed, part, result) if part in known else _unknown(consumed)
@@ -164,7 +167,6 @@ class PartExecutor:
         consumed: ConsumedPartition,
         shares: PartitionShares,
         moves: Sequence[PartMove],
-        cause: str,
     ) -> CommitPartsResult:
         until_answered = UntilAnswered(_log, WRITE_RETRY_S)
         while True:
@@ -177,7 +179,6 @@ class PartExecutor:
                     count=shares.owners.count,
                     epoch=max(shares.round, consumed.epoch),
                     moves=moves,
-                    cause=cause,
                 )
             except (FencedError, UnknownGroupError) as error:
                 self._on_lost(consumed, error)
@@ -197,11 +198,22 @@ def _check(commit: PartCommit) -> None:
             f"part {commit.move.part}: drain of {commit.drain_s:g} s; expected 0 to "
             f"{MAX_DRAIN_S:g} s"
         )
-    if commit.forced and commit.forced not in tuple(Forced):
+    forced = commit.move.forced
+    if forced and forced not in tuple(Forced):
         raise BadRequestError(
-            f"part {commit.move.part}: cause {excerpt(commit.forced)!r}; expected one of "
+            f"part {commit.move.part}: cause {excerpt(forced)!r}; expected one of "
             f"{', '.join(Forced)}"
         )
+
+
+def _fits(owners: PartOwners, move: PartMove) -> bool:
+    """Say whether a move could be carried out, as far as memory knows."""
+    part = move.part
+    return (
+        part < owners.count
+        and owners.owner(part) == move.source
+        and move.attempt > owners.attempts[part]
+    )
 
 
 def _unknown(consumed: ConsumedPartition) -> AttemptRefusedError:

@@ -18,6 +18,8 @@ class PartMove(NamedTuple):
     attempt: int
     """The number of the handoff's attempt, as for a partition: never used twice."""
     target: MemberId | None
+    forced: str = ""
+    """Why the source was not asked, for the audit record; empty: it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +56,8 @@ class PartOwners:
         """Return the parts after moves, whatever their sources."""
         owners = [self.owner(part) for part in range(self.count)]
         attempts = list(self.attempts)
-        for part, _, attempt, target in moves:
-            owners[part], attempts[part] = target, attempt
+        for move in moves:
+            owners[move.part], attempts[move.part] = move.target, move.attempt
         members = tuple(sorted({owner for owner in owners if owner is not None}))
         index: Mapping[MemberId | None, int] = {
             None: NOBODY,

@@ -47,7 +47,6 @@ class PartRecords:
         count: int,
         epoch: Epoch,
         moves: Sequence[PartMove],
-        cause: str = "",
     ) -> CommitPartsResult:
         """Move parts, each on its own, under one new epoch; a repeat of the call is answered alike.
 
@@ -59,7 +58,6 @@ class PartRecords:
             count: of the parts; what the record says counts, if it has any.
             epoch: the highest that the caller has given to deliveries; the new one is above it.
             moves: at most one of each part.
-            cause: for the audit record.
 
         Raises:
             FencedError: another broker has claimed the partition; nothing is written.
@@ -68,8 +66,8 @@ class PartRecords:
         """
         words = [
             word
-            for part, source, attempt, target in moves
-            for word in (part, source or "", attempt, target or "", cause)
+            for part, source, attempt, target, forced in moves
+            for word in (part, source or "", attempt, target or "", forced)
         ]
         answer = await self._store.run(
             "commit_parts",
