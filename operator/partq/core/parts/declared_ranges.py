@@ -1,5 +1,6 @@
 """Ranges of slots that members of a group with `hashRange: Sticky` declare: whole parts, once."""
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 
 from partq.core.model import SLOT_COUNT, PartitionId
@@ -59,10 +60,15 @@ def inside_part(ranges: DeclaredRanges, bounds: Sequence[int]) -> str:
 def overlap(
     ranges: DeclaredRanges, others: Iterable[tuple[str, DeclaredRanges]]
 ) -> tuple[str, int, int] | None:
-    """Return a member that has declared some of the slots, and which; None: nobody has."""
+    """Return a member that has declared some of the slots, and which; None: nobody has.
+
+    `ranges` do not overlap one another.
+    """
+    rising = sorted((start, stop) for start, stop in ranges)
+    ends = [stop for _, stop in rising]
     for member, declared in others:
         for start, stop in declared:
-            for first, end in ranges:
-                if max(first, start) < min(end, stop):
-                    return member, max(first, start), min(end, stop)
+            at = bisect_right(ends, start)
+            if at < len(rising) and rising[at][0] < stop:
+                return member, max(rising[at][0], start), min(rising[at][1], stop)
     return None

@@ -131,17 +131,18 @@ def declared(
     Brokers refuse ranges that overlap. Where two members have declared a part all the same, at
     brokers that did not see the other one, the one that has it keeps it, else the first by name.
     """
+    ordered = _on_ring(parts, ring)
+    starts = [ring.get(part, SLOT_COUNT) for part in ordered]
+    wanting: dict[PartitionId, list[Owner]] = {}
+    for member in sorted(members):
+        for start, stop in ranges.get(member, ()):
+            for part in ordered[bisect_left(starts, start) : bisect_left(starts, stop)]:
+                wanting.setdefault(part, []).append(member)
     found = {}
     for part in parts:
-        slot = ring.get(part, SLOT_COUNT)
-        wanting = [
-            member
-            for member in sorted(members)
-            if any(start <= slot < stop for start, stop in ranges.get(member, ()))
-        ]
-        if wanting:
+        if wanted_by := wanting.get(part):
             holder = previous.get(part)
-            found[part] = holder if holder is not None and holder in wanting else wanting[0]
+            found[part] = holder if holder is not None and holder in wanted_by else wanted_by[0]
     return found
 
 
