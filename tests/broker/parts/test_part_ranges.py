@@ -1,5 +1,7 @@
 """Members of a group with `hashRange: Sticky` say as they bind which slots they want."""
 
+import asyncio
+
 import pytest
 
 from partq.testing import eventually
@@ -37,6 +39,20 @@ async def test_slots_that_another_member_has_are_refused_and_the_member_is_named
     await m.close()
     await eventually(lambda: not list(flows), "m is lost")
     assert isinstance(await bind(scene, "n", [(PART, 3 * PART)]), SharePeer)
+
+
+async def test_of_two_members_that_bind_at_once_one_is_refused(scene):
+    registry, both_are_there = scene.running.broker.flow_registry, asyncio.Barrier(2)
+    admit = registry.admit
+
+    async def admit_together(*named):
+        await both_are_there.wait()
+        await admit(*named)
+
+    registry.admit = admit_together
+    found = await asyncio.gather(*(bind(scene, each, [(0, PART)]) for each in "mn"))
+    refused = [each for each in found if not isinstance(each, SharePeer)]
+    assert [code for code, _ in refused] == ["conflict"]
 
 
 async def test_a_member_that_comes_back_is_not_in_its_own_way(scene):

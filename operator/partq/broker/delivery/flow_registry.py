@@ -172,6 +172,8 @@ class FlowRegistry:
         if len(self._flows) >= MAX_FLOWS:
             raise BrokerClosingError(f"{MAX_FLOWS} flows are bound here; bind later")
         self.check_process(group, name, incarnation, retry_after_s=PING_MISSED_S)
+        # Another member may have bound since; from here on nothing is awaited.
+        self._range_check.check(group, name, ranges, self._flows.values())
         older = self._flows.get((group, name))
         if older is not None:
             self.lose(older)
