@@ -18,6 +18,12 @@ def test_the_order_is_key_and_parts_have_a_default():
     assert spec["nack"]["order"] == "Key"
 
 
+def test_keys_of_shared_partitions_wait_whatever_the_order_is_said_to_be():
+    ack = "{maxSpan: 30000, maxRedeliveries: 1, onExhausted: Block}"
+    (read,) = parsed(f"type: KeyShared, ack: {ack}").groups
+    assert (read.spec.ack.max_span, read.spec.ack.on_exhausted) == (30_000, "Block")
+
+
 def test_other_groups_say_nothing_of_parts():
     resources = parsed("type: Failover")
     assert "keyShared" not in effective_group(resources.groups[0], resources.queues[0])

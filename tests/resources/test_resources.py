@@ -304,13 +304,6 @@ def test_refused(text, sentence):
     assert len(caught.value.message) < 2000
 
 
-def test_keys_of_shared_partitions_wait_whatever_the_order_is_said_to_be():
-    given = "{queue: orders, type: KeyShared, ack: {maxSpan: 30000, maxRedeliveries: 1, "
-    (read,) = parse_resources(group(given + "onExhausted: Block}}")).groups
-
-    assert (read.spec.ack.max_span, read.spec.ack.on_exhausted) == (30_000, "Block")
-
-
 def test_all_problems_are_named():
     with pytest.raises(SettingsError) as caught:
         parse_resources(group("{queue: other, type: Shared, start: Now}"))
