@@ -45,6 +45,26 @@ def test_pairs_are_the_set_sorted_and_apart(steps):
     assert bool(ranges) == bool(model)
 
 
+SCATTERED = st.sets(OFFSETS, min_size=1).map(
+    lambda offsets: Ranges((each, each + 1) for each in offsets).pairs()
+)
+
+
+@pytest.mark.parametrize("many", [1, 100])
+@given(STEPS, SCATTERED)
+@example([("add", (3, 5)), ("add", (7, 9))], [(5, 7)])
+def test_many_at_once_are_the_same_as_one_by_one(many, steps, scattered):
+    offsets = {offset for pair in scattered for offset in range(*pair)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("partq.core.ranges._MANY", many)
+        ranges, model = build(steps)
+        ranges.add_all(scattered)
+        assert ranges.pairs() == Ranges((each, each + 1) for each in model | offsets).pairs()
+        ranges, model = build(steps)
+        assert ranges.remove_all(scattered) == len(model & offsets)
+        assert ranges.pairs() == Ranges((each, each + 1) for each in model - offsets).pairs()
+
+
 @given(STEPS, OFFSETS, OFFSETS)
 @example([("add", (0, 2))], 1, 1)
 @example([("add", (0, 9))], 5, 3)

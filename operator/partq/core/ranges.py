@@ -1,7 +1,12 @@
 """A sorted set of offsets, kept as half-open ranges."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import chain, starmap
+
+_MANY = 8
+_SPREAD = 16
+"""So many ranges, and no further apart than so many offsets on average, are changed as sets."""
 
 
 class Ranges:
@@ -105,8 +110,59 @@ class Ranges:
             self._starts[at] = [low for low, _ in left]
             self._stops[at] = [high for _, high in left]
 
+    def add_all(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Put sorted, disjoint ranges into the set."""
+        low, high = _bounds(ranges)
+        if not low < high:
+            for start, stop in ranges:
+                self.add(start, stop)
+            return
+        self._replace(low, high, _offsets(self.within(low, high)) | _offsets(ranges))
+
+    def remove_all(self, ranges: Sequence[tuple[int, int]]) -> int:
+        """Take sorted, disjoint ranges out of the set; return how many offsets were in it."""
+        low, high = _bounds(ranges)
+        if not low < high:
+            count = 0
+            for start, stop in ranges:
+                count += self.count(start, stop)
+                self.remove(start, stop)
+            return count
+        before = _offsets(self.within(low, high))
+        after = before - _offsets(ranges)
+        self._replace(low, high, after)
+        return len(before) - len(after)
+
+    def _replace(self, low: int, high: int, offsets: set[int]) -> None:
+        """Let the set have these offsets of [low, high) and no others."""
+        self.remove(low, high)
+        at = bisect_left(self._starts, low)
+        starts = sorted(offset for offset in offsets if offset - 1 not in offsets)
+        stops = sorted(offset + 1 for offset in offsets if offset + 1 not in offsets)
+        if starts and at and self._stops[at - 1] == starts[0]:
+            at -= 1
+            starts[0] = self._starts[at]
+            del self._starts[at], self._stops[at]
+        if stops and at < len(self._starts) and self._starts[at] == stops[-1]:
+            stops[-1] = self._stops[at]
+            del self._starts[at], self._stops[at]
+        self._starts[at:at] = starts
+        self._stops[at:at] = stops
+
     def _places(self, start: int, stop: int) -> range:
         """Return where the ranges stand that share offsets with [start, stop)."""
         if start >= stop:
             return range(0)
         return range(bisect_right(self._stops, start), bisect_left(self._starts, stop))
+
+
+def _offsets(ranges: Iterable[tuple[int, int]]) -> set[int]:
+    return set(chain.from_iterable(starmap(range, ranges)))
+
+
+def _bounds(ranges: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """Return from where to where ranges lie that are worth a change as sets; else nothing."""
+    if len(ranges) < _MANY:
+        return 0, 0
+    low, high = ranges[0][0], ranges[-1][1]
+    return (low, high) if high - low <= _SPREAD * len(ranges) else (0, 0)

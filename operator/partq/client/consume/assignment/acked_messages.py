@@ -17,14 +17,17 @@ class AckedMessages:
 
     def add(self, ranges: Sequence[Range]) -> None:
         """Note what is acknowledged."""
-        for start, stop in ranges:
-            self._ranges.add(start, stop)
+        self._ranges.add_all(ranges)
         if len(self._ranges) > MAX_ACKED_RANGES:
             self._ranges.drop_below(self._ranges.pairs()[-(MAX_ACKED_RANGES // 2)][0])
 
     def remove(self, start: int, stop: int) -> None:
         """Note what is redelivered, or whose ack was refused."""
         self._ranges.remove(start, stop)
+
+    def remove_all(self, ranges: Sequence[Range]) -> None:
+        """Note what came, which may be redelivered."""
+        self._ranges.remove_all(ranges)
 
     def has_all(self, ranges: Sequence[Range]) -> bool:
         """Say whether each message of `ranges` was acknowledged."""

@@ -58,9 +58,9 @@ class KeyedPartition(AssignedPartition):
         window = DeliveredWindow(self, frame, payload, is_in_turn=False, keeps_slots=True)
         if window.is_done:
             return None
-        for start, stop in window.ranges():
-            self._unfinished.add(start, stop)
-            self._acked.remove(start, stop)
+        ranges = window.ranges()
+        self._unfinished.add_all(ranges)
+        self._acked.remove_all(ranges)
         self._delivered_end = max(self._delivered_end, frame.stop)
         self.delivery = max(self.delivery, frame.delivery)
         self._windows.append(window)
@@ -184,8 +184,7 @@ class KeyedPartition(AssignedPartition):
         if self.store is not None:
             offsets += self.store.give_back(self, asked)
         offsets.sort()
-        for start, stop in ranges_of(offsets):
-            self._unfinished.remove(start, stop)
+        self._unfinished.remove_all(ranges_of(offsets))
         return offsets, freed
 
     # ---- what the application says ----
@@ -213,11 +212,7 @@ class KeyedPartition(AssignedPartition):
         return count
 
     def _note_nacked(self, ranges: list[Range]) -> int:
-        count = 0
-        for start, stop in ranges:
-            count += self._unfinished.count(start, stop)
-            self._unfinished.remove(start, stop)
-        return count
+        return self._unfinished.remove_all(ranges)
 
     def _are_acked(self, ranges: list[Range]) -> bool:
         return self._acked.has_all(ranges)
