@@ -96,10 +96,10 @@ conformance-mutants: ## mistakes in the product, each found by the tests of one 
 	@scripts/redis_for_tests.sh
 	@$(if $(MEMORY),TMPDIR=$(MEMORY)) $(BIN)/python -m tests.conformance.mutants $(ARGS)
 
-code-mutants: ## the mistakes of the model of a change of the partition count, made in the code; ARGS=NAME for one
+code-mutants: ## the mistakes of the models of changes of the partition count and of shared keys, made in the code; ARGS=NAME for one
 	@scripts/setup.sh dev
 	@scripts/redis_for_tests.sh
-	@$(if $(MEMORY),TMPDIR=$(MEMORY)) $(BIN)/python -m tests.model.rescale.code_mutants $(ARGS)
+	@$(if $(MEMORY),TMPDIR=$(MEMORY)) $(BIN)/python -m tests.model.code_mutants $(ARGS)
 
 check: ## formatting, lint, types, import rules, links of the site
 	@scripts/setup.sh dev

@@ -142,6 +142,20 @@ async def test_keys_of_which_nothing_is_held_move_at_once(scene):
     assert (await m.deliver())[1] == ["a0"]
 
 
+async def test_a_key_that_moves_to_a_member_bound_before_has_a_later_epoch_there(scene):
+    await scene.give(m=[0, 1], n=[2, 3])
+    m, n = await scene.join("m"), await scene.join("n")
+    await scene.publish("c0")
+    held, _ = await n.deliver()
+    assert await n.ack(held, ranges=[(0, 1)]) == ""
+    assert await scene.move((2, "n", "m")) == [""]
+    await m.lanes()
+    await scene.publish("c1")
+    found, values = await m.deliver()
+    assert values == ["c1"]
+    assert found.epoch > held.epoch
+
+
 @pytest.mark.req("PUL-U07")
 async def test_keys_in_flight_stay_until_they_are_done_and_the_rest_is_asked_back(scene):
     await scene.give(m=[0, 1], n=[2, 3])

@@ -6,7 +6,7 @@ import pytest
 
 from partq.core.lanes.shared_book import SharedBook
 from partq.core.model import SLOT_COUNT, Cause
-from partq.errors import NotDeliveredError, RewoundError
+from partq.errors import BadRequestError, NotDeliveredError, RewoundError
 from tests.core.batches import Batch
 from tests.core.lanes.lanes import nack, taken
 
@@ -226,3 +226,38 @@ def test_a_book_that_begins_elsewhere_has_no_shares():
     assert (book.cursor, book.in_flight, book.sent_end) == (1, 0, 3)
     _, share = book.open_share()
     assert share.take(at.batch, 3, 100) is None
+
+
+def test_a_cumulative_ack_is_refused_and_counts_for_nothing():
+    at = Partition(X, Y, X)
+    at.send(at.a)
+    with pytest.raises(BadRequestError):
+        at.a.ack(3, [], 0)
+    assert (at.book.cursor, at.a.in_flight) == (0, 2)
+
+
+def test_a_lane_drains_no_more_when_its_former_owner_is_lost():
+    at = Partition(X, Y, X)
+    at.send(at.a)
+    at.assign(x="b")
+    at.book.close_share(at.a_number, Cause.RELEASED)
+    at.assign(x="b")
+    assert not at.book.draining
+    assert at.send(at.b) == [0, 1, 2]
+
+
+def test_the_rest_of_a_lane_whose_time_is_over_is_asked_back():
+    at = Partition(X, Y, X)
+    at.send(at.a)
+    at.a.begin([(0, 1)], 0, 1.0)
+    taken = at.a.time_out(1.0, now=1.0, delay_s=lambda _: 0.0)
+    assert (taken.messages, taken.asked) == (1, {X})
+
+
+def test_what_keys_wait_for_is_stored_for_all_shares():
+    at = Partition(X, Y)
+    at.send(at.a)
+    at.send(at.b)
+    nack(at.a, 0, delay_s=9)
+    nack(at.b, 1, delay_s=7)
+    assert at.book.parked == {X: 9, Y: 7}
