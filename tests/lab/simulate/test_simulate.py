@@ -281,3 +281,11 @@ def test_the_command_says_how_a_forced_seed_is_run_again(monkeypatch):
     assert answer.exit_code == 1
     assert "VIOLATED" in answer.output
     assert "--events 20 --assignment Client\n" in answer.output
+
+
+def test_the_group_can_be_key_shared_in_every_seed():
+    drawn = [SeedOptions(2, is_key_shared=True).schedule(seed).setting for seed in range(40)]
+    assert {(each.group_type, each.nack_order) for each in drawn} == {(GroupType.KEY_SHARED, "Key")}
+    assert not any(each.is_client_assigned for each in drawn)
+    assert len({(each.parts, each.hash_range) for each in drawn}) > 4
+    assert {each.on_exhausted for each in drawn} == {"Skip", "Block", "Quarantine"}

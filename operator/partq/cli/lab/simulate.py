@@ -56,6 +56,13 @@ MAX_FAILURES: Final = 20
     help="Change the partition count in every seed, beside its events. Default: in every eighth.",
 )
 @click.option(
+    "--key-shared",
+    "is_key_shared",
+    is_flag=True,
+    help="Give the group the type KeyShared in every seed; --assignment says nothing then. "
+    "Default: in some.",
+)
+@click.option(
     "--workers", type=click.IntRange(1, MAX_WORKERS), help="Processes. Default: one per CPU."
 )
 @click.option(
@@ -85,6 +92,7 @@ def simulate(
     long_events: int | None,
     assignment: Literal["Server", "Client"] | None,
     is_rescaled: bool,
+    is_key_shared: bool,
     workers: int | None,
     rollout: bool,
     real_redis: bool,
@@ -93,9 +101,9 @@ def simulate(
 ) -> None:
     """Run the real broker, coordinator, client and scripts against simulated faults.
 
-    A seed decides everything: run it again with as many --events, the same --assignment and
-    --rescale, and the same happens. The schedule of the first seed that fails is printed, with
-    what happened.
+    A seed decides everything: run it again with as many --events, the same --assignment, --rescale
+    and --key-shared, and the same happens. The schedule of the first seed that fails is printed,
+    with what happened.
 
     Exit status: 0 every invariant held, in every seed that was run; 1 one did not.
     """
@@ -106,7 +114,7 @@ def simulate(
     seeds = range(seed, seed + count)
     workers = workers or min(count, os.cpu_count() or 1)
     began = time.monotonic()
-    options = SeedOptions(events, long_events, assignment, is_rescaled)
+    options = SeedOptions(events, long_events, assignment, is_rescaled, is_key_shared)
     results = _run(
         console, run_many(seeds, options, workers, is_compared=real_redis), count, max_seconds
     )
@@ -114,6 +122,7 @@ def simulate(
     failed = [result for result in results if result.failure]
     forced = f" --assignment {assignment}" if assignment else ""
     forced += " --rescale" if is_rescaled else ""
+    forced += " --key-shared" if is_key_shared else ""
     for result in failed[1:]:
         text = f"seed {result.seed} --events {result.events}{forced}: {result.failure}"
         console.print(text, markup=False, soft_wrap=True)
@@ -127,6 +136,7 @@ def simulate(
     kind = "" if long_events is None else f", each tenth of {long_events},"
     kind += f"{'' if kind else ','} assignment {assignment}," if assignment else ""
     kind += f"{'' if kind else ','} with changes of the partition count," if is_rescaled else ""
+    kind += f"{'' if kind else ','} type KeyShared," if is_key_shared else ""
     console.print(
         f"{len(results)} of {count} seeds of {events} events{kind} in {lasted_s:.0f} s, "
         f"{len(failed)} failed; "
@@ -140,7 +150,7 @@ def simulate(
     )
     if json_file is not None:
         said = {"events": events, "long_events": long_events, "assignment": assignment}
-        said["is_rescaled"] = is_rescaled
+        said |= {"is_rescaled": is_rescaled, "is_key_shared": is_key_shared}
         json.dump(said | {"seeds": [asdict(each) for each in results]}, json_file)
         json_file.write("\n")
     if max_seconds is not None and len(results) < count and len(failed) < MAX_FAILURES:

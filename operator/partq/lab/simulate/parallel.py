@@ -39,11 +39,15 @@ class SeedOptions:
 
     is_rescaled: bool = False
     """Every seed changes the partition count, beside its other events; else some do."""
+    is_key_shared: bool = False
+    """The group has the type KeyShared in every seed, whatever `assignment` says; else in some."""
 
     def schedule(self, seed: int) -> Schedule:
         """Return the schedule of a seed."""
         has_rescales = True if self.is_rescaled else None
         draw = partial(draw_schedule, seed, self.event_count(seed), has_rescales=has_rescales)
+        if self.is_key_shared:
+            return draw(group_type=GroupType.KEY_SHARED)
         match self.assignment:
             case None:
                 return draw()
