@@ -478,20 +478,3 @@ def test_dead_letters_that_would_come_back_by_default_are_refused():
         + elsewhere
         + "spec: {deadLetter: {queue: orders}}"
     )
-
-
-def test_a_default_dead_letter_queue_is_never_the_queue_itself():
-    """A name that is cut in the middle may be the one that the queue has already."""
-    group_name = "g" * 60
-    queue_name = dead_letter_queues.default_name(
-        "orders-of-all-the-shops-of-this-country", group_name
-    )
-    target = dead_letter_queues.default_name(queue_name, group_name)
-    assert target != queue_name
-    assert len(target) <= 45
-    parse_resources(
-        QUEUE.replace("orders", queue_name)
-        + "---"
-        + GROUP.replace("workers", group_name)
-        + f"spec: {{queue: {queue_name}}}"
-    )
