@@ -9,7 +9,6 @@ from partq.resources import (
     MAX_FILE_CHARS,
     ConsumerGroupSpec,
     PartitionedQueueSpec,
-    dead_letter_queues,
     effective_group,
     effective_queue,
     parse_resources,
