@@ -21,7 +21,7 @@ from partq.embedded.runtime import EmbeddedRuntime
 from partq.resources import group_document, queue_document, resources_of
 from partq.testing import eventually
 from partq.wire import frames
-from tests.client.member import WAIT_S, assigned, deliver
+from tests.client.member import LEASE_MS, WAIT_S, assigned, deliver
 
 PATIENT = {"handle_signals": False, "max_processing_s": 0}
 
@@ -289,3 +289,19 @@ async def test_queues_appear_and_vanish(runtime, tmp_path):
     assert sorted(set(told)) == sorted(f"orders-{q}:1.{p}" for q in "abc" for p in (0, 1))
     with pytest.raises(StopAsyncIteration):
         await anext(consumer)
+
+
+async def test_slots_are_told_with_the_queue(peer):
+    told = []
+    options = {"group": "workers", "queues": ["a"], **PATIENT}
+    async with QueuesConsumer(
+        find=found(a=peer.url),
+        leave_timeout_s=0,
+        on_lanes=lambda key, ranges: told.append((str(key), ranges)),
+        **options,
+    ):
+        flow = await peer.raw_flow()
+        await flow.send(frames.Bound("broker-0", 1, LEASE_MS, takes_lanes=True))
+        await flow.send(frames.Assigned(1, 0, 5, 9, 0, frames.KEYED))
+        await flow.send(frames.Lanes(1, 0, 5, 9, [(0, 4096)]))
+        await eventually(lambda: told == [("a:1.0", [(0, 4096)])], "the slots are told")

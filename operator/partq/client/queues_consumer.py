@@ -62,6 +62,8 @@ class QueuesConsumer(MessageIterator):
         member: name in the groups, as of `Consumer`.
         on_assigned: called with a `PartitionKey` before its first message.
         on_revoked: called with a `PartitionKey` and the cause.
+        on_lanes: called with a `PartitionKey` and the slots that this member has of it, in groups
+            of type KeyShared, as of `Consumer`.
         on_error: called with an error that stops only a part: as of `Consumer`, or that a queue
             cannot be consumed, which is tried again at the next call of `find`. None: iterating
             raises it, once, and can be started again.
@@ -91,6 +93,7 @@ class QueuesConsumer(MessageIterator):
         member: str | None = None,
         on_assigned: Callable[[PartitionKey], object] | None = None,
         on_revoked: Callable[[PartitionKey, Cause], object] | None = None,
+        on_lanes: Callable[[PartitionKey, list[tuple[int, int]]], object] | None = None,
         on_error: Callable[[PartqError], object] | None = None,
         value_deserializer: ValueDeserializer | None = None,
         interceptors: Sequence[ConsumerInterceptor] = (),
@@ -106,7 +109,12 @@ class QueuesConsumer(MessageIterator):
         is_wanted = queue_choice(queues, pattern)
         arguments.check_range("find_every_s", find_every_s, 0.05, arguments.MAX_TIME_S)
         arguments.check_functions(
-            {"find": find, "on_assigned": on_assigned, "on_revoked": on_revoked}
+            {
+                "find": find,
+                "on_assigned": on_assigned,
+                "on_revoked": on_revoked,
+                "on_lanes": on_lanes,
+            }
         )
         if find is None:
             raise SettingsError("find: got None, expected a function that returns the queues")
@@ -116,6 +124,7 @@ class QueuesConsumer(MessageIterator):
         self._finder = QueueFinder(find, is_wanted, max_queues=most)
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked
+        self._on_lanes = on_lanes
         self._on_error = on_error
         self._callbacks = Callbacks(partial(self._keep, "on_error"))
         self._handle_signals = handle_signals
@@ -402,7 +411,7 @@ class QueuesConsumer(MessageIterator):
             self._wake.set()
 
     def _make(self, options: ConnectionOptions) -> Consumer:
-        assigned, revoked = self._on_assigned, self._on_revoked
+        assigned, revoked, lanes = self._on_assigned, self._on_revoked, self._on_lanes
 
         def on_assigned(partition: PartitionId) -> object:
             return assigned and assigned(PartitionKey(options.queue, partition))
@@ -410,11 +419,15 @@ class QueuesConsumer(MessageIterator):
         def on_revoked(partition: PartitionId, cause: Cause) -> object:
             return revoked and revoked(PartitionKey(options.queue, partition), cause)
 
+        def on_lanes(partition: PartitionId, ranges: list[tuple[int, int]]) -> object:
+            return lanes and lanes(PartitionKey(options.queue, partition), ranges)
+
         return self._consumer_of(
             **options.arguments(),
             group=self.group_of(options.queue),
             on_assigned=on_assigned if assigned is not None else None,
             on_revoked=on_revoked if revoked is not None else None,
+            on_lanes=on_lanes if lanes is not None else None,
         )
 
     def _report(self, queue: str, error: Exception, kept: Exception) -> None:

@@ -298,6 +298,8 @@ async def test_a_reset_brings_everything_back_to_the_members_that_have_it(scene)
     assert await m.ack(held, ranges=[(0, 1)]) == ""
     body = {"to": "earliest", "partitions": ["1.0"]}
     path = "/v1/queues/orders/groups/workers/reset"
+    _, shown = await scene.running.call("POST", path, json={**body, "is_dry_run": True})
+    assert shown["partitions"]["1.0"]["members"] == ["m", "n"]
     _, refused = await scene.running.call("POST", path, json=body)
     assert refused["partitions"]["1.0"]["error"]["code"] == "conflict"
     _, answer = await scene.running.call("POST", path, json={**body, "is_forced": True})

@@ -119,3 +119,28 @@ async def test_a_key_that_waits_is_timed_by_the_member_that_gets_it(scene):
     await n.lanes()
     assert await n.values(1) == ["b0"]
     assert len(scene.consumed.holders()) == 2, "not because m was lost"
+
+
+async def test_all_below_an_offset_is_no_ack_where_members_share_a_partition(scene):
+    m = Puller(scene.running, "m")
+    await scene.publish("a0", "c0", "b0")
+    held = await m.pull()
+    item = {**token_of(held[1]), "upto": 3}
+    body = {"member": "m", "flow": m.flow, "acks": [item]}
+    _, answer = await scene.running.call("POST", f"{GROUP}/acks", token=CONSUME, json=body)
+    assert answer["results"][0]["error"]["code"] == "bad_request"
+    assert [await m.ack(each) for each in held] == ["", ""]
+
+
+async def test_what_a_silent_member_had_pulled_goes_to_the_next_one(scene):
+    m, n = Puller(scene.running, "m"), Puller(scene.running, "n")
+    await n.pull(wait_ms=0)
+    await scene.publish("b0")
+    (held,) = await m.pull()
+    assert await scene.move((1, "m", "n")) == [""]
+    flows = scene.running.broker.flow_registry
+    flows.lose(flows.find("workers", "m"))  # as after 30 s
+    (again,) = await n.pull()
+    assert (again["value"], again["cause"], again["redeliveries"]) == ("b0", "flow_lost", 1)
+    assert await m.ack_receipt(held) == "fenced"
+    assert await n.ack_receipt(again) == ""

@@ -391,7 +391,7 @@ def test_an_age_in_words(age_ms, text):
     assert spell_age(age_ms) == text
 
 
-MOVE = CursorMove("m", is_bound=False, cursor=9, to=5, wanted=5, first=5, end=9)
+MOVE = CursorMove(["m"], is_bound=False, cursor=9, to=5, wanted=5, first=5, end=9)
 
 
 @pytest.mark.parametrize(
@@ -401,6 +401,11 @@ MOVE = CursorMove("m", is_bound=False, cursor=9, to=5, wanted=5, first=5, end=9)
         pytest.param({"wanted": 0}, "what was before 5 is no longer stored", id="trimmed"),
         pytest.param({"wanted": 12, "to": 9}, "the log ends at 9", id="beyond the end"),
         pytest.param({"wanted": 6, "to": 6, "is_bound": True}, "m is connected", id="bound"),
+        pytest.param(
+            {"wanted": 6, "to": 6, "is_bound": True, "members": ["m", "n"]},
+            "2 members are connected, such as m",
+            id="shared",
+        ),
     ],
 )
 def test_what_a_person_should_know_is_remarked(changes, said):

@@ -91,6 +91,8 @@ async def reset(broker: Broker, partition: PartitionId, group: str, body: ResetB
         end=record.next,
         epoch=consumed.epoch,
     )
+    if consumed.shares is not None:
+        view.members = sorted(held.member or "" for held in consumed.holders())
     if not body.is_dry_run:
         view.to = await _carry_out(
             broker,

@@ -161,8 +161,13 @@ def _check_errors(planned: Mapping[str, ResetResult]) -> None:
 
 def _bound(planned: Mapping[str, ResetResult]) -> list[str]:
     """Return the connected members."""
-    bound = (row.member for row in planned.values() if row.is_bound is True)
-    return sorted({given("reset", "member", member) for member in bound})
+    bound = [row for row in planned.values() if row.is_bound is True]
+    return sorted({member for row in bound for member in _members(row)})
+
+
+def _members(row: ResetResult) -> Sequence[str]:
+    """Return the members that have a partition, or parts of it."""
+    return [given("reset", "member", row.member)] if row.members is UNSET else row.members
 
 
 def _connected(bound: Sequence[str]) -> str:
@@ -178,7 +183,7 @@ def _moving(planned: Mapping[str, ResetResult]) -> int:
 class CursorMove(NamedTuple):
     """Where a cursor is, where it goes, and what the log holds."""
 
-    member: str
+    members: Sequence[str]
     is_bound: bool
     cursor: int
     to: int
@@ -194,7 +199,7 @@ def _move(row: ResetResult) -> CursorMove:
         InternalError: something is missing.
     """
     return CursorMove(
-        given("reset", "member", row.member),
+        _members(row),
         given("reset", "is_bound", row.is_bound),
         given("reset", "cursor", row.cursor),
         given("reset", "to", row.to),
@@ -239,5 +244,6 @@ def remark(move: CursorMove, *, is_time: bool = False) -> str:
     elif move.wanted > move.end:
         remarks.append(f"the log ends at {move.end}")
     if move.is_bound:
-        remarks.append(f"{move.member} is connected")
+        alone = len(move.members) == 1
+        remarks.append(f"{move.members[0]} is connected" if alone else _connected(move.members))
     return "; ".join(remarks)

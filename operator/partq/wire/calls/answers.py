@@ -328,6 +328,8 @@ class ResetResult(msgspec.Struct):
 
     member: str | UnsetType = UNSET
     is_bound: bool | UnsetType = UNSET
+    members: list[str] | UnsetType = UNSET
+    """Those that are connected and have parts of it, in a group of type KeyShared."""
     cursor: int | UnsetType = UNSET
     to: int | UnsetType = UNSET
     wanted: int | UnsetType = UNSET
