@@ -120,3 +120,13 @@ async def test_a_pull_is_not_answered_with_what_follows_a_message_that_was_given
     status, answer = await member.ack({**token_of(again), "offsets": [0]})
     assert (status, answer["results"]) == (200, [{}])
     assert [each["value"] for each in await member.messages()] == ["a1"]
+
+
+async def test_of_an_ack_that_counts_in_part_the_record_has_that_part(running):
+    scene = await KeyedScene().set(running, "a0", "b0")
+    source = scene.source
+    held, _ = await source.deliver()
+    assert await source.nack(held, [(0, 1)], delay_ms=DAY_MS) == ""
+    assert await source.ack(held, ranges=[(0, 2)]) == "not_delivered"
+    assert scene.consumed.book.acked_pairs() == [(1, 2)]
+    assert ranges(of_kind(await told(running), "ack")) == [(1, 2, "")]

@@ -106,6 +106,16 @@ def accepted(consumed: ConsumedPartition, frame: frames.Ack) -> list[tuple[int, 
     return consumed.book.newly_acked(frame.upto, frame.ranges)
 
 
+def counted(
+    consumed: ConsumedPartition, frame: frames.Ack, accepted: list[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Return what of `accepted` has counted: the book may have refused a part of the ack."""
+    if not accepted or consumed.lanes is None:
+        return accepted
+    refused = Ranges(consumed.book.newly_acked(frame.upto, frame.ranges))
+    return [each for part in accepted for each in refused.outside(*part)]
+
+
 def record_the_rest(
     flow: FlowPort, consumed: ConsumedPartition, taken: TakenBack, cause: str
 ) -> None:

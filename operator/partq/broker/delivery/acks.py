@@ -11,6 +11,7 @@ from partq.broker.delivery.ack_records import (
     ack_lanes,
     answer_instead,
     check_sent,
+    counted,
     is_open,
     note_kept,
     record_the_rest,
@@ -118,7 +119,7 @@ class AckHandler:
             return
         has_state = has_state and not is_open(consumed, frame.ranges)
         flow.end_in_flight(acked)
-        if new:
+        if new := counted(consumed, frame, new):
             consumed.flush_records.acked(consumed, flow, new)
         if has_state:
             consumed.root.states.put(frame.state_key or "", frame.state)

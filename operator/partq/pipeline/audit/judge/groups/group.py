@@ -7,7 +7,7 @@ from partq.core.ranges import Ranges
 from partq.pipeline.audit.judge.finding import ACKS, OWNERS, of_line
 from partq.pipeline.audit.judge.groups.deliveries import DeliveryJudge
 from partq.pipeline.audit.judge.groups.handoffs import HandoffJudge
-from partq.pipeline.audit.judge.groups.history import LATER, flow_of
+from partq.pipeline.audit.judge.groups.history import DONE, LATER, flow_of
 from partq.pipeline.audit.judge.groups.owners import OwnerJudge
 from partq.pipeline.audit.judge.groups.settlements import SettlementJudge
 from partq.pipeline.audit.judge.groups.shares import SharedSlot, Shares
@@ -175,9 +175,14 @@ class GroupJudge:
                 state.lanes.note_back(first, stop)
 
     def _share(self, line: RecordLine, shares: Shares) -> None:
-        for offset, (member, _, _) in shares.deliver(line):
+        for offset, (member, _, _) in shares.deliver(line, self._is_done):
             text = f"offset {offset} was delivered to {line.member} while {member} had it"
             self._found_shared(line, offset, text)
+
+    def _is_done(self, offset: int) -> bool:
+        """Whether the group has done with a message otherwise than by an ack."""
+        piece = self.state.pieces.get(offset)
+        return piece is not None and piece.done == DONE
 
     def _settle(self, settle: Callable[[RecordLine], None], line: RecordLine) -> None:
         """Have a line judged that says what became of messages, and note that nobody has them."""

@@ -1,7 +1,7 @@
 """Which flow has which messages of each slot, where several members share a partition."""
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from partq.pipeline.audit.judge.groups.history import FlowName, RecordedEvent, flow_of
@@ -63,10 +63,17 @@ class Shares:
         self._parts[line.number] = line.target
         return before
 
-    def deliver(self, line: RecordLine) -> list[tuple[int, FlowName]]:
-        """Note a delivery; return what of it another flow has still: with that flow."""
+    def deliver(
+        self, line: RecordLine, is_done: Callable[[int], bool]
+    ) -> list[tuple[int, FlowName]]:
+        """Note a delivery; return what of it another flow has still: with that flow.
+
+        What is done was decided on before, and is not sent.
+        """
         flow, twice = flow_of(line), list[tuple[int, FlowName]]()
         for offset, slot in self._slots.within(line.first, line.stop):
+            if is_done(offset):
+                continue
             held = self._held.setdefault(slot, {})
             before = held.get(offset, flow)
             others = {o: each for o, each in held.items() if each != flow and o != offset}
