@@ -113,8 +113,12 @@ def blocked_text(reason: str) -> str:
 
 
 def withheld_text(member: str) -> str:
-    """Say which application has paused a partition."""
-    return f"{ProblemKind.WITHHELD.text}: {member} has called pause"
+    """Say which application has paused a partition, or its keys of it.
+
+    `member`: several where members share the partition; empty: not known.
+    """
+    who = f"one of {member}" if ", " in member else member or "a member"
+    return f"{ProblemKind.WITHHELD.text}: {who} has called pause"
 
 
 def gated_text(older: str) -> str:

@@ -110,6 +110,11 @@ async def test_a_pause_of_the_application_stops_its_keys_alone(scene):
     await scene.publish("c0", "a1")
     assert await scene.n.values(1) == ["c0"]
     assert await scene.m.gets_nothing()
+    assert (await scene.running.state())["is_withheld"]
+    _, status = await scene.running.call("GET", "/v1/queues/orders/status")
+    row = status["groups"]["workers"]["partitions"]["1.0"]
+    (problem,) = row["problems"]
+    assert problem["text"] == "paused by its application: one of m, n has called pause"
     await scene.m.send(frames.Withhold(*place, False))
     assert await scene.m.values(2) == ["b1", "a1"]
     await eventually(lambda: scene.consumed.book.in_flight == 5, "all is in hand")

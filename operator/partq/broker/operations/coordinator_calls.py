@@ -382,7 +382,7 @@ def _detail(
         blocked=consumed.blocked,
         missing=consumed.missing,
         parked=consumed.parked,
-        is_withheld=consumed.is_withheld,
+        is_withheld=any(held.is_withheld for held in consumed.holders()),
         gated_by=consumed.gated_by or UNSET,
         delayed=book.delayed,
         next_redelivery_ms=consumed.next_redelivery_ms(now),

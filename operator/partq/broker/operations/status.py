@@ -328,7 +328,7 @@ def _row(
         blocked=mine.blocked if mine is not None else "",
         parked=mine.parked if mine is not None else "",
         redeliveries=sum(cursor.redeliveries.values()),
-        is_withheld=mine is not None and mine.is_withheld,
+        is_withheld=mine is not None and any(held.is_withheld for held in mine.holders()),
         gated_by=gated_by or UNSET,
         delayed=mine.book.delayed if mine is not None else 0,
         next_redelivery_ms=mine.next_redelivery_ms(now) if mine is not None else 0,

@@ -162,7 +162,8 @@ def explain(
         now_ms=snapshot.now_ms,
         blocked=detail.blocked if (detail := _detail(found, snapshot)) is not None else "",
         missing=detail.missing if detail is not None else "",
-        is_withheld=detail is not None and detail.is_withheld,
+        # A part's partition says that one of its members has called pause, and not which.
+        is_withheld=detail is not None and detail.is_withheld and not isinstance(found, PartId),
         gated_by=(detail is not None and detail.gated_by) or "",
         stands_still=(detail is not None and detail.stands_still) or "",
         blocked_keys=(detail is not None and detail.blocked_keys) or 0,
@@ -346,7 +347,7 @@ def _now(partition: PartitionId, snapshot: GroupSnapshot, member: str) -> Iterat
         if detail.blocked:
             yield f"     {blocked_text(detail.blocked)}"
         if detail.is_withheld:
-            yield f"     {withheld_text(member)}"
+            yield f"     {withheld_text('' if isinstance(partition, PartId) else member)}"
         if detail.delayed:
             yield (
                 f"     {counted(detail.delayed, 'message waits', 'messages wait')} for redelivery, "
