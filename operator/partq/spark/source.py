@@ -15,16 +15,16 @@ from partq.errors import BadRequestError, PartqError
 from partq.spark.connectivity import at_first, find_brokers
 from partq.spark.errors import short_errors
 from partq.spark.read.batch_reader import BatchReader
+from partq.spark.read.key_state_reader import (
+    COLUMNS,
+    KeyStateReader,
+    check_state_schema,
+    state_options,
+)
 from partq.spark.read.log_thread import LogThread
 from partq.spark.read.options import ReadOptions, read_options, wants_states
 from partq.spark.read.read_planner import ReadPlanner
 from partq.spark.read.schema import check_schema, source_schema
-from partq.spark.read.state_reader import (
-    COLUMNS,
-    StateReader,
-    check_state_schema,
-    state_options,
-)
 from partq.spark.read.stream_reader import FixedSignature, RefusedReader, StreamReader
 
 
@@ -58,7 +58,7 @@ class PartqDataSource(DataSource):
         with short_errors():
             if wants_states(self.options):
                 check_state_schema(schema)
-                return StateReader(state_options(self.options), schema)
+                return KeyStateReader(state_options(self.options), schema)
             check_schema(schema)
             options = read_options(self.options, is_stream=False, cores=self.cores)
             return BatchReader(options, schema)

@@ -84,7 +84,7 @@ def check_state_schema(schema: StructType) -> None:
             )
 
 
-class StateReader(DataSourceReader):
+class KeyStateReader(DataSourceReader):
     """Covers all keys that have a state in a group, as they are stored when a task reads them."""
 
     def __init__(self, options: StateOptions, schema: StructType) -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from partq import Consumer
 from partq.errors import BadRequestError
+from partq.spark.read.key_state_reader import COLUMNS, check_state_schema, state_options
 from partq.spark.read.options import wants_states
-from partq.spark.read.state_reader import COLUMNS, check_state_schema, state_options
 from tests.spark.live_queue import live_queue
 
 COUNT = 200
