@@ -9,9 +9,17 @@ import pytest
 import pytest_asyncio
 from click.testing import CliRunner
 
-from partq import Consumer, Message, Producer
+from partq import (
+    ClientAssignedConsumer,
+    Consumer,
+    Message,
+    PartitionId,
+    PartitionKey,
+    Producer,
+    sync,
+)
 from partq.cli.commands import cli
-from partq.errors import BadRequestError, StatesFullError
+from partq.errors import BadRequestError, FencedError, StatesFullError
 from partq.testing.local_broker import LocalBroker
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -27,6 +35,9 @@ GROUPS = {
     "twice": {},
     "handler": {},
     "pulled": {},
+    "blocking": {},
+    "chosen": {"assignment": "Client"},
+    "restarted": {"nack": {"order": "Key"}},
 }
 
 
@@ -206,3 +217,70 @@ async def test_states_by_plain_http(local):
         assert status == int(expected)
     two = {**ack, "receipts": [receipts[KEYS[4]], receipts[KEYS[5]]]}
     assert (await call(local, "POST", "pulled/acks", "consume", json=two))[0] == 400
+
+
+def sum_up_blocking(local):
+    options = {"queue": "orders", "group": "blocking", "token": local.tokens.consume}
+    with sync.Consumer(local.url, member="m", **options) as consumer:
+        for _, message in zip(range(61), consumer, strict=False):
+            if message.key is None:
+                consumer.ack(message)
+                continue
+            total = int(consumer.state(message) or 0) + int(message.value)
+            consumer.ack(message, state=str(total).encode())
+
+
+async def test_a_blocking_consumer_reads_and_leaves_them(local):
+    async with asyncio.timeout(WAIT_S):
+        await asyncio.to_thread(sum_up_blocking, local)
+    assert await stored_states(local, "blocking") == dict.fromkeys(KEYS, b"15")
+
+
+async def test_they_pass_between_members_that_choose_their_partitions(local):
+    place = PartitionKey("orders", PartitionId(1, 0))
+    done = 0
+    for member, stop in (("a", 25), ("b", 61)):
+        async with (
+            asyncio.timeout(WAIT_S),
+            ClientAssignedConsumer(
+                local.url, queue="orders", group="chosen", token=local.tokens.consume,
+                member=member, handle_signals=False,
+            ) as consumer,
+        ):  # fmt: skip
+            await consumer.register(place)
+            while done < stop:
+                batch = await consumer.get(place)
+                for message in batch.deliveries() if batch is not None else ():
+                    done += 1
+                    if message.key is None:
+                        await consumer.ack(message)
+                        continue
+                    total = int(await message.state() or 0) + int(message.value)
+                    await consumer.ack(message, state=str(total).encode())
+            await consumer.flush()
+            await consumer.unregister(place)
+    assert await stored_states(local, "chosen") == dict.fromkeys(KEYS, b"15")
+
+
+async def test_sums_go_on_through_a_restart_of_redis(local):
+    """It is killed with acks under way: what was not stored is redelivered, and counts once."""
+    count, acks = 0, []
+    async with asyncio.timeout(WAIT_S), consumer_of(local, "restarted") as consumer:
+        async for message in consumer:
+            count += 1
+            if count == 20:
+                await local.runtime.redis.kill()
+            if message.key is None:
+                await consumer.ack(message)
+                continue
+            try:
+                total = int(await message.state() or 0) + int(message.value)
+                await consumer.ack(message, state=str(total).encode())
+            except FencedError:
+                continue
+            if message.value == b"5":
+                acks.append(message.key)
+            if set(acks) == {*KEYS}:
+                break
+        await consumer.flush()
+    assert await stored_states(local, "restarted") == dict.fromkeys(KEYS, b"15")

@@ -11,12 +11,18 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from partq.errors import PartqError
+from partq.errors import BadRequestError, PartqError
 from partq.spark.connectivity import at_first, find_brokers
 from partq.spark.errors import short_errors
 from partq.spark.read.batch_reader import BatchReader
+from partq.spark.read.key_state_reader import (
+    COLUMNS,
+    KeyStateReader,
+    check_state_schema,
+    state_options,
+)
 from partq.spark.read.log_thread import LogThread
-from partq.spark.read.options import ReadOptions, read_options
+from partq.spark.read.options import ReadOptions, read_options, wants_states
 from partq.spark.read.read_planner import ReadPlanner
 from partq.spark.read.schema import check_schema, source_schema
 from partq.spark.read.stream_reader import FixedSignature, RefusedReader, StreamReader
@@ -36,6 +42,9 @@ class PartqDataSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns that there are, once the brokers know the queue."""
         with short_errors():
+            if wants_states(self.options):
+                state_options(self.options)
+                return COLUMNS
             options = read_options(self.options, is_stream=None)
             find_brokers(options.connection)
             with LogThread(at_first(options.connection)) as log:
@@ -47,6 +56,9 @@ class PartqDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what reads a batch."""
         with short_errors():
+            if wants_states(self.options):
+                check_state_schema(schema)
+                return KeyStateReader(state_options(self.options), schema)
             check_schema(schema)
             options = read_options(self.options, is_stream=False, cores=self.cores)
             return BatchReader(options, schema)
@@ -54,6 +66,10 @@ class PartqDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Return what reads a stream."""
         try:
+            if wants_states(self.options):
+                raise BadRequestError(
+                    "option states: a stream reads messages; read states with spark.read"
+                )
             check_schema(schema)
             options = read_options(self.options, is_stream=True, cores=self.cores)
             reader = open_stream_reader(options, schema)

@@ -124,6 +124,20 @@ async def test_a_handoff_commits_the_states_that_came_before(running, scene):
     assert await stored(running) == b"4"
 
 
+async def test_states_outlive_an_order_that_has_none(running, scene):
+    ack, held = scene.source.ack, scene.held
+    assert await ack(held, ranges=[(0, 1)], state_key="k", state=b"1") == ""
+    await follow(running, nack={"order": "Free"})
+    assert await ask_state(scene.source, held) == "bad_request"
+    assert await ack(held, ranges=[(1, 2)], state_key="k", state=b"2") == "bad_request"
+    assert await ack(held, ranges=[(1, 2)]) == ""
+    assert await stored(running) == b"1"
+    await follow(running, nack={"order": "Ordered"})
+    assert await ask_state(scene.source, held) == b"1", "under the same token"
+    assert await ack(held, ranges=[(2, 3)], state_key="k", state=b"3") == ""
+    assert await stored(running) == b"3"
+
+
 async def test_reads_of_a_flow_that_wait_for_the_store_are_bounded(running, scene, monkeypatch):
     monkeypatch.setattr(flow_route, "MAX_OPEN_READS", 3)
     read_state, seen = running.broker.ack_handler.read_state, []

@@ -121,3 +121,37 @@ async def test_brokers_share_what_is_left(running, peers, start_broker):
     await peers.eventually(are_refused, "nearly all of it is used, and both are refused")
     # What one may hold from an older sum than the other is its half of what was left then.
     assert await stored_bytes(running) <= MIB + MIB // 2
+
+
+async def test_states_of_keys_use_it_up_and_their_removal_makes_room(running, peers):
+    """The sum of all states counts, with their keys; acks with states are not refused."""
+    count = MIB // 65_536 + 1
+    producer = await peers.open_producer(running)
+    for number in range(0, count, 2):
+        await producer.offer(number, "x", "y", partition=0)
+        await producer.expect(frames.Published)
+    await running.assign("m", [0])
+    flow = await peers.open_flow(running)
+    held, values = await flow.deliver()
+    while len(values) < count:
+        _, more = await flow.deliver()
+        values += more
+
+    async def leave(number, key, state):
+        part = [(number, number + 1)]
+        assert await flow.ack(held, ranges=part, state_key=f"k{key}", state=state) == ""
+
+    for number in range(count - 1):
+        await leave(number, number, bytes(65_536))
+    assert await stored_bytes(running) < MIB // 2, "the messages alone are few"
+
+    async def is_used_up():
+        return (await publish(running, peers, 1, 1))[0] == 429
+
+    await peers.eventually(is_used_up, "the states use it up")
+    await leave(count - 1, 0, None)
+
+    async def has_room():
+        return (await publish(running, peers, 1, 1))[0] == 201
+
+    await peers.eventually(has_room, "one state less makes room")

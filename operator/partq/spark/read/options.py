@@ -48,6 +48,7 @@ READ_OPTIONS = (
     "failOnDataLoss",
     "includeHeaders",
     "columns",
+    "states",
 )
 
 
@@ -103,7 +104,7 @@ def read_options(
     Raises:
         BadRequestError: an option that there is not, that is unusable, or that contradicts another.
     """
-    options = _Given(given, READ_OPTIONS)
+    options = Given(given, READ_OPTIONS)
     options.refuse_both(_OF_BATCHES, _OF_STREAMS, "one is for a batch, one for a stream")
     if is_stream:
         options.refuse(_OF_BATCHES, "a stream has no end; read a batch with spark.read")
@@ -162,16 +163,28 @@ def read_options(
     )
 
 
-class _Given:
+def wants_states(given: Mapping[str, str]) -> bool:
+    """Say whether states of keys are to be read, in the place of messages.
+
+    Raises:
+        BadRequestError: the option says neither.
+    """
+    named = {name: value for name, value in given.items() if name.lower() == "states"}
+    return Given(named, ("states",)).flag("states", default=False)
+
+
+class Given:
     """Options by their names in lower case."""
 
-    def __init__(self, given: Mapping[str, str], known: tuple[str, ...]) -> None:
+    def __init__(
+        self, given: Mapping[str, str], known: tuple[str, ...], *, of: str = "reads"
+    ) -> None:
         self._given = {name.lower(): str(value) for name, value in given.items()}
         names = {name.lower() for name in known}
         for name in self._given:
             if name not in names:
                 raise BadRequestError(
-                    f"option {excerpt(name)!r} is not an option of reads; there are "
+                    f"option {excerpt(name)!r} is not an option of {of}; there are "
                     f"{', '.join(known)}"
                 )
 
