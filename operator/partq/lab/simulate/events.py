@@ -343,9 +343,11 @@ class EventHandlers:
 
     def _changed(self, group: str) -> None:
         self._cluster.administrator.wish()
+        isolation = self._cluster.watcher.isolation
+        isolation.settled_at[group] = self._cluster.loop.time() + SETTLED_S
         for facts in self._cluster.records.group_partitions.values():
             if facts.group == group:
-                self._cluster.watcher.isolation.disturb(facts.name, SETTLED_S)
+                isolation.disturb(facts.name, SETTLED_S)
 
     def reset(self, event: Event) -> str | None:
         """Move a group's cursor in a partition, back or forward, now or when something happens.

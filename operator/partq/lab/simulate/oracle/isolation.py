@@ -33,6 +33,8 @@ class Isolation:
     now: Callable[[], float]
     is_narrow: bool = False
     """Groups of order Key have a narrow span: what is done with may let others go on."""
+    settled_at: dict[str, float] = field(default_factory=dict)
+    """By when a group that was deleted, or made, has found its members again."""
     _asked: dict[tuple[str, int], set[int]] = field(default_factory=dict)
     """The attempts that a coordinator has asked to pause a partition for, per broker epoch."""
     _yielded: set[tuple[str, int]] = field(default_factory=set)
@@ -101,6 +103,10 @@ class Isolation:
         """
         for until in (self._disturbed_until, self._waits_until):
             until[name] = max(until.get(name, 0.0), self.now() + for_s)
+
+    def begin(self, facts: GroupPartitionFacts) -> None:
+        """Take the news that a group begins in a partition, which may be newer than the group."""
+        self.disturb(facts.name, max(0.0, self.settled_at.get(facts.group, 0.0) - self.now()))
 
     def hold_up(self, place: str, for_s: float = 0.0) -> None:
         """Take the news that a message is redelivered: what is behind it may wait for it.

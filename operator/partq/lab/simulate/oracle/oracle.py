@@ -476,7 +476,7 @@ class Oracle:
     def _born(self, facts: GroupPartitionFacts) -> None:
         """Learn that a group begins, maybe again: it is handed everything as for the first time."""
         self.note(f"{facts.name} begins at {facts.cursor}")
-        self.isolation.disturb(facts.name)
+        self.isolation.begin(facts)
         self.shared.was_born(facts)
         for message in facts.log.ids[facts.cursor :]:
             self._handed_first.pop((facts.group, message), None)
