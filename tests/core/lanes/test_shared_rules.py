@@ -261,3 +261,11 @@ def test_what_keys_wait_for_is_stored_for_all_shares():
     nack(at.a, 0, delay_s=9)
     nack(at.b, 1, delay_s=7)
     assert at.book.parked == {X: 9, Y: 7}
+
+
+def test_what_a_claim_found_acknowledged_comes_again_for_a_reset_though_nothing_was_sent_since():
+    book = SharedBook(0, [(1, 2)])
+    book.mark(3, Cause.BROKER_CHANGE)
+    moved = book.moved_to(0)
+    assert moved.sent_end == 3
+    assert SharedBook(0, [(1, 2)]).moved_to(0).sent_end == 2

@@ -94,8 +94,9 @@ class LaneSpan:
 
     @property
     def marked_end(self) -> int:
-        """The end of the causes that lie beyond the arrays; 0 without any."""
-        return self._marked.stop
+        """The end of what has a cause, is done with or in flight; at least the cursor's place."""
+        known = max(len(self._causes.rstrip(b"\0")), len(self._states.rstrip(b"\0")))
+        return max(self._marked.stop, self._first + known)
 
     def read(self, batch: SlottedBatch) -> None:
         """Learn the lanes of a batch. What lies between it and the last one is done."""
