@@ -372,3 +372,20 @@ async def test_a_record_that_differs_from_what_the_broker_knows_is_read_again(sc
 
     await eventually(knows_it, "the partition is claimed again")
     assert await scene.move((1, "n", "o"), attempt=61) == [""]
+
+
+async def test_members_without_parts_that_finish_slowly_do_not_keep_new_ones_out(
+    scene, monkeypatch
+):
+    monkeypatch.setattr("partq.broker.parts.partition_shares.MAX_SHARE", 1, raising=False)
+    await scene.give(m=[0, 1])
+    m = await scene.join("m")
+    n = await scene.join("n", has_parts=False)
+    await scene.publish("a0")
+    await m.deliver()
+    assert await scene.move((0, "m", "n"), (1, "m", "n")) == ["", ""]
+    revoked, _ = await m.find(frames.Revoked)
+    assert revoked.cause == Cause.FORCED_COMMIT
+    await n.lanes()
+    again, values = await n.deliver()
+    assert (values, again.cause, again.redeliveries) == (["a0"], Cause.FORCED_COMMIT, [(0, 1)])

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from partq.broker.partition.audit_buffer import share_step
 from partq.broker.partition.consumed_partition import ConsumedPartition, FlowPort
 from partq.core.lanes.shared_book import AskedLanes, SharedBook
+from partq.core.lanes.span import MAX_SHARE
 from partq.core.model import Cause, Epoch, MemberId
 from partq.core.parts.part_id import slots_of
 from partq.core.parts.part_owners import PartMove, PartOwners
@@ -98,6 +99,8 @@ class PartitionShares:
         self._drain_until: dict[tuple[int, MemberId | None], float] = {}
         """Part that has moved, and a former member → when what that still has of it is taken by
         force. Further moves of the part do not put it off."""
+        self._has_ended_one = False
+        """A share was ended for want of numbers: counts have changed since `force_due`."""
 
     # ---- looking --------------------------------------------------------------------------------
 
@@ -152,6 +155,8 @@ class PartitionShares:
     def bind(self, flow: FlowPort) -> None:
         """Give a flow the share of its member, under a new epoch."""
         whole = self._whole
+        if len(self._shares) >= MAX_SHARE:
+            self._end_one()
         self.round = whole.share_epochs.top = Epoch(max(self.round, whole.epoch) + 1)
         number, book = self._book.open_share()
         share = PartitionShare(
@@ -180,6 +185,16 @@ class PartitionShares:
             audit_writer.note(share_step("bind", flow, share, Cause.NONE))
         self._assign()
         flow.attach(share)
+
+    def _end_one(self) -> None:
+        """End the oldest share without a part, by force, though it still has messages.
+
+        There is one: there are fewer parts than shares may be.
+        """
+        members = self.owners.members
+        oldest = next(each for each in self._shares.values() if each.member not in members)
+        oldest.unbind(Cause.FORCED_COMMIT)
+        self._has_ended_one = True
 
     def close(
         self, share: PartitionShare, flow: FlowPort, cause: Cause, unsent: Ranges | None
@@ -225,6 +240,10 @@ class PartitionShares:
 
     def force_due(self, now: float) -> bool:
         """Take by force what has drained for too long; return whether counts have changed."""
+        has_ended_one, self._has_ended_one = self._has_ended_one, False
+        return self._force_due(now) or has_ended_one
+
+    def _force_due(self, now: float) -> bool:
         if not self._drain_until:
             return False
         lanes = self._book.draining
