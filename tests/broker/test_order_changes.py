@@ -64,12 +64,18 @@ async def test_beside_a_broker_that_does_not_know_it_a_group_shares_no_partition
 ):
     older = Leases(running.store, running.broker.keys)
     with monkeypatch.context() as patch:
-        patch.setattr("partq.store.records.leases.FEATURES", ("rescale",))
+        # It knows order Key, and no members that share a partition.
+        patch.setattr("partq.store.records.leases.FEATURES", ("rescale", "lanes", "states"))
         await older.renew("orders-9", "i", 600.0, "http://orders-9")
     claims = running.broker.claims
     await eventually(lambda: "orders-9" in claims.seen_living(), "the older broker is seen")
-    await follow(running, nack=KEY_ORDER, keyShared={"parts": 4})
+    await follow(running, type="KeyShared", nack=KEY_ORDER, keyShared={"parts": 4})
     assert "parts" not in await running.state()
+    _, status = await running.call("GET", "/v1/queues/orders/status")
+    (line,) = order_lines(msgspec.convert(status["groups"]["workers"], GroupStatus))
+    assert (
+        line == "type KeyShared takes effect when orders-9 of an earlier version is updated or gone"
+    )
     await older.release("orders-9", "i")
 
     async def is_in_effect():

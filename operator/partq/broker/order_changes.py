@@ -15,7 +15,7 @@ from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.cursor.redelivery_rules import NackOrder, RedeliveryRules
 from partq.core.lanes.codec import MAX_BITS
 from partq.core.model import BrokerId, Cause
-from partq.core.records import LeaseRecord, lacking_lanes
+from partq.core.records import LeaseRecord, lacking_lanes, lacking_parts
 
 SETTLE_TIMEOUT_S = 3.0
 """How long a change waits until the acks that came before it are stored; else it comes later."""
@@ -46,19 +46,24 @@ class OrderChanges:
         self._leases = leases
 
     def in_effect(self, config: QueueConfig) -> QueueConfig:
-        """Return the config with the orders that every living broker knows.
+        """Return the config with the orders and types that every living broker knows.
 
         Until they all do, a group of order Key has the order Ordered, and one of type KeyShared
         shares no partition out, so that nothing of it is delivered.
         """
-        if not lacking_lanes(self._leases()):
+        leases = self._leases()
+        lacks_lanes, lacks_parts = lacking_lanes(leases), lacking_parts(leases)
+        if not lacks_lanes and not lacks_parts:
             return config
-        redelivery = {
-            group: replace(rules, order=NackOrder.ORDERED, parts=0)
-            if rules.order is NackOrder.KEY
-            else rules
-            for group, rules in config.redelivery.items()
-        }
+
+        def known(rules: RedeliveryRules) -> RedeliveryRules:
+            if lacks_parts and rules.parts:
+                rules = replace(rules, parts=0)
+            if lacks_lanes and rules.order is NackOrder.KEY:
+                rules = replace(rules, order=NackOrder.ORDERED)
+            return rules
+
+        redelivery = {group: known(rules) for group, rules in config.redelivery.items()}
         return replace(config, redelivery=redelivery)
 
     def follow(self, owned: OwnedPartition, config: QueueConfig) -> None:

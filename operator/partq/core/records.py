@@ -12,6 +12,8 @@ RESCALE = "rescale"
 LANES = "lanes"
 """Feature of a broker that knows groups of order Key."""
 
+PARTS = "parts"
+"""Feature of a broker that knows groups of type KeyShared."""
 STATES = "states"
 """Feature of a broker that keeps states of keys, and carries them to the successors of a
 partition."""
@@ -71,6 +73,11 @@ class LeaseRecord:
 def lacking_lanes(leases: Mapping[BrokerId, LeaseRecord]) -> list[BrokerId]:
     """Return the brokers, by name, that do not know groups of order Key."""
     return sorted(broker for broker, lease in leases.items() if LANES not in lease.features)
+
+
+def lacking_parts(leases: Mapping[BrokerId, LeaseRecord]) -> list[BrokerId]:
+    """Return the brokers, by name, that do not know groups of type KeyShared."""
+    return sorted(broker for broker, lease in leases.items() if PARTS not in lease.features)
 
 
 def lacking_states(leases: Mapping[BrokerId, LeaseRecord]) -> list[BrokerId]:

@@ -12,12 +12,13 @@ from partq.coordinator.view import state_rank
 from partq.core.clocks.clock_watch import ahead_ms
 from partq.core.cursor.lag import lag_of
 from partq.core.cursor.redelivery_rules import NackOrder
+from partq.core.group.planner import GroupType
 from partq.core.group.records import AssignmentEntry, MemberRecord, MemberSnapshot
 from partq.core.model import MemberId, Offset, PartitionId
 from partq.core.partition_problems import problems_of
 from partq.core.parts.part_id import PartId
 from partq.core.parts.part_owners import PartOwners
-from partq.core.records import ConfigRecord, lacking_lanes
+from partq.core.records import ConfigRecord, lacking_lanes, lacking_parts
 from partq.store.records.assignments import Assignments
 from partq.store.records.handoffs import Handoffs
 from partq.store.records.members import Members
@@ -222,11 +223,17 @@ async def _group(
 
 
 def _order_waits_for(broker: Broker, spec: ConfigRecord | None) -> list[str]:
-    """Return the brokers for which a group of order Key has the order Ordered until they go."""
+    """Return the brokers for which a group of order Key, or of type KeyShared, waits until they go.
+
+    Until then it has the order Ordered, or nobody is sent anything.
+    """
+    leases = broker.claims.observer.leases
+    if spec is not None and spec.spec.get("type") == GroupType.KEY_SHARED:
+        return [str(each) for each in lacking_parts(leases)]
     nack = spec.spec.get("nack") if spec is not None else None
     if not isinstance(nack, dict) or nack.get("order") != NackOrder.KEY:
         return []
-    return [str(each) for each in lacking_lanes(broker.claims.observer.leases)]
+    return [str(each) for each in lacking_lanes(leases)]
 
 
 async def read_rows(

@@ -145,7 +145,8 @@ def order_lines(group: GroupStatus) -> list[str]:
             if row.order_waits
         )
     brokers = named(group.order_waits_for)
-    return [f"nack.order Key takes effect when {brokers} of an earlier version is updated or gone"]
+    what = f"type {group.type}" if group.type == "KeyShared" else "nack.order Key"
+    return [f"{what} takes effect when {brokers} of an earlier version is updated or gone"]
 
 
 def withheld_lines(group: GroupStatus) -> list[str]:
