@@ -165,8 +165,11 @@ class GroupPartitionFacts:
 
     def place_of(self, offset: int) -> str:
         """Return the name of the place of the key of the message at an offset."""
-        slots = self.log.slots  # the store may have forgotten the message since it was sent
-        return f"{self.name}@{slots[offset] if offset < len(slots) else 'forgotten'}"
+        slots = self.log.slots
+        if offset < len(slots):
+            return f"{self.name}@{slots[offset]}"
+        # The store has forgotten the message since it was sent, and what its key was.
+        return f"{self.name}@forgotten-{offset}"
 
     def is_done(self, offset: int) -> bool:
         """Say whether the group needs the message at an offset no more."""
