@@ -36,6 +36,7 @@ def test_other_groups_say_nothing_of_parts():
             "type: KeyShared, keyShared: {parts: 3}",
             "keyShared.parts: got 3, expected one of 1, 2, 4, 8, 16, 32, 64",
         ),
+        ("type: KeyShared, keyShared: {parts: true}", "parts: got 'true', expected one of 1,"),
         ("type: KeyShared, keyShared: {hashRange: Even}", "got 'Even', expected one of Bal"),
         ("keyShared: {}", "spec.keyShared: got it with the type 'Partitioned', expected it to be"),
         (

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from partq.core.parts.part_id import DEFAULT_PARTS
 from partq.resources.base import Model
@@ -41,3 +41,9 @@ class KeySharedPolicy(Model):
     neighbour, as in Pulsar. ConsistentHash: by 100 points per member on a ring of slots, as in
     Pulsar. Sticky: each member declares the slots that it wants, of whole parts; nobody has the
     rest."""
+
+    @field_validator("parts", mode="before")
+    @classmethod
+    def _is_a_number(cls, value: object) -> object:
+        """Have `true`, which equals 1, refused as the text that it is."""
+        return str(value).lower() if isinstance(value, bool) else value

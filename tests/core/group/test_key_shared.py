@@ -31,7 +31,7 @@ from partq.core.group.observation import (
 from partq.core.group.partition_wait import standbys_of
 from partq.core.group.planner import GroupRules, GroupType, plan
 from partq.core.layout import Layout, succession_of_parts
-from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId
+from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId
 from partq.core.parts.hash_ranges import HashRange, ring_of
 from partq.core.parts.part_id import PartId, parts_of
 from partq.core.rescale.layout_steps import commit, prepare
@@ -255,3 +255,33 @@ def test_a_part_is_handed_over_without_a_drain(state, event, expected):
         assert effects == (Commit(found.attempt, found.forced),)
     else:
         assert effects == ()
+
+
+@pytest.mark.req("PUL-133")
+def test_a_change_of_the_count_leaves_regions_where_their_slots_are():
+    """New partitions take slots of others: these stay at the member whose region has them."""
+    two = Layout.first(2)
+    halves = {**dict.fromkeys(parts_of([PartitionId(1, 0)], 4), A)}
+    halves |= dict.fromkeys(parts_of([PartitionId(1, 1)], 4), B)
+    four = commit(prepare(two, 4), 1)
+    observation = seen(halves, {A, B}, layout=four)
+    moves = plan(observation, assess(observation, SPLIT.membership), SPLIT, {})
+    found = {**halves, **{move.partition: move.target for move in moves}}
+    assert found.keys() == observation.partitions.keys()
+    assert all(
+        member == (A if observation.ring[part] < 32_768 else B) for part, member in found.items()
+    )
+
+
+@pytest.mark.req("PUL-133")
+def test_parts_that_go_are_left_to_the_member_that_has_their_slots_now():
+    halves = {part: A if part.index < 2 else B for part in parts_of(FOUR.all_partitions(), 4)}
+    three = commit(prepare(FOUR, 3), 1)
+    new = [part for part in parts_of(three.all_partitions(), 4) if part not in halves]
+    ring = seen(halves, {A, B}, layout=three).ring
+    owned = {**halves, **{part: C if ring[part] < 32_768 else B for part in new}}
+    observation = seen(owned, {B, C}, layout=three, lost={A})
+    moves = plan(observation, assess(observation, SPLIT.membership), SPLIT, {})
+    assert {m.partition: m.target for m in moves if m.partition in halves} == {
+        part: C for part, member in halves.items() if member == A
+    }

@@ -10,7 +10,8 @@ from partq.core.group.planner import plan
 from partq.core.model import MemberId
 from partq.core.parts.hash_ranges import HashRange
 from partq.core.parts.part_id import PartId
-from tests.core.group.test_key_shared import BALANCED, seen
+from partq.core.rescale.layout_steps import commit, prepare
+from tests.core.group.test_key_shared import BALANCED, FOUR, seen
 
 A, B = MemberId("a"), MemberId("b")
 STICKY = replace(BALANCED, hash_range=HashRange.STICKY)
@@ -61,3 +62,15 @@ def test_what_a_hole_waits_for_is_told():
 
     assert waits_for(UPPER[0]) is WaitsFor.RANGE
     assert waits_for(LOWER[0]) is WaitsFor.COORDINATOR
+
+
+@pytest.mark.req("PUL-U05")
+def test_parts_that_go_have_the_member_that_declares_their_slots():
+    """With three partitions the slots of each part are others, and those of older ones stay."""
+    halves = {A: [(0, 32_768)], B: [(32_768, 65_536)]}
+    had = {**dict.fromkeys(LOWER, A), **dict.fromkeys(UPPER, B)}
+    fewer = commit(prepare(FOUR, 3), 1)
+    moves = planned(seen(had, {A, B}, layout=fewer, ranges=halves))
+    assert not moves.keys() & had.keys()
+    gone = planned(seen(had, {A}, layout=fewer, lost={B}, ranges={A: halves[A]}))
+    assert {part: gone.get(part) for part in had if part in gone} == dict.fromkeys(UPPER, None)

@@ -32,7 +32,15 @@ from partq.core.group.rebalance_delay import MembershipRules
 from partq.core.group.replacements import choose_replacements, idle_replacements
 from partq.core.group.standby import StandbyPolicy, choose_standbys, lost_sets
 from partq.core.model import MemberId, PartitionId
-from partq.core.parts.hash_ranges import HashRange, auto_split, balanced, consistent_hash, declared
+from partq.core.parts.hash_ranges import (
+    HashRange,
+    RingOrder,
+    auto_split,
+    balanced,
+    consistent_hash,
+    declared,
+    with_new_parts,
+)
 
 NOTHING_PROMISED: Mapping[PartitionId, MemberId] = MappingProxyType({})
 
@@ -195,7 +203,7 @@ class _PlanBuilder:
         shared = [
             partition
             for partition in self._observation.partitions
-            if kept.get(partition) not in away and self._has_weight(partition)
+            if kept.get(partition) not in away and (self._has_weight(partition) or self._is_on_ring)
         ]
         wanted = self._wanted(shared, members)
 
@@ -242,11 +250,24 @@ class _PlanBuilder:
         """Whether a partition counts: where a strategy deals them out, those that go do not."""
         return not self._is_dealt or self._observation.succession.has_weight(partition)
 
+    @property
+    def _is_on_ring(self) -> bool:
+        """Whether a part has the member that its slots have, also a part that goes."""
+        return self._rules.hash_range in (HashRange.STICKY, HashRange.CONSISTENT_HASH)
+
     def _heir(self, partition: PartitionId) -> PartitionId:
         """Return whose member is to have a partition: of one that goes, that of its heir."""
-        if self._has_weight(partition):
+        if self._is_on_ring or self._has_weight(partition):
             return partition
+        if self._rules.hash_range is HashRange.AUTO_SPLIT:
+            return self._staying.holding(partition) or partition
         return self._observation.succession.heirs.get(partition, partition)
+
+    @cached_property
+    def _staying(self) -> RingOrder:
+        """The parts that stay, in the order of the ring."""
+        staying = filter(self._has_weight, self._observation.partitions)
+        return RingOrder(staying, self._observation.ring)
 
     def _preferred(self) -> dict[PartitionId, MemberId]:
         """Return the members of the partitions that new ones begin with."""
@@ -351,7 +372,8 @@ class _PlanBuilder:
         if self._rules.hash_range is HashRange.AUTO_SPLIT:
             # A region that is half moved is no region of that size: its rest is taken as moved.
             promised = {p: m for p, m in self._promised.items() if p in self._settled}
-            return assign(shared, members, owned | promised)
+            new, ring = self._observation.succession.origins, self._observation.ring
+            return assign(shared, members, with_new_parts(owned | promised, new, ring))
         wanted = assign(shared, members, owned)
         settled = {p: self._settled[p] for p in shared if p in self._settled}
         told = {p: self._promised.get(p, member) for p, member in settled.items()}

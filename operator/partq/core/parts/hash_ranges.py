@@ -4,7 +4,7 @@ For these all slots lie on one ring, 0 to 65,535, which is cut into the parts of
 maps are pure and total: equal input gives equal output whatever the order of parts and members.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -38,6 +38,32 @@ class HashRange(StrEnum):
     """By points that are drawn from the members' names."""
     STICKY = "Sticky"
     """Each member says which slots it wants; nobody has the rest."""
+
+
+class RingOrder:
+    """Some parts in the order of the ring, found by slots."""
+
+    def __init__(self, parts: Iterable[PartitionId], ring: Ring) -> None:
+        self._ring = ring
+        self._parts = _on_ring(parts, ring)
+        self._starts = [ring.get(part, SLOT_COUNT) for part in self._parts]
+
+    def holding(self, part: PartitionId) -> PartitionId | None:
+        """Return the last of the parts that begins where another part does, or before it.
+
+        That is the one which has its first slot, if partitions have runs of slots.
+        """
+        at = bisect_right(self._starts, self._ring.get(part, SLOT_COUNT))
+        return self._parts[at - 1] if at else None
+
+
+def with_new_parts(
+    owned: Mapping[PartitionId, Owner], new: Iterable[PartitionId], ring: Ring
+) -> dict[PartitionId, Owner]:
+    """Return who has which part; a new part begins with the member that has its slots."""
+    order = RingOrder(owned, ring)
+    found = {part: order.holding(part) for part in new if part not in owned}
+    return {**owned, **{p: owned[other] for p, other in found.items() if other is not None}}
 
 
 def ring_of(slots: Mapping[PartitionId, SlotRanges], parts: int) -> dict[PartitionId, int]:
