@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from pathlib import Path
 
 from partq import Consumer
@@ -44,10 +45,11 @@ async def consume(url, token, name, journals, hold):
             on_revoked=diary.revoked,
         ) as consumer:
             async for message in consumer:
+                begun_ns = time.monotonic_ns()
                 while (number := held(hold, message.partition)) is not None:
                     begun(hold, number).touch()
                     await asyncio.sleep(LOOK_S)
-                diary.processed(message)
+                diary.processed(message, begun_ns)
                 consumer.ack_nowait(message)
             # What was refused comes again, with its cause.
             with contextlib.suppress(FencedError):

@@ -159,10 +159,10 @@ def test_groups_of_a_queue_that_is_not_accepted_say_one_thing(stage):
     memory = {"limits": {"memory": "64Mi"}}
     wrong = {"replicas": 1, "resources": memory, "limits": {"pendingBytes": 2**30}}
     stage.apply_queue("wrong", brokers=wrong)
+    stage.wait_for("PartitionedQueue", "wrong", "SpecValid", "False", "InvalidSpec")
     for name in ("one", "two"):
         body = {"queue": "wrong", "selector": {"matchLabels": {"group": name}}}
         stage.kube.create(stage.resource("ConsumerGroup", name, body))
-    stage.wait_for("PartitionedQueue", "wrong", "SpecValid", "False", "InvalidSpec")
     sentence = "queue wrong is not accepted: spec.brokers.limits: got"
     for name in ("one", "two"):
         ready = stage.wait_for("ConsumerGroup", name, "Ready", "False", "QueueNotReady")

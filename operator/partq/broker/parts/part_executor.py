@@ -115,7 +115,7 @@ class PartExecutor:
             if shares is None:
                 raise ConflictError(
                     f"partition {consumed.partition} of {consumed.group}: got a move of a part, "
-                    "but this broker knows the group as one of another type than KeyShared: "
+                    "but this broker knows the group as one of another type than KeyShared; "
                     "repeat the call"
                 )
             last = max(shares.round, consumed.epoch)  # a reset has raised that of the record alone
@@ -219,5 +219,5 @@ def _fits(owners: PartOwners, move: PartMove) -> bool:
 def _unknown(consumed: ConsumedPartition) -> AttemptRefusedError:
     return AttemptRefusedError(
         f"partition {consumed.partition} of {consumed.group}: got a later epoch than "
-        f"{consumed.epoch}, which is the last one here: read the broker's state and plan again"
+        f"{consumed.epoch}, which is the last one here; read the broker's state, then plan again"
     )

@@ -45,11 +45,11 @@ class GroupJudge:
         self._kinds: dict[str, Callable[[RecordLine], None]] = {
             "begin": self._begin,
             "deliver": self._deliver,
-            "ack": partial(self._settle, settle.ack),
-            "nack": partial(self._settle, settle.nack),
-            "release": partial(self._settle, settle.release),
-            "expired": partial(self._settle, settle.expire),
-            "dead_letter": partial(self._settle, settle.dead_letter),
+            "ack": partial(self._end, settle.ack),
+            "nack": partial(self._end, settle.nack),
+            "release": partial(self._end, settle.release),
+            "expired": partial(self._end, settle.expire),
+            "dead_letter": partial(self._end, settle.dead_letter),
             "pause": self._handoffs.pause,
             "drained": self._handoffs.drained,
             "cancel": self._handoffs.end,
@@ -170,7 +170,7 @@ class GroupJudge:
         """Note what flows had that have ended: later ones of their slots wait for it."""
         state = self.state
         for first, stop in Ranges((each, each + 1) for each in offsets).pairs():
-            self._settlements.take_back(first, stop)
+            self._settlements.reopen(first, stop)
             if state.lanes is not None:
                 state.lanes.note_back(first, stop)
 
@@ -184,13 +184,13 @@ class GroupJudge:
         piece = self.state.pieces.get(offset)
         return piece is not None and piece.done == DONE
 
-    def _settle(self, settle: Callable[[RecordLine], None], line: RecordLine) -> None:
+    def _end(self, settle: Callable[[RecordLine], None], line: RecordLine) -> None:
         """Have a line judged that says what became of messages, and note that nobody has them."""
         shares = self.state.shares
         if shares is not None and line.flags not in LATER:
             for each in shares.finished(line) if line.kind in ("ack", "nack") else ():
                 self._report_shared(each)
-            shares.settle(line.first, line.stop)
+            shares.clear(line.first, line.stop)
         settle(line)
 
     def _report_shared(self, each: SharedSlot) -> None:

@@ -93,12 +93,12 @@ class SettlementJudge:
 
     def nack(self, line: RecordLine) -> None:
         """Note what was taken back from a member that may have begun it."""
-        self.take_back(line.first, line.stop)
+        self.reopen(line.first, line.stop)
         if self._state.lanes is not None and line.cause != _UNDECODABLE:
             self._find_early(line)
             self._state.lanes.note_back(line.first, line.stop)
 
-    def take_back(self, first: int, stop: int) -> None:
+    def reopen(self, first: int, stop: int) -> None:
         """Note what a member does not have any more, and may have begun."""
 
         def change(first: int, stop: int, old: OffsetHistory | None) -> OffsetHistory | None:

@@ -89,10 +89,10 @@ class Shares:
         found = [at for at in self._shared if line.first <= at < line.stop]
         return [self._shared.pop(at) for at in found]
 
-    def settle(self, first: int, stop: int) -> None:
+    def clear(self, first: int, stop: int) -> None:
         """Note that no flow has anything of [first, stop)."""
         if self._held:
-            self._drop(self._slots.within(first, stop))
+            self._forget(self._slots.within(first, stop))
 
     def end(self, line: RecordLine, event: RecordedEvent) -> list[int]:
         """Note that a flow has nothing any more; return what it had."""
@@ -107,7 +107,7 @@ class Shares:
             for offset, each in held.items()
             if each == flow
         ]
-        self._drop(mine)
+        self._forget(mine)
         return sorted(offset for offset, _ in mine)
 
     def forget(self) -> list[int]:
@@ -132,7 +132,7 @@ class Shares:
             self._flush = line.sequence
         return late
 
-    def _drop(self, found: Iterable[tuple[int, int]]) -> None:
+    def _forget(self, found: Iterable[tuple[int, int]]) -> None:
         for offset, slot in found:
             held = self._held.get(slot)
             if held is None or held.pop(offset, None) is None:
