@@ -56,7 +56,7 @@ async def test_resets_before_and_after_a_change():
             await traffic.goes_on()
             traffic.stopped.set()
             await publishing
-            await traffic.is_all_consumed("workers")
+            await traffic.is_all_consumed("workers", admin)
             await eventually(lambda: reset(admin), "all cursors are moved")
 
             def is_at_the_end():

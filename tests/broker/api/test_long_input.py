@@ -30,6 +30,15 @@ def samples(node):
         case inspect.ListType() | inspect.VarTupleType():
             good, bad = samples(node.item_type)
             return [good], [[each] for each in bad]
+        case inspect.TupleType():
+            parts = [samples(each) for each in node.item_types]
+            good = [each for each, _ in parts]
+            wrong = [
+                [*good[:at], each, *good[at + 1 :]]
+                for at, (_, bad) in enumerate(parts)
+                for each in bad
+            ]
+            return good, wrong
         case inspect.DictType():
             good, bad = samples(node.value_type)
             return {"1.0": good}, [{"1.0": each} for each in bad] + [{LONG: good}]

@@ -68,7 +68,10 @@ async def follow(running, **changes):
     """Change the group's spec, as an operator does, and have the broker follow."""
     configs = running.broker.configs
     stored = await configs.read_group("workers")
-    spec = {name: {**stored.spec.get(name, {}), **part} for name, part in changes.items()}
+    spec = {
+        name: {**stored.spec.get(name, {}), **part} if isinstance(part, dict) else part
+        for name, part in changes.items()
+    }
     number = stored.resource_generation + 1
     written = {**stored.spec, **spec}
     assert await configs.write_group("workers", written, resource_generation=number)
