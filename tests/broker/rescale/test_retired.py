@@ -41,7 +41,7 @@ async def test_it_is_delivered_again_and_acknowledged(running, scene, layout):
     frame, values = await flow.deliver()
     assert (frame.generation, frame.partition, values) == (1, 0, ["a", "b", "c"])
     assert all(each.is_gated for each in waiting)
-    assert await flow.nack(frame, [(1, 3)]) == ""
+    assert await flow.nack(frame, [(1, 3)], delay_ms=200) == ""
     assert await flow.ack(frame, 1) == ""
     await eventually(
         lambda: all([hold.messages for hold in each.holds] == [2] for each in waiting),
