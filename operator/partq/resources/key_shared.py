@@ -44,6 +44,6 @@ class KeySharedPolicy(Model):
 
     @field_validator("parts", mode="before")
     @classmethod
-    def _is_a_number(cls, value: object) -> object:
+    def _as_written(cls, value: object) -> object:
         """Have `true`, which equals 1, refused as the text that it is."""
         return str(value).lower() if isinstance(value, bool) else value

@@ -50,6 +50,22 @@ async def test_the_state_of_a_key_moves_with_it(scene):
     assert await ask_state(scene.m, scene.held, "b") == b"two"
 
 
+async def test_a_member_that_does_not_answer_loses_its_share_alone_and_gets_it_again(
+    scene, monkeypatch
+):
+    await follow(scene.running, ack={"maxRedeliveries": 5})
+    assert await scene.move((1, "m", "n")) == [""]
+    await scene.m.asked()
+    await scene.n.lanes()
+    monkeypatch.setattr("partq.broker.delivery.flow_liveness.RETURN_S", 0.0)
+    await scene.m.find(frames.Revoked)
+    again, _ = await scene.m.find(frames.Assigned)
+    assert again.epoch > scene.held.epoch
+    _, values = await scene.n.deliver()
+    assert values[0] == "b0", "what m had of the part that has moved"
+    assert await scene.m.ack(scene.held, ranges=[(0, 1)]) == "fenced"
+
+
 async def test_the_ack_of_what_was_taken_by_force_leaves_no_state(scene):
     await follow(scene.running, ack={"maxRedeliveries": 5})
     assert await scene.move((1, "m", "n"), drain_ms=0) == [""]

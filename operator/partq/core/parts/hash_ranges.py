@@ -61,8 +61,11 @@ def with_new_parts(
     owned: Mapping[PartitionId, Owner], new: Iterable[PartitionId], ring: Ring
 ) -> dict[PartitionId, Owner]:
     """Return who has which part; a new part begins with the member that has its slots."""
+    vacant = [part for part in new if part not in owned]
+    if not vacant:
+        return dict(owned)  # as in every plan but those of a change of the partition count
     order = RingOrder(owned, ring)
-    found = {part: order.holding(part) for part in new if part not in owned}
+    found = {part: order.holding(part) for part in vacant}
     return {**owned, **{p: owned[other] for p, other in found.items() if other is not None}}
 
 
