@@ -43,6 +43,7 @@ from partq.resources.redelivery import (
 )
 from partq.resources.redis_place import Redis
 from partq.resources.selector import Selector
+from partq.resources.sessions import SESSION_RULES, SessionPolicy, check_session
 
 API_GROUP = "partq.dev"
 API_VERSION = f"{API_GROUP}/v1alpha1"
@@ -261,9 +262,9 @@ class ConsumerGroupSpec(Model):
         json_schema_extra=rules(
             (
                 "self.type == 'Partitioned' || !has(self.strategy) || "
-                "(self.strategy == 'failover' && self.type != 'KeyShared')",
+                "(self.strategy == 'failover' && self.type in ['Exclusive', 'Failover'])",
                 "strategy: expected 'failover' for the types Exclusive and Failover, and none for "
-                "KeyShared, which has keyShared.hashRange",
+                "KeyShared, which has keyShared.hashRange, and for Session",
             ),
             (
                 "self.assignment == 'Server' || "
@@ -291,6 +292,7 @@ class ConsumerGroupSpec(Model):
             ORDER_RULE,
             TYPE_RULE,
             PARTS_RULE,
+            *SESSION_RULES,
         )
     )
 
@@ -301,14 +303,17 @@ class ConsumerGroupSpec(Model):
     selector: Selector | None = Field(default=None, json_schema_extra={"x-partq-required": True})
     """Which pods of the namespace may be members. Needed on Kubernetes; the embedded runtime, which
     has no pods, does not read it."""
-    type: Literal["Partitioned", "Exclusive", "Failover", "KeyShared"] = "Partitioned"
+    type: Literal["Partitioned", "Exclusive", "Failover", "KeyShared", "Session"] = "Partitioned"
     """Partitioned: members share the partitions. Failover: each partition has a master, the other
     members stand by in the order of their names. Exclusive: one member has all partitions.
-    KeyShared: members share the keys of each partition; it cannot be changed later."""
+    KeyShared: members share the keys of each partition. Session: members lock sessions, the keys of
+    messages, and nobody else gets messages of them. These two cannot be changed later."""
     strategy: Strategy | None = None
     """How partitions are assigned; left out: `sticky`, or `failover` for Exclusive and Failover."""
     key_shared: KeySharedPolicy | None = None
     """In a group of the type KeyShared: how members share the keys of partitions."""
+    session: SessionPolicy | None = None
+    """In a group of the type Session: for how long members lock sessions, and their states."""
     assignment: Literal["Server", "Client"] = "Server"
     """Server: the operator assigns the partitions to the members. Client: members register the
     partitions that they choose; the operator only takes them from members that are lost."""
@@ -363,6 +368,11 @@ class ConsumerGroupSpec(Model):
                 f"strategy: got {self.strategy!r} with the type 'KeyShared', expected it to be "
                 "left out: keyShared.hashRange says how keys are shared out"
             )
+        if self.type == "Session" and self.strategy is not None:
+            raise ValueError(
+                f"strategy: got {self.strategy!r} with the type 'Session', expected it to be left "
+                "out: each member may take any session"
+            )
         if self.type != "Partitioned" and self.strategy not in (None, "failover"):
             raise ValueError(
                 f"strategy: got {self.strategy!r}, expected 'failover' for the type {self.type!r}"
@@ -384,8 +394,13 @@ class ConsumerGroupSpec(Model):
         return self
 
     @model_validator(mode="after")
+    def _locks_sessions_by_type(self) -> "ConsumerGroupSpec":
+        check_session(self.type, self.session, self.ack, self.nack, self.rebalance)
+        return self
+
+    @model_validator(mode="after")
     def _keys_wait_in_order_key(self) -> "ConsumerGroupSpec":
-        order = "Key" if self.type == "KeyShared" else self.nack.order
+        order = "Key" if self.type in ("KeyShared", "Session") else self.nack.order
         check_key_order(order, self.ack, self.nack)
         return self
 
@@ -427,8 +442,8 @@ class ConsumerGroupSpec(Model):
 
     @property
     def effective_strategy(self) -> Strategy:
-        """The strategy in force; of the type KeyShared it says nothing."""
-        is_dealt = self.type in ("Partitioned", "KeyShared")
+        """The strategy in force; of the types KeyShared and Session it says nothing."""
+        is_dealt = self.type in ("Partitioned", "KeyShared", "Session")
         return self.strategy or ("sticky" if is_dealt else "failover")
 
 

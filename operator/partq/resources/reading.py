@@ -18,6 +18,7 @@ from partq.resources.base import DNS_LABEL
 from partq.resources.dead_letters import DeadLetterPolicy
 from partq.resources.key_shared import KeySharedPolicy
 from partq.resources.models import INSTANT, INSTANT_RULE, ConsumerGroup, PartitionedQueue
+from partq.resources.sessions import SessionPolicy
 
 MAX_FILE_CHARS = 1024 * 1024
 """The most characters of a file of resources; etcd takes no larger object either."""
@@ -72,12 +73,20 @@ def effective_group(group: ConsumerGroup, queue: PartitionedQueue) -> dict[str, 
     """Return the spec that the coordinator reads: what is left out is the queue's."""
     own = group.spec.rebalance.model_dump(by_alias=True, exclude_none=True)
     start_at_ms = group.spec.start_at_ms
-    spec = group.spec.model_dump(by_alias=True, exclude={"selector", "start_at", "key_shared"})
+    left_out = {"selector", "start_at", "key_shared", "session"}
+    spec = group.spec.model_dump(by_alias=True, exclude=left_out)
     if group.spec.type == "KeyShared":
         shared = group.spec.key_shared or KeySharedPolicy()
         spec |= {
             "keyShared": shared.model_dump(by_alias=True),
             "nack": {**spec["nack"], "order": "Key"},
+        }
+    if group.spec.type == "Session":
+        session = group.spec.session or SessionPolicy()
+        spec |= {
+            "session": session.model_dump(by_alias=True),
+            "nack": {**spec["nack"], "order": "Key"},
+            "ack": {**spec["ack"], "maxStates": session.max_sessions},
         }
     return {
         **spec,

@@ -68,7 +68,7 @@ class NackPolicy(Model):
 
 
 _HAS_ORDER_KEY = (
-    "self.type == 'KeyShared' || "
+    "self.type in ['KeyShared', 'Session'] || "
     "(has(self.nack) && has(self.nack.order) && self.nack.order == 'Key')"
 )
 HELD_KEYS_RULE = (
