@@ -187,6 +187,13 @@ class UnknownPartitionError(NotFoundError):
     code = "unknown_partition"
 
 
+class NoSessionError(NotFoundError):
+    """No session has open messages and no lock: the time to wait for one is over."""
+
+    code = "no_session"
+    is_retryable = True
+
+
 class DataLossError(PartqError):
     """What is asked for is no longer stored: every group had done with it, or it has expired."""
 
@@ -327,6 +334,19 @@ class KeptStatesError(ConflictError):
     """A reset would separate states of keys from older messages of them; nothing was moved."""
 
     code = "kept_states"
+
+
+class SessionLockedError(ConflictError):
+    """Another member has the lock of the session; nothing was changed."""
+
+    code = "session_locked"
+    is_retryable = True
+
+
+class SessionLostError(FencedError):
+    """The lock of the session has ended: stop working on its messages, they are redelivered."""
+
+    code = "session_lost"
 
 
 class AppendGapError(ConflictError):

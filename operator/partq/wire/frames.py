@@ -26,6 +26,15 @@ from partq.wire.publish_frames import ProducerWelcome as ProducerWelcome
 from partq.wire.publish_frames import Publish as Publish
 from partq.wire.publish_frames import Published as Published
 from partq.wire.publish_frames import PublishRefused as PublishRefused
+from partq.wire.sessions.session_frames import AcceptSession as AcceptSession
+from partq.wire.sessions.session_frames import CancelAccept as CancelAccept
+from partq.wire.sessions.session_frames import CloseSession as CloseSession
+from partq.wire.sessions.session_frames import RenewSession as RenewSession
+from partq.wire.sessions.session_frames import SessionAccepted as SessionAccepted
+from partq.wire.sessions.session_frames import SessionClosed as SessionClosed
+from partq.wire.sessions.session_frames import SessionLost as SessionLost
+from partq.wire.sessions.session_frames import SessionRefused as SessionRefused
+from partq.wire.sessions.session_frames import SessionRenewed as SessionRenewed
 
 MAX_HEADER_BYTES: Final = 1024 * 1024
 """The most bytes of a frame's header."""
@@ -100,6 +109,8 @@ class Bind(Frame, tag=20):
     """The client knows `Assigned.mode`, `Deliver.mask` and `AskBack`."""
     ranges: list[tuple[int, int]] = msgspec.field(default_factory=list)
     """The slots that it wants where `hashRange` is `Sticky`, the second of each pair excluded."""
+    takes_sessions: bool = False
+    """The client knows groups of type Session: it accepts sessions, and is assigned nothing."""
 
 
 class Bound(Frame, tag=21):
@@ -124,6 +135,8 @@ class Bound(Frame, tag=21):
     """The broker knows groups of order Key."""
     takes_states: bool = False
     """The broker knows `ReadState`, and states that come with acks."""
+    takes_sessions: bool = False
+    """The group has the type Session: the broker knows `AcceptSession`."""
 
 
 UNBOUND: Final = Bound("", 0, 0)
@@ -432,6 +445,15 @@ AnyFrame = (
     | ReadState
     | State
     | StateRefused
+    | AcceptSession
+    | SessionAccepted
+    | SessionRefused
+    | RenewSession
+    | SessionRenewed
+    | CloseSession
+    | SessionClosed
+    | SessionLost
+    | CancelAccept
 )
 
 _encode = msgspec.msgpack.Encoder().encode

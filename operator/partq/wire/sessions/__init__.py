@@ -1,0 +1,1 @@
+"""Sessions, as they cross process borders: frames, and bodies and answers of HTTP calls."""
