@@ -13,9 +13,10 @@ marks the folder as a report's, also after a crash.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from io import BytesIO
+from itertools import islice
 
 import pyarrow as pa
 from pyarrow import parquet
@@ -25,7 +26,7 @@ from partq.pipeline.audit.content.entries import AuditedLog, read_log
 from partq.pipeline.audit.content.extent import check_extent
 from partq.pipeline.audit.content.files import check_files
 from partq.pipeline.audit.content.heads import EarlierAudit
-from partq.pipeline.audit.engines.port import AuditEngine, AuditScope
+from partq.pipeline.audit.engines.port import AuditEngine, AuditScope, JudgedPartition
 from partq.pipeline.audit.judge.changes.lineage import LineageJudge
 from partq.pipeline.audit.judge.finding import AuditFinding
 from partq.pipeline.audit.judge.outcome import Handoff, Redelivered
@@ -46,6 +47,10 @@ NAMES = (VERDICT, PAGE, FINDINGS, DUPLICATES, HANDOFFS)
 """`verdict.json` goes first and comes last: where it is, the rest is."""
 MAX_BUFFERED = 100_000
 """From so many rows on a Parquet file of the report is written."""
+MAX_TOGETHER = 64
+"""Partitions whose findings are completed together: with Spark each look is one job."""
+MAX_ROWS_TOGETHER = 10_000
+"""Rows of partitions that wait for that; those of one partition may be more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,15 +162,17 @@ def _judge(
     findings.add(of_archive)
     scope = scope.without(checked.unreadable)
     lineage = LineageJudge()
-    for judged in engine.judge(scope):
-        watch.check()
-        judged.findings = _completed(engine, scope, judged.findings)
-        tally.add(judged)
-        findings.add(judged.findings)
-        duplicates.add(judged.repeats)
-        handoffs.add(judged.outcome.handoffs)
-        if judged.outcome.changes is not None:
-            lineage.add(judged.outcome.changes)
+    for together in _together(engine.judge(scope), watch):
+        lacking = [finding for judged in together for finding in judged.findings]
+        completed = iter(_completed(engine, scope, lacking))
+        for judged in together:
+            judged.findings = list(islice(completed, len(judged.findings)))
+            tally.add(judged)
+            findings.add(judged.findings)
+            duplicates.add(judged.repeats)
+            handoffs.add(judged.outcome.handoffs)
+            if judged.outcome.changes is not None:
+                lineage.add(judged.outcome.changes)
     across = _completed(engine, scope, list(lineage.findings()))
     tally.add_findings(across)
     findings.add(across)
@@ -179,6 +186,23 @@ def _judge(
     )
     title = f"{archive.root}, queue not known" if log.identity is None else str(log.identity)
     return verdict, render(title, verdict, tally.figures())
+
+
+def _together(
+    judged: Iterable[JudgedPartition], watch: JobWatch
+) -> Iterator[list[JudgedPartition]]:
+    """Yield partitions in their order, several at a time: at most `MAX_TOGETHER` of them."""
+    waiting: list[JudgedPartition] = []
+    row_count = 0
+    for each in judged:
+        watch.check()
+        waiting.append(each)
+        row_count += len(each.findings) + len(each.repeats) + len(each.outcome.handoffs)
+        if len(waiting) >= MAX_TOGETHER or row_count >= MAX_ROWS_TOGETHER:
+            yield waiting
+            waiting, row_count = [], 0
+    if waiting:
+        yield waiting
 
 
 def _completed(

@@ -3,6 +3,7 @@
 import pytest
 from pyarrow import parquet
 
+from partq.pipeline.audit import job
 from partq.pipeline.audit.engines.arrow import ArrowAuditEngine
 from partq.pipeline.audit.engines.spark import SparkAuditEngine
 from partq.pipeline.audit.job import DUPLICATES, FINDINGS, HANDOFFS, run_audit
@@ -51,3 +52,31 @@ def test_rows_that_spark_reads_and_sorts_come_to_the_same(spark, archive, tmp_pa
     by_spark = audited(engine, archive, tmp_path / "spark")
 
     assert by_spark == by_arrow
+
+
+class Counting(ArrowAuditEngine):
+    """Counts how often it is asked for what findings lack: with Spark, each is a job."""
+
+    looks = 0
+
+    def keys(self, scope, places):
+        self.looks += 1
+        return super().keys(scope, places)
+
+    def published_at(self, scope, places):
+        self.looks += 1
+        return super().published_at(scope, places)
+
+
+@pytest.mark.parametrize(("name", "few"), [("MAX_TOGETHER", 1), ("MAX_ROWS_TOGETHER", 1)])
+def test_what_findings_lack_is_looked_up_for_many_partitions_at_once(
+    archive, tmp_path, monkeypatch, name, few
+):
+    engine = Counting(archive.root, JobWatch())
+    report = audited(engine, archive, tmp_path / "together")
+    assert 0 < engine.looks <= 6, "two portions of partitions, and what is between partitions"
+
+    monkeypatch.setattr(job, name, few)
+    alone = Counting(archive.root, JobWatch())
+    assert audited(alone, archive, tmp_path / "alone") == report
+    assert alone.looks > 60
