@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from partq.client.queues_consumer import QueuesConsumer
     from partq.client.reader import Reader
     from partq.client.registration.registration_calls import ConfiguredPartitionInfo, Registration
+    from partq.client.session_consumer import SessionConsumer
+    from partq.client.sessions.locked_session import LockedSession
     from partq.client.transport.options import ConnectionOptions
     from partq.client.transport.session import UnreachedError, UntrustedError
     from partq.core.model import Cause, PartitionId, Token
@@ -127,6 +129,7 @@ __all__ = [
     "JsonSerializer",
     "KeptStatesError",
     "KeyConflictError",
+    "LockedSession",
     "LogPosition",
     "LogReader",
     "MemberInUseError",
@@ -165,6 +168,7 @@ __all__ = [
     "RewoundError",
     "RolledBackError",
     "ServerAssignedError",
+    "SessionConsumer",
     "SessionLockedError",
     "SessionLostError",
     "SettingsError",
@@ -216,6 +220,8 @@ _HOMES = {
     "partq.client.queues_consumer": ("QueuesConsumer",),
     "partq.client.reader": ("Reader",),
     "partq.client.registration.registration_calls": ("ConfiguredPartitionInfo", "Registration"),
+    "partq.client.session_consumer": ("SessionConsumer",),
+    "partq.client.sessions.locked_session": ("LockedSession",),
     "partq.client.transport.options": ("ConnectionOptions",),
     "partq.client.transport.session": ("UnreachedError", "UntrustedError"),
     "partq.core.model": ("Cause", "PartitionId", "Token"),

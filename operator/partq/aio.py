@@ -104,6 +104,24 @@ class Signal(asyncio.Event):
         self.clear()
 
 
+class Pulse:
+    """The next change of something, as a future: one that is taken before waiting misses none."""
+
+    def __init__(self) -> None:
+        self._next: asyncio.Future[None] | None = None
+
+    def next(self) -> asyncio.Future[None]:
+        """Return a future that is done at the next change; all that wait share it."""
+        if self._next is None or self._next.done():
+            self._next = asyncio.get_running_loop().create_future()
+        return self._next
+
+    def beat(self) -> None:
+        """Tell all that wait of a change."""
+        if self._next is not None and not self._next.done():
+            self._next.set_result(None)
+
+
 # ---- waits between tries ------------------------------------------------------------------------
 
 

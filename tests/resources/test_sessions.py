@@ -41,8 +41,8 @@ def test_other_groups_say_nothing_of_sessions():
             "spec.session.lockSeconds: got 301, expected a number from 5 to 300",
         ),
         (
-            "type: Session, session: {maxStateBytes: 1048577}",
-            "maxStateBytes: got 1048577, expected a whole number from 1 to 1048576",
+            "type: Session, session: {maxStateBytes: 65537}",
+            "maxStateBytes: got 65537, expected a whole number from 1 to 65536",
         ),
         (
             "type: Session, session: {maxSessions: 100001}",

@@ -101,6 +101,7 @@ CALLED_WITH: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "on_inactive": ("partition",),
         "on_lanes": ("partition", "ranges"),
         "on_error": ("error",),
+        "on_lost": ("session",),
         "callback": ("message",),
         "find": (),
         "value_serializer": ("value",),

@@ -51,7 +51,7 @@ class SessionPolicy(Model):
     lock_seconds: Annotated[float, Field(ge=5, le=300)] = 60
     """How long a member has a session without a renewal of its lock; the library renews it. Then
     the session is another one's, and what the member held of it is redelivered."""
-    max_state_bytes: Annotated[int, Field(ge=1, le=1024 * 1024)] = 65_536
+    max_state_bytes: Annotated[int, Field(ge=1, le=65_536)] = 65_536
     """The largest state of a session. States count to the queue's `limits.maxSpoolBytes`."""
     max_sessions: Annotated[int, Field(ge=1, le=100_000)] = 10_000
     """How many sessions of a partition may be locked or have a state. At the limit no other one is

@@ -13,10 +13,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Protocol
 
 from partq.aio import Signal
-from partq.client.consume.flow import ConsumerFlow
 from partq.client.consume.process.stall import WARN_S, StallCause, StallWatch, warning_of
+from partq.client.transport.broker_connection import BrokerConnection
 from partq.client.transport.session import NOT_REACHED, Session, why
 from partq.errors import PartqError
 from partq.wire.calls.bodies import AliveBody
@@ -36,6 +37,15 @@ STOP_S = 5.0
 """How long the end of the thread is waited for."""
 
 
+class BeatenFlow(Protocol):
+    """A flow that is kept, at its broker."""
+
+    url: str
+    number: int
+    alive_path: str
+    connection: BrokerConnection
+
+
 class Heartbeat:
     """Keeps the flows of one consumer while its event loop stands still.
 
@@ -49,7 +59,7 @@ class Heartbeat:
     def __init__(
         self,
         session: Session,
-        flows: Callable[[], Sequence[ConsumerFlow]],
+        flows: Callable[[], Sequence[BeatenFlow]],
         *,
         incarnation: str,
         max_processing_s: float,
@@ -65,7 +75,7 @@ class Heartbeat:
         self._timer = self._loop.call_later(BEAT_S, self._beat)
         self._is_closing = threading.Event()
         self._has_ended = Signal()
-        self._calls: dict[ConsumerFlow, asyncio.Task[None]] = {}
+        self._calls: dict[BeatenFlow, asyncio.Task[None]] = {}
         self._thread = threading.Thread(target=self._run, name="partq-heartbeat", daemon=True)
         self._thread.start()
 
@@ -144,7 +154,7 @@ class Heartbeat:
                 call = self._calls[flow] = asyncio.create_task(self._keep(flow))
                 call.add_done_callback(lambda _, flow=flow: self._calls.pop(flow))  # type: ignore[misc]
 
-    async def _keep(self, flow: ConsumerFlow) -> None:
+    async def _keep(self, flow: BeatenFlow) -> None:
         """Tell one broker that the process lives, and wait until it is time for the next call."""
         sent_at = time.monotonic()
         body = AliveBody(flow.number, self._incarnation)

@@ -1,0 +1,145 @@
+"""Accepting a session: every broker is asked, one session is taken, others are given back."""
+
+import asyncio
+
+import pytest
+
+from partq import NoSessionError, SessionLockedError, UnavailableError
+from partq.client.sessions import acceptance
+from partq.errors import BadRequestError, SettingsError
+from partq.wire import frames
+from tests.client.member import WAIT_S
+from tests.client.sessions.conftest import Clerk, given, refused
+
+
+async def done(task):
+    async with asyncio.timeout(WAIT_S):
+        return await task
+
+
+@pytest.fixture
+async def two(peer, other_peer):
+    """A consumer with a flow at each of two brokers."""
+    peer.brokers = {"broker-0": peer.url, "broker-1": other_peer.url}
+    clerk = Clerk(peer)
+    async with clerk.consumer:
+        yield clerk, await clerk.flow(), await clerk.flow(peer=other_peer)
+
+
+async def test_the_first_session_of_any_broker_is_taken_and_the_other_is_withdrawn(two):
+    clerk, first, second = two
+    accepting = asyncio.create_task(clerk.consumer.accept(timeout_s=30))
+    await first.next(frames.AcceptSession)
+    asked = await second.next(frames.AcceptSession)
+    assert asked.session is None
+    assert 0 < asked.wait_ms <= 30_000
+    await second.send(given(asked.request, "s"))
+    assert (await done(accepting)).session_id == "s"
+    await first.next(frames.CancelAccept)
+
+
+async def test_a_session_that_comes_too_late_is_given_back_with_nothing_begun(two):
+    clerk, first, second = two
+    accepting = asyncio.create_task(clerk.consumer.accept(timeout_s=30))
+    late = await first.next(frames.AcceptSession)
+    asked = await second.next(frames.AcceptSession)
+    await second.send(given(asked.request, "s"))
+    await done(accepting)
+    await first.next(frames.CancelAccept)
+    await first.send(given(late.request, "late", epoch=3))
+    closed = await first.next(frames.CloseSession)
+    assert (closed.epoch, closed.begun) == (3, [])
+    assert [each.session_id for each in clerk.consumer.sessions] == ["s"]
+
+
+async def test_a_cancelled_call_is_withdrawn(two):
+    clerk, first, second = two
+    accepting = asyncio.create_task(clerk.consumer.accept(timeout_s=30))
+    for flow in (first, second):
+        await flow.next(frames.AcceptSession)
+    accepting.cancel()
+    for flow in (first, second):
+        await flow.next(frames.CancelAccept)
+
+
+@pytest.mark.req("AZR-57")
+async def test_a_queue_without_sessions_is_a_time_out_and_the_consumer_goes_on(two):
+    clerk, first, second = two
+    accepting = asyncio.create_task(clerk.consumer.accept(timeout_s=0))
+    for flow in (first, second):
+        asked = await flow.next(frames.AcceptSession)
+        assert asked.wait_ms == 0
+        await flow.send(refused(asked.request, "no_session"))
+    with pytest.raises(NoSessionError, match="that is no failure"):
+        await done(accepting)
+    accepting = asyncio.create_task(clerk.consumer.accept(timeout_s=30))
+    await first.send(given((await first.next(frames.AcceptSession)).request))
+    await done(accepting)
+
+
+async def test_a_broker_that_cannot_judge_yet_is_asked_again_also_without_time_to_wait(clerk):
+    flow = await clerk.flow()
+    accepting = asyncio.create_task(clerk.consumer.accept("k", timeout_s=0))
+    for code in ("not_owner", "unavailable"):
+        asked = await flow.next(frames.AcceptSession)
+        await flow.send(refused(asked.request, code))
+    await flow.send(given((await flow.next(frames.AcceptSession)).request))
+    assert (await done(accepting)).session_id == "k"
+
+
+async def test_a_named_session_of_another_member_is_locked(two):
+    clerk, first, second = two
+    accepting = asyncio.create_task(clerk.consumer.accept("k", timeout_s=0))
+    for flow, code in ((first, "not_owner"), (second, "session_locked")):
+        asked = await flow.next(frames.AcceptSession)
+        assert asked.session == "k"
+        await flow.send(refused(asked.request, code))
+    with pytest.raises(SessionLockedError, match="accept it again later"):
+        await done(accepting)
+
+
+async def test_without_a_judgement_the_call_says_what_the_brokers_said(clerk, monkeypatch):
+    monkeypatch.setattr(acceptance, "ANSWER_S", 0.0)
+    flow = await clerk.flow()
+    accepting = asyncio.create_task(clerk.consumer.accept(timeout_s=0.5))
+    await flow.send(refused((await flow.next(frames.AcceptSession)).request, "overloaded"))
+
+    async def refuse():
+        while True:
+            await flow.send(refused((await flow.next(frames.AcceptSession)).request, "overloaded"))
+
+    refusing = asyncio.create_task(refuse())
+    with pytest.raises(UnavailableError, match="so it is"):
+        await done(accepting)
+    refusing.cancel()
+
+
+async def test_a_refusal_for_good_is_raised_at_once(clerk):
+    flow = await clerk.flow()
+    accepting = asyncio.create_task(clerk.consumer.accept(timeout_s=60))
+    await flow.send(refused((await flow.next(frames.AcceptSession)).request, "bad_request"))
+    with pytest.raises(BadRequestError, match="so it is"):
+        await done(accepting)
+
+
+async def test_a_lost_connection_is_asked_again(clerk):
+    flow = await clerk.flow()
+    accepting = asyncio.create_task(clerk.consumer.accept(timeout_s=60))
+    await flow.next(frames.AcceptSession)
+    await flow.drop()
+    flow = await clerk.flow()
+    await flow.send(given((await flow.next(frames.AcceptSession)).request))
+    await done(accepting)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"timeout_s": -1}, "timeout_s: got -1, expected 0 to 86400"),
+        ({"idle_s": "5"}, "idle_s: got str, expected a number"),
+        ({"session": 5}, "session: got int, expected text"),
+    ],
+)
+async def test_wrong_arguments_are_named(clerk, arguments, sentence):
+    with pytest.raises(SettingsError, match=sentence):
+        await clerk.consumer.accept(**arguments)
