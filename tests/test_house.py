@@ -25,10 +25,11 @@ PUBLIC = {
     "ClientAssignedConsumer", "CloudEvent", "ConfiguredPartitionInfo", "ConnectionOptions",
     "Consumer", "ConsumerInterceptor", "ConsumerStats", "Delivery", "ProducerInterceptor",
     "ProducerStats",
-    "JsonDeserializer", "JsonSerializer", "LogPosition", "LogReader", "Message", "PartitionId",
-    "PartitionKey", "Position", "Positions", "Producer", "QueuesConsumer", "Reader",
-    "ReaderInterceptor", "Registration", "SqlFence", "StoredBatch", "Token", "producer_due",
-    "queues_in_directory",
+    "JsonDeserializer", "JsonSerializer", "LockedSession", "LogPosition",
+    "LogReader", "Message", "PartitionId", "PartitionKey", "Position", "Positions", "Producer",
+    "QueuesConsumer", "Reader",
+    "ReaderInterceptor", "Registration", "SessionConsumer", "SqlFence", "StoredBatch",
+    "Token", "producer_due", "queues_in_directory",
 }  # fmt: skip
 """What `from partq import *` gives beside the errors: everything here is promised to users."""
 

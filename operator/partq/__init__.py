@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from partq.client.queues_consumer import QueuesConsumer
     from partq.client.reader import Reader
     from partq.client.registration.registration_calls import ConfiguredPartitionInfo, Registration
-    from partq.client.session_consumer import SessionConsumer
     from partq.client.sessions.locked_session import LockedSession
+    from partq.client.sessions.session_consumer import SessionConsumer
     from partq.client.transport.options import ConnectionOptions
     from partq.client.transport.session import UnreachedError, UntrustedError
     from partq.core.model import Cause, PartitionId, Token
@@ -220,7 +220,7 @@ _HOMES = {
     "partq.client.queues_consumer": ("QueuesConsumer",),
     "partq.client.reader": ("Reader",),
     "partq.client.registration.registration_calls": ("ConfiguredPartitionInfo", "Registration"),
-    "partq.client.session_consumer": ("SessionConsumer",),
+    "partq.client.sessions.session_consumer": ("SessionConsumer",),
     "partq.client.sessions.locked_session": ("LockedSession",),
     "partq.client.transport.options": ("ConnectionOptions",),
     "partq.client.transport.session": ("UnreachedError", "UntrustedError"),

@@ -19,11 +19,16 @@ MISSING = {
         "ack_nowait": "a call waits for a change of threads in any case; `ack` does not wait for "
         "Redis unless it is `confirmed`",
     },
+    "LockedSession": {
+        "ack_cumulative": "refused in groups of the type Session",
+        "ack_nowait": "as of `Consumer`",
+    },
     "Producer": {},
     "QueuesConsumer": {
         "ack_nowait": "as of `Consumer`",
     },
     "Reader": {},
+    "SessionConsumer": {},
 }
 """Methods that applications use, with the reason. A new one is built, or listed here."""
 INTERNAL = {
@@ -35,9 +40,24 @@ INTERNAL = {
         "put_back",
         "take_ready",
     },
+    "LockedSession": {"assigned", "changes", "end", "ended", "put_back"},
     "Producer": set[str](),
     "QueuesConsumer": {"has_ended", "may_put_back", "put_back"},
     "Reader": {"read_next", "put_back"},
+    "SessionConsumer": {
+        "check",
+        "ended",
+        "forget",
+        "give_back",
+        "hurry_layout",
+        "is_leaving",
+        "lost",
+        "reaccept",
+        "report",
+        "stop",
+        "unlock",
+        "wake",
+    },
 }
 """Public for other modules of the client only."""
 MISSING_CLASSES = {

@@ -1,7 +1,7 @@
 """Producer, consumers and reader for code that is not asynchronous: Flask, Django, Celery, scripts.
 
 ```python
-from partq.sync import Consumer, Producer, QueuesConsumer, Reader
+from partq.sync import Consumer, Producer, QueuesConsumer, Reader, SessionConsumer
 ```
 """
 
@@ -9,5 +9,14 @@ from partq.sync.consumer import SyncConsumer as Consumer
 from partq.sync.producer import SyncProducer as Producer
 from partq.sync.queues_consumer import SyncQueuesConsumer as QueuesConsumer
 from partq.sync.reader import SyncReader as Reader
+from partq.sync.session_consumer import SyncLockedSession as LockedSession
+from partq.sync.session_consumer import SyncSessionConsumer as SessionConsumer
 
-__all__ = ["Consumer", "Producer", "QueuesConsumer", "Reader"]
+__all__ = [
+    "Consumer",
+    "LockedSession",
+    "Producer",
+    "QueuesConsumer",
+    "Reader",
+    "SessionConsumer",
+]

@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from partq import LockedSession, SessionConsumer
-from partq.client import session_consumer
-from partq.client.sessions import locked_session
+from partq.client.sessions import locked_session, session_consumer
 from partq.wire import frames
 from tests.client.member import LEASE_MS, WAIT_S
 

@@ -82,7 +82,7 @@ class Acceptance:
                 if not self._may_come() or self._time() >= self._deadline + ANSWER_S:
                     raise self._outcome()
                 await self._wait(changed)
-                if (found := self._take_answers()) is not None:
+                if (found := self._pick()) is not None:
                     return found
         finally:
             self._withdraw()
@@ -131,7 +131,7 @@ class Acceptance:
             return_when=asyncio.FIRST_COMPLETED,
         )
 
-    def _take_answers(self) -> SessionAssignment | None:
+    def _pick(self) -> SessionAssignment | None:
         """Take what has been answered; return the first session, and give others back.
 
         Raises:

@@ -79,7 +79,9 @@ class LockedSession(Acknowledger):
 
     When the connection to its broker is lost, or another broker takes the partition over, the
     session goes on at the next broker, under the same lock. Acks of what was handed out before are
-    refused with `FencedError`, and those messages come again, with a cause.
+    refused with `FencedError`, and those messages are redelivered, with a cause.
+
+    Made by `SessionConsumer.accept` alone.
     """
 
     def __init__(self, host: SessionHost, assigned: SessionAssignment, idle_s: float) -> None:
@@ -98,6 +100,8 @@ class LockedSession(Acknowledger):
         self._renewed_at = host.clock()
         self._renewals_end = self._renewed_at + host.max_lock_s
         self._in_hand: dict[int, Delivery] = {}
+        self._put_back: list[Delivery] = []
+        """What an interrupted call had taken; the next one hands it out."""
         self._is_closed = False
         self._why_lost: str | None = None
         self.lost_cause: Cause | None = None
@@ -183,7 +187,9 @@ class LockedSession(Acknowledger):
             self._host.check()
             changed = self.changes.next()
             assigned = self._assigned
-            message = None if assigned.is_ended else self._assigned.flow.take(assigned)
+            if self._put_back and not assigned.is_ended:
+                return self._put_back.pop(0)
+            message = None if assigned.is_ended else assigned.flow.next_message(assigned)
             if message is not None:
                 self._hand_out(message)
                 return message
@@ -252,6 +258,11 @@ class LockedSession(Acknowledger):
 
     # ---- for the consumer ----
 
+    def put_back(self, message: Delivery) -> None:
+        """Hold a message again that was handed out and never seen."""
+        if self._assigned.is_in_hand(message.offset):
+            self._put_back.append(message)
+
     @property
     def assigned(self) -> SessionAssignment:
         """The right to it at its broker of now, or of before."""
@@ -264,6 +275,7 @@ class LockedSession(Acknowledger):
     def ended(self, cause: Cause, *, is_lost: bool) -> None:
         """Learn that the right to it has ended: its lock has, too, or it is asked for again."""
         self._in_hand.clear()
+        self._put_back.clear()
         if is_lost:
             self._lose(cause, "the broker says that its lock has ended")
         self.changes.beat()

@@ -20,8 +20,8 @@ SessionPlace = tuple[int, int, int]
 class SessionKeeper(PartitionHolder, Protocol):
     """The flow that has a session."""
 
-    def take(self, assigned: "SessionAssignment") -> Delivery | None:
-        """Return the next message of a session; None: there is none now."""
+    def next_message(self, assigned: "SessionAssignment") -> Delivery | None:
+        """Return the next message of a session; None: nothing is ready."""
 
     def renew(self, assigned: "SessionAssignment") -> asyncio.Future[None]:
         """Have the lock of a session last longer; the future is done when it does."""

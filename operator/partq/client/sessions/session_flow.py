@@ -53,7 +53,7 @@ class SessionHolder(Protocol):
     def wake(self) -> None:
         """Have all that wait look again."""
 
-    def look_around(self) -> None:
+    def hurry_layout(self) -> None:
         """Have the layout read again soon."""
 
     def stop(self, error: Exception) -> None:
@@ -162,15 +162,15 @@ class SessionFlow:
             future.set_exception(self._lost("the session may be locked until its time is over"))
         return future
 
-    def take(self, assigned: SessionAssignment) -> Delivery | None:
-        """Return the next message of a session; None: there is none now."""
+    def next_message(self, assigned: SessionAssignment) -> Delivery | None:
+        """Return the next message of a session; None: nothing is ready."""
         while (window := assigned.next_window()) is not None:
             try:
                 delivery = window.take_one()
             except UndecodableError as error:
                 rest, count = window.pass_over()
                 self._tally.undecodable(count)
-                self._taken(count, window.freed_bytes())
+                self._give_room(count, window.freed_bytes())
                 note = LetterNote(frames.UNDECODABLE)
                 self.nack(assigned, window.delivery, rest, GROUP_DELAY_MS, note)
                 self._member.report(
@@ -181,7 +181,7 @@ class SessionFlow:
                     )
                 )
                 continue
-            self._taken(1, window.freed_bytes())
+            self._give_room(1, window.freed_bytes())
             return delivery
         return None
 
@@ -336,7 +336,7 @@ class SessionFlow:
                 for each in list(self._assigned.values()):
                     if each.partition == (generation, index):
                         self._end(each, Cause.BROKER_CHANGE, is_lost=False)
-                self._member.look_around()
+                self._member.hurry_layout()
             case _:
                 pass  # news of a later version
 
@@ -354,7 +354,7 @@ class SessionFlow:
         for future in open_futures:
             if not future.done():
                 future.set_exception(self._lost("it may be done, or not"))
-        self._member.look_around()
+        self._member.hurry_layout()
         self._member.wake()
 
     def failing(self, error: PartqError, for_s: float) -> None:
@@ -416,7 +416,7 @@ class SessionFlow:
         assigned = self._current(place, frame.broker_epoch)
         window = None if assigned is None else assigned.accept(frame, payload)
         if assigned is None or window is None:
-            self._taken(window_size(frame), len(payload))  # of a session that has ended
+            self._give_room(window_size(frame), len(payload))  # of a session that has ended
             return
         if frame.causes:
             for cause, count in Counter(frame.causes).items():
@@ -456,9 +456,9 @@ class SessionFlow:
 
     def _free(self, freed: FreedCredit) -> None:
         self._tally.returned(freed.message_count)
-        self._taken(freed.message_count, freed.batch_bytes)
+        self._give_room(freed.message_count, freed.batch_bytes)
 
-    def _taken(self, messages: int, size_bytes: int) -> None:
+    def _give_room(self, messages: int, size_bytes: int) -> None:
         given = self._room.free(messages, size_bytes, counts_bytes=True)
         if given is not None:
             self.connection.send(given)

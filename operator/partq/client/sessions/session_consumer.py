@@ -52,8 +52,8 @@ class SessionConsumer:
                 await session.ack(message)
     ```
 
-    A session is all messages of one key. Who has accepted it has it alone, until it is closed or
-    its lock ends. A consumer may have several sessions at once, each in its own task.
+    A session is all messages of one key. The consumer that has accepted it has it alone, until it
+    is closed or its lock ends. A consumer may have several sessions at once, each in its own task.
 
     Args:
         url: one broker, or several with commas between them; they name the others.
@@ -142,7 +142,7 @@ class SessionConsumer:
         self._flows: dict[str, SessionFlow] = {}
         self._sessions: dict[SessionAssignment, LockedSession] = {}
         self._changes = Pulse()
-        self._closing_flows = TaskSet()
+        self._closing = TaskSet()
         self._layout_watch: LayoutWatch | None = None
         self._heartbeat: Heartbeat | None = None
         self._fatal: Exception | None = None
@@ -209,7 +209,7 @@ class SessionConsumer:
             for flow in flows:
                 flow.leave()
             await asyncio.gather(*(flow.connection.hung_up(LEAVE_S) for flow in flows))
-            await asyncio.gather(*(flow.connection.close() for flow in flows), *self._closing_flows)
+            await asyncio.gather(*(flow.connection.close() for flow in flows), *self._closing)
             await self._callbacks.close(LEAVE_S)
             await self._session.__aexit__()
 
@@ -322,7 +322,7 @@ class SessionConsumer:
         """Have all calls of `accept` look again."""
         self._changes.beat()
 
-    def look_around(self) -> None:
+    def hurry_layout(self) -> None:
         """Have the layout read again soon."""
         if self._layout_watch is not None:
             self._layout_watch.hurry()
@@ -374,7 +374,8 @@ class SessionConsumer:
                 assigned = await acceptance.run()
         except TimeoutError:
             raise UnavailableError(
-                f"session of lock {session.lock}: no broker has given it back in time"
+                f"session of lock {session.lock}: no broker has answered before the lock ended; "
+                "stop working on the session"
             ) from None
         self._sessions.pop(before, None)
         self._sessions[assigned] = session
@@ -409,6 +410,10 @@ class SessionConsumer:
         """Learn that a session has ended."""
         self._sessions.pop(session.assigned, None)
 
+    def give_back(self, session: LockedSession) -> None:
+        """Close a session that was accepted and never seen, without waiting for that."""
+        self._closing.start(session.end())
+
     # ---- inside ----
 
     def _check_accepting(self) -> None:
@@ -432,7 +437,7 @@ class SessionConsumer:
             self._flows[url] = self._open_flow(url)
         for url in sorted(set(self._flows) - urls):
             if not self._flows[url].connection.is_up:  # while it answers, it may know better
-                self._closing_flows.start(self._flows.pop(url).connection.close())
+                self._closing.start(self._flows.pop(url).connection.close())
         self.wake()
 
     def _open_flow(self, url: str) -> SessionFlow:
