@@ -16,6 +16,9 @@ PYTEST ?=
 # Many tests wait for processes and timers: four workers left a part of two cores idle.
 WORKERS ?= 6
 LIGHT := $(addprefix tests/,broker client coordinator core embedded resources server store testing wire test_errors.py test_settings.py)
+# These wait for no timer, and for no process that has to answer in time: they may run while others do.
+UNTIMED := $(wildcard tests/lab/simulate/test_*.py) $(addprefix tests/,core lab/simulate/oracle lab/verdict model resources \
+    test_any.py test_architecture.py test_chart.py test_errors.py test_house.py test_manifests.py test_prose.py test_verbs.py)
 KUBE ?= 1.30.0
 SPARK ?= 4.0.5 4.1.4 4.2.1
 KEEP ?=
@@ -36,7 +39,7 @@ export PYTHON
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kubernetes test test-light e2e manifests conformance conformance-mutants code-mutants check format lock chaos simulate
+.PHONY: help setup demo demo-kubernetes test test-timed test-untimed test-light e2e manifests conformance conformance-mutants code-mutants check format lock chaos simulate
 .PHONY: model simulate-nightly bench docs spark-versions clean
 
 help: ## what there is
@@ -55,6 +58,13 @@ test: test-tools ## make check, then every test
 	@$(BIN)/python -m pytest --collect-only -qq &>/dev/null & \
 	    $(MAKE) --no-print-directory check; checked=$$?; wait; exit $$checked
 	@$(if $(MEMORY),TMPDIR=$(MEMORY)) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
+
+# .ci/run has these two beside each other, the second one at the lowest priority.
+test-timed: ## the tests that wait for processes and timers
+	@$(if $(MEMORY),TMPDIR=$(MEMORY)) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(addprefix --ignore=,$(UNTIMED)) $(PYTEST)
+
+test-untimed: ## the others, of which none is late
+	@$(if $(MEMORY),TMPDIR=$(MEMORY)) $(BIN)/python -m pytest -n 2 --dist loadfile --timeout 1800 $(UNTIMED) $(PYTEST)
 
 test-tools: ## what the tests need, installed or in the cache
 	@scripts/setup.sh dev

@@ -1,7 +1,7 @@
 """The images that the stories need: their names, and how they are built ahead of the stories.
 
-`python -m e2e.images` builds them and ends; without it the stories build them when they begin. It
-needs no cluster.
+`python -m e2e.images` builds them and ends, with what the cluster is made of; without it the
+stories build both when they begin. It needs no cluster.
 """
 
 import sys
@@ -20,11 +20,12 @@ SPARK_IMAGE = "partq-spark:e2e"
 
 
 def main() -> int:
-    """Build all of them; return the exit status."""
+    """Build all of it; return the exit status."""
     try:
         cluster = choose()
         cluster.build_image(CHECKOUT, IMAGE)
         cluster.build_image(CHECKOUT, SPARK_IMAGE, SPARK)
+        cluster.prepare()
         with tempfile.TemporaryDirectory(prefix="partq-earlier-") as folder:
             earlier.unpack(CHECKOUT, Path(folder))
             cluster.build_image(Path(folder), EARLIER_IMAGE)

@@ -15,7 +15,7 @@ import yaml
 from e2e.cluster import binaries
 
 CHART = Path(__file__).parents[1] / "charts" / "partq"
-TIMEOUT_S = 60
+TIMEOUT_S = 600
 TEAMS = ("team-a", "team-b")
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

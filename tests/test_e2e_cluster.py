@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from e2e import images as ahead
 from e2e.cluster import (
     ClusterError,
     ExistingCluster,
@@ -24,6 +25,7 @@ from e2e.cluster import (
 )
 from e2e.cluster.commands import run, run_long, wait_for
 from e2e.cluster.dockerfile import Dockerfile
+from e2e.cluster.local import LocalCluster
 from e2e.cluster.machine import Machine
 
 CHECKOUT = Path(__file__).parents[1]
@@ -268,7 +270,28 @@ def test_a_given_cluster_needs_an_image_that_it_can_pull(tmp_path):
 
 def test_a_given_cluster_has_nothing_built_ahead(tmp_path):
     missing = tmp_path / "no-checkout"
-    ExistingCluster(tmp_path / "config", {}).build_image(missing, "partq:e2e", "spark")
+    cluster = ExistingCluster(tmp_path / "config", {})
+    cluster.build_image(missing, "partq:e2e", "spark")
+    cluster.prepare()
+
+
+def test_what_the_stories_need_is_built_ahead_the_cluster_too(monkeypatch):
+    made = []
+    cluster = SimpleNamespace(
+        build_image=lambda context, name, stage=None: made.append(name),
+        prepare=lambda: made.append("cluster"),
+    )
+    monkeypatch.setattr(ahead, "choose", lambda: cluster)
+    monkeypatch.setattr(ahead.earlier, "unpack", lambda checkout, folder: None)
+    assert ahead.main() == 0
+    assert made == ["partq:e2e", "partq-spark:e2e", "cluster", "partq:e2e-before"]
+
+
+def test_binaries_of_the_local_cluster_are_built_ahead(monkeypatch, tmp_path):
+    built = []
+    monkeypatch.setattr(binaries, "ensure", lambda: built.append("all"))
+    LocalCluster(tmp_path).prepare()
+    assert built == ["all"]
 
 
 def test_a_given_cluster_takes_its_image_for_spark_from_elsewhere(tmp_path):

@@ -71,7 +71,7 @@ def write_manifests(folder, *options, **env):
     program = [sys.executable, ROOT / "scripts" / "manifests.py", folder, *options]
     path = f"{find_helm().parent}:{os.environ['PATH']}"
     env = {"PATH": path, "HOME": str(folder), "PYTHONPATH": str(ROOT), "KUBE": "1.31.0", **env}
-    subprocess.run(program, env=env, check=True, timeout=60, stdout=subprocess.DEVNULL)
+    subprocess.run(program, env=env, check=True, timeout=600, stdout=subprocess.DEVNULL)
     return {file.name: file.read_text() for file in folder.glob("*.yaml")}
 
 

@@ -2,6 +2,8 @@
 
 import os
 import re
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -101,6 +103,102 @@ def test_caches_are_for_files_that_are_there(path):
 def test_the_light_tests_are_there():
     (words,) = re.findall(r"^LIGHT := \$\(addprefix tests/,(.*)\)$", MAKEFILE, re.MULTILINE)
     assert [word for word in words.split() if not (ROOT / "tests" / word).exists()] == []
+
+
+def made_by(target):
+    """Return the words of the command for pytest of a target of make, without running it."""
+    done = subprocess.run(
+        ["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    (line,) = [line for line in done.stdout.splitlines() if " -m pytest" in line]
+    return line.split()
+
+
+def test_each_test_is_in_one_of_the_parts_that_continuous_integration_runs():
+    untimed = [word for word in made_by("test-untimed") if word.startswith("tests/")]
+    ignored = [word.partition("=")[2] for word in made_by("test-timed") if "--ignore=" in word]
+    assert untimed == ignored
+    assert [word for word in untimed if not (ROOT / word).exists()] == []
+    script = (ROOT / ".ci" / "run").read_text("utf-8")
+    assert {"test-timed", "test-untimed", "check"} <= set(re.findall(r"[a-z-]+", script))
+
+
+def test_tests_that_may_be_slow_start_no_servers_and_wait_for_nobody():
+    servers = r"import .*\b(LocalBroker|RunningBroker|RedisServer|eventually\w*)\b"
+    fixtures = r"def \w+\(.*\b(redis_server|store|spark)\b"
+    waiting = rf"{servers}|{fixtures}|await asyncio\.sleep"
+    for word in made_by("test-untimed"):
+        if word.startswith("tests/"):
+            path = ROOT / word
+            for module in path.rglob("*.py") if path.is_dir() else [path]:
+                assert not re.search(waiting, module.read_text("utf-8")), module
+
+
+MAKE = r"""#!/bin/sh
+echo "make $*"
+for target in "$@"; do
+  case $target in
+    test-timed) echo "== $TIMED in 1.00s ==" ;;
+    test-untimed) echo "== $UNTIMED in 2.00s ==" ;;
+    e2e) echo "== $STORIES in 3.00s (0:00:03) ==" ;;
+  esac
+done
+case "$* $TIMED" in test-timed*failed*) exit 2 ;; esac
+case "$* $UNTIMED" in *test-untimed*failed*) exit 2 ;; esac
+case "$* $STORIES" in e2e\ *failed*) exit 2 ;; esac
+"""
+PASSED = {"TIMED": "5 passed", "UNTIMED": "6 passed", "STORIES": "7 passed", "SEEDS": "0"}
+
+
+@pytest.mark.parametrize(
+    ("otherwise", "last"),
+    [
+        ({}, "== 7 passed in 3.00s (0:00:03) =="),
+        ({"TIMED": "1 failed"}, "== 1 failed in 1.00s =="),
+        ({"UNTIMED": "1 failed"}, "== 1 failed in 2.00s =="),
+        ({"STORIES": "1 failed"}, "== 1 failed in 3.00s (0:00:03) =="),
+        ({"SEEDS": "1"}, "== 7 passed in 3.00s (0:00:03) =="),
+    ],
+)
+def test_continuous_integration_fails_with_any_part_and_ends_with_a_summary(
+    tmp_path, otherwise, last
+):
+    for name in (".ci/run", "scripts/beside.sh"):
+        (tmp_path / name).parent.mkdir()
+        shutil.copy(ROOT / name, tmp_path / name)
+    scripts = {"make": MAKE, ".venv/bin/partq": '#!/bin/sh\necho "$@"; exit $SEEDS\n'}
+    for name, text in scripts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    environment = {**os.environ, **PASSED, "PATH": f"{tmp_path}:{os.environ['PATH']}", **otherwise}
+    done = subprocess.run(
+        [".ci/run"], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines()[-1] == last, done.stdout + done.stderr
+    assert (done.returncode != 0) == bool(otherwise)
+    assert ("make e2e\n" in done.stdout) == ("TIMED" not in otherwise)
+    assert "make --keep-going check test-untimed" in done.stdout or not otherwise.get("UNTIMED")
+
+
+def test_what_runs_beside_has_the_lowest_priority_and_leaves_that_of_its_caller():
+    """A kernel may share processors out by session: there `nice` alone says nothing."""
+    grouped = Path("/proc/self/autogroup")
+    shown = f"nice; cat {grouped} 2>/dev/null || true"
+
+    def lines_of(*command):
+        done = subprocess.run(
+            [*command, "sh", "-c", shown], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        return done.stdout.splitlines()
+
+    mine = grouped.read_text() if grouped.exists() else ""
+    assert lines_of("scripts/beside.sh")[0] == "19"
+    apart = lines_of("setsid", "scripts/beside.sh")
+    assert apart[0] == "19"
+    if mine:
+        assert apart[1].endswith(" nice 19")
+        assert grouped.read_text() == mine
 
 
 def test_hooks_before_a_commit_are_the_steps_of_make_check():

@@ -27,6 +27,14 @@ class Cluster(ABC):
         """The kubeconfig of an administrator."""
 
     @abstractmethod
+    def prepare(self) -> None:
+        """Make ahead of time what `up` takes long to make, where it makes anything.
+
+        Raises:
+            ClusterError: it could not be made.
+        """
+
+    @abstractmethod
     def up(self) -> None:
         """Make the cluster, or find it there, and return when pods can run.
 

@@ -23,6 +23,9 @@ class ExistingCluster(Cluster):
         """The kubeconfig that was given."""
         return self._kubeconfig
 
+    def prepare(self) -> None:
+        """Do nothing: the cluster is there."""
+
     def up(self) -> None:
         """See that the cluster answers.
 

@@ -35,6 +35,9 @@ class KindCluster(Cluster):
         """The kubeconfig that kind has written."""
         return self._state / "kubeconfig"
 
+    def prepare(self) -> None:
+        """Do nothing: kind downloads what it needs."""
+
     def up(self) -> None:
         """Make the cluster, unless it is there.
 

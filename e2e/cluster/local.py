@@ -54,6 +54,14 @@ class LocalCluster(Cluster):
         """The folder with a log of each process, and with those of the pods in `pods/`."""
         return self._state / "logs"
 
+    def prepare(self) -> None:
+        """Build the binaries of Kubernetes that are missing.
+
+        Raises:
+            ClusterError: they could not be built.
+        """
+        binaries.ensure()
+
     def up(self) -> None:
         """Make the cluster, unless it runs already.
 
