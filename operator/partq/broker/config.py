@@ -141,6 +141,7 @@ def _redelivery(spec: GroupSpec) -> RedeliveryRules:
         order=NackOrder(nack.order),
         parts=spec.key_shared.parts if spec.key_shared is not None else 0,
         takes_ranges=spec.key_shared is not None and spec.key_shared.hash_range == HashRange.STICKY,
+        takes_turns=spec.type == "Shared",
         max_parked_keys=nack.max_parked_keys,
         max_span=ack.max_span,
         max_states=ack.max_states,

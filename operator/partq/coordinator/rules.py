@@ -137,14 +137,14 @@ def check_key_shared(
     Raises:
         SettingsError: it cannot take effect; it names the field.
     """
-    shared = GroupType.KEY_SHARED.value
     kinds = [group.get("type"), *([] if before is None else [before.get("type")])]
-    if before is not None and kinds[0] != kinds[1] and shared in kinds:
-        raise SettingsError(
-            f"type: got {kinds[0]}, expected {kinds[1]}: a group that is made as {shared} stays "
-            f"so, and no other one becomes {shared}; make another group"
-        )
-    if kinds[0] != shared:
+    for lasting in (GroupType.KEY_SHARED.value, GroupType.SHARED.value):
+        if before is not None and kinds[0] != kinds[1] and lasting in kinds:
+            raise SettingsError(
+                f"type: got {kinds[0]}, expected {kinds[1]}: a group that is made as {lasting} "
+                f"stays so, and no other one becomes {lasting}; make another group"
+            )
+    if kinds[0] != GroupType.KEY_SHARED:
         return
     parts, _ = _key_shared(queue, group)
     if before is not None and parts != (had := section(before, "keyShared").get("parts")):

@@ -93,8 +93,13 @@ def as_assigned(
     observation: GroupObservation,
     assignment: Mapping[PartitionId, AssignmentEntry],
     draining: Collection[PartitionId],
+    *,
+    is_shared_by_all: bool = False,
 ) -> dict[PartitionId, AssignmentEntry]:
-    """Return what the brokers have recorded; where none answers, what was written last."""
+    """Return what the brokers have recorded; where none answers, what was written last.
+
+    `is_shared_by_all`: members are connected, and each of them has every partition.
+    """
     found = {}
     for partition, ownership in observation.partitions.items():
         if ownership.broker is None:
@@ -105,6 +110,8 @@ def as_assigned(
         else:
             is_paused = ownership.pause_attempt is not None or partition in draining
             state = _state_name(ownership, is_paused=is_paused)
+            if is_shared_by_all:
+                state = "Ready"
             found[partition] = AssignmentEntry(ownership.member, ownership.epoch, state)
     return found
 

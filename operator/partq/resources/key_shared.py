@@ -13,8 +13,9 @@ PARTS_RULE = (
     "keyShared.parts: a group keeps the parts that it was made with",
 )
 TYPE_RULE = (
-    "self.type == oldSelf.type || self.type != 'KeyShared' && oldSelf.type != 'KeyShared'",
-    "type: a group that is made as KeyShared stays so, and no other one becomes KeyShared; "
+    "self.type == oldSelf.type || "
+    "!(self.type in ['KeyShared', 'Shared'] || oldSelf.type in ['KeyShared', 'Shared'])",
+    "type: a group that is made as KeyShared or Shared stays so, and no other one becomes so; "
     "make another group",
 )
 USE_RULE = (
@@ -24,6 +25,10 @@ USE_RULE = (
 ORDER_RULE = (
     "self.type != 'KeyShared' || !has(self.nack) || self.nack.order != 'Free'",
     "nack.order: a group of the type KeyShared has the order Key",
+)
+FREE_RULE = (
+    "self.type != 'Shared' || !has(self.nack) || self.nack.order != 'Key'",
+    "nack.order: a group of the type Shared has the order Free",
 )
 
 

@@ -27,6 +27,7 @@ from partq.resources.base import (
 from partq.resources.broker_limits import BrokerLimits
 from partq.resources.dead_letters import DeadLetterPolicy
 from partq.resources.key_shared import (
+    FREE_RULE,
     ORDER_RULE,
     PARTS_RULE,
     TYPE_RULE,
@@ -264,7 +265,7 @@ class ConsumerGroupSpec(Model):
                 "self.type == 'Partitioned' || !has(self.strategy) || "
                 "(self.strategy == 'failover' && self.type in ['Exclusive', 'Failover'])",
                 "strategy: expected 'failover' for the types Exclusive and Failover, and none for "
-                "KeyShared, which has keyShared.hashRange, and for Session",
+                "KeyShared, which has keyShared.hashRange, and for Session and Shared",
             ),
             (
                 "self.assignment == 'Server' || "
@@ -290,6 +291,7 @@ class ConsumerGroupSpec(Model):
             ),
             USE_RULE,
             ORDER_RULE,
+            FREE_RULE,
             TYPE_RULE,
             PARTS_RULE,
             *SESSION_RULES,
@@ -303,11 +305,14 @@ class ConsumerGroupSpec(Model):
     selector: Selector | None = Field(default=None, json_schema_extra={"x-partq-required": True})
     """Which pods of the namespace may be members. Needed on Kubernetes; the embedded runtime, which
     has no pods, does not read it."""
-    type: Literal["Partitioned", "Exclusive", "Failover", "KeyShared", "Session"] = "Partitioned"
+    type: Literal["Partitioned", "Exclusive", "Failover", "KeyShared", "Session", "Shared"] = (
+        "Partitioned"
+    )
     """Partitioned: members share the partitions. Failover: each partition has a master, the other
     members stand by in the order of their names. Exclusive: one member has all partitions.
     KeyShared: members share the keys of each partition. Session: members lock sessions, the keys of
-    messages, and nobody else gets messages of them. These two cannot be changed later."""
+    messages, and nobody else gets messages of them. Shared: any member gets any message, in no
+    order. These three cannot be changed later."""
     strategy: Strategy | None = None
     """How partitions are assigned; left out: `sticky`, or `failover` for Exclusive and Failover."""
     key_shared: KeySharedPolicy | None = None
@@ -373,6 +378,11 @@ class ConsumerGroupSpec(Model):
                 f"strategy: got {self.strategy!r} with the type 'Session', expected it to be left "
                 "out: each member may take any session"
             )
+        if self.type == "Shared" and self.strategy is not None:
+            raise ValueError(
+                f"strategy: got {self.strategy!r} with the type 'Shared', expected it to be left "
+                "out: any member gets any message, so nothing is assigned"
+            )
         if self.type != "Partitioned" and self.strategy not in (None, "failover"):
             raise ValueError(
                 f"strategy: got {self.strategy!r}, expected 'failover' for the type {self.type!r}"
@@ -399,9 +409,19 @@ class ConsumerGroupSpec(Model):
         return self
 
     @model_validator(mode="after")
+    def _shared_has_no_order(self) -> "ConsumerGroupSpec":
+        if self.type == "Shared" and self.nack.order == "Key":
+            raise ValueError(
+                "nack.order: got 'Key' with the type 'Shared', expected 'Free', or nothing: in "
+                "such a group no message waits for another; the type KeyShared keeps keys in order"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _keys_wait_in_order_key(self) -> "ConsumerGroupSpec":
-        order = "Key" if self.type in ("KeyShared", "Session") else self.nack.order
-        check_key_order(order, self.ack, self.nack)
+        orders = {"KeyShared": "Key", "Session": "Key", "Shared": "Free"}
+        order = orders.get(self.type, self.nack.order)
+        check_key_order(order, self.ack, self.nack, has_span=self.type == "Shared")
         return self
 
     @model_validator(mode="after")
@@ -442,8 +462,8 @@ class ConsumerGroupSpec(Model):
 
     @property
     def effective_strategy(self) -> Strategy:
-        """The strategy in force; of the types KeyShared and Session it says nothing."""
-        is_dealt = self.type in ("Partitioned", "KeyShared", "Session")
+        """The strategy in force; of the types KeyShared, Session and Shared it says nothing."""
+        is_dealt = self.type in ("Partitioned", "KeyShared", "Session", "Shared")
         return self.strategy or ("sticky" if is_dealt else "failover")
 
 

@@ -88,6 +88,8 @@ def effective_group(group: ConsumerGroup, queue: PartitionedQueue) -> dict[str, 
             "nack": {**spec["nack"], "order": "Key"},
             "ack": {**spec["ack"], "maxStates": session.max_sessions},
         }
+    if group.spec.type == "Shared":
+        spec["nack"] = {**spec["nack"], "order": "Free"}
     return {
         **spec,
         "start": group.spec.start or "Earliest",

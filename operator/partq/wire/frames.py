@@ -47,6 +47,8 @@ MAX_CREDIT_BYTES: Final = 2**40
 """Bytes of batches that a client may have room for."""
 EXCLUSIVE: Final = 0
 """A partition is in order: what is given back is redelivered before all behind it, or alone."""
+SHARED: Final = 1
+"""Nothing is in order, and other members have messages, too: what is given back waits alone."""
 KEYED: Final = 2
 """Each key is in order: what is given back blocks its slot, and the others continue."""
 UNDECODABLE: Final = "undecodable"
@@ -102,7 +104,7 @@ class Bind(Frame, tag=20):
     credit_bytes: int = 0
     """Bytes of batches that it has room for; one batch always comes. 0: no bound in bytes."""
     priority: int = 0
-    """In groups of the types Failover and Exclusive, 0 (the highest) to 9; in others 0."""
+    """In groups of the types Failover, Exclusive and Shared 0 (the highest) to 9; in others 0."""
     wants_standing: bool = False
     """The client knows `Standing`, and wants it."""
     takes_lanes: bool = False
@@ -111,6 +113,8 @@ class Bind(Frame, tag=20):
     """The slots that it wants where `hashRange` is `Sticky`, the second of each pair excluded."""
     takes_sessions: bool = False
     """The client knows groups of type Session: it accepts sessions, and is assigned nothing."""
+    takes_turns: bool = False
+    """The client knows assignments that are `SHARED`."""
 
 
 class Bound(Frame, tag=21):
@@ -152,7 +156,7 @@ class Assigned(Frame, tag=22):
     epoch: int
     cursor: int
     mode: int = EXCLUSIVE
-    """What is blocked by a message that is given back: `EXCLUSIVE` or `KEYED`."""
+    """What is blocked by a message that is given back: `EXCLUSIVE`, `SHARED` or `KEYED`."""
 
 
 class Paused(Frame, tag=23):

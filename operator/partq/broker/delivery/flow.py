@@ -47,6 +47,7 @@ class Flow:
         priority: int,
         wants_standing: bool,
         takes_lanes: bool,
+        takes_turns: bool,
         ranges: tuple[tuple[int, int], ...],
         max_unacked: Callable[[], int],
         batch_finder: BatchFinder,
@@ -61,8 +62,8 @@ class Flow:
         self.kind = kind
         self.priority = priority
         self.ranges = ranges
-        self.takes_lanes = takes_lanes
-        """Whether its client can have partitions of a group of order Key."""
+        self.takes_lanes, self.takes_turns = takes_lanes, takes_turns
+        """Whether its client can have partitions of a group of order Key, of type Shared."""
         self._wants_standing = wants_standing
         self._sends_standing = False
         self.bound_at = now
@@ -73,6 +74,8 @@ class Flow:
         """Whether it was told that the limit of unacknowledged messages holds it up."""
         self.is_leaving = False
         self.is_closed = False
+        self.is_sending = False
+        """Its connection is taking a frame: nothing else is sent meanwhile."""
         # A batch is sent again for each part of it. A pull sends no batches.
         self.credit = FlowCredit(
             credit, credit_bytes, max_unacked=max_unacked, cuts_batches=kind == "flow"
@@ -123,10 +126,10 @@ class Flow:
             frames.Assigned(
                 *_round(consumed),
                 consumed.book.cursor,
-                frames.EXCLUSIVE if consumed.lanes is None else frames.KEYED,
+                consumed.mode,
             ),
         )
-        if consumed.root is not consumed:
+        if consumed.root is not consumed and consumed.keys is not None:
             self.send_lanes(consumed)
         self._send_standing(consumed, is_active=True)
         if consumed.pause is not None:
@@ -300,6 +303,11 @@ class Flow:
             None,
         )
 
+    @property
+    def can_take(self) -> bool:
+        """Whether it could be sent something now: it has room, and sends nothing else."""
+        return not self.is_sending and self.credit.left > 0 and not self.unrecorded.is_full
+
     def take_credit(self, messages: int, size_bytes: int) -> None:
         """Take room that the client has again."""
         self.credit.add(messages, size_bytes)
@@ -329,6 +337,9 @@ class Flow:
             # Out and in again: the partitions take turns.
             del self._ready[consumed]
             if not consumed.is_open or consumed.flow is not self or consumed.make_letters():
+                consumed.end_turn()
+                continue
+            if not consumed.is_its_turn():
                 continue
             book = consumed.book
             again = book.next_again
@@ -338,27 +349,32 @@ class Flow:
                 left = self.credit.left
                 stop = self._reserve_turn(consumed, entry, offset, left)
                 if stop <= offset:
+                    consumed.end_turn()
                     return None
                 if again is None:
                     until = self.credit.wait_for_more(left, stop - offset, now)
                     if until is not None:
                         self._ready[consumed] = None
+                        consumed.end_turn()
                         return until
                 # In a group of order Key it may be sent for the first time, or has waited.
                 may_expire = entry.ttl_ms and (again is None or consumed.lanes is not None)
                 if may_expire and self._expiry_check.must_wait(consumed, entry):
                     break
+                most = consumed.most_at_once(left, entry.count)
                 if again is None:
-                    window = book.take(entry, stop, left)
+                    window = book.take(entry, stop, most)
                 else:
-                    window = book.take_again(stop, left)
+                    window = book.take_again(stop, most)
                 holds = consumed.make_letters()
                 if window is not None:
                     self._spend(entry, window, now)
-                    if again is not None or self._batch_finder.is_behind(consumed):
+                    waits = consumed.end_turn(has_taken=True)
+                    if waits or again is not None or self._batch_finder.is_behind(consumed):
                         self._ready[consumed] = None
                     return consumed, entry, window
                 if holds or (again is None and book.position < stop):
+                    consumed.end_turn()
                     break  # the span above the cursor is used up, or something holds: they wake it
                 passed += 1
                 if passed >= PASSED_AT_ONCE:

@@ -14,8 +14,12 @@ from partq.broker.delivery.flow_liveness import (
     LostFlow,
     find_unreturned,
 )
-from partq.broker.delivery.frame_problems import RANKED_TYPES, check_lanes, check_priority
-from partq.broker.partition.audit_buffer import handoff_step
+from partq.broker.delivery.frame_problems import (
+    RANKED_TYPES,
+    check_lanes,
+    check_priority,
+    check_turns,
+)
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.flow_ports import BatchFinder, ExpiryCheck
 from partq.broker.partition.owned_partition import OwnedPartition
@@ -138,6 +142,7 @@ class FlowRegistry:
         priority: int = 0,
         wants_standing: bool = False,
         takes_lanes: bool = False,
+        takes_turns: bool = False,
         ranges: Sequence[tuple[int, int]] = (),
     ) -> Flow:
         """Open the member's flow, without partitions: `bind_all` binds those.
@@ -163,6 +168,7 @@ class FlowRegistry:
             )
         check_priority(priority, group, self._type_of(group))
         check_lanes(self._order_of(group), group, member, takes_lanes=takes_lanes)
+        check_turns(self._type_of(group), group, member, takes_turns=takes_turns)
         name = MemberId(member)
         self._range_check.check(group, name, ranges, self._flows.values())
         with self._returns.waits(group, name, incarnation):
@@ -191,6 +197,7 @@ class FlowRegistry:
             priority=priority,
             wants_standing=wants_standing,
             takes_lanes=takes_lanes,
+            takes_turns=takes_turns,
             ranges=tuple((start, stop) for start, stop in ranges),
             max_unacked=self._max_unacked,
             batch_finder=self._batch_finder,
@@ -279,7 +286,7 @@ class FlowRegistry:
                 shares.bind(flow)
                 return
             self.unbind(consumed, Cause.FLOW_LOST)
-            _end_unregistering(consumed)
+            consumed.end_unregistering()
             if consumed.audit_writer is not None:
                 # What happened under the older epoch is recorded before the newer one.
                 await self._cursor_writer.settle(consumed)
@@ -324,11 +331,16 @@ class FlowRegistry:
 
     def bind_soon(self, consumed: ConsumedPartition) -> None:
         """Bind the flows of a partition's members to it that are here."""
-        members = [consumed.member, *(consumed.parts.members if consumed.parts is not None else ())]
-        for member in filter(None, members):
-            flow = self.find(consumed.group, member)
-            if flow is not None:
-                self._tasks.start(self._bind_until_answered(consumed, flow))
+        shares = self._shares_of(consumed) if consumed.keys is not consumed.lanes else None
+        if shares is not None:
+            flows = [each for each in self._flows.values() if each.group == consumed.group]
+            flows = [each for each in flows if shares.wants(each)]
+        else:
+            parts = consumed.parts.members if consumed.parts is not None else ()
+            found = (self.find(consumed.group, m) for m in (consumed.member, *parts) if m)
+            flows = [each for each in found if each is not None]
+        for flow in flows:
+            self._tasks.start(self._bind_until_answered(consumed, flow))
 
     def follow_types(self) -> None:
         """Tell members that are bound what they have, where the type of their group ranks them now.
@@ -428,9 +440,12 @@ class FlowRegistry:
             return
         if may_return and not flow.is_leaving and (return_s := self._return_s_of(flow.group)):
             self._returns.expect(flow.group, flow.member, flow.incarnation, return_s)
+        full = [each.root for each in flow.partitions if (s := each.root.shares) and s.is_full]
         for consumed in list(flow.partitions):
             self.unbind(consumed, Cause.FLOW_LOST)
         flow.close()
+        for consumed in full:
+            self.bind_soon(consumed)  # somebody may have waited for a place
         key = (flow.group, flow.member)
         if self._flows.get(key) is flow:
             del self._flows[key]
@@ -479,16 +494,3 @@ class FlowRegistry:
         self._is_closed = True
         self.lose_all()
         await self._tasks.close()
-
-
-def _end_unregistering(consumed: ConsumedPartition) -> None:
-    """End the pause of a connection that was giving the partition back: a newer one consumes.
-
-    If that one is to give it back, too, it says so.
-    """
-    pause = consumed.pause
-    if pause is None or not pause.is_unregistering or consumed.is_committing:
-        return
-    if consumed.audit_writer is not None:
-        consumed.audit_writer.note(handoff_step("cancel", consumed, pause.attempt))
-    consumed.end_pause()

@@ -15,7 +15,9 @@ from partq.wire.batch import MAX_BATCH_COUNT
 MAX_EXTENDED = MAX_BATCH_COUNT
 """The most offsets that one `InProgress` names: those of the largest batch."""
 RANKED_TYPES = ("Failover", "Exclusive")
-"""Types of groups whose members have priorities, and are told whether they are active."""
+"""Types of groups whose members are told whether they are active."""
+TYPES_WITH_PRIORITIES = (*RANKED_TYPES, "Shared")
+"""Types of groups whose members have priorities."""
 
 
 def ack_problem(frame: frames.Ack) -> BadRequestError | None:
@@ -97,10 +99,10 @@ def check_priority(priority: int, group: str, group_type: str) -> None:
             f"bind: priority {excerpt(priority)}; expected 0 (the highest) to {MAX_PRIORITY}"
         )
     # A type that is not known yet is judged by nobody: the coordinator reads what it needs.
-    if priority and group_type and group_type not in RANKED_TYPES:
+    if priority and group_type and group_type not in TYPES_WITH_PRIORITIES:
         raise BadRequestError(
             f"bind: priority {priority} in group {group}, whose type is {group_type}; members "
-            f"have priorities in the types {' and '.join(RANKED_TYPES)}: leave it out, or "
+            f"have priorities in the types {', '.join(TYPES_WITH_PRIORITIES)}: leave it out, or "
             "change the type"
         )
 
@@ -116,4 +118,17 @@ def check_lanes(order: NackOrder, group: str, member: str, *, takes_lanes: bool)
             f"bind: member {excerpt(member)} of group {group}, whose nack.order is Key; got a "
             "client that knows only the orders Ordered and Free: update its partq library, or "
             "change the order"
+        )
+
+
+def check_turns(group_type: str, group: str, member: str, *, takes_turns: bool) -> None:
+    """See that the client of a group of type Shared knows that others have messages, too.
+
+    Raises:
+        UpgradeRequiredError: it does not.
+    """
+    if not takes_turns and group_type == "Shared":
+        raise UpgradeRequiredError(
+            f"bind: member {excerpt(member)} of group {group}, whose type is Shared; got a client "
+            "that does not know it: update its partq library, or use a group of another type"
         )

@@ -307,6 +307,8 @@ class HandoffExecutor:
     ) -> None:
         if broker_epoch != consumed.broker_epoch:
             raise _fenced(consumed, broker_epoch)
+        if consumed.lanes is not consumed.keys:
+            raise _refused(consumed, "the group has the type Shared, in which no partition moves")
         if consumed.shares is not None:
             raise _refused(consumed, "its members share it, so its parts move, and not the whole")
         if epoch != consumed.epoch:

@@ -162,6 +162,13 @@ class StateHandler:
 
     def _problem(self, consumed: ConsumedPartition, call: str) -> PartqError | None:
         """Return why the group has no states; None: it may have some."""
+        if self._rules(consumed.group).takes_turns:
+            return BadRequestError(
+                f"{call}: partition {consumed.partition} of {consumed.group}: got a state of a "
+                "key in a group of the type Shared, where messages of a key go to any member in "
+                "any order; nothing was changed: use a group of the type KeyShared, or leave the "
+                "state out"
+            )
         if self._rules(consumed.group).order is NackOrder.FREE:
             return BadRequestError(
                 f"{call}: partition {consumed.partition} of {consumed.group}: got a state of a "

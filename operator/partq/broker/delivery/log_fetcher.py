@@ -44,7 +44,7 @@ class LogFetcher:
 
     def find(self, consumed: ConsumedPartition, offset: int) -> Entry | None:
         """Return the batch that holds an offset, or None: beyond the end, or being read."""
-        owned = self._owned.get(consumed.partition)
+        owned, consumed = self._owned.get(consumed.partition), consumed.reader
         if owned is None or offset >= owned.tail.end:
             return None
         entry = owned.tail.find(offset) or self.ahead.find(consumed, offset)
@@ -71,15 +71,14 @@ class LogFetcher:
                     _missing(consumed, start, entries[0].first if entries else stop),
                 )
                 return
-            if consumed.flow is not None:
+            if consumed.is_bound:
                 self.ahead.keep(consumed, entries)
         except PartqError as error:
             _log.warning("the log of %s could not be read: %s", consumed.partition, error)
             await asyncio.sleep(READ_RETRY_S)
         finally:
             self._reading.discard(consumed)
-            if consumed.flow is not None:
-                consumed.flow.notice(consumed)
+            consumed.wake()
 
     async def _read_within(
         self, consumed: ConsumedPartition, start: Offset, stop: Offset

@@ -14,6 +14,7 @@ from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.key_counts import count_keys
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.broker.parts.part_executor import PartCommit
+from partq.broker.parts.partition_shares import PartitionShares
 from partq.core.cursor.lag import lag_of
 from partq.core.group.observation import NO_EPOCH
 from partq.core.model import BrokerEpoch, Epoch, MemberId, PartitionId
@@ -362,7 +363,7 @@ async def _await_record(consumed: ConsumedPartition) -> None:
 def _detail(
     broker: Broker, owned: OwnedPartition, consumed: ConsumedPartition, now: float
 ) -> GroupDetail:
-    book, lanes = consumed.book, consumed.lanes
+    book, lanes = consumed.book, consumed.keys
     lowest_parked = lanes.lowest_parked if lanes is not None else -1
     keys, pause = count_keys(owned.layout, consumed), consumed.pause
     return GroupDetail(
@@ -403,7 +404,7 @@ def _parts(broker: Broker, consumed: ConsumedPartition) -> PartsDetail | UnsetTy
         shares = broker.part_executor.shares_of(consumed)
     except UnavailableError:
         return UNSET
-    if shares is None:
+    if not isinstance(shares, PartitionShares):
         return UNSET
     owners, bound = shares.owners, shares.bound_members()
     return PartsDetail(

@@ -43,7 +43,7 @@ def render_metrics(broker: Broker) -> bytes:
             )
             for owned in broker.owned.values()
             for each in owned.groups.values()
-            if each.lanes is not None
+            if each.keys is not None
         }
     )
     pending, tails, ahead = broker.buffers.pending, broker.buffers.tails, broker.log_fetcher.ahead

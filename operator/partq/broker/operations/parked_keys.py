@@ -52,7 +52,7 @@ async def list_parked(broker: Broker, partition: PartitionId, group: str) -> Par
     """
     owned = broker.find(partition)
     consumed = owned.find(group)
-    lanes, now = consumed.lanes, broker.clock()
+    lanes, now = consumed.keys, broker.clock()
     if lanes is None:
         return ParkedKeysResult([])
     await _name_parked(broker, consumed, lanes)
@@ -83,7 +83,7 @@ async def _name_parked(broker: Broker, consumed: ConsumedPartition, lanes: LaneB
     if not lanes.are_all_parked:
         return True
     found, is_whole = await _find_failed(broker, consumed.partition, lanes, most=MAX_BATCHES_NAMED)
-    if not is_whole or consumed.lanes is not lanes or consumed.is_dropped:
+    if not is_whole or consumed.keys is not lanes or consumed.is_dropped:
         return False
     lanes.park_by_name({*found, *map(lanes.lane_of, lanes.redeliveries)} - {-1})
     consumed.wake()
@@ -133,7 +133,7 @@ async def release(
             the partition may have them wait on. Or nothing was changed, as the error says.
     """
     consumed = broker.find(partition).find(group)
-    lanes, released = consumed.lanes, 0
+    lanes, released = consumed.keys, 0
     if lanes is None:
         return ReleasedKeyResult(is_released=False, released=0 if slot is None else UNSET)
     is_named = await _name_parked(broker, consumed, lanes)

@@ -180,7 +180,8 @@ def _check_holder(consumed: ConsumedPartition, flow: Flow, frame: frames.Seek) -
     if consumed.shares is not None:
         raise ConflictError(
             f"partition {consumed.partition}: got a seek in {consumed.group}, a group of type "
-            "KeyShared, whose members share partitions; nothing was moved: use `partq reset`"
+            f"{'Shared' if consumed.keys is None else 'KeyShared'}, whose members share "
+            "partitions; nothing was moved: use `partq reset`"
         )
     if (
         consumed.flow is not flow

@@ -18,7 +18,7 @@ from partq.core.model import MemberId, Offset, PartitionId
 from partq.core.partition_problems import problems_of
 from partq.core.parts.part_id import PartId
 from partq.core.parts.part_owners import PartOwners
-from partq.core.records import ConfigRecord, lacking_lanes, lacking_parts
+from partq.core.records import ConfigRecord, lacking_lanes, lacking_parts, lacking_turns
 from partq.store.records.assignments import Assignments
 from partq.store.records.handoffs import Handoffs
 from partq.store.records.members import Members
@@ -202,7 +202,12 @@ async def _group(
         assignment=str(spec.spec.get("assignment", "Server")) if spec is not None else "",
         lag=sum(row.lag for row in rows),
         lag_ms=max((row.lag_ms for row in rows), default=0),
-        members=_member_statuses(listed, partitions, set(map(str, broker.config.layout.retired))),
+        members=_member_statuses(
+            listed,
+            partitions,
+            set(map(str, broker.config.layout.retired)),
+            is_shared=broker.config.types.get(group) == GroupType.SHARED,
+        ),
         partitions=partitions,
         handoffs=[
             HandoffStatus(
@@ -223,13 +228,16 @@ async def _group(
 
 
 def _order_waits_for(broker: Broker, spec: ConfigRecord | None) -> list[str]:
-    """Return the brokers for which a group of order Key, or of type KeyShared, waits until they go.
+    """Return the brokers for which a group of order Key, or type KeyShared or Shared, waits.
 
-    Until then it has the order Ordered, or nobody is sent anything.
+    Until these go, it has the order Ordered, or nobody is sent anything.
     """
     leases = broker.claims.observer.leases
-    if spec is not None and spec.spec.get("type") == GroupType.KEY_SHARED:
+    type_ = spec.spec.get("type") if spec is not None else None
+    if type_ == GroupType.KEY_SHARED:
         return [str(each) for each in lacking_parts(leases)]
+    if type_ == GroupType.SHARED:
+        return [str(each) for each in lacking_turns(leases)]
     nack = spec.spec.get("nack") if spec is not None else None
     if not isinstance(nack, dict) or nack.get("order") != NackOrder.KEY:
         return []
@@ -269,6 +277,7 @@ async def read_rows(
             count_keys(record.layout, mine) if mine is not None else KeyCounts(),
             _gated_by(broker, partition, group, cursor),
             broker.clock(),
+            is_shared=broker.config.types.get(group) == GroupType.SHARED,
         )
         for (partition, record), cursor, age_ms in zip(having.items(), cursors, ages, strict=True)
     }
@@ -300,6 +309,8 @@ def _row(
     keys: KeyCounts,
     gated_by: str,
     now: float,
+    *,
+    is_shared: bool,
 ) -> GroupPartition:
     """Return one partition of a group.
 
@@ -313,12 +324,13 @@ def _row(
         keys: how many keys wait, as far as this broker knows.
         gated_by: which older messages of other partitions come first; empty: none.
         now: of the broker's clock.
+        is_shared: the group has the type Shared, where no partition has a member.
     """
-    lanes = mine.lanes if mine is not None else None
+    lanes = mine.keys if mine is not None else None
     lowest_parked = lanes.lowest_parked if lanes is not None else -1
     if holders:
         state = min((each.state for each in holders), key=state_rank)
-    elif cursor.member is None:
+    elif cursor.member is None and not is_shared:
         state = "Unassigned"
     elif mine is not None:
         state = str(mine.state)
@@ -369,13 +381,20 @@ def _holders(parts: PartOwners | None, known: Mapping[int, AssignmentEntry]) -> 
 
 
 def _member_statuses(
-    read: MemberSnapshot, rows: Mapping[str, GroupPartition], retired: Collection[str]
+    read: MemberSnapshot,
+    rows: Mapping[str, GroupPartition],
+    retired: Collection[str],
+    *,
+    is_shared: bool,
 ) -> list[MemberStatus]:
     """Return the listed members, and those that hold a partition, or parts.
 
-    `retired`: the partitions without slots.
+    `retired`: the partitions without slots. `is_shared`: each member has every partition.
     """
     held: dict[MemberId, Counter[bool]] = {member: Counter() for member in read.members}
+    for member, each in read.members.items() if is_shared else ():
+        if each.lost_at_ms is None:
+            held[member].update(name in retired for name in rows)
     for name, row in rows.items():
         for member, count in counts_of(row):
             held.setdefault(MemberId(member), Counter())[name in retired] += count

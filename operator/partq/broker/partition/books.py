@@ -11,6 +11,7 @@ from partq.core.lanes.lane_book import LaneBook
 from partq.core.lanes.parked_lanes import quarantined_of, restored
 from partq.core.lanes.shared_book import SharedBook
 from partq.core.model import Cause, PartitionId
+from partq.core.turns.turn_book import TurnBook
 from partq.store.records.stored_partition import CursorRecord
 
 BookMaker = Callable[[PartitionId, str, CursorRecord], Book]
@@ -44,7 +45,12 @@ class Books:
         rules = self._rules(group)
         order = rules.order if rules is not None else NackOrder.ORDERED
         is_shared = rules.parts > 0 if rules is not None else record.parts is not None
-        is_key = order is NackOrder.KEY and are_in_reach(record.cursor, record.acked)
+        is_near = are_in_reach(record.cursor, record.acked)
+        if rules is not None and rules.takes_turns and is_near:
+            return TurnBook(
+                record.cursor, record.acked, record.redeliveries, max_span=rules.max_span
+            )
+        is_key = order is NackOrder.KEY and is_near
         if not is_shared and not is_key and (rules is not None or not record.parked):
             return GroupCursor(record.cursor, record.acked, record.redeliveries)
         limits = rules or RedeliveryRules()
@@ -73,6 +79,8 @@ def are_in_reach(cursor: int, acked: Sequence[Range]) -> bool:
 
 def fits(book: Book, rules: RedeliveryRules) -> bool:
     """Say whether a book is one of the order that a group has."""
+    if rules.takes_turns or isinstance(book, TurnBook):
+        return rules.takes_turns and isinstance(book, TurnBook)
     if rules.parts:
         return isinstance(book, SharedBook)
     is_key = isinstance(book, LaneBook) and not isinstance(book, SharedBook)
@@ -81,7 +89,7 @@ def fits(book: Book, rules: RedeliveryRules) -> bool:
 
 def bound(book: Book, rules: RedeliveryRules) -> bool:
     """Give a book the bounds of its group; return whether they are other ones than before."""
-    bounds = (rules.max_span, rules.max_parked_keys)
+    bounds = (rules.max_span, rules.max_span if rules.takes_turns else rules.max_parked_keys)
     if not isinstance(book, LaneBook) or (book.max_span, book.max_parked) == bounds:
         return False
     book.max_span, book.max_parked = bounds
@@ -95,7 +103,11 @@ def remade(book: Book, rules: RedeliveryRules) -> Book:
     have been processed before goes out for the cause `FLOW_LOST`.
     """
     made: Book
-    if rules.parts or rules.order is NackOrder.KEY:
+    if rules.takes_turns:
+        made = TurnBook(
+            book.cursor, book.acked_pairs(), book.redeliveries, max_span=rules.max_span
+        )
+    elif rules.parts or rules.order is NackOrder.KEY:
         kind = SharedBook if rules.parts else LaneBook
         made = kind(
             book.cursor,

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from math import ceil, inf
-from typing import Protocol
 
 from partq.aio import Signal
-from partq.broker.partition.audit_buffer import AuditBuffer
+from partq.broker.partition.audit_buffer import AuditBuffer, handoff_step
 from partq.broker.partition.audit_writer import AuditWriter
-from partq.broker.partition.consumer_ref import ConsumerRef
+from partq.broker.partition.consumer_ports import FlowPort as FlowPort
+from partq.broker.partition.consumer_ports import SharesPort
 from partq.broker.partition.outbox import Answer, Outbox
 from partq.broker.partition.pauses import ActivePause, ClosedHandoff, PartitionState
 from partq.broker.partition.share_epochs import ShareEpochs
@@ -25,74 +25,11 @@ from partq.core.model import BrokerEpoch, Cause, Epoch, MemberId, Offset, Partit
 from partq.core.parts.part_owners import PartOwners
 from partq.core.ranges import Ranges
 from partq.core.rescale.gates import GateHold
+from partq.core.turns.turn_book import TurnBook
 from partq.errors import FencedError
 from partq.store.records.stored_partition import OPEN_GATE
 from partq.store.refusals import BookWrite
-
-
-class FlowPort(ConsumerRef, Protocol):
-    """Interface of a bound flow, for a consumed partition and the code that changes one."""
-
-    @property
-    def group(self) -> str:
-        """The group that the flow consumes for."""
-
-    def notice(self, consumed: "ConsumedPartition") -> None:
-        """Look at a partition again: it may have something to send."""
-
-    def end_in_flight(self, messages: int) -> None:
-        """Count messages that the client has acknowledged, given back or lost."""
-
-    def send_paused(self, consumed: "ConsumedPartition") -> None:
-        """Tell the client that nothing new comes."""
-
-    def send_resumed(self, consumed: "ConsumedPartition") -> None:
-        """Tell the client that a pause is over without a handoff."""
-
-    def ask_back(self, consumed: "ConsumedPartition", taken: TakenBack) -> None:
-        """Ask the client for what has not begun of the lanes of messages that were taken back."""
-
-    def send_rewound(self, consumed: "ConsumedPartition", start: int, cause: Cause) -> None:
-        """Tell the client that all from `start` on is redelivered."""
-
-    def watch(self, consumed: "ConsumedPartition") -> None:
-        """Look at a partition again: now, and when what waits in its book has waited enough."""
-
-    def ask_lanes_back(
-        self, consumed: "ConsumedPartition", lanes: frozenset[int], notice: int
-    ) -> None:
-        """Ask the client for what has not begun of lanes."""
-
-    def send_lanes(self, consumed: "ConsumedPartition") -> None:
-        """Tell the client which slots of a partition it has now."""
-
-    def attach(self, consumed: "ConsumedPartition") -> None:
-        """Begin to deliver a partition; its epoch is the new one already."""
-
-    def unsent(self, partition: PartitionId) -> Ranges:
-        """Return the offsets of deliveries that wait for their audit record: no client has them."""
-
-    def detach(self, consumed: "ConsumedPartition", cause: Cause) -> None:
-        """Stop delivering a partition; the client is told why."""
-
-
-class SharesPort(Protocol):
-    """Interface of the shares of a partition, which flows of several members have."""
-
-    def holders(self) -> "list[ConsumedPartition]":
-        """Return the shares that are bound."""
-
-    def of_flow(self, flow: object) -> "ConsumedPartition | None":
-        """Return the share that a flow has."""
-
-    def wants(self, flow: FlowPort) -> bool:
-        """Whether a flow is to get a share."""
-
-    def bind(self, flow: FlowPort) -> None:
-        """Give a flow the share of its member, under a new epoch."""
-
-    def force_due(self, now: float) -> bool:
-        """Take by force what has drained for too long; return whether counts have changed."""
+from partq.wire import frames
 
 
 @dataclass(eq=False, slots=True)
@@ -139,7 +76,7 @@ class ConsumedPartition:
     parts: PartOwners | None = None
     """Which members have which parts; None: none was ever moved, or the type is not KeyShared."""
     shares: SharesPort | None = None
-    """Of a group of type KeyShared: what flows have of the partition; None: none was bound yet."""
+    """Of a group of type KeyShared or Shared: what flows have of it; None: none was bound yet."""
     kept: tuple[int, int] = (0, 0)
     """From where to where the flow's client has the batches that are sent again."""
     is_withheld: bool = False
@@ -189,6 +126,8 @@ class ConsumedPartition:
     @property
     def state(self) -> PartitionState:
         """State of the partition for this group. A pause has no effect while no flow is bound."""
+        if isinstance(self.book, TurnBook):
+            return PartitionState.READY if self.is_bound else PartitionState.UNASSIGNED
         if self.member is None and (self.parts is None or not self.parts.members):
             return PartitionState.UNASSIGNED
         if not self.is_bound:
@@ -211,6 +150,35 @@ class ConsumedPartition:
         return []
 
     @property
+    def mode(self) -> int:
+        """What a message that is given back blocks, as `Assigned` tells it."""
+        if self.lanes is None:
+            return frames.EXCLUSIVE
+        return frames.SHARED if self.keys is None else frames.KEYED
+
+    @property
+    def reader(self) -> "ConsumedPartition":
+        """For whom batches are read."""
+        return self
+
+    def is_its_turn(self) -> bool:
+        """Return whether its flow may take the next window: always, unless members take turns."""
+        return True
+
+    def most_at_once(self, room: int, batch: int) -> int:
+        """Return how many messages of a batch that has so many its flow may be sent at once.
+
+        `room`: for how many its client has room.
+        """
+        del batch
+        return room
+
+    def end_turn(self, *, has_taken: bool = False) -> bool:
+        """Let others take the next window; return whether it is to look again at once."""
+        del has_taken
+        return False
+
+    @property
     def is_bound(self) -> bool:
         """Whether a flow has the partition, or a share of it."""
         return bool(self.holders())
@@ -229,9 +197,10 @@ class ConsumedPartition:
 
     def wake(self) -> None:
         """Have its flows look at it again: they may have something to send."""
-        for held in self.holders():
-            if held.flow is not None:
-                held.flow.notice(held)
+        if self.shares is not None:
+            self.shares.wake()
+        elif self.flow is not None:
+            self.flow.notice(self)
 
     def has_changed(self) -> None:
         """Have those look again that may send something after what its flow has said."""
@@ -251,6 +220,11 @@ class ConsumedPartition:
     def lanes(self) -> LaneBook | None:
         """The book of a group of order Key; None: the group has another order."""
         return self.book if isinstance(self.book, LaneBook) else None
+
+    @property
+    def keys(self) -> LaneBook | None:
+        """The book of a group in which keys wait; None: keys do not matter there."""
+        return None if isinstance(self.root.book, TurnBook) else self.lanes
 
     @property
     def may_end_waits(self) -> bool:
@@ -487,6 +461,18 @@ class ConsumedPartition:
     def _refuse(self, answers: list[Answer], why: str) -> None:
         for answer in answers:
             answer(FencedError(f"partition {self.partition} of {self.group}: {why}"))
+
+    def end_unregistering(self) -> None:
+        """End the pause of a connection that was giving the partition back: a newer one consumes.
+
+        If that one is to give it back, too, it says so.
+        """
+        pause = self.pause
+        if pause is None or not pause.is_unregistering or self.is_committing:
+            return
+        if self.audit_writer is not None:
+            self.audit_writer.note(handoff_step("cancel", self, pause.attempt))
+        self.end_pause()
 
     def end_pause(self) -> None:
         """Forget the pause and close its attempt."""

@@ -23,7 +23,7 @@ def moved_keys(layout: PartitionLayout, consumed: ConsumedPartition) -> set[int]
     A change of the partition count has moved them, and the group has done with what they had here.
     They wait in the partition that they went to; the record here still names them.
     """
-    lanes = consumed.lanes
+    lanes = consumed.keys
     if lanes is None or layout.slots is None:
         return set()
     if lanes.cursor < max(layout.seals.values(), default=0):
@@ -33,7 +33,7 @@ def moved_keys(layout: PartitionLayout, consumed: ConsumedPartition) -> set[int]
 
 def count_keys(layout: PartitionLayout, consumed: ConsumedPartition) -> KeyCounts:
     """Return how many keys wait. `layout`: of the partition, as its record says."""
-    lanes = consumed.lanes
+    lanes = consumed.keys
     if lanes is None:
         return KeyCounts()
     moved, quarantined = moved_keys(layout, consumed), lanes.quarantined_lanes

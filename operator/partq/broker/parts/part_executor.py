@@ -3,17 +3,20 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from partq.aio import UntilAnswered
 from partq.broker.partition.consumed_partition import ConsumedPartition, FlowPort
 from partq.broker.parts.partition_shares import PartitionShares
 from partq.broker.parts.range_check import RangeCheck
+from partq.broker.parts.turn_shares import TurnShares
 from partq.core.cursor.redelivery_rules import RedeliveryRules
 from partq.core.group.moves import Forced
 from partq.core.lanes.shared_book import SharedBook
 from partq.core.layout import Layout
-from partq.core.model import BrokerEpoch, Epoch, MemberId
+from partq.core.model import BrokerEpoch, Epoch, MemberId, PartitionId
 from partq.core.parts.part_owners import PartMove, PartOwners
+from partq.core.turns.turn_book import TurnBook
 from partq.errors import (
     AttemptRefusedError,
     BadRequestError,
@@ -53,6 +56,7 @@ class PartExecutor:
         *,
         clock: Callable[[], float],
         layout: Callable[[], Layout | None],
+        log_end: Callable[[PartitionId], int],
         rules: Callable[[str], RedeliveryRules],
         find_flow: Callable[[str, MemberId], FlowPort | None],
         on_lost: Callable[[ConsumedPartition, PartqError], None],
@@ -60,13 +64,14 @@ class PartExecutor:
         self._part_records = part_records
         self._clock = clock
         self._layout = layout
+        self._log_end = log_end
         self._rules = rules
         self.range_check = RangeCheck(layout, rules)
         """Of what members declare as they bind."""
         self._find_flow = find_flow
         self._on_lost = on_lost
 
-    def shares_of(self, consumed: ConsumedPartition) -> PartitionShares | None:
+    def shares_of(self, consumed: ConsumedPartition) -> PartitionShares | TurnShares | None:
         """Return the shares of a partition; None: its group shares no partitions out.
 
         Raises:
@@ -75,6 +80,11 @@ class PartExecutor:
         if not isinstance(consumed.book, SharedBook):
             return None
         shares = consumed.shares
+        if isinstance(consumed.book, TurnBook):
+            if not isinstance(shares, TurnShares):
+                end_of = partial(self._log_end, consumed.partition)
+                shares = consumed.shares = TurnShares(consumed, end_of)
+            return shares
         if not isinstance(shares, PartitionShares):
             layout = self._layout()
             if layout is None or consumed.partition not in layout:
@@ -112,7 +122,7 @@ class PartExecutor:
                     f"{consumed.broker_epoch}: read the broker's state and plan again"
                 )
             shares = self.shares_of(consumed)
-            if shares is None:
+            if not isinstance(shares, PartitionShares):
                 raise ConflictError(
                     f"partition {consumed.partition} of {consumed.group}: got a move of a part, "
                     "but this broker knows the group as one of another type than KeyShared; "

@@ -1,11 +1,11 @@
 """The shares of a partition that several members of a KeyShared group have, each some lanes."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from partq.broker.partition.audit_buffer import share_step
 from partq.broker.partition.consumed_partition import ConsumedPartition, FlowPort
-from partq.core.lanes.shared_book import AskedLanes, SharedBook
+from partq.broker.parts.bound_shares import BoundShare, BoundShares
+from partq.core.lanes.shared_book import AskedLanes
 from partq.core.lanes.span import MAX_SHARE
 from partq.core.model import Cause, Epoch, MemberId
 from partq.core.parts.part_id import slots_of
@@ -16,38 +16,14 @@ from partq.core.slot_table import SlotRanges
 
 
 @dataclass(eq=False, slots=True)
-class PartitionShare(ConsumedPartition):
-    """What one flow has of a partition: its book is that of the share.
-
-    What concerns the partition as a whole, as its record and its gate, is with `root`.
-    """
-
-    whole: ConsumedPartition = field(kw_only=True)
-    shares_of: "PartitionShares" = field(kw_only=True)
-    number: int = field(kw_only=True)
-    """Of the share in the book."""
-    first_epoch: Epoch = field(kw_only=True)
-    """Under which it was bound; its epoch grows when it gets lanes."""
-
-    @property
-    def root(self) -> ConsumedPartition:
-        """The partition of which this is a share."""
-        return self.whole
-
-    @property
-    def bound_from(self) -> Epoch:
-        """The lowest epoch of the deliveries whose acks count."""
-        return self.first_epoch
+class PartitionShare(BoundShare):
+    """What one flow has of a partition: the lanes of its member's parts."""
 
     @property
     def lane_ranges(self) -> list[tuple[int, int]]:
         """The slots that its member has, as ranges."""
-        return self.shares_of.slots_of_member(self.flow.member) if self.flow is not None else []
-
-    @property
-    def is_open(self) -> bool:
-        """Whether messages may be sent to the flow."""
-        return self.flow is not None and not self.is_withheld and self.whole.may_send
+        shares: PartitionShares = self.shares_of
+        return shares.slots_of_member(self.flow.member) if self.flow is not None else []
 
     def has_changed(self) -> None:
         """Have those look again that may send something after what its flow has said."""
@@ -55,27 +31,8 @@ class PartitionShare(ConsumedPartition):
             self.flow.notice(self)
         self.shares_of.has_changed(self)
 
-    def make_letters(self) -> bool:
-        """Have what is due of quarantined keys moved; return whether nothing may be sent now."""
-        self.whole.make_letters()
-        return not self.is_open
 
-    def unbind(self, cause: Cause) -> None:
-        """Take the share from its flow; what is in flight goes out again, for `cause`."""
-        flow, self.flow = self.flow, None
-        if flow is None:
-            return
-        self.whole.to_hurry.set()
-        if (audit_writer := self.audit_writer) is not None:
-            audit_writer.note(share_step("unbind", flow, self, cause))
-        unsent = flow.unsent(self.partition)
-        flow.detach(self, cause)
-        if self.book.in_flight:
-            self.whole.counts += 1
-        self.shares_of.close(self, flow, cause, unsent)
-
-
-class PartitionShares:
+class PartitionShares(BoundShares[PartitionShare]):
     """The shares of one partition that are bound, and which member has which parts."""
 
     def __init__(self, whole: ConsumedPartition, slots: SlotRanges, parts: int) -> None:
@@ -86,16 +43,11 @@ class PartitionShares:
             slots: those that the partition was made with, which its parts cut.
             parts: how many parts it has, if none was ever moved.
         """
-        self._whole = whole
+        super().__init__(whole)
         owners = whole.parts or PartOwners.none(parts)
         whole.parts = owners
         self._part_of = part_table(slots, owners.count)
         self._slots = slots
-        self._shares: dict[object, PartitionShare] = {}
-        """By flow."""
-        self.round = max(whole.epoch, whole.share_epochs.top)
-        """The highest epoch of a share: each bind takes the next. The record knows that of the last
-        commit; a broker that claims the partition has a higher broker epoch."""
         self._drain_until: dict[tuple[int, MemberId | None], float] = {}
         """Part that has moved, and a former member → when what that still has of it is taken by
         force. Further moves of the part do not put it off."""
@@ -110,27 +62,9 @@ class PartitionShares:
         assert self._whole.parts is not None  # noqa: S101 - from the constructor on
         return self._whole.parts
 
-    @property
-    def _book(self) -> SharedBook:
-        book = self._whole.book
-        assert isinstance(book, SharedBook)  # noqa: S101 - else there are new shares
-        return book
-
-    def holders(self) -> list[ConsumedPartition]:
-        """Return the shares that are bound."""
-        return list(self._shares.values())
-
-    def of_flow(self, flow: object) -> PartitionShare | None:
-        """Return the share that a flow has."""
-        return self._shares.get(flow)
-
     def wants(self, flow: FlowPort) -> bool:
         """Whether a flow is to get a share: its member has a part, and the flow has none yet."""
         return flow.member in self.owners.members and flow not in self._shares
-
-    def bound_members(self) -> set[MemberId]:
-        """Return the members that have a share."""
-        return {share.flow.member for share in self._shares.values() if share.flow is not None}
 
     def slots_of_member(self, member: MemberId) -> list[tuple[int, int]]:
         """Return the slots of a member's parts, as ranges."""
@@ -154,35 +88,9 @@ class PartitionShares:
 
     def bind(self, flow: FlowPort) -> None:
         """Give a flow the share of its member, under a new epoch."""
-        whole = self._whole
         if len(self._shares) >= MAX_SHARE:
             self._end_one()
-        self.round = whole.share_epochs.top = Epoch(max(self.round, whole.epoch) + 1)
-        number, book = self._book.open_share()
-        share = PartitionShare(
-            partition=whole.partition,
-            broker_epoch=whole.broker_epoch,
-            group=whole.group,
-            member=flow.member,
-            incarnation=flow.incarnation,
-            epoch=self.round,
-            closed_attempt=whole.closed_attempt,
-            book=book,
-            born=whole.born,
-            writes=whole.writes,
-            outbox=whole.outbox,
-            states=whole.states,
-            audit=whole.audit,
-            flush_records=whole.flush_records,
-            whole=whole,
-            shares_of=self,
-            number=number,
-            first_epoch=self.round,
-            flow=flow,
-        )
-        self._shares[flow] = share
-        if (audit_writer := share.audit_writer) is not None:
-            audit_writer.note(share_step("bind", flow, share, Cause.NONE))
+        share = self._open(flow, PartitionShare)
         self._assign()
         flow.attach(share)
 
@@ -294,9 +202,3 @@ class PartitionShares:
             if found is not None and share.flow is not None:
                 share.flow.ask_lanes_back(share, found.lanes, found.notice)
         self._watch()
-
-    def _watch(self) -> None:
-        """Have all flows look again, and time the keys that wait: one alone may look too rarely."""
-        for share in list(self._shares.values()):
-            if share.flow is not None:
-                share.flow.watch(share)

@@ -257,7 +257,7 @@ class Gatekeeper:
         What waits for them has expired there, or is a dead letter: the keys are held all the same.
         """
         layout, held = self._known, dict[int, int]()
-        if layout is None or consumed.lanes is None:
+        if layout is None or consumed.keys is None:
             return held
         for predecessor, ranges in layout.predecessors(consumed.partition).items():
             view = views.get(predecessor)
@@ -289,7 +289,7 @@ class Gatekeeper:
         held: dict[int, int],
     ) -> None:
         """Open a gate; the slots that are `held` before it are so behind it."""
-        lanes = consumed.lanes
+        lanes = consumed.keys
         try:
             # A reset holds the lock, too: memory follows the record in the same order.
             async with consumed.lock:

@@ -40,10 +40,10 @@ from partq.coordinator.rules import at_once
 from partq.coordinator.view import GroupView, as_assigned
 from partq.core.clocks.age_tracker import AgeTracker
 from partq.core.group import handoff
-from partq.core.group.membership import GroupAssessment, OwnershipState, assess
+from partq.core.group.membership import GroupAssessment, MemberState, OwnershipState, assess
 from partq.core.group.moves import Forced, Move
 from partq.core.group.observation import GroupObservation
-from partq.core.group.planner import GroupRules, Planner, may_be_balanced, plan
+from partq.core.group.planner import GroupRules, GroupType, Planner, may_be_balanced, plan
 from partq.core.group.records import AssignmentEntry, HandoffRecord, MemberSnapshot
 from partq.core.model import BrokerId, MemberId, PartitionId
 from partq.core.parts.hash_ranges import HashRange
@@ -188,7 +188,12 @@ class GroupWorker:
         await self._starter.start(moves, observation, assessment, rules)
         await self.member_list.write(observation, assessment, stored.members, queue)
         await self._forget_removed(observation, stored.assignment)
-        assigned = await self._write_assignment(observation, stored.assignment)
+        assigned = await self._write_assignment(
+            observation,
+            stored.assignment,
+            is_shared_by_all=rules.type is GroupType.SHARED
+            and MemberState.BOUND in assessment.members.values(),
+        )
         await asyncio.gather(*(self._store.handoffs.remove(self._group, each) for each in over))
         await self._write_rebalances()
         if queue.is_complete:
@@ -416,12 +421,18 @@ class GroupWorker:
     # ---- writing down ---------------------------------------------------------------------------
 
     async def _write_assignment(
-        self, observation: GroupObservation, assignment: Mapping[PartitionId, AssignmentEntry]
+        self,
+        observation: GroupObservation,
+        assignment: Mapping[PartitionId, AssignmentEntry],
+        *,
+        is_shared_by_all: bool,
     ) -> Mapping[PartitionId, AssignmentEntry]:
         """Copy what is stored at the brokers, where it differs; return all of it."""
         running = self._runner.running
         draining = {p for p, each in running.items() if isinstance(each.state, handoff.Draining)}
-        assigned = as_assigned(observation, assignment, draining)
+        assigned = as_assigned(
+            observation, assignment, draining, is_shared_by_all=is_shared_by_all
+        )
         changed = {p: each for p, each in assigned.items() if assignment.get(p) != each}
         if changed:
             await self._store.assignments.write(self._group, changed)

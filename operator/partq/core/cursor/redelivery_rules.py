@@ -47,6 +47,8 @@ class RedeliveryRules:
     """Of groups of type KeyShared: how many parts each partition has; 0: it is not shared."""
     takes_ranges: bool = False
     """Members of such a group declare the slots that they want."""
+    takes_turns: bool = False
+    """Groups of type Shared: any member may get any message."""
     max_states: int = 10_000
     """Keys of a partition that may have a state."""
     nack_delay_s: float = 60.0

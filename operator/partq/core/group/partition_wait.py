@@ -131,11 +131,12 @@ def wait_of(
     if state is OwnershipState.WAITING:
         delay = RebalanceDelay(observation, rules.membership)
         return PartitionWait(what=WaitsFor.MEMBER, left_ms=delay.remaining_ms(ownership))
+    is_shared = rules.type is GroupType.SHARED and MemberState.BOUND in assessment.members.values()
     if state is OwnershipState.VACANT and rules.is_client_assigned:
         return PartitionWait(what=WaitsFor.REGISTRATION)
-    if state is OwnershipState.VACANT and assessment.join_wait_ms:
+    if state is OwnershipState.VACANT and not is_shared and assessment.join_wait_ms:
         return PartitionWait(what=WaitsFor.JOINS, left_ms=assessment.join_wait_ms)
-    if state is OwnershipState.VACANT:
+    if state is OwnershipState.VACANT and not is_shared:
         is_declared = rules.hash_range is not HashRange.STICKY or _is_declared(
             partition, observation
         )
@@ -171,7 +172,7 @@ def standbys_of(
 
     Each is named for the case that its member and all before it are lost, and nobody else.
     """
-    if rules.is_client_assigned:
+    if rules.is_client_assigned or rules.type is GroupType.SHARED:
         return []
     assessment = assess(observation, rules.membership)
     holder = observation.partitions[partition].member

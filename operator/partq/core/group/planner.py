@@ -56,6 +56,8 @@ class GroupType(StrEnum):
     """Each partition has a master, by the strategy `failover`; the others stand by."""
     KEY_SHARED = "KeyShared"
     """Partitions are cut into parts, and each member has its share of these, by `hash_range`."""
+    SHARED = "Shared"
+    """Any member gets any message: no partition has a member, and nothing is planned."""
 
     @property
     def is_dealt(self) -> bool:
@@ -188,6 +190,8 @@ class _PlanBuilder:
             self._fixed[partition] = member
 
     def plan(self) -> list[Move]:
+        if self._rules.type is GroupType.SHARED:
+            return []
         if self._rules.is_client_assigned:
             # Nobody else has chosen it: it waits for a member that registers it.
             return [self._move(p, None) for p in self._homeless if self._is_lost(p)]

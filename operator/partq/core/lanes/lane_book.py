@@ -463,11 +463,16 @@ class LaneBook(LaneSender):
             self._note_opened(offset for part in held for offset in range(*part))
         else:
             self._record.to_letter.clear()  # all is passed once more
-        self._position = self._top = self.cursor
-        self._again.clear()
+        self._look_again(held)
         self._end_loans(self._lent_in(0, self._span.end))
         self._begun = ProcessingTimes()
         self._owed.forget()
+
+    def _look_again(self, held: Sequence[Range]) -> None:
+        """Have everything looked at once more; `held`: what the member had."""
+        del held
+        self._position = self._top = self.cursor
+        self._again.clear()
 
     def moved_to(self, cursor: int) -> "LaneBook":
         """Return the book of a group that begins again at `cursor`, back or forward.

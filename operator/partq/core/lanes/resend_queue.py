@@ -19,6 +19,9 @@ class ResendQueue:
     def __bool__(self) -> bool:
         return bool(self._heap)
 
+    def __len__(self) -> int:
+        return len(self._heap)
+
     def add(self, offsets: Iterable[int]) -> None:
         """Add offsets; those that are in it already stay."""
         more = [offset for offset in offsets if offset not in self._members]

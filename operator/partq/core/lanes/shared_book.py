@@ -8,7 +8,7 @@ sent until those are done, given back, lost with the flow, or taken by force.
 
 from collections.abc import Collection, Iterable, Mapping
 from itertools import compress
-from typing import NamedTuple, cast
+from typing import ClassVar, NamedTuple, cast
 
 from partq.core.cursor.progress import Range
 from partq.core.lanes.lane_book import DEFAULT_MAX_PARKED, DEFAULT_MAX_SPAN, LaneBook
@@ -74,6 +74,8 @@ class SharedBook(LaneBook):
     """The book that has no lanes itself: it opens and ends shares, and speaks for all of them."""
 
     __slots__ = ()
+    _RECORD: ClassVar[type[LaneRecord]] = LaneRecord
+    _SHARE: ClassVar[type[ShareBook]] = ShareBook
 
     def __init__(
         self,
@@ -87,7 +89,7 @@ class SharedBook(LaneBook):
         max_parked: int = DEFAULT_MAX_PARKED,
     ) -> None:
         """Start from a record, as `LaneBook` does; nobody has a lane."""
-        record = LaneRecord(
+        record = self._RECORD(
             cursor,
             redeliveries,
             parked=parked,
@@ -110,10 +112,10 @@ class SharedBook(LaneBook):
     def open_share(self) -> tuple[int, ShareBook]:
         """Begin a share that has no lanes yet; return its number and its book.
 
-        At most 250 at a time; a caller has fewer, as a partition has at most 64 parts.
+        At most 250 at a time: the caller sees to it.
         """
         number = next(each for each in range(1, MAX_SHARE + 1) if each not in self._shares)
-        share = ShareBook(self._record, number)
+        share = self._SHARE(self._record, number)
         self._record.shares[number] = share
         return number, share
 
@@ -198,7 +200,7 @@ class SharedBook(LaneBook):
         Every ack is forgotten, and every lane that waits for its time. What may have been processed
         before, and lies ahead now, goes out for the cause `RESET`.
         """
-        book = SharedBook(cursor, max_span=self.max_span, max_parked=self.max_parked)
+        book = type(self)(cursor, max_span=self.max_span, max_parked=self.max_parked)
         book.hold_as(self)
         book.mark(self.sent_end, Cause.RESET)
         return book

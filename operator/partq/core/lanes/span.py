@@ -6,7 +6,7 @@ many offsets at once is done by calls that run in C: no Python code per message.
 
 import re
 from array import array
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
 from itertools import compress, count
 
@@ -229,9 +229,13 @@ class LaneSpan:
             free = _both(free, self._owners[low:high].translate(_is(share)))
         if is_blocked is None or 1 not in free:
             return free
-        blocked = bytes(map(is_blocked, self._lanes[low:high]))
+        blocked = bytes(map(is_blocked, self._lanes_of(start, stop)))
         left = int.from_bytes(free, "little") & ~int.from_bytes(blocked, "little")
         return left.to_bytes(len(free), "little")
+
+    def _lanes_of(self, start: int, stop: int) -> Iterable[int]:
+        """Return the lane of each offset of [start, stop), which was read."""
+        return self._lanes[start - self._first : stop - self._first]
 
     def hold(self, start: int, free: bytes, share: int) -> None:
         """Give the offsets from `start` on whose byte is 1, all of them open, to a share."""

@@ -129,6 +129,7 @@ class ConsumerConnection:
             priority=frame.priority,
             wants_standing=frame.wants_standing,
             takes_lanes=frame.takes_lanes,
+            takes_turns=frame.takes_turns,
             ranges=frame.ranges,
         )
         lease_ms = int(self._broker.settings.lease_ttl_s * 1000)
@@ -291,11 +292,11 @@ class ConsumerConnection:
                 flow.wake.clear()
                 control = flow.next_control()
                 if control is not None:
-                    await self._socket.send(control)
+                    await self._send(flow, control)
                     self._room.set()
                     continue
                 if lease.is_valid and (recorded := flow.unrecorded.next()) is not None:
-                    await self._socket.send(recorded)
+                    await self._send(flow, recorded)
                     self._room.set()
                     continue
                 may_take = lease.is_valid and not flow.unrecorded.is_full
@@ -310,7 +311,7 @@ class ConsumerConnection:
                             waits.add(flow.group, consumed.partition, entry.at_ms)
                     if not flow.hold(consumed, header, entry, window):
                         data = b"" if header.kept_bytes else entry.data
-                        await self._socket.send(frames.encode(header, data))
+                        await self._send(flow, frames.encode(header, data))
                 elif taken is None:
                     await flow.wake.wait()
                 else:
@@ -322,6 +323,13 @@ class ConsumerConnection:
             if flow.is_closed:
                 await self._flush_controls(flow)
                 await self._socket.close()
+
+    async def _send(self, flow: Flow, data: bytes) -> None:
+        flow.is_sending = True
+        try:
+            await self._socket.send(data)
+        finally:
+            flow.is_sending = False
 
     async def _flush_controls(self, flow: Flow) -> None:
         try:

@@ -222,6 +222,7 @@ class Pulls:
                 address=address,
                 kind="pull",
                 takes_lanes=True,
+                takes_turns=True,
                 credit=MAX_PULL_MESSAGES,
                 priority=priority,
                 ranges=ranges,

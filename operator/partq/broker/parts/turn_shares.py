@@ -1,0 +1,149 @@
+"""The shares of a partition of a Shared group: any flow may get any message, in turns."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+
+from partq.broker.partition.consumed_partition import ConsumedPartition, FlowPort
+from partq.broker.parts.bound_shares import BoundShare, BoundShares
+from partq.core.lanes.span import MAX_SHARE
+from partq.core.model import Cause
+from partq.core.ranges import Ranges
+from partq.core.turns.turn_book import TurnShareBook
+from partq.core.turns.turns import Turns, largest_window
+
+
+@dataclass(eq=False, slots=True)
+class TurnShare(BoundShare):
+    """What one flow has of a partition, and its place among those that wait for more."""
+
+    @property
+    def reader(self) -> ConsumedPartition:
+        """For whom batches are read: once for all, as they are looked at once."""
+        return self.whole
+
+    def has_changed(self) -> None:
+        """Have those look again that may send something after what its flow has said."""
+        if self.flow is not None:
+            self.flow.notice(self)
+        self.shares_of.has_changed()
+
+    def is_its_turn(self) -> bool:
+        """Wait for the next window; return whether this share may take it."""
+        shares: TurnShares = self.shares_of
+        return shares.is_turn_of(self)
+
+    def most_at_once(self, room: int, batch: int) -> int:
+        """Return how many messages of a batch that has so many it may be sent at once."""
+        shares: TurnShares = self.shares_of
+        return min(room, shares.largest_window(batch))
+
+    def end_turn(self, *, has_taken: bool = False) -> bool:
+        """Let others take the next window; return whether this share is to wait for another one."""
+        shares: TurnShares = self.shares_of
+        shares.end_turn(self)
+        return has_taken
+
+
+class TurnShares(BoundShares[TurnShare]):
+    """The shares of one partition that are bound, and whose turn it is.
+
+    A flow that may take something waits in `Turns`, and the first of them is told to look. One
+    that has no room, is paused or is just sending is passed over: it looks again by itself. If
+    nobody waits, all are told.
+    """
+
+    def __init__(self, whole: ConsumedPartition, log_end: Callable[[], int]) -> None:
+        """Start without shares; the book of the partition is a `TurnBook`.
+
+        `log_end`: returns the end of the partition's log.
+        """
+        super().__init__(whole)
+        self._log_end = log_end
+        self._turns = Turns[TurnShare]()
+        self._watched_due = inf
+
+    # ---- flows that come and go -----------------------------------------------------------------
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further flow gets a share."""
+        return len(self._shares) >= MAX_SHARE
+
+    def wants(self, flow: FlowPort) -> bool:
+        """Whether a flow is to get a share: any flow of the group that has none."""
+        return flow.takes_turns and flow not in self._shares and not self.is_full
+
+    def bind(self, flow: FlowPort) -> None:
+        """Give a flow a share, under a new epoch, which holds for all deliveries from now on.
+
+        So the token of a message never goes down, whoever is sent it next.
+        """
+        share = self._open(flow, TurnShare)
+        for each in self._shares.values():
+            each.epoch = share.epoch
+        flow.attach(share)
+
+    def close(
+        self, share: TurnShare, flow: FlowPort, cause: Cause, unsent: Ranges | None
+    ) -> None:
+        """End a share whose flow was detached; what it had goes to the others."""
+        del self._shares[flow]
+        self._turns.leave(share, flow.priority)
+        self._book.close_share(share.number, cause, unsent)
+        self._book.pop_news()
+        self._watch()
+
+    # ---- turns ----------------------------------------------------------------------------------
+
+    def is_turn_of(self, share: TurnShare) -> bool:
+        """Have a share wait; return whether it is the first that can take something."""
+        flow = share.flow
+        if flow is None or not _can_take(share):
+            self.end_turn(share)
+            return False
+        self._turns.ask(share, flow.priority)
+        return self._tell_first(but=share) is share
+
+    def end_turn(self, share: TurnShare) -> None:
+        """Have a share wait no more, and tell the next one."""
+        if share.flow is not None and self._turns.leave(share, share.flow.priority):
+            self._tell_first()
+
+    def largest_window(self, batch: int) -> int:
+        """Return how much one flow is sent at once, so that those that wait get some, too.
+
+        `batch`: how many messages a batch has. What is left of it is cut as its beginning was.
+        """
+        book = self._book
+        share = next(iter(self._shares.values())).book
+        assert isinstance(share, TurnShareBook)  # noqa: S101 - of a `TurnBook`
+        left = max(0, self._log_end() - book.position) + share.again_count
+        return largest_window(max(left, batch), len(self._turns))
+
+    def wake(self) -> None:
+        """Have whoever is the first look at the partition; if nobody waits, all of them."""
+        if self._tell_first() is None:
+            super().wake()
+
+    def has_changed(self) -> None:
+        """Have others look again, if a share has freed something or waits for a nearer time."""
+        has_news, due = self._book.pop_news(), self._book.next_due
+        if due < self._watched_due:
+            self._watch()
+        elif has_news:
+            self.wake()
+        self._watched_due = due
+
+    def _tell_first(self, but: TurnShare | None = None) -> TurnShare | None:
+        """Have the first that can take something look, and those before it; `but` one looks now."""
+        first, passed = self._turns.first(_can_take)
+        # They look as soon as they can: until then nobody else may have come.
+        for share in (*passed, *([first] if first is not None else ())):
+            if share is not but and share.flow is not None:
+                share.flow.notice(share)
+        return first
+
+
+def _can_take(share: TurnShare) -> bool:
+    return share.is_open and share.flow is not None and share.flow.can_take
