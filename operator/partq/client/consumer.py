@@ -11,7 +11,7 @@ from partq.aio import cancel_and_wait
 from partq.client import arguments
 from partq.client.consume.assignment.delivered_window import DeliveredWindow
 from partq.client.consume.credit import CREDIT_BYTES, checked_credit
-from partq.client.consume.flow import ConsumerFlow, member_path
+from partq.client.consume.flow import ConsumerFlow
 from partq.client.consume.flow_set import FlowSet
 from partq.client.consume.membership import (
     Membership,
@@ -21,7 +21,7 @@ from partq.client.consume.membership import (
     OnRevoked,
     OnStanding,
 )
-from partq.client.consume.naming import member_name
+from partq.client.consume.naming import member_name, member_path
 from partq.client.consume.process import stop_signals
 from partq.client.consume.process.heartbeat import Heartbeat
 from partq.client.consume.seeks import ConsumerSeeks
@@ -82,8 +82,8 @@ class Consumer(PartitionCalls):
         on_lanes: called with a partition and the slots that this member has of it, as pairs (first,
             stop), in groups of type KeyShared: after `on_assigned`, and at each change.
         priority: in groups of the types Failover and Exclusive, 0 (the highest) to 9: partitions go
-            to members of the highest priority that is there. Groups of another type refuse all but
-            0 when the member binds. An annotation at its pod comes before it.
+            to members of the highest priority that is there; in groups of the type Shared messages
+            do. Groups of another type refuse all but 0. An annotation at its pod comes before it.
         ranges: where `keyShared.hashRange` is `Sticky`, the slots that this member wants, as pairs
             (first, stop) of 0 to 65,536, of whole parts; other groups refuse them.
         value_deserializer: called with the bytes of a message when its `value` is read, and

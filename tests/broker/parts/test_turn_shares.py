@@ -7,7 +7,6 @@ from partq.testing import eventually
 from partq.wire import frames
 from tests.broker.conftest import CONSUME, connect_as, open_producer
 from tests.broker.delivery.keyed import KeyedPeer, follow, publish
-from tests.broker.ownership.test_failover import kill
 
 FREE = {"order": "Free", "delaySeconds": 0.0, "backoff": None}
 

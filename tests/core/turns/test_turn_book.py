@@ -193,9 +193,10 @@ def test_each_message_has_one_holder_and_all_come_to_their_end(seed):
                     share.nack(part, held[offset][1], now=now, delay_s=lambda _: 3.0)
                 del held[offset]
         assert book.in_flight == len(held)
-        assert sorted(Ranges(book.undone(0, end)).outside(0, end)) == Ranges(
-            (o, o + 1) for o in sorted(done)
-        ).pairs()
+        assert (
+            sorted(Ranges(book.undone(0, end)).outside(0, end))
+            == Ranges((o, o + 1) for o in sorted(done)).pairs()
+        )
     for _ in range(4 * end + 20):
         now += 5.0
         book.counts_stored(book.counts_made)

@@ -104,9 +104,7 @@ def remade(book: Book, rules: RedeliveryRules) -> Book:
     """
     made: Book
     if rules.takes_turns:
-        made = TurnBook(
-            book.cursor, book.acked_pairs(), book.redeliveries, max_span=rules.max_span
-        )
+        made = TurnBook(book.cursor, book.acked_pairs(), book.redeliveries, max_span=rules.max_span)
     elif rules.parts or rules.order is NackOrder.KEY:
         kind = SharedBook if rules.parts else LaneBook
         made = kind(

@@ -17,13 +17,12 @@ from partq.broker.partition.pauses import ActivePause, ClosedHandoff, PartitionS
 from partq.broker.partition.share_epochs import ShareEpochs
 from partq.broker.partition.unstored_states import UnstoredStates
 from partq.core.cursor.book import Book
-from partq.core.cursor.windows import TakenBack, Window
+from partq.core.cursor.windows import Window
 from partq.core.dead_letters import DeadLetter
 from partq.core.group.observation import NO_EPOCH
 from partq.core.lanes.lane_book import LaneBook
 from partq.core.model import BrokerEpoch, Cause, Epoch, MemberId, Offset, PartitionId
 from partq.core.parts.part_owners import PartOwners
-from partq.core.ranges import Ranges
 from partq.core.rescale.gates import GateHold
 from partq.core.turns.turn_book import TurnBook
 from partq.errors import FencedError

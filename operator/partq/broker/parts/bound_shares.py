@@ -7,7 +7,6 @@ from partq.broker.partition.audit_buffer import share_step
 from partq.broker.partition.consumed_partition import ConsumedPartition, FlowPort
 from partq.core.lanes.shared_book import SharedBook
 from partq.core.model import Cause, Epoch, MemberId
-from partq.core.ranges import Ranges
 
 S = TypeVar("S", bound="BoundShare")
 

@@ -84,9 +84,7 @@ class TurnShares(BoundShares[TurnShare]):
             each.epoch = share.epoch
         flow.attach(share)
 
-    def close(
-        self, share: TurnShare, flow: FlowPort, cause: Cause, unsent: Ranges | None
-    ) -> None:
+    def close(self, share: TurnShare, flow: FlowPort, cause: Cause, unsent: Ranges | None) -> None:
         """End a share whose flow was detached; what it had goes to the others."""
         del self._shares[flow]
         self._turns.leave(share, flow.priority)

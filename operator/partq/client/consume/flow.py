@@ -3,17 +3,18 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from typing import Final
 
 from partq.client.consume.assignment.assigned_partition import AssignedPartition
 from partq.client.consume.assignment.delivered_window import DeliveredWindow, FreedCredit
 from partq.client.consume.assignment.keyed_partition import KeyedPartition
+from partq.client.consume.assignment.kinds import KINDS
 from partq.client.consume.assignment.ready_windows import ReadyWindows
 from partq.client.consume.assignment.sequential_partition import SequentialPartition
 from partq.client.consume.credit import ConsumerCredit, CreditBook
 from partq.client.consume.deliveries import cause_of
 from partq.client.consume.flow_acks import AckBook, SeekBook
 from partq.client.consume.membership import Membership
+from partq.client.consume.naming import member_path
 from partq.client.consume.offsets import window_size
 from partq.client.consume.state_calls import StateCalls
 from partq.client.consumer_stats import Tally
@@ -39,18 +40,6 @@ from partq.wire.frames import Range
 
 GROUP_DELAY_MS = -1
 """A nack that waits as long as the group's rules say."""
-
-
-_KINDS: Final[dict[int, type[AssignedPartition]]] = {
-    frames.EXCLUSIVE: SequentialPartition,
-    frames.KEYED: KeyedPartition,
-}
-"""What an assignment is, by its mode."""
-
-
-def member_path(group: str, member: str) -> str:
-    """Return where a broker describes a member, under the queue's path."""
-    return f"/groups/{quoted(group, 'group')}/members/{quoted(member, 'member')}"
 
 
 class ConsumerFlow:
@@ -291,6 +280,7 @@ class ConsumerFlow:
             priority=member.priority,
             wants_standing=member.wants_standing,
             takes_lanes=True,
+            takes_turns=True,
             ranges=member.ranges,
         )
 
@@ -367,7 +357,7 @@ class ConsumerFlow:
     # ---- inside ----
 
     def _begin(self, frame: frames.Assigned) -> None:
-        kind = _KINDS.get(frame.mode)
+        kind = KINDS.get(frame.mode)
         if kind is None:
             raise InternalError(
                 f"{self.url}: partition {frame.generation}.{frame.partition} came with mode "
@@ -385,7 +375,7 @@ class ConsumerFlow:
         self._room.hold(size)
         partition = PartitionId(frame.generation, frame.partition)
         token = (frame.broker_epoch, frame.epoch)
-        assigned = self._assigned.get(partition)
+        assigned = self._held(partition, token)
         if assigned is None or assigned.token != token:
             if self._membership.is_news(partition, token):
                 raise InternalError(
@@ -457,8 +447,18 @@ class ConsumerFlow:
 
     def _current(self, partition: PartitionId, token: tuple[int, int]) -> AssignedPartition | None:
         """Return what is held under a token."""
-        assigned = self._assigned.get(partition)
+        assigned = self._held(partition, token)
         return assigned if assigned is not None and assigned.token == token else None
+
+    def _held(self, partition: PartitionId, token: tuple[int, int]) -> AssignedPartition | None:
+        """Return what is held of a partition; where members take turns, from now on under a token.
+
+        `token`: of a frame that came.
+        """
+        assigned = self._assigned.get(partition)
+        if assigned is not None and assigned.follows_rounds:
+            self._membership.follow_round(assigned, token)
+        return assigned
 
     def is_valid(self) -> bool:
         """Say whether the broker is proven to be alive, by the clock of this moment."""

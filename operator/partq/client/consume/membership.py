@@ -158,6 +158,14 @@ class Membership:
                 assigned.partition, self._on_lanes, assigned.partition, list(frame.lanes)
             )
 
+    def follow_round(self, assigned: AssignedPartition, token: tuple[int, int]) -> None:
+        """Take a higher token of the same broker for a partition whose members take turns.
+
+        It grows with each member that binds.
+        """
+        if token[0] == assigned.token[0] and token > assigned.token:
+            self._highest[assigned.partition] = assigned.token = token
+
     def hold(self, partition: PartitionId) -> None:
         """Note that the member has a partition that no broker has assigned yet."""
         self._held[partition] = None

@@ -1,4 +1,4 @@
-"""The name of a member in its group."""
+"""The name of a member in its group, and where brokers describe it."""
 
 import os
 import secrets
@@ -7,7 +7,7 @@ import socket
 from partq.client.arguments import check_path_argument
 from partq.errors import SettingsError
 from partq.excerpts import excerpt
-from partq.path_names import EXPECTED, is_path_name
+from partq.path_names import EXPECTED, is_path_name, quoted
 
 MAX_MEMBER_CHARS = 253
 
@@ -30,3 +30,8 @@ def member_name(given: str | None) -> str:
 
 def _made_up() -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"[-MAX_MEMBER_CHARS:]
+
+
+def member_path(group: str, member: str) -> str:
+    """Return where a broker describes a member, under the queue's path."""
+    return f"/groups/{quoted(group, 'group')}/members/{quoted(member, 'member')}"

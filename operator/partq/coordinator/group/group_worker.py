@@ -430,9 +430,7 @@ class GroupWorker:
         """Copy what is stored at the brokers, where it differs; return all of it."""
         running = self._runner.running
         draining = {p for p, each in running.items() if isinstance(each.state, handoff.Draining)}
-        assigned = as_assigned(
-            observation, assignment, draining, is_shared_by_all=is_shared_by_all
-        )
+        assigned = as_assigned(observation, assignment, draining, is_shared_by_all=is_shared_by_all)
         changed = {p: each for p, each in assigned.items() if assignment.get(p) != each}
         if changed:
             await self._store.assignments.write(self._group, changed)

@@ -14,7 +14,7 @@ from partq.core.lanes.lane_book import DEFAULT_MAX_PARKED, DEFAULT_MAX_SPAN
 from partq.core.lanes.lane_record import LaneRecord
 from partq.core.lanes.lane_sender import ParkedLane
 from partq.core.lanes.resend_queue import ResendQueue
-from partq.core.lanes.shared_book import SharedBook, ShareBook
+from partq.core.lanes.shared_book import ShareBook, SharedBook
 from partq.core.lanes.span import HELD, MAX_SHARE, OPEN, LaneSpan
 from partq.core.model import SLOT_COUNT
 from partq.errors import BadRequestError

@@ -7,7 +7,7 @@ back.
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from partq.client.consume.ack_target import MessageStore
 from partq.client.consume.assignment.delivered_window import DeliveredWindow, FreedCredit
@@ -92,6 +92,9 @@ class PartitionHolder(Protocol):
 
 class AssignedPartition(ABC):
     """The right of one flow to one partition, from `Assigned` to its end."""
+
+    follows_rounds: ClassVar[bool] = False
+    """Its token grows with what the broker sends: other members have the partition, too."""
 
     def __init__(
         self,
