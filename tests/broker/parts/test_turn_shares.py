@@ -151,11 +151,16 @@ async def test_what_a_leaving_member_returns_does_not_count(scene):
     await scene.publish("a0", "a1")
     held, _ = await m.deliver()
     await m.send(frames.Leave())
-    place = (held.generation, held.partition, held.broker_epoch, held.epoch)
-    await m.send(frames.Returned(*place, 0, [(0, 2)]))
+    await m.give_back(await m.asked(), (1, 2))
     await n.send(frames.Credit(10, 0))
     again, values = await n.deliver()
-    assert (values, again.redeliveries, again.cause) == (["a0", "a1"], [], Cause.NONE)
+    assert (values, again.redeliveries, again.cause) == (["a1"], [], Cause.NONE)
+    await scene.publish("a2")
+    assert await n.values(1) == ["a2"], "nothing new for a member that leaves"
+    assert await m.ack(held, ranges=[(0, 1)]) == ""
+    while (revoked := (await m.find(frames.Revoked))[0]).partition:
+        pass
+    assert revoked.cause == Cause.NONE
 
 
 @pytest.mark.req("PUL-25")

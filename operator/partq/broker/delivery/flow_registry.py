@@ -483,6 +483,8 @@ class FlowRegistry:
         if not flow.is_leaving:
             flow.is_leaving = True
             self._tasks.start(self._events.add("leaving", group=flow.group, member=flow.member))
+            for consumed in list(flow.partitions):
+                consumed.leave()
 
     def lose_all(self) -> None:
         """End all flows."""

@@ -177,6 +177,9 @@ class ConsumedPartition:
         del has_taken
         return False
 
+    def leave(self) -> None:
+        """Note that the member of its flow leaves: a coordinator moves what it has."""
+
     @property
     def is_bound(self) -> bool:
         """Whether a flow has the partition, or a share of it."""

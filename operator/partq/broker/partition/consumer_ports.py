@@ -27,6 +27,13 @@ class FlowPort(ConsumerRef, Protocol):
         """Whether its client knows the type Shared."""
 
     @property
+    def is_leaving(self) -> bool:
+        """Whether its member has said that it leaves."""
+
+    def ask_all_back(self, consumed: "ConsumedPartition") -> None:
+        """Ask the client for all that has not begun."""
+
+    @property
     def can_take(self) -> bool:
         """Whether it could be sent something now: it has room, and sends nothing else."""
 

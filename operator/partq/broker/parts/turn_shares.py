@@ -26,7 +26,20 @@ class TurnShare(BoundShare):
         """Have those look again that may send something after what its flow has said."""
         if self.flow is not None:
             self.flow.notice(self)
-        self.shares_of.has_changed()
+        self.shares_of.has_changed(self)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether messages may be sent to the flow: not when its member leaves."""
+        is_leaving = self.flow is not None and self.flow.is_leaving
+        return not is_leaving and not self.is_withheld and self.whole.may_send
+
+    def leave(self) -> None:
+        """Have the member give back what it has not begun; its share ends with the last message."""
+        if self.flow is not None:
+            self.flow.ask_all_back(self)
+            self.end_turn()
+            self.has_changed()
 
     def is_its_turn(self) -> bool:
         """Wait for the next window; return whether this share may take it."""
@@ -72,7 +85,8 @@ class TurnShares(BoundShares[TurnShare]):
 
     def wants(self, flow: FlowPort) -> bool:
         """Whether a flow is to get a share: any flow of the group that has none."""
-        return flow.takes_turns and flow not in self._shares and not self.is_full
+        may_take = flow.takes_turns and not flow.is_leaving
+        return may_take and flow not in self._shares and not self.is_full
 
     def bind(self, flow: FlowPort) -> None:
         """Give a flow a share, under a new epoch, which holds for all deliveries from now on.
@@ -124,8 +138,15 @@ class TurnShares(BoundShares[TurnShare]):
         if self._tell_first() is None:
             super().wake()
 
-    def has_changed(self) -> None:
-        """Have others look again, if a share has freed something or waits for a nearer time."""
+    def has_changed(self, share: TurnShare) -> None:
+        """Have others look again, if a share has freed something or waits for a nearer time.
+
+        End it if its member leaves and has nothing any more.
+        """
+        flow = share.flow
+        if flow is not None and flow.is_leaving and not share.book.in_flight:
+            share.unbind(Cause.NONE)
+            return
         has_news, due = self._book.pop_news(), self._book.next_due
         if due < self._watched_due:
             self._watch()
