@@ -189,9 +189,9 @@ class Broker:
 
     def _make_delivery(self) -> None:
         """Make what brings messages to members, and takes their acks, or ends them otherwise."""
-        store, keys = self.store, self.keys
+        store, keys, owned = self.store, self.keys, self.owned
         self.log_fetcher = LogFetcher(
-            self.owned,
+            owned,
             self.log,
             max_bytes=self.settings.read_ahead_bytes,
             clock=self.clock,
@@ -206,7 +206,7 @@ class Broker:
         )
         check = DecodeCheck(self.log)
         self.ack_handler = AckHandler(
-            owned=self.owned,
+            owned=owned,
             layout=self._known_layout,
             cursor_writer=self.cursor_writer,
             clock=self.clock,
@@ -221,9 +221,7 @@ class Broker:
             leases=self.claims.seen_living,
         )
         self.dead_letters = DeadLetterForwarder(
-            Outboxes(store, keys),
-            self.log,
-            keys,
+            *(Outboxes(store, keys), self.log, keys),
             check=check,
             cursor_writer=self.cursor_writer,
             clock=self.clock,
@@ -233,7 +231,7 @@ class Broker:
             metrics=self.metrics,
         )
         self.expiry = Expiry(
-            self.owned,
+            owned,
             store,
             self.log,
             config=lambda: self.config,
@@ -248,7 +246,7 @@ class Broker:
             PartRecords(store, keys),
             clock=self.clock,
             layout=self._known_layout,
-            log_end=lambda partition: self.owned[partition].tail.end,
+            log_end=lambda partition: owned[partition].tail.end,
             rules=lambda group: redelivery_of(self._config, group),
             find_flow=lambda group, member: self.flow_registry.find(group, member),
             on_lost=self.ownership.lose_group,

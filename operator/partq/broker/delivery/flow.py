@@ -304,7 +304,7 @@ class Flow:
         )
 
     @property
-    def can_take(self) -> bool:
+    def is_able(self) -> bool:
         """Whether it could be sent something now: it has room, and sends nothing else."""
         return not self.is_sending and self.credit.left > 0 and not self.unrecorded.is_full
 

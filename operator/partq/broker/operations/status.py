@@ -392,12 +392,12 @@ def _member_statuses(
     `retired`: the partitions without slots. `is_shared`: each member has every partition.
     """
     held: dict[MemberId, Counter[bool]] = {member: Counter() for member in read.members}
-    for member, each in read.members.items() if is_shared else ():
+    for name, each in read.members.items() if is_shared else ():
         if each.lost_at_ms is None:
-            held[member].update(name in retired for name in rows)
-    for name, row in rows.items():
+            held[name].update(row in retired for row in rows)
+    for partition, row in rows.items():
         for member, count in counts_of(row):
-            held.setdefault(MemberId(member), Counter())[name in retired] += count
+            held.setdefault(MemberId(member), Counter())[partition in retired] += count
     return [
         MemberStatus(
             member,

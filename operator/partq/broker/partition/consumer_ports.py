@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 class FlowPort(ConsumerRef, Protocol):
     """Interface of a bound flow, for a consumed partition and the code that changes one."""
 
+    takes_turns: bool
+    """Whether its client knows the type Shared."""
+
     @property
     def group(self) -> str:
         """The group that the flow consumes for."""
@@ -23,10 +26,6 @@ class FlowPort(ConsumerRef, Protocol):
         """Of its member, 0 (the highest) to 9."""
 
     @property
-    def takes_turns(self) -> bool:
-        """Whether its client knows the type Shared."""
-
-    @property
     def is_leaving(self) -> bool:
         """Whether its member has said that it leaves."""
 
@@ -34,7 +33,7 @@ class FlowPort(ConsumerRef, Protocol):
         """Ask the client for all that has not begun."""
 
     @property
-    def can_take(self) -> bool:
+    def is_able(self) -> bool:
         """Whether it could be sent something now: it has room, and sends nothing else."""
 
     def notice(self, consumed: "ConsumedPartition") -> None:

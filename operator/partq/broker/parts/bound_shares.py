@@ -1,12 +1,14 @@
 """What flows of several members have of one partition: what KeyShared and Shared have in common."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from partq.broker.partition.audit_buffer import share_step
 from partq.broker.partition.consumed_partition import ConsumedPartition, FlowPort
 from partq.core.lanes.shared_book import SharedBook
 from partq.core.model import Cause, Epoch, MemberId
+from partq.core.ranges import Ranges
 
 S = TypeVar("S", bound="BoundShare")
 
@@ -19,7 +21,7 @@ class BoundShare(ConsumedPartition):
     """
 
     whole: ConsumedPartition = field(kw_only=True)
-    shares_of: Any = field(kw_only=True)
+    shares_of: "BoundShares[BoundShare]" = field(kw_only=True)
     """The shares of the partition, as the type of the group has them."""
     number: int = field(kw_only=True)
     """Of the share in the book."""
@@ -61,7 +63,7 @@ class BoundShare(ConsumedPartition):
         self.shares_of.close(self, flow, cause, unsent)
 
 
-class BoundShares(Generic[S]):
+class BoundShares(ABC, Generic[S]):
     """The shares of one partition that are bound, by flow."""
 
     def __init__(self, whole: ConsumedPartition) -> None:
@@ -89,6 +91,10 @@ class BoundShares(Generic[S]):
     def bound_members(self) -> set[MemberId]:
         """Return the members that have a share."""
         return {share.flow.member for share in self._shares.values() if share.flow is not None}
+
+    @abstractmethod
+    def close(self, share: S, flow: FlowPort, cause: Cause, unsent: Ranges | None) -> None:
+        """End a share whose flow was detached."""
 
     @property
     def is_full(self) -> bool:
@@ -137,7 +143,7 @@ class BoundShares(Generic[S]):
             audit=whole.audit,
             flush_records=whole.flush_records,
             whole=whole,
-            shares_of=self,
+            shares_of=cast("BoundShares[BoundShare]", self),
             number=number,
             first_epoch=epoch,
             flow=flow,

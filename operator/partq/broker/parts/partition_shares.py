@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from partq.broker.partition.consumed_partition import ConsumedPartition, FlowPort
 from partq.broker.parts.bound_shares import BoundShare, BoundShares
@@ -22,14 +23,14 @@ class PartitionShare(BoundShare):
     @property
     def lane_ranges(self) -> list[tuple[int, int]]:
         """The slots that its member has, as ranges."""
-        shares: PartitionShares = self.shares_of
+        shares = cast(PartitionShares, self.shares_of)
         return shares.slots_of_member(self.flow.member) if self.flow is not None else []
 
     def has_changed(self) -> None:
         """Have those look again that may send something after what its flow has said."""
         if self.flow is not None:
             self.flow.notice(self)
-        self.shares_of.has_changed(self)
+        cast(PartitionShares, self.shares_of).has_changed(self)
 
 
 class PartitionShares(BoundShares[PartitionShare]):

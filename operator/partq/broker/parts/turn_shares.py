@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
+from typing import cast
 
 from partq.broker.partition.consumed_partition import ConsumedPartition, FlowPort
 from partq.broker.parts.bound_shares import BoundShare, BoundShares
@@ -18,6 +19,10 @@ class TurnShare(BoundShare):
     """What one flow has of a partition, and its place among those that wait for more."""
 
     @property
+    def _turns(self) -> "TurnShares":
+        return cast(TurnShares, self.shares_of)
+
+    @property
     def reader(self) -> ConsumedPartition:
         """For whom batches are read: once for all, as they are looked at once."""
         return self.whole
@@ -26,7 +31,7 @@ class TurnShare(BoundShare):
         """Have those look again that may send something after what its flow has said."""
         if self.flow is not None:
             self.flow.notice(self)
-        self.shares_of.has_changed(self)
+        self._turns.has_changed(self)
 
     @property
     def is_open(self) -> bool:
@@ -43,18 +48,15 @@ class TurnShare(BoundShare):
 
     def is_its_turn(self) -> bool:
         """Wait for the next window; return whether this share may take it."""
-        shares: TurnShares = self.shares_of
-        return shares.is_turn_of(self)
+        return self._turns.is_turn_of(self)
 
     def most_at_once(self, room: int, batch: int) -> int:
         """Return how many messages of a batch that has so many it may be sent at once."""
-        shares: TurnShares = self.shares_of
-        return min(room, shares.largest_window(batch))
+        return min(room, self._turns.largest_window(batch))
 
     def end_turn(self, *, has_taken: bool = False) -> bool:
         """Let others take the next window; return whether this share is to wait for another one."""
-        shares: TurnShares = self.shares_of
-        shares.end_turn(self)
+        self._turns.end_turn(self)
         return has_taken
 
 
@@ -91,7 +93,7 @@ class TurnShares(BoundShares[TurnShare]):
     def bind(self, flow: FlowPort) -> None:
         """Give a flow a share, under a new epoch, which holds for all deliveries from now on.
 
-        So the token of a message never goes down, whoever is sent it next.
+        So the token of a message never goes down, whichever member is sent it next.
         """
         share = self._open(flow, TurnShare)
         for each in self._shares.values():
@@ -111,16 +113,16 @@ class TurnShares(BoundShares[TurnShare]):
     def is_turn_of(self, share: TurnShare) -> bool:
         """Have a share wait; return whether it is the first that can take something."""
         flow = share.flow
-        if flow is None or not _can_take(share):
+        if flow is None or not _is_able(share):
             self.end_turn(share)
             return False
         self._turns.ask(share, flow.priority)
-        return self._tell_first(but=share) is share
+        return self._wake_first(but=share) is share
 
     def end_turn(self, share: TurnShare) -> None:
         """Have a share wait no more, and tell the next one."""
         if share.flow is not None and self._turns.leave(share, share.flow.priority):
-            self._tell_first()
+            self._wake_first()
 
     def largest_window(self, batch: int) -> int:
         """Return how much one flow is sent at once, so that those that wait get some, too.
@@ -134,8 +136,8 @@ class TurnShares(BoundShares[TurnShare]):
         return largest_window(max(left, batch), len(self._turns))
 
     def wake(self) -> None:
-        """Have whoever is the first look at the partition; if nobody waits, all of them."""
-        if self._tell_first() is None:
+        """Have the first flow that waits look at the partition; if none waits, all of them."""
+        if self._wake_first() is None:
             super().wake()
 
     def has_changed(self, share: TurnShare) -> None:
@@ -154,9 +156,9 @@ class TurnShares(BoundShares[TurnShare]):
             self.wake()
         self._watched_due = due
 
-    def _tell_first(self, but: TurnShare | None = None) -> TurnShare | None:
+    def _wake_first(self, but: TurnShare | None = None) -> TurnShare | None:
         """Have the first that can take something look, and those before it; `but` one looks now."""
-        first, passed = self._turns.first(_can_take)
+        first, passed = self._turns.first(_is_able)
         # They look as soon as they can: until then nobody else may have come.
         for share in (*passed, *([first] if first is not None else ())):
             if share is not but and share.flow is not None:
@@ -164,5 +166,5 @@ class TurnShares(BoundShares[TurnShare]):
         return first
 
 
-def _can_take(share: TurnShare) -> bool:
-    return share.is_open and share.flow is not None and share.flow.can_take
+def _is_able(share: TurnShare) -> bool:
+    return share.is_open and share.flow is not None and share.flow.is_able

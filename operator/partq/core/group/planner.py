@@ -9,7 +9,6 @@ member stands by for a lost one.
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Protocol
@@ -24,6 +23,7 @@ from partq.core.group.assignors import (
     sticky,
 )
 from partq.core.group.disruption_budget import DisruptionBudget
+from partq.core.group.group_type import GroupType as GroupType
 from partq.core.group.membership import GroupAssessment, MemberState, OwnershipState
 from partq.core.group.moves import Forced, Move, Trigger
 from partq.core.group.observation import GroupObservation, MemberFact
@@ -43,26 +43,6 @@ from partq.core.parts.hash_ranges import (
 )
 
 NOTHING_PROMISED: Mapping[PartitionId, MemberId] = MappingProxyType({})
-
-
-class GroupType(StrEnum):
-    """How the members of a group share the partitions."""
-
-    PARTITIONED = "Partitioned"
-    """Each member has its share, by the group's strategy."""
-    EXCLUSIVE = "Exclusive"
-    """One member has all; the others stand by."""
-    FAILOVER = "Failover"
-    """Each partition has a master, by the strategy `failover`; the others stand by."""
-    KEY_SHARED = "KeyShared"
-    """Partitions are cut into parts, and each member has its share of these, by `hash_range`."""
-    SHARED = "Shared"
-    """Any member gets any message: no partition has a member, and nothing is planned."""
-
-    @property
-    def is_dealt(self) -> bool:
-        """Whether each member has its share; otherwise they have priorities and stand by."""
-        return self in (GroupType.PARTITIONED, GroupType.KEY_SHARED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

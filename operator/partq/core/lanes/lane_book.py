@@ -463,12 +463,12 @@ class LaneBook(LaneSender):
             self._note_opened(offset for part in held for offset in range(*part))
         else:
             self._record.to_letter.clear()  # all is passed once more
-        self._look_again(held)
+        self._start_over(held)
         self._end_loans(self._lent_in(0, self._span.end))
         self._begun = ProcessingTimes()
         self._owed.forget()
 
-    def _look_again(self, held: Sequence[Range]) -> None:
+    def _start_over(self, held: Sequence[Range]) -> None:
         """Have everything looked at once more; `held`: what the member had."""
         del held
         self._position = self._top = self.cursor

@@ -173,7 +173,7 @@ class TurnShareBook(_LooksTogether):
         del lane
         return True
 
-    def _look_again(self, held: Sequence[Range]) -> None:
+    def _start_over(self, held: Sequence[Range]) -> None:
         self._record.reopen([offset for part in held for offset in range(*part)])
 
 

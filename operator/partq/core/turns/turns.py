@@ -12,7 +12,7 @@ class Turns(Generic[S]):
     """Those that wait for the next window, in the order in which they began to wait.
 
     Of several priorities the lowest number comes first, and the next one only when nobody above it
-    waits that can take something. Who has taken a window waits again behind the others.
+    waits that can take something. A share that has taken a window waits again behind the others.
     """
 
     __slots__ = ("_levels",)

@@ -1,0 +1,23 @@
+"""The types of groups: how members share the work."""
+
+from enum import StrEnum
+
+
+class GroupType(StrEnum):
+    """How the members of a group share the partitions."""
+
+    PARTITIONED = "Partitioned"
+    """Each member has its share, by the group's strategy."""
+    EXCLUSIVE = "Exclusive"
+    """One member has all; the others stand by."""
+    FAILOVER = "Failover"
+    """Each partition has a master, by the strategy `failover`; the others stand by."""
+    KEY_SHARED = "KeyShared"
+    """Partitions are cut into parts, and each member has its share of these, by `hash_range`."""
+    SHARED = "Shared"
+    """Any member gets any message: no partition has a member, and nothing is planned."""
+
+    @property
+    def is_dealt(self) -> bool:
+        """Whether each member has its share; otherwise they have priorities and stand by."""
+        return self in (GroupType.PARTITIONED, GroupType.KEY_SHARED)
