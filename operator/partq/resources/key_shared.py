@@ -26,10 +26,6 @@ ORDER_RULE = (
     "self.type != 'KeyShared' || !has(self.nack) || self.nack.order != 'Free'",
     "nack.order: a group of the type KeyShared has the order Key",
 )
-FREE_RULE = (
-    "self.type != 'Shared' || !has(self.nack) || self.nack.order != 'Key'",
-    "nack.order: a group of the type Shared has the order Free",
-)
 
 
 class KeySharedPolicy(Model):

@@ -27,7 +27,6 @@ from partq.resources.base import (
 from partq.resources.broker_limits import BrokerLimits
 from partq.resources.dead_letters import DeadLetterPolicy
 from partq.resources.key_shared import (
-    FREE_RULE,
     ORDER_RULE,
     PARTS_RULE,
     TYPE_RULE,
@@ -45,6 +44,7 @@ from partq.resources.redelivery import (
 from partq.resources.redis_place import Redis
 from partq.resources.selector import Selector
 from partq.resources.sessions import SESSION_RULES, SessionPolicy, check_session
+from partq.resources.shared import FREE_RULE, check_shared
 
 API_GROUP = "partq.dev"
 API_VERSION = f"{API_GROUP}/v1alpha1"
@@ -378,11 +378,7 @@ class ConsumerGroupSpec(Model):
                 f"strategy: got {self.strategy!r} with the type 'Session', expected it to be left "
                 "out: each member may take any session"
             )
-        if self.type == "Shared" and self.strategy is not None:
-            raise ValueError(
-                f"strategy: got {self.strategy!r} with the type 'Shared', expected it to be left "
-                "out: any member gets any message, so nothing is assigned"
-            )
+        check_shared(self.type, self.strategy, self.nack.order)
         if self.type != "Partitioned" and self.strategy not in (None, "failover"):
             raise ValueError(
                 f"strategy: got {self.strategy!r}, expected 'failover' for the type {self.type!r}"
@@ -406,15 +402,6 @@ class ConsumerGroupSpec(Model):
     @model_validator(mode="after")
     def _locks_sessions_by_type(self) -> "ConsumerGroupSpec":
         check_session(self.type, self.session, self.ack, self.nack, self.rebalance)
-        return self
-
-    @model_validator(mode="after")
-    def _shared_has_no_order(self) -> "ConsumerGroupSpec":
-        if self.type == "Shared" and self.nack.order == "Key":
-            raise ValueError(
-                "nack.order: got 'Key' with the type 'Shared', expected 'Free', or nothing: in "
-                "such a group no message waits for another; the type KeyShared keeps keys in order"
-            )
         return self
 
     @model_validator(mode="after")
