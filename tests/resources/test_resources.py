@@ -235,7 +235,21 @@ WRONG = [
     (QUEUE + "---" + QUEUE, "metadata.name: got a name that document 1 (PartitionedQueue ord"),
     (group("{}"), SECOND + "spec.queue: got nothing, expected it to be set"),
     (group("{queue: other}"), SECOND + "spec.queue: got 'other', expected a PartitionedQueue"),
-    (group("{queue: orders, type: Shared}"), "got 'Shared', expected one of Partitioned, Ex"),
+    (group("{queue: orders, type: Common}"), "got 'Common', expected one of Partitioned, Ex"),
+    (group("{queue: orders, type: Shared, strategy: sticky}"), "with the type 'Shared', expected"),
+    (group("{queue: orders, type: Shared, nack: {order: Key}}"), "expected 'Free', or nothing"),
+    (
+        group("{queue: orders, type: Shared, keyShared: {parts: 4}}"),
+        "keyShared: got it with the",
+    ),
+    (
+        group("{queue: orders, type: Shared, ack: {onExhausted: Block}}"),
+        "ack.onExhausted: got 'Block' with nack.order 'Free'",
+    ),
+    (
+        group("{queue: orders, type: Shared, assignment: Client}"),
+        "with the type 'Shared', expected",
+    ),
     (group("{queue: orders, strategy: best}"), "got 'best', expected one of sticky, range"),
     (
         group("{queue: orders, type: Failover, strategy: sticky}"),
@@ -305,7 +319,7 @@ def test_refused(text, sentence):
 
 def test_all_problems_are_named():
     with pytest.raises(SettingsError) as caught:
-        parse_resources(group("{queue: other, type: Shared, start: Now}"))
+        parse_resources(group("{queue: other, type: Common, start: Now}"))
 
     assert len(caught.value.message.splitlines()) == 2
 

@@ -10,9 +10,8 @@ from partq.aio import Pulse, TaskSet
 from partq.client import arguments
 from partq.client.consume.callbacks import Callbacks
 from partq.client.consume.credit import CREDIT_BYTES, checked_credit
-from partq.client.consume.flow import member_path
 from partq.client.consume.membership import OnError
-from partq.client.consume.naming import member_name
+from partq.client.consume.naming import member_name, member_path
 from partq.client.consume.process import stop_signals
 from partq.client.consume.process.heartbeat import Heartbeat
 from partq.client.consumer_stats import ConsumerStats, Tally

@@ -9,8 +9,9 @@ from partq.client.consume.assignment.assigned_partition import AssignedPartition
 from partq.client.consume.assignment.delivered_window import FreedCredit
 from partq.client.consume.credit import ConsumerCredit, CreditBook
 from partq.client.consume.deliveries import Delivery, cause_of
-from partq.client.consume.flow import GROUP_DELAY_MS, member_path
+from partq.client.consume.flow import GROUP_DELAY_MS
 from partq.client.consume.flow_acks import AckBook, fenced, quiet_future
+from partq.client.consume.naming import member_path
 from partq.client.consume.offsets import window_size
 from partq.client.consume.state_calls import StateCalls
 from partq.client.consumer_stats import Tally
