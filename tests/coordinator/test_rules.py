@@ -53,7 +53,7 @@ def test_defaults_are_those_of_the_resources():
 @pytest.mark.parametrize(
     ("group", "named"),
     [
-        ({"type": "Shared"}, "Shared"),
+        ({"type": "Common"}, "Common"),
         ({"strategy": "best"}, "best"),
         ({"rebalance": {"delaySeconds": -1}}, "delaySeconds"),
         ({"rebalance": {"maxHandoffSeconds": "3"}}, "maxHandoffSeconds"),
