@@ -311,7 +311,7 @@ async def test_cursors_follow_the_groups(system):
         # A spec that cannot be read, or is not there, removes nothing.
         names = ("audit", "workers")
         for number, spec in (
-            (3, SimpleNamespace(spec={"type": "Shared"}, groups=(), born=1)),
+            (3, SimpleNamespace(spec={"type": "Common"}, groups=(), born=1)),
             (4, None),
         ):
             store.groups["workers"] = spec

@@ -77,14 +77,14 @@ async def test_a_silent_group_that_is_removed_holds_up_no_other(system):
 
 async def test_trouble_that_lasts_is_told_once(system, caplog):
     """As long as it does, whatever else goes well."""
-    system.store.groups[GROUP].spec = {"type": "Shared"}
+    system.store.groups[GROUP].spec = {"type": "Common"}
     async with system.running():
         await eventually(lambda: system.store.looks > 3)
         assert len(caplog.records) == 1
         system.store.groups[GROUP].spec = {}
         before = system.store.looks
         await eventually(lambda: system.store.looks > before + 2)
-        system.store.groups[GROUP].spec = {"type": "Shared"}
+        system.store.groups[GROUP].spec = {"type": "Common"}
         before = system.store.looks
         await eventually(lambda: system.store.looks > before + 2)
     assert len(caplog.records) == 2, "it had ended"

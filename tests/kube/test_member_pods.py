@@ -186,7 +186,7 @@ def test_pods_wake_the_queues_that_they_concern(cache, noticed):
 
 def test_a_broken_spec_keeps_the_selector_that_was_valid(cache):
     put(cache)
-    broken = group_body(type="Shared")
+    broken = group_body(type="Common")
     broken["metadata"]["resourceVersion"] = "8"
     cache.put_group(broken)
     assert member_pods(cache).refusal("workers", MEMBER, "10.0.0.7") is None

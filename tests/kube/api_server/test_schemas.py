@@ -89,7 +89,7 @@ def test_a_name_that_brokers_could_not_have_is_refused(stage, name):
         ("selector", None),
         ("selector", {}),
         ("selector.matchExpressions", [{"key": "app", "operator": "Like"}]),
-        ("type", "Shared"),
+        ("type", "Common"),
         ("strategy", "random"),
         ("start", "Yesterday"),
         ("startAt", "Yesterday"),

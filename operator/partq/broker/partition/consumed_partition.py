@@ -10,8 +10,7 @@ from math import ceil, inf
 from partq.aio import Signal
 from partq.broker.partition.audit_buffer import AuditBuffer, handoff_step
 from partq.broker.partition.audit_writer import AuditWriter
-from partq.broker.partition.consumer_ports import FlowPort as FlowPort
-from partq.broker.partition.consumer_ports import SharesPort
+from partq.broker.partition.consumer_ports import FlowOf, SharesOf
 from partq.broker.partition.outbox import Answer, Outbox
 from partq.broker.partition.pauses import ActivePause, ClosedHandoff, PartitionState
 from partq.broker.partition.share_epochs import ShareEpochs
@@ -71,10 +70,10 @@ class ConsumedPartition:
     """Called when redelivery counts have changed and are stored, before anything goes out."""
     after_take: Callable[["ConsumedPartition"], None] | None = None
     """Called while keys are held, when some of their messages may become dead letters."""
-    flow: FlowPort | None = None
+    flow: "FlowPort | None" = None
     parts: PartOwners | None = None
     """Which members have which parts; None: none was ever moved, or the type is not KeyShared."""
-    shares: SharesPort | None = None
+    shares: "SharesOf[ConsumedPartition] | None" = None
     """Of a group of type KeyShared or Shared: what flows have of it; None: none was bound yet."""
     kept: tuple[int, int] = (0, 0)
     """From where to where the flow's client has the batches that are sent again."""
@@ -483,3 +482,7 @@ class ConsumedPartition:
                 self.pause.timer.cancel()
             self.closed_attempt = max(self.closed_attempt, self.pause.attempt)
             self.pause = None
+
+
+FlowPort = FlowOf[ConsumedPartition]
+"""Interface of a bound flow, for a consumed partition and the code that changes one."""

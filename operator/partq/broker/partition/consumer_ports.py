@@ -1,17 +1,19 @@
 """Interfaces of flows and shares, for the partition that they consume."""
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol, TypeVar
 
 from partq.broker.partition.consumer_ref import ConsumerRef
 from partq.core.cursor.windows import TakenBack
 from partq.core.model import Cause, PartitionId
 from partq.core.ranges import Ranges
 
-if TYPE_CHECKING:
-    from partq.broker.partition.consumed_partition import ConsumedPartition
+_Taken = TypeVar("_Taken", contravariant=True)
+"""A consumed partition, as an argument."""
+_Given = TypeVar("_Given")
+"""The same, as an answer."""
 
 
-class FlowPort(ConsumerRef, Protocol):
+class FlowOf(ConsumerRef, Protocol[_Taken]):
     """Interface of a bound flow, for a consumed partition and the code that changes one."""
 
     takes_turns: bool
@@ -29,65 +31,63 @@ class FlowPort(ConsumerRef, Protocol):
     def is_leaving(self) -> bool:
         """Whether its member has said that it leaves."""
 
-    def ask_all_back(self, consumed: "ConsumedPartition") -> None:
+    def ask_all_back(self, consumed: _Taken) -> None:
         """Ask the client for all that has not begun."""
 
     @property
     def is_able(self) -> bool:
         """Whether it could be sent something now: it has room, and sends nothing else."""
 
-    def notice(self, consumed: "ConsumedPartition") -> None:
+    def notice(self, consumed: _Taken) -> None:
         """Look at a partition again: it may have something to send."""
 
     def end_in_flight(self, messages: int) -> None:
         """Count messages that the client has acknowledged, given back or lost."""
 
-    def send_paused(self, consumed: "ConsumedPartition") -> None:
+    def send_paused(self, consumed: _Taken) -> None:
         """Tell the client that nothing new comes."""
 
-    def send_resumed(self, consumed: "ConsumedPartition") -> None:
+    def send_resumed(self, consumed: _Taken) -> None:
         """Tell the client that a pause is over without a handoff."""
 
-    def ask_back(self, consumed: "ConsumedPartition", taken: TakenBack) -> None:
+    def ask_back(self, consumed: _Taken, taken: TakenBack) -> None:
         """Ask the client for what has not begun of the lanes of messages that were taken back."""
 
-    def send_rewound(self, consumed: "ConsumedPartition", start: int, cause: Cause) -> None:
+    def send_rewound(self, consumed: _Taken, start: int, cause: Cause) -> None:
         """Tell the client that all from `start` on is redelivered."""
 
-    def watch(self, consumed: "ConsumedPartition") -> None:
+    def watch(self, consumed: _Taken) -> None:
         """Look at a partition again: now, and when what waits in its book has waited enough."""
 
-    def ask_lanes_back(
-        self, consumed: "ConsumedPartition", lanes: frozenset[int], notice: int
-    ) -> None:
+    def ask_lanes_back(self, consumed: _Taken, lanes: frozenset[int], notice: int) -> None:
         """Ask the client for what has not begun of lanes."""
 
-    def send_lanes(self, consumed: "ConsumedPartition") -> None:
+    def send_lanes(self, consumed: _Taken) -> None:
         """Tell the client which slots of a partition it has now."""
 
-    def attach(self, consumed: "ConsumedPartition") -> None:
+    def attach(self, consumed: _Taken) -> None:
         """Begin to deliver a partition; its epoch is the new one already."""
 
     def unsent(self, partition: PartitionId) -> Ranges:
         """Return the offsets of deliveries that wait for their audit record: no client has them."""
 
-    def detach(self, consumed: "ConsumedPartition", cause: Cause) -> None:
+    def detach(self, consumed: _Taken, cause: Cause) -> None:
         """Stop delivering a partition; the client is told why."""
 
 
-class SharesPort(Protocol):
+class SharesOf(Protocol[_Given]):
     """Interface of the shares of a partition, which flows of several members have."""
 
-    def holders(self) -> "list[ConsumedPartition]":
+    def holders(self) -> list[_Given]:
         """Return the shares that are bound."""
 
-    def of_flow(self, flow: object) -> "ConsumedPartition | None":
+    def of_flow(self, flow: object) -> _Given | None:
         """Return the share that a flow has."""
 
-    def wants(self, flow: FlowPort) -> bool:
+    def wants(self, flow: FlowOf[_Given]) -> bool:
         """Whether a flow is to get a share."""
 
-    def bind(self, flow: FlowPort) -> None:
+    def bind(self, flow: FlowOf[_Given]) -> None:
         """Give a flow the share of its member, under a new epoch."""
 
     def wake(self) -> None:
