@@ -14,6 +14,8 @@ LANES = "lanes"
 
 PARTS = "parts"
 """Feature of a broker that knows groups of type KeyShared."""
+SESSIONS = "sessions"
+"""Feature of a broker that knows groups of type Session."""
 STATES = "states"
 """Feature of a broker that keeps states of keys, and carries them to the successors of a
 partition."""
@@ -78,6 +80,11 @@ def lacking_lanes(leases: Mapping[BrokerId, LeaseRecord]) -> list[BrokerId]:
 def lacking_parts(leases: Mapping[BrokerId, LeaseRecord]) -> list[BrokerId]:
     """Return the brokers, by name, that do not know groups of type KeyShared."""
     return sorted(broker for broker, lease in leases.items() if PARTS not in lease.features)
+
+
+def lacking_sessions(leases: Mapping[BrokerId, LeaseRecord]) -> list[BrokerId]:
+    """Return the brokers, by name, that do not know groups of type Session."""
+    return sorted(broker for broker, lease in leases.items() if SESSIONS not in lease.features)
 
 
 def lacking_states(leases: Mapping[BrokerId, LeaseRecord]) -> list[BrokerId]:

@@ -118,6 +118,9 @@ class Flow:
         consumed.flow = self
         consumed.incarnation = self.incarnation
         self.partitions[consumed] = None
+        if consumed.session is not None:
+            self.watch(consumed)
+            return
         self.send_behind(
             consumed.partition,
             frames.Assigned(
@@ -150,6 +153,10 @@ class Flow:
         messages, size, waiting = self.unrecorded.forget(consumed.partition)
         self.credit.give_back(messages, size)
         self._controls.extend(waiting)
+        if consumed.session is not None:
+            if cause is not Cause.NONE:
+                self.send(frames.SessionLost(*_round(consumed), consumed.session, cause))
+            return
         self.send(frames.Revoked(*_round(consumed), cause))
         if cause is Cause.BROKER_CHANGE:
             self.send(frames.Moved(*consumed.partition, "", ""))
@@ -238,8 +245,10 @@ class Flow:
     def _ask_for_lanes(self, consumed: ConsumedPartition) -> None:
         asked, lanes = self._asked.pop(consumed, None), consumed.lanes
         if asked and lanes is not None:
-            slots = Ranges((lane, lane + 1) for lane in sorted(asked))
-            self._send_ask_back(consumed, lanes.join_notices(asked), slots.pairs())
+            slots = Ranges((lane, lane + 1) for lane in sorted(asked)).pairs()
+            if consumed.session is not None:
+                slots = [(0, SLOT_COUNT)]  # the session is all that its client has of the token
+            self._send_ask_back(consumed, lanes.join_notices(asked), slots)
 
     def _send_ask_back(
         self, consumed: ConsumedPartition, notice: int, slots: list[tuple[int, int]]

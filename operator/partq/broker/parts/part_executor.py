@@ -14,6 +14,7 @@ from partq.core.lanes.shared_book import SharedBook
 from partq.core.layout import Layout
 from partq.core.model import BrokerEpoch, Epoch, MemberId
 from partq.core.parts.part_owners import PartMove, PartOwners
+from partq.core.sessions.session_book import SessionBook
 from partq.errors import (
     AttemptRefusedError,
     BadRequestError,
@@ -72,7 +73,7 @@ class PartExecutor:
         Raises:
             UnavailableError: the layout was not read yet, so nobody knows the slots of parts.
         """
-        if not isinstance(consumed.book, SharedBook):
+        if not isinstance(consumed.book, SharedBook) or isinstance(consumed.book, SessionBook):
             return None
         shares = consumed.shares
         if not isinstance(shares, PartitionShares):

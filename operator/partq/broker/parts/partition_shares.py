@@ -120,8 +120,12 @@ class PartitionShares:
         """Return the shares that are bound."""
         return list(self._shares.values())
 
-    def of_flow(self, flow: object) -> PartitionShare | None:
-        """Return the share that a flow has."""
+    def wake(self) -> None:
+        """Do nothing: each flow looks for itself."""
+
+    def of_flow(self, flow: object, epoch: Epoch | None = None) -> PartitionShare | None:
+        """Return the share that a flow has: one at most, whatever the epoch."""
+        del epoch
         return self._shares.get(flow)
 
     def wants(self, flow: FlowPort) -> bool:
