@@ -15,7 +15,7 @@ from partq.core.sessions.session_locks import SessionLock
 assert MAX_SHARE == 250  # noqa: S101 - as many locks as there are shares
 
 
-class SessionFlow(FlowPort, Protocol):
+class LockingFlow(FlowPort, Protocol):
     """Interface of a flow that has sessions."""
 
     is_leaving: bool

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from partq.broker.partition.consumed_partition import ConsumedPartition, FlowPort
 from partq.broker.partition.outbox import Answer
-from partq.broker.sessions.session_share import Announce, SessionFlow, SessionShare
+from partq.broker.sessions.session_share import Announce, LockingFlow, SessionShare
 from partq.core.cursor.progress import Range
 from partq.core.model import Cause, Epoch
 from partq.core.ranges import Ranges
@@ -144,7 +144,7 @@ class SessionShares:
 
     # ---- locks ----------------------------------------------------------------------------------
 
-    def may_lock(self, session: str, flow: SessionFlow, number: int) -> bool:
+    def may_lock(self, session: str, flow: LockingFlow, number: int) -> bool:
         """Whether a flow may have a session now: nobody has it, or its process does.
 
         Raises:
@@ -190,7 +190,7 @@ class SessionShares:
         return "no session is given out for a moment; ask again"
 
     async def lock(
-        self, session: str, flow: SessionFlow, number: int, announce: Announce
+        self, session: str, flow: LockingFlow, number: int, announce: Announce
     ) -> SessionShare:
         """Give a session to a flow that may have it; return what the flow has then.
 
@@ -327,7 +327,7 @@ class SessionShares:
         self._shares.pop(lock.session, None)
         self.book.unclaim(lock.session)
         self.book.close_share(share.number, cause, unsent)
-        if cast(SessionFlow, flow).is_leaving or share.is_closing:
+        if cast(LockingFlow, flow).is_leaving or share.is_closing:
             self._end(lock, share.to_tell)
         self._go_on()
 
