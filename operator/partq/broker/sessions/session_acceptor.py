@@ -354,9 +354,7 @@ class SessionAcceptor:
         """Give a session back; `answer` is called once its lock has ended, or with the error."""
         shares = self.shares_of(share.root)
         if shares is None:
-            answer(
-                FencedError(f"partition {share.partition}: its sessions are given out elsewhere")
-            )
+            answer(FencedError(f"partition {share.partition}: it moved; accept the session again"))
         else:
             shares.close(share, begun, answer)
 

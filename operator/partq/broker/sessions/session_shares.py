@@ -211,7 +211,9 @@ class SessionShares:
         self.locks.put(lock)
         if flow.is_closed:
             self._end(lock)
-            raise SessionLostError(f"session {excerpt(session)}: its flow ended meanwhile")
+            raise SessionLostError(
+                f"session {excerpt(session)}: its flow has ended; connect and accept it again"
+            )
         return self._open(lock, flow, announce)
 
     async def _write_lock(self, session: str, flow: FlowPort, number: int) -> SessionLock:
