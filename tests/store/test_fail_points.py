@@ -49,6 +49,7 @@ from partq.store.records.members import Members
 from partq.store.records.part_records import PartRecords
 from partq.store.records.partitions import Partitions
 from partq.store.records.pins import Pins
+from partq.store.session_locks import LockRecords
 from partq.wire.audit import encode_record
 
 P = PartitionId(1, 0)
@@ -57,7 +58,6 @@ GROUP = "workers"
 EPOCH = 2**52
 """Broker epoch, epoch and attempt of the prepared records: above every clock, so that what is drawn
 from them is known beforehand."""
-
 
 BORN = 1
 BIND = {"born": BORN, "member": "m-0", "incarnation": "x", "broker_epoch": EPOCH}
@@ -71,31 +71,26 @@ def next_number():
     return time.monotonic_ns() // 1000
 
 
+def own_write():
+    return {"broker_epoch": EPOCH, "born": BORN, "number": next_number()}
+
+
 class Stores:
     """Everything that a process has of the store."""
 
     def __init__(self, store):
         keys = Keys(store.prefix, "ns", "orders", "0f3a9c1e")
-        self.store = store
-        self.keys = keys
+        self.store, self.keys = store, keys
         self.partitions = Partitions(store, keys)
-        self.part_records = PartRecords(store, keys)
-        self.log = Log(store, keys)
-        self.pins = Pins(store, keys)
-        self.leases = Leases(store, keys)
-        self.outboxes = Outboxes(store, keys)
-        self.replays = Replays(store, keys)
-        self.lives = Lives(store, keys)
-        self.layouts = Layouts(store, keys)
-        self.seals = Seals(store, keys)
-        self.key_states = KeyStates(store, keys)
-        self.plans = Layouts(store, keys)
-        self.configs = Configs(store, keys)
-        self.members = Members(store, keys)
-        self.handoffs = Handoffs(store, keys)
-        self.events = Events(store, keys)
-        self.audits = Audits(store, keys)
-        self.terms = groups.Terms(store, keys)
+        self.part_records, self.locks = PartRecords(store, keys), LockRecords(store, keys)
+        self.log, self.pins = Log(store, keys), Pins(store, keys)
+        self.leases, self.lives = Leases(store, keys), Lives(store, keys)
+        self.outboxes, self.replays = Outboxes(store, keys), Replays(store, keys)
+        self.layouts, self.seals = Layouts(store, keys), Seals(store, keys)
+        self.key_states, self.plans = KeyStates(store, keys), Layouts(store, keys)
+        self.configs, self.members = Configs(store, keys), Members(store, keys)
+        self.handoffs, self.events = Handoffs(store, keys), Events(store, keys)
+        self.audits, self.terms = Audits(store, keys), groups.Terms(store, keys)
 
     async def prepare(self):
         """A partition with ten messages, owned by b-0, whose group is with m-0."""
@@ -162,6 +157,14 @@ class Stores:
     async def commit_parts(self):
         names = {"broker_epoch": EPOCH, "born": BORN, "count": 4, "epoch": EPOCH}
         await self.part_records.commit_parts(P, GROUP, moves=[PartMove(3, None, 2, "m-1")], **names)
+
+    async def lock_session(self):
+        names = {"session": "s", "member": "m-1", "incarnation": "i", "lock_ms": 2**40}
+        await self.locks.lock(P, GROUP, write=own_write(), **names)
+
+    async def unlock_session(self):
+        await self.lock_session()
+        await self.locks.unlock(P, GROUP, write=own_write(), session="s", number=2**60)
 
     async def vacate_and_register(self):
         """What is registered is at nobody before."""
@@ -287,7 +290,9 @@ class Stores:
             else:
                 flat = _timeless(await self.store.read("HGETALL", key))
                 found[name] = dict(zip(flat[::2], flat[1::2], strict=True))
-                found[name].pop(b"flushed", None)  # the number of a write: each try has its own
+                # Of a write, which has its own number; and of what a process knows of the server.
+                for each in (b"flushed", b"locks_written", b"locks_run"):
+                    found[name].pop(each, None)
                 if name.endswith(":config"):
                     found[name].pop(b"born", None)  # a time in µs
         return found
@@ -320,6 +325,8 @@ CASES = {
     "affirm_partition": Case(lambda to: to.partitions.affirm({P: EPOCH})),
     "append_batches": Case(lambda to: to.append(2)),
     "commit_parts": Case(lambda to: to.commit_parts()),
+    "lock_session": Case(lambda to: to.lock_session(), draws_again=True),
+    "unlock_session": Case(lambda to: to.unlock_session(), first=lambda to: to.lock_session()),
     "bind_member": Case(
         lambda to: to.partitions.bind(P, GROUP, number=next_number(), **BIND), draws_again=True
     ),

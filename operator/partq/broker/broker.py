@@ -40,6 +40,7 @@ from partq.broker.retention.audit_backlog import AuditBacklog
 from partq.broker.retention.expiry import Expiry
 from partq.broker.retention.periodic_work import LOOK_GAP_S, look_at_times, work_periodically
 from partq.broker.retention.trimmer import Trimmer
+from partq.broker.sessions.session_acceptor import SessionAcceptor
 from partq.core.clocks.time_to_live import check_ttl_ms
 from partq.core.layout import Layout
 from partq.core.model import BrokerId, Cause, PartitionId
@@ -89,20 +90,17 @@ class Broker:
         wall_clock: Callable[[], float] = wall_time,
     ) -> None:
         keys = Keys(settings.key_prefix, settings.namespace, settings.queue, settings.queue_uid)
-        self.settings = settings
+        self.settings, self.store, self.keys = settings, store, keys
         self.id = BrokerId(settings.broker_id)
         self.incarnation = secrets.token_hex(8)
-        self.url = url
-        self.clock, self.wall_clock = clock, wall_clock
+        self.url, self.clock, self.wall_clock = url, clock, wall_clock
         self.metrics = BrokerMetrics(settings.queue, settings.namespace)
         self.layouts, self.configs = Layouts(store, keys), Configs(store, keys)
         self.log, self.pins = Log(store, keys), Pins(store, keys)
         self.replays, self.leases = Replays(store, keys), Leases(store, keys)
         self.partitions, self.audits = Partitions(store, keys), Audits(store, keys)
-        self.store, self.keys = store, keys
         self._config: QueueConfig | None = None
-        self._tasks = TaskSet(self._task_failed)
-        self._is_closing = False
+        self._tasks, self._is_closing = TaskSet(self._task_failed), False
         self.keyless_turns = count(1)
         """One for each message without a key that HTTP publishes, under RoundRobin."""
         self.peer_token = ""
@@ -113,6 +111,8 @@ class Broker:
         """Wakes calls that wait for a drain: a member released messages, or a book was stored."""
         self._make_ownership()
         self._make_delivery()
+        rules_of = self.flow_registry.rules_of
+        self.sessions = SessionAcceptor(self, self._known_layout, rules_of, self._spawn)
         self._make_retention_and_handoffs()
 
     def _make_ownership(self) -> None:
@@ -262,7 +262,7 @@ class Broker:
             clock=self.clock,
             max_unacked=lambda: self.config.max_unacked_per_flow,
             type_of=lambda group: self.config.types.get(group, ""),
-            order_of=lambda group: redelivery_of(self._config, group).order,
+            rules_of=lambda group: redelivery_of(self._config, group),
             parts=self.part_executor,
             return_s_of=lambda group: return_s_of(self.config, group),
             on_partition_lost=self.ownership.lose_group,

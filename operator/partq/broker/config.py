@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from partq.core.cursor.redelivery_rules import NackOrder, RedeliveryBackoff, RedeliveryRules
 from partq.core.dead_letters import OnExhausted
+from partq.core.key_states import MAX_STATE_BYTES
 from partq.core.layout import Layout
 from partq.core.parts.hash_ranges import HashRange
 from partq.errors import UnknownQueueError
@@ -142,6 +143,11 @@ def _redelivery(spec: GroupSpec) -> RedeliveryRules:
         parts=spec.key_shared.parts if spec.key_shared is not None else 0,
         takes_ranges=spec.key_shared is not None and spec.key_shared.hash_range == HashRange.STICKY,
         takes_turns=spec.type == "Shared",
+        lock_s=spec.session.lock_seconds if spec.session is not None else 0.0,
+        max_state_bytes=min(
+            spec.session.max_state_bytes if spec.session is not None else MAX_STATE_BYTES,
+            MAX_STATE_BYTES,
+        ),
         max_parked_keys=nack.max_parked_keys,
         max_span=ack.max_span,
         max_states=ack.max_states,

@@ -15,7 +15,13 @@ from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.cursor.redelivery_rules import NackOrder, RedeliveryRules
 from partq.core.lanes.codec import MAX_BITS
 from partq.core.model import BrokerId, Cause
-from partq.core.records import LeaseRecord, lacking_lanes, lacking_parts, lacking_turns
+from partq.core.records import (
+    LeaseRecord,
+    lacking_lanes,
+    lacking_parts,
+    lacking_sessions,
+    lacking_turns,
+)
 
 SETTLE_TIMEOUT_S = 3.0
 """How long a change waits until the acks that came before it are stored; else it comes later."""
@@ -48,13 +54,14 @@ class OrderChanges:
     def in_effect(self, config: QueueConfig) -> QueueConfig:
         """Return the config with the orders and types that every living broker knows.
 
-        Until they all do, a group of order Key has the order Ordered, and one of type KeyShared or
-        Shared shares no partition out, so that nothing of it is delivered.
+        Until they all do, a group of order Key has the order Ordered, one of type KeyShared or
+        Shared shares no partition out, and one of type Session gives no session out, so that
+        nothing of them is delivered.
         """
         leases = self._leases()
         lacks_lanes, lacks_parts = lacking_lanes(leases), lacking_parts(leases)
-        lacks_turns = lacking_turns(leases)
-        if not lacks_lanes and not lacks_parts and not lacks_turns:
+        lacks_sessions, lacks_turns = lacking_sessions(leases), lacking_turns(leases)
+        if not (lacks_lanes or lacks_parts or lacks_sessions or lacks_turns):
             return config
 
         def known(rules: RedeliveryRules) -> RedeliveryRules:
@@ -62,6 +69,8 @@ class OrderChanges:
                 rules = replace(rules, parts=0)
             if lacks_turns and rules.takes_turns:
                 rules = replace(rules, takes_turns=False)
+            if lacks_sessions and rules.lock_s:
+                rules = replace(rules, lock_s=0.0)
             if lacks_lanes and rules.order is NackOrder.KEY:
                 rules = replace(rules, order=NackOrder.ORDERED)
             return rules

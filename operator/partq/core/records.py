@@ -16,6 +16,8 @@ PARTS = "parts"
 """Feature of a broker that knows groups of type KeyShared."""
 TURNS = "turns"
 """Feature of a broker that knows groups of type Shared."""
+SESSIONS = "sessions"
+"""Feature of a broker that knows groups of type Session."""
 STATES = "states"
 """Feature of a broker that keeps states of keys, and carries them to the successors of a
 partition."""
@@ -85,6 +87,11 @@ def lacking_parts(leases: Mapping[BrokerId, LeaseRecord]) -> list[BrokerId]:
 def lacking_turns(leases: Mapping[BrokerId, LeaseRecord]) -> list[BrokerId]:
     """Return the brokers, by name, that do not know groups of type Shared."""
     return sorted(broker for broker, lease in leases.items() if TURNS not in lease.features)
+
+
+def lacking_sessions(leases: Mapping[BrokerId, LeaseRecord]) -> list[BrokerId]:
+    """Return the brokers, by name, that do not know groups of type Session."""
+    return sorted(broker for broker, lease in leases.items() if SESSIONS not in lease.features)
 
 
 def lacking_states(leases: Mapping[BrokerId, LeaseRecord]) -> list[BrokerId]:

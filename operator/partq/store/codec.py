@@ -14,6 +14,7 @@ from partq.core.model import MemberId, PartitionId
 from partq.core.parts.part_id import MAX_PARTS
 from partq.core.parts.part_owners import NOBODY, PartOwners
 from partq.core.producer_record import NumberedBatch, ProducerRecord
+from partq.core.sessions.session_locks import StoredLock
 from partq.errors import InternalError
 from partq.excerpts import excerpt
 
@@ -79,6 +80,25 @@ def decode_acks(field: bytes, cursor: int) -> list[Range]:
         return decode_bits(field, cursor)
     except ValueError as error:
         raise InternalError(f"store: the stored acks of a group are damaged: {error}") from error
+
+
+def encode_holder(member: MemberId, incarnation: str) -> str:
+    """Return the holder of the lock of a session, as it is stored."""
+    return json.dumps([member, incarnation])
+
+
+def decode_lock(text: bytes) -> StoredLock:
+    """Read the lock of a session: its number, until when it lasts, and its holder.
+
+    Raises:
+        InternalError: no broker has written that.
+    """
+    try:
+        number, until_ms, holder = text.decode().split(" ", 2)
+        member, incarnation = map(str, json.loads(holder))
+        return StoredLock(MemberId(member), incarnation, int(number), int(until_ms))
+    except ValueError as error:
+        raise InternalError(f"store: a stored lock of a session is damaged: {error}") from error
 
 
 def encode_parked(parked: Mapping[int, int] | None, at_ms: int = 0) -> str:

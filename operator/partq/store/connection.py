@@ -306,6 +306,15 @@ class Store:
             raise SettingsError(f"store: the URL of Redis: {error}") from error
         return partial(factory.make_connection)
 
+    def run_of(self, key: str) -> str:
+        """Return which run of which server has a key; empty: it is not known."""
+        if self._cluster is None:
+            return self._nodes[0].run_name if self._nodes else ""
+        try:
+            return self._cluster.node(slot_of(key)).run_name
+        except StoreUnavailableError:
+            return ""
+
     def _doubt(self, node: StoreServer, slot: int | None) -> None:
         if self._cluster is not None:
             self._cluster.doubt(node, slot)

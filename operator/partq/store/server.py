@@ -115,6 +115,11 @@ class StoreServer:
             channel: PipelinedConnection(self, timeout_s, fail_point) for channel in Channel
         }
 
+    @property
+    def run_name(self) -> str:
+        """Which run of which server has answered last; empty: none has."""
+        return ":".join(name[:16] for name in self._identity or ())
+
     async def close(self) -> None:
         """Fail every call without an answer, and close all connections."""
         for connection in self._connections.values():

@@ -61,6 +61,13 @@ class KeySharedSpec(msgspec.Struct, rename="camel"):
     hash_range: str = ""
 
 
+class SessionSpec(msgspec.Struct, rename="camel"):
+    """How members of a group lock sessions."""
+
+    lock_seconds: float
+    max_state_bytes: int
+
+
 class RebalanceTimes(msgspec.Struct, rename="camel"):
     """How long partitions wait for a lost member."""
 
@@ -77,6 +84,7 @@ class GroupSpec(msgspec.Struct, rename="camel"):
     assignment: str = "Server"
     rebalance: RebalanceTimes | None = None
     key_shared: KeySharedSpec | None = None
+    session: SessionSpec | None = None
 
 
 class LimitsSpec(msgspec.Struct, rename="camel"):

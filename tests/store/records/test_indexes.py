@@ -52,7 +52,11 @@ async def test_every_renewal_changes_the_counter(store, keys):
     await leases.renew("b:1", "y", 2.5, "http://b:1")
     found = await leases.read()
     assert found.leases["b-0"] == LeaseRecord(
-        "x", counters[-1], 3.0, "http://b-0", frozenset(["rescale", "lanes", "states", "parts"])
+        "x",
+        counters[-1],
+        3.0,
+        "http://b-0",
+        frozenset(["rescale", "lanes", "states", "parts", "sessions"]),
     )
     assert found.leases["b:1"].ttl_s == 2.5
 

@@ -24,6 +24,7 @@ from partq.broker.delivery.frame_problems import (
     nack_problem,
     progress_problem,
     read_problem,
+    session_problem,
 )
 from partq.broker.delivery.key_states import StateAnswer, StateHandler
 from partq.broker.partition.consumed_partition import ConsumedPartition, FlowPort
@@ -35,7 +36,7 @@ from partq.core.cursor.unreadable import NOTHING, Unreadable, explains, in_hand,
 from partq.core.cursor.windows import TakenBack
 from partq.core.dead_letters import MAX_WAITING, LetterNote
 from partq.core.layout import Layout
-from partq.core.model import BrokerId, Cause, PartitionId
+from partq.core.model import BrokerId, Cause, Epoch, PartitionId
 from partq.core.ranges import Ranges
 from partq.core.records import LeaseRecord
 from partq.errors import (
@@ -235,6 +236,8 @@ class AckHandler:
         None: it was refused, or waits for the commit that is under way; then comes `again`.
         """
         consumed = self._token_of(flow, frame)
+        if problem is None and consumed is not None:
+            problem = session_problem(frame, consumed, self._rules(flow.group))
         if problem is not None:
             answer(problem)
         elif consumed is None:
@@ -435,7 +438,7 @@ class AckHandler:
     ) -> ConsumedPartition | None:
         owned = self._owned.get(PartitionId(frame.generation, frame.partition))
         consumed = owned.groups.get(flow.group) if owned is not None else None
-        held = consumed.held_by(flow) if consumed is not None else None
+        held = consumed.held_by(flow, Epoch(frame.epoch)) if consumed is not None else None
         if (
             held is None
             or held.broker_epoch != frame.broker_epoch

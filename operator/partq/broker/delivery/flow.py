@@ -121,13 +121,12 @@ class Flow:
         consumed.flow = self
         consumed.incarnation = self.incarnation
         self.partitions[consumed] = None
+        if consumed.session is not None:
+            self.watch(consumed)
+            return
         self.send_behind(
             consumed.partition,
-            frames.Assigned(
-                *_round(consumed),
-                consumed.book.cursor,
-                consumed.mode,
-            ),
+            frames.Assigned(*_round(consumed), consumed.book.cursor, consumed.mode),
         )
         if consumed.root is not consumed and consumed.keys is not None:
             self.send_lanes(consumed)
@@ -153,6 +152,10 @@ class Flow:
         messages, size, waiting = self.unrecorded.forget(consumed.partition)
         self.credit.give_back(messages, size)
         self._controls.extend(waiting)
+        if consumed.session is not None:
+            if cause is not Cause.NONE:
+                self.send(frames.SessionLost(*_round(consumed), consumed.session, cause))
+            return
         self.send(frames.Revoked(*_round(consumed), cause))
         if cause is Cause.BROKER_CHANGE:
             self.send(frames.Moved(*consumed.partition, "", ""))
@@ -241,8 +244,10 @@ class Flow:
     def _ask_for_lanes(self, consumed: ConsumedPartition) -> None:
         asked, lanes = self._asked.pop(consumed, None), consumed.lanes
         if asked and lanes is not None:
-            slots = Ranges((lane, lane + 1) for lane in sorted(asked))
-            self._send_ask_back(consumed, lanes.join_notices(asked), slots.pairs())
+            slots = Ranges((lane, lane + 1) for lane in sorted(asked)).pairs()
+            if consumed.session is not None:
+                slots = [(0, SLOT_COUNT)]  # the session is all that its client has of the token
+            self._send_ask_back(consumed, lanes.join_notices(asked), slots)
 
     def _send_ask_back(
         self, consumed: ConsumedPartition, notice: int, slots: list[tuple[int, int]]
@@ -336,10 +341,9 @@ class Flow:
         for consumed in list(self._ready):
             # Out and in again: the partitions take turns.
             del self._ready[consumed]
-            if not consumed.is_open or consumed.flow is not self or consumed.make_letters():
-                consumed.end_turn()
+            if not (consumed.is_its_turn() and consumed.is_open and consumed.flow is self):
                 continue
-            if not consumed.is_its_turn():
+            if consumed.make_letters():
                 continue
             book = consumed.book
             again = book.next_again

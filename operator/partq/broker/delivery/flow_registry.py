@@ -18,13 +18,14 @@ from partq.broker.delivery.frame_problems import (
     RANKED_TYPES,
     check_lanes,
     check_priority,
+    check_sessions,
     check_turns,
 )
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.flow_ports import BatchFinder, ExpiryCheck
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.broker.parts.part_executor import PartExecutor
-from partq.core.cursor.redelivery_rules import NackOrder
+from partq.core.cursor.redelivery_rules import NackOrder, RedeliveryRules
 from partq.core.group.records import RefusedJoin
 from partq.core.model import Cause, Epoch, MemberId, PartitionId
 from partq.errors import (
@@ -79,7 +80,7 @@ class FlowRegistry:
         clock: Callable[[], float],
         max_unacked: Callable[[], int],
         type_of: Callable[[str], str],
-        order_of: Callable[[str], NackOrder],
+        rules_of: Callable[[str], RedeliveryRules],
         parts: PartExecutor,
         return_s_of: Callable[[str], float],
         on_partition_lost: Callable[[ConsumedPartition, PartqError], None],
@@ -94,14 +95,12 @@ class FlowRegistry:
         self._clock = clock
         self._max_unacked = max_unacked
         self._type_of = type_of
-        self._order_of = order_of
+        self.rules_of = rules_of
         self._shares_of, self._range_check = parts.shares_of, parts.range_check
-        self._return_s_of = return_s_of
-        self._returns = ExpectedReturns(clock)
+        self._return_s_of, self._returns = return_s_of, ExpectedReturns(clock)
         self._on_partition_lost = on_partition_lost
         self._flows: dict[tuple[str, MemberId], Flow] = {}
-        self._numbers = 0
-        self._liveness = FlowLiveness()
+        self._numbers, self._liveness = 0, FlowLiveness()
         self._lost: dict[tuple[str, MemberId], LostFlow] = {}
         self._tasks = TaskSet()
         self._is_closed = False
@@ -143,6 +142,7 @@ class FlowRegistry:
         wants_standing: bool = False,
         takes_lanes: bool = False,
         takes_turns: bool = False,
+        takes_sessions: bool = False,
         ranges: Sequence[tuple[int, int]] = (),
     ) -> Flow:
         """Open the member's flow, without partitions: `bind_all` binds those.
@@ -151,7 +151,7 @@ class FlowRegistry:
             NotListedError, MemberRefusedError, MemberInUseError: no flow.
             BrokerClosingError, BadRequestError: no flow.
             ConflictError: another member has declared some of the slots `ranges`.
-            UpgradeRequiredError: the group's order is Key, and the client does not know that.
+            UpgradeRequiredError: the client does not know the group's order, or its type.
         """
         for name, value in (("member", member), ("incarnation", incarnation)):
             if not 1 <= len(value) <= MAX_NAME_CHARS or not value.isprintable():
@@ -167,7 +167,9 @@ class FlowRegistry:
                 f"bind: credit of {credit_bytes} bytes; expected 0 (no bound) to {MAX_CREDIT_BYTES}"
             )
         check_priority(priority, group, self._type_of(group))
-        check_lanes(self._order_of(group), group, member, takes_lanes=takes_lanes)
+        rules = self.rules_of(group)
+        check_sessions(rules.lock_s, group, member, takes_sessions=takes_sessions)
+        check_lanes(rules.order, group, member, takes_lanes=takes_lanes)
         check_turns(self._type_of(group), group, member, takes_turns=takes_turns)
         name = MemberId(member)
         self._range_check.check(group, name, ranges, self._flows.values())
@@ -356,7 +358,7 @@ class FlowRegistry:
         As they connect again, they are told why.
         """
         for flow in list(self._flows.values()):
-            if not flow.takes_lanes and self._order_of(flow.group) is NackOrder.KEY:
+            if not flow.takes_lanes and self.rules_of(flow.group).order is NackOrder.KEY:
                 _log.warning(
                     "flow of %s in %s is ended: its client does not know the order Key; update it",
                     *(flow.member, flow.group),

@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from functools import partial
 
-from partq.core.cursor.redelivery_rules import MAX_NACK_DELAY_MS, NackOrder
+from partq.broker.partition.consumed_partition import ConsumedPartition
+from partq.core.cursor.redelivery_rules import MAX_NACK_DELAY_MS, NackOrder, RedeliveryRules
 from partq.core.dead_letters import check_note
 from partq.core.key_states import check_key, check_state
 from partq.core.model import MAX_PRIORITY
+from partq.core.sessions.interned_sessions import partition_of_keyless
 from partq.errors import BadRequestError, UpgradeRequiredError
 from partq.excerpts import excerpt
 from partq.wire import frames
@@ -80,6 +82,34 @@ def read_problem(frame: frames.ReadState) -> BadRequestError | None:
     return _problem_of(partial(check_key, "state", frame.key))
 
 
+def session_problem(
+    frame: frames.Ack | frames.Nack | frames.InProgress | frames.ReadState,
+    consumed: ConsumedPartition,
+    rules: RedeliveryRules,
+) -> BadRequestError | None:
+    """Return what is wrong with a state that comes or is asked for under the lock of a session."""
+    if consumed.session is None or not isinstance(frame, frames.Ack | frames.ReadState):
+        return None
+    key, state = (
+        (frame.state_key, frame.state) if isinstance(frame, frames.Ack) else (frame.key, None)
+    )
+    if key is None:
+        return None
+    if key != consumed.session or partition_of_keyless(key) is not None:
+        return BadRequestError(
+            f"state: got the key {excerpt(key)!r} under the lock of session "
+            f"{excerpt(consumed.session)!r}; expected the session itself, of messages with a key; "
+            "nothing was changed"
+        )
+    if state is not None and len(state) > rules.max_state_bytes:
+        return BadRequestError(
+            f"ack: got a state of {len(state):,} bytes, expected at most "
+            f"{rules.max_state_bytes:,}, as `session.maxStateBytes` of the group says; nothing was "
+            "changed: keep what is large elsewhere, and its name in the state"
+        )
+    return None
+
+
 def _problem_of(check: Callable[[], None]) -> BadRequestError | None:
     try:
         check()
@@ -118,6 +148,20 @@ def check_lanes(order: NackOrder, group: str, member: str, *, takes_lanes: bool)
             f"bind: member {excerpt(member)} of group {group}, whose nack.order is Key; got a "
             "client that knows only the orders Ordered and Free: update its partq library, or "
             "change the order"
+        )
+
+
+def check_sessions(lock_s: float, group: str, member: str, *, takes_sessions: bool) -> None:
+    """See that the client of a group of type Session knows that it asks for sessions there.
+
+    Raises:
+        UpgradeRequiredError: it does not.
+    """
+    if not takes_sessions and lock_s:
+        raise UpgradeRequiredError(
+            f"bind: member {excerpt(member)} of group {group}, whose type is Session; got a client "
+            "that is assigned partitions, and there members accept sessions: use SessionConsumer, "
+            "and update its partq library if it has none"
         )
 
 

@@ -53,6 +53,30 @@ class LogFetcher:
             self._reads.start(self._read(consumed, offset, owned.tail.end))
         return entry
 
+    async def read_on(self, consumed: ConsumedPartition, start: int) -> list[Entry]:
+        """Return some batches, from the one that holds `start` on; none: the log ends there.
+
+        As long as the store does not answer it is asked again.
+        """
+        while not consumed.is_dropped:
+            owned = self._owned.get(consumed.partition)
+            if owned is None or start >= owned.tail.end:
+                break
+            if (entry := owned.tail.find(start)) is not None:
+                return [entry]
+            try:
+                entries = await self._read_within(consumed, Offset(start), Offset(owned.tail.end))
+            except PartqError as error:
+                _log.warning("the log of %s could not be read: %s", consumed.partition, error)
+                await asyncio.sleep(READ_RETRY_S)
+                continue
+            if entries and entries[0].first <= start:
+                return entries
+            following = entries[0].first if entries else owned.tail.end
+            if not consumed.is_dropped:
+                self._on_lost(consumed, _missing(consumed, start, following))
+        return []
+
     def forget(self, consumed: ConsumedPartition) -> None:
         """Let go what was read for a flow that has lost the partition."""
         self.ahead.forget(consumed)

@@ -11,6 +11,7 @@ from partq.core.lanes.lane_book import LaneBook
 from partq.core.lanes.parked_lanes import quarantined_of, restored
 from partq.core.lanes.shared_book import SharedBook
 from partq.core.model import Cause, PartitionId
+from partq.core.sessions.session_book import SessionBook
 from partq.core.turns.turn_book import TurnBook
 from partq.store.records.stored_partition import CursorRecord
 
@@ -50,11 +51,17 @@ class Books:
             return TurnBook(
                 record.cursor, record.acked, record.redeliveries, max_span=rules.max_span
             )
+        has_sessions = rules is not None and rules.lock_s > 0
         is_key = order is NackOrder.KEY and is_near
-        if not is_shared and not is_key and (rules is not None or not record.parked):
+        if (
+            not is_shared
+            and not has_sessions
+            and not is_key
+            and (rules is not None or not record.parked)
+        ):
             return GroupCursor(record.cursor, record.acked, record.redeliveries)
         limits = rules or RedeliveryRules()
-        kind = SharedBook if is_shared else LaneBook
+        kind = SessionBook if has_sessions else SharedBook if is_shared else LaneBook
         return kind(
             record.cursor,
             record.acked,
@@ -81,6 +88,8 @@ def fits(book: Book, rules: RedeliveryRules) -> bool:
     """Say whether a book is one of the order that a group has."""
     if rules.takes_turns or isinstance(book, TurnBook):
         return rules.takes_turns and isinstance(book, TurnBook)
+    if rules.lock_s or isinstance(book, SessionBook):
+        return rules.lock_s > 0 and isinstance(book, SessionBook)
     if rules.parts:
         return isinstance(book, SharedBook)
     is_key = isinstance(book, LaneBook) and not isinstance(book, SharedBook)
@@ -106,7 +115,7 @@ def remade(book: Book, rules: RedeliveryRules) -> Book:
     if rules.takes_turns:
         made = TurnBook(book.cursor, book.acked_pairs(), book.redeliveries, max_span=rules.max_span)
     elif rules.parts or rules.order is NackOrder.KEY:
-        kind = SharedBook if rules.parts else LaneBook
+        kind = SessionBook if rules.lock_s else SharedBook if rules.parts else LaneBook
         made = kind(
             book.cursor,
             book.acked_pairs(),

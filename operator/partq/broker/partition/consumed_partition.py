@@ -29,6 +29,8 @@ from partq.store.records.stored_partition import OPEN_GATE
 from partq.store.refusals import BookWrite
 from partq.wire import frames
 
+NOT_SERVED = "this broker serves it no more; what was not acknowledged is redelivered"
+
 
 @dataclass(eq=False, slots=True)
 class ConsumedPartition:
@@ -71,6 +73,8 @@ class ConsumedPartition:
     after_take: Callable[["ConsumedPartition"], None] | None = None
     """Called while keys are held, when some of their messages may become dead letters."""
     flow: "FlowPort | None" = None
+    session: str | None = None
+    """Of a share in a group of type Session: the session that it is."""
     parts: PartOwners | None = None
     """Which members have which parts; None: none was ever moved, or the type is not KeyShared."""
     shares: "SharesOf[ConsumedPartition] | None" = None
@@ -190,10 +194,10 @@ class ConsumedPartition:
             return self.shares.holders()
         return [] if self.flow is None else [self]
 
-    def held_by(self, flow: object) -> "ConsumedPartition | None":
-        """Return what a flow has of it: the partition, or a share of it; None: nothing."""
+    def held_by(self, flow: object, epoch: Epoch | None = None) -> "ConsumedPartition | None":
+        """Return what a flow has of it: all, or its share (under an epoch, if it has several)."""
         if self.shares is not None:
-            return self.shares.of_flow(flow)
+            return self.shares.of_flow(flow, epoch)
         return self if self.flow is flow else None
 
     def wake(self) -> None:
@@ -368,7 +372,7 @@ class ConsumedPartition:
         # ones, and so has the book, which counts its changes from 0 on.
         self.parked_stored, self.has_stale_parked, self.holds_stored = 0, not is_stored, 0
         self.missing = ""
-        self._refuse(
+        self.refuse(
             self.outbox.forget(),
             "its cursor was moved before the dead letters were stored; nothing is stored of them",
         )
@@ -451,15 +455,8 @@ class ConsumedPartition:
         waiting, self.confirmations = self.confirmations, []
         self.refuse([*waiting, *self.outbox.end_waits(for_good=True)])
 
-    def refuse(self, answers: list[Answer]) -> None:
+    def refuse(self, answers: list[Answer], why: str = NOT_SERVED) -> None:
         """Tell who waits for an ack that the partition is not served here any more."""
-        self._refuse(
-            answers,
-            "this broker no longer serves it; the messages that were not acknowledged are "
-            "redelivered",
-        )
-
-    def _refuse(self, answers: list[Answer], why: str) -> None:
         for answer in answers:
             answer(FencedError(f"partition {self.partition} of {self.group}: {why}"))
 

@@ -4,7 +4,7 @@ from typing import Protocol, TypeVar
 
 from partq.broker.partition.consumer_ref import ConsumerRef
 from partq.core.cursor.windows import TakenBack
-from partq.core.model import Cause, PartitionId
+from partq.core.model import Cause, Epoch, PartitionId
 from partq.core.ranges import Ranges
 
 _Taken = TypeVar("_Taken", contravariant=True)
@@ -81,8 +81,8 @@ class SharesOf(Protocol[_Given]):
     def holders(self) -> list[_Given]:
         """Return the shares that are bound."""
 
-    def of_flow(self, flow: object) -> _Given | None:
-        """Return the share that a flow has."""
+    def of_flow(self, flow: object, epoch: Epoch | None = None) -> _Given | None:
+        """Return the share that a flow has; of several the one under an epoch."""
 
     def wants(self, flow: FlowOf[_Given]) -> bool:
         """Whether a flow is to get a share."""

@@ -84,8 +84,9 @@ class BoundShares(ABC, Generic[S]):
         """Return the shares that are bound."""
         return list(self._shares.values())
 
-    def of_flow(self, flow: object) -> S | None:
-        """Return the share that a flow has."""
+    def of_flow(self, flow: object, epoch: Epoch | None = None) -> S | None:
+        """Return the share that a flow has: one at most, whatever the epoch."""
+        del epoch
         return self._shares.get(flow)
 
     def bound_members(self) -> set[MemberId]:

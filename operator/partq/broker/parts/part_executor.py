@@ -16,6 +16,7 @@ from partq.core.lanes.shared_book import SharedBook
 from partq.core.layout import Layout
 from partq.core.model import BrokerEpoch, Epoch, MemberId, PartitionId
 from partq.core.parts.part_owners import PartMove, PartOwners
+from partq.core.sessions.session_book import SessionBook
 from partq.core.turns.turn_book import TurnBook
 from partq.errors import (
     AttemptRefusedError,
@@ -77,7 +78,7 @@ class PartExecutor:
         Raises:
             UnavailableError: the layout was not read yet, so nobody knows the slots of parts.
         """
-        if not isinstance(consumed.book, SharedBook):
+        if not isinstance(consumed.book, SharedBook) or isinstance(consumed.book, SessionBook):
             return None
         shares = consumed.shares
         if isinstance(consumed.book, TurnBook):

@@ -49,6 +49,10 @@ class RedeliveryRules:
     """Members of such a group declare the slots that they want."""
     takes_turns: bool = False
     """Groups of type Shared: any member may get any message."""
+    lock_s: float = 0.0
+    """Of groups of type Session: how long a lock lasts; 0: members lock no sessions."""
+    max_state_bytes: int = 65_536
+    """Of one state, with the bound that every state has."""
     max_states: int = 10_000
     """Keys of a partition that may have a state."""
     nack_delay_s: float = 60.0

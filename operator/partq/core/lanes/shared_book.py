@@ -206,7 +206,7 @@ class SharedBook(LaneBook):
         return book
 
 
-def _gaining(before: bytes | None, after: bytes) -> set[int]:
+def _gaining(before: bytes | bytearray | None, after: bytes) -> set[int]:
     """Return the shares that get lanes which they did not have."""
     if before is None:
         return set(after)

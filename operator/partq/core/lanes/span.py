@@ -6,6 +6,7 @@ many offsets at once is done by calls that run in C: no Python code per message.
 
 import re
 from array import array
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
 from itertools import compress, count
@@ -37,6 +38,7 @@ def _table(changes: dict[int, int], default: int | None = None) -> bytes:
 
 
 _IS_OPEN = _table({OPEN: 1}, 0)
+_IS_UNDONE = _table({ACKED: 0}, 1)
 _IS_HELD = _table(dict.fromkeys(range(HELD, MAX_SHARE + 1), 1), 0)
 _DIGITS = _table({0: ord("0")}, ord("1"))
 _ACKED_DIGITS = _table({ACKED: ord("1")}, ord("0"))
@@ -73,7 +75,7 @@ class LaneSpan:
         self._states = bytearray()
         self._lanes = array("H")
         """As far as batches were read."""
-        self._table: bytes | None = None
+        self._table: bytes | bytearray | None = None
         """The owner of each of the 65,536 lanes; None: one share has all."""
         self._owners = bytearray()
         """Of each offset whose lane is known the share that has the lane, if there is a table."""
@@ -111,14 +113,42 @@ class LaneSpan:
             self._owners.extend(map(self._table.__getitem__, lanes))
         self.extend(stop)
 
-    def assign(self, owners: bytes) -> bytes | None:
+    def assign(self, owners: bytes | bytearray) -> bytes | bytearray | None:
         """Give lanes to shares: the number of the share of each of the 65,536 lanes; 0: nobody.
 
-        Returns how they were given before; None: one share had all.
+        Returns how they were given before; None: one share had all. An array of bytes stays the
+        caller's, who may change it for lanes that were not read.
         """
         before, self._table = self._table, owners
         self._owners = bytearray(map(owners.__getitem__, self._lanes))
         return before
+
+    def give(self, lane: int, share: int) -> None:
+        """Give one lane to a share, or to nobody (0), where the table is an array of bytes."""
+        assert isinstance(self._table, bytearray)  # noqa: S101 - from `assign` on
+        self._table[lane] = share
+        for at in _places(self._lanes.tobytes(), array("H", [lane]).tobytes()):
+            self._owners[at] = share
+
+    def first_free(self, cursor: int, is_blocked: Callable[[int], bool]) -> int | None:
+        """Return the first open offset of a lane that nobody has and nothing blocks."""
+        if self.read_end <= cursor:
+            return None
+        at = self.free(cursor, self.read_end, is_blocked, 0).find(1)
+        return cursor + at if at >= 0 else None
+
+    def lanes_undone(self, cursor: int) -> Counter[int]:
+        """Return the lanes of what was read from the cursor on and is not done: how often each."""
+        low = max(0, cursor - self._first)
+        undone = self._states[low : len(self._lanes)].translate(_IS_UNDONE)
+        return Counter(compress(self._lanes[low:], undone))
+
+    def lowest_undone(self, cursor: int) -> dict[int, int]:
+        """Return of each of these lanes the lowest offset that is not done."""
+        low = max(0, cursor - self._first)
+        undone = self._states[low : len(self._lanes)].translate(_IS_UNDONE)
+        places = [*compress(enumerate(self._lanes[low:], self._first + low), undone)]
+        return {lane: offset for offset, lane in reversed(places)}
 
     def owner(self, lane: int) -> int:
         """Return the share that has a lane, where a table says so."""

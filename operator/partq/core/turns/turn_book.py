@@ -37,7 +37,7 @@ class TurnSpan(LaneSpan):
         """Have the states reach up to the end of a batch."""
         self.extend(batch.first + batch.count)
 
-    def assign(self, owners: bytes) -> None:
+    def assign(self, owners: bytes | bytearray) -> None:
         """Give no lanes to anybody: any share may have any message."""
         del owners
 

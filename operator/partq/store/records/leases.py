@@ -5,13 +5,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from partq.core.model import BrokerId, PartitionId
-from partq.core.records import LANES, PARTS, RESCALE, STATES, TURNS, LeaseIndex, LeaseRecord
+from partq.core.records import (
+    LANES,
+    PARTS,
+    RESCALE,
+    SESSIONS,
+    STATES,
+    TURNS,
+    LeaseIndex,
+    LeaseRecord,
+)
 from partq.errors import FencedError
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.pipelined_connection import Reply
 
-FEATURES: tuple[str, ...] = (RESCALE, LANES, STATES, PARTS, TURNS)
+FEATURES: tuple[str, ...] = (RESCALE, LANES, STATES, PARTS, SESSIONS, TURNS)
 """What brokers of this version can do beside what those of every version can."""
 _PEER = "peer_token"
 _MAX_TRIES = 5

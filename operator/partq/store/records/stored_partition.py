@@ -8,10 +8,12 @@ from partq.core.dead_letters import DeadLetter
 from partq.core.group.observation import NO_EPOCH
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, Offset, PartitionId
 from partq.core.parts.part_owners import PartOwners
+from partq.core.sessions.session_locks import StoredLock
 from partq.store.codec import (
     Range,
     decode_acks,
     decode_counts,
+    decode_lock,
     decode_parked,
     decode_parts,
     decode_predecessors,
@@ -25,6 +27,8 @@ _SEAL = b"seal:"
 """Begins the fields of a partition's hash `meta` that hold its seals."""
 _PIN = b"pin:"
 """Begins the fields that hold its pins."""
+_LOCK = b"lock:"
+"""Begins the fields of a group's hash `cursor` that hold locks of sessions."""
 OPEN_GATE = "1"
 CLOSED_GATE = "0"
 
@@ -168,6 +172,10 @@ class CursorRecord:
     """Which members have which parts; None: none was ever moved, or the type is not KeyShared."""
     state_count: int = 0
     """How many keys have a state."""
+    locks: dict[str, StoredLock] = field(default_factory=dict)
+    """Of sessions, in a group of type Session."""
+    locks_run: str = ""
+    """The run of Redis that has the last lock written; empty: none was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,4 +289,10 @@ def cursor_record(fields: Mapping[bytes, bytes]) -> CursorRecord:
         registered=Epoch(int(fields.get(b"registered", b"0").split(b" ", 1)[0])),
         parts=decode_parts(fields[b"parts"]) if b"parts" in fields else None,
         state_count=int(fields.get(b"states", b"0").split(b" ", 1)[0]),
+        locks={
+            name.removeprefix(_LOCK).decode(): decode_lock(value)
+            for name, value in fields.items()
+            if name.startswith(_LOCK)
+        },
+        locks_run=fields.get(b"locks_run", b"").decode(),
     )

@@ -14,6 +14,7 @@ from partq.broker.delivery.credit import MAX_ADDED_CREDIT
 from partq.broker.delivery.flow import Flow
 from partq.broker.operations.reset import seek
 from partq.broker.partition.outbox import Answer
+from partq.broker.sessions.session_calls import SessionCalls
 from partq.core.cursor.horizon import ACK_SPAN
 from partq.core.model import Cause, PartitionId
 from partq.errors import (
@@ -34,6 +35,8 @@ MAX_OPEN_ACKS = 20_000
 """Acks without an answer, each counted with its ranges; above it the client waits."""
 MAX_OPEN_READS = 1000
 """Reads of states without an answer, of one flow; at the limit nothing more is read from it."""
+MAX_OPEN_SESSION_CALLS = 1000
+"""Accepts, renewals and closes of sessions without an answer, of one flow."""
 MAX_CONTROLS = 10_000
 """Frames that the client has not read; above it the client waits."""
 MAX_SLEEP_S = 1.0
@@ -76,6 +79,7 @@ class ConsumerConnection:
         """The partitions of the seeks that have no answer."""
         self._pings = PingAnswers(broker.lease)
         self._room = asyncio.Event()
+        self._sessions: SessionCalls | None = None
 
     async def run(self) -> None:
         """Bind, then serve until the connection ends; a broken frame ends it, with a reason."""
@@ -86,6 +90,7 @@ class ConsumerConnection:
             async with asyncio.timeout(BIND_TIMEOUT_S):
                 flow = await self._bind()
             flow.on_closed = self._end
+            self._sessions = SessionCalls(self._broker.sessions, flow, self._room.set)
             sender = asyncio.create_task(self._send_forever(flow))
             await self._broker.flow_registry.bind_all(flow)
             while not flow.is_closed:
@@ -111,6 +116,8 @@ class ConsumerConnection:
             self._pings.close()
             if flow is not None:
                 self._broker.flow_registry.lose(flow, may_return=not self._socket.was_cut)
+            if self._sessions is not None:
+                await self._sessions.end()
             await cancel_and_wait(sender)
             await self._socket.close()
             await self._end_seeks()
@@ -130,6 +137,7 @@ class ConsumerConnection:
             wants_standing=frame.wants_standing,
             takes_lanes=frame.takes_lanes,
             takes_turns=frame.takes_turns,
+            takes_sessions=frame.takes_sessions,
             ranges=frame.ranges,
         )
         lease_ms = int(self._broker.settings.lease_ttl_s * 1000)
@@ -146,6 +154,7 @@ class ConsumerConnection:
                 takes_in_progress=True,
                 takes_lanes=True,
                 takes_states=True,
+                takes_sessions=self._broker.sessions.locked_ms(self._group) > 0,
             )
         )
         return flow
@@ -184,6 +193,13 @@ class ConsumerConnection:
                 self._seek(flow, frame)
             case frames.ReadState():
                 self._read_state(flow, frame)
+            case (
+                frames.AcceptSession()
+                | frames.RenewSession()
+                | frames.CloseSession()
+                | frames.CancelAccept()
+            ) if self._sessions is not None:
+                self._sessions.handle(frame)
             case frames.Leave():
                 self._broker.flow_registry.leave(flow)
             case _:
@@ -275,6 +291,7 @@ class ConsumerConnection:
         return not flow.is_closed and (
             self._open_acks > MAX_OPEN_ACKS
             or self._open_reads >= MAX_OPEN_READS
+            or (self._sessions is not None and self._sessions.open_count >= MAX_OPEN_SESSION_CALLS)
             or flow.control_count > MAX_CONTROLS
         )
 

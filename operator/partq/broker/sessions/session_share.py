@@ -1,0 +1,101 @@
+"""What one flow has of a partition by the lock of a session."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from partq.broker.partition.consumed_partition import ConsumedPartition, FlowPort
+from partq.broker.partition.outbox import Answer
+from partq.core.lanes.span import MAX_SHARE
+from partq.core.model import Cause
+from partq.core.ranges import Ranges
+from partq.core.sessions.session_book import SessionShareBook
+from partq.core.sessions.session_locks import SessionLock
+
+assert MAX_SHARE == 250  # noqa: S101 - as many locks as there are shares
+
+
+class LockingFlow(FlowPort, Protocol):
+    """Interface of a flow that has sessions."""
+
+    is_leaving: bool
+    """Its member's process is ending."""
+    is_closed: bool
+
+
+class SessionSharesPort(Protocol):
+    """Interface of the sessions of a partition, for one of them."""
+
+    def share_lost(
+        self, share: "SessionShare", flow: FlowPort, cause: Cause, unsent: Ranges
+    ) -> None:
+        """Note that a flow has lost a session."""
+
+    def share_changed(self, share: "SessionShare") -> None:
+        """Look whether others may go on, or the lock may end, after what a flow has said."""
+
+
+@dataclass(eq=False, slots=True)
+class SessionShare(ConsumedPartition):
+    """One session of a partition that a flow has: its book is that of the lock.
+
+    What concerns the partition as a whole, as its record and its gate, is with `root`.
+    """
+
+    whole: ConsumedPartition = field(kw_only=True)
+    shares_of: SessionSharesPort = field(kw_only=True)
+    number: int = field(kw_only=True)
+    """Of the share in the book."""
+    lock_of: SessionLock = field(kw_only=True)
+    is_closing: bool = False
+    """The client is done with it: the lock ends once nothing is in flight."""
+    to_tell: list[Answer] = field(default_factory=list)
+    """To be called once the lock has ended."""
+
+    @property
+    def root(self) -> ConsumedPartition:
+        """The partition of which this is a share."""
+        return self.whole
+
+    @property
+    def own_book(self) -> SessionShareBook:
+        """The book of the lock."""
+        assert isinstance(self.book, SessionShareBook)  # noqa: S101 - from the constructor on
+        return self.book
+
+    @property
+    def is_open(self) -> bool:
+        """Whether messages may be sent to the flow."""
+        return (
+            self.flow is not None
+            and not self.is_withheld
+            and not self.is_closing
+            and self.whole.may_send
+        )
+
+    def has_changed(self) -> None:
+        """Have those look again that may send something after what its flow has said."""
+        if self.flow is not None:
+            self.flow.notice(self)
+        self.shares_of.share_changed(self)
+
+    def make_letters(self) -> bool:
+        """Have what is due of quarantined keys moved; return whether nothing may be sent now."""
+        self.whole.make_letters()
+        return not self.is_open
+
+    def unbind(self, cause: Cause) -> None:
+        """Take the session from its flow; what is in flight goes out again, for `cause`."""
+        flow, self.flow = self.flow, None
+        if flow is None:
+            return
+        self.whole.to_hurry.set()
+        unsent = flow.unsent(self.partition)
+        flow.detach(self, cause)
+        if self.book.in_flight:
+            self.whole.counts += 1
+        self.shares_of.share_lost(self, flow, cause, unsent)
+
+
+Announce = Callable[[SessionShare], None]
+"""Tells a client that it has a session; its messages follow."""

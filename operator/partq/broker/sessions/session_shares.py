@@ -1,0 +1,474 @@
+"""The sessions of one partition: their locks, what flows have of them, and what is read."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from partq.broker.partition.consumed_partition import ConsumedPartition, FlowPort
+from partq.broker.partition.outbox import Answer
+from partq.broker.sessions.session_share import Announce, LockingFlow, SessionShare
+from partq.core.cursor.progress import Range
+from partq.core.model import Cause, Epoch
+from partq.core.ranges import Ranges
+from partq.core.sessions.interned_sessions import keyless
+from partq.core.sessions.session_book import SessionBook
+from partq.core.sessions.session_locks import MAX_LOCKS, SessionLock, SessionLocks
+from partq.errors import (
+    FencedError,
+    OverloadedError,
+    PartqError,
+    SessionLockedError,
+    SessionLostError,
+    StoreUnavailableError,
+    SupersededError,
+    UnavailableError,
+    UnknownGroupError,
+)
+from partq.excerpts import excerpt
+from partq.store.records.log import Entry
+from partq.store.session_locks import NEW_LOCK, LockRecords
+from partq.wire.sessions.batch_keys import keys_of
+
+WRITE_RETRY_S = 0.5
+"""Between tries to have the end of a lock written."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPorts:
+    """What the sessions of every partition of a broker share."""
+
+    records: LockRecords
+    clock: Callable[[], float]
+    lock_s: Callable[[str], float]
+    """For how long a lock of a group lasts; 0: its members lock no sessions (any more)."""
+    read: Callable[[ConsumedPartition, int], Awaitable[list[Entry]]]
+    """Returns some batches from the one that holds an offset on; none: the end is reached."""
+    spawn: Callable[[Coroutine[Any, Any, None], str], object]
+    store: Callable[[ConsumedPartition], None]
+    """Has the book stored soon."""
+    on_free: Callable[[str], None]
+    """Called with the group when a session may have become free."""
+    on_lost: Callable[[ConsumedPartition, PartqError], None]
+
+
+class SessionShares:
+    """The sessions of one partition that are locked, whether or not their members are connected."""
+
+    def __init__(
+        self,
+        whole: ConsumedPartition,
+        ports: SessionPorts,
+        locks: Iterable[SessionLock],
+        held_until: float,
+    ) -> None:
+        """Start with the locks of the record.
+
+        Args:
+            whole: the partition; its book is a `SessionBook`.
+            ports: what it works with.
+            locks: as the record has them.
+            held_until: no session is given to anybody else before, as the record may lack locks
+                that were given.
+        """
+        self._whole = whole
+        self._ports = ports
+        self.locks = SessionLocks(locks)
+        self._held_until = held_until
+        self._beginning: set[str] = set()
+        """Sessions whose locks are being written."""
+        self._shares: dict[str, SessionShare] = {}
+        """By session."""
+        self.round = max(whole.epoch, whole.share_epochs.top)
+        """The highest epoch of a share: each takes the next. The record does not know them; a
+        broker that claims the partition has a higher broker epoch."""
+        self._is_reading = False
+        self._has_news = False
+        """More may have come since the batch before was read."""
+        self.has_read = asyncio.Event()
+        """Set while nothing more is to be read for now."""
+
+    # ---- looking --------------------------------------------------------------------------------
+
+    @property
+    def book(self) -> SessionBook:
+        """The book of the partition."""
+        book = self._whole.book
+        assert isinstance(book, SessionBook)  # noqa: S101 - else there are no such shares
+        return book
+
+    def holders(self) -> list[ConsumedPartition]:
+        """Return the sessions that are bound to a flow."""
+        return list(self._shares.values())
+
+    def of_flow(self, flow: object, epoch: Epoch | None = None) -> SessionShare | None:
+        """Return the session that a flow has under an epoch."""
+        found = (each for each in self._shares.values() if each.flow is flow)
+        return next((each for each in found if epoch in (None, each.epoch)), None)
+
+    def of_session(self, session: str) -> SessionShare | None:
+        """Return what a flow has of a session; None: no flow has it."""
+        return self._shares.get(session)
+
+    def wants(self, flow: FlowPort) -> bool:
+        """Whether a flow is to get the partition as it binds: never, it asks for sessions."""
+        del flow
+        return False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether others wait for a place: flows get none, sessions do."""
+        return False
+
+    def bind(self, flow: FlowPort) -> None:
+        """Give a flow nothing: it asks for sessions."""
+
+    @property
+    def next_free(self) -> str | None:
+        """The session that the next accept gets; None: there is no session that it may have."""
+        if len(self.locks) + len(self._beginning) >= MAX_LOCKS or not self._gives_out:
+            return None
+        locked = [*(lock.session for lock in self.locks), *self._beginning]
+        return self.book.next_free(locked)
+
+    @property
+    def _gives_out(self) -> bool:
+        return (
+            not self._whole.is_gated
+            and not self._whole.is_dropped
+            and not self._whole.is_resetting
+            and self._ports.clock() >= self._held_until
+        )
+
+    def _is_current(self) -> bool:
+        """Whether the partition is served here, and its sessions are these."""
+        return not self._whole.is_dropped and self._whole.shares is self
+
+    # ---- locks ----------------------------------------------------------------------------------
+
+    def may_lock(self, session: str, flow: LockingFlow, number: int) -> bool:
+        """Whether a flow may have a session now: nobody has it, or its process does.
+
+        Raises:
+            UnavailableError: it cannot be said, or given, for now.
+            OverloadedError: too many sessions of the partition are locked.
+        """
+        if session in self._beginning:
+            return False
+        lock, share = self.locks.find(session), self._shares.get(session)
+        if lock is not None:
+            is_own = lock.is_of(flow.member, flow.incarnation)
+            return is_own and number in (NEW_LOCK, lock.number) and share is None
+        if number and self._ports.clock() < self._held_until:
+            # The store lost the lock with its last writes, and nobody else got it meanwhile.
+            return True
+        if number:
+            raise SessionLostError(
+                f"session {excerpt(session)} of {self._whole.group}: lock {number} has ended; stop "
+                "working on its messages, and accept it again without a lock"
+            )
+        if not self._gives_out:
+            raise UnavailableError(
+                f"partition {self._whole.partition} of {self._whole.group}: {self._why_not()}",
+                retry_after_s=1.0,
+            )
+        if len(self.locks) + len(self._beginning) >= MAX_LOCKS:
+            raise OverloadedError(
+                f"partition {self._whole.partition} of {self._whole.group}: {MAX_LOCKS} sessions "
+                "are locked, as many as may be: close some, or have more partitions",
+                retry_after_s=1.0,
+            )
+        return True
+
+    def _why_not(self) -> str:
+        if self._whole.is_gated:
+            return f"no session is given out yet: it waits for {self._whole.gated_by}"
+        left_s = self._held_until - self._ports.clock()
+        if left_s > 0:
+            return (
+                f"no session is given out for {left_s:.0f} s, as the store was set back: locks may "
+                "have been given of which it knows nothing any more; wait"
+            )
+        return "no session is given out for a moment; ask again"
+
+    async def lock(
+        self, session: str, flow: LockingFlow, number: int, announce: Announce
+    ) -> SessionShare:
+        """Give a session to a flow that may have it; return what the flow has then.
+
+        Raises:
+            PartqError: it got nothing.
+        """
+        self._beginning.add(session)
+        whole = self._whole
+        try:
+            lock = await self._write_lock(session, flow, number)
+        finally:
+            self._beginning.discard(session)
+        if not self._is_current():
+            raise FencedError(
+                f"partition {whole.partition}: it went to another broker, or its group is another "
+                "one, before the session was locked; accept it again"
+            )
+        self.locks.put(lock)
+        if flow.is_closed:
+            self._end(lock)
+            raise SessionLostError(
+                f"session {excerpt(session)}: its flow has ended; connect and accept it again"
+            )
+        return self._open(lock, flow, announce)
+
+    async def _write_lock(self, session: str, flow: FlowPort, number: int) -> SessionLock:
+        whole, ports = self._whole, self._ports
+        lock_s = ports.lock_s(whole.group)
+        known = self.locks.find(session)
+        try:
+            drawn = await self._repeat_superseded(
+                lambda: ports.records.lock(
+                    whole.partition,
+                    whole.group,
+                    write=whole.next_write(),
+                    session=session,
+                    member=flow.member,
+                    incarnation=flow.incarnation,
+                    lock_ms=round(lock_s * 1000),
+                    number=known.number if known is not None else number,
+                )
+            )
+        except (FencedError, UnknownGroupError) as error:
+            ports.on_lost(whole, error)
+            raise
+        # Counted from the answer on: no shorter than what the client counts, and the record.
+        until = ports.clock() + lock_s
+        return SessionLock(session, flow.member, flow.incarnation, drawn, until)
+
+    async def _repeat_superseded(self, write: Callable[[], Awaitable[int]]) -> int:
+        while True:
+            try:
+                return await write()
+            except SupersededError:
+                continue  # another lock was written faster: nothing was written
+
+    async def renew(self, share: SessionShare) -> None:
+        """Have the lock of a session last as long as a new one, from now on.
+
+        Raises:
+            SessionLostError: it has ended.
+            PartqError: it could not be written, and lasts as long as before.
+        """
+        lock, flow = share.lock_of, share.flow
+        if flow is None:
+            raise lost(share)
+        written = await self._write_lock(lock.session, flow, lock.number)
+        if self._shares.get(lock.session) is not share:
+            raise lost(share)
+        lock.until = max(lock.until, written.until)
+
+    def _open(self, lock: SessionLock, flow: FlowPort, announce: Announce) -> SessionShare:
+        whole, book = self._whole, self.book
+        self.round = whole.share_epochs.top = Epoch(
+            max(self.round, whole.epoch, whole.share_epochs.top) + 1
+        )
+        number, share_book = book.open_share()
+        share = SessionShare(
+            partition=whole.partition,
+            broker_epoch=whole.broker_epoch,
+            group=whole.group,
+            member=flow.member,
+            incarnation=flow.incarnation,
+            epoch=self.round,
+            closed_attempt=whole.closed_attempt,
+            book=share_book,
+            born=whole.born,
+            writes=whole.writes,
+            outbox=whole.outbox,
+            states=whole.states,
+            audit=whole.audit,
+            flush_records=whole.flush_records,
+            session=lock.session,
+            whole=whole,
+            shares_of=self,
+            number=number,
+            lock_of=lock,
+            flow=flow,
+        )
+        self._shares[lock.session] = share
+        book.claim(lock.session, number)
+        announce(share)
+        flow.attach(share)
+        return share
+
+    def close(self, share: SessionShare, begun: Iterable[Range], answer: Answer) -> None:
+        """Take back what a client has not begun; unlock the session once nothing is in flight."""
+        if share.flow is None:
+            answer(lost(share))
+            return
+        share.is_closing = True
+        share.to_tell.append(answer)
+        self.book.unclaim(share.lock_of.session)
+        share.flow.end_in_flight(share.own_book.give_back(begun))
+        self.share_changed(share)
+
+    def release(self, session: str) -> bool:
+        """Take a session from the member that has it, as an administrator asks; say if one had."""
+        lock = self.locks.find(session)
+        if lock is None:
+            return False
+        self._end_by_force(lock, Cause.FORCED_COMMIT)
+        return True
+
+    def _end_by_force(self, lock: SessionLock, cause: Cause) -> None:
+        share = self._shares.get(lock.session)
+        if share is not None:
+            share.unbind(cause)
+        if self.locks.find(lock.session) is lock:
+            self._end(lock)
+        self._ports.store(self._whole)
+
+    def share_lost(self, share: SessionShare, flow: FlowPort, cause: Cause, unsent: Ranges) -> None:
+        """Note that a flow has lost a session; its lock lasts on, unless the flow said good-bye."""
+        lock = share.lock_of
+        self._shares.pop(lock.session, None)
+        self.book.unclaim(lock.session)
+        self.book.close_share(share.number, cause, unsent)
+        if cast(LockingFlow, flow).is_leaving or share.is_closing:
+            self._end(lock, share.to_tell)
+        self._go_on()
+
+    def share_changed(self, share: SessionShare) -> None:
+        """Look whether others may go on, or the lock may end, after what a flow has said."""
+        if share.is_closing and share.flow is not None and not share.book.in_flight:
+            flow, share.flow = share.flow, None
+            flow.detach(share, Cause.NONE)
+            self._shares.pop(share.lock_of.session, None)
+            self.book.close_share(share.number, Cause.NONE)
+            self._end(share.lock_of, share.to_tell)
+        if self.book.pop_news():
+            self._go_on()
+
+    def _end(self, lock: SessionLock, to_tell: Iterable[Answer] = ()) -> None:
+        """End a lock at once, then in the record, and answer `to_tell` after that."""
+        if self.locks.find(lock.session) is lock:
+            self.locks.remove(lock.session)
+        self._ports.spawn(self._write_end(lock, list(to_tell)), "end the lock of a session")
+        self._go_on()
+
+    async def _write_end(self, lock: SessionLock, to_tell: list[Answer]) -> None:
+        whole = self._whole
+        error: PartqError | None = None
+        while not whole.is_dropped:
+            try:
+                await self._ports.records.unlock(
+                    whole.partition,
+                    whole.group,
+                    write=whole.next_write(),
+                    session=lock.session,
+                    number=lock.number,
+                )
+            except SupersededError:
+                continue
+            except StoreUnavailableError:
+                # Left as it is, it would end by itself; but the client waits for the answer.
+                await asyncio.sleep(WRITE_RETRY_S)
+                if self.locks.find(lock.session) is not None:
+                    break  # locked again since: that write stands in the place of this one
+                continue
+            except PartqError as refusal:
+                error = refusal
+            break
+        for answer in to_tell:
+            answer(error)
+
+    # ---- time and messages ----------------------------------------------------------------------
+
+    def force_due(self, now: float) -> bool:
+        """End the locks whose time is over; return whether counts have changed."""
+        before = self._whole.counts
+        for lock in self.locks.over(now):
+            _log.info(
+                "%s of %s: the lock of a session of %s is over, it was not renewed",
+                *(self._whole.partition, self._whole.group, lock.member),
+            )
+            self._end_by_force(lock, Cause.FORCED_COMMIT)
+        book = self.book
+        if book.next_due <= now and self._whole.may_end_waits:
+            book.end_waits(now)
+        if book.pop_news() or 0.0 < self._held_until <= now:
+            self._held_until = 0.0 if self._held_until <= now else self._held_until
+            self._go_on()
+        return self._whole.counts > before
+
+    def wake(self) -> None:
+        """Look at the end of the log again: there may be more to read."""
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Have flows and those that wait for a session look again, and read on."""
+        for share in list(self._shares.values()):
+            if share.flow is not None:
+                share.flow.watch(share)
+        self._has_news = True
+        if not self._is_reading and not self._whole.is_dropped:
+            self._is_reading = True
+            self.has_read.clear()
+            self._ports.spawn(self._read_on(), "read sessions")
+        self._ports.on_free(self._whole.group)
+
+    async def _read_on(self) -> None:
+        """Read batches until the end of the log, or of what may be read."""
+        whole = self._whole
+        try:
+            while self._is_current() and self.book.may_read:
+                book, self._has_news = self.book, False
+                entries = await self._ports.read(whole, book.read_end)
+                if not self._is_current():
+                    break
+                if not entries and not self._has_news:
+                    break
+                for entry in entries:
+                    if book is self.book and book.may_read:
+                        book.read(entry, sessions_of(whole, entry))
+                        self._announce_read()
+                    await asyncio.sleep(0)
+        finally:
+            self._is_reading = False
+            self.has_read.set()
+            self._ports.on_free(whole.group)
+
+    def _announce_read(self) -> None:
+        if self.book.pop_news():
+            for share in list(self._shares.values()):
+                if share.flow is not None:
+                    share.flow.notice(share)
+            self._ports.on_free(self._whole.group)
+
+
+def sessions_of(whole: ConsumedPartition, entry: Entry) -> list[str]:
+    """Return the session of each message of a batch: its key, or itself alone."""
+    found = keys_of(entry.data)
+    keys = [None] * entry.count if found is None else found
+    return [
+        keyless(whole.partition, entry.first + at) if key is None else key
+        for at, key in enumerate(keys)
+    ]
+
+
+def lost(share: SessionShare) -> SessionLostError:
+    """Return the error of a session that a flow has no more."""
+    return SessionLostError(
+        f"session {excerpt(share.lock_of.session)} of {share.group}: its lock has ended; stop "
+        "working on its messages, they are redelivered"
+    )
+
+
+def locked(group: str, session: str, lock: SessionLock | None) -> SessionLockedError:
+    """Return the error of a session that another one has."""
+    holder = f"member {excerpt(lock.member)} has" if lock is not None else "another call gets"
+    return SessionLockedError(
+        f"session {excerpt(session)} of {group}: {holder} its lock; wait until that ends, or "
+        "accept another session",
+        retry_after_s=1.0,
+    )
