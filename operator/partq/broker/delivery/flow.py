@@ -124,10 +124,8 @@ class Flow:
         if consumed.session is not None:
             self.watch(consumed)
             return
-        self.send_behind(
-            consumed.partition,
-            frames.Assigned(*_round(consumed), consumed.book.cursor, consumed.mode),
-        )
+        assigned = frames.Assigned(*_round(consumed), consumed.book.cursor, consumed.mode)
+        self.send_behind(consumed.partition, assigned)
         if consumed.root is not consumed and consumed.keys is not None:
             self.send_lanes(consumed)
         self._send_standing(consumed, is_active=True)
