@@ -1,4 +1,4 @@
-"""The reset of a group in all partitions of a queue whose partition count has been changed."""
+"""The reset of a group in all partitions of a queue, whose count may be changed meanwhile."""
 
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -33,9 +33,11 @@ async def reset_all(
     read_layout: Callable[[], Layout],
     refresh: Callable[[], Awaitable[None]],
 ) -> Results:
-    """Move the cursors in all partitions of a queue whose partition count has been changed.
+    """Move the cursors in all partitions of a queue.
 
-    If it is changed again meanwhile, all partitions are reset again, by the new layout.
+    If their count is changed meanwhile, for the first time or again, all are reset again, by the
+    new layout: else what moves to a new partition could be delivered before what is repeated in an
+    old one. To an offset they are not, as offsets count per partition.
 
     Args:
         body: where to; it gets the id of the reset.
@@ -55,7 +57,8 @@ async def reset_all(
     for _ in range(MAX_TRIES):
         layout = read_layout()
         if not body.clears_states and not answers:
-            kept = await find_kept([p for p in layout.partitions() if layout.predecessors(p)])
+            followers = [p for p in layout.partitions() if layout.predecessors(p)]
+            kept = await find_kept(followers) if followers else []
             if kept:
                 return {p: _refused(p, group, kept) for p in layout.partitions()}
         clocks_ms = await store.read_clocks()
@@ -65,7 +68,7 @@ async def reset_all(
         if not failed:
             break
         await refresh()
-        if read_layout().generation == layout.generation:
+        if read_layout().generation == layout.generation or body.offset is not None:
             break
         # What was moved has another epoch by now.
         moved = {str(p): each.epoch for p, each in answers.items() if each.epoch is not UNSET}

@@ -413,8 +413,7 @@ class ResetBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """By partition: the group's epoch there as a dry run reported it; where another one is recorded
     by now, nothing is moved. A partition that is not named is moved whatever its epoch is."""
     reset: Annotated[str, msgspec.Meta(pattern=RESET_ID)] | UnsetType = UNSET
-    """Between brokers: of which reset of all partitions the call is a part, after a change of the
-    partition count."""
+    """Between brokers: of which reset of all partitions the call is a part."""
     clears_states: bool = False
     """The states of keys are removed; else the group goes on with them."""
 

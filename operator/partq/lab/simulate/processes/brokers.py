@@ -317,18 +317,15 @@ class BrokerProcess:
             return dict(zip(partitions, moved, strict=True))
 
         wanted = body_codec.decode(body_codec.encode(told), bodies.ResetBody)
-        if broker.config.layout.generation == 1:
-            answers = await move(broker.config.layout.partitions(), wanted)
-        else:
-            answers = await reset_all(
-                wanted,
-                move,
-                group=GROUP,
-                find_kept=partial(find_kept, broker, GROUP),
-                store=broker.store,
-                read_layout=lambda: broker.config.layout,
-                refresh=broker.refresh,
-            )
+        answers = await reset_all(
+            wanted,
+            move,
+            group=GROUP,
+            find_kept=partial(find_kept, broker, GROUP),
+            store=broker.store,
+            read_layout=lambda: broker.config.layout,
+            refresh=broker.refresh,
+        )
         return {str(each): plain(answer) for each, answer in answers.items()}
 
     async def _pull(self, body: Plain) -> Plain:
