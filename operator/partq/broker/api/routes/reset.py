@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Sequence
+from copy import copy
 from functools import partial
 
 from aiohttp import web
-from msgspec import structs
 
 from partq.broker.api.endpoints import ADMINS, Calls, EnteredCall
 from partq.broker.api.errors import json_response
@@ -60,7 +60,8 @@ async def _reset_some(
     if len(told) == len(partitions) or body.reset is UNSET:
         return await ask_owners(call, partitions, work, body, ResetResult)
     # Such a broker seals nothing: the next owner does, and fences it.
-    untold = structs.replace(body, reset=UNSET)
+    untold = copy(body)
+    untold.reset = UNSET
     others = [p for p in partitions if p not in told]
     parts = await asyncio.gather(
         ask_owners(call, told, work, body, ResetResult),
