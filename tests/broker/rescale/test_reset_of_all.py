@@ -10,6 +10,7 @@ from partq.core.rescale.resets import new_reset_id
 from partq.errors import StoreUnavailableError
 from partq.testing import eventually
 from tests.broker.conftest import open_flow, open_producer, queue_and_group
+from tests.broker.delivery.test_groups import make_again
 from tests.broker.rescale.change import ChangeByHand, give, keys_of, outcome
 
 OLD, NEW = PartitionId(1, 0), PartitionId(2, 4)
@@ -325,6 +326,27 @@ async def test_over_two_brokers_each_key_is_repeated_in_order(running, start_bro
     assert await flow.ack(frame, 3) == ""
     frame, values = await other_flow.deliver()
     assert (frame.cause, values) == (8, keys)
+
+
+async def test_a_reset_moves_nothing_of_a_group_that_was_created_again_meanwhile(
+    running, scene, peers
+):
+    """It names no epoch, and the new group may stand where the old one did."""
+    gate = peers.Gate(running.broker.store, "read_clocks")
+    resetting = asyncio.create_task(ask(running, to="latest"))
+    await gate.is_reached()
+    before = running.broker.owned[OLD].groups["workers"].born
+    await make_again(running)
+
+    def is_new():
+        found = [owned.groups.get("workers") for owned in running.broker.owned.values()]
+        return all(each is not None and each.born > before for each in found)
+
+    await eventually(is_new, "the broker serves the new group")
+    gate.opened.set()
+    answers = await resetting
+    assert {each["error"]["code"] for each in answers.values()} == {"unknown_group"}
+    assert (await running.broker.partitions.read_cursor(OLD, "workers")).cursor == 0
 
 
 async def test_a_broker_that_knows_no_changes_gets_its_part_as_before_them(

@@ -414,6 +414,9 @@ class ResetBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     by now, nothing is moved. A partition that is not named is moved whatever its epoch is."""
     reset: Annotated[str, msgspec.Meta(pattern=RESET_ID)] | UnsetType = UNSET
     """Between brokers: of which reset of all partitions the call is a part."""
+    births: dict[str, Natural] | UnsetType = UNSET
+    """Between brokers: by partition, when the group that is meant began there; where another one of
+    its name has begun since, nothing is moved."""
     clears_states: bool = False
     """The states of keys are removed; else the group goes on with them."""
 

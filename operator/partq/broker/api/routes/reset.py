@@ -11,7 +11,7 @@ from partq.broker.api.endpoints import ADMINS, Calls, EnteredCall
 from partq.broker.api.errors import json_response
 from partq.broker.api.owner_calls import ask_owners, by_name, named
 from partq.broker.broker import Broker
-from partq.broker.operations.reset import check, find_kept, reset
+from partq.broker.operations.reset import check, find_births, find_kept, reset
 from partq.broker.rescale.whole_reset import Results, reset_all
 from partq.core.model import PartitionId
 from partq.core.records import lacking_rescale
@@ -43,6 +43,7 @@ async def reset_group(call: EnteredCall, body: ResetBody) -> web.Response:
             partial(_reset_some, call),
             group=call.group,
             find_kept=partial(find_kept, broker, call.group),
+            find_births=partial(find_births, broker, call.group),
             store=broker.store,
             read_layout=lambda: broker.config.layout,
             refresh=broker.refresh,
@@ -61,7 +62,7 @@ async def _reset_some(
         return await ask_owners(call, partitions, work, body, ResetResult)
     # Such a broker seals nothing: the next owner does, and fences it.
     untold = copy(body)
-    untold.reset = UNSET
+    untold.reset = untold.births = UNSET
     others = [p for p in partitions if p not in told]
     parts = await asyncio.gather(
         ask_owners(call, told, work, body, ResetResult),
