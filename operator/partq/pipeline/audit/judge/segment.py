@@ -108,7 +108,7 @@ class SegmentJudge:
         elif kind in _FIRST_MEMBER or (kind == "bind" and line.flags != SHARED):
             self._without_member.discard(name)
         # Flows of shared partitions have epochs of the broker's memory, maybe above the birth. But
-        # no flow has anything of a group before a member of it is on record.
+        # no flow has anything of a group before a member of it is recorded.
         is_older = name in self._without_member and kind in _OF_FLOWS and bool(line.member)
         born = self._born[name]
         return is_older or born is None or 0 <= line.epoch < born
