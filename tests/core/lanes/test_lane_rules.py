@@ -297,7 +297,7 @@ def test_an_ack_counts_for_what_the_member_has_and_says_how_many_it_has_not():
     assert book.ack(-1, [(2, 4)], 0) == 0, "a repeat"
     with pytest.raises(NotDeliveredError, match="ack: 3 of the messages"):
         book.ack(-1, [(3, 7)], 0)
-    with pytest.raises(NotDeliveredError, match="ack: 2 .*; none is acknowledged by this"):
+    with pytest.raises(NotDeliveredError, match=r"ack: 2 .*; none is acknowledged by this"):
         book.ack(-1, [(0, 2)], 0)
 
 
