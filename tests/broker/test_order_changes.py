@@ -85,6 +85,31 @@ async def test_beside_a_broker_that_does_not_know_it_a_group_shares_no_partition
     await eventually(is_in_effect, "all that live know it")
 
 
+async def test_beside_a_broker_that_does_not_know_it_a_shared_group_is_sent_nothing(
+    running, monkeypatch
+):
+    older = Leases(running.store, running.broker.keys)
+    with monkeypatch.context() as patch:
+        known = ("rescale", "lanes", "states", "parts", "sessions")
+        patch.setattr("partq.store.records.leases.FEATURES", known)
+        await older.renew("orders-9", "i", 600.0, "http://orders-9")
+    claims = running.broker.claims
+    await eventually(lambda: "orders-9" in claims.seen_living(), "the older broker is seen")
+    await follow(running, type="Shared", nack={**KEY_ORDER, "order": "Free"})
+    books = [owned.groups["workers"] for owned in running.broker.owned.values()]
+    assert all(each.keys is each.lanes for each in books)
+    _, status = await running.call("GET", "/v1/queues/orders/status")
+    (line,) = order_lines(msgspec.convert(status["groups"]["workers"], GroupStatus))
+    assert line == "type Shared takes effect when orders-9 of an earlier version is updated or gone"
+    await older.release("orders-9", "i")
+
+    async def is_in_effect():
+        await running.broker.refresh()
+        return all(each.keys is not each.lanes for each in books)
+
+    await eventually(is_in_effect, "all that live know it")
+
+
 def test_another_order_has_another_book_and_other_bounds_the_same_one():
     book = LaneBook(0, max_span=10, max_parked=5)
     assert fits(book, KEY)

@@ -56,7 +56,7 @@ async def test_every_renewal_changes_the_counter(store, keys):
         counters[-1],
         3.0,
         "http://b-0",
-        frozenset(["rescale", "lanes", "states", "parts", "sessions"]),
+        frozenset(["rescale", "lanes", "states", "parts", "sessions", "turns"]),
     )
     assert found.leases["b:1"].ttl_s == 2.5
 

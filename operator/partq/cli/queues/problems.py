@@ -145,7 +145,11 @@ def order_lines(group: GroupStatus) -> list[str]:
             if row.order_waits
         )
     brokers = named(group.order_waits_for)
-    what = f"type {group.type}" if group.type == "KeyShared" else "nack.order Key"
+    what = (
+        f"type {group.type}"
+        if group.type in ("KeyShared", "Session", "Shared")
+        else "nack.order Key"
+    )
     return [f"{what} takes effect when {brokers} of an earlier version is updated or gone"]
 
 
