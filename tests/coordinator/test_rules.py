@@ -106,6 +106,8 @@ def test_broken_parts_are_named(queue, shared, named):
         ({}, SHARED, {"type": "Partitioned"}, "type: got KeyShared, expected Partitioned"),
         ({}, {"type": "Exclusive"}, SHARED, "type: got Exclusive, expected KeyShared"),
         ({}, SHARED, {**SHARED, "keyShared": {"parts": 8}}, "parts: got 16, expected 8"),
+        ({}, {"type": "Session"}, SHARED, "type: got Session, expected KeyShared"),
+        ({}, {"type": "Failover"}, {"type": "Session"}, "type: got Failover, expected Session"),
         ({"audit": True}, SHARED, None, None),
         ({"partitions": 4096}, {**SHARED, "keyShared": {"parts": 32}}, None, "parts in all"),
         ({}, SHARED, {**SHARED, "keyShared": {"parts": 16, "hashRange": "Balanced"}}, None),

@@ -12,13 +12,19 @@ from partq.coordinator.view import state_rank
 from partq.core.clocks.clock_watch import ahead_ms
 from partq.core.cursor.lag import lag_of
 from partq.core.cursor.redelivery_rules import NackOrder
-from partq.core.group.planner import GroupType
+from partq.core.group.group_type import OPEN_TYPES, GroupType
 from partq.core.group.records import AssignmentEntry, MemberRecord, MemberSnapshot
 from partq.core.model import MemberId, Offset, PartitionId
 from partq.core.partition_problems import problems_of
 from partq.core.parts.part_id import PartId
 from partq.core.parts.part_owners import PartOwners
-from partq.core.records import ConfigRecord, lacking_lanes, lacking_parts, lacking_turns
+from partq.core.records import (
+    ConfigRecord,
+    lacking_lanes,
+    lacking_parts,
+    lacking_sessions,
+    lacking_turns,
+)
 from partq.store.records.assignments import Assignments
 from partq.store.records.handoffs import Handoffs
 from partq.store.records.members import Members
@@ -206,7 +212,7 @@ async def _group(
             listed,
             partitions,
             set(map(str, broker.config.layout.retired)),
-            is_shared=broker.config.types.get(group) == GroupType.SHARED,
+            is_shared=broker.config.types.get(group) in OPEN_TYPES,
         ),
         partitions=partitions,
         handoffs=[
@@ -228,7 +234,7 @@ async def _group(
 
 
 def _order_waits_for(broker: Broker, spec: ConfigRecord | None) -> list[str]:
-    """Return the brokers for which a group of order Key, or type KeyShared or Shared, waits.
+    """Return the brokers for which a group of order Key, or a type of this version, waits.
 
     Until these go, it has the order Ordered, or nobody is sent anything.
     """
@@ -238,6 +244,8 @@ def _order_waits_for(broker: Broker, spec: ConfigRecord | None) -> list[str]:
         return [str(each) for each in lacking_parts(leases)]
     if type_ == GroupType.SHARED:
         return [str(each) for each in lacking_turns(leases)]
+    if type_ == GroupType.SESSION:
+        return [str(each) for each in lacking_sessions(leases)]
     nack = spec.spec.get("nack") if spec is not None else None
     if not isinstance(nack, dict) or nack.get("order") != NackOrder.KEY:
         return []
@@ -277,7 +285,7 @@ async def read_rows(
             count_keys(record.layout, mine) if mine is not None else KeyCounts(),
             _gated_by(broker, partition, group, cursor),
             broker.clock(),
-            is_shared=broker.config.types.get(group) == GroupType.SHARED,
+            is_shared=broker.config.types.get(group) in OPEN_TYPES,
         )
         for (partition, record), cursor, age_ms in zip(having.items(), cursors, ages, strict=True)
     }
@@ -324,7 +332,7 @@ def _row(
         keys: how many keys wait, as far as this broker knows.
         gated_by: which older messages of other partitions come first; empty: none.
         now: of the broker's clock.
-        is_shared: the group has the type Shared, where no partition has a member.
+        is_shared: the group has the type Shared or Session, where no partition has a member.
     """
     lanes = mine.keys if mine is not None else None
     lowest_parked = lanes.lowest_parked if lanes is not None else -1
