@@ -5,7 +5,7 @@ third one begins when all changes are over: it reads what was published under fo
 """
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from math import inf
 
@@ -186,6 +186,15 @@ class Admin:
             await self.call("GET", path, token, urls=[url]) for url in self.broker.url.split(",")
         ]
 
+    async def is_spread(self):
+        """Wait until each broker has as many partitions: what moves later is delivered again."""
+
+        async def spread():
+            counts = Counter((await self.layout()).get("owners", {}).values())
+            return len(counts) == 2 and len(set(counts.values())) == 1
+
+        await eventually(spread, "each broker has as many partitions")
+
     async def has(self, count):
         async def committed():
             return len((await self.layout()).get("table", {})) == count
@@ -211,6 +220,7 @@ async def go(broker, strike):
             traffic.consume("workers", "one"), traffic.consume("workers", "two"),
             traffic.consume("slow", "single", work_s=0.002),
         ]  # fmt: skip
+        await admin.is_spread()
         async with running(consumers):
             publishing = asyncio.create_task(traffic.publish())
             await traffic.goes_on()

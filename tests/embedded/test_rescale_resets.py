@@ -8,7 +8,7 @@ import pytest
 
 from partq.core.model import Cause
 from partq.testing import eventually
-from tests.embedded.test_rescale import KEYS, Admin, Group, Traffic, running, started
+from tests.embedded.test_rescale import KEYS, LAG, Admin, Group, Traffic, running, started
 
 
 class RepeatingGroup(Group):
@@ -42,10 +42,11 @@ async def reset(admin):
 async def test_resets_before_and_after_a_change():
     """A group without members keeps all messages in the logs."""
     async with started() as broker, aiohttp.ClientSession() as http:
-        admin, traffic = Admin(broker, http), Traffic(broker)
+        admin, traffic = Admin(broker, http), Traffic(broker, LAG)
         traffic.groups = defaultdict(RepeatingGroup)
         workers = traffic.groups["workers"]
         members = [traffic.consume("workers", "one"), traffic.consume("workers", "two")]
+        await admin.is_spread()
         async with running(members):
             publishing = asyncio.create_task(traffic.publish())
             await traffic.goes_on()

@@ -79,7 +79,7 @@ GOLDEN = [
      "20000000 96 0e 02 af6f75745f6f665f73657175656e6365 aa31323720697320647565 00 7f"),
     (Bind("m", "x1", 1000, [(1, 0), (1, 15)], credit_bytes=4096, priority=3, wants_standing=True,
           takes_lanes=True, ranges=[(0, 4096)]),
-     "1f000000 9c 14 a16d a27831 cd03e8 92920100 92010f 01 cd1000 03 c3 c3 91 9200cd1000 c2"),
+     "20000000 9d 14 a16d a27831 cd03e8 92920100 92010f 01 cd1000 03 c3 c3 91 9200cd1000 c2 c2"),
     (Bound("b-0", 12, 3000), "13000000 9d 15 a3622d30 0c cd0bb8 c2 c2 c2 c2 c2 c2 c2 c2 c2"),
     (Assigned(1, 3, EPOCH, EPOCH + 1, 17, frames.KEYED),
      f"18000000 97 16 01 03 {EPOCH_HEX} {NEXT_HEX} 11 02"),

@@ -9,6 +9,7 @@ from partq.testing import eventually
 from partq.wire import batch, frames
 from tests.broker.conftest import CONSUME, connect_as, open_producer
 from tests.broker.delivery.keyed import KEY_ORDER, KeyedPeer, follow
+from tests.broker.delivery.test_groups import make_again
 from tests.broker.ownership.test_failover import kill
 
 SLOTS = {"a": 11, "b": 5000, "c": 9000, "d": 13_000}
@@ -61,7 +62,7 @@ class Shared:
             await peer.lanes()
         return peer
 
-    async def move(self, *moves, drain_ms=60_000, attempt=0):
+    async def move(self, *moves, drain_ms=60_000, attempt=0, epoch=0):
         """Commit (part, source, target, why it is forced, if it is).
 
         Return the code of each, empty: it has passed.
@@ -74,7 +75,7 @@ class Shared:
                 {
                     "partition": "1.0",
                     "broker_epoch": state["broker_epoch"],
-                    "epoch": state["epoch"],
+                    "epoch": epoch or state["epoch"],
                     "attempt": attempt or self.attempt,
                     "source": source,
                     "target": target,
@@ -215,6 +216,20 @@ async def test_each_part_of_a_call_is_judged_on_its_own_and_a_repeat_is_answered
     assert await scene.move(*moves, attempt=99) == ["attempt_refused", "", ""]
     assert await scene.move((1, "n", "m"), attempt=98) == ["attempt_refused"]
     assert (await scene.running.state())["parts"]["of"] == [0, 1, 1, 1]
+
+
+async def test_a_late_call_gives_nothing_of_a_group_that_was_created_again(scene):
+    """Nobody has its parts yet, so all else fits."""
+    seen, running = (await scene.running.state())["epoch"], scene.running
+    await make_again(running)
+
+    def is_new():
+        found = [owned.groups.get("workers") for owned in running.broker.owned.values()]
+        return all(each is not None and each.born > seen for each in found)
+
+    await eventually(is_new, "the broker serves the new group")
+    assert await scene.move((0, "", "m"), epoch=seen) == ["attempt_refused"]
+    assert await scene.move((0, "", "m")) == [""]
 
 
 async def test_a_call_of_an_earlier_broker_epoch_is_refused_as_a_whole(scene):

@@ -1,6 +1,7 @@
 """A reset of all partitions after a change of their count: no key's messages out of order."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -8,7 +9,8 @@ from partq.core.model import PartitionId
 from partq.core.rescale.resets import new_reset_id
 from partq.errors import StoreUnavailableError
 from partq.testing import eventually
-from tests.broker.conftest import open_flow, open_producer
+from tests.broker.conftest import open_flow, open_producer, queue_and_group
+from tests.broker.delivery.test_groups import make_again
 from tests.broker.rescale.change import ChangeByHand, give, keys_of, outcome
 
 OLD, NEW = PartitionId(1, 0), PartitionId(2, 4)
@@ -262,6 +264,45 @@ async def test_a_change_that_the_broker_has_not_read_yet_is_followed(running, sc
     assert list(answers) == ["1.0", "1.1", "1.2", "1.3", "2.4", "3.5"]
 
 
+async def test_a_reset_from_before_the_first_change_is_made_by_the_new_layout(
+    running, scene, peers
+):
+    """A step that comes behind the seal would repeat a partition beside what follows it."""
+    assert await scene.source.ack(scene.held, 3) == ""
+    gate = peers.Gate(running.broker.partitions, "reset")
+    resetting = asyncio.create_task(ask(running, to="earliest"))
+    await gate.is_reached()
+    layout = await ChangeByHand(running).change(5)
+    consumed = running.broker.owned[NEW].groups["workers"]
+    await eventually(lambda: not consumed.is_gated, "all before it is acknowledged")
+    producer = await open_producer(running, "q")
+    keys = keys_of((layout, NEW))
+    assert await outcome(producer, NEW, 0, *keys) == ("stored", 0)
+    gate.opened.set()
+    answers = await resetting
+    assert not [each for each in answers.values() if "error" in each], answers
+    assert list(answers) == ["1.0", "1.1", "1.2", "1.3", "2.4"]
+    assert consumed.is_gated
+    frame, values = await scene.source.deliver()
+    assert (frame.generation, values, frame.cause) == (1, ["a", "b", "c"], 8)
+    assert await scene.source.ack(frame, 3) == ""
+    await eventually(lambda: not consumed.is_gated, "what is repeated is acknowledged")
+
+
+@pytest.mark.parametrize("resources", [queue_and_group(partitions=1)])
+async def test_a_reset_to_an_offset_is_not_repeated_by_a_new_layout(running, peers):
+    """Offsets count per partition: its caller knew the only one that there was."""
+    gate = peers.Gate(running.broker.partitions, "reset")
+    resetting = asyncio.create_task(ask(running, offset=0))
+    await gate.is_reached()
+    await ChangeByHand(running).change(2)
+    gate.opened.set()
+    answers = await resetting
+    assert {name: each["error"]["code"] for name, each in answers.items()} == {
+        "1.0": "stale_generation"
+    }
+
+
 async def test_over_two_brokers_each_key_is_repeated_in_order(running, start_broker, scene):
     """The broker that is asked tells the other one of which reset its call is a part."""
     layout = await ChangeByHand(running).change(5)
@@ -285,6 +326,51 @@ async def test_over_two_brokers_each_key_is_repeated_in_order(running, start_bro
     assert await flow.ack(frame, 3) == ""
     frame, values = await other_flow.deliver()
     assert (frame.cause, values) == (8, keys)
+
+
+async def test_a_reset_moves_nothing_of_a_group_that_was_created_again_meanwhile(
+    running, scene, peers
+):
+    """It names no epoch, and the new group may stand where the old one did."""
+    gate = peers.Gate(running.broker.store, "read_clocks")
+    resetting = asyncio.create_task(ask(running, to="latest"))
+    await gate.is_reached()
+    before = running.broker.owned[OLD].groups["workers"].born
+    await make_again(running)
+
+    def is_new():
+        found = [owned.groups.get("workers") for owned in running.broker.owned.values()]
+        return all(each is not None and each.born > before for each in found)
+
+    await eventually(is_new, "the broker serves the new group")
+    gate.opened.set()
+    answers = await resetting
+    assert {each["error"]["code"] for each in answers.values()} == {"unknown_group"}
+    assert (await running.broker.partitions.read_cursor(OLD, "workers")).cursor == 0
+
+
+async def test_a_broker_that_knows_no_changes_gets_its_part_as_before_them(
+    running, start_broker, monkeypatch
+):
+    """It would refuse the id of the reset; the next owner, which may seal, fences its steps."""
+    await running.admin("/yield", {"partitions": ["1.3"]})
+    other = await start_broker("orders-1")
+    await other.admin("/claim", {"partitions": ["1.3"]})
+    claims = running.broker.claims
+    await claims.refresh()
+    earlier = {
+        name: replace(each, features=frozenset()) if name == "orders-1" else each
+        for name, each in claims.observer.leases.items()
+    }
+    monkeypatch.setattr(claims.observer, "leases", earlier)
+    answers = await ask(running, to="earliest")
+    assert list(answers) == ["1.0", "1.1", "1.2", "1.3"]
+    records = {
+        name: await running.broker.partitions.read_cursor(PartitionId.parse(name), "workers")
+        for name in answers
+    }
+    assert {name for name, each in records.items() if each.reset} == {"1.0", "1.1", "1.2"}
+    assert not [each for each in answers.values() if "error" in each], answers
 
 
 async def test_one_partition_alone_is_reset_beside_the_others(running, scene):

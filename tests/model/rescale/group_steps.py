@@ -158,7 +158,7 @@ class GroupSteps:
     def _begin_or_cut_reset(self, state: State) -> Iterator[Step]:
         """An administrator begins a reset of the first group, and may die on the way."""
         reset = state.reset
-        if reset.remaining and state.layout and not state.is_prepared:
+        if reset.remaining and not state.is_prepared:
             begun = Reset(reset.remaining - 1, state.layout, state.layout)
             yield Step("a reset begins", state._replace(reset=begun), is_fault=True)
         if reset.partition >= 0 and state.partitions[reset.partition].life == REMOVED:
@@ -175,7 +175,10 @@ class GroupSteps:
         """
         reset = state.reset
         is_sealed = state.partitions[index].sealed_at != NOT_SEALED
-        if index == reset.layout and is_sealed and self._mutant != "reset_ignores_seal":
+        ignores = self._mutant == "reset_ignores_seal" or (
+            self._mutant == "first_reset_without_id" and reset.layout == 0
+        )
+        if index == reset.layout and is_sealed and not ignores:
             again = reset._replace(partition=state.layout, layout=state.layout)
             yield Step("the reset begins again by the newer layout", state._replace(reset=again))
             return

@@ -93,6 +93,9 @@ MUTANTS: Final = {
         "A successor delivers without a gate.", "groups", "R4"),
     "due_read_early": Mutant(
         "An attempt asks which rows are stored before the partition is sealed.", ATTEMPTS, "R1"),
+    "first_reset_without_id": Mutant(
+        "A reset that begins before the first change is not told from one of single partitions.",
+        "reset", "R4"),
     "gate_by_cursor_alone": Mutant(
         "A gate opens by the cursor of the predecessor, whose gate may be closed.",
         "groups", "R4"),

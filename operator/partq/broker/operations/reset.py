@@ -21,6 +21,7 @@ from partq.errors import (
     StoreUnavailableError,
     SupersededError,
     UnavailableError,
+    UnknownGroupError,
 )
 from partq.excerpts import excerpt
 from partq.store.records.layout.seals import Seals
@@ -65,6 +66,7 @@ async def reset(broker: Broker, partition: PartitionId, group: str, body: ResetB
 
     Raises:
         NotOwnerError, UnknownGroupError, FencedError: nothing was changed.
+            Also if the group was created again since the reset of all partitions began.
         ConflictError: a member is bound, and the call is not forced; or the epoch is not the one
             that the call names. Nothing was changed.
         StoreUnavailableError: it may have been moved; a repeat moves it again.
@@ -72,6 +74,7 @@ async def reset(broker: Broker, partition: PartitionId, group: str, body: ResetB
     consumed = broker.find(partition).find(group)
 
     def judge() -> None:
+        _check_birth(consumed, body)
         _check_shown_epoch(consumed, body)
         if consumed.is_bound and not body.is_forced:
             raise ConflictError(
@@ -313,6 +316,32 @@ async def _end_replaced(broker: Broker, consumed: ConsumedPartition, reset_id: s
     replaced = consumed.gate
     if consumed.is_gated and replaced not in (CLOSED_GATE, reset_id):
         await broker.layout_follower.gatekeeper.end_reset(consumed, replaced)
+
+
+async def find_births(
+    broker: Broker, group: str, partitions: Collection[PartitionId]
+) -> dict[PartitionId, int]:
+    """Return when a group began in those of some partitions that have it, and can be asked.
+
+    Raises:
+        StoreUnavailableError: no answer.
+    """
+    wanted = ((partition, group) for partition in partitions)
+    found = await broker.partitions.births(wanted, only_reachable=True)
+    return {partition: born for (partition, _), born in found.items()}
+
+
+def _check_birth(consumed: ConsumedPartition, body: ResetBody) -> None:
+    """Refuse a step of a reset that began when another group had the name.
+
+    Raises:
+        UnknownGroupError: the group was removed and created again since.
+    """
+    if (body.births or {}).get(str(consumed.partition), consumed.born) != consumed.born:
+        raise UnknownGroupError(
+            f"partition {consumed.partition}: group {consumed.group} was removed and created again "
+            "since the reset began; nothing of the new one was moved: reset it, if that is meant"
+        )
 
 
 def _check_shown_epoch(consumed: ConsumedPartition, body: ResetBody) -> None:

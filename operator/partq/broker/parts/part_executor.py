@@ -130,7 +130,8 @@ class PartExecutor:
                     "repeat the call"
                 )
             last = max(shares.round, consumed.epoch)  # a reset has raised that of the record alone
-            known = {part: c for part, c in commits.items() if c.epoch <= last}
+            # One below its birth was seen of a group that was removed since, of the same name.
+            known = {p: c for p, c in commits.items() if consumed.born <= c.epoch <= last}
             moves = [each.move for each in known.values()]
             result = await self._commit_until_answered(consumed, shares, moves)
             before = shares.owners
@@ -229,6 +230,7 @@ def _fits(owners: PartOwners, move: PartMove) -> bool:
 
 def _unknown(consumed: ConsumedPartition) -> AttemptRefusedError:
     return AttemptRefusedError(
-        f"partition {consumed.partition} of {consumed.group}: got a later epoch than "
-        f"{consumed.epoch}, which is the last one here; read the broker's state, then plan again"
+        f"partition {consumed.partition} of {consumed.group}: got an epoch that is not between "
+        f"{consumed.born}, when the group began, and {consumed.epoch}, which is the last one here; "
+        "read the broker's state, then plan again"
     )

@@ -1,7 +1,7 @@
-"""The reset of a group in all partitions of a queue whose partition count has been changed."""
+"""The reset of a group in all partitions of a queue, whose count may be changed meanwhile."""
 
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
@@ -19,6 +19,8 @@ MAX_TRIES = 3
 Results = dict[PartitionId, ResetResult]
 FindKept = Callable[[Sequence[PartitionId]], Awaitable[Collection[PartitionId]]]
 """Returns those of some partitions in which the group has states of keys."""
+FindBirths = Callable[[Sequence[PartitionId]], Awaitable[Mapping[PartitionId, int]]]
+"""Returns when the group began in those of some partitions that have it."""
 Move = Callable[[Sequence[PartitionId], ResetBody], Awaitable[Results]]
 """Has the owners of partitions move the cursors there; returns what each has answered."""
 
@@ -29,35 +31,43 @@ async def reset_all(
     *,
     group: str,
     find_kept: FindKept,
+    find_births: FindBirths,
     store: Store,
     read_layout: Callable[[], Layout],
     refresh: Callable[[], Awaitable[None]],
 ) -> Results:
-    """Move the cursors in all partitions of a queue whose partition count has been changed.
+    """Move the cursors in all partitions of a queue.
 
-    If it is changed again meanwhile, all partitions are reset again, by the new layout.
+    If their count is changed meanwhile, for the first time or again, all are reset again, by the
+    new layout: else what moves to a new partition could be delivered before what is repeated in an
+    old one. To an offset they are not, as offsets count per partition.
 
     Args:
-        body: where to; it gets the id of the reset.
+        body: where to; it gets the id of the reset, and the births of the group: of one that is
+            created meanwhile under the same name nothing is moved.
         move: has the owners move the cursors.
         group: whose.
         find_kept: finds states of keys, which the reset may not part from older messages.
+        find_births: finds when the group began.
         store: has the time of Redis.
         read_layout: returns the layout that the broker knows.
         refresh: has the broker read it again.
 
     Raises:
-        StoreUnavailableError: no answer to a look at the time, or at the layout; some partitions
-            may have been reset. A repeat resets all of them.
+        StoreUnavailableError: no answer to a look at the time, the group or the layout; some
+            partitions may have been reset. A repeat resets all of them.
     """
-    epochs = dict(body.epochs or {})
+    epochs, births = dict(body.epochs or {}), dict[PartitionId, int]()
     answers: Results = {}
     for _ in range(MAX_TRIES):
         layout = read_layout()
         if not body.clears_states and not answers:
-            kept = await find_kept([p for p in layout.partitions() if layout.predecessors(p)])
+            followers = [p for p in layout.partitions() if layout.predecessors(p)]
+            kept = await find_kept(followers) if followers else []
             if kept:
                 return {p: _refused(p, group, kept) for p in layout.partitions()}
+        births = {**await find_births(layout.partitions()), **births}
+        body.births = {str(partition): born for partition, born in births.items()}
         clocks_ms = await store.read_clocks()
         body.reset = new_reset_id(min(clocks_ms.values()), secrets.token_hex(4), layout.generation)
         answers = await _reset_by(layout, body, move)
@@ -65,7 +75,7 @@ async def reset_all(
         if not failed:
             break
         await refresh()
-        if read_layout().generation == layout.generation:
+        if read_layout().generation == layout.generation or body.offset is not None:
             break
         # What was moved has another epoch by now.
         moved = {str(p): each.epoch for p, each in answers.items() if each.epoch is not UNSET}

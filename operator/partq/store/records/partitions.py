@@ -242,16 +242,18 @@ class Partitions:
             raise unknown_partition(partition)
 
     async def births(
-        self, wanted: Iterable[tuple[PartitionId, str]]
+        self, wanted: Iterable[tuple[PartitionId, str]], *, only_reachable: bool = False
     ) -> dict[tuple[PartitionId, str], int]:
         """Return when groups began in partitions, without those that have no cursor there.
 
         Each is above all before it in its partition; 0: an earlier version made the group.
+        `only_reachable`: those on a silent node of a Redis Cluster are left out.
         """
         names = list(wanted)
         commands = [("HMGET", self._keys.cursor(*each), "member", "born") for each in names]
-        found = zip(names, await self._store.read_each(commands), strict=True)
-        return {name: int(born or 0) for name, (member, born) in found if member is not None}
+        read = await self._store.read_each(commands, only_reachable=only_reachable)
+        found = ((name, *each) for name, each in zip(names, read, strict=True) if each)
+        return {name: int(born or 0) for name, member, born in found if member is not None}
 
     async def remove_group(self, partition: PartitionId, group: str, *, born: int) -> None:
         """Remove a group's cursor, its states of keys and its hold on the log.

@@ -413,8 +413,10 @@ class ResetBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """By partition: the group's epoch there as a dry run reported it; where another one is recorded
     by now, nothing is moved. A partition that is not named is moved whatever its epoch is."""
     reset: Annotated[str, msgspec.Meta(pattern=RESET_ID)] | UnsetType = UNSET
-    """Between brokers: of which reset of all partitions the call is a part, after a change of the
-    partition count."""
+    """Between brokers: of which reset of all partitions the call is a part."""
+    births: dict[str, Natural] | UnsetType = UNSET
+    """Between brokers: by partition, when the group that is meant began there; where another one of
+    its name has begun since, nothing is moved."""
     clears_states: bool = False
     """The states of keys are removed; else the group goes on with them."""
 

@@ -17,7 +17,7 @@ from partq.broker.operations.assignment.registration import register, unregister
 from partq.broker.operations.parked_keys import release
 from partq.broker.operations.pull.acks import ack_one, ack_outcome
 from partq.broker.operations.pull.pulls import Pulls
-from partq.broker.operations.reset import find_kept, reset
+from partq.broker.operations.reset import find_births, find_kept, reset
 from partq.broker.operations.status import read_layout
 from partq.broker.rescale.whole_reset import Results, reset_all
 from partq.core.model import MemberId, PartitionId
@@ -317,18 +317,16 @@ class BrokerProcess:
             return dict(zip(partitions, moved, strict=True))
 
         wanted = body_codec.decode(body_codec.encode(told), bodies.ResetBody)
-        if broker.config.layout.generation == 1:
-            answers = await move(broker.config.layout.partitions(), wanted)
-        else:
-            answers = await reset_all(
-                wanted,
-                move,
-                group=GROUP,
-                find_kept=partial(find_kept, broker, GROUP),
-                store=broker.store,
-                read_layout=lambda: broker.config.layout,
-                refresh=broker.refresh,
-            )
+        answers = await reset_all(
+            wanted,
+            move,
+            group=group,
+            find_kept=partial(find_kept, broker, group),
+            find_births=partial(find_births, broker, group),
+            store=broker.store,
+            read_layout=lambda: broker.config.layout,
+            refresh=broker.refresh,
+        )
         return {str(each): plain(answer) for each, answer in answers.items()}
 
     async def _pull(self, body: Plain) -> Plain:

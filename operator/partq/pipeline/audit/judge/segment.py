@@ -6,9 +6,13 @@ from partq.pipeline.audit.judge.groups.state import SegmentState, event_of
 from partq.pipeline.audit.judge.lines import RecordLine
 from partq.pipeline.audit.judge.outcome import DeliveryStall, GroupTotals, Handoff, OwnedRange
 from partq.pipeline.audit.judge.sink import JudgeSink
+from partq.wire.audit import SHARED
 
 _BY_OTHERS = frozenset({"claim", "begin", "end", "deliver", "ack", "nack", "release"})
 """Kinds that draw a broker epoch, or are judged by their whole token."""
+_FIRST_MEMBER = frozenset({"commit", "commit_part", "register"})
+"""Kinds that show that a group has a member, as does a bind of a whole partition."""
+_OF_FLOWS = frozenset({"bind", "unbind", "deliver", "ack", "nack", "release"})
 
 
 class SegmentJudge:
@@ -19,6 +23,8 @@ class SegmentJudge:
         self._groups: dict[str, GroupJudge] = {}
         self._born: dict[str, int | None] = {}
         """Group that was removed → epoch that one of its name began with; None: none has begun."""
+        self._without_member: set[str] = set()
+        """Of those that have begun again: in which no member has anything yet."""
         self._raised: int | None = None
         """The highest broker epoch that was claimed."""
         self._base: int | None = None
@@ -95,10 +101,17 @@ class SegmentJudge:
 
     def _is_of_removed(self, line: RecordLine) -> bool:
         """Return whether a line is of a removed group: a broker notices its end a moment later."""
-        if line.kind == "begin":
-            self._born[line.group] = line.epoch
-        born = self._born[line.group]
-        return born is None or 0 <= line.epoch < born
+        name, kind = line.group, line.kind
+        if kind == "begin":
+            self._born[name] = line.epoch
+            self._without_member.add(name)
+        elif kind in _FIRST_MEMBER or (kind == "bind" and line.flags != SHARED):
+            self._without_member.discard(name)
+        # Flows of shared partitions have epochs of the broker's memory, maybe above the birth. But
+        # no flow has anything of a group before a member of it is recorded.
+        is_older = name in self._without_member and kind in _OF_FLOWS and bool(line.member)
+        born = self._born[name]
+        return is_older or born is None or 0 <= line.epoch < born
 
     def _finish(self, group: GroupJudge, *, is_over: bool, is_last: bool) -> None:
         group.finish(is_over=is_over, is_last=is_last)

@@ -93,10 +93,23 @@ class SettlementJudge:
 
     def nack(self, line: RecordLine) -> None:
         """Note what was taken back from a member that may have begun it."""
+        back = self._open_parts(line)
         self.reopen(line.first, line.stop)
         if self._state.lanes is not None and line.cause != _UNDECODABLE:
             self._find_early(line)
-            self._state.lanes.note_back(line.first, line.stop)
+            for first, stop in back:
+                self._state.lanes.note_back(first, stop)
+
+    def _open_parts(self, line: RecordLine) -> list[tuple[int, int]]:
+        """Return what of a line the group is not done with.
+
+        A dead letter may be recorded before the nack that has made it one.
+        """
+        return [
+            (first, stop)
+            for first, stop, piece in self._state.pieces.parts(line.first, line.stop)
+            if piece is None or piece.is_held or piece.done == OPEN
+        ]
 
     def reopen(self, first: int, stop: int) -> None:
         """Note what a member does not have any more, and may have begun."""
@@ -116,11 +129,13 @@ class SettlementJudge:
                 return old
             return old._replace(is_held=False, is_released=True)
 
+        back = self._open_parts(line)
         stop = line.stop if line.flags == KEYED else max(line.stop, self._state.high or 0)
         self._state.pieces.update(line.first, stop, change)
         if self._state.lanes is not None and line.flags == KEYED:
             self._state.lanes.early(line.first, line.stop)
-            self._state.lanes.note_back(line.first, line.stop)
+            for first, stop in back:
+                self._state.lanes.note_back(first, stop)
 
     def expire(self, line: RecordLine) -> None:
         """Note what is done with as its time was over."""

@@ -110,9 +110,15 @@ class GroupState:
         return self.events.get(_EVENTS.get(cause, ""))
 
     def event_of_repeat(self, cause: str, flow: FlowName | None) -> RecordedEvent | None:
-        """Return the same for what a flow of a shared partition was sent before."""
+        """Return the same for what a flow of a shared partition was sent before.
+
+        It is the later of the two: a flow that has ended before may have begun again since.
+        """
         ended = None if self.shares is None else self.shares.end_of(flow)
-        return ended if ended is not None and cause in _ENDS else self.event_of_cause(cause)
+        event = self.event_of_cause(cause)
+        if ended is None or cause not in _ENDS:
+            return event
+        return ended if event is None or event.at < ended.at else event
 
     def token_at(self, at: int) -> int:
         """Return a line that stands for one of a delivery: no owner changed between the two."""
