@@ -1,6 +1,6 @@
 """States of keys: what the members of a group have left with their acks, by key."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import NamedTuple
 
 from partq.core.model import BrokerEpoch, PartitionId
@@ -49,6 +49,20 @@ class KeyStates:
         name = self._keys.states(partition, group)
         count, has_key = await self._store.read_all(("HLEN", name), ("HEXISTS", name, key))
         return int(count) - int(has_key)
+
+    async def read_sizes(
+        self, partition: PartitionId, group: str, keys: Sequence[str]
+    ) -> list[int | None]:
+        """Return how many bytes the state of each key has; None: it has none, or an empty one.
+
+        Raises:
+            StoreUnavailableError: no answer.
+        """
+        if not keys:
+            return []
+        name = self._keys.states(partition, group)
+        sizes = await self._store.read_all(*(("HSTRLEN", name, key) for key in keys))
+        return [int(size) or None for size in sizes]
 
     async def read_page(self, partition: PartitionId, group: str, after: bytes) -> StatesPage:
         """Return some of a group's states. `after`: what the last page calls next; `0`: the first.

@@ -199,6 +199,15 @@ async def test_answers_are_the_recorded_ones(running, peers):
     await call("POST", f"{GROUP}/keys/release", {"slot": 11, "partitions": ["1.0"]})
     await call("POST", f"{GROUP}/keys/release", {})
     await call("GET", f"{GROUP}/state?key=order-17")
+    process = {"member": "m", "incarnation": "i"}
+    lock = {**process, "session": "order-17", "lock": 1}
+    await call("POST", f"{GROUP}/sessions/accept", {**process, "session": "order-17", "lock": -1})
+    await call("POST", f"{GROUP}/sessions/renew", lock)
+    await call("POST", f"{GROUP}/sessions/close", lock)
+    await call("POST", f"{GROUP}/sessions/release", {"session": "order-17"})
+    await call("GET", f"{GROUP}/sessions?partition=1.0")
+    await call("GET", f"{GROUP}/session-state?session=order-17")
+    await call("PUT", f"{GROUP}/session-state", {**lock, "state": None})
     await call("GET", f"{GROUP}/states?partition=1.0")
     await call("GET", f"{GROUP}/states?partition=1.0&after=x")
     positions = {"1.2": {"offset": 0}, "1.3": {"offset": 7}, "1.0": {"offset": 1}}

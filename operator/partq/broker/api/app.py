@@ -54,6 +54,7 @@ from partq.broker.api.routes import (
 )
 from partq.broker.api.routes.administration import key_states, parked_keys, partition_count
 from partq.broker.api.routes.assignment import registration, subscribable
+from partq.broker.api.routes.sessions import accepts, views
 from partq.broker.api.shared_status import SharedStatus
 from partq.broker.api.tokens import Tokens
 from partq.broker.broker import Broker
@@ -96,6 +97,8 @@ _PARTS = (
     partition_count,
     parked_keys,
     key_states,
+    accepts,
+    views,
     page,
 )
 CALLS_OF_ALL = tuple(part.calls for part in _PARTS)

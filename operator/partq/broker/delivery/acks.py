@@ -130,6 +130,17 @@ class AckHandler:
         self._cursor_writer.notice(consumed.root, answer)
         consumed.has_changed()
 
+    def leave_state(self, share: ConsumedPartition, frame: frames.Ack, answer: Answer) -> None:
+        """Leave the state that an ack of no message has; `answer(None)` once it is stored."""
+        again = partial(self.leave_state, share, frame, answer)
+        if share.root.is_committing:
+            share.root.held_acks.append(again)
+        elif share.flow is None:
+            answer(_fenced(frame))
+        elif (admitted := self.states.admit(share.root, frame, answer, again)) is not None:
+            share.root.states.put(frame.state_key or "", frame.state)
+            self._cursor_writer.notice(share.root, admitted)
+
     def read_state(self, flow: Flow, frame: frames.ReadState, answer: StateAnswer) -> None:
         """Answer with the state of a key, or the error: as all acks before it have left it."""
         consumed = self._admitted(

@@ -68,6 +68,7 @@ from partq.wire.calls.state import (
     GroupDetail,
     LostFlowDetail,
     PartitionDetail,
+    SessionCounts,
 )
 
 MAX_ITEMS = 65_536
@@ -394,6 +395,7 @@ def _detail(
         stands_still=book.stands_still or UNSET,
         order_waits=consumed.order_waits or UNSET,
         mended=mended.describe(owned, consumed.group),
+        sessions=_sessions(broker, consumed),
         registered_s=_registered_s(consumed, now),
     )
 
@@ -414,6 +416,15 @@ def _parts(broker: Broker, consumed: ConsumedPartition) -> PartsDetail | UnsetTy
         attempts=list(owners.attempts),
         draining=shares.draining(),
     )
+
+
+def _sessions(broker: Broker, consumed: ConsumedPartition) -> SessionCounts | UnsetType:
+    """Return how many sessions there are; left out in groups of other types."""
+    shares = broker.sessions.shares_of(consumed)
+    if shares is None:
+        return UNSET
+    waiting = broker.sessions.waiting(consumed.group)
+    return SessionCounts(shares.book.open_count, len(shares.locks), waiting)
 
 
 def _registered_s(consumed: ConsumedPartition, now: float) -> float | UnsetType:

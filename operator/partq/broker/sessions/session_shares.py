@@ -299,6 +299,7 @@ class SessionShares:
         book.claim(lock.session, number)
         announce(share)
         flow.attach(share)
+        self._go_on()
         return share
 
     def close(self, share: SessionShare, begun: Iterable[Range], answer: Answer) -> None:

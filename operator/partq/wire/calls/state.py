@@ -25,6 +25,16 @@ MAX_REDIS_INTEGER = 2**63 - 1
 Number = Annotated[int, msgspec.Meta(ge=-MAX_REDIS_INTEGER, le=MAX_REDIS_INTEGER)]
 
 
+class SessionCounts(msgspec.Struct, omit_defaults=True):
+    """Sessions of a group at one partition."""
+
+    with_messages: int = 0
+    """That have open messages, as far as those were read."""
+    locked: int = 0
+    waiting: int = 0
+    """Accepts that wait at the broker for a session of the group."""
+
+
 class GroupDetail(msgspec.Struct, kw_only=True):
     """One group on one partition, as its broker sees it."""
 
@@ -78,6 +88,8 @@ class GroupDetail(msgspec.Struct, kw_only=True):
     """What the broker put right in the group's record when it claimed the partition."""
     parts: PartsDetail | UnsetType = UNSET
     """Which members have its parts; left out: the group's type is not KeyShared."""
+    sessions: SessionCounts | UnsetType = UNSET
+    """Left out: the group's type is not Session, or nobody has asked for a session yet."""
     registered_s: float | UnsetType = UNSET
     """How long ago its member registered it, or the broker claimed it after that; else not sent."""
 

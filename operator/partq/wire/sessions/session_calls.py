@@ -12,7 +12,7 @@ MAX_SESSION_BYTES = 1024
 SESSIONS_OF_A_PAGE = 500
 
 SessionName = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_SESSION_BYTES)]
-LockNumber = Annotated[int, msgspec.Meta(ge=0, lt=2**63)]
+LockNumber = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 _Member = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
 
 
@@ -107,6 +107,12 @@ class SessionsPage(msgspec.Struct):
     """What to ask for `after`; left out: these were the last."""
 
 
+class SessionStateQuery(msgspec.Struct):
+    """Of which session the state is asked for, or left."""
+
+    session: SessionName
+
+
 class SessionState(msgspec.Struct):
     """The state of a session."""
 
@@ -119,16 +125,7 @@ class SessionStateBody(msgspec.Struct, forbid_unknown_fields=True):
 
     member: _Member
     incarnation: _Member
+    session: SessionName
     lock: LockNumber
     state: str | None
     """In base64; null: it has none any more."""
-
-
-class SessionCounts(msgspec.Struct, omit_defaults=True):
-    """Sessions of a group at one partition."""
-
-    with_messages: int = 0
-    """That have open messages, as far as those were read."""
-    locked: int = 0
-    waiting: int = 0
-    """Accepts that wait at the broker for a session of the group."""

@@ -202,6 +202,16 @@ class Pulls:
         flow.last_seen = self._broker.clock()
         return flow
 
+    async def open_flow(self, group: str, member: str, incarnation: str, address: str) -> Flow:
+        """Return the flow of a member that pulls, which is bound if it is not.
+
+        Raises:
+            PartqError: it has none.
+        """
+        flow, _ = await self._flow(group, member, incarnation, address, 0, ())
+        flow.last_seen = self._broker.clock()
+        return flow
+
     async def _flow(
         self,
         group: str,
@@ -223,6 +233,7 @@ class Pulls:
                 kind="pull",
                 takes_lanes=True,
                 takes_turns=True,
+                takes_sessions=True,
                 credit=MAX_PULL_MESSAGES,
                 priority=priority,
                 ranges=ranges,

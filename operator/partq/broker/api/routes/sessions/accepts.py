@@ -1,0 +1,242 @@
+"""The calls by which members accept sessions, renew their locks and close them, over HTTP."""
+
+import asyncio
+from functools import partial
+
+from aiohttp import web
+
+from partq.broker.api.app_keys import PEERS, PULLS
+from partq.broker.api.endpoints import ADMINS, CONSUMERS, Calls, EnteredCall
+from partq.broker.api.errors import json_response
+from partq.broker.api.owner_calls import (
+    ask_owner,
+    caller_address,
+    forward_headers,
+)
+from partq.broker.partition.outbox import Answer
+from partq.broker.peers.peer_client import FORWARDED, UnansweredError
+from partq.broker.sessions.session_share import SessionShare
+from partq.core.model import MemberId, PartitionId
+from partq.errors import (
+    FencedError,
+    MemberInUseError,
+    MemberRefusedError,
+    NoSessionError,
+    NotListedError,
+    OverloadedError,
+    PartqError,
+    SessionLockedError,
+    SessionLostError,
+    UnavailableError,
+    UnknownPartitionError,
+)
+from partq.server.body import HOLD
+from partq.wire.calls.replies import plain
+from partq.wire.sessions.session_calls import (
+    AcceptedSession,
+    AcceptSessionBody,
+    ClosedSession,
+    ReleaseSessionBody,
+    RenewedSession,
+    SessionLockBody,
+)
+
+FORWARDED_WAIT_S = 2.0
+"""The longest that an accept waits at another broker than the one that was asked."""
+PREFIX = "/v1/queues/{queue}/groups/{group}/sessions"
+
+calls = Calls("sessions")
+_ERRORS = (
+    FencedError,
+    MemberInUseError,
+    MemberRefusedError,
+    NotListedError,
+    OverloadedError,
+    SessionLockedError,
+    SessionLostError,
+    UnavailableError,
+    UnknownPartitionError,
+)
+
+
+@calls.add(
+    "POST",
+    PREFIX + "/accept",
+    roles=CONSUMERS,
+    body=AcceptSessionBody,
+    answers={200: AcceptedSession},
+    errors=_ERRORS,
+)
+async def accept(call: EnteredCall, body: AcceptSessionBody) -> web.Response:
+    """Lock a session for a member that pulls: that one, or the next one that is free.
+
+    Its messages come with the member's pulls, from the broker that has answered.
+    """
+    work = partial(_accept_here, call, body)
+    if body.session is not None:
+        partition = call.broker.sessions.partition_of(body.session)
+        return json_response(await ask_owner(call, partition, work, AcceptedSession, body))
+    found = await work(wait_s=0.0) if body.wait_ms and not _is_forwarded(call) else await work()
+    if found.session is None and not _is_forwarded(call):
+        found = await _accept_elsewhere(call, body)
+        if found.session is None and body.wait_ms:
+            found = await work()
+    return json_response(found)
+
+
+def _is_forwarded(call: EnteredCall) -> bool:
+    return FORWARDED in call.request.headers
+
+
+async def _accept_here(
+    call: EnteredCall, body: AcceptSessionBody, *, wait_s: float | None = None
+) -> AcceptedSession:
+    flow = await call.request.app[PULLS].open_flow(
+        call.group, body.member, body.incarnation, caller_address(call)
+    )
+    wait_s = body.wait_ms / 1000 if wait_s is None else wait_s
+    try:
+        share = await call.broker.sessions.accept(
+            flow,
+            body.session,
+            wait_s=min(wait_s, FORWARDED_WAIT_S) if _is_forwarded(call) else wait_s,
+            number=body.lock,
+            announce=lambda _: None,
+        )
+    except NoSessionError:
+        return AcceptedSession(None)
+    finally:
+        flow.last_seen = call.broker.clock()
+    return AcceptedSession(
+        share.lock_of.session,
+        str(share.partition),
+        share.lock_of.number,
+        call.broker.sessions.locked_ms(call.group),
+    )
+
+
+async def _accept_elsewhere(call: EnteredCall, body: AcceptSessionBody) -> AcceptedSession:
+    """Ask the other brokers, one after another, for a session that is free at once."""
+    broker, request = call.broker, call.request
+    for name, lease in broker.claims.living().items():
+        if name == broker.id:
+            continue
+        try:
+            found = await request.app[PEERS].call(
+                request.method,
+                lease.url + request.path_qs,
+                AcceptedSession,
+                authorization=request.headers["Authorization"],
+                headers=forward_headers(call),
+                json={**plain(body), "wait_ms": 0},
+                timeout_s=2 * FORWARDED_WAIT_S,
+                hold=request[HOLD],
+            )
+        except (UnansweredError, PartqError):
+            continue  # what it may have locked ends by itself; the others have theirs
+        if found.session is not None:
+            return found
+    return AcceptedSession(None)
+
+
+@calls.add(
+    "POST",
+    PREFIX + "/renew",
+    roles=CONSUMERS,
+    body=SessionLockBody,
+    answers={200: RenewedSession},
+    errors=_ERRORS,
+)
+async def renew(call: EnteredCall, body: SessionLockBody) -> web.Response:
+    """Have the lock of a session last as long as a new one, from now on."""
+    partition = call.broker.sessions.partition_of(body.session)
+
+    async def work() -> RenewedSession:
+        share = share_of(call, partition, body)
+        return RenewedSession(await call.broker.sessions.renew(share))
+
+    return json_response(await ask_owner(call, partition, work, RenewedSession, body))
+
+
+@calls.add(
+    "POST",
+    PREFIX + "/close",
+    roles=CONSUMERS,
+    body=SessionLockBody,
+    answers={200: ClosedSession},
+    errors=_ERRORS,
+)
+async def close(call: EnteredCall, body: SessionLockBody) -> web.Response:
+    """Give a session back: what was not acknowledged is open again, without a count."""
+    partition = call.broker.sessions.partition_of(body.session)
+
+    async def work() -> ClosedSession:
+        try:
+            share = share_of(call, partition, body)
+        except SessionLostError:
+            return ClosedSession(was_locked=False)
+        closed: asyncio.Future[PartqError | None] = asyncio.get_running_loop().create_future()
+        call.broker.sessions.close(share, [], answer_once(closed))
+        error = await closed
+        if error is not None:
+            raise error
+        return ClosedSession(was_locked=True)
+
+    return json_response(await ask_owner(call, partition, work, ClosedSession, body))
+
+
+@calls.add(
+    "POST",
+    PREFIX + "/release",
+    roles=ADMINS,
+    body=ReleaseSessionBody,
+    answers={200: ClosedSession},
+    errors=_ERRORS,
+)
+async def release(call: EnteredCall, body: ReleaseSessionBody) -> web.Response:
+    """Take a session from the member that has it; what that had of it is redelivered."""
+    broker = call.broker
+    partition = broker.sessions.partition_of(body.session)
+
+    async def work() -> ClosedSession:
+        shares = broker.sessions.shares_of(broker.find(partition).find(call.group))
+        was_locked = shares is not None and shares.release(body.session)
+        return ClosedSession(was_locked=was_locked)
+
+    return json_response(await ask_owner(call, partition, work, ClosedSession, body))
+
+
+def share_of(call: EnteredCall, partition: PartitionId, body: SessionLockBody) -> SessionShare:
+    """Return what a member has of a session by a lock.
+
+    Raises:
+        SessionLostError: the lock has ended.
+        ForbiddenError: it is bound from another address than the call comes from.
+    """
+    broker = call.broker
+    flow = broker.flow_registry.find(call.group, MemberId(body.member))
+    shares = broker.sessions.shares_of(broker.find(partition).find(call.group))
+    share = shares.of_session(body.session) if shares is not None else None
+    gone = SessionLostError(
+        "the lock of the session has ended; stop working on its messages, they are redelivered, "
+        "and accept it again"
+    )
+    if flow is None or share is None:
+        raise gone
+    bound: object = share.flow
+    is_own = bound is flow and flow.incarnation == body.incarnation
+    if not is_own or share.lock_of.number != body.lock:
+        raise gone
+    flow.check_address(caller_address(call))
+    flow.last_seen = broker.clock()
+    return share
+
+
+def answer_once(waiting: "asyncio.Future[PartqError | None]") -> Answer:
+    """Return what takes an answer for a caller that may have gone."""
+
+    def answer(error: PartqError | None) -> None:
+        if not waiting.done():
+            waiting.set_result(error)
+
+    return answer
