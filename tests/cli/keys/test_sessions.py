@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from partq import Producer, SessionConsumer, SessionLostError
 from partq.cli.commands import cli
+from partq.testing import eventually
 from partq.testing.local_broker import LocalBroker
 
 WAIT_S = 60.0
@@ -68,6 +69,22 @@ async def test_sessions_are_listed_shown_and_released(broker, partq):
         assert "1 open message, the lowest at offset " in said
         assert said.endswith("a state of 3 bytes\n")
         assert json.loads((await partq("sessions", "show", "bob", "--json"))[1])["holder"] is None
+
+        told = "2 sessions have messages, 1 locked; 0 requests wait for one"
+        assert told in (await partq("status"))[1]
+        name = str(session.partition)
+
+        async def ready():
+            shown = json.loads((await partq("status", "--json"))[1])["groups"]["clerks"]
+            row = shown["partitions"][name]
+            return row if row["state"] == "Ready" else None
+
+        row = await eventually(ready, "the coordinator says that a member is connected")
+        assert (row["member"], row["sessions"]["locked"]) == ("", 1)
+        _, said, _ = await partq("explain", name)
+        assert "1 locked; 0 requests wait for one" in said
+        explained = json.loads((await partq("explain", name, "--json"))[1])
+        assert explained["sessions"]["locked"] == 1
 
         assert await partq("sessions", "release", "ann") == (0, "session ann is released\n", "")
         with pytest.raises(SessionLostError):

@@ -4,7 +4,10 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
+from msgspec import UNSET, UnsetType
+
 from partq.broker.broker import Broker
+from partq.broker.operations.coordinator_calls import session_counts
 from partq.broker.operations.rescale_status import read_rescale
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.key_counts import KeyCounts, count_keys
@@ -30,8 +33,8 @@ from partq.store.records.handoffs import Handoffs
 from partq.store.records.members import Members
 from partq.store.records.rebalances import Rebalances
 from partq.store.records.stored_partition import OPEN_GATE, CursorRecord, StoredPartition
-from partq.wire.calls.answers import UNSET, BrokerUrl, LayoutAnswer, LayoutGeneration, Limits
-from partq.wire.calls.state import BrokerAnswer
+from partq.wire.calls.answers import BrokerUrl, LayoutAnswer, LayoutGeneration, Limits
+from partq.wire.calls.state import BrokerAnswer, SessionCounts
 from partq.wire.calls.status import (
     GroupPartition,
     GroupStatus,
@@ -110,7 +113,7 @@ async def read_status(broker: Broker, ask: Ask) -> StatusAnswer:
         )
     )
     if any(
-        (row.dead_letters or row.lag or row.gated_by)
+        (row.dead_letters or row.lag or row.gated_by or view.type == GroupType.SESSION)
         and PartitionId.parse(name) not in broker.owned
         for view in views.values()
         for name, row in view.partitions.items()
@@ -190,6 +193,8 @@ def _add_reasons(views: dict[str, GroupStatus], brokers: Mapping[str, BrokerAnsw
                     row.stands_still = held.stands_still or row.stands_still
                     row.order_waits = held.order_waits or row.order_waits
                     row.next_redelivery_ms = held.next_redelivery_ms or row.next_redelivery_ms
+                    if held.sessions is not UNSET:
+                        row.sessions = held.sessions
 
 
 async def _group(
@@ -286,6 +291,7 @@ async def read_rows(
             _gated_by(broker, partition, group, cursor),
             broker.clock(),
             is_shared=broker.config.types.get(group) in OPEN_TYPES,
+            sessions=session_counts(broker, mine) if mine is not None else UNSET,
         )
         for (partition, record), cursor, age_ms in zip(having.items(), cursors, ages, strict=True)
     }
@@ -319,6 +325,7 @@ def _row(
     now: float,
     *,
     is_shared: bool,
+    sessions: SessionCounts | UnsetType,
 ) -> GroupPartition:
     """Return one partition of a group.
 
@@ -333,6 +340,7 @@ def _row(
         gated_by: which older messages of other partitions come first; empty: none.
         now: of the broker's clock.
         is_shared: the group has the type Shared or Session, where no partition has a member.
+        sessions: how many there are, as far as this broker knows.
     """
     lanes = mine.keys if mine is not None else None
     lowest_parked = lanes.lowest_parked if lanes is not None else -1
@@ -340,9 +348,10 @@ def _row(
         state = min((each.state for each in holders), key=state_rank)
     elif cursor.member is None and not is_shared:
         state = "Unassigned"
-    elif mine is not None:
+    elif mine is not None and sessions is UNSET:
         state = str(mine.state)
     else:
+        # Of a group of the type Session the coordinator knows whether a member is connected.
         state = known.state if known is not None else "Unassigned"
     return GroupPartition(
         member=cursor.member or "",
@@ -365,6 +374,7 @@ def _row(
         lowest_parked=lowest_parked if lowest_parked >= 0 else UNSET,
         stands_still=(mine is not None and mine.book.stands_still) or UNSET,
         order_waits=(mine is not None and mine.order_waits) or UNSET,
+        sessions=sessions,
         parts=holders or UNSET,
     )
 
