@@ -4,8 +4,6 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
-from msgspec import UNSET, UnsetType
-
 from partq.broker.broker import Broker
 from partq.broker.operations.coordinator_calls import session_counts
 from partq.broker.operations.rescale_status import read_rescale
@@ -33,7 +31,14 @@ from partq.store.records.handoffs import Handoffs
 from partq.store.records.members import Members
 from partq.store.records.rebalances import Rebalances
 from partq.store.records.stored_partition import OPEN_GATE, CursorRecord, StoredPartition
-from partq.wire.calls.answers import BrokerUrl, LayoutAnswer, LayoutGeneration, Limits
+from partq.wire.calls.answers import (
+    UNSET,
+    BrokerUrl,
+    LayoutAnswer,
+    LayoutGeneration,
+    Limits,
+    UnsetType,
+)
 from partq.wire.calls.state import BrokerAnswer, SessionCounts
 from partq.wire.calls.status import (
     GroupPartition,
