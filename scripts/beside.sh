@@ -8,6 +8,6 @@ set -euo pipefail
 if [[ -w /proc/self/autogroup ]]; then
   read -r _ _ _ _ _ session _ </proc/self/stat
   # Another session is that of the caller.
-  [[ $session != $$ ]] || echo 19 >/proc/self/autogroup
+  [[ $session != $$ ]] || echo 19 >/proc/self/autogroup || true # a kernel bounds how often
 fi
 exec nice -n 19 "$@"

@@ -115,3 +115,17 @@ async def test_where_a_broker_does_not_know_parts_nothing_is_done(shared):
         await eventually(lambda: Counter(owners(shared)) == {"a": 12})
         await eventually(lambda: len(shared.store.assignment) == 16)
     assert shared.store.assignment[PartId(1, 0, 0)].state == "Unassigned"
+
+
+async def test_a_partition_count_with_too_many_parts_changes_nothing(system, caplog):
+    system.store.groups["workers"].spec = {"type": "KeyShared", "keyShared": {"parts": 32}}
+    for record in system.brokers.records.values():
+        record.parts = [(None, 0)] * 32
+    system.store.queue.spec = {**system.store.queue.spec, "partitions": 4096}
+    system.brokers.bind("a")
+    async with system.running():
+        await eventually(lambda: is_settled(system, a=4 * 32))
+    assert system.store.layout.layout.next is None
+    refused = [line for line in caplog.messages if "group workers would have 32 parts" in line]
+    assert len(refused) == 1, "told once"
+    assert "partition count: partitions: got 4096" in refused[0]

@@ -4,6 +4,7 @@ from partq.coordinator.group.rebalance_history import RebalanceHistory
 from partq.coordinator.rules import (
     broker_rules,
     check_key_shared,
+    check_partition_count,
     group_rules,
     group_start,
 )
@@ -100,6 +101,9 @@ def test_broken_parts_are_named(queue, shared, named):
         group_rules(queue, {"type": "KeyShared", "keyShared": shared})
 
 
+WIDE = {**SHARED, "keyShared": {"parts": 32}}
+
+
 @pytest.mark.parametrize(
     ("queue", "group", "before", "named"),
     [
@@ -110,6 +114,7 @@ def test_broken_parts_are_named(queue, shared, named):
         ({}, {"type": "Failover"}, {"type": "Session"}, "type: got Failover, expected Session"),
         ({"audit": True}, SHARED, None, None),
         ({"partitions": 4096}, {**SHARED, "keyShared": {"parts": 32}}, None, "parts in all"),
+        ({"partitions": 4096}, WIDE, WIDE, None),
         ({}, SHARED, {**SHARED, "keyShared": {"parts": 16, "hashRange": "Balanced"}}, None),
         ({"audit": True}, {"type": "Failover"}, {"type": "Partitioned"}, None),
         ({}, SHARED, None, None),
@@ -121,6 +126,17 @@ def test_a_key_shared_group_stays_as_it_was_made(queue, group, before, named):
         return
     with pytest.raises(SettingsError, match=named):
         check_key_shared(queue, group, before)
+
+
+def test_a_partition_count_is_refused_with_which_a_group_has_too_many_parts():
+    groups = {"a": {"type": "Partitioned"}, "b": SHARED, "broken": {**SHARED, "keyShared": 3}}
+    check_partition_count({"partitions": 4096}, groups)
+    check_partition_count({"partitions": 2048}, {**groups, "wide": WIDE})
+    named = (
+        "partitions: got 2049, of which group wide would have 32 parts.* 65,568 in all.* 2,048 p"
+    )
+    with pytest.raises(SettingsError, match=named):
+        check_partition_count({"partitions": 2049}, {**groups, "wide": WIDE})
 
 
 def test_other_broken_specs_are_named():

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from partq.aio import Signal, cancel_and_wait
 from partq.coordinator.balancer import Balancer, leased_address
@@ -23,6 +23,7 @@ from partq.coordinator.record_sync import RecordSync
 from partq.coordinator.rescale.rescaler import Rescaler, RescaleTimes
 from partq.coordinator.rules import (
     broker_rules,
+    check_partition_count,
     group_rules,
     group_start,
     wanted_partition_count,
@@ -177,6 +178,7 @@ class Coordinator:
         if loaded is None:
             await self._keep_groups({})
             return self._resync_s
+        loaded = self._with_possible_count(loaded)
         layout = await self._plan_rescale(loaded)
         partitions = layout.all_partitions()
         rules, starts = self._read_rules(loaded)
@@ -236,6 +238,16 @@ class Coordinator:
         if known is not None:
             known.worker.rebalance_now()
         return known is not None
+
+    def _with_possible_count(self, loaded: _Loaded) -> _Loaded:
+        """Leave the partition count as it is if a group would have too many parts with another."""
+        try:
+            check_partition_count(loaded.queue, loaded.groups)
+        except SettingsError as error:
+            self._note(error, "partition count: ")
+            count = loaded.layout.partition_count
+            return replace(loaded, queue={**loaded.queue, "partitions": count})
+        return loaded
 
     async def _plan_rescale(self, loaded: _Loaded) -> Layout:
         """Begin or abort a change of the partition count; its trouble holds up nothing else."""

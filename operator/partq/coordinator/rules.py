@@ -91,7 +91,8 @@ def group_rules(queue: EffectiveSpec, group: EffectiveSpec) -> GroupRules:
     strategy = str(group.get("strategy") or defaults.strategy)
     assignor(strategy)
     is_shared = group_type is GroupType.KEY_SHARED
-    parts, hash_range = _key_shared(queue, group) if is_shared else (0, defaults.hash_range)
+    parts, hash_range = _key_shared(group) if is_shared else (0, defaults.hash_range)
+    _check_seats(queue, parts)
     return GroupRules(
         type=group_type,
         strategy=strategy,
@@ -106,19 +107,49 @@ def group_rules(queue: EffectiveSpec, group: EffectiveSpec) -> GroupRules:
     )
 
 
-def _key_shared(queue: EffectiveSpec, group: EffectiveSpec) -> tuple[int, HashRange]:
+def _check_seats(queue: EffectiveSpec, parts: int) -> None:
+    """Refuse a group that would have too many parts.
+
+    Raises:
+        SettingsError: it would; or the spec of the queue is broken.
+    """
+    partitions = wanted_partition_count(queue) or 1
+    if partitions * parts > MAX_SEATS:
+        raise SettingsError(
+            f"keyShared.parts: got {parts} with {partitions} partitions, {partitions * parts:,} "
+            f"parts in all; expected at most {MAX_SEATS:,}"
+        )
+
+
+def check_partition_count(queue: EffectiveSpec, groups: Mapping[str, EffectiveSpec]) -> None:
+    """Refuse a partition count with which one of the groups would have too many parts.
+
+    Raises:
+        SettingsError: it names that group; or the spec of the queue is broken.
+    """
+    partitions = wanted_partition_count(queue) or 1
+    for name, group in groups.items():
+        if group.get("type") != GroupType.KEY_SHARED.value:
+            continue
+        try:
+            parts, _ = _key_shared(group)
+        except SettingsError:
+            continue  # it is refused by itself, whatever the partition count
+        if partitions * parts > MAX_SEATS:
+            raise SettingsError(
+                f"partitions: got {partitions}, of which group {name} would have {parts} parts "
+                f"each, {partitions * parts:,} in all; expected at most {MAX_SEATS:,} parts, so "
+                f"{MAX_SEATS // parts:,} partitions while there is that group"
+            )
+
+
+def _key_shared(group: EffectiveSpec) -> tuple[int, HashRange]:
     """Read into how many parts partitions are cut, and how these are shared out."""
     shared = section(group, "keyShared")
     parts = shared.get("parts", DEFAULT_PARTS)
     if isinstance(parts, bool) or not isinstance(parts, int) or parts not in PARTS:
         raise SettingsError(
             f"keyShared.parts: got {excerpt(repr(parts))}, expected one of {PARTS_TEXT}"
-        )
-    partitions = wanted_partition_count(queue) or 1
-    if partitions * parts > MAX_SEATS:
-        raise SettingsError(
-            f"keyShared.parts: got {parts} with {partitions} partitions, {partitions * parts:,} "
-            f"parts in all; expected at most {MAX_SEATS:,}"
         )
     name = shared.get("hashRange", HashRange.BALANCED.value)
     try:
@@ -135,6 +166,9 @@ def check_key_shared(
 ) -> None:
     """Check what a group's spec must have in common with its queue's, and with its last one.
 
+    A group that there is stays right when its queue is to have too many partitions for it:
+    `check_partition_count` refuses that.
+
     Raises:
         SettingsError: it cannot take effect; it names the field.
     """
@@ -147,8 +181,10 @@ def check_key_shared(
             )
     if kinds[0] != GroupType.KEY_SHARED:
         return
-    parts, _ = _key_shared(queue, group)
-    if before is not None and parts != (had := section(before, "keyShared").get("parts")):
+    parts, _ = _key_shared(group)
+    if before is None:
+        _check_seats(queue, parts)  # else it is the partition count that was raised
+    elif parts != (had := section(before, "keyShared").get("parts")):
         raise SettingsError(
             f"keyShared.parts: got {parts}, expected {had}: a group keeps the parts that it was "
             "made with; make another group"

@@ -6,7 +6,11 @@ On Kubernetes `kube/reconcile/queue_worker.py` does the same, by `coordinator/pr
 import logging
 
 from partq.coordinator.provision import provision as make_records
-from partq.coordinator.rules import check_key_shared, wanted_partition_count
+from partq.coordinator.rules import (
+    check_key_shared,
+    check_partition_count,
+    wanted_partition_count,
+)
 from partq.embedded.store_ports import queue_records
 from partq.errors import SettingsError, UnknownQueueError
 from partq.resources import PartitionedQueue, Resources, effective_group, effective_queue
@@ -48,7 +52,8 @@ async def provision(
     removal was cut short goes.
 
     Raises:
-        SettingsError: another queue has its name in the store.
+        SettingsError: another queue has its name in the store, or a group refuses the spec or the
+            partition count.
         StoreUnavailableError: half of it may be done; a repeat does the rest.
     """
     namespace, name = queue.key
@@ -59,14 +64,6 @@ async def provision(
     wanted = wanted_partition_count(stored.spec) if stored is not None else None
     if keeps_partition_count:
         count = wanted or count
-    elif wanted not in (None, count):
-        log.warning(
-            "queue %s/%s has %s partitions and is to have %d: it is changed",
-            namespace,
-            name,
-            wanted,
-            count,
-        )
     specs = {group.metadata.name: effective_group(group, queue) for group in groups}
     for group, spec in specs.items():
         before = await records.configs.read_group(group)
@@ -76,6 +73,23 @@ async def provision(
             )
         except SettingsError as error:
             raise SettingsError(f"group {group} of {namespace}/{name}: {error}") from None
+    if stored is not None and wanted not in (None, count):
+        there = {
+            group: found.spec
+            for group in stored.groups
+            if (found := await records.configs.read_group(group)) is not None
+        }
+        try:
+            check_partition_count({"partitions": count}, there)
+        except SettingsError as error:
+            raise SettingsError(f"queue {namespace}/{name}: {error}") from None
+        log.warning(
+            "queue %s/%s has %s partitions and is to have %d: it is changed",
+            namespace,
+            name,
+            wanted,
+            count,
+        )
     left_out = await make_records(
         records,
         name=f"{namespace}/{name}",

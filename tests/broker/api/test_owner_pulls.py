@@ -8,7 +8,7 @@ from aiohttp import ClientSession, TCPConnector
 
 from partq.broker.api import owner_pulls
 from partq.broker.api.app_keys import PULLS
-from partq.core.model import MemberId
+from partq.core.model import Cause, MemberId
 from partq.store.records.members import Members
 
 GROUP = "/v1/queues/orders/groups/workers"
@@ -238,6 +238,29 @@ async def test_a_member_leaves_all_brokers_by_one_call(caller, running, other):
     await other.runner.cleanup()
     _, left = await running.call("DELETE", f"{GROUP}/members/m", token=caller.token)
     assert (left["held"], list(left["failed"])) == (["1.0"], ["orders-1"])
+
+
+async def test_a_member_that_has_left_all_brokers_is_refused_once_it_was_told(
+    caller, running, other
+):
+    await caller.publish("a", partition=1)
+    await caller.pull_all()
+    await running.call("DELETE", f"{GROUP}/members/m", token=caller.token)
+    lose_partition(running)
+    assert (await caller.pull_all())["held"] == ["1.1"], "it gives the other one back first"
+    assert (await caller.pull_all())["held"] == ["1.1"]
+    lose_partition(other)
+    assert (await caller.pull_all())["held"] == []
+    body = {"member": "m", "incarnation": "i", "wait_ms": 0, "all_brokers": True}
+    status, answer = await caller.call("pull", body)
+    assert (status, answer["error"]["code"]) == (409, "conflict")
+    assert "member m has left group workers" in answer["error"]["message"]
+
+
+def lose_partition(broker):
+    """Have the member hold nothing there any more, as after a handoff."""
+    for consumed in list(flow_at(broker).partitions):
+        consumed.unbind(Cause.NONE)
 
 
 async def test_one_broker_alone_answers_as_all(caller, running):

@@ -144,3 +144,26 @@ async def test_what_a_silent_member_had_pulled_goes_to_the_next_one(scene):
     assert (again["value"], again["cause"], again["redeliveries"]) == ("b0", "flow_lost", 1)
     assert await m.ack_receipt(held) == "fenced"
     assert await n.ack_receipt(again) == ""
+
+
+async def test_a_member_that_has_left_is_told_once_that_it_holds_nothing_then_refused(scene):
+    m, n = Puller(scene.running, "m"), Puller(scene.running, "n")
+    await n.pull(wait_ms=0)
+    await scene.publish("a0")
+    (held,) = await m.pull()
+    status, _ = await scene.running.call(
+        "DELETE", f"{GROUP}/members/m?flow={m.flow}", token=CONSUME
+    )
+    assert status == 200
+    assert await scene.move((0, "m", "n"), (1, "m", "n")) == ["", ""]
+    assert await m.pull(wait_ms=0) == []
+    assert await m.ack(held) == "", "what it has in hand still counts"
+    assert await m.pull(wait_ms=0) == []
+    body = {"member": "m", "incarnation": "of-m", "wait_ms": 0}
+    for _ in range(2):
+        status, answer = await scene.running.call("POST", f"{GROUP}/pull", token=CONSUME, json=body)
+        assert (status, answer["error"]["code"]) == (409, "conflict")
+        assert "join again, pull after 30 s" in answer["error"]["message"]
+    flows = scene.running.broker.flow_registry
+    flows.lose(flows.find("workers", "m"))
+    assert await m.pull(wait_ms=0) == [], "it has joined again"

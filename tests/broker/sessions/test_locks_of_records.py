@@ -108,3 +108,16 @@ async def test_more_sessions_than_locks_wait(scene, monkeypatch):
         await m.accept()
     await m.close_session(first)
     assert (await m.accept(C)).session == C
+
+
+async def test_the_lock_of_a_session_that_has_left_ends_once_nothing_of_it_is_open(scene):
+    """As after a change of the partition count: the session goes on in another partition."""
+    await scene.publish(A, B)
+    m = await scene.join("m")
+    first, second = await m.accept(), await m.accept()
+    await m.messages(second, 1)
+    object.__setattr__(scene.acceptor._ports, "has_left", lambda _, session: session in (A, B))
+    assert await m.ack_offsets(second, 1, delivery=0) == ""
+    lost, _ = await m.find(frames.SessionLost)
+    assert (lost.session, lost.cause) == (B, Cause.BROKER_CHANGE)
+    assert await m.renew(first) > 0, "it has a message that is open"

@@ -107,6 +107,20 @@ def test_a_parked_session_waits_and_others_of_its_slot_do_not():
     assert book.next_free([]) == "a"
 
 
+def test_a_session_waits_in_the_record_by_its_slot_also_in_another_lane():
+    book = SessionBook(0)
+    read(book, "a", "b")
+    number, b = lock(book, "b")
+    sent(b)
+    b.nack([(1, 2)], b.number, now=0.0, delay_s=lambda _: 60.0)
+    assert book.parked == {7: 60.0}
+    assert [(each.lane, each.offset) for each in book.list_parked()] == [(7, 1)]
+    assert book.unpark(7)
+    assert sent(b) == [], "its count is not stored"
+    book.counts_stored(book.counts_made)
+    assert (sent(b), number) == ([1], 1)
+
+
 def test_the_slots_of_a_record_wait_with_all_their_sessions():
     book = SessionBook(0, parked={7: 60.0})
     read(book, "a", "b")

@@ -225,6 +225,27 @@ async def test_another_number_of_partitions_is_recorded_and_all_else_goes_on(sta
     assert "partq_rescale_phase{" not in stage.metrics.render().decode()
 
 
+async def test_a_partition_count_with_too_many_parts_is_the_queue_s_trouble(stage):
+    stage.put_queue(partitions=4)
+    shared = {"type": "KeyShared", "keyShared": {"parts": 64}}
+    group = stage.put_group(**shared)
+    worker, host = stage.operator()
+    assert await worker.look()
+
+    stage.put_queue(partitions=1025)
+    assert not await worker.look()
+    (found,) = worker.troubles
+    assert str(found.reason) == "InvalidSpec"
+    assert "spec.partitions: got 1025, of which group workers" in found.message
+    status = await stage.status(worker)
+    assert condition(status, "SpecValid") == ("False", "InvalidSpec")
+    assert worker._groups.problem("workers", group) is None, "the group is as it was"
+    assert host.is_coordinating
+
+    stage.put_queue(partitions=1024)
+    assert await worker.look()
+
+
 async def test_a_spec_that_is_broken_while_no_operator_runs_stops_no_running_queue(stage):
     stage.put_queue(partitions=4, brokers={"replicas": 3})
     stage.put_group()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from partq.aio import Backoffs, cancel_and_wait
+from partq.broker.api.app_keys import PULLS
 from partq.broker.api.endpoints import EnteredCall
 from partq.broker.api.owner_calls import caller_address, forward_headers
 from partq.broker.operations.pull.pull_answer import MAX_ANSWER_BYTES, joined
@@ -80,6 +81,8 @@ class OwnerPulls:
             PartqError: as a pull at this broker; what others have delivered is given again.
         """
         check_bounds(body.max_messages, body.wait_ms)
+        pulls = call.request.app[PULLS]
+        pulls.refuse_left(call.group, body.member, body.incarnation, caller_address(call))
         until = self._clock() + body.wait_ms / 1000
         owners = self._owners(call)
         if self._forwarded + len(owners) > MAX_FORWARDED:
@@ -102,7 +105,9 @@ class OwnerPulls:
             )
             newest = {part.broker: part for part in (*parts, *later)}
             parts = list(newest.values())
-        return self._join(call, body, parts)
+        answer = self._join(call, body, parts)
+        pulls.note_left(call.group, body.member, answer)
+        return answer
 
     async def _pull_alone(self, call: EnteredCall, body: PullBody, here: PullHere) -> PullAnswer:
         own = call.broker.id

@@ -85,6 +85,7 @@ class SessionAcceptor:
             read=broker.log_fetcher.read_on,
             spawn=spawn,
             store=broker.cursor_writer.notice,
+            has_left=self._has_left,
             on_free=self._freed,
             on_lost=broker.ownership.lose_group,
         )
@@ -238,6 +239,13 @@ class SessionAcceptor:
         if partition not in layout:
             raise layout.unknown(partition)
         return partition
+
+    def _has_left(self, consumed: ConsumedPartition, session: str) -> bool:
+        owned = self._owned.get(consumed.partition)
+        if owned is None or not owned.layout.seals or partition_of_keyless(session) is not None:
+            return False
+        layout = self._layout()
+        return layout is not None and layout.partition_for(session) != consumed.partition
 
     def _shares_for(self, group: str, partition: PartitionId) -> SessionShares:
         owned = self._owned.get(partition)

@@ -50,6 +50,8 @@ class SessionPorts:
     spawn: Callable[[Coroutine[Any, Any, None], str], object]
     store: Callable[[ConsumedPartition], None]
     """Has the book stored soon."""
+    has_left: Callable[[ConsumedPartition, str], bool]
+    """Whether a change of the partition count has given a session to another partition."""
     on_free: Callable[[str], None]
     """Called with the group when a session may have become free."""
     on_lost: Callable[[ConsumedPartition, PartqError], None]
@@ -394,6 +396,7 @@ class SessionShares:
                 *(self._whole.partition, self._whole.group, lock.member),
             )
             self._end_by_force(lock, Cause.FORCED_COMMIT)
+        self._end_left()
         book = self.book
         if book.next_due <= now and self._whole.may_end_waits:
             book.end_waits(now)
@@ -401,6 +404,13 @@ class SessionShares:
             self._held_until = 0.0 if self._held_until <= now else self._held_until
             self._go_on()
         return self._whole.counts > before
+
+    def _end_left(self) -> None:
+        """End the locks of sessions that are another partition's, and have no messages here."""
+        left = [each for each in self.locks if self._ports.has_left(self._whole, each.session)]
+        for lock in left:
+            if not self.book.has_open(lock.session):
+                self._end_by_force(lock, Cause.BROKER_CHANGE)
 
     def wake(self) -> None:
         """Look at the end of the log again: there may be more to read."""

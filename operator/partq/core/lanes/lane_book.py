@@ -89,7 +89,8 @@ class LaneBook(LaneSender):
             )
         self._check_number("ack", number)
         span, record, before, lent = self._span, self._record, self.in_flight, list[int]()
-        ranges, missing = self._sent_since(number, ranges)
+        asked = [*ranges]
+        ranges, missing = self._sent_since(number, asked)
         draining = set[int]()
         for start, stop in ranges:
             low = max(start, self.cursor)
@@ -115,9 +116,11 @@ class LaneBook(LaneSender):
             else:
                 missing += 1
         if missing > 0:
+            has_others = missing < sum(stop - start for start, stop in asked)
+            rest = "the others are acknowledged" if has_others else "none is acknowledged by this"
             raise NotDeliveredError(
                 f"ack: {missing} of the messages are not delivered to this member, or were taken "
-                "back since; the others are acknowledged"
+                f"back since; {rest}"
             )
         return acked
 

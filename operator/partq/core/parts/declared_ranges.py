@@ -1,6 +1,6 @@
 """Ranges of slots that members of a group with `hashRange: Sticky` declare: whole parts, once."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 
 from partq.core.model import SLOT_COUNT, PartitionId
@@ -44,15 +44,16 @@ def bounds_of(slots: Mapping[PartitionId, SlotRanges], parts: int) -> list[int]:
 
 
 def inside_part(ranges: DeclaredRanges, bounds: Sequence[int]) -> str:
-    """Return which range does not begin and end with a part, for people; empty: none."""
-    known = set(bounds)
+    """Return which range does not begin and end with a part, for people; empty: none.
+
+    `bounds` rise, from 0 to all slots.
+    """
     for bound in (bound for each in ranges for bound in each):
-        if bound not in known:
-            below = max(each for each in bounds if each < bound)
-            above = min(each for each in bounds if each > bound)
+        at = bisect_left(bounds, bound)
+        if bounds[at] != bound:
             return (
                 f"got {bound}, which lies inside a part; expected ranges of whole parts: the "
-                f"next bounds are {below} and {above}"
+                f"next bounds are {bounds[at - 1]} and {bounds[at]}"
             )
     return ""
 

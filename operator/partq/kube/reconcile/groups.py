@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from partq.coordinator.provision import provision
-from partq.coordinator.rules import check_key_shared, section
+from partq.coordinator.rules import check_key_shared, check_partition_count, section
 from partq.coordinator.view import QueueView
 from partq.core.group.membership import MemberState
 from partq.core.model import PartitionId
@@ -86,6 +86,17 @@ class Groups:
             text = f"spec.queue: a group cannot move to another queue; it stays at {self._key.name}"
             return bad(ConditionType.SPEC_VALID, ConditionReason.QUEUE_IMMUTABLE, text)
         return self._refused.get(name)
+
+    async def check_partition_count(self, queue: PartitionedQueue) -> None:
+        """Refuse a partition count with which a group has too many parts, as coordinators do.
+
+        Raises:
+            SettingsError: it names the field and the group.
+        """
+        try:
+            check_partition_count(effective_queue(queue, ()), self._specs)
+        except SettingsError as error:
+            raise SettingsError(f"spec.{error}") from None
 
     async def provision(
         self,

@@ -186,6 +186,7 @@ class QueueWorker:
         if store is not None:
             await self._step("records", lambda: self._provision(store, body, access))
         if (model := self._model) is not None:
+            await self._step("partitions", lambda: self._groups.check_partition_count(model))
             await self._step("objects", lambda: self._apply(model, body, access))
             await self._step("dead letters", lambda: self._make_dead_letter_queues(model, body))
         if store is not None and self._is_provisioned:

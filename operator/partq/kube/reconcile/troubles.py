@@ -22,7 +22,7 @@ def trouble(
     Of a Redis that the queue names, what it has answered is logged and not shown.
     """
     type_, reason = reason_of(error)
-    if part == "spec":
+    if part in ("spec", "partitions"):
         type_, reason = ConditionType.SPEC_VALID, ConditionReason.INVALID_SPEC
     text = sentence(error)
     if reason is ConditionReason.STORE_UNREACHABLE and access is not None:

@@ -114,3 +114,11 @@ def test_messages_that_are_not_known_any_more_end_the_producer(due):
     stored = StoredMessages("job", state_of(ONE))
     with pytest.raises(ConflictError, match=r"1\.0 has confirmed 2 messages, and knows"):
         stored.cross(state_of(TWO, **due), {(P, 1): 2})
+
+
+def test_what_the_store_has_lost_from_before_a_change_is_not_told_to_a_later_process():
+    """Numbers do not tell: the process that knows has to ask before it ends (`flush`)."""
+    whole = StoredMessages("job", state_of(TWO, p1=2, q2=1))
+    assert skipped(whole, TO_Q, TO_Q, TO_Q, TO_Q) == [True, True, True, False]
+    less = StoredMessages("job", state_of(TWO, p1=1, q2=1))
+    assert skipped(less, TO_Q, TO_Q, TO_Q) == [True, True, False], "the second is taken for q2's"

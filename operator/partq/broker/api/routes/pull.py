@@ -24,6 +24,7 @@ from partq.broker.peers.peer_client import FORWARDED
 from partq.core.model import MemberId
 from partq.errors import (
     BatchTooLargeError,
+    ConflictError,
     FencedError,
     MemberInUseError,
     MemberRefusedError,
@@ -65,7 +66,7 @@ PREFIX = "/v1/queues/{queue}/groups/{group}"
     roles=CONSUMERS,
     body=PullBody,
     answers={200: PullAnswer},
-    errors=(FencedError, MemberInUseError, MemberRefusedError, NotListedError),
+    errors=(ConflictError, FencedError, MemberInUseError, MemberRefusedError, NotListedError),
 )
 async def pull(call: EnteredCall, body: PullBody) -> web.Response:
     """Bind the member, if it is not, and deliver to it; for all brokers, if it asks for that."""

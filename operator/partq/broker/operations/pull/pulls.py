@@ -14,6 +14,7 @@ from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.core.model import Cause, MemberId, PartitionId
 from partq.errors import (
     BadRequestError,
+    ConflictError,
     FencedError,
     PartqError,
     StoreUnavailableError,
@@ -56,6 +57,8 @@ class PullState:
     """Whether that has messages."""
     unanswered: list[frames.Begun] = field(default_factory=list)
     """What of it no call was answered with yet: the time for its acks does not run."""
+    is_over: bool = False
+    """Whether the member leaves, and was told that it holds nothing more."""
     hold: Hold | None = None
     """What the last answer holds of the memory of all requests, until the next one."""
     newest: PullWait | None = None
@@ -111,9 +114,13 @@ class Pulls:
 
         Raises:
             BadRequestError, NotListedError, MemberInUseError: nothing was delivered.
+            ConflictError: as of `refuse_left`, unless a broker pulls for the member.
             OverloadedError: other requests hold too much memory; nothing was delivered.
         """
         check_bounds(max_messages, wait_ms)
+        if wait is None:
+            self.refuse_left(group, member, incarnation, address)
+        is_direct = wait is None
         flow, state = await self._flow(group, member, incarnation, address, priority, ranges)
         flow.last_seen = self._broker.clock()
         if wait is None:
@@ -150,7 +157,38 @@ class Pulls:
             state.unanswered = []
             # The messages are under tokens that may have ended; whose partitions these are now
             # is told fresh each time.
-            return self._render(flow, state.answer_number, state.messages)
+            answer = self._render(flow, state.answer_number, state.messages)
+            if is_direct:
+                self.note_left(group, member, answer)
+            return answer
+
+    def refuse_left(self, group: str, member: str, incarnation: str, address: str) -> None:
+        """Refuse a member that has left and was told so: it would never get a message.
+
+        Raises:
+            ConflictError: it is one.
+            ForbiddenError: it is bound from another address than the call comes from.
+        """
+        flow = self._broker.flow_registry.find(group, MemberId(member))
+        state = self._states.get(flow) if flow is not None else None
+        if flow is None or state is None or flow.incarnation != incarnation or not state.is_over:
+            return
+        flow.check_address(address)
+        if flow.partitions:
+            state.is_over = False  # what it is to hand over it has first to get
+            return
+        flow.last_seen = self._broker.clock()
+        raise ConflictError(
+            f"pull: member {excerpt(member)} has left group {group}, and holds nothing more: stop "
+            f"pulling; to join again, pull after {PULL_LEASE_S:g} s without a pull"
+        )
+
+    def note_left(self, group: str, member: str, answer: answers.PullAnswer) -> None:
+        """Note whether a member that leaves is told by an answer that it holds nothing more."""
+        flow = self._broker.flow_registry.find(group, MemberId(member))
+        state = self._states.get(flow) if flow is not None else None
+        if flow is not None and state is not None and flow.is_leaving:
+            state.is_over = not (answer.held or answer.failed)
 
     def find(self, group: str, member: str, number: int, address: str) -> Flow:
         """Return the member's flow, if it is the one named.
