@@ -298,6 +298,7 @@ class GroupWorker:
             is_complete=queue.is_complete,
             refused=self.member_list.refused,
             is_client_assigned=rules.is_client_assigned,
+            is_open=rules.type.is_open,
             declares_ranges=rules.hash_range is HashRange.STICKY,
         )
 
