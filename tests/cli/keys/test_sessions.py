@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import pytest
+from aiohttp import ClientSession
 from click.testing import CliRunner
 
 from partq import Producer, SessionConsumer, SessionLostError
@@ -81,6 +82,10 @@ async def test_sessions_are_listed_shown_and_released(broker, partq):
 
         row = await eventually(ready, "the coordinator says that a member is connected")
         assert (row["member"], row["sessions"]["locked"]) == ("", 1)
+        async with ClientSession() as http, http.get(f"{broker.url}/metrics") as answer:
+            lines = [line for line in (await answer.text()).splitlines() if "_sessions{" in line]
+        locked = sum(float(line.split()[-1]) for line in lines if 'state="locked"' in line)
+        assert (len(lines), locked) == (4, 1)
         _, said, _ = await partq("explain", name)
         assert "1 locked; 0 requests wait for one" in said
         explained = json.loads((await partq("explain", name, "--json"))[1])
