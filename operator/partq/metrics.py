@@ -107,6 +107,11 @@ class BrokerMetrics:
             "Of these, keys that wait until they are released: blocked, or in quarantine.",
             (*by_group, "state"),
         )
+        self._sessions = self._gauge(
+            "partq_sessions",
+            "In groups of the type Session: sessions that have messages, and those locked.",
+            (*by_group, "state"),
+        )
         self._stalled = self._gauge(
             "partq_partition_stalled",
             "1: too many keys wait, or one for too long, and nothing new is sent.",
@@ -324,6 +329,14 @@ class BrokerMetrics:
             for state, held in (("blocked", blocked), ("quarantined", quarantined)):
                 self._held_keys.labels(*self._names, partition, group, state).set(held)
             self._stalled.labels(*self._names, partition, group).set(int(is_stalled))
+
+    def observe_sessions(self, sessions: Mapping[tuple[str, str], tuple[int, int]]) -> None:
+        """Tell how many sessions have messages, and how many are locked, by partition and group."""
+        self._sessions.clear()
+        for (partition, group), (with_messages, locked) in sessions.items():
+            place = (*self._names, partition, group)
+            self._sessions.labels(*place, "with_messages").set(with_messages)
+            self._sessions.labels(*place, "locked").set(locked)
 
     def observe_gates(self, gated: Iterable[tuple[str, str]]) -> None:
         """Set which groups wait for older messages: (partition, group) of each."""

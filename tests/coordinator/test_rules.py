@@ -110,6 +110,8 @@ WIDE = {**SHARED, "keyShared": {"parts": 32}}
         ({}, SHARED, {"type": "Partitioned"}, "type: got KeyShared, expected Partitioned"),
         ({}, {"type": "Exclusive"}, SHARED, "type: got Exclusive, expected KeyShared"),
         ({}, SHARED, {**SHARED, "keyShared": {"parts": 8}}, "parts: got 16, expected 8"),
+        ({}, {"type": "Session"}, SHARED, "type: got Session, expected KeyShared"),
+        ({}, {"type": "Failover"}, {"type": "Session"}, "type: got Failover, expected Session"),
         ({"audit": True}, SHARED, None, None),
         ({"partitions": 4096}, {**SHARED, "keyShared": {"parts": 32}}, None, "parts in all"),
         ({"partitions": 4096}, WIDE, WIDE, None),

@@ -68,6 +68,9 @@ COMMANDS: Mapping[str, CommandEntry] = {
     "state": CommandEntry(
         "partq.cli.keys.state", "state", "Show what a group has left of its keys."
     ),
+    "sessions": CommandEntry(
+        "partq.cli.keys.sessions", "sessions", "Show sessions and their locks, or end a lock."
+    ),
     "dead-letters": CommandEntry(
         "partq.cli.dead_letters.dead_letters",
         "dead_letters",

@@ -6,7 +6,8 @@ from dataclasses import replace
 from partq.core.brokers import BrokerRules
 from partq.core.group.assignors import assignor
 from partq.core.group.disruption_budget import BudgetLimit, DisruptionBudget
-from partq.core.group.planner import GroupRules, GroupType
+from partq.core.group.group_type import OPEN_TYPES, GroupType
+from partq.core.group.planner import GroupRules
 from partq.core.group.rebalance_delay import MembershipRules
 from partq.core.group.standby import StandbyPolicy
 from partq.core.model import Start
@@ -172,7 +173,7 @@ def check_key_shared(
         SettingsError: it cannot take effect; it names the field.
     """
     kinds = [group.get("type"), *([] if before is None else [before.get("type")])]
-    for lasting in (GroupType.KEY_SHARED.value, GroupType.SHARED.value):
+    for lasting in (GroupType.KEY_SHARED.value, *sorted(OPEN_TYPES)):
         if before is not None and kinds[0] != kinds[1] and lasting in kinds:
             raise SettingsError(
                 f"type: got {kinds[0]}, expected {kinds[1]}: a group that is made as {lasting} "

@@ -60,6 +60,8 @@ class GroupView:
     """Refused members, each with the reason; if there are very many, the last."""
     is_client_assigned: bool = False
     """The members choose: a partition that nobody has waits for a member to register it."""
+    is_open: bool = False
+    """Whether no partition has a member, and any member may have messages of any partition."""
     declares_ranges: bool = False
     """The members say which slots they want, and nobody has the others."""
 

@@ -53,6 +53,7 @@ async def test_a_session_is_one_members_until_it_is_closed(scene):
     await m.close_session(held)
     again = await n.accepted()
     assert again.lock > held.lock
+    assert again.locked_ms >= LOCK_S * 1000, "it counts from the answer, not from the request"
     assert await n.messages(again, 1) == {0: f"{A}/0"}
     assert await m.ack_offsets(held, 0) == "fenced"
     assert (await scene.record()).redeliveries == {}, "what was not begun does not count"

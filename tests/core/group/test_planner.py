@@ -330,8 +330,11 @@ def observations(draw):
 strategies = st.sampled_from(["sticky", "range", "modulo", "failover"])
 
 
+dealt_types = st.sampled_from([each for each in GroupType if not each.is_open])
+
+
 @pytest.mark.req("HND-02")
-@given(observations(), strategies, st.sampled_from(GroupType), st.sampled_from(StandbyPolicy))
+@given(observations(), strategies, dealt_types, st.sampled_from(StandbyPolicy))
 def test_every_plan_is_sound(seen, strategy, group_type, standby):
     rules = GroupRules(strategy=strategy, type=group_type, standby=standby)
     assessment = assess(seen, MembershipRules())

@@ -200,6 +200,10 @@ def test_what_a_group_shows():
         {"pod": "a", "partitions": "0-1"},
         {"pod": "b", "partitions": "2"},
     ]
+    shared, _ = render.group_status(
+        group_facts(view=replace(view, is_open=True), lag=9), {}, NOW, lambda m: m[0]
+    )
+    assert shared["members"] == {"active": 3, "standby": 0, "lost": 1, "refused": 0}
     shrunk = replace(view, retired={PARTITIONS[1], PARTITIONS[3]})
     after, _ = render.group_status(group_facts(view=shrunk, lag=9), {}, NOW, lambda m: m[0])
     assert after["members"] == status["members"], "who holds one without slots is no standby"

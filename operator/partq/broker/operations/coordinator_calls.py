@@ -395,7 +395,7 @@ def _detail(
         stands_still=book.stands_still or UNSET,
         order_waits=consumed.order_waits or UNSET,
         mended=mended.describe(owned, consumed.group),
-        sessions=_sessions(broker, consumed),
+        sessions=session_counts(broker, consumed),
         registered_s=_registered_s(consumed, now),
     )
 
@@ -418,7 +418,7 @@ def _parts(broker: Broker, consumed: ConsumedPartition) -> PartsDetail | UnsetTy
     )
 
 
-def _sessions(broker: Broker, consumed: ConsumedPartition) -> SessionCounts | UnsetType:
+def session_counts(broker: Broker, consumed: ConsumedPartition) -> SessionCounts | UnsetType:
     """Return how many sessions there are; left out in groups of other types."""
     shares = broker.sessions.shares_of(consumed)
     if shares is None:

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 
 from partq.broker.broker import Broker
+from partq.broker.operations.coordinator_calls import session_counts
 from partq.broker.partition.key_counts import count_keys
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.clocks.clock_watch import ahead_ms
 from partq.core.cursor.lag import lag_of
+from partq.wire.calls.state import SessionCounts
 
 
 def render_metrics(broker: Broker) -> bytes:
@@ -44,6 +46,14 @@ def render_metrics(broker: Broker) -> bytes:
             for owned in broker.owned.values()
             for each in owned.groups.values()
             if each.keys is not None
+        }
+    )
+    broker.metrics.observe_sessions(
+        {
+            (str(owned.id), each.group): (counts.with_messages, counts.locked)
+            for owned in broker.owned.values()
+            for each in owned.groups.values()
+            if isinstance(counts := session_counts(broker, each), SessionCounts)
         }
     )
     pending, tails, ahead = broker.buffers.pending, broker.buffers.tails, broker.log_fetcher.ahead

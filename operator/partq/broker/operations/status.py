@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from partq.broker.broker import Broker
+from partq.broker.operations.coordinator_calls import session_counts
 from partq.broker.operations.rescale_status import read_rescale
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.key_counts import KeyCounts, count_keys
@@ -12,20 +13,33 @@ from partq.coordinator.view import state_rank
 from partq.core.clocks.clock_watch import ahead_ms
 from partq.core.cursor.lag import lag_of
 from partq.core.cursor.redelivery_rules import NackOrder
-from partq.core.group.planner import GroupType
+from partq.core.group.group_type import OPEN_TYPES, GroupType
 from partq.core.group.records import AssignmentEntry, MemberRecord, MemberSnapshot
 from partq.core.model import MemberId, Offset, PartitionId
 from partq.core.partition_problems import problems_of
 from partq.core.parts.part_id import PartId
 from partq.core.parts.part_owners import PartOwners
-from partq.core.records import ConfigRecord, lacking_lanes, lacking_parts, lacking_turns
+from partq.core.records import (
+    ConfigRecord,
+    lacking_lanes,
+    lacking_parts,
+    lacking_sessions,
+    lacking_turns,
+)
 from partq.store.records.assignments import Assignments
 from partq.store.records.handoffs import Handoffs
 from partq.store.records.members import Members
 from partq.store.records.rebalances import Rebalances
 from partq.store.records.stored_partition import OPEN_GATE, CursorRecord, StoredPartition
-from partq.wire.calls.answers import UNSET, BrokerUrl, LayoutAnswer, LayoutGeneration, Limits
-from partq.wire.calls.state import BrokerAnswer
+from partq.wire.calls.answers import (
+    UNSET,
+    BrokerUrl,
+    LayoutAnswer,
+    LayoutGeneration,
+    Limits,
+    UnsetType,
+)
+from partq.wire.calls.state import BrokerAnswer, SessionCounts
 from partq.wire.calls.status import (
     GroupPartition,
     GroupStatus,
@@ -104,7 +118,7 @@ async def read_status(broker: Broker, ask: Ask) -> StatusAnswer:
         )
     )
     if any(
-        (row.dead_letters or row.lag or row.gated_by)
+        (row.dead_letters or row.lag or row.gated_by or view.type == GroupType.SESSION)
         and PartitionId.parse(name) not in broker.owned
         for view in views.values()
         for name, row in view.partitions.items()
@@ -184,6 +198,8 @@ def _add_reasons(views: dict[str, GroupStatus], brokers: Mapping[str, BrokerAnsw
                     row.stands_still = held.stands_still or row.stands_still
                     row.order_waits = held.order_waits or row.order_waits
                     row.next_redelivery_ms = held.next_redelivery_ms or row.next_redelivery_ms
+                    if held.sessions is not UNSET:
+                        row.sessions = held.sessions
 
 
 async def _group(
@@ -206,7 +222,7 @@ async def _group(
             listed,
             partitions,
             set(map(str, broker.config.layout.retired)),
-            is_shared=broker.config.types.get(group) == GroupType.SHARED,
+            is_shared=broker.config.types.get(group) in OPEN_TYPES,
         ),
         partitions=partitions,
         handoffs=[
@@ -228,7 +244,7 @@ async def _group(
 
 
 def _order_waits_for(broker: Broker, spec: ConfigRecord | None) -> list[str]:
-    """Return the brokers for which a group of order Key, or type KeyShared or Shared, waits.
+    """Return the brokers for which a group of order Key, or a type of this version, waits.
 
     Until these go, it has the order Ordered, or nobody is sent anything.
     """
@@ -238,6 +254,8 @@ def _order_waits_for(broker: Broker, spec: ConfigRecord | None) -> list[str]:
         return [str(each) for each in lacking_parts(leases)]
     if type_ == GroupType.SHARED:
         return [str(each) for each in lacking_turns(leases)]
+    if type_ == GroupType.SESSION:
+        return [str(each) for each in lacking_sessions(leases)]
     nack = spec.spec.get("nack") if spec is not None else None
     if not isinstance(nack, dict) or nack.get("order") != NackOrder.KEY:
         return []
@@ -277,7 +295,8 @@ async def read_rows(
             count_keys(record.layout, mine) if mine is not None else KeyCounts(),
             _gated_by(broker, partition, group, cursor),
             broker.clock(),
-            is_shared=broker.config.types.get(group) == GroupType.SHARED,
+            is_shared=broker.config.types.get(group) in OPEN_TYPES,
+            sessions=session_counts(broker, mine) if mine is not None else UNSET,
         )
         for (partition, record), cursor, age_ms in zip(having.items(), cursors, ages, strict=True)
     }
@@ -311,6 +330,7 @@ def _row(
     now: float,
     *,
     is_shared: bool,
+    sessions: SessionCounts | UnsetType,
 ) -> GroupPartition:
     """Return one partition of a group.
 
@@ -324,7 +344,8 @@ def _row(
         keys: how many keys wait, as far as this broker knows.
         gated_by: which older messages of other partitions come first; empty: none.
         now: of the broker's clock.
-        is_shared: the group has the type Shared, where no partition has a member.
+        is_shared: the group has the type Shared or Session, where no partition has a member.
+        sessions: how many there are, as far as this broker knows.
     """
     lanes = mine.keys if mine is not None else None
     lowest_parked = lanes.lowest_parked if lanes is not None else -1
@@ -332,9 +353,10 @@ def _row(
         state = min((each.state for each in holders), key=state_rank)
     elif cursor.member is None and not is_shared:
         state = "Unassigned"
-    elif mine is not None:
+    elif mine is not None and sessions is UNSET:
         state = str(mine.state)
     else:
+        # Of a group of the type Session the coordinator knows whether a member is connected.
         state = known.state if known is not None else "Unassigned"
     return GroupPartition(
         member=cursor.member or "",
@@ -357,6 +379,7 @@ def _row(
         lowest_parked=lowest_parked if lowest_parked >= 0 else UNSET,
         stands_still=(mine is not None and mine.book.stands_still) or UNSET,
         order_waits=(mine is not None and mine.order_waits) or UNSET,
+        sessions=sessions,
         parts=holders or UNSET,
     )
 

@@ -23,6 +23,7 @@ from partq.core.lanes.lane_book import LaneBook
 from partq.core.model import BrokerEpoch, Cause, Epoch, MemberId, Offset, PartitionId
 from partq.core.parts.part_owners import PartOwners
 from partq.core.rescale.gates import GateHold
+from partq.core.sessions.session_book import SessionBook
 from partq.core.turns.turn_book import TurnBook
 from partq.errors import FencedError
 from partq.store.records.stored_partition import OPEN_GATE
@@ -130,6 +131,8 @@ class ConsumedPartition:
         """State of the partition for this group. A pause has no effect while no flow is bound."""
         if isinstance(self.book, TurnBook):
             return PartitionState.READY if self.is_bound else PartitionState.UNASSIGNED
+        if isinstance(self.book, SessionBook):
+            return PartitionState.READY
         if self.member is None and (self.parts is None or not self.parts.members):
             return PartitionState.UNASSIGNED
         if not self.is_bound:

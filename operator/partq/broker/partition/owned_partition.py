@@ -19,7 +19,7 @@ from partq.broker.partition.unstored_states import UnstoredStates
 from partq.core.dead_letters import LetterFilter
 from partq.core.model import BrokerEpoch, BrokerId, Cause, PartitionId
 from partq.core.samples.waits import WaitCounts
-from partq.core.sessions.session_locks import StoredLock
+from partq.core.sessions.session_locks import SessionLocks, StoredLock
 from partq.errors import AppendGapError, PartqError, UnknownGroupError
 from partq.store.records.audit import Audits
 from partq.store.records.log import Entry, Log
@@ -53,6 +53,8 @@ class OwnedPartition:
     locks: dict[str, tuple[Mapping[str, StoredLock], str]] = field(default_factory=dict)
     """Of groups: the locks of sessions when the partition was claimed, and which run of Redis had
     the last of them written (empty: none was)."""
+    kept_locks: dict[str, SessionLocks] = field(default_factory=dict)
+    """Of groups: the locks as they are now, also while the group has a book of another type."""
     writes: Iterator[int] = field(default_factory=count)
     """Numbers the writes of all books: one that is started again continues above its last."""
     share_epochs: ShareEpochs = field(default_factory=ShareEpochs)
@@ -171,6 +173,7 @@ class OwnedPartition:
                     states=UnstoredStates(record.state_count),
                 )
                 self.locks[group] = (record.locks, record.locks_run)
+                self.kept_locks.pop(group, None)
                 consumed.outbox.read(record.outbox)
                 # Also joins what was acknowledged above a cursor that was moved.
                 consumed.book.discard(

@@ -15,8 +15,8 @@ from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.outbox import Answer
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.broker.retention.expiry import Expiry
-from partq.broker.sessions.session_share import Announce, SessionShare
-from partq.broker.sessions.session_shares import SessionPorts, SessionShares, locked, lost
+from partq.broker.sessions.session_share import Announce, SessionShare, lost
+from partq.broker.sessions.session_shares import SessionPorts, SessionShares, locked
 from partq.core.cursor.progress import Range
 from partq.core.cursor.redelivery_rules import RedeliveryRules
 from partq.core.hashing import slot_of
@@ -24,7 +24,7 @@ from partq.core.layout import Layout
 from partq.core.model import BrokerEpoch, Epoch, PartitionId
 from partq.core.sessions.interned_sessions import partition_of_keyless
 from partq.core.sessions.session_book import SessionBook
-from partq.core.sessions.session_locks import MAX_LOCK_S, restored_locks
+from partq.core.sessions.session_locks import MAX_LOCK_S, SessionLocks, restored_locks
 from partq.errors import (
     BadRequestError,
     ConflictError,
@@ -114,17 +114,19 @@ class SessionAcceptor:
         return shares
 
     def _make(self, consumed: ConsumedPartition) -> SessionShares:
-        now, partition = self._ports.clock(), consumed.partition
-        stored, run = self._owned[partition].locks.get(consumed.group, ({}, ""))
-        locks = restored_locks(
-            stored, store_ms=self._broker.expiry.clocks.estimate_ms(partition), now=now
-        )
+        owned = self._owned[consumed.partition]
+        stored, run = owned.locks.get(consumed.group, ({}, ""))
+        locks = owned.kept_locks.get(consumed.group)
+        if locks is None:
+            now, clocks = self._ports.clock(), self._broker.expiry.clocks
+            store_ms = clocks.estimate_ms(consumed.partition)
+            locks = SessionLocks(restored_locks(stored, store_ms=store_ms, now=now))
+            owned.kept_locks[consumed.group] = locks
         # Of the locks that a run of Redis has lost with its end, the record says nothing.
-        was_set_back = bool(run) and run != self._records.run_of(partition)
-        claimed_at = self._owned[partition].claimed_at
-        held_until = claimed_at + MAX_LOCK_S if was_set_back else 0.0
+        was_set_back = bool(run) and run != self._records.run_of(consumed.partition)
+        held_until = owned.claimed_at + MAX_LOCK_S if was_set_back else 0.0
         if was_set_back and (lock_s := self._ports.lock_s(consumed.group)):
-            held_until = claimed_at + lock_s
+            held_until = owned.claimed_at + lock_s
         return SessionShares(consumed, self._ports, locks, held_until)
 
     def share_of(

@@ -65,7 +65,17 @@ class SessionCalls:
                 self._close(frame)
 
     async def _accept(self, frame: frames.AcceptSession) -> None:
+        time = asyncio.get_running_loop().time
+        asked_at = begun_at = time()
+
+        def begin() -> None:
+            nonlocal begun_at
+            begun_at = time()
+            self._begun.add(frame.request)
+
         def announce(share: SessionShare) -> None:
+            # Clients count from when they have asked, and that may have waited for long.
+            waited_ms = int((begun_at - asked_at) * 1000)
             self._flow.send(
                 frames.SessionAccepted(
                     frame.request,
@@ -74,7 +84,7 @@ class SessionCalls:
                     *share.partition,
                     share.broker_epoch,
                     share.epoch,
-                    self._acceptor.locked_ms(share.group),
+                    self._acceptor.locked_ms(share.group) + waited_ms,
                 )
             )
 
@@ -85,7 +95,7 @@ class SessionCalls:
                 wait_s=frame.wait_ms / 1000,
                 number=frame.lock,
                 announce=announce,
-                on_begin=lambda: self._begun.add(frame.request),
+                on_begin=begin,
             )
         except PartqError as error:
             self._refuse(frame, error)

@@ -9,8 +9,13 @@ from partq.broker.partition.outbox import Answer
 from partq.core.lanes.span import MAX_SHARE
 from partq.core.model import Cause
 from partq.core.ranges import Ranges
+from partq.core.sessions.interned_sessions import keyless
 from partq.core.sessions.session_book import SessionShareBook
 from partq.core.sessions.session_locks import SessionLock
+from partq.errors import SessionLostError
+from partq.excerpts import excerpt
+from partq.store.records.log import Entry
+from partq.wire.sessions.batch_keys import keys_of
 
 assert MAX_SHARE == 250  # noqa: S101 - as many locks as there are shares
 
@@ -99,3 +104,21 @@ class SessionShare(ConsumedPartition):
 
 Announce = Callable[[SessionShare], None]
 """Tells a client that it has a session; its messages follow."""
+
+
+def lost(share: SessionShare) -> SessionLostError:
+    """Return the error of a session that a flow has no more."""
+    return SessionLostError(
+        f"session {excerpt(share.lock_of.session)} of {share.group}: its lock has ended; stop "
+        "working on its messages, they are redelivered"
+    )
+
+
+def sessions_of(whole: ConsumedPartition, entry: Entry) -> list[str]:
+    """Return the session of each message of a batch: its key, or itself alone."""
+    found = keys_of(entry.data)
+    keys = [None] * entry.count if found is None else found
+    return [
+        keyless(whole.partition, entry.first + at) if key is None else key
+        for at, key in enumerate(keys)
+    ]

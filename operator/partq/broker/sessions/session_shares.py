@@ -8,11 +8,16 @@ from typing import Any, cast
 
 from partq.broker.partition.consumed_partition import ConsumedPartition, FlowPort
 from partq.broker.partition.outbox import Answer
-from partq.broker.sessions.session_share import Announce, LockingFlow, SessionShare
+from partq.broker.sessions.session_share import (
+    Announce,
+    LockingFlow,
+    SessionShare,
+    lost,
+    sessions_of,
+)
 from partq.core.cursor.progress import Range
 from partq.core.model import Cause, Epoch
 from partq.core.ranges import Ranges
-from partq.core.sessions.interned_sessions import keyless
 from partq.core.sessions.session_book import SessionBook
 from partq.core.sessions.session_locks import MAX_LOCKS, SessionLock, SessionLocks
 from partq.errors import (
@@ -29,7 +34,6 @@ from partq.errors import (
 from partq.excerpts import excerpt
 from partq.store.records.log import Entry
 from partq.store.session_locks import NEW_LOCK, LockRecords
-from partq.wire.sessions.batch_keys import keys_of
 
 WRITE_RETRY_S = 0.5
 """Between tries to have the end of a lock written."""
@@ -64,7 +68,7 @@ class SessionShares:
         self,
         whole: ConsumedPartition,
         ports: SessionPorts,
-        locks: Iterable[SessionLock],
+        locks: SessionLocks,
         held_until: float,
     ) -> None:
         """Start with the locks of the record.
@@ -72,13 +76,13 @@ class SessionShares:
         Args:
             whole: the partition; its book is a `SessionBook`.
             ports: what it works with.
-            locks: as the record has them.
+            locks: as the record has them, or as they were when the group had such a book before.
             held_until: no session is given to anybody else before, as the record may lack locks
                 that were given.
         """
         self._whole = whole
         self._ports = ports
-        self.locks = SessionLocks(locks)
+        self.locks = locks
         self._held_until = held_until
         self._beginning: set[str] = set()
         """Sessions whose locks are being written."""
@@ -168,10 +172,7 @@ class SessionShares:
             # The store lost the lock with its last writes, and nobody else got it meanwhile.
             return True
         if number:
-            raise SessionLostError(
-                f"session {excerpt(session)} of {self._whole.group}: lock {number} has ended; stop "
-                "working on its messages, and accept it again without a lock"
-            )
+            raise self._ended(session, number)
         if not self._gives_out:
             raise UnavailableError(
                 f"partition {self._whole.partition} of {self._whole.group}: {self._why_not()}",
@@ -205,23 +206,42 @@ class SessionShares:
             PartqError: it got nothing.
         """
         self._beginning.add(session)
-        whole = self._whole
+        known = self.locks.find(session)
         try:
             lock = await self._write_lock(session, flow, number)
+            self._check_current()
+            if self.locks.find(session) is not known:
+                self._end(lock)  # its time was over, or it was released, while it was written
+                raise self._ended(session, number)
+            self.locks.put(lock)
+            # A reset, or a change of the order, that is under way has another book soon.
+            async with self._whole.lock:
+                self._check_current()
         finally:
             self._beginning.discard(session)
-        if not self._is_current():
-            raise FencedError(
-                f"partition {whole.partition}: it went to another broker, or its group is another "
-                "one, before the session was locked; accept it again"
-            )
-        self.locks.put(lock)
+        if self.locks.find(session) is not lock:
+            raise self._ended(session, lock.number)
         if flow.is_closed:
-            self._end(lock)
+            # Its client may know of a lock that it had before, and comes back.
+            if known is None and not number:
+                self._end(lock)
             raise SessionLostError(
                 f"session {excerpt(session)}: its flow has ended; connect and accept it again"
             )
         return self._open(lock, flow, announce)
+
+    def _check_current(self) -> None:
+        if not self._is_current():
+            raise FencedError(
+                f"partition {self._whole.partition}: it went to another broker, or its group is "
+                "another one, before the session was locked; accept it again"
+            )
+
+    def _ended(self, session: str, number: int) -> SessionLostError:
+        return SessionLostError(
+            f"session {excerpt(session)} of {self._whole.group}: lock {number} has ended; stop "
+            "working on its messages, and accept it again without a lock"
+        )
 
     async def _write_lock(self, session: str, flow: FlowPort, number: int) -> SessionLock:
         whole, ports = self._whole, self._ports
@@ -324,21 +344,27 @@ class SessionShares:
         return True
 
     def _end_by_force(self, lock: SessionLock, cause: Cause) -> None:
-        share = self._shares.get(lock.session)
+        share, to_tell = self._shares.get(lock.session), list[Answer]()
         if share is not None:
+            to_tell, share.to_tell = share.to_tell, []
             share.unbind(cause)
         if self.locks.find(lock.session) is lock:
-            self._end(lock)
+            self._end(lock, to_tell)
         self._ports.store(self._whole)
 
     def share_lost(self, share: SessionShare, flow: FlowPort, cause: Cause, unsent: Ranges) -> None:
         """Note that a flow has lost a session; its lock lasts on, unless the flow said good-bye."""
         lock = share.lock_of
+        # What it has begun before a close it may work on, as long as its lock lasts.
+        is_done = share.is_closing and not share.book.in_flight
         self._shares.pop(lock.session, None)
         self.book.unclaim(lock.session)
         self.book.close_share(share.number, cause, unsent)
-        if cast(LockingFlow, flow).is_leaving or share.is_closing:
+        if cast(LockingFlow, flow).is_leaving or is_done:
             self._end(lock, share.to_tell)
+        else:
+            for answer in share.to_tell:
+                answer(lost(share))
         self._go_on()
 
     def share_changed(self, share: SessionShare) -> None:
@@ -382,6 +408,11 @@ class SessionShares:
             except PartqError as refusal:
                 error = refusal
             break
+        else:
+            error = UnavailableError(
+                f"partition {whole.partition}: it is not served here any more; the lock of session "
+                f"{excerpt(lock.session)} lasts until its time is over, or accept it to go on"
+            )
         for answer in to_tell:
             answer(error)
 
@@ -397,6 +428,8 @@ class SessionShares:
             )
             self._end_by_force(lock, Cause.FORCED_COMMIT)
         self._end_left()
+        for share in [each for each in self._shares.values() if each.is_closing]:
+            self.share_changed(share)  # what it had may have expired
         book = self.book
         if book.next_due <= now and self._whole.may_end_waits:
             book.end_waits(now)
@@ -455,24 +488,6 @@ class SessionShares:
                 if share.flow is not None:
                     share.flow.notice(share)
             self._ports.on_free(self._whole.group)
-
-
-def sessions_of(whole: ConsumedPartition, entry: Entry) -> list[str]:
-    """Return the session of each message of a batch: its key, or itself alone."""
-    found = keys_of(entry.data)
-    keys = [None] * entry.count if found is None else found
-    return [
-        keyless(whole.partition, entry.first + at) if key is None else key
-        for at, key in enumerate(keys)
-    ]
-
-
-def lost(share: SessionShare) -> SessionLostError:
-    """Return the error of a session that a flow has no more."""
-    return SessionLostError(
-        f"session {excerpt(share.lock_of.session)} of {share.group}: its lock has ended; stop "
-        "working on its messages, they are redelivered"
-    )
 
 
 def locked(group: str, session: str, lock: SessionLock | None) -> SessionLockedError:

@@ -13,7 +13,7 @@ from partq.cli.queues import explain_parts
 from partq.cli.queues.broker_session import ask_for_group, find_layout
 from partq.cli.queues.connection import Connect, connection_options
 from partq.cli.queues.explain_parts import parse_place, place_of
-from partq.cli.queues.problems import letters_waiting
+from partq.cli.queues.problems import letters_waiting, sessions_text
 from partq.coordinator.group_snapshot import GroupSnapshot, read_snapshot
 from partq.core.group.move_reason import MoveReason
 from partq.core.group.moves import Forced
@@ -34,7 +34,8 @@ from partq.core.parts.part_id import PartId, partition_of
 from partq.errors import SettingsError, UnknownPartitionError
 from partq.excerpts import counted
 from partq.wire.calls.answers import UNSET
-from partq.wire.calls.state import GroupDetail
+from partq.wire.calls.replies import plain
+from partq.wire.calls.state import GroupDetail, SessionCounts
 
 _HELP = """Say where PARTITION is, why it moved, and what it waits for.
 
@@ -117,6 +118,7 @@ _WHERE_SET = (
     "lowest_parked",
     "stands_still",
     "order_waits",
+    "sessions",
 )
 """Left out where there is nothing to say."""
 _DETAILS = ("lag", "in_flight", *_OUTBOX, *_RETURNS, "mended")
@@ -215,7 +217,7 @@ def _fields(partition: PartitionId, snapshot: GroupSnapshot) -> dict[str, object
         "end": snapshot.ends.get(partition_of(partition)),
         **{name: getattr(detail, name, None) for name in _DETAILS},
         **{
-            name: found
+            name: plain(found) if isinstance(found, SessionCounts) else found
             for name in _WHERE_SET
             if (found := getattr(detail, name, UNSET)) is not UNSET and found != ""
         },
@@ -362,6 +364,8 @@ def _now(partition: PartitionId, snapshot: GroupSnapshot, member: str) -> Iterat
             yield f"     {stalled_text(detail.stands_still)}"
         if detail.order_waits:
             yield f"     {detail.order_waits}"
+        if isinstance(detail.sessions, SessionCounts):
+            yield f"     {sessions_text(detail.sessions)}"
         if detail.mended:
             yield f"     when its broker claimed it, {detail.mended}"
 

@@ -13,7 +13,14 @@ from partq.core.partition_problems import (
     withheld_text,
 )
 from partq.excerpts import counted
-from partq.wire.calls.status import GroupPartition, GroupStatus, StatusAnswer, holders_of
+from partq.wire.calls.state import SessionCounts
+from partq.wire.calls.status import (
+    GroupPartition,
+    GroupStatus,
+    PartitionStatus,
+    StatusAnswer,
+    holders_of,
+)
 
 MAX_NAMED = 5
 """Partitions that are named of each problem."""
@@ -108,6 +115,39 @@ def parked_lines(group: GroupStatus) -> list[str]:
     return _first(
         f"partition {name}: {parked_text(group.partitions[name].dead_letters, reason)}"
         for name, reason in parked_partitions(group).items()
+    )
+
+
+def session_lines(group: GroupStatus, records: Mapping[str, PartitionStatus]) -> list[str]:
+    """Return a line with the sessions of a group of the type Session; none for other types.
+
+    `records`: of the partitions; accepts wait at a broker, for a session of any partition there.
+    """
+    found = {
+        name: row.sessions
+        for name, row in group.partitions.items()
+        if isinstance(row.sessions, SessionCounts)
+    }
+    if not found:
+        return []
+    waiting: dict[str, int] = {}
+    for name, counts in found.items():
+        broker = records[name].broker if name in records else name
+        waiting[broker] = max(waiting.get(broker, 0), counts.waiting)
+    total = SessionCounts(
+        sum(each.with_messages for each in found.values()),
+        sum(each.locked for each in found.values()),
+        sum(waiting.values()),
+    )
+    return [sessions_text(total)]
+
+
+def sessions_text(counts: SessionCounts) -> str:
+    """Return how many sessions there are, in words."""
+    waiting = counted(counts.waiting, "request waits", "requests wait")
+    return (
+        f"{counted(counts.with_messages, 'session has messages', 'sessions have messages')}, "
+        f"{counts.locked:,} locked; {waiting} for one"
     )
 
 

@@ -30,6 +30,7 @@ from partq.cli.queues.problems import (
     problem_of,
     retired_count,
     retired_names,
+    session_lines,
     skew_lines,
     unread_partitions,
     withheld_lines,
@@ -199,6 +200,8 @@ class _GroupSection:
         holders = {each.member for each in self._seats if each.member}
         marks.add({*holders, *(each.member for each in group.members)})
         yield _summary(self.name, group, acked, self._retired)
+        for line in session_lines(group, self._records):
+            yield Text(line)
         for line in blocked_lines(group):
             yield Text(line, style="bold red")
         for line in [

@@ -43,7 +43,7 @@ from partq.core.group import handoff
 from partq.core.group.membership import GroupAssessment, MemberState, OwnershipState, assess
 from partq.core.group.moves import Forced, Move
 from partq.core.group.observation import GroupObservation
-from partq.core.group.planner import GroupRules, GroupType, Planner, may_be_balanced, plan
+from partq.core.group.planner import GroupRules, Planner, may_be_balanced, plan
 from partq.core.group.records import AssignmentEntry, HandoffRecord, MemberSnapshot
 from partq.core.model import BrokerId, MemberId, PartitionId
 from partq.core.parts.hash_ranges import HashRange
@@ -191,7 +191,7 @@ class GroupWorker:
         assigned = await self._write_assignment(
             observation,
             stored.assignment,
-            is_shared_by_all=rules.type is GroupType.SHARED
+            is_shared_by_all=rules.type.is_open
             and MemberState.BOUND in assessment.members.values(),
         )
         await asyncio.gather(*(self._store.handoffs.remove(self._group, each) for each in over))
@@ -298,6 +298,7 @@ class GroupWorker:
             is_complete=queue.is_complete,
             refused=self.member_list.refused,
             is_client_assigned=rules.is_client_assigned,
+            is_open=rules.type.is_open,
             declares_ranges=rules.hash_range is HashRange.STICKY,
         )
 

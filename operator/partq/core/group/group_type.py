@@ -1,6 +1,7 @@
 """The types of groups: how members share the work."""
 
 from enum import StrEnum
+from typing import Final
 
 
 class GroupType(StrEnum):
@@ -16,8 +17,19 @@ class GroupType(StrEnum):
     """Partitions are cut into parts, and each member has its share of these, by `hash_range`."""
     SHARED = "Shared"
     """Any member gets any message: no partition has a member, and nothing is planned."""
+    SESSION = "Session"
+    """Members lock sessions: no partition has a member, and nothing is planned."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether any member may have messages of any partition, and no partition has a member."""
+        return self in OPEN_TYPES
 
     @property
     def is_dealt(self) -> bool:
         """Whether each member has its share; otherwise they have priorities and stand by."""
         return self in (GroupType.PARTITIONED, GroupType.KEY_SHARED)
+
+
+OPEN_TYPES: Final = frozenset({GroupType.SHARED, GroupType.SESSION})
+"""The types whose partitions have no member."""

@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from partq.core.group.assignors import by_priority
+from partq.core.group.group_type import GroupType
 from partq.core.group.membership import MemberState, OwnershipState, assess
 from partq.core.group.moves import Move
 from partq.core.group.observation import GroupObservation, PartitionOwnership
-from partq.core.group.planner import GroupRules, GroupType, plan
+from partq.core.group.planner import GroupRules, plan
 from partq.core.group.rebalance_delay import RebalanceDelay
 from partq.core.group.records import HandoffRecord, WaitingMove
 from partq.core.group.standby import failover_order, idle_standbys
@@ -131,7 +132,7 @@ def wait_of(
     if state is OwnershipState.WAITING:
         delay = RebalanceDelay(observation, rules.membership)
         return PartitionWait(what=WaitsFor.MEMBER, left_ms=delay.remaining_ms(ownership))
-    is_shared = rules.type is GroupType.SHARED and MemberState.BOUND in assessment.members.values()
+    is_shared = rules.type.is_open and MemberState.BOUND in assessment.members.values()
     if state is OwnershipState.VACANT and rules.is_client_assigned:
         return PartitionWait(what=WaitsFor.REGISTRATION)
     if state is OwnershipState.VACANT and not is_shared and assessment.join_wait_ms:
@@ -172,7 +173,7 @@ def standbys_of(
 
     Each is named for the case that its member and all before it are lost, and nobody else.
     """
-    if rules.is_client_assigned or rules.type is GroupType.SHARED:
+    if rules.is_client_assigned:
         return []
     assessment = assess(observation, rules.membership)
     holder = observation.partitions[partition].member
@@ -188,6 +189,8 @@ def standbys_of(
             return by_priority(others, observation.priorities)
         case GroupType.PARTITIONED | GroupType.KEY_SHARED:
             return idle_standbys(observation, assessment, {holder} if holder else ())
+        case GroupType.SHARED | GroupType.SESSION:
+            return []
 
 
 def _handoff(ownership: PartitionOwnership, record: HandoffRecord, now_ms: int) -> PartitionWait:

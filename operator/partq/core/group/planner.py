@@ -170,7 +170,7 @@ class _PlanBuilder:
             self._fixed[partition] = member
 
     def plan(self) -> list[Move]:
-        if self._rules.type is GroupType.SHARED:
+        if self._rules.type.is_open:
             return []
         if self._rules.is_client_assigned:
             # Nobody else has chosen it: it waits for a member that registers it.

@@ -185,9 +185,10 @@ def _members(view: GroupView, held: Mapping[MemberId, Sequence[int]]) -> dict[st
         for member, state in view.members.items()
         if state in (MemberState.BOUND, MemberState.LEAVING)
     }
+    active = connected if view.is_open else connected & held.keys()
     return {
-        "active": len(connected & held.keys()),
-        "standby": len(connected - held.keys()),
+        "active": len(active),
+        "standby": len(connected - active),
         "lost": len(held.keys() - connected),
         "refused": len(view.refused),
     }

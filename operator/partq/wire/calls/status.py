@@ -5,6 +5,7 @@ from msgspec import UNSET, UnsetType
 
 from partq.core.views.rescale_status import RescaleStatus
 from partq.wire.calls.answers import ErrorDetail
+from partq.wire.calls.state import SessionCounts
 
 
 class PartitionStatus(msgspec.Struct):
@@ -103,6 +104,9 @@ class GroupPartition(msgspec.Struct):
     """Which members have its parts; left out: the group's type is not KeyShared."""
     order_waits: str | UnsetType = UNSET
     """Why the group's order is not in effect here yet; left out: it is."""
+    sessions: SessionCounts | UnsetType = UNSET
+    """How many sessions there are, and how many accepts wait for one at its broker; left out: the
+    group's type is not Session, or nobody has told."""
     problems: list[ProblemStatus] = []
     """The worst first; a paused or parked partition may have others, too. Empty: none is known."""
 

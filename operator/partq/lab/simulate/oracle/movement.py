@@ -268,7 +268,7 @@ def _is_better(group_type: GroupType, source_load: int, target_load: int) -> boo
     match group_type:
         case GroupType.PARTITIONED | GroupType.KEY_SHARED:
             return source_load >= target_load + 2
-        case GroupType.SHARED:
+        case GroupType.SHARED | GroupType.SESSION:
             return False  # nothing changes hands
         case GroupType.EXCLUSIVE:
             return target_load >= source_load

@@ -1,0 +1,127 @@
+"""Locks of sessions when something else comes while they begin or end."""
+
+import asyncio
+
+import pytest
+
+from partq.broker.partition.books import remade
+from partq.core.cursor.redelivery_rules import NackOrder, RedeliveryRules
+from partq.core.model import Cause
+from partq.testing import eventually
+from partq.wire import frames
+from tests.broker.sessions.locks import LOCK_S, A, RefusedError, Sessions
+
+
+@pytest.fixture
+async def scene(running):
+    return await Sessions.open(running)
+
+
+async def cut(scene, peer):
+    peer.cut()
+    await eventually(lambda: not scene.consumed.holders(), "the flow is lost")
+
+
+class HeldWrites:
+    """Writes of locks that go on when the test says so."""
+
+    def __init__(self, scene, monkeypatch):
+        self.asked, self.go_on = asyncio.Event(), asyncio.Event()
+        self._write = scene.acceptor._records.lock
+        monkeypatch.setattr(scene.acceptor._records, "lock", self._hold)
+
+    async def _hold(self, *args, **names):
+        self.asked.set()
+        await self.go_on.wait()
+        return await self._write(*args, **names)
+
+
+async def test_a_connection_cut_after_a_close_keeps_the_lock_for_what_has_begun(scene):
+    await scene.publish(A, A)
+    m, n = await scene.join("m"), await scene.join("n", "j")
+    held = await m.accept()
+    await m.messages(held, 2)
+    await m.begin_close(held, (0, 1))
+    await eventually(lambda: scene.consumed.holders()[0].is_closing, "the close has come")
+    await cut(scene, m)
+    with pytest.raises(RefusedError, match="session_locked"):
+        await n.accept(A)
+    m = await scene.join("m")
+    assert (await m.accept(A, lock=held.lock)).lock == held.lock
+
+
+async def test_a_second_cut_while_the_holder_comes_back_ends_no_lock(scene, monkeypatch):
+    await scene.publish(A)
+    m, n = await scene.join("m"), await scene.join("n", "j")
+    held = await m.accept()
+    await cut(scene, m)
+    writes = HeldWrites(scene, monkeypatch)
+    m = await scene.join("m")
+    flow = next(f for f in scene.running.broker.flow_registry.flows if f.member == "m")
+    await m.begin_accept(A, lock=held.lock)
+    await writes.asked.wait()
+    m.cut()
+    await eventually(lambda: flow.is_closed, "the second flow is lost")
+    writes.go_on.set()
+    await eventually(lambda: not scene.shares._beginning, "the lock was written")
+    with pytest.raises(RefusedError, match="session_locked"):
+        await n.accept(A)
+    m = await scene.join("m")
+    assert (await m.accept(A, lock=held.lock)).lock == held.lock
+
+
+async def test_a_lock_released_while_its_holder_comes_back_stays_released(scene, monkeypatch):
+    await scene.publish(A)
+    m, n = await scene.join("m"), await scene.join("n", "j")
+    held = await m.accept()
+    await cut(scene, m)
+    writes = HeldWrites(scene, monkeypatch)
+    m = await scene.join("m")
+    await m.begin_accept(A, lock=held.lock)
+    await writes.asked.wait()
+    assert scene.shares.release(A)
+    writes.go_on.set()
+    with pytest.raises(RefusedError, match="session_lost"):
+        await m.accepted()
+    assert (await n.accept(A, wait_ms=60_000)).lock > held.lock
+
+
+async def test_locks_outlive_a_book_of_another_order(scene):
+    await scene.publish(A)
+    m, n = await scene.join("m"), await scene.join("n", "j")
+    held = await m.accept()
+    consumed = scene.consumed
+    consumed.unbind(Cause.FLOW_LOST)
+    for lock_s in (0.0, LOCK_S):
+        rules = RedeliveryRules(order=NackOrder.KEY, lock_s=lock_s, parts=1)
+        consumed.change_book(remade(consumed.book, rules))
+    with pytest.raises(RefusedError, match="session_locked"):
+        await n.accept(A)
+    lost, _ = await m.find(frames.SessionLost)
+    assert lost.epoch == held.epoch
+    assert (await m.accept(A, lock=held.lock)).lock == held.lock
+
+
+async def test_a_session_locked_during_a_reset_has_the_book_that_comes(scene):
+    await scene.publish(A)
+    m = await scene.join("m")
+    async with scene.consumed.lock:
+        await m.begin_accept(A)
+        await eventually(lambda: scene.shares.locks.find(A), "the lock is written")
+        scene.consumed.begin_at(0, [])
+    held = await m.accepted()
+    await m.messages(held, 1)
+    assert await m.ack_offsets(held, 0) == ""
+    assert scene.book.cursor == 1
+
+
+async def test_a_close_ends_once_what_has_begun_is_done_otherwise(scene):
+    await scene.publish(A)
+    m, n = await scene.join("m"), await scene.join("n", "j")
+    held = await m.accept()
+    await m.messages(held, 1)
+    await m.begin_close(held, (0, 1))
+    await eventually(lambda: scene.consumed.holders()[0].is_closing, "the close has come")
+    scene.consumed.discard([(0, 1)])
+    await m.closed()
+    assert (await n.accept(A)).lock > held.lock
