@@ -34,8 +34,12 @@ class LockRecords:
         incarnation: str,
         lock_ms: int,
         number: int = NEW_LOCK,
+        is_complete: bool = True,
     ) -> int:
         """Lock a session, or have its lock last for `lock_ms` from now on; return its number.
+
+        Unless the record `is_complete`, it goes on saying that another run of Redis wrote it: the
+        next broker is to wait, too, for locks that may be missing.
 
         Raises:
             FencedError: another broker has claimed the partition; nothing is written.
@@ -55,7 +59,7 @@ class LockRecords:
                 encode_holder(member, incarnation),
                 lock_ms,
                 number,
-                self.run_of(partition),
+                self.run_of(partition) if is_complete else "",
             ],
         )
         check_book_write(answer, partition, group, write)

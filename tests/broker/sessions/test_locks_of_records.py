@@ -75,6 +75,7 @@ async def test_no_session_is_given_out_where_the_store_may_have_lost_locks(
     with pytest.raises(RefusedError, match="unavailable"):
         await n.accept(A)
     assert (await m.accept(A, lock=held.lock)).lock == held.lock, "its holder goes on"
+    assert (await scene.record()).locks_run == "an earlier run", "the next broker waits, too"
     scene.shares._held_until = clock()
     assert (await n.accept(wait_ms=60_000)).session == B
 

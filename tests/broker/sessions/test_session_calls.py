@@ -4,6 +4,7 @@ import base64
 
 import pytest
 
+from partq.core.model import PartitionId
 from partq.testing import eventually
 from tests.broker.conftest import ADMIN, CONSUME
 from tests.broker.sessions.locks import LOCK_S, A, B, Sessions
@@ -171,3 +172,16 @@ async def test_other_groups_have_no_sessions(running):
     assert (status, answer["error"]["code"]) == (409, "conflict")
     _, page = await running.call("GET", f"{GROUP}/sessions?partition=1.0", token=ADMIN)
     assert page == {"sessions": []}
+
+
+async def test_calls_find_the_lock_of_a_session_that_goes_to_another_partition(
+    scene, m, monkeypatch
+):
+    """As during a change of the partition count: the messages that are there come first."""
+    await scene.publish(A)
+    found = await m.accept()
+    monkeypatch.setattr(scene.acceptor, "partition_of", lambda _: PartitionId(1, 1))
+    assert (await m.lock_call("renew", found))[0] == 200
+    assert (await m.put_state(found, text(b"one")))[0] == 200
+    assert await m.lock_call("close", found) == (200, {"was_locked": True})
+    assert scene.shares.locks.find(A) is None

@@ -234,3 +234,10 @@ async def test_a_third_session_waits_behind_a_parked_one(scene):
     assert (await m.accept()).session == C
     with pytest.raises(RefusedError, match="no_session"):
         await m.accept()
+
+
+@pytest.mark.parametrize("number", [-1, 2**52 + 1, 2**63 - 1])
+async def test_no_lock_has_a_number_that_cannot_be_counted_on_from(scene, number):
+    m = await scene.join()
+    with pytest.raises(RefusedError, match="bad_request"):
+        await m.accept(A, lock=number)

@@ -45,6 +45,8 @@ MAX_WAITING: Final = 10_000
 """Accepts that may wait at a broker."""
 MAX_WAITING_OF_FLOW: Final = 64
 """Accepts that may wait of one flow."""
+MAX_LOCK_NUMBER: Final = 2**52
+"""Numbers are drawn below, as the time in ms; Redis counts on from one exactly."""
 READ_WAIT_S: Final = 2.0
 """How long an accept waits at least for messages to be read that are there."""
 _LOOK_S: Final = 0.5
@@ -181,6 +183,10 @@ class SessionAcceptor:
             raise BadRequestError(
                 f"accept: got a wait of {wait_s:g} s, expected 0 to {MAX_WAIT_S:g}: ask again then"
             )
+        if not 0 <= number <= MAX_LOCK_NUMBER:
+            raise BadRequestError(
+                f"accept: got lock {number}, expected 0, or the number of a lock that was accepted"
+            )
         if number and session is None:
             raise BadRequestError(
                 f"accept: got lock {number} and no session, expected the session of the lock"
@@ -241,6 +247,23 @@ class SessionAcceptor:
         if partition not in layout:
             raise layout.unknown(partition)
         return partition
+
+    def partition_of_lock(self, group: str, session: str, number: int) -> PartitionId:
+        """Return the partition of the lock of a session.
+
+        That is the one which had the session before a change of the partition count, as long as the
+        lock lasts there.
+
+        Raises:
+            PartqError: as of `partition_of`.
+        """
+        for owned in list(self._owned.values()):
+            consumed = owned.groups.get(group)
+            if consumed is not None and isinstance(consumed.shares, SessionShares):
+                lock = consumed.shares.locks.find(session)
+                if lock is not None and lock.number == number:
+                    return owned.id
+        return self.partition_of(session)
 
     def _has_left(self, consumed: ConsumedPartition, session: str) -> bool:
         owned = self._owned.get(consumed.partition)

@@ -258,6 +258,7 @@ class SessionShares:
                     incarnation=flow.incarnation,
                     lock_ms=round(lock_s * 1000),
                     number=known.number if known is not None else number,
+                    is_complete=ports.clock() >= self._held_until,
                 )
             )
         except (FencedError, UnknownGroupError) as error:

@@ -14,7 +14,7 @@
 -- ARGV[3]  number of this write under this epoch    ARGV[4]  when the group began
 -- ARGV[5]  session    ARGV[6]  its holder    ARGV[7]  for how long, in ms
 -- ARGV[8]  number of the lock that is to last for longer; 0: a new one is drawn
--- ARGV[9]  the run of Redis, as the caller knows it
+-- ARGV[9]  the run of Redis, as the caller knows it; empty: as it is, as locks may be missing
 -- returns  number of the lock; 0 FENCED: the caller's broker epoch is over; -2 UNKNOWN: no such
 --          group; -3 SUPERSEDED: a later write is stored
 local meta, refusal = read_owned(KEYS[1], ARGV[1], ARGV[2])
@@ -39,5 +39,8 @@ local until_ms = time[1] * 1000 + math.floor(time[2] / 1000) + tonumber(ARGV[7])
 redis.call("HSET", KEYS[2],
   field, string.format("%.0f %.0f %s", number, until_ms, ARGV[6]),
   "lock_number", string.format("%.0f", math.max(number, tonumber(highest or "0"))),
-  "locks_run", ARGV[9], "locks_written", ARGV[1] .. ":" .. ARGV[3])
+  "locks_written", ARGV[1] .. ":" .. ARGV[3])
+if ARGV[9] ~= "" then
+  redis.call("HSET", KEYS[2], "locks_run", ARGV[9])
+end
 return number

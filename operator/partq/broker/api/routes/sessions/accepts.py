@@ -149,7 +149,7 @@ async def _accept_elsewhere(call: EnteredCall, body: AcceptSessionBody) -> Accep
 )
 async def renew(call: EnteredCall, body: SessionLockBody) -> web.Response:
     """Have the lock of a session last as long as a new one, from now on."""
-    partition = call.broker.sessions.partition_of(body.session)
+    partition = call.broker.sessions.partition_of_lock(call.group, body.session, body.lock)
 
     async def work() -> RenewedSession:
         share = share_of(call, partition, body)
@@ -168,7 +168,7 @@ async def renew(call: EnteredCall, body: SessionLockBody) -> web.Response:
 )
 async def close(call: EnteredCall, body: SessionLockBody) -> web.Response:
     """Give a session back: what was not acknowledged is open again, without a count."""
-    partition = call.broker.sessions.partition_of(body.session)
+    partition = call.broker.sessions.partition_of_lock(call.group, body.session, body.lock)
 
     async def work() -> ClosedSession:
         try:
