@@ -121,7 +121,9 @@ class SessionAcceptor:
         locks = owned.kept_locks.get(consumed.group)
         if locks is None:
             now, clocks = self._ports.clock(), self._broker.expiry.clocks
-            store_ms = clocks.estimate_ms(consumed.partition)
+            watch = clocks.find(consumed.partition)
+            # This machine's own clock says nothing of when they end: it may be wrong.
+            store_ms = watch.estimate_ms(now) if watch is not None else None
             locks = SessionLocks(restored_locks(stored, store_ms=store_ms, now=now))
             owned.kept_locks[consumed.group] = locks
         # Of the locks that a run of Redis has lost with its end, the record says nothing.

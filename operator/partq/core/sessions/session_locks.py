@@ -74,7 +74,7 @@ class SessionLocks:
 
 
 def restored_locks(
-    stored: Mapping[str, StoredLock], *, store_ms: float, now: float
+    stored: Mapping[str, StoredLock], *, store_ms: float | None, now: float
 ) -> list[SessionLock]:
     """Return locks as the record has them, on the clock that shows `now`.
 
@@ -83,12 +83,14 @@ def restored_locks(
 
     Args:
         stored: by session.
-        store_ms: what Redis's clock shows at `now`.
+        store_ms: what Redis's clock shows at `now`; None: it is not known, and all may last on.
         now: in seconds.
     """
     locks = []
     for session, (member, incarnation, number, until_ms) in stored.items():
-        left_s = min((until_ms - store_ms) / 1000, MAX_LOCK_S)
+        left_s = MAX_LOCK_S
+        if store_ms is not None:
+            left_s = min((until_ms - store_ms) / 1000, MAX_LOCK_S)
         if left_s > 0:
             locks.append(SessionLock(session, member, incarnation, number, now + left_s))
     return locks
