@@ -76,9 +76,8 @@ class SessionShares:
         Args:
             whole: the partition; its book is a `SessionBook`.
             ports: what it works with.
-            locks: as the record has them, or as they were when the group had such a book before.
-            held_until: no session is given to anybody else before, as the record may lack locks
-                that were given.
+            locks: of the record, or as they were when the group had such a book before.
+            held_until: nobody else gets a session before, as the record may lack locks.
         """
         self._whole = whole
         self._ports = ports
