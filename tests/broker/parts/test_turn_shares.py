@@ -226,3 +226,28 @@ async def test_a_seek_and_a_state_are_refused_and_say_why(scene):
     refused = await m.pick((frames.Sought, frames.SeekRefused))
     assert (refused.code, "type Shared" in refused.message) == ("conflict", True)
     assert await m.ack(held, ranges=[(0, 1)], state_key="a", state=b"x") == "bad_request"
+
+
+async def test_a_member_that_no_share_is_left_for_gets_one_once_another_has_gone(
+    scene, monkeypatch
+):
+    monkeypatch.setattr("partq.broker.parts.turn_shares.MAX_SHARE", 1)
+    m = await scene.join("m")
+    n = await scene.connect()
+    await n.bind("n", "of-n")
+    await scene.publish("a0")
+    held, _ = await m.deliver()
+    assert [share.member for share in scene.consumed.holders()] == ["m"]
+    m.cut()
+    assigned = await scene.assigned(n)
+    assert assigned.epoch > held.epoch
+    assert await n.values(1) == ["a0"]
+
+
+async def test_nothing_is_kept_of_a_member_that_has_gone(scene):
+    m, n = await scene.join("m"), await scene.join("n")
+    m.cut()
+    await eventually(lambda: len(scene.consumed.holders()) == 1, "m is lost")
+    assert scene.waiting == ["n"]
+    await scene.publish("a0", "a1")
+    assert await n.values(2) == ["a0", "a1"]

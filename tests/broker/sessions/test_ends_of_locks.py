@@ -125,3 +125,71 @@ async def test_a_close_ends_once_what_has_begun_is_done_otherwise(scene):
     scene.consumed.discard([(0, 1)])
     await m.closed()
     assert (await n.accept(A)).lock > held.lock
+
+
+async def test_a_release_while_a_reset_is_under_way_ends_the_accept(scene):
+    await scene.publish(A)
+    m = await scene.join("m")
+    async with scene.consumed.lock:
+        await m.begin_accept(A)
+        await eventually(lambda: scene.shares.locks.find(A), "the lock is written")
+        assert scene.shares.release(A)
+    with pytest.raises(RefusedError, match="session_lost"):
+        await m.accepted()
+    assert (await m.accept(A)).session == A
+
+
+async def test_a_first_lock_whose_flow_has_ended_meanwhile_ends_at_once(scene, monkeypatch):
+    """Its client was never told of it."""
+    await scene.publish(A)
+    m, n = await scene.join("m"), await scene.join("n", "j")
+    writes = HeldWrites(scene, monkeypatch)
+    flow = next(f for f in scene.running.broker.flow_registry.flows if f.member == "m")
+    await m.begin_accept(A)
+    await writes.asked.wait()
+    m.cut()
+    await eventually(lambda: flow.is_closed, "the flow is lost")
+    writes.go_on.set()
+    assert (await n.accept(A, wait_ms=60_000)).session == A
+
+
+async def test_nobody_has_a_session_twice(scene):
+    await scene.publish(A)
+    m = await scene.join()
+    held = await m.accept()
+    for lock in (0, held.lock):
+        with pytest.raises(RefusedError, match="session_locked"):
+            await m.accept(A, lock=lock)
+
+
+@pytest.mark.parametrize("why", [{"gate": "closed"}, {"is_resetting": True}])
+async def test_no_session_is_given_out_behind_a_gate_or_during_a_reset(scene, why):
+    await scene.publish(A)
+    m = await scene.join()
+    before = {name: getattr(scene.consumed, name) for name in why}
+    for name, value in why.items():
+        setattr(scene.consumed, name, value)
+    with pytest.raises(RefusedError, match="unavailable"):
+        await m.accept(A)
+    with pytest.raises(RefusedError, match="no_session"):
+        await m.accept()
+    for name, value in before.items():
+        setattr(scene.consumed, name, value)
+    assert (await m.accept()).session == A
+
+
+async def test_the_accepts_that_wait_of_a_flow_are_bounded(scene, monkeypatch):
+    monkeypatch.setattr("partq.broker.sessions.session_acceptor.MAX_WAITING_OF_FLOW", 1)
+    m, n = await scene.join("m"), await scene.join("n", "j")
+    await m.begin_accept(wait_ms=60_000)
+    await eventually(lambda: scene.acceptor.waiting("workers") == 1, "m waits")
+    with pytest.raises(RefusedError, match="overloaded"):
+        await m.accept(A)
+    assert (await n.accept(A)).session == A, "another flow may"
+
+
+async def test_a_queue_with_an_audit_record_gives_no_session_out(scene, monkeypatch):
+    m = await scene.join()
+    monkeypatch.setattr(scene.consumed.audit, "is_on", True)
+    with pytest.raises(RefusedError, match="conflict"):
+        await m.accept(A)
