@@ -4,6 +4,7 @@
 #   make demo ARGS=--with-audit              also archives and audits the queue
 #   make demo ARGS=--with-spark              the same with Spark and Java
 #   make test PYTEST="-k hashing"            arguments for pytest
+#   make test TESTS=untimed                  those that wait for no process and no timer
 #   make demo PYTHON=/usr/bin/python3.12     the Python that .venv is made of
 #   make e2e PYTEST="-k scale"               arguments for pytest
 #   make demo-kubernetes KEEP=1              leaves the cluster for trying things
@@ -19,6 +20,10 @@ LIGHT := $(addprefix tests/,broker client coordinator core embedded resources se
 # These wait for no timer, and for no process that has to answer in time: they may run while others do.
 UNTIMED := $(wildcard tests/lab/simulate/test_*.py) $(addprefix tests/,core lab/simulate/oracle lab/verdict model resources \
     test_any.py test_architecture.py test_chart.py test_errors.py test_house.py test_manifests.py test_prose.py test_verbs.py)
+TESTS ?= all
+PART_all := -n $(WORKERS)
+PART_timed := $(PART_all) $(addprefix --ignore=,$(UNTIMED))
+PART_untimed := -n 2 --timeout 1800 $(UNTIMED)
 KUBE ?= 1.30.0
 SPARK ?= 4.0.5 4.1.4 4.2.1
 KEEP ?=
@@ -39,7 +44,7 @@ export PYTHON
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kubernetes test test-timed test-untimed test-light e2e manifests conformance conformance-mutants code-mutants check format lock chaos simulate
+.PHONY: help setup demo demo-kubernetes test test-light e2e manifests conformance conformance-mutants code-mutants check format lock chaos simulate
 .PHONY: model simulate-nightly bench docs spark-versions clean
 
 help: ## what there is
@@ -54,17 +59,12 @@ demo: ## the main job on real input: live view, then the verdict
 	@$(BIN)/partq demo $(ARGS)
 
 # Meanwhile the tests are compiled, once: in a new checkout each of the workers would do it.
-test: test-tools ## make check, then every test
-	@$(BIN)/python -m pytest --collect-only -qq &>/dev/null & \
-	    $(MAKE) --no-print-directory check; checked=$$?; wait; exit $$checked
-	@$(if $(MEMORY),TMPDIR=$(MEMORY)) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
-
-# .ci/run has these two beside each other, the second one at the lowest priority.
-test-timed: ## the tests that wait for processes and timers
-	@$(if $(MEMORY),TMPDIR=$(MEMORY)) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(addprefix --ignore=,$(UNTIMED)) $(PYTEST)
-
-test-untimed: ## the others, of which none is late
-	@$(if $(MEMORY),TMPDIR=$(MEMORY)) $(BIN)/python -m pytest -n 2 --dist loadfile --timeout 1800 $(UNTIMED) $(PYTEST)
+# .ci/run has TESTS=timed and TESTS=untimed beside each other, the second at the lowest priority.
+test: test-tools ## make check, then every test; TESTS=timed: those that wait for processes and timers, TESTS=untimed: the others
+	@$(if $(filter-out all timed untimed,$(TESTS)),$(error TESTS is $(TESTS): expected all, timed or untimed))true
+	@$(if $(filter timed,$(TESTS)),,$(BIN)/python -m pytest --collect-only -qq &>/dev/null & \
+	    $(MAKE) --no-print-directory check; checked=$$?; wait; exit $$checked)
+	@$(if $(MEMORY),TMPDIR=$(MEMORY)) $(BIN)/python -m pytest --dist loadfile $(PART_$(TESTS)) $(PYTEST)
 
 test-tools: ## what the tests need, installed or in the cache
 	@scripts/setup.sh dev

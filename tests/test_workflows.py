@@ -105,29 +105,41 @@ def test_the_light_tests_are_there():
     assert [word for word in words.split() if not (ROOT / "tests" / word).exists()] == []
 
 
-def made_by(target):
-    """Return the words of the command for pytest of a target of make, without running it."""
+def made_by(part):
+    """Return the words of the command for pytest of a part of the tests, without running it."""
     done = subprocess.run(
-        ["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=True
+        ["make", "--dry-run", "test", f"TESTS={part}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    (line,) = [line for line in done.stdout.splitlines() if " -m pytest" in line]
+    (line,) = [line for line in done.stdout.splitlines() if " -m pytest --dist" in line]
     return line.split()
 
 
 def test_each_test_is_in_one_of_the_parts_that_continuous_integration_runs():
-    untimed = [word for word in made_by("test-untimed") if word.startswith("tests/")]
-    ignored = [word.partition("=")[2] for word in made_by("test-timed") if "--ignore=" in word]
+    untimed = [word for word in made_by("untimed") if word.startswith("tests/")]
+    ignored = [word.partition("=")[2] for word in made_by("timed") if "--ignore=" in word]
     assert untimed == ignored
     assert [word for word in untimed if not (ROOT / word).exists()] == []
     script = (ROOT / ".ci" / "run").read_text("utf-8")
-    assert {"test-timed", "test-untimed", "check"} <= set(re.findall(r"[a-z-]+", script))
+    assert re.findall(r"make test TESTS=([a-z]+)", script) == ["untimed", "timed"]
+
+
+def test_a_part_of_the_tests_that_is_not_there_is_refused():
+    done = subprocess.run(
+        ["make", "--dry-run", "test", "TESTS=quick"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode != 0
+    assert "TESTS is quick: expected all, timed or untimed" in done.stderr
 
 
 def test_tests_that_may_be_slow_start_no_servers_and_wait_for_nobody():
     servers = r"import .*\b(LocalBroker|RunningBroker|RedisServer|eventually\w*)\b"
     fixtures = r"def \w+\(.*\b(redis_server|store|spark)\b"
     waiting = rf"{servers}|{fixtures}|await asyncio\.sleep"
-    for word in made_by("test-untimed"):
+    for word in made_by("untimed"):
         if word.startswith("tests/"):
             path = ROOT / word
             for module in path.rglob("*.py") if path.is_dir() else [path]:
@@ -136,15 +148,13 @@ def test_tests_that_may_be_slow_start_no_servers_and_wait_for_nobody():
 
 MAKE = r"""#!/bin/sh
 echo "make $*"
-for target in "$@"; do
-  case $target in
-    test-timed) echo "== $TIMED in 1.00s ==" ;;
-    test-untimed) echo "== $UNTIMED in 2.00s ==" ;;
-    e2e) echo "== $STORIES in 3.00s (0:00:03) ==" ;;
-  esac
-done
-case "$* $TIMED" in test-timed*failed*) exit 2 ;; esac
-case "$* $UNTIMED" in *test-untimed*failed*) exit 2 ;; esac
+case "$*" in
+  *=timed) echo "== $TIMED in 1.00s ==" ;;
+  *=untimed) echo "== $UNTIMED in 2.00s ==" ;;
+  e2e) echo "== $STORIES in 3.00s (0:00:03) ==" ;;
+esac
+case "$* $TIMED" in *=timed*failed*) exit 2 ;; esac
+case "$* $UNTIMED" in *=untimed*failed*) exit 2 ;; esac
 case "$* $STORIES" in e2e\ *failed*) exit 2 ;; esac
 """
 PASSED = {"TIMED": "5 passed", "UNTIMED": "6 passed", "STORIES": "7 passed", "SEEDS": "0"}
@@ -178,7 +188,7 @@ def test_continuous_integration_fails_with_any_part_and_ends_with_a_summary(
     assert done.stdout.splitlines()[-1] == last, done.stdout + done.stderr
     assert (done.returncode != 0) == bool(otherwise)
     assert ("make e2e\n" in done.stdout) == ("TIMED" not in otherwise)
-    assert "make --keep-going check test-untimed" in done.stdout or not otherwise.get("UNTIMED")
+    assert "make test TESTS=untimed" in done.stdout or not otherwise.get("UNTIMED")
 
 
 def test_what_runs_beside_has_the_lowest_priority_and_leaves_that_of_its_caller():
