@@ -9,7 +9,7 @@ from partq.core.cursor.redelivery_rules import NackOrder, RedeliveryRules
 from partq.core.model import Cause
 from partq.testing import eventually
 from partq.wire import frames
-from tests.broker.sessions.locks import LOCK_S, A, RefusedError, Sessions
+from tests.broker.sessions.locks import LOCK_S, A, B, RefusedError, Sessions
 
 
 @pytest.fixture
@@ -193,3 +193,12 @@ async def test_a_queue_with_an_audit_record_gives_no_session_out(scene, monkeypa
     monkeypatch.setattr(scene.consumed.audit, "is_on", True)
     with pytest.raises(RefusedError, match="conflict"):
         await m.accept(A)
+
+
+async def test_locks_that_the_store_has_lost_are_bounded_as_all_are(scene, monkeypatch, clock):
+    monkeypatch.setattr("partq.broker.sessions.session_shares.MAX_LOCKS", 1)
+    scene.shares._held_until = clock() + LOCK_S
+    m = await scene.join()
+    assert (await m.accept(A, lock=5)).lock == 5
+    with pytest.raises(RefusedError, match="session_lost"):
+        await m.accept(B, lock=6)

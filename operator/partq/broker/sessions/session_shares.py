@@ -167,9 +167,9 @@ class SessionShares:
         if lock is not None:
             is_own = lock.is_of(flow.member, flow.incarnation)
             return is_own and number in (NEW_LOCK, lock.number) and share is None
-        if number and self._ports.clock() < self._held_until:
-            # The store lost the lock with its last writes, and nobody else got it meanwhile.
-            return True
+        is_full = len(self.locks) + len(self._beginning) >= MAX_LOCKS
+        if number and self._ports.clock() < self._held_until and not is_full:
+            return True  # the store lost it with its last writes, and nobody else got it since
         if number:
             raise self._ended(session, number)
         if not self._gives_out:
@@ -177,7 +177,7 @@ class SessionShares:
                 f"partition {self._whole.partition} of {self._whole.group}: {self._why_not()}",
                 retry_after_s=1.0,
             )
-        if len(self.locks) + len(self._beginning) >= MAX_LOCKS:
+        if is_full:
             raise OverloadedError(
                 f"partition {self._whole.partition} of {self._whole.group}: {MAX_LOCKS} sessions "
                 "are locked, as many as may be: close some, or have more partitions",
