@@ -190,3 +190,32 @@ def test_locks_of_a_record_end_at_their_time_and_none_lasts_for_ever():
     assert [lock.session for lock in locks.over(80.0)] == ["left"]
     assert isinstance(locks.remove("left"), SessionLock)
     assert (len(locks), locks.find("left"), HELD) == (1, None, 1)
+
+
+def test_a_lane_of_a_locked_session_is_no_other_sessions_though_it_has_no_messages(monkeypatch):
+    monkeypatch.setattr("partq.core.sessions.session_book._FEW_SESSIONS", 0)
+    book = SessionBook(0)
+    read(book, "a")
+    _, a = lock(book, "a")
+    assert sent(a) == [0]
+    assert a.ack(-1, [(0, 1)], a.number) == 1
+    read(book, "b", "a")
+    assert sent(a) == [2], "b has the slot of a, and another lane"
+    assert book.next_free(["a"]) == "b"
+
+
+def test_no_further_session_is_free_while_too_many_wait():
+    book = SessionBook(0, max_parked=1)
+    read(book, "a", "b", "c")
+    for session, offset in (("a", 0), ("b", 1)):
+        assert book.next_free([]) == session
+        number, share = lock(book, session)
+        sent(share)
+        share.nack([(offset, offset + 1)], share.number, now=0.0, delay_s=lambda _: 60.0)
+        book.counts_stored(book.counts_made)
+        book.unclaim(session)
+        book.close_share(number, Cause.NONE)
+    assert book.is_crowded
+    assert book.next_free([]) is None
+    book.end_waits(61.0)
+    assert book.next_free([]) == "a"
