@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import aiohttp
 
+from partq.core.group.group_type import GroupType
 from partq.embedded.child import POLL_S, Child
 from partq.embedded.data_dir import DataDir, QueueIdentity, QueueState, QueueTokens, write_private
 from partq.embedded.provision import holds, provision
@@ -64,6 +65,8 @@ class RunningQueue:
     groups: tuple[str, ...]
     client_assigned: frozenset[str]
     """The groups whose members choose their partitions."""
+    with_sessions: frozenset[str]
+    """The groups whose members lock sessions."""
     brokers: tuple[BrokerChild, ...]
     coordinator: Child
     is_created: bool = False
@@ -324,10 +327,16 @@ class EmbeddedRuntime:
             for group in self._resources.groups_of(queue)
             if group.spec.assignment == "Client"
         )
+        with_sessions = frozenset(
+            group.metadata.name
+            for group in self._resources.groups_of(queue)
+            if GroupType(group.spec.type) is GroupType.SESSION
+        )
         return RunningQueue(
             *(namespace, name, identity.uid, identity.tokens),
             groups=groups,
             client_assigned=client_assigned,
+            with_sessions=with_sessions,
             brokers=tuple(brokers),
             coordinator=coordinator,
             is_created=queue.key not in self._declared,

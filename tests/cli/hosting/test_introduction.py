@@ -32,6 +32,17 @@ async def test_a_group_whose_members_choose_gets_no_command_that_consumes_nothin
     assert ("groups/workers/pull" in said) is has_served
 
 
+async def test_a_group_with_sessions_gets_no_command_that_is_refused(tmp_path):
+    clerks = group_document("clerks", "orders", type="Session")
+    resources = resources_of(queue_document("orders", partitions=1), clerks)
+    async with EmbeddedRuntime(resources, tmp_path / "data", broker_count=1) as runtime:
+        said = introduce(runtime.queues[0], tmp_path / "data", is_only_one=True)
+    assert "partq consume --group" not in said
+    assert "/pull" not in said, "a pull gets what was accepted before, so nothing"
+    assert "partq sessions list --group clerks" in said
+    assert "partq.SessionConsumer" in said
+
+
 async def test_other_groups_are_introduced_as_ever(tmp_path):
     said = await introduced(tmp_path, workers="Server")
     assert "partq consume --group workers" in said

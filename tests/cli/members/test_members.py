@@ -6,6 +6,7 @@ import re
 from dataclasses import asdict
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from partq import Consumer, Message, Producer
@@ -112,6 +113,16 @@ def test_members_are_summed_up_over_the_brokers():
     assert (rows["lost"].lost_s, rows["a"].lost_s) == (60.0, None)
     assert rows["x"].refused == "another has its name"
     assert (found.unassigned, found.unknown) == (["1.3"], ["1.4"])
+
+
+@pytest.mark.parametrize("kind", ["Shared", "Session"])
+def test_in_a_group_whose_partitions_have_no_member_nothing_is_missed(kind):
+    state = broker("b0", {"1.0": group_of("")}, [flow_of("a", "i", 1.0)])
+    shown = picture(state, partitions=("1.0",), members={"a": None, "gone": 1})
+    shown.group_spec = {"type": kind}
+    found = describe("workers", shown)
+    assert {each.member: each.state for each in found.members} == {"a": "Active", "gone": "Left"}
+    assert found.unassigned == []
 
 
 def test_of_two_brokers_that_name_a_partition_theirs_the_later_one_counts():

@@ -342,13 +342,14 @@ def _data_dir_option(data_dir: Path) -> str:
 def introduce(queue: RunningQueue, data_dir: Path, *, is_only_one: bool) -> str:
     """Return what to do with a queue, to be copied into another terminal."""
     base = f"{queue.brokers[0].url}/v1/queues/{quoted(queue.name, 'queue')}"
-    served = [each for each in queue.groups if each not in queue.client_assigned]
+    special = queue.client_assigned | queue.with_sessions
+    served = [each for each in queue.groups if each not in special]
     chosen = [each for each in queue.groups if each in queue.client_assigned]
     group = served[0] if served else "GROUP"
     where, partq = place_options(queue, data_dir, is_only_one=is_only_one), called_as()
     json_header = "-H 'Content-Type: application/json'"
     consume = pull = note = ""
-    if served or not chosen:
+    if served or not queue.groups:
         consume = f"  {partq} consume --group {group}{where}\n"
         at_group = f"{base}/groups/{quoted(group, 'group')}"
         pull = f"""
@@ -364,6 +365,12 @@ def introduce(queue: RunningQueue, data_dir: Path, *, is_only_one: bool) -> str:
 
   group {each} has assignment: Client. Its members register the partitions that they choose, with
   partq.ClientAssignedConsumer; `partq consume` gets no messages there."""
+    for each in sorted(queue.with_sessions):
+        consume += f"  {partq} sessions list --group {each}{where}\n"
+        note += f"""
+
+  group {each} has the type Session. Its members accept sessions, with partq.SessionConsumer;
+  `partq consume` is refused there."""
     return f"""
 queue {queue.namespace}/{queue.name}
   page     {queue.brokers[0].url}/

@@ -14,6 +14,7 @@ from partq.cli.queues.broker_session import ask_for_group
 from partq.cli.queues.connection import Connect, connection_options
 from partq.cli.queues.problems import named
 from partq.cli.tables import add_columns, show
+from partq.core.group.group_type import OPEN_TYPES
 from partq.core.parts.part_id import number_ranges
 from partq.wire.calls.answers import UNSET
 from partq.wire.calls.group.parts import NOBODY, PartsDetail
@@ -185,6 +186,7 @@ def describe(group: str, snapshot: Picture) -> GroupMembers:
                 is_retired=partition in retired,
             )
     unassigned = held.pop("", {})
+    is_open = snapshot.group_spec.get("type") in OPEN_TYPES
     flows: defaultdict[str, list[FlowDetail]] = defaultdict(list)
     for each in states:
         for flow in each.flows:
@@ -194,10 +196,10 @@ def describe(group: str, snapshot: Picture) -> GroupMembers:
     return GroupMembers(
         group=group,
         members=[
-            _row(snapshot, member, flows.get(member, ()), held.get(member, {}))
+            _row(snapshot, member, flows.get(member, ()), held.get(member, {}), is_open=is_open)
             for member in sorted(names)
         ],
-        unassigned=[*unassigned],
+        unassigned=[] if is_open else [*unassigned],
         unknown=[name for name in snapshot.partitions if name not in owned],
         troubles={
             name: each.error for name, each in snapshot.brokers.items() if each.error is not UNSET
@@ -242,6 +244,8 @@ def _row(
     member: str,
     flows: Sequence[FlowDetail],
     partitions: Mapping[str, MemberPartition],
+    *,
+    is_open: bool,
 ) -> MemberRow:
     listed, refused = snapshot.members.get(member), snapshot.refused.get(member)
     newest = min(flows, key=lambda flow: flow.bound_s, default=None)
@@ -252,7 +256,7 @@ def _row(
         # A member that holds nothing gave it back, or lost it: nobody waits for its return.
         state = "Lost" if partitions else "Left"
     else:
-        state = "Active" if partitions else "Standby"
+        state = "Active" if partitions or is_open else "Standby"
     if refused is not None and not partitions:
         state = "Refused"
     return MemberRow(
