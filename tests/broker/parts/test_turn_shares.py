@@ -217,6 +217,14 @@ async def test_a_client_that_does_not_know_the_type_is_told_to_be_updated(scene)
     assert "Shared" in refused.message
 
 
+async def test_a_client_that_asks_for_sessions_is_told_to_be_a_consumer(scene):
+    peer = await scene.connect()
+    await peer.send(frames.Bind("m", "i", 10, takes_lanes=True, takes_sessions=True))
+    refused, _ = await peer.find(frames.Failed)
+    assert refused.code == "bad_request"
+    assert "use a Consumer" in refused.message
+
+
 async def test_a_seek_and_a_state_are_refused_and_say_why(scene):
     m = await scene.join("m")
     await scene.publish("a0")

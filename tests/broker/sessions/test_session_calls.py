@@ -87,6 +87,16 @@ async def test_a_member_pulls_what_it_has_accepted(scene, m, n):
     assert (await m.lock_call("close", found))[1] == {"was_locked": False}
 
 
+async def test_the_session_of_the_empty_key_is_one_as_any_other(scene, m):
+    found = await m.accept(session="")
+    assert found["session"] == ""
+    assert (await m.lock_call("renew", found))[0] == 200
+    assert (await m.put_state(found, text(b"s")))[0] == 200
+    assert await m.state("") == text(b"s")
+    assert (await m.lock_call("close", found))[1] == {"was_locked": True}
+    assert (await m.post("/sessions/release", token=ADMIN, session=""))[0] == 200
+
+
 async def test_a_lock_is_renewed_by_its_process_alone(scene, m, n):
     await scene.publish(A)
     found = await m.accept()

@@ -165,12 +165,21 @@ def check_sessions(lock_s: float, group: str, member: str, *, takes_sessions: bo
         )
 
 
-def check_turns(group_type: str, group: str, member: str, *, takes_turns: bool) -> None:
+def check_turns(
+    group_type: str, group: str, member: str, *, takes_turns: bool, takes_sessions: bool
+) -> None:
     """See that the client of a group of type Shared knows that others have messages, too.
 
     Raises:
-        UpgradeRequiredError: it does not.
+        BadRequestError: it asks for sessions.
+        UpgradeRequiredError: it does not know the type.
     """
+    if not takes_turns and takes_sessions and group_type == "Shared":
+        raise BadRequestError(
+            f"bind: member {excerpt(member)} of group {group}, whose type is Shared; got a client "
+            "that accepts sessions, which only groups of the type Session have: use a Consumer, "
+            "or a group of that type"
+        )
     if not takes_turns and group_type == "Shared":
         raise UpgradeRequiredError(
             f"bind: member {excerpt(member)} of group {group}, whose type is Shared; got a client "

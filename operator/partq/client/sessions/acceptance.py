@@ -171,7 +171,7 @@ class Acceptance:
         self._asked.clear()
 
     def _outcome(self) -> PartqError:
-        what = "a session" if self._session is None else f"session {excerpt(self._session)!r}"
+        what = "session" if self._session is None else f"session {excerpt(self._session)!r}"
         within = f"within {self._timeout_s:g} s"
         for kind in (SessionLockedError, NoSessionError):
             for error in self._answers.values():

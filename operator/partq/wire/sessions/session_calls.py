@@ -11,7 +11,8 @@ MAX_SESSION_BYTES = 1024
 """Of the name of a session in a call: a key has no more."""
 SESSIONS_OF_A_PAGE = 500
 
-SessionName = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_SESSION_BYTES)]
+SessionName = Annotated[str, msgspec.Meta(max_length=MAX_SESSION_BYTES)]
+"""May be empty, as a key may."""
 LockNumber = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 _Member = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
 
