@@ -54,8 +54,8 @@ class SessionPolicy(Model):
     max_state_bytes: Annotated[int, Field(ge=1, le=65_536)] = 65_536
     """The largest state of a session. States count to the queue's `limits.maxSpoolBytes`."""
     max_sessions: Annotated[int, Field(ge=1, le=100_000)] = 10_000
-    """How many sessions of a partition may be locked or have a state. At the limit no other one is
-    given out, and an acknowledgement that adds a state is refused."""
+    """How many sessions of a partition may have a state. At the limit an acknowledgement that adds
+    a state is refused."""
 
 
 def check_session(

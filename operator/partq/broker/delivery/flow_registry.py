@@ -170,13 +170,8 @@ class FlowRegistry:
         rules = self.rules_of(group)
         check_sessions(rules.lock_s, group, member, takes_sessions=takes_sessions)
         check_lanes(rules.order, group, member, takes_lanes=takes_lanes)
-        check_turns(
-            self._type_of(group),
-            group,
-            member,
-            takes_turns=takes_turns,
-            takes_sessions=takes_sessions,
-        )
+        knows = {"takes_turns": takes_turns, "takes_sessions": takes_sessions}
+        check_turns(self._type_of(group), group, member, **knows)
         name = MemberId(member)
         self._range_check.check(group, name, ranges, self._flows.values())
         with self._returns.waits(group, name, incarnation):

@@ -229,8 +229,9 @@ class StateHandler:
 def _full(consumed: ConsumedPartition, key: str, most: int) -> StatesFullError:
     return StatesFullError(
         f"partition {consumed.partition} of {consumed.group}: {most:,} keys have a state, as many "
-        "as `ack.maxStates` of the group allows, and a further one came with an ack; nothing was "
-        "acknowledged: acknowledge with state None what is done with a key, or raise the bound"
+        "as `ack.maxStates` of the group allows (`session.maxSessions` in the type Session), and a "
+        "further one came with an ack; nothing was acknowledged: acknowledge with state None what "
+        "is done with a key, or raise the bound"
     )
 
 
