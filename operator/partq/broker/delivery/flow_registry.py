@@ -166,12 +166,11 @@ class FlowRegistry:
             raise BadRequestError(
                 f"bind: credit of {credit_bytes} bytes; expected 0 (no bound) to {MAX_CREDIT_BYTES}"
             )
-        check_priority(priority, group, self._type_of(group))
-        rules = self.rules_of(group)
+        of_type, rules = self._type_of(group), self.rules_of(group)
+        check_priority(priority, group, of_type)
         check_sessions(rules.lock_s, group, member, takes_sessions=takes_sessions)
         check_lanes(rules.order, group, member, takes_lanes=takes_lanes)
-        knows = {"takes_turns": takes_turns, "takes_sessions": takes_sessions}
-        check_turns(self._type_of(group), group, member, **knows)
+        check_turns(of_type, group, member, takes_turns=takes_turns, takes_sessions=takes_sessions)
         name = MemberId(member)
         self._range_check.check(group, name, ranges, self._flows.values())
         with self._returns.waits(group, name, incarnation):
