@@ -7,9 +7,17 @@ import pytest
 from click.testing import CliRunner
 
 from partq.cli.commands import cli
+from partq.core.model import PartitionId
 from partq.embedded.runtime import EmbeddedRuntime
 from partq.lab.bench.rate import pace
-from partq.lab.bench.workload import MIN_VALUE_BYTES, OrderCheck, ReaderTally, Workload, due_ns_of
+from partq.lab.bench.workload import (
+    MIN_VALUE_BYTES,
+    ArrivalCheck,
+    OrderCheck,
+    ReaderTally,
+    Workload,
+    due_ns_of,
+)
 from partq.lab.workload.events import default_input, text_of
 from partq.wire.batch import Message
 
@@ -68,6 +76,14 @@ def test_order_check(numbers, seen):
         value = number.to_bytes(8, "little") + template.value[8:]
         check.check([Message(template.key, value)])
     assert check.seen == seen
+
+
+def test_messages_without_an_order_are_counted_once():
+    check = ArrivalCheck()
+    check.check(PartitionId(1, 0), [5000, 7])
+    check.check(PartitionId(1, 1), [7])
+    check.check(PartitionId(1, 0), [8, 7])
+    assert check.seen == ReaderTally(4, 1, 0)
 
 
 def test_codecs_are_measured_on_events(tmp_path):

@@ -55,7 +55,7 @@ def test_a_tiny_run_loses_nothing_and_keeps_the_order(tmp_path):
     result = CliRunner().invoke(cli, arguments, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     told = json.loads(file.read_text())["types"]
-    assert told.keys() == {BASELINE, "KeyShared"}
+    assert told.keys() == {BASELINE, "KeyShared", "Shared"}
     for each in told.values():
         assert (each["lost"], each["out_of_order"], each["duplicates"]) == (0, 0, 0)
         assert each["published"] == 1200, "with the round that warms up"

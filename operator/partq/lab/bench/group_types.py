@@ -26,7 +26,7 @@ from partq.store.keys import Keys
 
 BASELINE: Final = "Partitioned"
 """The type that the others are compared with."""
-TYPES: Final = ("KeyShared",)
+TYPES: Final = ("KeyShared", "Shared")
 """Those that can be compared with it."""
 LEASE_TTL_S: Final = 20.0
 """Of the brokers: a busy machine holds them up, and a lease that is over is not measured here."""
@@ -80,7 +80,7 @@ class TypeFigures:
 
     @property
     def is_good(self) -> bool:
-        """Whether everything came once, in the order of its key."""
+        """Whether everything came, in the order of its key where the type keeps one."""
         return not (self.totals.lost or self.totals.out_of_order)
 
 
@@ -151,7 +151,14 @@ def _start(
 ) -> Side:
     """Start the processes of one type, and wait until its members share the queue."""
     tokens = running.tokens
-    queue = Queue(running.url, running.name, running.name, tokens.produce, tokens.consume)
+    queue = Queue(
+        running.url,
+        running.name,
+        running.name,
+        tokens.produce,
+        tokens.consume,
+        is_ordered=group_type != "Shared",
+    )
     count = min(load.consumers, load.partitions) if group_type == BASELINE else load.consumers
     members = [f"bench-{number}" for number in range(count)]
     readers = [
@@ -164,6 +171,8 @@ def _start(
     writer = stack.enter_context(Worker("producer", partq_side.write, queue, workload, "none"))
     if group_type == BASELINE:
         wait_until_spread(readers, count, load.partitions)
+    elif group_type == "Shared":  # each member has every partition
+        wait_until_spread(readers, count, count * load.partitions, 0)
     else:
         part = -(-SLOT_COUNT // (load.partitions * DEFAULT_PARTS))
         wait_until_spread(readers, count, SLOT_COUNT, 2 * part)

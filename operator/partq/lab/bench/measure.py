@@ -137,10 +137,12 @@ class Side:
 
     def totals(self) -> ReaderTotals:
         """Return what came so far."""
+        lacking = self._published - sum(seen.messages for seen in self._seen)
         return ReaderTotals(
             self._published,
-            self._published - sum(seen.messages for seen in self._seen),
-            sum(seen.duplicates for seen in self._seen),
+            max(0, lacking),
+            # Of what several readers got, none of them knows.
+            sum(seen.duplicates for seen in self._seen) + max(0, -lacking),
             sum(seen.out_of_order for seen in self._seen),
             self._received_bytes,
         )
@@ -168,7 +170,7 @@ class Side:
         progress = [reader.progress for reader in self._readers]
         return (
             self._writer.has_answered
-            and sum(each.messages for each in progress) == self._published
+            and sum(each.messages for each in progress) >= self._published
             and not any(each.unconfirmed for each in progress)
         )
 

@@ -18,7 +18,7 @@ from partq.lab.bench.workers import (
     WriteResult,
     next_order,
 )
-from partq.lab.bench.workload import BLOCK_MESSAGES, OrderCheck, Workload
+from partq.lab.bench.workload import BLOCK_MESSAGES, ArrivalCheck, OrderCheck, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,8 @@ class Queue:
     group: str
     produce_token: str
     consume_token: str
+    is_ordered: bool = True
+    """Its group keeps the order of each key."""
 
 
 def write(queue: Queue, workload: Workload, compression: str, connection: Connection) -> None:
@@ -92,7 +94,7 @@ async def _write_singles(producer: Producer, workload: Workload, count: int, per
 
 
 async def _read(queue: Queue, members: tuple[str, ...], connection: Connection) -> None:
-    check = OrderCheck()
+    check = OrderCheck() if queue.is_ordered else ArrivalCheck()
     log = ReaderLog(connection, check.seen)
     async with AsyncExitStack() as stack:
         readers = [_MemberReader(queue, member) for member in members]
@@ -144,11 +146,17 @@ async def _report(readers: list[_MemberReader], log: ReaderLog) -> None:
 
 
 async def _consume(
-    tasks: asyncio.TaskGroup, consumer: Consumer, check: OrderCheck, log: ReaderLog
+    tasks: asyncio.TaskGroup,
+    consumer: Consumer,
+    check: OrderCheck | ArrivalCheck,
+    log: ReaderLog,
 ) -> None:
     async for batch in consumer.batches():
         log.took(batch.messages)
-        check.check(batch.messages)
+        if isinstance(check, ArrivalCheck):
+            check.check(batch.partition, batch.offsets)
+        else:
+            check.check(batch.messages)
         log.unconfirmed += 1
         tasks.create_task(_ack(consumer, batch, log))
 

@@ -5,8 +5,9 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, islice
-from typing import Protocol
+from typing import Final, Protocol
 
+from partq.core.model import PartitionId
 from partq.wire.batch import Message
 
 _STAMP = struct.Struct("<QQ")
@@ -110,3 +111,27 @@ class OrderCheck:
         else:
             self.seen.duplicates += 1
             self.seen.messages -= 1
+
+
+_ROOM: Final = bytes(4096)
+"""By so many messages the memory of an `ArrivalCheck` grows at least."""
+
+
+@dataclass(slots=True)
+class ArrivalCheck:
+    """Counts each message once, in whichever order they come."""
+
+    seen: ReaderTally = field(default_factory=ReaderTally)
+    _arrived: dict[PartitionId, bytearray] = field(default_factory=dict)
+
+    def check(self, partition: PartitionId, offsets: Sequence[int]) -> None:
+        """Count messages of a partition."""
+        arrived = self._arrived.setdefault(partition, bytearray())
+        for offset in offsets:
+            if offset >= len(arrived):
+                arrived.extend(bytes(offset - len(arrived)) + _ROOM)
+            if arrived[offset]:
+                self.seen.duplicates += 1
+            else:
+                arrived[offset] = 1
+                self.seen.messages += 1
