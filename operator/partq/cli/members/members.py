@@ -14,7 +14,7 @@ from partq.cli.queues.broker_session import ask_for_group
 from partq.cli.queues.connection import Connect, connection_options
 from partq.cli.queues.problems import named
 from partq.cli.tables import add_columns, show
-from partq.core.group.group_type import OPEN_TYPES
+from partq.core.group.group_type import OPEN_TYPES, GroupType
 from partq.core.parts.part_id import number_ranges
 from partq.wire.calls.answers import UNSET
 from partq.wire.calls.group.parts import NOBODY, PartsDetail
@@ -42,6 +42,7 @@ def members(*, connect: Connect, group: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(asdict(found)))
         return
+    is_open = found.type in OPEN_TYPES
     table = Table()
     add_columns(table, ("member", "is", "incarnation", "bound for", "partitions"))
     add_columns(table, ("in flight", "lag"), is_number=True)
@@ -49,8 +50,8 @@ def members(*, connect: Connect, group: str | None, as_json: bool) -> None:
         table.add_row(
             *(each.member, each.state, each.incarnation),
             spell_age(round(each.bound_s * 1000)) if each.bound_s is not None else "",
-            _named(each),
-            *(("", "") if each.has_parts else (f"{each.in_flight:,}", f"{each.lag:,}")),
+            _OPEN.get(found.type, "") if is_open else _named(each),
+            *(("", "") if is_open or each.has_parts else (f"{each.in_flight:,}", f"{each.lag:,}")),
         )
     show(table)
     if found.unassigned:
@@ -77,6 +78,11 @@ def _named(row: "MemberRow") -> str:
     )
 
 
+_OPEN: Mapping[str, str] = {
+    GroupType.SHARED: "all, in turns",
+    GroupType.SESSION: "sessions (partq sessions list)",
+}
+"""What members have whose group assigns no partition, by its type."""
 MAX_NAMED = 16
 """Partitions that are named in a line; `--json` has all."""
 
@@ -131,6 +137,7 @@ class GroupMembers:
     """All members of a group, and the partitions that none of them holds."""
 
     group: str
+    type: str
     members: Sequence[MemberRow]
     unassigned: Sequence[str]
     unknown: Sequence[str]
@@ -146,9 +153,11 @@ def describe(group: str, snapshot: Picture) -> GroupMembers:
     """
     states = [each.state for each in snapshot.brokers.values() if each.state is not UNSET]
     owned = _owned(group, states)
+    type_ = str(snapshot.group_spec.get("type", GroupType.PARTITIONED))
+    is_open = type_ in OPEN_TYPES
     retired = set(snapshot.succession.retired if snapshot.succession is not UNSET else ())
     held: defaultdict[str, dict[str, MemberPartition]] = defaultdict(dict)
-    for name in snapshot.partitions:
+    for name in () if is_open else snapshot.partitions:
         detail, entry = owned.get(name), snapshot.assignment.get(name)
         if detail is not None and detail.parts is not UNSET:
             for part, member, state in _parts_of(detail.parts):
@@ -186,7 +195,6 @@ def describe(group: str, snapshot: Picture) -> GroupMembers:
                 is_retired=partition in retired,
             )
     unassigned = held.pop("", {})
-    is_open = snapshot.group_spec.get("type") in OPEN_TYPES
     flows: defaultdict[str, list[FlowDetail]] = defaultdict(list)
     for each in states:
         for flow in each.flows:
@@ -195,11 +203,12 @@ def describe(group: str, snapshot: Picture) -> GroupMembers:
     names = {*snapshot.members, *snapshot.refused, *held, *flows}
     return GroupMembers(
         group=group,
+        type=type_,
         members=[
             _row(snapshot, member, flows.get(member, ()), held.get(member, {}), is_open=is_open)
             for member in sorted(names)
         ],
-        unassigned=[] if is_open else [*unassigned],
+        unassigned=[*unassigned],
         unknown=[name for name in snapshot.partitions if name not in owned],
         troubles={
             name: each.error for name, each in snapshot.brokers.items() if each.error is not UNSET

@@ -15,6 +15,7 @@ from partq.cli.queues.connection import Connect, connection_options
 from partq.cli.queues.explain_parts import parse_place, place_of
 from partq.cli.queues.problems import letters_waiting, sessions_text
 from partq.coordinator.group_snapshot import GroupSnapshot, read_snapshot
+from partq.core.group.group_type import OPEN_TEXTS
 from partq.core.group.move_reason import MoveReason
 from partq.core.group.moves import Forced
 from partq.core.group.partition_wait import PartitionWait, WaitsFor, standbys_of, wait_of
@@ -165,7 +166,9 @@ def explain(
         blocked=detail.blocked if (detail := _detail(found, snapshot)) is not None else "",
         missing=detail.missing if detail is not None else "",
         # A part's partition says that one of its members has called pause, and not which.
-        is_withheld=detail is not None and detail.is_withheld and not isinstance(found, PartId),
+        is_withheld=detail is not None
+        and detail.is_withheld
+        and not (isinstance(found, PartId) or snapshot.rules.type.is_open),
         gated_by=(detail is not None and detail.gated_by) or "",
         stands_still=(detail is not None and detail.stands_still) or "",
         blocked_keys=(detail is not None and detail.blocked_keys) or 0,
@@ -299,10 +302,14 @@ def lines(
 ) -> Iterator[str]:
     """Return everything in words, a line each. `is_retired`: the partition has no slots."""
     yield ""
-    yield from _now(partition, snapshot, _name(snapshot.observation.partitions[partition].member))
+    told = OPEN_TEXTS.get(snapshot.rules.type)
+    member = _name(snapshot.observation.partitions[partition].member)
+    yield from _now(partition, snapshot, "all members" if told else member)
     detail = _detail(partition, snapshot)
     if is_retired and detail is not None and not detail.lag:
         yield f"waits for: {_REMOVAL}"
+    elif told and waiting.what is WaitsFor.NOTHING:
+        yield f"waits for: nothing: {told}"
     else:
         yield f"waits for: {_sentence(partition, snapshot, waiting)}"
     standbys = _standbys(partition, snapshot)
@@ -310,6 +317,9 @@ def lines(
         more = f" and {len(standbys) - SHOWN_STANDBYS} more" * (len(standbys) > SHOWN_STANDBYS)
         yield f"stand by, the next first: {', '.join(standbys[:SHOWN_STANDBYS])}{more}"
     yield from _troubles(snapshot)
+    if told:
+        yield f"moves: none, as the type {snapshot.rules.type} assigns nothing"
+        return
     moves = snapshot.past.get(partition, [])
     yield "moves, the last first:" if moves else "moves: none recorded"
     yield from (f"  {_move(move)}" for move in reversed(moves))
@@ -349,7 +359,8 @@ def _now(partition: PartitionId, snapshot: GroupSnapshot, member: str) -> Iterat
         if detail.blocked:
             yield f"     {blocked_text(detail.blocked)}"
         if detail.is_withheld:
-            yield f"     {withheld_text('' if isinstance(partition, PartId) else member)}"
+            has_one = not (isinstance(partition, PartId) or snapshot.rules.type.is_open)
+            yield f"     {withheld_text(member if has_one else '')}"
         if detail.delayed:
             yield (
                 f"     {counted(detail.delayed, 'message waits', 'messages wait')} for redelivery, "

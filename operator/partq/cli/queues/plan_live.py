@@ -17,6 +17,7 @@ from partq.coordinator.plan_forecast import (
     scaled,
 )
 from partq.core.group.forecast import MemberChange, rollout
+from partq.core.group.group_type import OPEN_TEXTS, GroupType
 from partq.core.model import MemberId
 from partq.errors import SettingsError
 from partq.excerpts import counted, excerpt, some_of
@@ -59,11 +60,19 @@ def plan_from_live(connection: QueueAddress, group: str | None, wish: Wish) -> R
     name, body = asyncio.run(ask_for_group(connection, group))
     snapshot = read_complete_snapshot(name, body)
     report: Report = plain(plan_forecast(name, snapshot, _changes(wish, snapshot)))
+    if snapshot.rules.type.is_open:
+        report["type"] = str(snapshot.rules.type)
     return report
 
 
 def show(result: Report) -> None:
     """Print a result for people."""
+    if (group_type := result.get("type")) is not None:
+        click.echo(
+            f"group {result['group']}: nothing would move: it has the type {group_type}, where "
+            f"{OPEN_TEXTS[GroupType(group_type)].replace('its', 'the')} of every partition"
+        )
+        return
     moves = result["moves"]
     unit = "part" if "parts" in result else "partition"
     click.echo(

@@ -33,3 +33,8 @@ class GroupType(StrEnum):
 
 OPEN_TYPES: Final = frozenset({GroupType.SHARED, GroupType.SESSION})
 """The types whose partitions have no member."""
+OPEN_TEXTS: Final = {
+    GroupType.SHARED: "any member gets its next message",
+    GroupType.SESSION: "members lock its sessions",
+}
+"""Of each of them: what a partition is, in words."""
