@@ -25,6 +25,12 @@ GENESIS: Final = "0" * 40
 SHARED: Final = "shared"
 """Flag of binds and deliveries of a partition that several members have: a delivery is of the
 messages that the mask in `target` names."""
+TURNS: Final = "turns"
+"""The same in a group of the type Shared, where any member gets any message."""
+SESSIONS: Final = "sessions"
+"""The same in a group of the type Session."""
+OF_MANY: Final = (SHARED, TURNS, SESSIONS)
+"""Flags of what several members have."""
 
 KINDS: Final = {
     "begin": "the record begins, for the partition (stop: where its log ended) or for a group "

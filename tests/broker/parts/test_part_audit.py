@@ -11,6 +11,7 @@ from tests.broker.conftest import Gate
 from tests.broker.partition.test_audit import of_kind, resources, told
 from tests.broker.parts.test_part_moves import DAY_MS, Shared
 from tests.broker.parts.test_part_pulls import Puller, values
+from tests.broker.parts.test_turn_shares import SharedScene
 
 __all__ = ["resources"]
 
@@ -103,3 +104,20 @@ async def test_each_part_of_a_call_is_on_record_with_its_cause(scene):
     assert await scene.move((0, "m", "o", "source_lost"), (1, "m", "n")) == ["", ""]
     records = of_kind(await judged(scene.running), "commit_part")
     assert [(each.number, each.cause) for each in records[-2:]] == [(0, "source_lost"), (1, "")]
+
+
+async def test_a_group_of_type_shared_is_recorded_as_such_and_not_judged(running):
+    scene = await SharedScene.open(running)
+    m, n = await scene.join("m"), await scene.join("n")
+    await scene.publish("a0", "a1")
+    for offset, each in enumerate((m, n)):
+        delivery, _ = await each.deliver()
+        assert await each.ack(delivery, ranges=[(offset, offset + 1)]) == ""
+    records = await told(running)
+    for kind in ("bind", "deliver"):
+        assert {each.flags for each in of_kind(records, kind)} == {"turns"}
+    lines = [RecordLine(*(getattr(row, name) for name in RecordLine._fields)) for row in records]
+    judge = RecordJudge("1.0", is_from_start=True)
+    judge.judge(lines)
+    judge.finish()
+    assert [each.what for each in judge.findings] == ["type_not_judged"]

@@ -446,7 +446,7 @@ class Flow:
             delivery=header.delivery,
             append_broker_epoch=header.append_broker_epoch,
             is_keyed=consumed.lanes is not None,
-            is_shared=consumed.root is not consumed,
+            shared_flag=consumed.shared_flag,
         )
 
     def _end_waits(self, now: float) -> float | None:

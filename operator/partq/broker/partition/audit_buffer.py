@@ -11,7 +11,7 @@ from partq.core.lanes.codec import BITS, decode_bits, pack
 from partq.core.model import Cause
 from partq.core.ranges import Ranges
 from partq.store.records.audit import Numbered
-from partq.wire.audit import SHARED, encode_record
+from partq.wire.audit import encode_record
 
 Range = tuple[int, int]
 
@@ -28,14 +28,15 @@ def delivered(
     delivery: int,
     append_broker_epoch: int,
     is_keyed: bool = False,
-    is_shared: bool = False,
+    shared_flag: str = "",
 ) -> bytes:
     """Encode the records of a window: one for each range of offsets with the same cause.
 
-    `is_shared`: several members have the partition. Then a record has a mask in the place of holes.
+    `shared_flag`: one of `OF_MANY` where several members have the partition. Then a record has a
+    mask in the place of holes.
     """
-    flags = SHARED if is_shared else KEYED if is_keyed else ""
-    parts = _masked_parts(window) if is_shared else _parts_by_cause(window)
+    flags = shared_flag or (KEYED if is_keyed else "")
+    parts = _masked_parts(window) if shared_flag else _parts_by_cause(window)
     return b"".join(
         encode_record(
             "deliver",
@@ -103,7 +104,9 @@ def _masked_parts(window: Window) -> Iterable[_Part]:
         yield (first, stop), Cause(number), "" if is_whole else pack(flags).hex()
 
 
-def share_step(kind: str, flow: ConsumerRef, held: GroupRef, cause: Cause) -> bytes:
+def share_step(
+    kind: str, flow: ConsumerRef, held: GroupRef, cause: Cause, shared_flag: str
+) -> bytes:
     """Encode the record of the begin or the end of what a flow has of a shared partition."""
     return encode_record(
         kind,
@@ -113,7 +116,7 @@ def share_step(kind: str, flow: ConsumerRef, held: GroupRef, cause: Cause) -> by
         flow=flow.number,
         epoch=held.epoch,
         cause="" if cause is Cause.NONE else cause.name.lower(),
-        flags=SHARED,
+        flags=shared_flag,
     )
 
 

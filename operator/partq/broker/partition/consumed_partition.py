@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from math import ceil, inf
+from typing import ClassVar
 
 from partq.aio import Signal
 from partq.broker.partition.audit_buffer import AuditBuffer, handoff_step
@@ -36,6 +37,9 @@ NOT_SERVED = "this broker serves it no more; what was not acknowledged is redeli
 @dataclass(eq=False, slots=True)
 class ConsumedPartition:
     """The record of one group on one partition, with what only memory knows."""
+
+    shared_flag: ClassVar[str] = ""
+    """Of its audit records, where several members have the partition."""
 
     partition: PartitionId
     broker_epoch: BrokerEpoch

@@ -2,13 +2,14 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar, cast
+from typing import ClassVar, Generic, TypeVar, cast
 
 from partq.broker.partition.audit_buffer import share_step
 from partq.broker.partition.consumed_partition import ConsumedPartition, FlowPort
 from partq.core.lanes.shared_book import SharedBook
 from partq.core.model import Cause, Epoch, MemberId
 from partq.core.ranges import Ranges
+from partq.wire.audit import SHARED
 
 S = TypeVar("S", bound="BoundShare")
 
@@ -20,6 +21,7 @@ class BoundShare(ConsumedPartition):
     What concerns the partition as a whole, as its record and its gate, is with `root`.
     """
 
+    shared_flag: ClassVar[str] = SHARED
     whole: ConsumedPartition = field(kw_only=True)
     shares_of: "BoundShares[BoundShare]" = field(kw_only=True)
     """The shares of the partition, as the type of the group has them."""
@@ -55,7 +57,7 @@ class BoundShare(ConsumedPartition):
             return
         self.whole.to_hurry.set()
         if (audit_writer := self.audit_writer) is not None:
-            audit_writer.note(share_step("unbind", flow, self, cause))
+            audit_writer.note(share_step("unbind", flow, self, cause, self.shared_flag))
         unsent = flow.unsent(self.partition)
         flow.detach(self, cause)
         if self.book.in_flight:
@@ -150,5 +152,5 @@ class BoundShares(ABC, Generic[S]):
             flow=flow,
         )
         if (audit_writer := share.audit_writer) is not None:
-            audit_writer.note(share_step("bind", flow, share, Cause.NONE))
+            audit_writer.note(share_step("bind", flow, share, Cause.NONE, share.shared_flag))
         return share

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
-from typing import cast
+from typing import ClassVar, cast
 
 from partq.broker.partition.consumed_partition import ConsumedPartition, FlowPort
 from partq.broker.parts.bound_shares import BoundShare, BoundShares
@@ -12,11 +12,14 @@ from partq.core.model import Cause
 from partq.core.ranges import Ranges
 from partq.core.turns.turn_book import TurnShareBook
 from partq.core.turns.turns import Turns, largest_window
+from partq.wire.audit import TURNS
 
 
 @dataclass(eq=False, slots=True)
 class TurnShare(BoundShare):
     """What one flow has of a partition, and its place among those that wait for more."""
+
+    shared_flag: ClassVar[str] = TURNS
 
     @property
     def _turns(self) -> "TurnShares":

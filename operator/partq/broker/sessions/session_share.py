@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from partq.broker.partition.consumed_partition import ConsumedPartition, FlowPort
 from partq.broker.partition.outbox import Answer
@@ -15,6 +15,7 @@ from partq.core.sessions.session_locks import SessionLock
 from partq.errors import SessionLostError
 from partq.excerpts import excerpt
 from partq.store.records.log import Entry
+from partq.wire.audit import SESSIONS
 from partq.wire.sessions.batch_keys import keys_of
 
 assert MAX_SHARE == 250  # noqa: S101 - as many locks as there are shares
@@ -47,6 +48,7 @@ class SessionShare(ConsumedPartition):
     What concerns the partition as a whole, as its record and its gate, is with `root`.
     """
 
+    shared_flag: ClassVar[str] = SESSIONS
     whole: ConsumedPartition = field(kw_only=True)
     shares_of: SessionSharesPort = field(kw_only=True)
     number: int = field(kw_only=True)

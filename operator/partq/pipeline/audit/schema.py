@@ -12,6 +12,7 @@ KINDS: Final = {
     **dict.fromkeys(
         (
             *("missing_range", "missing_record", "recorded_twice", "no_record"),
+            "type_not_judged",
             *("changed_group", "broken_link", "forked_chain"),
             *("two_owners", "two_flows", "two_brokers", "epoch_not_raised"),
             "slot_shared",

@@ -11,7 +11,9 @@ CLEAN: Final = "clean"
 FAULTS_FOUND: Final = "faults found"
 INCOMPLETE: Final = "incomplete"
 
-INCOMPLETE_KINDS: Final = frozenset({"missing_range", "missing_record", "no_record"})
+INCOMPLETE_KINDS: Final = frozenset(
+    {"missing_range", "missing_record", "no_record", "type_not_judged"}
+)
 """Findings that say that something could not be judged."""
 
 

@@ -6,7 +6,7 @@ from partq.pipeline.audit.judge.groups.state import SegmentState, event_of
 from partq.pipeline.audit.judge.lines import RecordLine
 from partq.pipeline.audit.judge.outcome import DeliveryStall, GroupTotals, Handoff, OwnedRange
 from partq.pipeline.audit.judge.sink import JudgeSink
-from partq.wire.audit import SHARED
+from partq.wire.audit import OF_MANY
 
 _BY_OTHERS = frozenset({"claim", "begin", "end", "deliver", "ack", "nack", "release"})
 """Kinds that draw a broker epoch, or are judged by their whole token."""
@@ -105,7 +105,7 @@ class SegmentJudge:
         if kind == "begin":
             self._born[name] = line.epoch
             self._without_member.add(name)
-        elif kind in _FIRST_MEMBER or (kind == "bind" and line.flags != SHARED):
+        elif kind in _FIRST_MEMBER or (kind == "bind" and line.flags not in OF_MANY):
             self._without_member.discard(name)
         # Flows of shared partitions have epochs of the broker's memory, maybe above the birth. But
         # no flow has anything of a group before a member of it is recorded.
@@ -115,6 +115,8 @@ class SegmentJudge:
 
     def _finish(self, group: GroupJudge, *, is_over: bool, is_last: bool) -> None:
         group.finish(is_over=is_over, is_last=is_last)
+        if group.is_not_judged:
+            return
         self.handoffs += group.state.handoffs.values()
         self.owned += group.state.owned_ranges()
         if group.totals is not None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from partq.core.ranges import Ranges
 from partq.pipeline.audit.judge.finding import ACKS, OWNERS, of_line
@@ -15,7 +16,7 @@ from partq.pipeline.audit.judge.groups.stalls import StallJudge
 from partq.pipeline.audit.judge.groups.state import GroupState, SegmentState, event_of
 from partq.pipeline.audit.judge.lines import RecordLine
 from partq.pipeline.audit.judge.outcome import DeliveryStall, GroupTotals
-from partq.wire.audit import SHARED
+from partq.wire.audit import SESSIONS, SHARED, TURNS
 
 _OUTCOMES = ("ack", "nack", "release")
 _BY_MEMBERS = frozenset({*_OUTCOMES, "bind", "register", "drained"})
@@ -23,6 +24,10 @@ _BY_MEMBERS = frozenset({*_OUTCOMES, "bind", "register", "drained"})
 _TIMES = ("ack_timeout", "drain_timeout")
 _OF_SHARES = ("commit_part", "unbind")
 """Kinds of groups whose members share partitions alone."""
+
+
+_NOT_JUDGED: Final = {TURNS: "Shared", SESSIONS: "Session"}
+"""Flags of records of groups that are not judged, with their types."""
 
 
 class GroupJudge:
@@ -41,6 +46,8 @@ class GroupJudge:
         """The longest time without a delivery; known in the end."""
         self.totals: GroupTotals | None = None
         """What became of the messages, in the end; None: the group was removed."""
+        self.is_not_judged = False
+        """Its type has other rules: nothing is said of it from here on."""
         settle = self._settlements
         self._kinds: dict[str, Callable[[RecordLine], None]] = {
             "begin": self._begin,
@@ -65,6 +72,9 @@ class GroupJudge:
     def judge(self, line: RecordLine) -> bool:
         """Judge a line; return whether it is one of a token that did not hold."""
         state = self.state
+        if self.is_not_judged or line.flags in _NOT_JUDGED:
+            self._report_type(line)
+            return False
         if state.shares is None and (line.kind in _OF_SHARES or line.flags == SHARED):
             state.shares, state.holder = Shares(self._segment.slots), None
         for each in state.shares.note_flush(line) if state.shares is not None else ():
@@ -88,8 +98,18 @@ class GroupJudge:
             state.delivered_at = line.at
         return is_stray
 
+    def _report_type(self, line: RecordLine) -> None:
+        """Say once that the group is not judged from here on, as its type has other rules."""
+        if not self.is_not_judged:
+            self.is_not_judged = True
+            type_, partition = _NOT_JUDGED[line.flags], self._segment.partition
+            text = f"group {line.group} has the type {type_}, which the audit does not judge"
+            self._segment.found(of_line(OWNERS, "type_not_judged", partition, line, text))
+
     def claim(self, at: int) -> None:
         """Note that a broker has claimed the partition, in this line: it remembers no pause."""
+        if self.is_not_judged:
+            return
         state = self.state
         state.pause = None
         state.owner_at = at
@@ -99,10 +119,14 @@ class GroupJudge:
 
     def publish(self, line: RecordLine) -> None:
         """Note that the log has grown."""
+        if self.is_not_judged:
+            return
         self._stalls.follow(line.at_ms)
 
     def free(self, line: RecordLine) -> None:
         """Note that the log's messages of a line were freed."""
+        if self.is_not_judged:
+            return
         self._settlements.free(line)
         self._stalls.free(line)
 
@@ -111,6 +135,8 @@ class GroupJudge:
 
         `is_over`: the group was removed. `is_last`: no other segment of the record follows.
         """
+        if self.is_not_judged:
+            return
         self._owners.finish()
         self._settlements.finish(is_over=is_over)
         self.state.flush_repeats()
