@@ -1,7 +1,10 @@
 """Sessions that members lock over frames: who gets which, in which order, and how that ends."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from partq.broker.sessions.session_calls import SessionCalls
 from partq.core.model import Cause
 from partq.testing import eventually
 from partq.testing.frame_peers import UnexpectedFrameError
@@ -104,6 +107,32 @@ async def test_a_cancelled_accept_gets_nothing(scene):
         await m.accepted()
     await scene.publish(A)
     assert (await n.accept()).session == A
+
+
+async def test_a_session_that_is_chosen_in_turn_is_not_locked_by_its_name_meanwhile(scene):
+    await scene.publish(A)
+    m, n = await scene.join("m"), await scene.join("n", "j")
+    held = await m.accept()
+    await m.begin_accept(wait_ms=60_000)
+    await eventually(lambda: scene.acceptor.waiting("workers") == 1, "m waits")
+    await n.begin_accept(A, wait_ms=60_000)
+    await eventually(lambda: scene.acceptor.waiting("workers") == 2, "n waits")
+    await m.close_session(held)
+    chosen = await m.accepted()
+    assert chosen.session == A
+    assert (await scene.record()).locks[A].member == "m"
+    await m.close_session(chosen)
+    assert (await n.accepted()).lock > chosen.lock
+
+
+async def test_an_accept_that_is_cancelled_before_its_first_step_is_answered():
+    answers, ended = [], []
+    flow = SimpleNamespace(send=answers.append)
+    calls = SessionCalls(None, flow, lambda: ended.append(calls.open_count))
+    calls.handle(frames.AcceptSession(1))
+    calls.handle(frames.CancelAccept(1))
+    await eventually(lambda: ended == [0], "the call is over")
+    assert [(answer.request, answer.code) for answer in answers] == [(1, "no_session")]
 
 
 async def test_a_session_without_messages_may_be_locked_by_its_name(scene):

@@ -1,10 +1,12 @@
 """Accepting a session: every broker is asked, one session is taken, others are given back."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
 from partq import NoSessionError, SessionLockedError, UnavailableError
+from partq.aio import Pulse
 from partq.client.sessions import acceptance
 from partq.errors import BadRequestError, SettingsError
 from partq.wire import frames
@@ -50,6 +52,28 @@ async def test_a_session_that_comes_too_late_is_given_back_with_nothing_begun(tw
     closed = await first.next(frames.CloseSession)
     assert (closed.epoch, closed.begun) == (3, [])
     assert [each.session_id for each in clerk.consumer.sessions] == ["s"]
+
+
+async def test_a_session_is_taken_though_another_broker_refuses_at_the_same_time():
+    class Flow:
+        connection = SimpleNamespace(is_up=True, is_failing=False)
+
+        def __init__(self, url, outcome) -> None:
+            self.url, self.outcome = url, outcome
+
+        def accept(self, session, wait_ms, lock):
+            answer = asyncio.get_running_loop().create_future()
+            if isinstance(self.outcome, Exception):
+                answer.set_exception(self.outcome)
+            else:
+                answer.set_result(self.outcome)
+            return answer
+
+    refusal = BadRequestError("no")
+    for outcomes in (("s", refusal), (refusal, "s")):
+        flows = [Flow(f"http://{at}", outcome) for at, outcome in enumerate(outcomes)]
+        call = acceptance.Acceptance(lambda flows=flows: flows, Pulse(), session=None, timeout_s=30)
+        assert await done(asyncio.ensure_future(call.run())) == "s"
 
 
 async def test_a_cancelled_call_is_withdrawn(two):

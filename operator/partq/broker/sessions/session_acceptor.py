@@ -15,8 +15,8 @@ from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.outbox import Answer
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.broker.retention.expiry import Expiry
-from partq.broker.sessions.session_share import Announce, SessionShare, lost
-from partq.broker.sessions.session_shares import SessionPorts, SessionShares, locked
+from partq.broker.sessions.session_share import Announce, SessionShare, locked, lost
+from partq.broker.sessions.session_shares import SessionPorts, SessionShares
 from partq.core.cursor.progress import Range
 from partq.core.cursor.redelivery_rules import RedeliveryRules
 from partq.core.hashing import slot_of
@@ -321,9 +321,7 @@ class SessionAcceptor:
                 raise _none(group)
             shares, session = chosen
             on_begin()
-            # It notes the session at once, so that the next one in turn chooses another.
-            locking = asyncio.ensure_future(shares.lock(session, flow, 0, announce))
-            await asyncio.sleep(0)
+            locking = shares.lock(session, flow, 0, announce)
         finally:
             turn.release()
         return await locking

@@ -52,11 +52,12 @@ class SessionCalls:
                         f"accept: request {request} has no answer yet; use another"
                     )
                 self.open_count += 1
-                self._accepts[request] = asyncio.ensure_future(self._accept(frame))
+                accept = asyncio.ensure_future(self._accept(frame))
+                self._accepts[request] = accept
+                accept.add_done_callback(lambda done: self._accept_ended(frame, done))
             case frames.CancelAccept(request):
-                accept = self._accepts.get(request)
-                if accept is not None and request not in self._begun:
-                    accept.cancel()
+                if request in self._accepts and request not in self._begun:
+                    self._accepts[request].cancel()
             case frames.RenewSession():
                 self.open_count += 1
                 self._tasks.start(self._renew(frame))
@@ -99,15 +100,16 @@ class SessionCalls:
             )
         except PartqError as error:
             self._refuse(frame, error)
-        except asyncio.CancelledError:
+
+    def _accept_ended(self, frame: frames.AcceptSession, accept: asyncio.Task[None]) -> None:
+        # Also one that was cancelled before its first step.
+        if accept.cancelled():
             self._refuse(
                 frame, NoSessionError("accept: it was cancelled; nothing was locked by it")
             )
-            raise
-        finally:
-            self._accepts.pop(frame.request, None)
-            self._begun.discard(frame.request)
-            self._answered()
+        self._accepts.pop(frame.request, None)
+        self._begun.discard(frame.request)
+        self._answered()
 
     async def _renew(self, frame: frames.RenewSession) -> None:
         try:

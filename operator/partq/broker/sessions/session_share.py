@@ -12,7 +12,7 @@ from partq.core.ranges import Ranges
 from partq.core.sessions.interned_sessions import keyless
 from partq.core.sessions.session_book import SessionShareBook
 from partq.core.sessions.session_locks import SessionLock
-from partq.errors import SessionLostError
+from partq.errors import SessionLockedError, SessionLostError
 from partq.excerpts import excerpt
 from partq.store.records.log import Entry
 from partq.wire.audit import SESSIONS
@@ -113,6 +113,16 @@ def lost(share: SessionShare) -> SessionLostError:
     return SessionLostError(
         f"session {excerpt(share.lock_of.session)} of {share.group}: its lock has ended; stop "
         "working on its messages, they are redelivered"
+    )
+
+
+def locked(group: str, session: str, lock: SessionLock | None) -> SessionLockedError:
+    """Return the error of a session that another one has."""
+    holder = f"member {excerpt(lock.member)} has" if lock is not None else "another call gets"
+    return SessionLockedError(
+        f"session {excerpt(session)} of {group}: {holder} its lock; wait until that ends, or "
+        "accept another session",
+        retry_after_s=1.0,
     )
 
 

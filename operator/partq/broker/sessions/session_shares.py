@@ -24,7 +24,6 @@ from partq.errors import (
     FencedError,
     OverloadedError,
     PartqError,
-    SessionLockedError,
     SessionLostError,
     StoreUnavailableError,
     SupersededError,
@@ -196,15 +195,22 @@ class SessionShares:
             )
         return "no session is given out for a moment; ask again"
 
-    async def lock(
+    def lock(
         self, session: str, flow: LockingFlow, number: int, announce: Announce
-    ) -> SessionShare:
+    ) -> Coroutine[Any, Any, SessionShare]:
         """Give a session to a flow that may have it; return what the flow has then.
+
+        From the call on, before it is awaited, nobody else may have it. Await it at once.
 
         Raises:
             PartqError: it got nothing.
         """
         self._beginning.add(session)
+        return self._lock(session, flow, number, announce)
+
+    async def _lock(
+        self, session: str, flow: LockingFlow, number: int, announce: Announce
+    ) -> SessionShare:
         known = self.locks.find(session)
         try:
             lock = await self._write_lock(session, flow, number)
@@ -488,13 +494,3 @@ class SessionShares:
                 if share.flow is not None:
                     share.flow.notice(share)
             self._ports.on_free(self._whole.group)
-
-
-def locked(group: str, session: str, lock: SessionLock | None) -> SessionLockedError:
-    """Return the error of a session that another one has."""
-    holder = f"member {excerpt(lock.member)} has" if lock is not None else "another call gets"
-    return SessionLockedError(
-        f"session {excerpt(session)} of {group}: {holder} its lock; wait until that ends, or "
-        "accept another session",
-        retry_after_s=1.0,
-    )

@@ -135,9 +135,10 @@ class Acceptance:
         """Take what has been answered; return the first session, and give others back.
 
         Raises:
-            PartqError: a broker refuses the call for good.
+            PartqError: a broker refuses the call for good, and no other one gave a session.
         """
         found: SessionAssignment | None = None
+        refusal: BaseException | None = None
         for future in [each for each in self._asked if each.done()]:
             flow = self._asked.pop(future)
             error = future.exception()
@@ -147,7 +148,7 @@ class Acceptance:
                 else:
                     flow.close_session(future.result())
             elif not isinstance(error, PartqError) or isinstance(error, SessionLostError):
-                raise error
+                refusal = error
             elif isinstance(error, NoSessionError | SessionLockedError):
                 self._answers[flow.url] = error
                 self._failures.pop(flow.url, None)
@@ -157,7 +158,9 @@ class Acceptance:
                 wait_s = self._backoff.next_s(error.retry_after_s)
                 self._due[flow.url] = self._time() + min(wait_s, 1.0)
             else:
-                raise error
+                refusal = error
+        if found is None and refusal is not None:
+            raise refusal
         return found
 
     def _withdraw(self) -> None:
