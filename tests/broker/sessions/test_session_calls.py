@@ -1,5 +1,6 @@
 """Sessions over plain HTTP: accepted, pulled, renewed, closed, released, shown, their states."""
 
+import asyncio
 import base64
 
 import pytest
@@ -95,6 +96,35 @@ async def test_the_session_of_the_empty_key_is_one_as_any_other(scene, m):
     assert await m.state("") == text(b"s")
     assert (await m.lock_call("close", found))[1] == {"was_locked": True}
     assert (await m.post("/sessions/release", token=ADMIN, session=""))[0] == 200
+
+
+async def test_a_lock_counts_from_when_it_was_given_also_if_the_call_has_waited(
+    scene, m, n, monkeypatch
+):
+    await scene.publish(A)
+    held = await n.accept()
+    broker, start, later = scene.running.broker, scene.running.broker.clock, [0.0]
+    monkeypatch.setattr(broker, "clock", lambda: start() + later[0])
+    waiting = asyncio.ensure_future(m.accept(session=A, wait_ms=60_000))
+    await eventually(lambda: scene.acceptor.waiting("workers") == 1, "m waits")
+    later[0] = 5.0
+    await n.lock_call("close", held)
+    assert (await waiting)["locked_ms"] >= (LOCK_S + 5) * 1000
+
+
+async def test_a_process_ends_its_lock_though_its_connection_was_lost(scene, n):
+    await scene.publish(A)
+    peer = await scene.join("m")
+    held = await peer.accept()
+    await peer.messages(held, 1)
+    peer.cut()
+    await eventually(lambda: not scene.consumed.holders(), "the flow is lost")
+    m, found = Caller(scene, M), {"session": A, "lock": held.lock}
+    for changes in ({"incarnation": "other"}, {"lock": held.lock + 1}, {"member": "n"}):
+        assert (await m.lock_call("close", found, **changes))[1] == {"was_locked": False}
+    assert (await m.lock_call("close", found))[1] == {"was_locked": True}
+    assert (await scene.record()).locks == {}
+    assert (await n.accept(session=A))["lock"] > held.lock
 
 
 async def test_a_lock_is_renewed_by_its_process_alone(scene, m, n):

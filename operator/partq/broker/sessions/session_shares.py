@@ -216,7 +216,7 @@ class SessionShares:
             lock = await self._write_lock(session, flow, number)
             self._check_current()
             if self.locks.find(session) is not known:
-                self._end(lock)  # its time was over, or it was released, while it was written
+                self.end(lock)  # its time was over, or it was released, while it was written
                 raise self._ended(session, number)
             self.locks.put(lock)
             # A reset, or a change of the order, that is under way has another book soon.
@@ -229,7 +229,7 @@ class SessionShares:
         if flow.is_closed:
             # Its client may know of a lock that it had before, and comes back.
             if known is None and not number:
-                self._end(lock)
+                self.end(lock)
             raise SessionLostError(
                 f"session {excerpt(session)}: its flow has ended; connect and accept it again"
             )
@@ -355,7 +355,7 @@ class SessionShares:
             to_tell, share.to_tell = share.to_tell, []
             share.unbind(cause)
         if self.locks.find(lock.session) is lock:
-            self._end(lock, to_tell)
+            self.end(lock, to_tell)
         self._ports.store(self._whole)
 
     def share_lost(self, share: SessionShare, flow: FlowPort, cause: Cause, unsent: Ranges) -> None:
@@ -367,7 +367,7 @@ class SessionShares:
         self.book.unclaim(lock.session)
         self.book.close_share(share.number, cause, unsent)
         if cast(LockingFlow, flow).is_leaving or is_done:
-            self._end(lock, share.to_tell)
+            self.end(lock, share.to_tell)
         else:
             for answer in share.to_tell:
                 answer(lost(share))
@@ -380,11 +380,11 @@ class SessionShares:
             flow.detach(share, Cause.NONE)
             self._shares.pop(share.lock_of.session, None)
             self.book.close_share(share.number, Cause.NONE)
-            self._end(share.lock_of, share.to_tell)
+            self.end(share.lock_of, share.to_tell)
         if self.book.pop_news():
             self._go_on()
 
-    def _end(self, lock: SessionLock, to_tell: Iterable[Answer] = ()) -> None:
+    def end(self, lock: SessionLock, to_tell: Iterable[Answer] = ()) -> None:
         """End a lock at once, then in the record, and answer `to_tell` after that."""
         if self.locks.find(lock.session) is lock:
             self.locks.remove(lock.session)

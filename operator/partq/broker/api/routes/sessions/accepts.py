@@ -95,6 +95,13 @@ async def _accept_here(
         call.group, body.member, body.incarnation, caller_address(call)
     )
     wait_s = body.wait_ms / 1000 if wait_s is None else wait_s
+    clock = call.broker.clock
+    asked_at = begun_at = clock()
+
+    def begin() -> None:
+        nonlocal begun_at
+        begun_at = clock()
+
     try:
         share = await call.broker.sessions.accept(
             flow,
@@ -102,16 +109,19 @@ async def _accept_here(
             wait_s=min(wait_s, FORWARDED_WAIT_S) if _is_forwarded(call) else wait_s,
             number=body.lock,
             announce=lambda _: None,
+            on_begin=begin,
         )
     except NoSessionError:
         return AcceptedSession(None)
     finally:
-        flow.last_seen = call.broker.clock()
+        flow.last_seen = clock()
+    # Callers count from when they have called, and that may have waited for long.
+    waited_ms = int((begun_at - asked_at) * 1000)
     return AcceptedSession(
         share.lock_of.session,
         str(share.partition),
         share.lock_of.number,
-        call.broker.sessions.locked_ms(call.group),
+        call.broker.sessions.locked_ms(call.group) + waited_ms,
     )
 
 
@@ -167,22 +177,42 @@ async def renew(call: EnteredCall, body: SessionLockBody) -> web.Response:
     errors=_ERRORS,
 )
 async def close(call: EnteredCall, body: SessionLockBody) -> web.Response:
-    """Give a session back: what was not acknowledged is open again, without a count."""
+    """Give a session back: what was not acknowledged is open again, without a count.
+
+    A member whose connection to the session's broker was lost ends its lock so, too.
+    """
     partition = call.broker.sessions.partition_of_lock(call.group, body.session, body.lock)
 
     async def work() -> ClosedSession:
+        closed: asyncio.Future[PartqError | None] = asyncio.get_running_loop().create_future()
         try:
             share = share_of(call, partition, body)
         except SessionLostError:
-            return ClosedSession(was_locked=False)
-        closed: asyncio.Future[PartqError | None] = asyncio.get_running_loop().create_future()
-        call.broker.sessions.close(share, [], answer_once(closed))
+            if not _end_unbound(call, partition, body, answer_once(closed)):
+                return ClosedSession(was_locked=False)
+        else:
+            call.broker.sessions.close(share, [], answer_once(closed))
         error = await closed
         if error is not None:
             raise error
         return ClosedSession(was_locked=True)
 
     return json_response(await ask_owner(call, partition, work, ClosedSession, body))
+
+
+def _end_unbound(
+    call: EnteredCall, partition: PartitionId, body: SessionLockBody, answer: Answer
+) -> bool:
+    """End a lock whose process has it, and no flow any more; say if there was one."""
+    shares = call.broker.sessions.shares_of(call.broker.find(partition).find(call.group))
+    if shares is None or shares.of_session(body.session) is not None:
+        return False
+    lock = shares.locks.find(body.session)
+    is_own = lock is not None and lock.is_of(MemberId(body.member), body.incarnation)
+    if lock is None or not is_own or lock.number != body.lock:
+        return False
+    shares.end(lock, [answer])
+    return True
 
 
 @calls.add(
