@@ -166,17 +166,17 @@ class Sessions:
     def book(self):
         return self.consumed.book
 
-    async def publish(self, *keys):
+    async def publish(self, *keys, index=0):
         """Publish a message of each key: its text is the key and a number."""
         messages = [
             batch.encode_message(batch.Message(key, f"{key or ''}/{at}".encode()))
             for at, key in enumerate(keys)
         ]
         slots = [slot_of(key) if key is not None else 7 for key in keys]
-        due = self.producer.due[0]
-        await self.producer.send(frames.Publish(1, 1, 0, due), batch.encode(messages, slots))
+        due = self.producer.due[index]
+        await self.producer.send(frames.Publish(1, 1, index, due), batch.encode(messages, slots))
         await self.producer.expect(frames.Published)
-        self.producer.due[0] += len(keys)
+        self.producer.due[index] += len(keys)
 
     async def join(self, member="m", incarnation="i", **more):
         path = "/v1/queues/orders/groups/workers/flow"

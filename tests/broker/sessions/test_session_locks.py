@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from partq.broker.sessions.session_calls import SessionCalls
+from partq.core.hashing import slot_of
 from partq.core.model import Cause
 from partq.testing import eventually
 from partq.testing.frame_peers import UnexpectedFrameError
@@ -123,6 +124,18 @@ async def test_a_session_that_is_chosen_in_turn_is_not_locked_by_its_name_meanwh
     assert (await scene.record()).locks[A].member == "m"
     await m.close_session(chosen)
     assert (await n.accepted()).lock > chosen.lock
+
+
+async def test_no_partition_waits_behind_the_sessions_of_another_one(scene):
+    of_last = next(f"s{i}" for i in range(200) if slot_of(f"s{i}") >= 49_152)
+    owned = next(o for name, o in scene.running.broker.owned.items() if name.index == 3)
+    await scene.publish(A, B, C)
+    await scene.publish(of_last, index=3)
+    for consumed, first in ((scene.consumed, A), (owned.groups["workers"], of_last)):
+        shares = scene.acceptor.shares_of(consumed)
+        await eventually(lambda s=shares, f=first: s.next_free == f, f"{first} was read")
+    m = await scene.join()
+    assert [(await m.accept()).session for _ in range(4)] == [A, of_last, B, C]
 
 
 async def test_an_accept_that_is_cancelled_before_its_first_step_is_answered():

@@ -98,6 +98,8 @@ class SessionAcceptor:
         self._waiting: Counter[str] = Counter()
         """By group."""
         self._of_flows: Counter[Flow] = Counter()
+        self._chosen: Counter[str] = Counter()
+        """By group: sessions that were chosen in turn; each partition is the first in its turn."""
 
     # ---- looking --------------------------------------------------------------------------------
 
@@ -333,9 +335,11 @@ class SessionAcceptor:
         group, clock = flow.group, self._ports.clock
         while not flow.is_closed:
             all_shares = self._all_shares(group)
-            for shares in all_shares:
+            turn = self._chosen[group] % len(all_shares) if all_shares else 0
+            for shares in (*all_shares[turn:], *all_shares[:turn]):
                 session = shares.next_free
                 if session is not None and shares.may_lock(session, flow, 0):
+                    self._chosen[group] += 1
                     return shares, session
             is_read = all(shares.has_read.is_set() for shares in all_shares)
             until = deadline if is_read else max(deadline, read_until)

@@ -227,9 +227,9 @@ class SessionConsumer:
     ) -> LockedSession:
         """Lock a session, and return it: the next one that has messages, or one by its name.
 
-        All brokers are asked at once. Among the sessions that nobody has, a broker gives out the
-        one whose first open message is the oldest; consumers that wait are served in turn. A named
-        session is locked also while it has no messages.
+        All brokers are asked at once. Of the sessions that nobody has, a broker gives out the one
+        whose first open message is the oldest; its partitions take turns, as do consumers that
+        wait. A named session is locked also while it has no messages.
 
         Args:
             session: the key of its messages; None: any.
