@@ -225,3 +225,14 @@ async def test_calls_find_the_lock_of_a_session_that_goes_to_another_partition(
     assert (await m.put_state(found, text(b"one")))[0] == 200
     assert await m.lock_call("close", found) == (200, {"was_locked": True})
     assert scene.shares.locks.find(A) is None
+
+
+async def test_a_lock_is_not_for_a_caller_at_another_address(scene, m, monkeypatch):
+    await scene.publish(A)
+    found = await m.accept()
+    monkeypatch.setattr(
+        "partq.broker.api.routes.sessions.accepts.caller_address", lambda _: "192.0.2.1"
+    )
+    for call in ("renew", "close"):
+        assert (await m.lock_call(call, found))[0] in (403, 409)
+    assert scene.shares.locks.find(A) is not None
