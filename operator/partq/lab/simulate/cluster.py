@@ -23,6 +23,7 @@ from partq.lab.simulate.machine.stored import NAME as REDIS
 from partq.lab.simulate.machine.stored import MakeMemory, SimRedisServer
 from partq.lab.simulate.oracle.facts import GROUP, SECOND
 from partq.lab.simulate.oracle.fault_windows import SILENCE_S
+from partq.lab.simulate.oracle.keys.turn_deliveries import TurnDeliveries
 from partq.lab.simulate.oracle.letters import TARGET as LETTER_PARTITION
 from partq.lab.simulate.oracle.movement import Movement
 from partq.lab.simulate.oracle.oracle import Oracle
@@ -111,6 +112,8 @@ class SimCluster:
             partial(is_steady, self),
             setting.priority_of,
         )
+        if setting.group_type is GroupType.SHARED:
+            self.watcher.shared = TurnDeliveries.like(self.watcher.shared, setting.priority_of)
         self.watcher.follow(self.records, self.movement)
         self.watcher.contents.is_audited = setting.is_audited
         self.watcher.is_free = self.watcher.answers.is_free = setting.nack_order == "Free"
@@ -121,11 +124,10 @@ class SimCluster:
         )
         keyed = self.watcher.keyed
         keyed.is_on, keyed.is_audited = setting.nack_order == "Key", setting.is_audited
-        keyed.nack_s = setting.nack_s
         shared = self.watcher.shared
-        shared.is_on = setting.group_type is GroupType.KEY_SHARED
+        shared.is_on = setting.group_type in (GroupType.KEY_SHARED, GroupType.SHARED)
         shared.liveness.is_on = setting.max_parked_keys >= KEY_COUNT
-        shared.liveness.nack_s = setting.nack_s
+        keyed.nack_s = shared.liveness.nack_s = setting.nack_s
         self.watcher.isolation.is_narrow = setting.max_span < WIDE
         keyed.ack_timeout_s = shared.ack_timeout_s = setting.ack_timeout_s
         keyed.max_span = shared.max_span = setting.max_span

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from partq.broker.broker import Broker
 from partq.broker.parts.partition_shares import PartitionShares
+from partq.broker.parts.turn_shares import TurnShares
 from partq.core.model import MemberId, PartitionId
 from partq.lab.simulate.oracle.facts import GROUP, GroupPartitionFacts
 from partq.lab.simulate.oracle.records import Records
@@ -24,6 +25,8 @@ class PodLife(Protocol):
 
     @property
     def is_leaving(self) -> bool: ...  # noqa: D102
+    @property
+    def group(self) -> str: ...  # noqa: D102
 
 
 class Wishes(Protocol):
@@ -74,6 +77,10 @@ def _state(cluster: ClusterFacts, facts: GroupPartitionFacts) -> str:
         return f"{owner} does not know the group"
     if isinstance(consumed.shares, PartitionShares):
         return _state_of_parts(cluster, consumed.shares)
+    if isinstance(consumed.shares, TurnShares):
+        bound = consumed.shares.bound_members()
+        pods = {name for name, pod in cluster.pods.items() if pod.group == GROUP}
+        return f"bound to {sorted(bound)}, not to {sorted(pods)}" if bound != pods else "Ready"
     if consumed.state != "Ready":
         return f"{consumed.state} at {owner}, member {consumed.member}"
     if consumed.member not in cluster.pods:

@@ -42,12 +42,17 @@ class SeedOptions:
     is_key_shared: bool = False
     """The group has the type KeyShared in every seed, whatever `assignment` says; else in some."""
 
+    is_shared: bool = False
+    """The same with the type Shared."""
+
     def schedule(self, seed: int) -> Schedule:
         """Return the schedule of a seed."""
         has_rescales = True if self.is_rescaled else None
         draw = partial(draw_schedule, seed, self.event_count(seed), has_rescales=has_rescales)
         if self.is_key_shared:
             return draw(group_type=GroupType.KEY_SHARED)
+        if self.is_shared:
+            return draw(group_type=GroupType.SHARED)
         match self.assignment:
             case None:
                 return draw()

@@ -37,6 +37,8 @@ KEYED_SHARE: Final = 0.3
 """Of the seeds, those whose groups keep the order of each key alone."""
 PARTS_SHARE: Final = 0.3
 """Of the seeds of the type Partitioned, those of the type KeyShared in its place."""
+TURNS_SHARE: Final = 0.08
+"""Of the seeds that are of the type Partitioned then, those of the type Shared in its place."""
 SPAN_SHARE: Final = 0.2
 """Of the seeds whose groups have the order Key, those whose span is narrow."""
 STATES_SHARE: Final = 0.3
@@ -313,6 +315,7 @@ def draw_schedule(
         setting: fields of `Setting` that are given, not drawn.
     """
     is_shared = setting.get("group_type") is GroupType.KEY_SHARED
+    takes_turns = setting.get("group_type") is GroupType.SHARED
     rng = random.Random(seed)  # noqa: S311  chance that can be repeated
     drawn = Setting(
         partition_count=rng.randrange(1, 5),
@@ -357,7 +360,7 @@ def draw_schedule(
         )
     own = random.Random(f"{seed} parts")  # noqa: S311  chance that can be repeated
     may_share = drawn.group_type is GroupType.PARTITIONED and not drawn.is_client_assigned
-    may_share = may_share and only is None and own.random() < PARTS_SHARE
+    may_share = may_share and only is None and not takes_turns and own.random() < PARTS_SHARE
     if may_share or (is_shared and only is None):
         drawn = replace(
             drawn,
@@ -368,6 +371,22 @@ def draw_schedule(
             parts=own.choice((1, 2, 4, 8)),
             hash_range=own.choice(_HASH_RANGES),
             on_exhausted=_draw_exhausted(own) if drawn.has_letters else "Skip",
+        )
+    own = random.Random(f"{seed} turns")  # noqa: S311  chance that can be repeated
+    may_turn = drawn.group_type is GroupType.PARTITIONED and not drawn.is_client_assigned
+    may_turn = may_turn and only is None and "group_type" not in setting
+    may_turn = may_turn and own.random() < TURNS_SHARE
+    if may_turn or (takes_turns and only is None):
+        drawn = replace(
+            drawn,
+            group_type=GroupType.SHARED,
+            is_client_assigned=False,
+            nack_order="Free",
+            nack_s=own.choice((0.05, 0.05, 0.4, 2.0)),
+            max_parked_keys=1024,
+            on_exhausted="Skip",
+            pull_share=0.0,
+            max_span=own.choice((WIDE, WIDE, WIDE, 4, 12)),
         )
     own = random.Random(f"{seed} span")  # noqa: S311  chance that can be repeated
     if only is None and drawn.nack_order == "Key" and own.random() < SPAN_SHARE:

@@ -377,7 +377,7 @@ class Oracle:
         token = (int(delivery.token.broker_epoch), int(delivery.token.epoch))
         facts, message = self.records.group_partitions[name], int(delivery.value)
         self.handed_count += 1
-        place = facts.place_of(delivery.offset) if self.keyed.is_on else name
+        place = self.shared.place_of(facts, delivery.offset, is_keyed=self.keyed.is_on)
         if self.shared.is_on and group == GROUP:
             idle_s = self.isolation.idle_s(life)
             self.shared.handed(facts, member, token, delivery.offset, idle_s)
@@ -433,11 +433,9 @@ class Oracle:
         """Learn that an application gives a message back, or has had it for too long."""
         name = facts_name(delivery.partition, group)
         self.records.effects["taken back"] += 1
-        if self.isolates_keys:
-            place = self.records.group_partitions[name].place_of(delivery.offset)
-            self.isolation.hold_up(place, self.keyed.nack_s)
-        else:
-            self.isolation.hold_up(name, self.keyed.nack_s)
+        facts = self.records.group_partitions[name]
+        place = self.shared.place_of(facts, delivery.offset, is_keyed=self.isolates_keys)
+        self.isolation.hold_up(place, self.keyed.nack_s)
 
     def release(self, group: str, slot: int) -> None:
         """Learn that a key which has waited until somebody releases it is about to be released."""

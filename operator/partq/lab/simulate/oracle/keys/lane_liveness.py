@@ -9,7 +9,7 @@ from partq.core.model import BrokerEpoch
 from partq.lab.simulate.machine.network import End
 from partq.lab.simulate.oracle.facts import GroupPartitionFacts
 from partq.lab.simulate.oracle.isolation import RESPONSE_S, Isolation
-from partq.lab.simulate.oracle.keys.shared_place import FlowShare
+from partq.lab.simulate.oracle.keys.shared_place import FlowShare, message_place
 from partq.wire import frames
 
 TICK_S: Final = 0.1
@@ -40,6 +40,8 @@ class LaneLiveness:
     record_of: Callable[[GroupPartitionFacts], Mapping[bytes, bytes]]
     """What is stored of a group in a partition."""
     is_on: bool = False
+    is_by_message: bool = False
+    """Each message is a key of its own."""
     nack_s: float = 0.0
     _touched: dict[tuple[str, int], float] = field(default_factory=dict)
     """Until when what was noted last of a key may hold it up."""
@@ -71,7 +73,7 @@ class LaneLiveness:
         self._moved[facts.name] = self.now()
         for offset in offsets:
             if offset < len(slots):
-                key = facts.name, slots[offset]
+                key = facts.name, self._lane(facts, offset)
                 self._touched[key] = max(self._touched.get(key, 0.0), until)
 
     def gave_back(self, facts: GroupPartitionFacts, offsets: Iterable[int]) -> None:
@@ -88,11 +90,17 @@ class LaneLiveness:
             until = now + (self.nack_s if key in self._failed else 0.0)
             self._touched[key] = max(self._touched.get(key, 0.0), until)
 
+    def _place(self, facts: GroupPartitionFacts, offset: int) -> str:
+        return message_place(facts, offset) if self.is_by_message else facts.place_of(offset)
+
+    def _lane(self, facts: GroupPartitionFacts, offset: int) -> int:
+        return offset if self.is_by_message else facts.log.slots[offset]
+
     # ---- what is judged -------------------------------------------------------------------------
 
     def due_at(self, facts: GroupPartitionFacts, share: FlowShare, offset: int) -> float:
         """Return when nothing held up the message at an offset any more, as far as was noted."""
-        name, place, broker = facts.name, facts.place_of(offset), share.end.process.name
+        name, place, broker = facts.name, self._place(facts, offset), share.end.process.name
         room, isolation = self._room.get(share.end, _Room()), self.isolation
         mended = isolation.troubles.until(share.name, broker)
         held_up_at, wait_s = isolation.held_up(place)
@@ -100,7 +108,7 @@ class LaneLiveness:
             mended += wait_s  # a broker that stood still has heard of it then
         return max(
             facts.log.stored_at[offset],
-            self._touched.get((name, facts.log.slots[offset]), 0.0),
+            self._touched.get((name, self._lane(facts, offset)), 0.0),
             self._moved.get(name, 0.0) if self.isolation.is_narrow else 0.0,
             room.since,
             isolation.waits_until(name),
@@ -127,7 +135,7 @@ class LaneLiveness:
             share.due[offset],
             self.now() - idle_s,
             isolation.waits_until(name),
-            isolation.waits_until(facts.place_of(offset)),
+            isolation.waits_until(self._place(facts, offset)),
             isolation.troubles.until(share.name, share.end.process.name),
         )
         if self.now() > began + RESPONSE_S:
@@ -149,7 +157,8 @@ class LaneLiveness:
         log, last = facts.log, self._bound.get(key)
         is_over = log.broker_epoch != broker_epoch or not facts.is_there or log.is_gone
         is_over |= self.isolation.was_yielded(log.name, BrokerEpoch(broker_epoch))
-        if is_over or share.name not in self._members(facts):
+        is_member = self.is_by_message or share.name in self._members(facts)
+        if is_over or not is_member:
             self._bound.pop(key, None)
         elif last is not None and self.isolation.is_untouched(*key, broker, last[2]):
             text = f"{facts.name}: {broker} takes it from {share.name}, and nothing had happened"

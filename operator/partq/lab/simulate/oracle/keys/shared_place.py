@@ -96,6 +96,11 @@ class SharedPlace:
     """The epochs under which flows were bound."""
 
 
+def message_place(facts: GroupPartitionFacts, offset: int) -> str:
+    """Return the name of the place of a message that stands alone."""
+    return f"{facts.name}#{offset}"
+
+
 def is_in(lanes: Iterable[tuple[int, int]], slot: int) -> bool:
     """Say whether a slot is in ranges."""
     return any(low <= slot < high for low, high in lanes)
