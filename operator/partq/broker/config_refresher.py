@@ -152,6 +152,8 @@ class ConfigRefresher:
                 continue  # its cursor is being made: the next refresh finds it
             if self._owned.get(owned.id) is owned:
                 owned.add_groups({group: record})
+                # No coordinator gives out a Shared group: its flows may be here already.
+                self._flow_registry.bind_soon(owned.groups[group])
 
     async def _verify(self, partitions: Sequence[OwnedPartition], generation: int) -> None:
         """Drop the books of groups that were removed and created again since they were read.

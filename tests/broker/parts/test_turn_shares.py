@@ -7,6 +7,7 @@ from partq.testing import eventually
 from partq.wire import frames
 from tests.broker.conftest import CONSUME, connect_as, open_producer
 from tests.broker.delivery.keyed import KeyedPeer, follow, publish
+from tests.broker.delivery.test_groups import make_again
 
 FREE = {"order": "Free", "delaySeconds": 0.0, "backoff": None}
 
@@ -130,6 +131,17 @@ async def test_what_a_lost_member_had_goes_to_the_others_at_once_under_a_higher_
         assert again.epoch > held.epoch
         found |= dict(zip(values, [again.redeliveries] * len(values), strict=True))
     assert found == {"a0": [(0, 1)], "a1": [], "a2": []}
+
+
+async def test_members_of_a_group_that_is_created_again_get_its_messages(scene):
+    """No coordinator gives them anything: their flows are here when the new group comes."""
+    m = await scene.join("m")
+    await make_again(scene.running)
+    await scene.running.broker.refresh()
+    again = await scene.assigned(m)
+    assert again.epoch > m.assigned.epoch
+    await scene.publish("a")
+    assert (await m.deliver())[1] == ["a"]
 
 
 async def test_a_token_does_not_go_down_though_a_message_goes_to_an_older_member(scene):

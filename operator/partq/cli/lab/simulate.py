@@ -109,8 +109,8 @@ def simulate(
     """Run the real broker, coordinator, client and scripts against simulated faults.
 
     A seed decides everything: run it again with as many --events, the same --assignment,
-    --rescale, --key-shared and --shared, and the same happens. The schedule of the first seed that fails is printed,
-    with what happened.
+    --rescale, --key-shared and --shared, and the same happens. The schedule of the first seed that
+    fails is printed, with what happened.
 
     Exit status: 0 every invariant held, in every seed that was run; 1 one did not.
     """

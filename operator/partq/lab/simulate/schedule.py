@@ -37,8 +37,6 @@ KEYED_SHARE: Final = 0.3
 """Of the seeds, those whose groups keep the order of each key alone."""
 PARTS_SHARE: Final = 0.3
 """Of the seeds of the type Partitioned, those of the type KeyShared in its place."""
-TURNS_SHARE: Final = 0.08
-"""Of the seeds that are of the type Partitioned then, those of the type Shared in its place."""
 SPAN_SHARE: Final = 0.2
 """Of the seeds whose groups have the order Key, those whose span is narrow."""
 STATES_SHARE: Final = 0.3
@@ -373,10 +371,7 @@ def draw_schedule(
             on_exhausted=_draw_exhausted(own) if drawn.has_letters else "Skip",
         )
     own = random.Random(f"{seed} turns")  # noqa: S311  chance that can be repeated
-    may_turn = drawn.group_type is GroupType.PARTITIONED and not drawn.is_client_assigned
-    may_turn = may_turn and only is None and "group_type" not in setting
-    may_turn = may_turn and own.random() < TURNS_SHARE
-    if may_turn or (takes_turns and only is None):
+    if takes_turns and only is None:
         drawn = replace(
             drawn,
             group_type=GroupType.SHARED,

@@ -120,7 +120,7 @@ class LaneLiveness:
         """Judge that the message at an offset is not sent later than it might have been."""
         due = share.due[offset] = self.due_at(facts, share, offset)
         late_s = self.now() - due
-        if self.is_on and late_s > RESPONSE_S:
+        if self.is_on and not self.is_by_message and late_s > RESPONSE_S:
             text = f"{facts.name}: {offset} of slot {facts.log.slots[offset]} is sent to"
             self.fail("K5", f"{text} {share.name} {late_s:.3f} s after it might have been")
 
@@ -128,7 +128,7 @@ class LaneLiveness:
         self, facts: GroupPartitionFacts, share: FlowShare, offset: int, idle_s: float
     ) -> None:
         """Judge what an application gets that has waited for `idle_s` seconds."""
-        if not self.is_on or offset not in share.due:
+        if not self.is_on or self.is_by_message or offset not in share.due:
             return
         name, isolation = facts.name, self.isolation
         began = max(

@@ -14,7 +14,7 @@ from partq.lab.simulate.oracle.keys.keyed_deliveries import CLOCK_S
 from partq.lab.simulate.oracle.keys.lane_liveness import TICK_S
 from partq.lab.simulate.oracle.keys.shared_deliveries import TAKEN, SharedDeliveries
 from partq.lab.simulate.oracle.keys.shared_place import FlowShare, SharedPlace, message_place
-from partq.lab.simulate.oracle.log_contents import LogContents
+from partq.lab.simulate.oracle.log_contents import LogContents, SeenBatches
 from partq.wire import frames
 
 
@@ -35,19 +35,20 @@ class TurnDeliveries(SharedDeliveries):
         self._priority_of = priority_of
         self._first_epochs: dict[str, int] = {}
         """Of each place: that under which the group was made, or created again."""
+        self._old_shares: set[FlowShare] = set()
+        """What members had as their group was created again: its broker does not know that yet."""
         self._delays: dict[tuple[str, int], dict[int, float]] = {}
         """When what was given back may go on, by place and broker epoch."""
 
     @classmethod
-    def like(
-        cls, other: SharedDeliveries, priority_of: Callable[[str], int]
-    ) -> "TurnDeliveries":
+    def like(cls, other: SharedDeliveries, priority_of: Callable[[str], int]) -> "TurnDeliveries":
         """Return one that judges by what another one knows."""
         return cls(other._contents, other.liveness.isolation, other._fail, other._now, priority_of)
 
     def was_born(self, facts: GroupPartitionFacts) -> None:
         """Learn that the group is made, or created again."""
         self._first_epochs[facts.name] = facts.epoch
+        self._old_shares.update(self._place(facts.name, facts.log.broker_epoch).shares.values())
 
     def is_of_earlier_life(self, facts: GroupPartitionFacts, epoch: int) -> bool:
         """Say whether a broker speaks of an earlier life of the group, or from before a reset.
@@ -70,6 +71,24 @@ class TurnDeliveries(SharedDeliveries):
             del self._delays[key]
 
     # ---- frames ---------------------------------------------------------------------------------
+
+    def judge(
+        self,
+        end: End,
+        facts_of: Callable[[object], GroupPartitionFacts],
+        seen: SeenBatches,
+        frame: frames.AnyFrame,
+        payload: bytes,
+    ) -> None:
+        """Judge a frame to a member; `facts_of`: a frame's place, `seen`: of its connection."""
+        if isinstance(frame, frames.Deliver | frames.Assigned):
+            name = facts_of(frame).name
+            shares = self._place(name, frame.broker_epoch).shares.values()
+            if any(share.end.is_open and share in self._old_shares for share in shares):
+                # Whoever binds, or is sent something: it is of the life before.
+                first = self._first_epochs.get(name, 0)
+                self._first_epochs[name] = max(first, frame.epoch)
+        super().judge(end, facts_of, seen, frame, payload)
 
     def moved(self, facts: GroupPartitionFacts, end: End, frame: frames.Lanes) -> None:
         """Judge that no member is given slots."""
@@ -108,8 +127,7 @@ class TurnDeliveries(SharedDeliveries):
         name = facts.name
         place = self._place(name, token[0])
         share = place.shares.get(end)
-        is_known = share is not None and token[1] in place.binds
-        if share is None or not is_known or token[1] < min(share.epochs):
+        if share is None or token[1] < min(share.epochs):
             self._fail("S1", f"{name}: delivers under {token} to a flow without it")
             return
         if share.owed:
@@ -151,18 +169,12 @@ class TurnDeliveries(SharedDeliveries):
         if offset in share.held and not share.may_be_timed_out(offset, self._times_out_at):
             self._fail("K1", f"{where} while it has it")
         was_taken = self._judge_others(facts, place, share, offset, cause, where)
-        if facts.sent[offset] and cause is Cause.NONE and self._was_begun(facts, offset):
-            self._fail("G4", f"{where} again, and no cause is said")
         if not (was_taken or cause in TAKEN or self.records.was_rolled_back):
             self.liveness.judge_sent(facts, share, offset)
         until = self._delays.get((name, token[0]), {}).pop(offset, 0.0)
         left_s = until - CLOCK_S - self._now()
         if left_s > 0 and not (self.records.was_rolled_back or self.was_clock_set):
             self._fail("K4", f"{where}, and waits for {left_s:.3f} s more")
-
-    def _was_begun(self, facts: GroupPartitionFacts, offset: int) -> bool:
-        del facts, offset
-        return False
 
     def _judge_others(
         self,
