@@ -377,7 +377,7 @@ class Oracle:
         token = (int(delivery.token.broker_epoch), int(delivery.token.epoch))
         facts, message = self.records.group_partitions[name], int(delivery.value)
         self.handed_count += 1
-        place = self.shared.place_of(facts, delivery.offset, is_keyed=self.keyed.is_on)
+        place = self.shared.liveness.place_of(facts, delivery.offset, is_keyed=self.keyed.is_on)
         if self.shared.is_on and group == GROUP:
             idle_s = self.isolation.idle_s(life)
             self.shared.handed(facts, member, token, delivery.offset, idle_s)
@@ -434,7 +434,7 @@ class Oracle:
         name = facts_name(delivery.partition, group)
         self.records.effects["taken back"] += 1
         facts = self.records.group_partitions[name]
-        place = self.shared.place_of(facts, delivery.offset, is_keyed=self.isolates_keys)
+        place = self.shared.liveness.place_of(facts, delivery.offset, is_keyed=self.isolates_keys)
         self.isolation.hold_up(place, self.keyed.nack_s)
 
     def release(self, group: str, slot: int) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 
 from partq.core.model import BrokerEpoch
 from partq.lab.simulate.machine.network import End
-from partq.lab.simulate.oracle.facts import GroupPartitionFacts
+from partq.lab.simulate.oracle.facts import GROUP, GroupPartitionFacts
 from partq.lab.simulate.oracle.isolation import RESPONSE_S, Isolation
 from partq.lab.simulate.oracle.keys.shared_place import FlowShare, message_place
 from partq.wire import frames
@@ -41,7 +41,7 @@ class LaneLiveness:
     """What is stored of a group in a partition."""
     is_on: bool = False
     is_by_message: bool = False
-    """Each message is a key of its own."""
+    """Each message stands alone, as a key does."""
     nack_s: float = 0.0
     _touched: dict[tuple[str, int], float] = field(default_factory=dict)
     """Until when what was noted last of a key may hold it up."""
@@ -95,6 +95,15 @@ class LaneLiveness:
 
     def _lane(self, facts: GroupPartitionFacts, offset: int) -> int:
         return offset if self.is_by_message else facts.log.slots[offset]
+
+    def place_of(self, facts: GroupPartitionFacts, offset: int, *, is_keyed: bool) -> str:
+        """Return the name of the place in which a message has an order, or waits.
+
+        `is_keyed`: that of its key, except where a partition is one place.
+        """
+        if self.is_by_message and facts.group == GROUP:
+            return message_place(facts, offset)
+        return facts.place_of(offset) if is_keyed else facts.name
 
     # ---- what is judged -------------------------------------------------------------------------
 

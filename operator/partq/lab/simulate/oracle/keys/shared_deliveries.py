@@ -123,13 +123,6 @@ class SharedDeliveries:
             self._places[key].acked.clear()
         self._waits.forget(name)
 
-    def place_of(self, facts: GroupPartitionFacts, offset: int, *, is_keyed: bool) -> str:
-        """Return the name of the place in which a message has an order, or waits.
-
-        `is_keyed`: that of its key, except where a partition is one place.
-        """
-        return facts.place_of(offset) if is_keyed else facts.name
-
     # ---- frames ---------------------------------------------------------------------------------
 
     def judge(

@@ -13,7 +13,7 @@ from partq.lab.simulate.oracle.isolation import Isolation
 from partq.lab.simulate.oracle.keys.keyed_deliveries import CLOCK_S
 from partq.lab.simulate.oracle.keys.lane_liveness import TICK_S
 from partq.lab.simulate.oracle.keys.shared_deliveries import TAKEN, SharedDeliveries
-from partq.lab.simulate.oracle.keys.shared_place import FlowShare, SharedPlace, message_place
+from partq.lab.simulate.oracle.keys.shared_place import FlowShare, SharedPlace
 from partq.lab.simulate.oracle.log_contents import LogContents, SeenBatches
 from partq.wire import frames
 
@@ -58,12 +58,6 @@ class TurnDeliveries(SharedDeliveries):
         first = self._first_epochs.get(facts.name, 0) if facts.group == GROUP else 0
         return epoch <= max(facts.old_epoch, first)
 
-    def place_of(self, facts: GroupPartitionFacts, offset: int, *, is_keyed: bool) -> str:
-        """Return the name of the place in which a message has an order, or waits: its own."""
-        if facts.group == GROUP:
-            return message_place(facts, offset)
-        return super().place_of(facts, offset, is_keyed=is_keyed)
-
     def began_again(self, facts: GroupPartitionFacts) -> None:
         """Learn that the group begins again in a partition: what was sent before counts no more."""
         super().began_again(facts)
@@ -85,7 +79,7 @@ class TurnDeliveries(SharedDeliveries):
             name = facts_of(frame).name
             shares = self._place(name, frame.broker_epoch).shares.values()
             if any(share.end.is_open and share in self._old_shares for share in shares):
-                # Whoever binds, or is sent something: it is of the life before.
+                # All that it says is of the life before.
                 first = self._first_epochs.get(name, 0)
                 self._first_epochs[name] = max(first, frame.epoch)
         super().judge(end, facts_of, seen, frame, payload)
