@@ -11,6 +11,7 @@ from tests.lab.simulate.rescale_mutations import RESCALE_MUTATIONS
 from tests.lab.simulate.shared_mutations import SHARED_MUTATIONS
 from tests.lab.simulate.standby_mutations import STANDBY_MUTATIONS
 from tests.lab.simulate.state_mutations import STATE_MUTATIONS
+from tests.lab.simulate.turn_mutations import TURN_MUTATIONS
 
 MAX_SEEDS = 80
 """Most are found by the first ones."""
@@ -18,6 +19,7 @@ ALL = [
     *MUTATIONS, *FEATURE_MUTATIONS, *STANDBY_MUTATIONS, *CHOOSING_MUTATIONS, *RESCALE_MUTATIONS,
     *KEYED_MUTATIONS, *SHARED_MUTATIONS,
     *STATE_MUTATIONS,
+    *TURN_MUTATIONS,
 ]  # fmt: skip
 FOUND_BY = {
     "a commit forgets the outbox in the mark": 5,

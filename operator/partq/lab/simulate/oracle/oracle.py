@@ -393,7 +393,7 @@ class Oracle:
             last is not None
             and token == last[0]
             and delivery.offset <= last[1]
-            and delivery.cause not in TAKEN_BACK
+            and delivery.cause not in self.shared.liveness.causes_again
         ):
             self.fail("G1", f"{name}: {member} is handed {delivery.offset} after {last[1]}")
         self._seen[member, life, place] = (token, delivery.offset)

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from partq.core.model import BrokerEpoch
+from partq.core.model import BrokerEpoch, Cause
 from partq.lab.simulate.machine.network import End
-from partq.lab.simulate.oracle.facts import GROUP, GroupPartitionFacts
+from partq.lab.simulate.oracle.facts import GROUP, TAKEN_BACK, GroupPartitionFacts
 from partq.lab.simulate.oracle.isolation import RESPONSE_S, Isolation
 from partq.lab.simulate.oracle.keys.shared_place import FlowShare, message_place
 from partq.wire import frames
@@ -42,6 +42,8 @@ class LaneLiveness:
     is_on: bool = False
     is_by_message: bool = False
     """Each message stands alone, as a key does."""
+    causes_again: frozenset[Cause] = TAKEN_BACK
+    """Why a member may be handed a message twice under one token."""
     nack_s: float = 0.0
     _touched: dict[tuple[str, int], float] = field(default_factory=dict)
     """Until when what was noted last of a key may hold it up."""

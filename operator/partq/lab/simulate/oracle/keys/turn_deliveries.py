@@ -32,6 +32,8 @@ class TurnDeliveries(SharedDeliveries):
         """Prepare it. `priority_of`: of a member, by its name; the lowest number comes first."""
         super().__init__(contents, isolation, fail, now)
         self.liveness.is_by_message = True
+        # Another member, which had it meanwhile, may be lost: no bind makes the token higher.
+        self.liveness.causes_again = frozenset({*Cause} - {Cause.NONE})
         self._priority_of = priority_of
         self._first_epochs: dict[str, int] = {}
         """Of each place: that under which the group was made, or created again."""
