@@ -1,14 +1,17 @@
 """Groups of the type Shared, with real brokers and a real coordinator."""
 
 import asyncio
+from collections import Counter
 
 import pytest
+from aiohttp import ClientSession
 
-from partq import Consumer, Producer
+from partq import Cause, Consumer, Producer
 from partq.errors import BadRequestError
 from partq.testing import eventually
 from partq.testing.local_broker import LocalBroker
 
+KEYS = [f"k{number}" for number in range(12)]
 SHARED = {"type": "Shared", "nack": {"delaySeconds": 0}}
 
 
@@ -98,3 +101,66 @@ async def test_a_member_that_leaves_gives_its_messages_to_the_others_at_once(loc
         found = {(await anext(b)).value for _ in range(3)}
         assert first.value in found
         assert found == {b"0", b"1", b"2"}
+
+
+async def change(local, count):
+    """Ask for another number of partitions."""
+    url = f"{local.url}/admin/v1/queues/orders/partitions"
+    headers = {"Authorization": f"Bearer {local.tokens.admin}"}
+    async with (
+        ClientSession(headers=headers) as http,
+        http.post(url, json={"partitions": count}) as response,
+    ):
+        assert response.ok, await response.text()
+
+
+async def test_a_change_of_the_partition_count_loses_nothing_and_repeats_only_what_was_given_back(
+    local,
+):
+    sent, acked, given_back = [], Counter(), Counter()
+    unexplained = []
+
+    async def publish(producer, generation):
+        """Publish until the change is in force, and some more."""
+        while generation not in {producer.partition_of(key).generation for key in KEYS}:
+            await publish_all(producer)
+        await publish_all(producer)
+
+    async def publish_all(producer):
+        values = [f"{len(sent) + n}".encode() for n in range(len(KEYS))]
+        sent.extend(values)
+        for key, value in zip(KEYS, values, strict=True):
+            await producer.send_and_wait(value, key=key)
+
+    async def consume(consumer, *, fails):
+        async for message in consumer:
+            seen = given_back[message.value] + acked[message.value]
+            if seen and message.cause is Cause.NONE:
+                unexplained.append(message.value)
+            if fails and not given_back[message.value]:
+                given_back[message.value] += 1
+                await consumer.nack(message, delay_s=0)
+            else:
+                acked[message.value] += 1
+                await consumer.ack(message)
+
+    async with (
+        member(local, "a", credit=10) as a,
+        member(local, "b", credit=10) as b,
+        producer_of(local) as producer,
+    ):
+        await both_have_all(a, b)
+        tasks = [
+            asyncio.create_task(consume(a, fails=False)),
+            asyncio.create_task(consume(b, fails=True)),
+        ]
+        for generation, count in ((2, 3), (3, 2)):
+            await change(local, count)
+            await publish(producer, generation)
+        await eventually(lambda: len(acked) == len(sent), "all is acknowledged")
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    assert acked == Counter(sent), "each counts once"
+    assert given_back
+    assert not unexplained

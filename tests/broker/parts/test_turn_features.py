@@ -3,7 +3,7 @@
 import pytest
 
 from partq.core.dead_letters import DeadLetterReason
-from partq.core.model import Cause
+from partq.core.model import Cause, PartitionId
 from partq.resources import group_document, queue_document, resources_of
 from partq.testing import eventually
 from partq.wire import frames
@@ -11,6 +11,7 @@ from tests.broker.ownership.test_failover import kill
 from tests.broker.parts.test_part_pulls import Puller, values
 from tests.broker.parts.test_turn_shares import SharedScene
 from tests.broker.queue_ttl import set_ttl
+from tests.broker.rescale.change import ChangeByHand, keys_of, outcome
 
 __all__ = ["set_ttl"]
 RESET = "/v1/queues/orders/groups/workers/reset"
@@ -177,3 +178,23 @@ async def test_the_next_broker_repeats_what_members_had_and_nothing_that_was_ack
     assert set(found) == {"a0", "a1", "a2", "a3"} - {f"a{third.start}"}
     assert found[f"a{other.start}"] == [(other.start, 1)], "the nack counts"
     assert scene.consumed.book.cursor == 4
+
+
+async def test_a_new_partition_waits_for_a_message_that_waits_for_its_delay(scene):
+    """There is no order to keep, but a group is done with an old partition before a new one."""
+    m = await scene.join("m")
+    await scene.publish("a0", "a1")
+    held, _ = await m.deliver()
+    assert await m.nack(held, [(0, 1)], delay_ms=3_600_000) == ""
+    assert await m.ack(held, ranges=[(1, 2)]) == ""
+    layout = await ChangeByHand(scene.running).change(5)
+    new = scene.running.broker.owned[PartitionId(2, 4)].groups["workers"]
+    keys = keys_of((layout, new.partition))
+    assert await outcome(scene.producer, new.partition, 0, *keys) == ("stored", 0)
+    await eventually(lambda: [hold.messages for hold in new.holds] == [2], "1.0 alone is left")
+    await scene.publish("a2")
+    assert (await m.deliver())[1] == ["a2"], "1.0 itself goes on"
+    assert "error" not in await reset(scene, offset=2, is_forced=True)
+    while (found := await m.deliver())[0].generation == 1:
+        assert found[1] == ["a2"]
+    assert found[1] == keys
