@@ -1,6 +1,9 @@
 """Locks of sessions outlive what gave them: brokers, resets, writes that the store has lost."""
 
+import re
+
 import pytest
+from redis import Redis
 
 from partq.core.model import Cause
 from partq.testing import eventually
@@ -40,6 +43,22 @@ async def test_the_holder_comes_back_to_another_broker_and_nobody_else_gets_it(s
     assert (frame.start, frame.cause) == (1, Cause.BROKER_CHANGE)
     assert await m.state(back) == b"one"
     assert await m.ack_offsets(back, 1, delivery=frame.delivery) == ""
+
+
+async def test_a_lock_whose_time_is_over_lasts_at_no_other_broker(
+    scene, start_broker, redis_server, key_prefix
+):
+    """Also where the broker had no reason yet to know the time of Redis."""
+    await scene.publish(A)
+    m = await scene.join("m")
+    await m.accept()
+    with Redis.from_url(redis_server.url) as redis:
+        for name in redis.scan_iter(f"{key_prefix}*cursor:workers"):
+            for field, value in redis.hscan_iter(name, match="lock:*"):
+                redis.hset(name, field, re.sub(rb" [0-9]{13} ", b" 1000000000000 ", value))
+    await moved(scene, start_broker)
+    n = await scene.join("n", "j")
+    assert (await n.accept(wait_ms=60_000)).session == A
 
 
 async def test_another_process_of_the_member_does_not_have_its_lock(scene, start_broker):

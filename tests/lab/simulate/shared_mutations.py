@@ -1,6 +1,7 @@
 """Mistakes that somebody could make where several members share a partition by its keys."""
 
-from partq.broker.parts.partition_shares import PartitionShare, PartitionShares
+from partq.broker.parts.bound_shares import BoundShares
+from partq.broker.parts.partition_shares import PartitionShare
 from partq.core.group.planner import GroupType
 from partq.core.lanes.blocked_lanes import BlockedLanes, OwedLanes
 from partq.core.lanes.lane_book import LaneBook
@@ -100,8 +101,8 @@ SHARED_MUTATIONS = (
     Mutation(
         "members of a partition have tokens that know nothing of each other",
         text(
-            PartitionShares,
-            "bind",
+            BoundShares,
+            "_raise_round",
             ("whole.share_epochs.top = Epoch(max(self.round, whole.epoch) + 1)", "Epoch(1)"),
         ),
         frozenset({"S1", "error"}),
@@ -111,7 +112,7 @@ SHARED_MUTATIONS = (
     Mutation(
         "a group that is created again gives its members epochs that others had",
         text(
-            PartitionShares,
+            BoundShares,
             "__init__",
             ("max(whole.epoch, whole.share_epochs.top)", "whole.epoch"),
         ),

@@ -126,8 +126,8 @@ class OwnedPartitions:
                 affirmed=seen.affirmed,
                 wants_audit=self._wants_audit(),
             )
-            if any(record.parked for record in claim.groups.values()):
-                await self._learn_time()  # how long they still wait
+            if any(record.parked or record.locks for record in claim.groups.values()):
+                await self._learn_time()  # how long keys still wait, and locks of sessions last
             self._check_open()
             self._hold(partition, claim, seen.at_ms)
         finally:
