@@ -8,6 +8,7 @@ from tests.lab.simulate.feature_mutations import FEATURE_MUTATIONS
 from tests.lab.simulate.keyed_mutations import KEYED_MUTATIONS
 from tests.lab.simulate.mutations import MUTATIONS
 from tests.lab.simulate.rescale_mutations import RESCALE_MUTATIONS
+from tests.lab.simulate.session_mutations import SESSION_MUTATIONS
 from tests.lab.simulate.shared_mutations import SHARED_MUTATIONS
 from tests.lab.simulate.standby_mutations import STANDBY_MUTATIONS
 from tests.lab.simulate.state_mutations import STATE_MUTATIONS
@@ -18,7 +19,7 @@ MAX_SEEDS = 80
 ALL = [
     *MUTATIONS, *FEATURE_MUTATIONS, *STANDBY_MUTATIONS, *CHOOSING_MUTATIONS, *RESCALE_MUTATIONS,
     *KEYED_MUTATIONS, *SHARED_MUTATIONS,
-    *STATE_MUTATIONS,
+    *STATE_MUTATIONS, *SESSION_MUTATIONS,
     *TURN_MUTATIONS,
 ]  # fmt: skip
 FOUND_BY = {

@@ -6,6 +6,7 @@ import random
 import re
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -289,3 +290,18 @@ def test_the_group_can_be_key_shared_in_every_seed():
     assert not any(each.is_client_assigned for each in drawn)
     assert len({(each.parts, each.hash_range) for each in drawn}) > 4
     assert {each.on_exhausted for each in drawn} == {"Skip", "Block", "Quarantine"}
+
+
+def test_the_group_can_have_sessions_in_every_seed():
+    """Locks are taken, renewed, passed on and had back, and every invariant holds."""
+    options = SeedOptions(20, is_session=True)
+    drawn = [options.schedule(seed).setting for seed in range(40)]
+    assert {(each.group_type, each.nack_order) for each in drawn} == {(GroupType.SESSION, "Key")}
+    assert len({each.lock_s for each in drawn}) > 1
+    effects = Counter()
+    for seed in (7, 14, 26):
+        outcome = run_schedule(options.schedule(seed))
+        assert outcome.violation is None, "\n".join(outcome.lines())
+        effects += outcome.effects
+    for effect in ("accepted", "renewed", "closed", "lost", "passed on", "had back"):
+        assert effects[f"session {effect}"], effect

@@ -69,6 +69,12 @@ MAX_FAILURES: Final = 20
     help="The same with the type Shared; --key-shared goes before it.",
 )
 @click.option(
+    "--session",
+    "is_session",
+    is_flag=True,
+    help="The same with the type Session; --key-shared goes before it.",
+)
+@click.option(
     "--workers", type=click.IntRange(1, MAX_WORKERS), help="Processes. Default: one per CPU."
 )
 @click.option(
@@ -100,6 +106,7 @@ def simulate(
     is_rescaled: bool,
     is_key_shared: bool,
     is_shared: bool,
+    is_session: bool,
     workers: int | None,
     rollout: bool,
     real_redis: bool,
@@ -109,8 +116,8 @@ def simulate(
     """Run the real broker, coordinator, client and scripts against simulated faults.
 
     A seed decides everything: run it again with as many --events, the same --assignment,
-    --rescale, --key-shared and --shared, and the same happens. The schedule of the first seed that
-    fails is printed, with what happened.
+    --rescale, --key-shared, --shared and --session, and the same happens. The schedule of the first
+    seed that fails is printed, with what happened.
 
     Exit status: 0 every invariant held, in every seed that was run; 1 one did not.
     """
@@ -122,7 +129,7 @@ def simulate(
     workers = workers or min(count, os.cpu_count() or 1)
     began = time.monotonic()
     options = SeedOptions(events, long_events, assignment, is_rescaled, is_key_shared)
-    options = replace(options, is_shared=is_shared)
+    options = replace(options, is_shared=is_shared, is_session=is_session)
     results = _run(
         console, run_many(seeds, options, workers, is_compared=real_redis), count, max_seconds
     )
@@ -132,6 +139,7 @@ def simulate(
     forced += " --rescale" if is_rescaled else ""
     forced += " --key-shared" if is_key_shared else ""
     forced += " --shared" if is_shared else ""
+    forced += " --session" if is_session else ""
     for result in failed[1:]:
         text = f"seed {result.seed} --events {result.events}{forced}: {result.failure}"
         console.print(text, markup=False, soft_wrap=True)
@@ -147,6 +155,7 @@ def simulate(
     kind += f"{'' if kind else ','} with changes of the partition count," if is_rescaled else ""
     kind += f"{'' if kind else ','} type KeyShared," if is_key_shared else ""
     kind += f"{'' if kind else ','} type Shared," if is_shared else ""
+    kind += f"{'' if kind else ','} type Session," if is_session else ""
     console.print(
         f"{len(results)} of {count} seeds of {events} events{kind} in {lasted_s:.0f} s, "
         f"{len(failed)} failed; "
@@ -162,6 +171,7 @@ def simulate(
         said = {"events": events, "long_events": long_events, "assignment": assignment}
         said |= {"is_rescaled": is_rescaled, "is_key_shared": is_key_shared}
         said |= {"is_shared": is_shared}
+        said |= {"is_session": is_session}
         json.dump(said | {"seeds": [asdict(each) for each in results]}, json_file)
         json_file.write("\n")
     if max_seconds is not None and len(results) < count and len(failed) < MAX_FAILURES:

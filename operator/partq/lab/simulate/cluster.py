@@ -16,6 +16,7 @@ from partq.core.layout import Layout
 from partq.core.model import MemberId, PartitionId
 from partq.errors import PartqError
 from partq.lab.simulate.health import is_steady
+from partq.lab.simulate.judges import KEY_COUNT, MAX_BATCH_COUNT, make_oracle, set_judges
 from partq.lab.simulate.machine.loop import Process, SimLoop
 from partq.lab.simulate.machine.memory_redis import MemoryRedis
 from partq.lab.simulate.machine.network import OUTSIDE, Network, Weather
@@ -23,14 +24,13 @@ from partq.lab.simulate.machine.stored import NAME as REDIS
 from partq.lab.simulate.machine.stored import MakeMemory, SimRedisServer
 from partq.lab.simulate.oracle.facts import GROUP, SECOND
 from partq.lab.simulate.oracle.fault_windows import SILENCE_S
-from partq.lab.simulate.oracle.keys.turn_deliveries import TurnDeliveries
 from partq.lab.simulate.oracle.letters import TARGET as LETTER_PARTITION
 from partq.lab.simulate.oracle.movement import Movement
-from partq.lab.simulate.oracle.oracle import Oracle
 from partq.lab.simulate.oracle.records import Records
 from partq.lab.simulate.processes.administrator import Administrator
 from partq.lab.simulate.processes.brokers import QUEUE, TARGET, BrokerProcess
 from partq.lab.simulate.processes.chooser import Chooser
+from partq.lab.simulate.processes.clerks import Clerks
 from partq.lab.simulate.processes.clients import DELIVERY_TIMEOUT_S, Application, connect_by
 from partq.lab.simulate.processes.coordinators import (
     KEYS,
@@ -40,12 +40,11 @@ from partq.lab.simulate.processes.coordinators import (
 )
 from partq.lab.simulate.processes.mishaps import Mishaps
 from partq.lab.simulate.processes.pulling import PullingApplication
-from partq.lab.simulate.schedule import WIDE, Setting
+from partq.lab.simulate.schedule import Setting
 from partq.path_names import quoted
 from partq.wire import batch
 from partq.wire.calls import body_codec
 
-KEY_COUNT: Final = 6
 RELEASE_GAP_S: Final = 1.0
 """Seconds between two releases of what waits for one."""
 RESTART_S: Final = 0.5
@@ -63,6 +62,9 @@ GONE_S: Final = 3.0
 """How long after its end a pod is still known; one that pulls, for as long as it seems bound."""
 
 
+SimApplication = Application | PullingApplication | Clerks
+
+
 class SimPod:
     """A pod with one container, which may live more than once."""
 
@@ -72,7 +74,7 @@ class SimPod:
         self.is_pulling = is_pulling
         """It consumes by HTTP pull."""
         self.process: Process | None = None
-        self.application: Application | PullingApplication | None = None
+        self.application: SimApplication | None = None
         self.chooser: Chooser | None = None
         """What registers partitions for it, in a client-assigned group."""
         self.is_leaving = False
@@ -91,7 +93,7 @@ class SimCluster:
         self.redis = SimRedisServer(self.loop, self.network, rng, make_memory)
         self.loop.network, self.loop.redis = self.network, self.redis
         self.administrator = Administrator(setting)
-        self.watcher = Oracle(self.loop, hostile=rng)
+        self.watcher = make_oracle(self.loop, rng, setting)
         self.troubles = self.watcher.troubles
         no_limits = dict.fromkeys(self.administrator.groups)
         self.records = Records(
@@ -112,32 +114,8 @@ class SimCluster:
             partial(is_steady, self),
             setting.priority_of,
         )
-        if setting.group_type is GroupType.SHARED:
-            self.watcher.shared = TurnDeliveries.like(self.watcher.shared, setting.priority_of)
         self.watcher.follow(self.records, self.movement)
-        self.watcher.contents.is_audited = setting.is_audited
-        self.watcher.is_free = self.watcher.answers.is_free = setting.nack_order == "Free"
-        self.watcher.isolates_keys = (
-            setting.nack_order == "Key"
-            and setting.max_parked_keys >= KEY_COUNT
-            and setting.max_span == WIDE
-        )
-        keyed = self.watcher.keyed
-        keyed.is_on, keyed.is_audited = setting.nack_order == "Key", setting.is_audited
-        shared = self.watcher.shared
-        shared.is_on = setting.group_type in (GroupType.KEY_SHARED, GroupType.SHARED)
-        shared.liveness.is_on = setting.max_parked_keys >= KEY_COUNT
-        keyed.nack_s = shared.liveness.nack_s = setting.nack_s
-        self.watcher.isolation.is_narrow = setting.max_span < WIDE
-        keyed.ack_timeout_s = shared.ack_timeout_s = setting.ack_timeout_s
-        keyed.max_span = shared.max_span = setting.max_span
-        held = self.records.held_keys
-        held.is_on = setting.has_letters and setting.on_exhausted != "Skip"
-        held.limits = self.administrator.limits
-        held.makes_letters = setting.on_exhausted == "Quarantine"
-        if setting.is_client_assigned:
-            self.records.client_assigned = frozenset({GROUP})
-        self.records.keeps_expired = setting.has_letters and setting.takes_expired
+        set_judges(self.watcher, setting, self.administrator.limits)
         self.redis.on_script = self.records.follow
         self.broker_names = [f"broker-{index}" for index in range(setting.broker_count)]
         self.all_brokers = [*self.broker_names, *([TARGET] if setting.has_letters else [])]
@@ -286,7 +264,7 @@ class SimCluster:
             return
         self.troubles.hit(pod.name)
         process = pod.process = self.process(pod.name)
-        pod.application = self._application(pod)
+        pod.application = self._application(pod, process)
         if pod.is_leaving:
             pod.application.leave()
         process.start(pod.application.run())
@@ -305,7 +283,7 @@ class SimCluster:
             may_unregister=lambda: self.may_unregister,
         )
 
-    def _application(self, pod: SimPod) -> Application | PullingApplication:
+    def _application(self, pod: SimPod, process: Process) -> SimApplication:
         watcher, rng = self.watcher, self.rng
         work_s = self._work_s * (SLOWNESS if pod.group == SECOND else 1.0)
         on_exit = partial(self._pod_has_left, pod)
@@ -314,6 +292,11 @@ class SimCluster:
             return PullingApplication(
                 pod.name, self.broker_names, watcher, rng, on_exit, work_s, priority
             )
+        if pod.group == GROUP and self.setting.group_type is GroupType.SESSION:
+            return Clerks(
+                pod.name, self.urls, watcher, self.mishaps, rng, self.loop.time, process, on_exit,
+                work_s, has_states=self.setting.has_states,
+            )  # fmt: skip
         return Application(
             pod.group,
             pod.name,
@@ -422,7 +405,7 @@ class SimCluster:
             self.urls,
             queue=QUEUE,
             linger_ms=2,
-            max_batch_count=3,
+            max_batch_count=MAX_BATCH_COUNT,
             delivery_timeout_s=DELIVERY_TIMEOUT_S,
             clock=self.loop.time,
         )

@@ -8,6 +8,7 @@ from partq.broker.broker import Broker
 from partq.broker.parts.partition_shares import PartitionShares
 from partq.broker.parts.turn_shares import TurnShares
 from partq.core.model import MemberId, PartitionId
+from partq.core.sessions.session_book import SessionBook
 from partq.lab.simulate.oracle.facts import GROUP, GroupPartitionFacts
 from partq.lab.simulate.oracle.records import Records
 from partq.lab.simulate.schedule import Setting
@@ -75,6 +76,8 @@ def _state(cluster: ClusterFacts, facts: GroupPartitionFacts) -> str:
     consumed = owned.groups.get(facts.group)
     if consumed is None:
         return f"{owner} does not know the group"
+    if isinstance(consumed.book, SessionBook):
+        return "Ready"  # any member may have its sessions
     if isinstance(consumed.shares, PartitionShares):
         return _state_of_parts(cluster, consumed.shares)
     if isinstance(consumed.shares, TurnShares):

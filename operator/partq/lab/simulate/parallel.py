@@ -41,6 +41,8 @@ class SeedOptions:
     """Every seed changes the partition count, beside its other events; else some do."""
     is_key_shared: bool = False
     """The group has the type KeyShared in every seed, whatever `assignment` says; else in some."""
+    is_session: bool = False
+    """The same of the type Session."""
 
     is_shared: bool = False
     """The same with the type Shared."""
@@ -53,6 +55,8 @@ class SeedOptions:
             return draw(group_type=GroupType.KEY_SHARED)
         if self.is_shared:
             return draw(group_type=GroupType.SHARED)
+        if self.is_session:
+            return draw(group_type=GroupType.SESSION)
         match self.assignment:
             case None:
                 return draw()

@@ -37,6 +37,8 @@ KEYED_SHARE: Final = 0.3
 """Of the seeds, those whose groups keep the order of each key alone."""
 PARTS_SHARE: Final = 0.3
 """Of the seeds of the type Partitioned, those of the type KeyShared in its place."""
+SESSION_STATES_SHARE: Final = 0.6
+"""Of the seeds with sessions, those with states of them."""
 SPAN_SHARE: Final = 0.2
 """Of the seeds whose groups have the order Key, those whose span is narrow."""
 STATES_SHARE: Final = 0.3
@@ -125,6 +127,8 @@ class Setting:
     """Of the type KeyShared: into how many each partition is cut."""
     hash_range: HashRange = HashRange.BALANCED
     """Of the type KeyShared: how they are shared out."""
+    lock_s: float = 2.0
+    """Of the type Session: how long a lock lasts without a renewal."""
     has_uids: bool = True
     """Groups have the uid of a resource, as on Kubernetes; the embedded runtime gives them none."""
 
@@ -314,6 +318,7 @@ def draw_schedule(
     """
     is_shared = setting.get("group_type") is GroupType.KEY_SHARED
     takes_turns = setting.get("group_type") is GroupType.SHARED
+    is_session = setting.get("group_type") is GroupType.SESSION
     rng = random.Random(seed)  # noqa: S311  chance that can be repeated
     drawn = Setting(
         partition_count=rng.randrange(1, 5),
@@ -358,7 +363,8 @@ def draw_schedule(
         )
     own = random.Random(f"{seed} parts")  # noqa: S311  chance that can be repeated
     may_share = drawn.group_type is GroupType.PARTITIONED and not drawn.is_client_assigned
-    may_share = may_share and only is None and not takes_turns and own.random() < PARTS_SHARE
+    may_share = may_share and only is None and not (takes_turns or is_session)
+    may_share = may_share and own.random() < PARTS_SHARE
     if may_share or (is_shared and only is None):
         drawn = replace(
             drawn,
@@ -383,11 +389,24 @@ def draw_schedule(
             pull_share=0.0,
             max_span=own.choice((WIDE, WIDE, WIDE, 4, 12)),
         )
+    own = random.Random(f"{seed} sessions")  # noqa: S311  chance that can be repeated
+    if is_session and only is None:
+        drawn = replace(
+            drawn,
+            group_type=GroupType.SESSION,
+            is_client_assigned=False,
+            is_audited=False,
+            nack_order="Key",
+            pull_share=0.0,
+            on_exhausted="Skip",
+            lock_s=own.choice((1.0, 2.0, 5.0)),
+        )
     own = random.Random(f"{seed} span")  # noqa: S311  chance that can be repeated
     if only is None and drawn.nack_order == "Key" and own.random() < SPAN_SHARE:
         drawn = replace(drawn, max_span=own.choice((4, 8, 12)))
     own = random.Random(f"{seed} states")  # noqa: S311  chance that can be repeated
-    if only is None and drawn.nack_order != "Free" and own.random() < STATES_SHARE:
+    share = SESSION_STATES_SHARE if drawn.group_type is GroupType.SESSION else STATES_SHARE
+    if only is None and drawn.nack_order != "Free" and own.random() < share:
         # A pulling application leaves none. What expires may have been finished, and not counted.
         drawn = replace(drawn, has_states=True, has_letters=False, pull_share=0.0)
     if not drawn.is_aware:

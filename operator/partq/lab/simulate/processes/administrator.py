@@ -18,6 +18,7 @@ from partq.lab.simulate.processes.coordinators import KEYS, LETTER_KEYS
 from partq.lab.simulate.schedule import Setting
 
 RETRY_S: Final = 0.1
+SESSION_BOUNDS: Final = {"maxStateBytes": 1024, "maxSessions": 100}
 
 
 class _WantedQueue(NamedTuple):
@@ -72,6 +73,11 @@ class Administrator:
                 **(
                     {"keyShared": {"parts": setting.parts, "hashRange": setting.hash_range}}
                     if setting.group_type is GroupType.KEY_SHARED
+                    else {}
+                ),
+                **(
+                    {"session": {"lockSeconds": setting.lock_s, **SESSION_BOUNDS}}
+                    if setting.group_type is GroupType.SESSION
                     else {}
                 ),
                 **common,

@@ -33,6 +33,7 @@ from partq.lab.simulate.machine.loop import Process, SimLoop
 from partq.lab.simulate.machine.network import End, Ending, Plain
 from partq.lab.simulate.machine.stored import EPOCH_S, SimStore
 from partq.lab.simulate.oracle.facts import GROUP, facts_name
+from partq.lab.simulate.oracle.keys.session_deliveries import SessionDeliveries
 from partq.lab.simulate.oracle.letters import TARGET as LETTER_PARTITION
 from partq.lab.simulate.oracle.oracle import Oracle
 from partq.path_names import quoted
@@ -45,6 +46,7 @@ from partq.wire.calls.answers import ItemResults, Refusal, ResetResult
 from partq.wire.calls.group.parts import PartCommits
 from partq.wire.calls.registration import RegisterBody, Unregistered, UnregisterQuery
 from partq.wire.calls.replies import error_detail, plain
+from partq.wire.sessions.session_calls import ClosedSession, SessionLockBody
 
 QUEUE: Final = "queue"
 UID: Final = "00000001"
@@ -89,10 +91,12 @@ class SimFrameSocket:
         if isinstance(frame, frames.Ack):
             self._watcher.got(self._end, frame)
             self._good = frame
-        elif isinstance(frame, frames.Bind | frames.Credit):
-            self._watcher.shared.liveness.has_room(self._end, frame)
         elif isinstance(frame, frames.Release | frames.Returned | frames.Nack):
             self._watcher.gave_back(self._end, frame)
+        elif isinstance(frame, frames.Bind | frames.Credit):
+            self._watcher.shared.liveness.has_room(self._end, frame)
+        if isinstance(self._watcher.shared, SessionDeliveries):
+            self._watcher.shared.received(self._end, frame)
         return frame, payload
 
     async def send(self, data: bytes) -> None:
@@ -266,6 +270,9 @@ class BrokerProcess:
                 partition, slot = body
                 self._watcher.release(_group_in(route), slot)
                 return plain(await release(broker, partition, _group_in(route), slot))
+            case _ if route.endswith("/sessions/close"):
+                lock = body_codec.decode(body_codec.encode(body), SessionLockBody)
+                return await self._close_session(broker, lock)
             case _ if route.endswith("/reset-all"):
                 return await self._reset_all(broker, _group_in(route), body)
             case _ if route.endswith("/reset"):
@@ -280,6 +287,24 @@ class BrokerProcess:
                 answer = await work(broker, group, asked)
                 judge(plain(answer))
                 return answer
+
+    async def _close_session(self, broker: Broker, body: SessionLockBody) -> ClosedSession:
+        """End a lock, as the route does where the partition is."""
+        partition = broker.sessions.partition_of(body.session)
+        flow = broker.flow_registry.find(GROUP, MemberId(body.member))
+        shares = broker.sessions.shares_of(broker.find(partition).find(GROUP))
+        share = shares.of_session(body.session) if shares is not None else None
+        bound: object = share.flow if share is not None else None
+        if flow is None or share is None or bound is not flow:
+            return ClosedSession(was_locked=False)
+        if flow.incarnation != body.incarnation or share.lock_of.number != body.lock:
+            return ClosedSession(was_locked=False)
+        cast(SessionDeliveries, self._watcher.shared).unlocked(body)
+        closed: asyncio.Future[PartqError | None] = asyncio.get_running_loop().create_future()
+        broker.sessions.close(share, [], closed.set_result)
+        if (error := await closed) is not None:
+            raise error
+        return ClosedSession(was_locked=True)
 
     async def _unregister(
         self, broker: Broker, group: str, member: MemberId, partition: PartitionId, told: Plain

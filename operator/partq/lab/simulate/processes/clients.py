@@ -12,6 +12,7 @@ from partq.aio import TaskSet
 from partq.client.consume.deliveries import Delivery
 from partq.client.consumer import Consumer
 from partq.client.producer import Producer
+from partq.client.sessions.session_consumer import SessionConsumer
 from partq.client.transport.answers import read
 from partq.client.transport.liveness import Clock
 from partq.client.transport.options import ConnectionOptions
@@ -23,6 +24,7 @@ from partq.lab.simulate.machine.network import End
 from partq.lab.simulate.oracle.oracle import Oracle
 from partq.lab.simulate.processes.brokers import QUEUE
 from partq.lab.simulate.processes.mishaps import Mishaps
+from partq.wire.calls.replies import plain
 
 CREDIT: Final = 8
 """Small, so that batches are cut and windows wait for credit."""
@@ -76,6 +78,16 @@ class SimSession(Session):
             raise from_code(error["code"], error["message"])
         return read(path, answer, kind)
 
+    async def call(self, method: str, url: str, path: str, kind: type[T], body: object = None) -> T:
+        """Call a broker, with a body."""
+        del method
+        async with asyncio.timeout(CALL_TIMEOUT_S):
+            answer = await _loop().network.call(_name(url), path, plain(body))
+        if "error" in answer:
+            error = answer["error"]
+            raise from_code(error["code"], error["message"])
+        return read(path, answer, kind)
+
     async def check_rights(self, url: str, path: str) -> bool:
         """Ask nothing: nobody has a token here."""
         return True
@@ -87,7 +99,7 @@ class SimSession(Session):
         return cast(aiohttp.ClientWebSocketResponse, SimClientSocket(end))
 
 
-def connect_by(client: Consumer | Producer, url: str) -> None:
+def connect_by(client: Consumer | Producer | SessionConsumer, url: str) -> None:
     """Let a client reach its brokers by the simulated network."""
     client._session = SimSession(ConnectionOptions(url, QUEUE))
 

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from partq.core.model import BrokerEpoch, Cause
-from partq.lab.simulate.machine.network import End
 from partq.lab.simulate.oracle.facts import GROUP, TAKEN_BACK, GroupPartitionFacts
 from partq.lab.simulate.oracle.isolation import RESPONSE_S, Isolation
-from partq.lab.simulate.oracle.keys.shared_place import FlowShare, message_place
+from partq.lab.simulate.oracle.keys.shared_place import FlowShare, Receiver, message_place
 from partq.wire import frames
 
 TICK_S: Final = 0.1
@@ -51,13 +50,13 @@ class LaneLiveness:
     """When something of each partition was done with: the span may have grown."""
     _failed: set[tuple[str, int]] = field(default_factory=set)
     """Keys that were given back: they may wait once more at the next broker."""
-    _room: dict[End, _Room] = field(default_factory=dict)
+    _room: dict[Receiver, _Room] = field(default_factory=dict)
     _bound: dict[tuple[str, str], tuple[str, int, float]] = field(default_factory=dict)
     """Of each place and member: the broker, its epoch for it, and since when."""
 
     # ---- what is noted --------------------------------------------------------------------------
 
-    def has_room(self, end: End, frame: frames.Bind | frames.Credit) -> None:
+    def has_room(self, end: Receiver, frame: frames.Bind | frames.Credit) -> None:
         """Take the news of a client that it has room for messages."""
         messages = frame.credit if isinstance(frame, frames.Bind) else frame.messages
         room = self._room.setdefault(end, _Room())
@@ -65,7 +64,7 @@ class LaneLiveness:
             room.since = self.now()
         room.messages += messages
 
-    def spend(self, end: End, messages: int) -> None:
+    def spend(self, end: Receiver, messages: int) -> None:
         """Take the news that a broker sends messages."""
         self._room.setdefault(end, _Room()).messages -= messages
 

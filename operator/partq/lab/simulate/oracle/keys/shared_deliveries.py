@@ -10,7 +10,6 @@ from math import inf
 from typing import Final
 
 from partq.core.model import Cause
-from partq.lab.simulate.machine.network import End
 from partq.lab.simulate.oracle.facts import GROUP, GroupPartitionFacts, Token
 from partq.lab.simulate.oracle.forged_acks import FIRST_REQUEST, forged_of_share
 from partq.lab.simulate.oracle.isolation import Isolation
@@ -19,6 +18,7 @@ from partq.lab.simulate.oracle.keys.lane_liveness import TICK_S, LaneLiveness
 from partq.lab.simulate.oracle.keys.shared_place import (
     FlowShare,
     KeyWaits,
+    Receiver,
     SharedPlace,
     is_in,
     offsets_in,
@@ -66,10 +66,10 @@ class SharedDeliveries:
         """By name and broker epoch."""
         self._tops: dict[tuple[str, int], Token] = {}
         """The highest token of each slot."""
-        self._acks: dict[tuple[End, int], tuple[GroupPartitionFacts, int, list[int]]] = {}
+        self._acks: dict[tuple[Receiver, int], tuple[GroupPartitionFacts, int, list[int]]] = {}
         """What each ack counts for that has no answer yet."""
-        self._nacks: dict[tuple[End, int], tuple[str, list[int], float]] = {}
-        self._forged: dict[tuple[End, int], Callable[[], bool]] = {}
+        self._nacks: dict[tuple[Receiver, int], tuple[str, list[int], float]] = {}
+        self._forged: dict[tuple[Receiver, int], Callable[[], bool]] = {}
         """Of forged acks of what another member had: whether that one is done with it."""
         self._waits = KeyWaits()
         self._born_at: dict[str, int] = {}
@@ -127,7 +127,7 @@ class SharedDeliveries:
 
     def judge(
         self,
-        end: End,
+        end: Receiver,
         facts_of: Callable[[object], GroupPartitionFacts],
         seen: SeenBatches,
         frame: frames.AnyFrame,
@@ -154,7 +154,7 @@ class SharedDeliveries:
 
     def _delivered(
         self,
-        end: End,
+        end: Receiver,
         facts: GroupPartitionFacts,
         seen: SeenBatches,
         frame: frames.Deliver,
@@ -172,7 +172,7 @@ class SharedDeliveries:
             facts.sent.update(offsets)
             self.records.rescales.sent(facts, offsets)
 
-    def assigned(self, facts: GroupPartitionFacts, end: End, frame: frames.Assigned) -> None:
+    def assigned(self, facts: GroupPartitionFacts, end: Receiver, frame: frames.Assigned) -> None:
         """Take the news that a broker gives a member slots of a partition."""
         name = facts.name
         place = self._place(name, frame.broker_epoch)
@@ -184,7 +184,7 @@ class SharedDeliveries:
         if not self.is_of_earlier_life(facts, frame.epoch):
             self.liveness.bound(facts, share, frame.broker_epoch)
 
-    def moved(self, facts: GroupPartitionFacts, end: End, frame: frames.Lanes) -> None:
+    def moved(self, facts: GroupPartitionFacts, end: Receiver, frame: frames.Lanes) -> None:
         """Take the news that a member has other slots from now on."""
         place = self._place(facts.name, frame.broker_epoch)
         share = place.shares.get(end)
@@ -202,13 +202,13 @@ class SharedDeliveries:
         place = name, frame.broker_epoch
         self.top_rounds[place] = max(self.top_rounds.get(place, 0), frame.epoch)
 
-    def revoked(self, facts: GroupPartitionFacts, end: End, broker_epoch: int) -> None:
+    def revoked(self, facts: GroupPartitionFacts, end: Receiver, broker_epoch: int) -> None:
         """Take the news that a member has nothing of a partition any more."""
         if (share := self._place(facts.name, broker_epoch).shares.pop(end, None)) is not None:
             self.liveness.touch(facts, share.held)
             self.liveness.revoked(facts, share, broker_epoch)
 
-    def asked_back(self, name: str, end: End, frame: frames.AskBack) -> None:
+    def asked_back(self, name: str, end: Receiver, frame: frames.AskBack) -> None:
         """Take a notice as it leaves a broker."""
         if (share := self._place(name, frame.broker_epoch).shares.get(end)) is not None:
             share.owed[frame.notice] = frame.lanes
@@ -217,7 +217,7 @@ class SharedDeliveries:
     def gave_back(
         self,
         facts: GroupPartitionFacts,
-        end: End,
+        end: Receiver,
         frame: frames.Release | frames.Returned | frames.Nack,
     ) -> None:
         """Take a frame by which a member gives messages back, as it reaches a broker."""
@@ -245,15 +245,13 @@ class SharedDeliveries:
             del share.held[offset]
         share.back.update(taken)
         self.liveness.gave_back(facts, taken)
-        if not self.ack_timeout_s:  # else nobody knows what the broker had taken back before
-            self._nacks[end, frame.request] = (
-                name,
-                taken,
-                self._now() + self.liveness.nack_s,
-            )
+        # Else nobody knows what the broker had taken back before.
+        if frame.delay_ms and not self.ack_timeout_s:
+            due = self._now() + self.liveness.nack_s
+            self._nacks[end, frame.request] = (name, taken, due)
 
     def acked(
-        self, facts: GroupPartitionFacts, end: End, frame: frames.Ack, offsets: Iterable[int]
+        self, facts: GroupPartitionFacts, end: Receiver, frame: frames.Ack, offsets: Iterable[int]
     ) -> None:
         """Take an ack that has reached a broker: of what the member has not it does not count."""
         place = self._place(facts.name, frame.broker_epoch)
@@ -270,7 +268,7 @@ class SharedDeliveries:
     def forge(
         self,
         facts: GroupPartitionFacts,
-        end: End,
+        end: Receiver,
         good: frames.Ack,
         number: int,
         draw: random.Random,
@@ -292,7 +290,7 @@ class SharedDeliveries:
             self._forged[end, forged.request] = partial(self._is_past, facts, place, offset)
         return forged
 
-    def confirmed(self, end: End, request: int) -> None:
+    def confirmed(self, end: Receiver, request: int) -> None:
         """Take the news that a broker has confirmed an ack or a nack."""
         if request >= FIRST_REQUEST:
             may_count = self._forged.get((end, request))
@@ -319,7 +317,7 @@ class SharedDeliveries:
     def sent(
         self,
         facts: GroupPartitionFacts,
-        end: End,
+        end: Receiver,
         token: Token,
         number: int,
         offsets: Sequence[int],

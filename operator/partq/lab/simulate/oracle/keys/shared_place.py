@@ -2,20 +2,32 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
-from partq.lab.simulate.machine.network import End
+from partq.lab.simulate.machine.loop import Process
+from partq.lab.simulate.machine.network import Pipe
 from partq.lab.simulate.oracle.facts import GroupPartitionFacts
 
 CLOCK_S: Final = 0.01
 """How much earlier than its time a key may go on: clocks of brokers and Redis are read in ms."""
 
 
+class Receiver(Protocol):
+    """What a share is sent to: a connection, or the right to a session on one."""
+
+    @property
+    def is_open(self) -> bool: ...  # noqa: D102
+    @property
+    def process(self) -> Process: ...  # noqa: D102
+    @property
+    def pipe(self) -> Pipe: ...  # noqa: D102
+
+
 @dataclass(eq=False, slots=True)
 class FlowShare:
     """What one flow has of a partition, as its broker knows it from frames."""
 
-    end: End
+    end: Receiver
     epochs: set[int]
     """Those under which its broker has named its slots."""
     lanes: list[tuple[int, int]] = field(default_factory=list)
@@ -88,7 +100,7 @@ class KeyWaits:
 class SharedPlace:
     """A partition under one broker epoch, since the group began there or was reset."""
 
-    shares: dict[End, FlowShare] = field(default_factory=dict)
+    shares: dict[Receiver, FlowShare] = field(default_factory=dict)
     acked: dict[int, bool] = field(default_factory=dict)
     """What was acknowledged at this broker: whether that is sure. Of an ack that is refused for a
     part, and of what is taken by force as it comes, nobody knows until it is sent again."""

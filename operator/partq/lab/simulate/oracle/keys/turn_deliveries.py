@@ -7,13 +7,12 @@ message is a key. Beside these are turns: T1, which members take them by priorit
 from collections.abc import Callable, Sequence
 
 from partq.core.model import Cause
-from partq.lab.simulate.machine.network import End
 from partq.lab.simulate.oracle.facts import GROUP, GroupPartitionFacts, Token
 from partq.lab.simulate.oracle.isolation import Isolation
 from partq.lab.simulate.oracle.keys.keyed_deliveries import CLOCK_S
 from partq.lab.simulate.oracle.keys.lane_liveness import TICK_S
 from partq.lab.simulate.oracle.keys.shared_deliveries import TAKEN, SharedDeliveries
-from partq.lab.simulate.oracle.keys.shared_place import FlowShare, SharedPlace
+from partq.lab.simulate.oracle.keys.shared_place import FlowShare, Receiver, SharedPlace
 from partq.lab.simulate.oracle.log_contents import LogContents, SeenBatches
 from partq.wire import frames
 
@@ -70,7 +69,7 @@ class TurnDeliveries(SharedDeliveries):
 
     def judge(
         self,
-        end: End,
+        end: Receiver,
         facts_of: Callable[[object], GroupPartitionFacts],
         seen: SeenBatches,
         frame: frames.AnyFrame,
@@ -86,11 +85,11 @@ class TurnDeliveries(SharedDeliveries):
                 self._first_epochs[name] = max(first, frame.epoch)
         super().judge(end, facts_of, seen, frame, payload)
 
-    def moved(self, facts: GroupPartitionFacts, end: End, frame: frames.Lanes) -> None:
+    def moved(self, facts: GroupPartitionFacts, end: Receiver, frame: frames.Lanes) -> None:
         """Judge that no member is given slots."""
         self._fail("K3", f"{facts.name}: {end.pipe.target} gets slots of a Shared group")
 
-    def confirmed(self, end: End, request: int) -> None:
+    def confirmed(self, end: Receiver, request: int) -> None:
         """Take the news that a broker has confirmed an ack or a nack."""
         nacked = self._nacks.pop((end, request), None)
         if nacked is not None:
@@ -110,7 +109,7 @@ class TurnDeliveries(SharedDeliveries):
     def sent(
         self,
         facts: GroupPartitionFacts,
-        end: End,
+        end: Receiver,
         token: Token,
         number: int,
         offsets: Sequence[int],
