@@ -5,8 +5,9 @@ import base64
 
 import pytest
 
-from partq.core.model import PartitionId
+from partq.core.model import Cause, PartitionId
 from partq.testing import eventually
+from partq.wire import frames
 from tests.broker.conftest import ADMIN, CONSUME
 from tests.broker.sessions.locks import LOCK_S, A, B, Sessions
 
@@ -125,6 +126,19 @@ async def test_a_process_ends_its_lock_though_its_connection_was_lost(scene, n):
     assert (await m.lock_call("close", found))[1] == {"was_locked": True}
     assert (await scene.record()).locks == {}
     assert (await n.accept(session=A))["lock"] > held.lock
+
+
+async def test_what_a_lost_connection_had_comes_again_with_a_cause_though_nobody_has_noticed(scene):
+    await scene.publish(A)
+    peer, other = await scene.join("m"), await scene.join("n")
+    held = await peer.accept()
+    await peer.messages(held, 1)
+    found = {"session": A, "lock": held.lock}
+    assert (await Caller(scene, M).lock_call("close", found))[1] == {"was_locked": True}
+    again = await other.accept(A)
+    frame, _ = await other.find(frames.Deliver)
+    assert (frame.epoch, frame.start) == (again.epoch, 0)
+    assert Cause(frame.cause) == Cause.FLOW_LOST
 
 
 async def test_a_lock_is_renewed_by_its_process_alone(scene, m, n):

@@ -21,7 +21,7 @@ from partq.core.cursor.progress import Range
 from partq.core.cursor.redelivery_rules import RedeliveryRules
 from partq.core.hashing import slot_of
 from partq.core.layout import Layout
-from partq.core.model import BrokerEpoch, Epoch, PartitionId
+from partq.core.model import BrokerEpoch, Cause, Epoch, PartitionId
 from partq.core.sessions.interned_sessions import partition_of_keyless
 from partq.core.sessions.session_book import SessionBook
 from partq.core.sessions.session_locks import MAX_LOCK_S, SessionLocks, restored_locks
@@ -387,11 +387,16 @@ class SessionAcceptor:
         await shares.renew(share)
         return self.locked_ms(share.group)
 
-    def close(self, share: SessionShare, begun: list[Range], answer: Answer) -> None:
-        """Give a session back; `answer` is called once its lock has ended, or with the error."""
+    def close(self, share: SessionShare, begun: list[Range] | None, answer: Answer) -> None:
+        """Give a session back; `answer` is called once its lock has ended, or with the error.
+
+        `begun`: None: it is not known, as the client has lost its connection; all counts as begun.
+        """
         shares = self.shares_of(share.root)
         if shares is None:
             answer(FencedError(f"partition {share.partition}: it moved; accept the session again"))
+        elif begun is None:
+            shares.end_by_force(share.lock_of, Cause.FLOW_LOST, answer)
         else:
             shares.close(share, begun, answer)
 

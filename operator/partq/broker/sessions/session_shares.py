@@ -346,13 +346,14 @@ class SessionShares:
         lock = self.locks.find(session)
         if lock is None:
             return False
-        self._end_by_force(lock, Cause.FORCED_COMMIT)
+        self.end_by_force(lock, Cause.FORCED_COMMIT)
         return True
 
-    def _end_by_force(self, lock: SessionLock, cause: Cause) -> None:
-        share, to_tell = self._shares.get(lock.session), list[Answer]()
+    def end_by_force(self, lock: SessionLock, cause: Cause, *to_tell: Answer) -> None:
+        """End a lock; what was sent under it comes again for `cause`, and may have begun."""
+        share = self._shares.get(lock.session)
         if share is not None:
-            to_tell, share.to_tell = share.to_tell, []
+            to_tell, share.to_tell = (*share.to_tell, *to_tell), []
             share.unbind(cause)
         if self.locks.find(lock.session) is lock:
             self.end(lock, to_tell)
@@ -432,7 +433,7 @@ class SessionShares:
                 "%s of %s: the lock of a session of %s is over, it was not renewed",
                 *(self._whole.partition, self._whole.group, lock.member),
             )
-            self._end_by_force(lock, Cause.FORCED_COMMIT)
+            self.end_by_force(lock, Cause.FORCED_COMMIT)
         self._end_left()
         for share in [each for each in self._shares.values() if each.is_closing]:
             self.share_changed(share)  # what it had may have expired
@@ -449,7 +450,7 @@ class SessionShares:
         left = [each for each in self.locks if self._ports.has_left(self._whole, each.session)]
         for lock in left:
             if not self.book.has_open(lock.session):
-                self._end_by_force(lock, Cause.BROKER_CHANGE)
+                self.end_by_force(lock, Cause.BROKER_CHANGE)
 
     def wake(self) -> None:
         """Look at the end of the log again: there may be more to read."""

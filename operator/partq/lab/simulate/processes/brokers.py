@@ -301,7 +301,7 @@ class BrokerProcess:
             return ClosedSession(was_locked=False)
         cast(SessionDeliveries, self._watcher.shared).unlocked(body)
         closed: asyncio.Future[PartqError | None] = asyncio.get_running_loop().create_future()
-        broker.sessions.close(share, [], closed.set_result)
+        broker.sessions.close(share, None, closed.set_result)
         if (error := await closed) is not None:
             raise error
         return ClosedSession(was_locked=True)

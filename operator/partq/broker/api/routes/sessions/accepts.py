@@ -13,6 +13,7 @@ from partq.broker.api.owner_calls import (
     caller_address,
     forward_headers,
 )
+from partq.broker.delivery.flow import Flow
 from partq.broker.partition.outbox import Answer
 from partq.broker.peers.peer_client import FORWARDED, UnansweredError
 from partq.broker.sessions.session_share import SessionShare
@@ -191,7 +192,10 @@ async def close(call: EnteredCall, body: SessionLockBody) -> web.Response:
             if not _end_unbound(call, partition, body, answer_once(closed)):
                 return ClosedSession(was_locked=False)
         else:
-            call.broker.sessions.close(share, [], answer_once(closed))
+            # A flow of frames is told of a close by a frame, unless its connection is lost.
+            flow: object = share.flow
+            is_pull = isinstance(flow, Flow) and flow.kind == "pull"
+            call.broker.sessions.close(share, [] if is_pull else None, answer_once(closed))
         error = await closed
         if error is not None:
             raise error
