@@ -350,7 +350,7 @@ class SessionShares:
         return True
 
     def end_by_force(self, lock: SessionLock, cause: Cause, *to_tell: Answer) -> None:
-        """End a lock; what was sent under it comes again for `cause`, and may have begun."""
+        """End a lock; what was sent under it is redelivered for `cause`, and may have begun."""
         share = self._shares.get(lock.session)
         if share is not None:
             to_tell, share.to_tell = (*share.to_tell, *to_tell), []

@@ -192,7 +192,7 @@ async def close(call: EnteredCall, body: SessionLockBody) -> web.Response:
             if not _end_unbound(call, partition, body, answer_once(closed)):
                 return ClosedSession(was_locked=False)
         else:
-            # A flow of frames is told of a close by a frame, unless its connection is lost.
+            # A flow of frames closes by a frame, unless its connection is lost.
             flow: object = share.flow
             is_pull = isinstance(flow, Flow) and flow.kind == "pull"
             call.broker.sessions.close(share, [] if is_pull else None, answer_once(closed))

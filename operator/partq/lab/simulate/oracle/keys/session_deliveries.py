@@ -70,7 +70,7 @@ class _Lock:
     """What it has of the session, or had last."""
     is_over: bool = False
 
-    def may_be_taken(self, now: float) -> bool:
+    def may_pass(self, now: float) -> bool:
         """Whether somebody else may have the session by now."""
         return self.is_over or self.right.is_given_back or now >= self.until - CLOCK_S
 
@@ -183,7 +183,7 @@ class SessionDeliveries(SharedDeliveries):
             case frames.SessionLost():
                 self._lost(end, facts_of(frame), frame)
             case frames.Revoked():
-                self._drop(end, facts_of(frame), (frame.broker_epoch, frame.epoch))
+                self._end_right(end, facts_of(frame), (frame.broker_epoch, frame.epoch))
             case frames.AskBack():
                 facts = facts_of(frame)
                 right = self._right(end, facts, (frame.broker_epoch, frame.epoch))
@@ -233,7 +233,7 @@ class SessionDeliveries(SharedDeliveries):
                 before.right.share.held.clear()
             return
         is_known = not (self.records.was_rolled_back or self.was_clock_set)
-        if is_known and not before.may_be_taken(now) and before.holder != lock.holder:
+        if is_known and not before.may_pass(now) and before.holder != lock.holder:
             self._fail(
                 "L1",
                 f"{where} is given to {lock.holder[0]} while {before.holder[0]} has it for "
@@ -264,7 +264,7 @@ class SessionDeliveries(SharedDeliveries):
         self.records.effects["session renewed"] += 1
 
     def _lost(self, end: End, facts: GroupPartitionFacts, frame: frames.SessionLost) -> None:
-        right = self._drop(end, facts, (frame.broker_epoch, frame.epoch))
+        right = self._end_right(end, facts, (frame.broker_epoch, frame.epoch))
         lock = self._locks.get(frame.session)
         if right is None or lock is None or lock.right is not right:
             return
@@ -282,7 +282,7 @@ class SessionDeliveries(SharedDeliveries):
         lock.is_over = True
         self.records.effects["session lost"] += 1
 
-    def _drop(self, end: End, facts: GroupPartitionFacts, token: Token) -> SessionRight | None:
+    def _end_right(self, end: End, facts: GroupPartitionFacts, token: Token) -> SessionRight | None:
         right = self._rights.get((end, facts.name, token))
         if right is not None:
             self._place(facts.name, token[0]).shares.pop(right, None)
