@@ -178,9 +178,10 @@ async def renew(call: EnteredCall, body: SessionLockBody) -> web.Response:
     errors=_ERRORS,
 )
 async def close(call: EnteredCall, body: SessionLockBody) -> web.Response:
-    """Give a session back: what was not acknowledged is open again, without a count.
+    """Give a session back: what was not acknowledged is redelivered, without a count.
 
-    A member whose connection to the session's broker was lost ends its lock so, too.
+    A member whose connection to the session's broker was lost ends its lock so, too. Then what it
+    was sent may have begun: it is redelivered with the cause of a lost flow, and the lowest counts.
     """
     partition = call.broker.sessions.partition_of_lock(call.group, body.session, body.lock)
 
