@@ -112,6 +112,11 @@ class BrokerMetrics:
             "In groups of the type Session: sessions that have messages, and those locked.",
             (*by_group, "state"),
         )
+        self._waiting_accepts = self._gauge(
+            "partq_waiting_accepts",
+            "In groups of the type Session: accepts that wait here for a session.",
+            (*scope, "group"),
+        )
         self._stalled = self._gauge(
             "partq_partition_stalled",
             "1: too many keys wait, or one for too long, and nothing new is sent.",
@@ -330,8 +335,16 @@ class BrokerMetrics:
                 self._held_keys.labels(*self._names, partition, group, state).set(held)
             self._stalled.labels(*self._names, partition, group).set(int(is_stalled))
 
-    def observe_sessions(self, sessions: Mapping[tuple[str, str], tuple[int, int]]) -> None:
-        """Tell how many sessions have messages, and how many are locked, by partition and group."""
+    def observe_sessions(
+        self, sessions: Mapping[tuple[str, str], tuple[int, int]], waiting: Mapping[str, int]
+    ) -> None:
+        """Tell how many sessions have messages, and how many are locked, by partition and group.
+
+        `waiting`: how many accepts wait for a session, by group.
+        """
+        self._waiting_accepts.clear()
+        for group, count in waiting.items():
+            self._waiting_accepts.labels(*self._names, group).set(count)
         self._sessions.clear()
         for (partition, group), (with_messages, locked) in sessions.items():
             place = (*self._names, partition, group)

@@ -14,6 +14,7 @@ FINE = {"is_served": True, "member": "m", "state": "Ready"}
         ({"blocked": "no room"}, ["delivers nothing: no room"]),
         ({"is_served": False}, ["no broker or no Redis answers"]),
         ({"member": "", "state": "Unassigned"}, ["no member"]),
+        ({"member": "", "state": "Ready"}, []),  # of a group whose members have all partitions
         ({"state": "Unbound"}, ["member not connected"]),
         ({"state": "Paused"}, ["in a handoff"]),
         ({"is_withheld": True}, ["paused by its application: m has called pause"]),

@@ -332,8 +332,14 @@ def _group(detail: GroupDetail) -> GroupReport:
         parked=detail.parked[:MAX_BLOCKED_CHARS],
         dead_letters=detail.dead_letters,
         registered_ms=None if detail.registered_s is UNSET else _ms(detail.registered_s),
+        sessions=_sessions(detail),
         parts=() if detail.parts is UNSET else list(_parts(detail.parts)),
     )
+
+
+def _sessions(detail: GroupDetail) -> tuple[int, int, int] | None:
+    counts = detail.sessions
+    return None if counts is UNSET else (counts.with_messages, counts.locked, counts.waiting)
 
 
 def _parts(detail: PartsDetail) -> Iterator[PartReport]:

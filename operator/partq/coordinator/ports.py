@@ -226,6 +226,9 @@ class GroupReport:
     """How many dead letters wait to be stored."""
     registered_ms: int | None = None
     """How long ago the member registered it; None: it got it otherwise."""
+    sessions: tuple[int, int, int] | None = None
+    """Of a group of the type Session: how many have messages, how many are locked, and how many
+    accepts wait at the broker, whatever the partition."""
     parts: Sequence[PartReport] = ()
     """Its parts by their numbers; empty: the broker does not have the group as a KeyShared one."""
 

@@ -21,6 +21,15 @@ class Parked(NamedTuple):
     why: str
 
 
+class SessionTotals(NamedTuple):
+    """The sessions of a group, over all its partitions."""
+
+    with_messages: int
+    locked: int
+    waiting: int
+    """Accepts that wait for one, at the broker where most do: clients ask all brokers at once."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
     """One group, as the last look found it."""
@@ -28,7 +37,6 @@ class GroupView:
     partitions: Mapping[PartitionId, AssignmentEntry]
     """Every partition of the queue; of those that no broker reports, what is stored. In a group of
     the type KeyShared: every part of every partition."""
-    """Every partition of the queue; of those that no broker reports, what is stored."""
     retired: Collection[PartitionId] = frozenset()
     """Those of them that have no slots any more, and are there until groups have read them."""
     members: Mapping[MemberId, MemberState]
@@ -62,6 +70,8 @@ class GroupView:
     """The members choose: a partition that nobody has waits for a member to register it."""
     is_open: bool = False
     """Whether no partition has a member, and any member may have messages of any partition."""
+    sessions: SessionTotals | None = None
+    """None: the group's type is not Session, or no broker that answers has told."""
     declares_ranges: bool = False
     """The members say which slots they want, and nobody has the others."""
 

@@ -71,7 +71,7 @@ def problems_of(
 
     Args:
         is_served: whether a broker answers for it.
-        member: that has it; empty: none.
+        member: that has it; empty: none, or any member may have messages of it.
         state: as its broker, or the coordinator, calls it.
         blocked: why it delivers nothing; empty: it delivers.
         is_withheld: whether its member's application has paused it.
@@ -88,7 +88,8 @@ def problems_of(
     is_unbound, is_paused = state == "Unbound", state == "Paused"
     for kind, is_so in (
         (ProblemKind.UNSERVED, not is_served),
-        (ProblemKind.UNASSIGNED, not member),
+        # In groups whose partitions have no member, one that any member is served is Ready.
+        (ProblemKind.UNASSIGNED, not member and state != "Ready"),
         (ProblemKind.UNBOUND, bool(member) and is_unbound),
         (ProblemKind.PAUSED, bool(member) and is_paused),
     ):

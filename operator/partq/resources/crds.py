@@ -93,6 +93,12 @@ def group_crd() -> Part:
             ),
             _column("Lag", ".status.lag", "Messages that are not acknowledged yet."),
             _column(
+                "Locked",
+                ".status.sessions.locked",
+                "Sessions that members have locked, of the type Session.",
+                priority=1,
+            ),
+            _column(
                 "Pause",
                 ".status.rebalances[-1:].longestPauseMilliseconds",
                 "The longest pause of a partition in the last rebalance, in milliseconds.",

@@ -156,7 +156,8 @@ class GroupMembersStatus(Model):
     """The members of a group."""
 
     active: Annotated[int, Field(ge=0)]
-    """Members that hold partitions and are connected."""
+    """Members that hold partitions and are connected; of the types Shared and Session, all that
+    are connected."""
     standby: Annotated[int, Field(ge=0)]
     """Members that are connected and hold none."""
     lost: Annotated[int, Field(ge=0)]
@@ -169,13 +170,25 @@ class GroupPartitionsStatus(Model):
     """The partitions of a group, by state; together they are all that take messages."""
 
     ready: Annotated[int, Field(ge=0)]
-    """A connected member has them."""
+    """A connected member has them; of the types Shared and Session, every connected member."""
     paused: Annotated[int, Field(ge=0)]
     """They are being handed over."""
     unbound: Annotated[int, Field(ge=0)]
     """Their member is not connected."""
     unassigned: Annotated[int, Field(ge=0)]
     """Nobody has them."""
+
+
+class GroupSessionsStatus(Model):
+    """The sessions of a group of the type Session."""
+
+    with_messages: Annotated[int, Field(ge=0)]
+    """Sessions that have messages which are not acknowledged."""
+    locked: Annotated[int, Field(ge=0)]
+    """Sessions that a member has locked."""
+    waiting: Annotated[int, Field(ge=0)]
+    """Requests that wait for a session; as consumers ask every broker, those at the broker where
+    most wait."""
 
 
 class PodAssignment(Model):
@@ -241,6 +254,8 @@ class ConsumerGroupStatus(Model):
     """Partitions that are to move for balance and wait for the budget of `spec.rebalance`."""
     lag: Annotated[int, Field(ge=0)] | None = None
     """Messages that are not acknowledged yet; looked at every 30 seconds."""
+    sessions: GroupSessionsStatus | None = None
+    """Its sessions, of the type Session; looked at every 30 seconds. Left out for other types."""
     assignments: Annotated[list[PodAssignment], Field(max_length=MAX_PODS)] = Field(
         default=[], json_schema_extra=_list_map("pod")
     )

@@ -81,9 +81,17 @@ async def test_sessions_are_listed_shown_and_released(broker, partq):
             return row if row["state"] == "Ready" else None
 
         row = await eventually(ready, "the coordinator says that a member is connected")
-        assert (row["member"], row["sessions"]["locked"]) == ("", 1)
+        assert (row["member"], row["sessions"]["locked"], row["problems"]) == ("", 1, [])
+        shown = json.loads((await partq("status", "--json"))[1])["groups"]["clerks"]
+        (member,) = shown["members"]
+        assert (member["member"], member["sessions"], member["unacked"]) == ("m", 1, 1)
+        assert "no member" not in (await partq("status"))[1]
+        (member,) = json.loads((await partq("members", "--json"))[1])["members"]
+        assert (member["in_flight"], member["sessions"]) == (1, 1)
         async with ClientSession() as http, http.get(f"{broker.url}/metrics") as answer:
-            lines = [line for line in (await answer.text()).splitlines() if "_sessions{" in line]
+            text = await answer.text()
+            lines = [line for line in text.splitlines() if "_sessions{" in line]
+        assert 'partq_waiting_accepts{group="clerks"' in text
         locked = sum(float(line.split()[-1]) for line in lines if 'state="locked"' in line)
         assert (len(lines), locked) == (4, 1)
         _, said, _ = await partq("explain", name)

@@ -1,14 +1,18 @@
 """`partq explain`, `members` and `plan` of groups that assign no partition to anybody."""
 
+import io
 import json
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from partq.cli.commands import cli
 from partq.cli.members import members
 from partq.cli.queues import explain, plan_live
+from partq.cli.queues.status import render
 from partq.core.layout import Layout
+from partq.wire.calls.answers import UNSET
 from partq.wire.calls.state import (
     BrokerAnswer,
     BrokerState,
@@ -17,12 +21,22 @@ from partq.wire.calls.state import (
     ListedMember,
     PartitionDetail,
     Picture,
+    SessionCounts,
+)
+from partq.wire.calls.status import (
+    GroupPartition,
+    GroupStatus,
+    MemberStatus,
+    PartitionStatus,
+    QueueTotals,
+    StatusAnswer,
 )
 
 AT = ("--queue", "orders", "--url", "http://127.0.0.1:1", "--token", "t")
 
 
 def picture(group_type, bound="ab", *, is_withheld=False):
+    is_shared = group_type == "Shared"
     detail = GroupDetail(
         member="", epoch=3, attempt=0, is_bound=False, state="Ready", lag=2, is_withheld=is_withheld
     )
@@ -31,7 +45,17 @@ def picture(group_type, bound="ab", *, is_withheld=False):
         for name in ("1.0", "1.1")
     }
     flows = [
-        FlowDetail(group="workers", member=member, incarnation="i", bound_s=60) for member in bound
+        FlowDetail(
+            group="workers",
+            member=member,
+            incarnation="i",
+            bound_s=60,
+            unacked=41,
+            turns=2 if is_shared else UNSET,
+            sessions=UNSET if is_shared else 3,
+            priority=6 if is_shared else 0,
+        )
+        for member in bound
     ]
     state = BrokerState("b-0", "i", partitions, flows, [])
     return Picture(
@@ -66,7 +90,7 @@ def run(monkeypatch):
 
 TYPES = pytest.mark.parametrize(("group_type", "says", "has"), [
     ("Shared", "any member gets its next message", "all, in turns"),
-    ("Session", "members lock its sessions", "partq sessions list"),
+    ("Session", "members lock its sessions", "its sessions of all"),
 ])  # fmt: skip
 
 
@@ -83,9 +107,9 @@ def test_a_partition_is_at_all_members_and_moves_to_nobody(run, group_type, says
 
 @TYPES
 def test_without_a_member_a_partition_waits_for_one(run, group_type, says, has):
-    assert "waits for: a member: no member that is connected" in run(
-        picture(group_type, bound=""), "explain", "0"
-    )
+    text = run(picture(group_type, bound=""), "explain", "0")
+    assert "waits for: a member: no member that is connected" in text
+    assert "now: Unassigned, at no member, served by b-0" in text
 
 
 def test_an_application_that_has_paused_a_partition_does_not_hold_up_the_others(run):
@@ -107,6 +131,64 @@ def test_connected_members_are_active_and_no_partition_is_held_by_nobody(
     told = json.loads(run(picture(group_type), "members", "--json"))
     assert (told["type"], told["unassigned"]) == (group_type, [])
     assert [each["state"] for each in told["members"]] == ["Active", "Active"]
+    counts = {"Shared": (6, 2, None), "Session": (None, None, 3)}[group_type]
+    for each in told["members"]:
+        assert (each["in_flight"], each["lag"]) == (41, 0)
+        assert (each["priority"], each["turns"], each["sessions"]) == counts
+    (row, _) = [line.split("│")[6:-1] for line in text.splitlines() if "Active" in line]
+    assert [int(cell) for cell in row] == [41, *(each for each in counts if each is not None)]
+
+
+def status(group_type, state, members):
+    row = GroupPartition(member="", epoch=3, state=state, cursor=0, lag=2, lag_ms=1)
+    if group_type == "Session":
+        row.sessions = SessionCounts(with_messages=2, locked=1, waiting=4)
+    group = GroupStatus(
+        type=group_type, lag=4, lag_ms=1, members=members, partitions={"1.0": row, "1.1": row},
+        handoffs=[], waiting_moves=[],
+    )  # fmt: skip
+    records = {
+        name: PartitionStatus(broker=f"b-{name}", broker_epoch=1, first=0, end=2, bytes=9)
+        for name in group.partitions
+    }
+    return StatusAnswer(
+        queue="orders", namespace="n", store={}, availability="Available", unavailable=[],
+        totals=QueueTotals(partitions=2, messages=4, bytes=18), partitions=records,
+        groups={"workers": group},
+    )  # fmt: skip
+
+
+def shown(answer):
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(render(answer))
+    return console.export_text()
+
+
+def test_a_status_says_of_shared_members_what_they_have_and_of_no_partition_that_it_has_none():
+    ann = MemberStatus("ann", 2, "Active", unacked=41, priority=6, turns=0)
+    text = shown(status("Shared", "Ready", [ann]))
+    assert "no member" not in text
+    assert "nobody" not in text
+    assert "1.0  **\n* any member gets its messages\n" in text
+    assert "│ ann    │ Active │        6 │                     0 │               41 │" in text
+    assert "│ 1.0       │ Ready │   2 │  0.0 s │ all    │ b-1.0  │" in text
+
+
+def test_a_status_counts_the_sessions_of_members_and_a_request_once_that_waits_at_two_brokers():
+    ann = MemberStatus("ann", 2, "Active", unacked=41, sessions=1)
+    text = shown(status("Session", "Ready", [ann]))
+    assert "no member" not in text
+    assert "nobody" not in text
+    assert "4 sessions have messages, 2 locked; 4 requests wait for one" in text
+    assert "│ ann    │ Active │        1 │               41 │" in text
+
+
+@pytest.mark.parametrize("group_type", ["Shared", "Session"])
+def test_a_status_says_where_no_member_is_connected(group_type):
+    text = shown(status(group_type, "Unassigned", []))
+    assert "no member: nobody consumes" in text
+    assert "1.0  --\n- no member\n" in text
+    assert "any member" not in text
 
 
 @TYPES

@@ -7,6 +7,7 @@ from partq.coordinator.group.queue_observation import (
     blocked,
     lost_since,
     observe_group,
+    sessions,
 )
 from partq.coordinator.ports import BrokerReport, FlowReport
 from partq.core.group.records import MemberSnapshot
@@ -37,6 +38,22 @@ def test_only_the_owner_says_what_waits_for_dead_letters():
     queue = QueueObservation(partitions=(P, Q), states=states, is_complete=True)
     assert blocked(queue, "g") == {P: "no such queue"}
     assert blocked(queue, "h") == {}
+
+
+def test_sessions_are_those_of_all_partitions_and_who_waits_does_so_at_every_broker():
+    def claims(epoch, **groups):
+        reports = {name: SimpleNamespace(sessions=counts) for name, counts in groups.items()}
+        return SimpleNamespace(broker_epoch=epoch, groups=reports)
+
+    states = {
+        "b-0": SimpleNamespace(partitions={P: claims(7, g=(3, 2, 4), h=None)}),
+        "b-1": SimpleNamespace(
+            partitions={P: claims(6, g=(90, 90, 90)), Q: claims(1, g=(1, 1, 3))}
+        ),
+    }
+    queue = QueueObservation(partitions=(P, Q), states=states, is_complete=True)
+    assert sessions(queue, "g") == (4, 3, 4)
+    assert sessions(queue, "h") is None
 
 
 def test_a_priority_is_what_the_pod_says_else_the_youngest_life_else_the_last_one_that_was_lost():

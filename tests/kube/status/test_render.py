@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from partq.coordinator.view import GroupView
+from partq.coordinator.view import GroupView, SessionTotals
 from partq.core.group.membership import MemberState
 from partq.core.group.records import AssignmentEntry, RebalanceRecord
 from partq.core.model import Epoch, PartitionId
@@ -204,6 +204,7 @@ def test_what_a_group_shows():
         group_facts(view=replace(view, is_open=True), lag=9), {}, NOW, lambda m: m[0]
     )
     assert shared["members"] == {"active": 3, "standby": 0, "lost": 1, "refused": 0}
+    assert shared["sessions"] is None
     shrunk = replace(view, retired={PARTITIONS[1], PARTITIONS[3]})
     after, _ = render.group_status(group_facts(view=shrunk, lag=9), {}, NOW, lambda m: m[0])
     assert after["members"] == status["members"], "who holds one without slots is no standby"
@@ -213,6 +214,13 @@ def test_what_a_group_shows():
         {"pod": "b", "partitions": "2"},
     ]
     assert len(status["rebalances"]) == 5
+
+
+def test_sessions_are_those_of_the_last_look():
+    facts = group_facts(view=group_view(), sessions=SessionTotals(5, 2, 3))
+    status, _ = render.group_status(facts, {}, NOW, lambda member: "a")
+    assert status["sessions"] == {"withMessages": 5, "locked": 2, "waiting": 3}
+    ConsumerGroupStatus.model_validate(status)
     assert status["rebalances"][0] == {
         "id": 1000,
         "trigger": "member_lost",

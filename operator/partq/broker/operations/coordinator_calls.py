@@ -4,6 +4,7 @@ A call names many partitions and is answered for each on its own. How it came is
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TypeVar
@@ -15,7 +16,10 @@ from partq.broker.partition.key_counts import count_keys
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.broker.parts.part_executor import PartCommit
 from partq.broker.parts.partition_shares import PartitionShares
+from partq.broker.parts.turn_shares import TurnShares
+from partq.broker.sessions.session_shares import SessionShares
 from partq.core.cursor.lag import lag_of
+from partq.core.group.group_type import GroupType
 from partq.core.group.observation import NO_EPOCH
 from partq.core.model import BrokerEpoch, Epoch, MemberId, PartitionId
 from partq.core.parts.part_owners import PartMove
@@ -98,21 +102,7 @@ def state(broker: Broker) -> BrokerState:
             for owned in broker.owned.values()
             if not owned.is_yielding
         },
-        flows=[
-            FlowDetail(
-                group=flow.group,
-                member=flow.member,
-                incarnation=flow.incarnation,
-                address=flow.address,
-                flow=flow.number,
-                is_leaving=flow.is_leaving,
-                kind=flow.kind,
-                bound_s=now - flow.bound_at,
-                priority=flow.priority,
-                ranges=list(flow.ranges) or UNSET,
-            )
-            for flow in flow_registry.flows
-        ],
+        flows=flow_details(broker),
         lost_flows=[
             LostFlowDetail(
                 group=lost.group,
@@ -127,6 +117,37 @@ def state(broker: Broker) -> BrokerState:
         ],
         is_quota_used_up=broker.quota.is_quota_used_up,
     )
+
+
+def flow_details(broker: Broker) -> list[FlowDetail]:
+    """Return every flow of the broker, with what it has where no partition has a member."""
+    now = broker.clock()
+    turns, sessions = Counter[object](), Counter[object]()
+    for owned in broker.owned.values():
+        for each in owned.groups.values():
+            if isinstance(each.shares, TurnShares):
+                turns.update(each.shares.waiting)
+            elif isinstance(each.shares, SessionShares):
+                sessions.update(share.flow for share in each.shares.holders())
+    types = broker.config.types
+    return [
+        FlowDetail(
+            group=flow.group,
+            member=flow.member,
+            incarnation=flow.incarnation,
+            address=flow.address,
+            flow=flow.number,
+            is_leaving=flow.is_leaving,
+            kind=flow.kind,
+            bound_s=now - flow.bound_at,
+            unacked=flow.credit.unacked,
+            turns=turns[flow] if types.get(flow.group) == GroupType.SHARED else UNSET,
+            sessions=sessions[flow] if types.get(flow.group) == GroupType.SESSION else UNSET,
+            priority=flow.priority,
+            ranges=list(flow.ranges) or UNSET,
+        )
+        for flow in broker.flow_registry.flows
+    ]
 
 
 async def pause(broker: Broker, group: str, body: Pauses) -> DrainResults:

@@ -48,13 +48,15 @@ def render_metrics(broker: Broker) -> bytes:
             if each.keys is not None
         }
     )
+    sessions = {
+        (str(owned.id), each.group): counts
+        for owned in broker.owned.values()
+        for each in owned.groups.values()
+        if isinstance(counts := session_counts(broker, each), SessionCounts)
+    }
     broker.metrics.observe_sessions(
-        {
-            (str(owned.id), each.group): (counts.with_messages, counts.locked)
-            for owned in broker.owned.values()
-            for each in owned.groups.values()
-            if isinstance(counts := session_counts(broker, each), SessionCounts)
-        }
+        {key: (counts.with_messages, counts.locked) for key, counts in sessions.items()},
+        waiting={group: counts.waiting for (_, group), counts in sessions.items()},
     )
     pending, tails, ahead = broker.buffers.pending, broker.buffers.tails, broker.log_fetcher.ahead
     broker.metrics.observe_buffers(

@@ -2,10 +2,10 @@
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
 from partq.broker.broker import Broker
-from partq.broker.operations.coordinator_calls import session_counts
+from partq.broker.operations.coordinator_calls import flow_details, session_counts
 from partq.broker.operations.rescale_status import read_rescale
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.key_counts import KeyCounts, count_keys
@@ -39,7 +39,7 @@ from partq.wire.calls.answers import (
     Limits,
     UnsetType,
 )
-from partq.wire.calls.state import BrokerAnswer, SessionCounts
+from partq.wire.calls.state import BrokerAnswer, FlowDetail, SessionCounts
 from partq.wire.calls.status import (
     GroupPartition,
     GroupStatus,
@@ -117,13 +117,27 @@ async def read_status(broker: Broker, ask: Ask) -> StatusAnswer:
             strict=True,
         )
     )
+    answers: Mapping[str, BrokerAnswer] = {}
     if any(
         (row.dead_letters or row.lag or row.gated_by or view.type == GroupType.SESSION)
         and PartitionId.parse(name) not in broker.owned
         for view in views.values()
         for name, row in view.partitions.items()
     ):
-        _add_reasons(views, await ask())
+        answers = await ask()
+        _add_reasons(views, answers)
+    _add_flows(
+        views,
+        [
+            *flow_details(broker),
+            *(
+                flow
+                for name, answer in answers.items()
+                if name != broker.id and answer.state is not UNSET
+                for flow in answer.state.flows
+            ),
+        ],
+    )
     unserved = set(unavailable)
     for view in views.values():
         for name, row in view.partitions.items():
@@ -200,6 +214,22 @@ def _add_reasons(views: dict[str, GroupStatus], brokers: Mapping[str, BrokerAnsw
                     row.next_redelivery_ms = held.next_redelivery_ms or row.next_redelivery_ms
                     if held.sessions is not UNSET:
                         row.sessions = held.sessions
+
+
+def _add_flows(views: dict[str, GroupStatus], flows: Iterable[FlowDetail]) -> None:
+    """Add what members have in groups whose partitions have no member, over all their flows."""
+    found: defaultdict[tuple[str, str], list[FlowDetail]] = defaultdict(list)
+    for flow in flows:
+        found[flow.group, flow.member].append(flow)
+    for name, view in views.items():
+        for member in view.members if view.type in OPEN_TYPES else ():
+            mine = found[name, member.member]
+            member.unacked = sum(flow.unacked for flow in mine)
+            if view.type == GroupType.SESSION:
+                member.sessions = sum(flow.sessions or 0 for flow in mine)
+            else:
+                member.turns = sum(flow.turns or 0 for flow in mine)
+                member.priority = max((flow.priority for flow in mine), default=0)
 
 
 async def _group(

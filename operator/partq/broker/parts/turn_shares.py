@@ -113,6 +113,11 @@ class TurnShares(BoundShares[TurnShare]):
 
     # ---- turns ----------------------------------------------------------------------------------
 
+    @property
+    def waiting(self) -> list[FlowPort]:
+        """The flows that have room and wait for their turn."""
+        return [share.flow for share in self._turns if share.flow is not None and _is_able(share)]
+
     def is_turn_of(self, share: TurnShare) -> bool:
         """Have a share wait; return whether it is the first that can take something."""
         flow = share.flow

@@ -43,17 +43,20 @@ def members(*, connect: Connect, group: str | None, as_json: bool) -> None:
         click.echo(json.dumps(asdict(found)))
         return
     is_open = found.type in OPEN_TYPES
+    numbers = _OPEN_NUMBERS.get(found.type, ("lag",))
     table = Table()
     add_columns(table, ("member", "is", "incarnation", "bound for", "partitions"))
-    add_columns(table, ("in flight", "lag"), is_number=True)
+    add_columns(table, ("in flight", *numbers), is_number=True)
     for each in found.members:
         table.add_row(
             *(each.member, each.state, each.incarnation),
             spell_age(round(each.bound_s * 1000)) if each.bound_s is not None else "",
             _OPEN.get(found.type, "") if is_open else _named(each),
-            *(("", "") if is_open or each.has_parts else (f"{each.in_flight:,}", f"{each.lag:,}")),
+            *(("", "") if each.has_parts else _numbers(each, ("in_flight", *numbers))),
         )
     show(table)
+    if found.type == GroupType.SESSION:
+        click.echo("`partq sessions list --locked` shows which member has which session")
     if found.unassigned:
         click.echo(f"held by nobody: partition {named(shortened(found.unassigned), MAX_NAMED)}")
     for each in found.members:
@@ -78,11 +81,20 @@ def _named(row: "MemberRow") -> str:
     )
 
 
+def _numbers(row: "MemberRow", names: Iterable[str]) -> list[str]:
+    return [f"{getattr(row, name) or 0:,}" for name in names]
+
+
 _OPEN: Mapping[str, str] = {
     GroupType.SHARED: "all, in turns",
-    GroupType.SESSION: "sessions (partq sessions list)",
+    GroupType.SESSION: "its sessions of all",
 }
 """What members have whose group assigns no partition, by its type."""
+_OPEN_NUMBERS: Mapping[str, Sequence[str]] = {
+    GroupType.SHARED: ("priority", "turns"),
+    GroupType.SESSION: ("sessions",),
+}
+"""The figures of such members, in the place of the lag."""
 MAX_NAMED = 16
 """Partitions that are named in a line; `--json` has all."""
 
@@ -123,8 +135,15 @@ class MemberRow:
     refused: str
     """Why it may not bind; empty: it may."""
     in_flight: int
+    """Of the types Shared and Session: over all its flows."""
     lag: int
     partitions: Mapping[str, MemberPartition]
+    priority: int | None = None
+    """In a group of the type Shared, 0 is the highest; None, as what follows: other types."""
+    turns: int | None = None
+    """In a group of the type Shared: in how many partitions it has room and waits for its turn."""
+    sessions: int | None = None
+    """In a group of the type Session: how many it has locked."""
 
     @property
     def has_parts(self) -> bool:
@@ -205,7 +224,7 @@ def describe(group: str, snapshot: Picture) -> GroupMembers:
         group=group,
         type=type_,
         members=[
-            _row(snapshot, member, flows.get(member, ()), held.get(member, {}), is_open=is_open)
+            _row(snapshot, member, flows.get(member, ()), held.get(member, {}), type_)
             for member in sorted(names)
         ],
         unassigned=[*unassigned],
@@ -253,9 +272,9 @@ def _row(
     member: str,
     flows: Sequence[FlowDetail],
     partitions: Mapping[str, MemberPartition],
-    *,
-    is_open: bool,
+    type_: str,
 ) -> MemberRow:
+    is_open, is_shared = type_ in OPEN_TYPES, type_ == GroupType.SHARED
     listed, refused = snapshot.members.get(member), snapshot.refused.get(member)
     newest = min(flows, key=lambda flow: flow.bound_s, default=None)
     incarnation = newest.incarnation if newest is not None else ""
@@ -278,7 +297,12 @@ def _row(
         is_leaving=any(flow.is_leaving for flow in flows),
         lost_s=None if lost_at_ms is None else max(0, snapshot.now_ms - lost_at_ms) / 1000,
         refused=refused.reason if refused is not None else "",
-        in_flight=sum(each.in_flight or 0 for each in partitions.values()),
+        in_flight=sum(flow.unacked for flow in flows)
+        if is_open
+        else sum(each.in_flight or 0 for each in partitions.values()),
         lag=sum(each.lag or 0 for each in partitions.values()),
         partitions=partitions,
+        priority=max((flow.priority for flow in flows), default=0) if is_shared else None,
+        turns=sum(flow.turns or 0 for flow in flows) if is_shared else None,
+        sessions=sum(flow.sessions or 0 for flow in flows) if type_ == GroupType.SESSION else None,
     )

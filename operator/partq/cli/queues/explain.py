@@ -304,7 +304,9 @@ def lines(
     yield ""
     told = OPEN_TEXTS.get(snapshot.rules.type)
     member = _name(snapshot.observation.partitions[partition].member)
-    yield from _now(partition, snapshot, "all members" if told else member)
+    if told:
+        member = "all members" if snapshot.observation.flows else "no member"
+    yield from _now(partition, snapshot, member)
     detail = _detail(partition, snapshot)
     if is_retired and detail is not None and not detail.lag:
         yield f"waits for: {_REMOVAL}"
@@ -343,6 +345,8 @@ def _now(partition: PartitionId, snapshot: GroupSnapshot, member: str) -> Iterat
         at = partition if partition in snapshot.observation.partitions else PartId.of(partition, 0)
         ownership = snapshot.observation.partitions[at]
         state = detail.state if detail.parts is UNSET else _state(partition, snapshot)
+        if snapshot.rules.type.is_open and not snapshot.observation.flows:
+            state = "Unassigned"
         yield (
             f"now: {state}, at {member}, served by {ownership.broker}; "
             f"{counted(detail.lag, 'message')} not acknowledged, {detail.in_flight} of them "

@@ -10,6 +10,8 @@ from partq.cli.queues.problems import MARKS
 from partq.core.partition_problems import ProblemKind
 
 LETTERS = ascii_uppercase + ascii_lowercase
+EVERYONES = "*"
+"""The mark of a partition that any member may have messages of."""
 OTHER = "#"
 """The mark of every member beyond the letters."""
 COLOURS = (
@@ -30,6 +32,8 @@ class Square(NamedTuple):
     member: str
     """Empty: no member holds it."""
     problem: ProblemKind | None
+    is_everyones: bool = False
+    """No member holds it, as any member may have messages of it."""
 
 
 class MemberMarks:
@@ -80,8 +84,11 @@ def render_map(squares: Sequence[Square], marks: MemberMarks) -> Text:
     elif left_out := len(lines) - len(shown):
         text.append(f"and {left_out} lines of {LINE_PARTITIONS} partitions that are not shown\n")
     found = {square.problem for square in squares}
-    if told := [problem for problem in MARKS if problem in found]:
-        text.append("   ".join(f"{MARKS[problem]} {problem.text}" for problem in told) + "\n")
+    told = [f"{mark} {problem.text}" for problem, mark in MARKS.items() if problem in found]
+    if any(square.is_everyones and square.problem is None for square in squares):
+        told.insert(0, f"{EVERYONES} any member gets its messages")
+    if told:
+        text.append("   ".join(told) + "\n")
     text.right_crop(1)
     return text
 
@@ -98,6 +105,8 @@ def _cell(square: Square, marks: MemberMarks) -> tuple[str, str]:
     """Return the character of a partition, and its style."""
     colour = marks.colour(square.member) if square.member else ""
     match square.problem:
+        case None if square.is_everyones:
+            return EVERYONES, "black on green"
         case None:
             return marks.letter(square.member), f"black on {colour}"
         case ProblemKind.BLOCKED | ProblemKind.UNSERVED:

@@ -17,7 +17,6 @@ from partq.wire.calls.state import SessionCounts
 from partq.wire.calls.status import (
     GroupPartition,
     GroupStatus,
-    PartitionStatus,
     StatusAnswer,
     holders_of,
 )
@@ -118,26 +117,20 @@ def parked_lines(group: GroupStatus) -> list[str]:
     )
 
 
-def session_lines(group: GroupStatus, records: Mapping[str, PartitionStatus]) -> list[str]:
+def session_lines(group: GroupStatus) -> list[str]:
     """Return a line with the sessions of a group of the type Session; none for other types.
 
-    `records`: of the partitions; accepts wait at a broker, for a session of any partition there.
+    A consumer that waits for a session waits at every broker: those of the brokers are not added.
     """
-    found = {
-        name: row.sessions
-        for name, row in group.partitions.items()
-        if isinstance(row.sessions, SessionCounts)
-    }
+    found = [
+        row.sessions for row in group.partitions.values() if isinstance(row.sessions, SessionCounts)
+    ]
     if not found:
         return []
-    waiting: dict[str, int] = {}
-    for name, counts in found.items():
-        broker = records[name].broker if name in records else name
-        waiting[broker] = max(waiting.get(broker, 0), counts.waiting)
     total = SessionCounts(
-        sum(each.with_messages for each in found.values()),
-        sum(each.locked for each in found.values()),
-        sum(waiting.values()),
+        sum(each.with_messages for each in found),
+        sum(each.locked for each in found),
+        max(each.waiting for each in found),
     )
     return [sessions_text(total)]
 

@@ -38,6 +38,7 @@ from partq.cli.queues.problems import (
 from partq.cli.queues.rescale import progress
 from partq.cli.queues.seats import holders_text, seats_of
 from partq.cli.tables import add_columns, open_console, show
+from partq.core.group.group_type import OPEN_TYPES, GroupType
 from partq.core.model import PartitionId
 from partq.core.partition_problems import ProblemKind
 from partq.core.rate import Rate
@@ -177,6 +178,7 @@ class _GroupSection:
     def __init__(self, answer: StatusAnswer, name: str, group: GroupStatus) -> None:
         self.name = name
         self._group = group
+        self._is_open = group.type in OPEN_TYPES
         self._records = answer.partitions
         self._retired = set(retired_names(answer))
         unserved = set(answer.unavailable)
@@ -200,7 +202,7 @@ class _GroupSection:
         holders = {each.member for each in self._seats if each.member}
         marks.add({*holders, *(each.member for each in group.members)})
         yield _summary(self.name, group, acked, self._retired)
-        for line in session_lines(group, self._records):
+        for line in session_lines(group):
             yield Text(line)
         for line in blocked_lines(group):
             yield Text(line, style="bold red")
@@ -214,13 +216,16 @@ class _GroupSection:
             yield Text(line, style="yellow")
         if self._problems:
             yield render_map(self._squares(), marks)
-        yield from self._members(marks)
+        yield from self._open_members() if self._is_open else self._members(marks)
         if group.handoffs:
             yield _handoffs(group.handoffs)
         yield from self._partitions()
 
     def _squares(self) -> list[Square]:
-        return [Square(each.name, each.member, each.problem) for each in self._seats]
+        return [
+            Square(each.name, each.member, each.problem, is_everyones=self._is_open)
+            for each in self._seats
+        ]
 
     def _members(self, marks: MemberMarks) -> Iterator[RenderableType]:
         """Yield the table of members, those that are not connected first."""
@@ -260,8 +265,29 @@ class _GroupSection:
             lag = () if is_shared else (f"{lags[member]:,}",)
             table.add_row(mark, member, state, *node, share, *lag)
         yield table
-        if len(members) > MAX_ROWS:
-            more = counted(len(members) - MAX_ROWS, "more member", "more members")
+        yield from self._more_members(len(members))
+
+    def _open_members(self) -> Iterator[RenderableType]:
+        """Yield the table of members where no partition has a member."""
+        is_session = self._group.type == GroupType.SESSION
+        members = [each for each in self._group.members if each.state != "Left"]
+        if not members:
+            return
+        table = Table()
+        add_columns(table, ("member", "is"))
+        told = ("sessions",) if is_session else ("priority", "waits for its turn in")
+        add_columns(table, (*told, "not acknowledged"), is_number=True)
+        members.sort(key=lambda each: (each.state != "Lost", -(each.unacked or 0), each.member))
+        for each in members[:MAX_ROWS]:
+            numbers = (each.sessions,) if is_session else (each.priority, each.turns)
+            counts = (f"{count or 0:,}" for count in (*numbers, each.unacked))
+            table.add_row(each.member, each.state, *counts)
+        yield table
+        yield from self._more_members(len(members))
+
+    def _more_members(self, count: int) -> Iterator[RenderableType]:
+        if count > MAX_ROWS:
+            more = counted(count - MAX_ROWS, "more member", "more members")
             yield Text(f"and {more}: `partq members --group {self.name}` shows all")
 
     def _partitions(self) -> Iterator[RenderableType]:
@@ -290,7 +316,8 @@ class _GroupSection:
             row = rows[name]
             oldest = spell_age(row.lag_ms) if row.lag else ""
             broker = self._records[name].broker if name in self._records else ""
-            table.add_row(name, row.state, f"{row.lag:,}", oldest, holders_text(row), broker)
+            member = "all" if self._is_open and row.state == "Ready" else holders_text(row)
+            table.add_row(name, row.state, f"{row.lag:,}", oldest, member, broker)
         yield table
         if len(shown) > MAX_ROWS:
             more = counted(len(shown) - MAX_ROWS, "more partition", "more partitions")

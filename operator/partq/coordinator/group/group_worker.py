@@ -31,6 +31,7 @@ from partq.coordinator.group.queue_observation import (
     missing,
     observe_group,
     parked,
+    sessions,
     stalled,
 )
 from partq.coordinator.group.rebalance_history import RebalanceHistory
@@ -296,6 +297,7 @@ class GroupWorker:
             held_keys=held_keys(queue, self._group),
             parked=parked(queue, self._group),
             is_complete=queue.is_complete,
+            sessions=sessions(queue, self._group),
             refused=self.member_list.refused,
             is_client_assigned=rules.is_client_assigned,
             is_open=rules.type.is_open,

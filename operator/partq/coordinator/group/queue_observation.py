@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from partq.coordinator.ports import BrokerReport, GroupReport, PartitionReport
-from partq.coordinator.view import Parked
+from partq.coordinator.view import Parked, SessionTotals
 from partq.core.group.observation import (
     NO_SUCCESSION,
     FlowSeen,
@@ -113,6 +113,19 @@ def held_keys(queue: QueueObservation, group: str) -> dict[PartitionId, tuple[in
         if (found := report.groups.get(group)) is not None
         and (found.blocked_keys or found.quarantined_keys)
     }
+
+
+def sessions(queue: QueueObservation, group: str) -> SessionTotals | None:
+    """Return how many sessions a group has; None: no broker that answers knows of any."""
+    found = [
+        told
+        for _, report in owners(queue).values()
+        if group in report.groups and (told := report.groups[group].sessions) is not None
+    ]
+    if not found:
+        return None
+    with_messages, locked, waiting = zip(*found, strict=True)
+    return SessionTotals(sum(with_messages), sum(locked), max(waiting))
 
 
 def parked(queue: QueueObservation, group: str) -> dict[PartitionId, Parked]:

@@ -1,6 +1,7 @@
 """Whose turn it is, where any member of a group may get any message of a partition."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Generic, TypeVar
 
 from partq.core.model import MAX_PRIORITY
@@ -22,6 +23,9 @@ class Turns(Generic[S]):
 
     def __len__(self) -> int:
         return sum(map(len, self._levels))
+
+    def __iter__(self) -> Iterator[S]:
+        return chain.from_iterable(self._levels)
 
     def ask(self, share: S, priority: int) -> None:
         """Have a share wait; one that waits already keeps its place."""

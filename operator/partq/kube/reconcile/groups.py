@@ -2,14 +2,13 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 
 from partq.coordinator.provision import provision
 from partq.coordinator.rules import check_key_shared, check_partition_count, section
-from partq.coordinator.view import QueueView
+from partq.coordinator.view import QueueView, SessionTotals
 from partq.core.group.membership import MemberState
-from partq.core.model import PartitionId
 from partq.core.views.partition_advice import GroupLoad
 from partq.errors import SettingsError
 from partq.kube import names
@@ -52,6 +51,8 @@ class Groups:
         self._refused: dict[str, Finding] = {}
         """Changes that the store's records do not allow."""
         self.lag: dict[str, int] = {}
+        self.sessions: dict[str, SessionTotals] = {}
+        """Of the groups of the type Session, as they were when lag was looked at."""
         self._largest_lag: dict[str, int] = {}
         """Of one partition."""
         self.hurried: dict[str, str] = {}
@@ -129,6 +130,7 @@ class Groups:
                 specs[name] = {**spec, "uid": str(body["metadata"]["uid"]), "rebalance": rebalance}
         self._specs = specs
         self.lag = {name: lag for name, lag in self.lag.items() if name in specs}
+        self.sessions = {name: each for name, each in self.sessions.items() if name in specs}
         was_whole, self._is_whole = self._is_whole, False
         await provision(
             store.records,
@@ -190,16 +192,19 @@ class Groups:
             if value == done or rebalance_now(name):
                 self.hurried[name] = value
 
-    async def measure(self, store: QueueStore, partitions: Sequence[PartitionId]) -> None:
-        """Read every group's lag.
+    async def measure(self, store: QueueStore, view: QueueView) -> None:
+        """Read every group's lag, and note its sessions: both change with each message.
 
         Raises:
             StoreUnavailableError: no answer.
         """
         for name in list(self._specs):
-            lags = await store.lags(name, partitions)
+            lags = await store.lags(name, view.partitions)
             self.lag[name] = sum(lags.values())
             self._largest_lag[name] = max(lags.values(), default=0)
+            found = view.groups[name].sessions if name in view.groups else None
+            if found is not None:
+                self.sessions[name] = found
 
     def sample(self, view: QueueView) -> dict[str, GroupLoad]:
         """Return members and lag of the groups whose members share the partitions."""

@@ -52,7 +52,7 @@ MAX_BACKOFF_S = 30.0
 ACCESS_S = 30.0
 """How long Secrets are relied on without reading them again."""
 MEASURE_S = 30.0
-"""How often lag and Redis's settings are looked at."""
+"""How often lag, sessions and Redis's settings are looked at."""
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -295,7 +295,7 @@ class QueueWorker:
         if now - self._measured_at < MEASURE_S or self._view is None:
             return
         self._durability = await store.durability()
-        await self._groups.measure(store, self._view.partitions)
+        await self._groups.measure(store, self._view)
         self._measured_at = now
         self._advise()
 

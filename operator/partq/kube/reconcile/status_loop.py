@@ -134,6 +134,7 @@ class StatusLoop:
             unselected=self._reporter.unselected(name, view.groups.get(name)) if view else (),
             circle=find_circle(self._context.cache, self._key, name),
             lag=self._groups.lag.get(name),
+            sessions=self._groups.sessions.get(name),
             is_paused=queue is not None and parse.is_on(queue, names.PAUSE),
             is_rebalance_paused=is_rebalance_paused,
             rebalance_now=self._groups.hurried.get(name),

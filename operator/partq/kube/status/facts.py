@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from partq.coordinator.view import GroupView, QueueView
+from partq.coordinator.view import GroupView, QueueView, SessionTotals
 from partq.core.model import PartitionId
 from partq.core.views.partition_advice import PartitionAdvice
 from partq.core.views.rescale_status import RescaleStatus
@@ -103,6 +103,8 @@ class GroupFacts:
     circle: Sequence[str] = ()
     """The queues that its dead letters pass on their way back to its queue; empty: they do not."""
     lag: int | None = None
+    sessions: SessionTotals | None = None
+    """None: its type is not Session, or they were not looked at yet."""
     is_paused: bool = False
     is_rebalance_paused: bool = False
     rebalance_now: str | None = None

@@ -116,6 +116,7 @@ def group_status(
         **_observed(facts.generation, findings, previous, now),
         "phase": _phase(facts),
         "lag": facts.lag,
+        "sessions": _sessions(facts),
         "rebalanceNow": facts.rebalance_now,
     }
     if view is not None:
@@ -135,6 +136,13 @@ def group_status(
             "rebalances": [_rebalance(each) for each in view.rebalances[-MAX_REBALANCES:]],
         }
     return status, findings
+
+
+def _sessions(facts: GroupFacts) -> Manifest | None:
+    if facts.sessions is None:
+        return None
+    with_messages, locked, waiting = facts.sessions
+    return {"withMessages": with_messages, "locked": locked, "waiting": waiting}
 
 
 def instant(at: datetime) -> str:

@@ -28,10 +28,10 @@ Number = Annotated[int, msgspec.Meta(ge=-MAX_REDIS_INTEGER, le=MAX_REDIS_INTEGER
 class SessionCounts(msgspec.Struct, omit_defaults=True):
     """Sessions of a group at one partition."""
 
-    with_messages: int = 0
+    with_messages: Number = 0
     """That have open messages, as far as those were read."""
-    locked: int = 0
-    waiting: int = 0
+    locked: Number = 0
+    waiting: Number = 0
     """Accepts that wait at the broker for a session of the group."""
 
 
@@ -119,6 +119,13 @@ class FlowDetail(msgspec.Struct, kw_only=True):
     kind: str = ""
     bound_s: float
     """For how long it has been bound."""
+    unacked: Number = 0
+    """Messages that were sent to it and are not acknowledged."""
+    turns: Number | UnsetType = UNSET
+    """In a group of the type Shared: in how many partitions it has room and waits for its turn;
+    else not sent."""
+    sessions: Number | UnsetType = UNSET
+    """In a group of the type Session: how many it has; else not sent."""
     priority: Number = 0
     ranges: list[tuple[int, int]] | UnsetType = UNSET
     """The slots that the member has declared, in a group with `hashRange: Sticky`."""

@@ -36,6 +36,16 @@ class MemberStatus(msgspec.Struct):
     """How many it has besides that have no slots any more; left out: none."""
     node_id: int | UnsetType = UNSET
     """Which node it is, in a group with `assignment: Client`; left out: it has not said so."""
+    unacked: int | UnsetType = UNSET
+    """In a group of the type Shared or Session: messages that were sent to it and are not
+    acknowledged, as far as brokers have told; left out in other types."""
+    priority: int | UnsetType = UNSET
+    """In a group of the type Shared: its priority, 0 is the highest; left out in other types."""
+    turns: int | UnsetType = UNSET
+    """In a group of the type Shared: in how many partitions it has room and waits for its turn;
+    left out in other types."""
+    sessions: int | UnsetType = UNSET
+    """In a group of the type Session: how many it has locked; left out in other types."""
 
 
 class ProblemStatus(msgspec.Struct):
@@ -62,7 +72,8 @@ class GroupPartition(msgspec.Struct):
     """A partition of a group."""
 
     member: str
-    """Empty: none has it, or it is cut into parts."""
+    """Empty: none has it, or it is cut into parts, or the group has the type Shared or Session:
+    there every connected member may have messages of it, if its state is `Ready`."""
     epoch: int
     state: str
     """Of one that is cut into parts: that of the worst part."""
@@ -105,8 +116,8 @@ class GroupPartition(msgspec.Struct):
     order_waits: str | UnsetType = UNSET
     """Why the group's order is not in effect here yet; left out: it is."""
     sessions: SessionCounts | UnsetType = UNSET
-    """How many sessions there are, and how many accepts wait for one at its broker; left out: the
-    group's type is not Session, or nobody has told."""
+    """How many sessions there are, and how many accepts wait for one at its broker, whatever the
+    partition; left out: the group's type is not Session, or nobody has told."""
     problems: list[ProblemStatus] = []
     """The worst first; a paused or parked partition may have others, too. Empty: none is known."""
 
