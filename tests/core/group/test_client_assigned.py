@@ -66,6 +66,19 @@ def test_what_a_member_registers_waits_the_delay_from_then_on(known, has_flow):
         assert [move.ownership.member for move in moves_at(registered_ms)] == [A]
 
 
+@pytest.mark.parametrize("delay_ms", [0, 500])
+@pytest.mark.parametrize(("registered_ms", "waits"), [(0, True), (1_999, True), (2_000, False)])
+def test_a_member_has_the_bind_time_for_what_it_registers(delay_ms, registered_ms, waits):
+    """It may register through one broker before it is connected with the partition's own."""
+    rules = replace(RULES, membership=MembershipRules(delay_ms=delay_ms, bind_ms=2_000))
+    seen = group([A], bound=[], lost={A: 60_000})
+    partitions = {
+        p: replace(each, registered_ms=registered_ms) for p, each in seen.partitions.items()
+    }
+    moves = moves_of(replace(seen, partitions=partitions), rules)
+    assert [move.ownership.member for move in moves] == ([] if waits else [A])
+
+
 def test_what_a_member_had_that_left_goes_to_nobody_at_once():
     facts = {B: MemberFact.IS_GONE_FOR_GOOD}
     moves = moves_of(group([A, B], bound=[A], lost={B: 10}, facts=facts), RULES)

@@ -15,7 +15,8 @@ class MembershipRules:
     delay_ms: int = 5_000
     """The rebalance delay: how long a lost member's partitions wait for it."""
     bind_ms: int = 2_000
-    """How long members may take to bind at a broker that has just claimed a partition."""
+    """How long members may take to bind at a broker that has just claimed a partition, or at the
+    broker of a partition that they have just registered."""
     join_quiet_ms: int = 500
     """A join is planned when nobody else has joined for this long, ..."""
     join_limit_ms: int = 2_000
@@ -46,15 +47,17 @@ class RebalanceDelay:
         The delay starts when the broker that owns the partition *now* has held it for the bind
         time; a flow that was lost together with its broker is no loss. A broker that lost the flow
         itself knows best when that was; otherwise the store remembers it. What was lost before the
-        member registered the partition does not count.
+        member registered the partition does not count; and as it may register before it is bound
+        at that broker, the partition waits for the bind time at least.
         """
         if binding_ms := self._binding_ms(ownership):
             return binding_ms + self._rules.delay_ms
         # Binding is over, so the partition's member was lost at the earliest when it began.
         lost_ms = min(ownership.held_ms - self._rules.bind_ms, self._lost_for_ms(ownership))
-        if ownership.registered_ms is not None:
-            lost_ms = min(lost_ms, ownership.registered_ms)
-        return self._rules.delay_ms - max(0, lost_ms)
+        if (registered_ms := ownership.registered_ms) is None:
+            return self._rules.delay_ms - max(0, lost_ms)
+        delay_ms = self._rules.delay_ms - max(0, min(lost_ms, registered_ms))
+        return max(delay_ms, self._rules.bind_ms - registered_ms)
 
     def is_absent(self, ownership: PartitionOwnership) -> bool:
         """Whether the partition's member should have bound at its broker and has not."""
