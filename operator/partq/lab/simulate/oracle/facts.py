@@ -144,6 +144,9 @@ class GroupPartitionFacts:
     old_epoch: int = 0
     """What was handed out under this epoch, or an older one, is of an earlier life of the group, or
     from before a reset: it counts no more."""
+    old_broker_epoch: int = 0
+    """The highest one at that time. The epochs of members that share a partition begin with those
+    of its record at each broker, so these are told apart by both."""
     bound: tuple[int, bytes, bytes] | None = None
     """The epoch of the last bind, with broker epoch and number of the write: so a repeat is told
     from an epoch that is drawn twice."""
@@ -153,6 +156,15 @@ class GroupPartitionFacts:
     """The answer of the last commit of a handoff; a repeat has it, also after a registration."""
     top_number: int = 0
     """Of the last dead letter."""
+
+    @property
+    def old_token(self) -> Token:
+        """The highest token of the group's earlier life there, or from before a reset."""
+        return self.old_broker_epoch, self.old_epoch
+
+    def end_life(self, epoch: int) -> None:
+        """Begin again: what was handed out under an epoch, or an older one, counts no more."""
+        self.old_broker_epoch, self.old_epoch = self.log.top_broker_epoch, epoch
 
     @property
     def mark(self) -> bytes:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from partq.lab.simulate.oracle.facts import GroupPartitionFacts, facts_name
+from partq.lab.simulate.oracle.facts import GroupPartitionFacts, Token, facts_name
 from partq.lab.simulate.oracle.records import Records
 
 
@@ -20,23 +20,27 @@ class KeyStatesJudge:
     def __init__(self, fail: Callable[[str, str], None]) -> None:
         self.records: Records
         self._fail = fail
-        self._left: dict[tuple[str, int], int] = {}
-        """Of messages whose state was left: the epoch up to which the group's life there was an
+        self._left: dict[tuple[str, int], Token] = {}
+        """Of messages whose state was left: the token up to which the group's life there was an
         earlier one; by the place of the group and the offset."""
         self._without: set[tuple[str, int]] = set()
         """Those that some application has finished without a state."""
 
-    def left(self, facts: GroupPartitionFacts, offset: int, epoch: int, *, has_state: bool) -> None:
-        """Take the news that an application is about to finish a message, under an epoch."""
+    def left(
+        self, facts: GroupPartitionFacts, offset: int, token: Token, *, has_state: bool
+    ) -> None:
+        """Take the news that an application is about to finish a message, under a token."""
         if not has_state:
             # Also of a later copy nobody knows whether it counts: this ack may have been first.
             self._without.add((facts.name, offset))
-        elif epoch > facts.old_epoch and (facts.name, offset) not in self._without:
-            self._left[facts.name, offset] = facts.old_epoch
+        elif token > facts.old_token and (facts.name, offset) not in self._without:
+            self._left[facts.name, offset] = facts.old_token
 
-    def read(self, facts: GroupPartitionFacts, offset: int, epoch: int, state: int | None) -> None:
-        """Judge the state that an application has read at a message, under an epoch."""
-        if self.records.was_rolled_back or epoch <= facts.old_epoch or not facts.is_there:
+    def read(
+        self, facts: GroupPartitionFacts, offset: int, token: Token, state: int | None
+    ) -> None:
+        """Judge the state that an application has read at a message, under a token."""
+        if self.records.was_rolled_back or token <= facts.old_token or not facts.is_there:
             return  # the store has forgotten something, or the group has ended, or begins again
         before = next(self._before(facts, offset), None)
         if before is None:
@@ -44,7 +48,7 @@ class KeyStatesJudge:
         place, last = before
         # Else nobody has finished it since: it has expired, became a dead letter, or was skipped.
         was_left = (
-            self._left.get((place.name, last)) == place.old_epoch
+            self._left.get((place.name, last)) == place.old_token
             and (place.name, last) not in self._without
         )
         was_moved = place is not facts and (place.reset_to or facts.reset_to)

@@ -374,7 +374,7 @@ class Oracle:
         `is_pulled`: nothing tells it that the broker which answered has gone silent since.
         """
         name = facts_name(delivery.partition, group)
-        token = (int(delivery.token.broker_epoch), int(delivery.token.epoch))
+        token = _token(delivery.token)
         facts, message = self.records.group_partitions[name], int(delivery.value)
         self.handed_count += 1
         place = self.shared.liveness.place_of(facts, delivery.offset, is_keyed=self.keyed.is_on)
@@ -402,7 +402,7 @@ class Oracle:
             self.fail("S1", f"{name}: {member} is handed {token}, {facts.log.taken_over} has begun")
         self.duplicate_count += (group, message) in self._handed
         self._handed.add((group, message))
-        if delivery.cause is not Cause.NONE or self.shared.is_of_earlier_life(facts, token[1]):
+        if delivery.cause is not Cause.NONE or self.shared.is_of_earlier_life(facts, token):
             return
         if not self.records.was_rolled_back:
             stored_at = facts.log.stored_at[delivery.offset]
@@ -455,21 +455,21 @@ class Oracle:
     def finished(self, group: str, delivery: ReceivedMessage) -> None:
         """Take a message that an application has finished."""
         facts = self.records.group_partitions[facts_name(delivery.partition, group)]
-        token = (int(delivery.token.broker_epoch), int(delivery.token.epoch))
+        token = _token(delivery.token)
         self._finished.setdefault((facts.name, token), set()).add(delivery.offset)
-        if not self.shared.is_of_earlier_life(facts, token[1]):
+        if not self.shared.is_of_earlier_life(facts, token):
             facts.done.add(int(delivery.value))
 
     def read_state(self, group: str, delivery: ReceivedMessage, state: bytes | None) -> None:
         """Take the state that an application has read at a message."""
         facts = self.records.group_partitions[facts_name(delivery.partition, group)]
         found = None if state is None else int(state)
-        self.states.read(facts, delivery.offset, int(delivery.token.epoch), found)
+        self.states.read(facts, delivery.offset, _token(delivery.token), found)
 
     def leaves(self, group: str, delivery: ReceivedMessage, *, has_state: bool) -> None:
         """Learn that an application is about to acknowledge a message, with a state or without."""
         facts = self.records.group_partitions[facts_name(delivery.partition, group)]
-        self.states.left(facts, delivery.offset, int(delivery.token.epoch), has_state=has_state)
+        self.states.left(facts, delivery.offset, _token(delivery.token), has_state=has_state)
 
     def _born(self, facts: GroupPartitionFacts) -> None:
         """Learn that a group begins, maybe again: it is handed everything as for the first time."""
@@ -495,4 +495,4 @@ class Oracle:
 
 
 def _token(frame: Any) -> Token:
-    return frame.broker_epoch, frame.epoch
+    return int(frame.broker_epoch), int(frame.epoch)

@@ -471,7 +471,7 @@ class Records:
         What is below does not concern it any more.
         """
         ids, held = facts.log.ids, set(facts.outbox.values())
-        facts.old_epoch = max(facts.top_epoch, self.round_of(facts))
+        facts.end_life(max(facts.top_epoch, self.round_of(facts)))
         self.on_begin(facts)
         self._read(facts)
         again = range(facts.cursor, len(ids))

@@ -104,9 +104,9 @@ class SessionDeliveries(SharedDeliveries):
         """Return the right that a token of a connection names; the connection: it has none."""
         return self._rights.get((end, facts.name, token), end)
 
-    def is_of_earlier_life(self, facts: GroupPartitionFacts, epoch: int) -> bool:
+    def is_of_earlier_life(self, facts: GroupPartitionFacts, token: Token) -> bool:
         """Say whether a broker speaks of an earlier life of the group, or from before a reset."""
-        return epoch <= facts.old_epoch
+        return token <= facts.old_token
 
     def was_born(self, facts: GroupPartitionFacts) -> None:
         """Learn that the group is made, or created again: nobody has a lock."""
@@ -215,7 +215,7 @@ class SessionDeliveries(SharedDeliveries):
         asked_at = self._asked.pop((end, frame.request), now)
         holder = (end.pipe.target, self._incarnations.get(end, ""))
         lock = _Lock(holder, frame.lock, asked_at + frame.locked_ms / 1000, right)
-        if self.is_of_earlier_life(facts, frame.epoch) or not facts.is_there:
+        if self.is_of_earlier_life(facts, token) or not facts.is_there:
             return  # its lock ended with that
         before = self._locks.get(session)
         if before is not None:
@@ -248,7 +248,7 @@ class SessionDeliveries(SharedDeliveries):
         if right is None:
             self._fail("L1", f"{end.pipe.target}: a renewal without a session is confirmed")
             return
-        if self.is_of_earlier_life(right.facts, right.token[1]) or not right.facts.is_there:
+        if self.is_of_earlier_life(right.facts, right.token) or not right.facts.is_there:
             return
         lock = self._locks.get(right.session)
         if lock is None or lock.right is not right:
@@ -273,7 +273,7 @@ class SessionDeliveries(SharedDeliveries):
             return  # its member may have it at the next broker, under the same lock
         left_s = lock.until - self._now() - CLOCK_S
         is_known = not (self.records.was_rolled_back or self.was_clock_set)
-        is_there = facts.is_there and not self.is_of_earlier_life(facts, right.token[1])
+        is_there = facts.is_there and not self.is_of_earlier_life(facts, right.token)
         if cause is Cause.FORCED_COMMIT and is_known and is_there and left_s > 0:
             self._fail(
                 "L2",
@@ -369,7 +369,7 @@ class SessionDeliveries(SharedDeliveries):
         is_known = not (self.records.was_rolled_back or self.was_clock_set)
         for other, _ in others:
             facts = self.records.group_partitions[str(other.partition)]
-            is_past = self.is_of_earlier_life(facts, other.assigned.token[1])
+            is_past = self.is_of_earlier_life(facts, other.assigned.token)
             if is_known and facts.is_there and not is_past:
                 self._fail("L1", f"session {name} is begun, and another one has it: {other!r}")
         self._entered[name] = [*others, (session, process)]

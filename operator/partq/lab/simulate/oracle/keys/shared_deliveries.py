@@ -95,7 +95,7 @@ class SharedDeliveries:
         """Learn that the group is made, or created again."""
         self._born_at[facts.name] = facts.commit_epoch
 
-    def is_of_earlier_life(self, facts: GroupPartitionFacts, epoch: int) -> bool:
+    def is_of_earlier_life(self, facts: GroupPartitionFacts, token: Token) -> bool:
         """Say whether a broker speaks of an earlier life of the group, or from before a reset.
 
         It binds flows without the store, so it does not hear at once of a group created again.
@@ -103,7 +103,7 @@ class SharedDeliveries:
         """
         is_shared = self.is_on and facts.group == GROUP
         is_unborn = is_shared and facts.commit_epoch == self._born_at.get(facts.name, -1)
-        return is_unborn or epoch <= facts.old_epoch
+        return is_unborn or token <= facts.old_token
 
     def round_of(self, facts: GroupPartitionFacts) -> int:
         """Return the highest epoch of a partition that a member of its group was told."""
@@ -163,11 +163,12 @@ class SharedDeliveries:
         self.liveness.spend(end, len(offsets := offsets_of(frame)))
         if facts.log.is_torn:
             return  # this broker does not know yet that the store has forgotten
-        is_past = self.is_of_earlier_life(facts, frame.epoch)
+        token = frame.broker_epoch, frame.epoch
+        is_past = self.is_of_earlier_life(facts, token)
         epoch = 0 if is_past else frame.epoch
         self._contents.judge(seen, facts, frame, payload, offsets, epoch)
         if not is_past:
-            token, causes = (frame.broker_epoch, frame.epoch), causes_of(frame, len(offsets))
+            causes = causes_of(frame, len(offsets))
             self.sent(facts, end, token, frame.delivery, offsets, causes)
             facts.sent.update(offsets)
             self.records.rescales.sent(facts, offsets)
@@ -181,7 +182,7 @@ class SharedDeliveries:
         place.binds.add(frame.epoch)
         self._note_epoch(name, frame)
         share = place.shares[end] = FlowShare(end, {frame.epoch})
-        if not self.is_of_earlier_life(facts, frame.epoch):
+        if not self.is_of_earlier_life(facts, (frame.broker_epoch, frame.epoch)):
             self.liveness.bound(facts, share, frame.broker_epoch)
 
     def moved(self, facts: GroupPartitionFacts, end: Receiver, frame: frames.Lanes) -> None:
@@ -470,7 +471,7 @@ class SharedDeliveries:
                 )
         if log.is_torn or token[0] != log.broker_epoch or offset >= len(log.slots):
             return  # the member is cut off, and does not know it yet
-        if self.is_of_earlier_life(facts, token[1]) or self.records.was_rolled_back:
+        if self.is_of_earlier_life(facts, token) or self.records.was_rolled_back:
             return
         if not any(share.end.is_open for share in holders):
             return  # its flow is lost, or it was taken by force

@@ -5,6 +5,7 @@ message is a key. Beside these are turns: T1, which members take them by priorit
 """
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from partq.core.model import Cause
 from partq.lab.simulate.oracle.facts import GROUP, GroupPartitionFacts, Token
@@ -15,6 +16,9 @@ from partq.lab.simulate.oracle.keys.shared_deliveries import TAKEN, SharedDelive
 from partq.lab.simulate.oracle.keys.shared_place import FlowShare, Receiver, SharedPlace
 from partq.lab.simulate.oracle.log_contents import LogContents, SeenBatches
 from partq.wire import frames
+
+_NONE: Final[Token] = (0, 0)
+"""A token that nobody has."""
 
 
 class TurnDeliveries(SharedDeliveries):
@@ -34,8 +38,9 @@ class TurnDeliveries(SharedDeliveries):
         # Another member, which had it meanwhile, may be lost: no bind makes the token higher.
         self.liveness.causes_again = frozenset({*Cause} - {Cause.NONE})
         self._priority_of = priority_of
-        self._first_epochs: dict[str, int] = {}
-        """Of each place: that under which the group was made, or created again."""
+        self._first_tokens: dict[str, Token] = {}
+        """Of each place: the highest broker epoch as the group was made, or created again, with the
+        epoch under which it was."""
         self._old_shares: set[FlowShare] = set()
         """What members had as their group was created again: its broker does not know that yet."""
         self._delays: dict[tuple[str, int], dict[int, float]] = {}
@@ -48,16 +53,16 @@ class TurnDeliveries(SharedDeliveries):
 
     def was_born(self, facts: GroupPartitionFacts) -> None:
         """Learn that the group is made, or created again."""
-        self._first_epochs[facts.name] = facts.epoch
+        self._first_tokens[facts.name] = facts.log.top_broker_epoch, facts.epoch
         self._old_shares.update(self._place(facts.name, facts.log.broker_epoch).shares.values())
 
-    def is_of_earlier_life(self, facts: GroupPartitionFacts, epoch: int) -> bool:
+    def is_of_earlier_life(self, facts: GroupPartitionFacts, token: Token) -> bool:
         """Say whether a broker speaks of an earlier life of the group, or from before a reset.
 
         It binds flows without the store, under epochs above that with which the group has begun.
         """
-        first = self._first_epochs.get(facts.name, 0) if facts.group == GROUP else 0
-        return epoch <= max(facts.old_epoch, first)
+        first = self._first_tokens.get(facts.name, _NONE) if facts.group == GROUP else _NONE
+        return token <= max(facts.old_token, first)
 
     def began_again(self, facts: GroupPartitionFacts) -> None:
         """Learn that the group begins again in a partition: what was sent before counts no more."""
@@ -81,8 +86,8 @@ class TurnDeliveries(SharedDeliveries):
             shares = self._place(name, frame.broker_epoch).shares.values()
             if any(share.end.is_open and share in self._old_shares for share in shares):
                 # All that it says is of the life before.
-                first = self._first_epochs.get(name, 0)
-                self._first_epochs[name] = max(first, frame.epoch)
+                first = self._first_tokens.get(name, _NONE)
+                self._first_tokens[name] = max(first, (frame.broker_epoch, frame.epoch))
         super().judge(end, facts_of, seen, frame, payload)
 
     def moved(self, facts: GroupPartitionFacts, end: Receiver, frame: frames.Lanes) -> None:
@@ -216,7 +221,7 @@ class TurnDeliveries(SharedDeliveries):
                 self.liveness.touch(facts, [offset], late_s)
         if log.is_torn or token[0] != log.broker_epoch or self.records.was_rolled_back:
             return  # the member is cut off, and does not know it yet
-        is_past = self.is_of_earlier_life(facts, token[1])
+        is_past = self.is_of_earlier_life(facts, token)
         if is_past or not any(share.end.is_open for share in holders):
             return  # its flow is lost
         for other in has_it:
