@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from partq.core.model import Cause
 from partq.pipeline.audit.judge.lines import RecordLine
 from partq.pipeline.audit.judge.record import RecordJudge
 from partq.testing import eventually
@@ -106,18 +107,17 @@ async def test_each_part_of_a_call_is_on_record_with_its_cause(scene):
     assert [(each.number, each.cause) for each in records[-2:]] == [(0, "source_lost"), (1, "")]
 
 
-async def test_a_group_of_type_shared_is_recorded_as_such_and_not_judged(running):
+async def test_a_group_of_type_shared_is_recorded_as_such_and_judged(running):
     scene = await SharedScene.open(running)
     m, n = await scene.join("m"), await scene.join("n")
-    await scene.publish("a0", "a1")
-    for offset, each in enumerate((m, n)):
-        delivery, _ = await each.deliver()
-        assert await each.ack(delivery, ranges=[(offset, offset + 1)]) == ""
-    records = await told(running)
-    for kind in ("bind", "deliver"):
+    await scene.publish("a0", "a1", "a2", "a3")
+    to_m, _ = await m.deliver()
+    to_n, _ = await n.deliver()
+    assert await m.ack(to_m, ranges=[(to_m.start, to_m.start + 1)]) == ""
+    assert await n.nack(to_n, [(to_n.start, to_n.start + 1)], delay_ms=DAY_MS) == ""
+    await m.close()
+    again, _ = await n.deliver()
+    assert again.cause == Cause.FLOW_LOST
+    records = await judged(running)
+    for kind in ("bind", "deliver", "unbind"):
         assert {each.flags for each in of_kind(records, kind)} == {"turns"}
-    lines = [RecordLine(*(getattr(row, name) for name in RecordLine._fields)) for row in records]
-    judge = RecordJudge("1.0", is_from_start=True)
-    judge.judge(lines)
-    judge.finish()
-    assert [each.what for each in judge.findings] == ["type_not_judged"]

@@ -5,6 +5,7 @@ from tests.pipeline.audit.keyed_plants import KEYED_PLANTS
 from tests.pipeline.audit.model import Line, Partition
 from tests.pipeline.audit.planting import Planted, hand_over, insert, lines, store_again, unfinished
 from tests.pipeline.audit.shared_plants import SHARED_PLANTS
+from tests.pipeline.audit.turn_plants import TURN_PLANTS
 
 
 def commit_without_pause(run: Partition) -> Planted:
@@ -119,4 +120,5 @@ PROTOCOL_PLANTS = [
     number_skipped,
     *KEYED_PLANTS,
     *SHARED_PLANTS,
+    *TURN_PLANTS,
 ]

@@ -10,19 +10,27 @@ A, B = {"member": "worker-a", "flow": 101}, {"member": "worker-b", "flow": 102}
 class SharedRun:
     """A partition of which two members have parts; two messages of it have one key."""
 
+    flags = "shared"
+
     def __init__(self, run: Partition) -> None:
         self.run = run
         self.group, self.first, self.stop, self.lower, self.later = keyed(run)
         self.epoch = run.draw()
+        self.give_out()
+        for member in (A, B):
+            self.write(member, "bind", flags=self.flags)
+
+    def give_out(self) -> None:
         told = {"group": self.group.name, "epoch": self.epoch, "attempt": self.epoch}
-        run.write(
+        self.run.write(
             *(
                 Line("commit_part", fields={**told, "target": each["member"], "number": part})
                 for part, each in enumerate((A, B))
             )
         )
-        for member in (A, B):
-            self.write(member, "bind", flags="shared")
+
+    def lose(self, member, cause="flow_lost") -> None:
+        self.write(member, "unbind", cause=cause, flags=self.flags)
 
     def write(self, flow, kind, first=-1, stop=-1, /, **fields) -> None:
         given = {"epoch": self.epoch, "incarnation": "i", "first": first, "stop": stop}
@@ -34,7 +42,7 @@ class SharedRun:
         bits = sum(1 << offset - first for offset in offsets)
         mask = bits.to_bytes((bits.bit_length() + 7) // 8, "little").hex()
         stop, number = max(offsets) + 1, self.group.book.number
-        told = {"delivery": number, "target": mask, "cause": cause, "flags": "shared"}
+        told = {"delivery": number, "target": mask, "cause": cause, "flags": self.flags}
         self.write(member, "deliver", first, stop, **told)
 
     def ack(self, member, *offsets) -> None:
@@ -108,7 +116,7 @@ def part_of_another_member(run: Partition) -> Planted:
 
 def group_of_a_type_that_is_not_judged(run: Partition) -> Planted:
     at = SharedRun(run)
-    at.write(A, "bind", flags="turns")
+    at.write(A, "bind", flags="sessions")
     at.deliver(A, at.lower)
     at.deliver(B, at.lower)
     return Planted(run, "type_not_judged")

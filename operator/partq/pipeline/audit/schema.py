@@ -15,7 +15,7 @@ KINDS: Final = {
             "type_not_judged",
             *("changed_group", "broken_link", "forked_chain"),
             *("two_owners", "two_flows", "two_brokers", "epoch_not_raised"),
-            "slot_shared",
+            *("slot_shared", "message_shared"),
             *("registered_while_held", "bind_not_held", "commit_not_held"),
             *("stale_ack", "ack_not_delivered", "ack_before_delivery", "ack_of_other_token"),
             *("ack_not_held", "acked_twice"),

@@ -13,6 +13,10 @@ SHARED = {
     "group_type": GroupType.KEY_SHARED, "nack_order": "Key", "parts": 4, "ack_timeout_s": 0.0,
     "pull_share": 0.0, "is_client_assigned": False,
 }  # fmt: skip
+TURNS = {
+    "group_type": GroupType.SHARED, "nack_order": "Free", "pull_share": 0.0,
+    "is_client_assigned": False,
+}  # fmt: skip
 
 
 def lines_of(memory, partition):
@@ -29,6 +33,7 @@ def lines_of(memory, partition):
     [
         *((1, {}), (2, {}), (7, {}), (11, {}), (0, {"nack_order": "Key"})),
         *((seed, SHARED) for seed in (3, 5)),
+        *((seed, TURNS) for seed in (5, 11)),
     ],
 )
 def test_what_simulated_brokers_record_is_clean(seed, setting):

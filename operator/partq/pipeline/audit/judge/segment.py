@@ -6,7 +6,7 @@ from partq.pipeline.audit.judge.groups.state import SegmentState, event_of
 from partq.pipeline.audit.judge.lines import RecordLine
 from partq.pipeline.audit.judge.outcome import DeliveryStall, GroupTotals, Handoff, OwnedRange
 from partq.pipeline.audit.judge.sink import JudgeSink
-from partq.wire.audit import OF_MANY
+from partq.wire.audit import SHARED, TURNS
 
 _BY_OTHERS = frozenset({"claim", "begin", "end", "deliver", "ack", "nack", "release"})
 """Kinds that draw a broker epoch, or are judged by their whole token."""
@@ -105,12 +105,12 @@ class SegmentJudge:
         if kind == "begin":
             self._born[name] = line.epoch
             self._without_member.add(name)
-        elif kind in _FIRST_MEMBER or (kind == "bind" and line.flags not in OF_MANY):
+        born = self._born[name]
+        if kind in _FIRST_MEMBER or (kind == "bind" and _shows_member(line, born)):
             self._without_member.discard(name)
         # Flows of shared partitions have epochs of the broker's memory, maybe above the birth. But
         # no flow has anything of a group before a member of it is recorded.
         is_older = name in self._without_member and kind in _OF_FLOWS and bool(line.member)
-        born = self._born[name]
         return is_older or born is None or 0 <= line.epoch < born
 
     def _finish(self, group: GroupJudge, *, is_over: bool, is_last: bool) -> None:
@@ -134,7 +134,7 @@ class SegmentJudge:
         self._shows_end(line.stop)
         state.log_end = max(state.log_end, line.stop)
         for group in self._groups.values():
-            group.claim(line.at)
+            group.claim(line)
 
     def _shows_end(self, offset: int) -> None:
         """Note that the log ended here, or a batch begins here."""
@@ -159,3 +159,14 @@ class SegmentJudge:
     def _report_unpublished(self, line: RecordLine, stop: int) -> None:
         text = f"offsets {line.first} to {line.stop - 1} were delivered; published was up to {stop}"
         self.state.found(of_line(LOSS, "delivered_unpublished", self.state.partition, line, text))
+
+
+def _shows_member(line: RecordLine, born: int | None) -> bool:
+    """Return whether a bind shows that a group which began again has a member.
+
+    No coordinator gives out what all members of a group of type Shared have: there the first bind
+    above the birth of the group does.
+    """
+    if line.flags == TURNS:
+        return born is not None and line.epoch > born
+    return line.flags != SHARED

@@ -52,7 +52,7 @@ def passed(epoch, target, source=""):
     return ("commit_part", 0, {"member": source, "target": target, "epoch": epoch, "number": 0})
 
 
-@pytest.mark.parametrize(("flags", "type_"), [("turns", "Shared"), ("sessions", "Session")])
+@pytest.mark.parametrize(("flags", "type_"), [("sessions", "Session")])
 def test_a_group_of_a_type_without_rules_is_named_and_not_judged(flags, type_):
     """Of its messages 1 is at two members, 0 is freed and not done; another group is judged."""
     told = [

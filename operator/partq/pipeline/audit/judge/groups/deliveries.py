@@ -42,6 +42,10 @@ class DeliveryJudge:
         first, stop = line.first, line.stop
         if first >= stop:
             return
+        if state.back is not None:
+            if state.high is None or stop > state.high:
+                state.back.note_new()
+            state.back.end(first, stop)
         token = (line.broker_epoch, line.epoch, line.delivery)
         token_high = self._highs.get(token)
         out_of_order: Islands[str] = Islands()
@@ -60,6 +64,8 @@ class DeliveryJudge:
                 if is_keyed and state.lanes is not None and not is_late:
                     for offset in state.lanes.behind(first, stop, state.era):
                         out_of_order.add("", offset, offset + 1)
+                elif not state.has_order:
+                    pass
                 elif state.high is not None and first < state.high and not is_late:
                     out_of_order.add("", first, min(stop, state.high))
                 if piece.done not in (OPEN, BEFORE) and len(state.early_acks):
@@ -157,6 +163,11 @@ class _Again:
         if before.flow is not None:
             event = state.event_of_repeat(line.cause, before.flow)
         event = event if event is not None and event.at > before.at else None
+        if not state.has_order:
+            if before.is_held and before.flow not in (None, flow_of(line)):
+                return  # at two members, which is said there
+            if line.cause in IN_PLACE and not before.is_taken_back:
+                event = None
         if before.done == ACKED and before.era == state.era:
             self._wrong.add("delivered_after_ack", first, stop)
         elif line.cause in NO_CAUSE:
@@ -164,7 +175,7 @@ class _Again:
         elif event is None:
             self._wrong.add("unfounded_cause", first, stop)
         state.note_repeat(line.cause, event, stop - first)
-        if line.flags in BY_SLOT:
+        if line.flags in BY_SLOT or not state.has_order:
             return  # a key waits for its time, and others are sent meanwhile
         if self._token_high is not None and line.cause not in IN_PLACE:
             self._out_of_turn.add("", first, min(stop, self._token_high))

@@ -6,17 +6,18 @@ from typing import Final
 
 from partq.core.ranges import Ranges
 from partq.pipeline.audit.judge.finding import ACKS, OWNERS, of_line
+from partq.pipeline.audit.judge.groups.back import BackMessages
 from partq.pipeline.audit.judge.groups.deliveries import DeliveryJudge
 from partq.pipeline.audit.judge.groups.handoffs import HandoffJudge
-from partq.pipeline.audit.judge.groups.history import DONE, LATER, flow_of
+from partq.pipeline.audit.judge.groups.history import DONE, LATER, OPEN, flow_of
 from partq.pipeline.audit.judge.groups.owners import OwnerJudge
 from partq.pipeline.audit.judge.groups.settlements import SettlementJudge
-from partq.pipeline.audit.judge.groups.shares import SharedSlot, Shares
+from partq.pipeline.audit.judge.groups.shares import Alone, SharedSlot, Shares
 from partq.pipeline.audit.judge.groups.stalls import StallJudge
 from partq.pipeline.audit.judge.groups.state import GroupState, SegmentState, event_of
 from partq.pipeline.audit.judge.lines import RecordLine
 from partq.pipeline.audit.judge.outcome import DeliveryStall, GroupTotals
-from partq.wire.audit import SESSIONS, SHARED, TURNS
+from partq.wire.audit import OF_MANY, SESSIONS, TURNS
 
 _OUTCOMES = ("ack", "nack", "release")
 _BY_MEMBERS = frozenset({*_OUTCOMES, "bind", "register", "drained"})
@@ -26,7 +27,7 @@ _OF_SHARES = ("commit_part", "unbind")
 """Kinds of groups whose members share partitions alone."""
 
 
-_NOT_JUDGED: Final = {TURNS: "Shared", SESSIONS: "Session"}
+_NOT_JUDGED: Final = {SESSIONS: "Session"}
 """Flags of records of groups that are not judged, with their types."""
 
 
@@ -75,10 +76,12 @@ class GroupJudge:
         if self.is_not_judged or line.flags in _NOT_JUDGED:
             self._report_type(line)
             return False
-        if state.shares is None and (line.kind in _OF_SHARES or line.flags == SHARED):
-            state.shares, state.holder = Shares(self._segment.slots), None
+        if state.shares is None and (line.kind in _OF_SHARES or line.flags in OF_MANY):
+            self._share_out(line)
         for each in state.shares.note_flush(line) if state.shares is not None else ():
             self._report_shared(each)
+        if state.back is not None and line.kind in _OUTCOMES:
+            state.back.note_flush(line.sequence)
         is_stray = (line.kind == "deliver" or line.kind in _OUTCOMES) and self._owners.is_stray(
             line
         )
@@ -98,6 +101,15 @@ class GroupJudge:
             state.delivered_at = line.at
         return is_stray
 
+    def _share_out(self, line: RecordLine) -> None:
+        """Note from now on what each of several members has."""
+        state = self.state
+        state.holder = None
+        if line.flags == TURNS:
+            state.shares, state.back = Shares(Alone()), BackMessages()
+        else:
+            state.shares = Shares(self._segment.slots)
+
     def _report_type(self, line: RecordLine) -> None:
         """Say once that the group is not judged from here on, as its type has other rules."""
         if not self.is_not_judged:
@@ -106,16 +118,20 @@ class GroupJudge:
             text = f"group {line.group} has the type {type_}, which the audit does not judge"
             self._segment.found(of_line(OWNERS, "type_not_judged", partition, line, text))
 
-    def claim(self, at: int) -> None:
+    def claim(self, line: RecordLine) -> None:
         """Note that a broker has claimed the partition, in this line: it remembers no pause."""
         if self.is_not_judged:
             return
         state = self.state
         state.pause = None
-        state.owner_at = at
+        state.owner_at = line.at
         if state.shares is not None:
-            self._note_back(state.shares.forget())
+            self._note_back(state.shares.forget(), line)
             self._owners.forget_epochs()
+        if state.back is not None:  # of what waited for a time, the next broker knows nothing
+            for first, stop, piece in list(state.pieces):
+                if piece.at >= 0 and piece.done == OPEN:
+                    state.back.note(first, stop, (line.sequence, line.at_ms))
 
     def publish(self, line: RecordLine) -> None:
         """Note that the log has grown."""
@@ -173,6 +189,8 @@ class GroupJudge:
             state.lanes.forget_back()
         if state.shares is not None:
             state.shares.forget()
+        if state.back is not None:
+            state.back.forget()
 
     def _bind(self, line: RecordLine) -> None:
         shares = self.state.shares
@@ -190,20 +208,23 @@ class GroupJudge:
 
     def _unbind(self, line: RecordLine) -> None:
         if self.state.shares is not None:
-            self._note_back(self.state.shares.end(line, event_of(line)))
+            self._note_back(self.state.shares.end(line, event_of(line)), line)
 
-    def _note_back(self, offsets: list[int]) -> None:
+    def _note_back(self, offsets: list[int], line: RecordLine) -> None:
         """Note what flows had that have ended: later ones of their slots wait for it."""
         state = self.state
         for first, stop in Ranges((each, each + 1) for each in offsets).pairs():
             self._settlements.reopen(first, stop)
             if state.lanes is not None:
                 state.lanes.note_back(first, stop)
+            if state.back is not None:
+                state.back.note(first, stop, (line.sequence, line.at_ms))
 
     def _share(self, line: RecordLine, shares: Shares) -> None:
         for offset, (member, _, _) in shares.deliver(line, self._is_done):
             text = f"offset {offset} was delivered to {line.member} while {member} had it"
-            self._found_shared(line, offset, text)
+            what = "slot_shared" if self.state.has_order else "message_shared"
+            self._found_shared(what, line, offset, text)
 
     def _is_done(self, offset: int) -> bool:
         """Whether the group has done with a message otherwise than by an ack."""
@@ -225,13 +246,11 @@ class GroupJudge:
             f"offset {each.offset} was delivered to {each.line.member} while "
             f"{each.others[other][0]} had {other} of its slot {each.slot}"
         )
-        self._found_shared(each.line, each.offset, text)
+        self._found_shared("slot_shared", each.line, each.offset, text)
 
-    def _found_shared(self, line: RecordLine, offset: int, text: str) -> None:
+    def _found_shared(self, what: str, line: RecordLine, offset: int, text: str) -> None:
         partition = self._segment.partition
-        self._segment.found(
-            of_line(OWNERS, "slot_shared", partition, line, text, offset, offset + 1)
-        )
+        self._segment.found(of_line(OWNERS, what, partition, line, text, offset, offset + 1))
 
     def _report_stray(self, line: RecordLine) -> None:
         state, segment = self.state, self._segment

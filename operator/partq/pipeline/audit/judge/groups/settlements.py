@@ -50,7 +50,7 @@ class SettlementJudge:
         other_token: Islands[int] = Islands()
         other_flow: Islands[str] = Islands()
         flow = flow_of(line) if state.shares is not None else None
-        is_known = state.current is not None and line.flags != _CURSOR
+        is_known = self._is_known(line)
 
         def change(first: int, stop: int, old: OffsetHistory | None) -> OffsetHistory:
             piece = UNTOUCHED if old is None else old
@@ -90,6 +90,13 @@ class SettlementJudge:
                 f"acknowledged by one of {line.member}, which had not got them"
             )
             self._report("ack_not_held", line, first, stop, text)
+
+    def _is_known(self, line: RecordLine) -> bool:
+        """Return whether the record has all that was delivered to the flow of an ack."""
+        state = self._state
+        if state.shares is not None and not state.has_order:
+            return state.shares.has_begun(flow_of(line))
+        return state.current is not None and line.flags != _CURSOR
 
     def nack(self, line: RecordLine) -> None:
         """Note what was taken back from a member that may have begun it."""
@@ -132,6 +139,9 @@ class SettlementJudge:
         back = self._open_parts(line)
         stop = line.stop if line.flags == KEYED else max(line.stop, self._state.high or 0)
         self._state.pieces.update(line.first, stop, change)
+        if self._state.back is not None:
+            for first, stop in back:
+                self._state.back.note(first, stop, (line.sequence, line.at_ms))
         if self._state.lanes is not None and line.flags == KEYED:
             self._state.lanes.early(line.first, line.stop)
             for first, stop in back:
@@ -226,6 +236,8 @@ class SettlementJudge:
     def _end_waits(self, first: int, stop: int) -> None:
         if self._state.lanes is not None:
             self._state.lanes.end(first, stop)
+        if self._state.back is not None:
+            self._state.back.end(first, stop)
         if len(self._state.skipped):
             self._state.skipped.set(first, stop, None)
 
@@ -266,6 +278,9 @@ class SettlementJudge:
                 lost.add(_FREED, low, high)
             elif piece.at < 0:
                 lost.add(_SKIPPED, low, min(high, state.reached or 0))
+            elif state.back is not None:
+                for begin, end, _ in state.back.lost(low, high):
+                    lost.add(_NOT_AGAIN, begin, end)
             elif state.shares is not None:
                 pass  # another flow may have it; what waits for it of its slot is judged there
             elif state.last_token is not None and not piece.is_taken_back:
@@ -278,6 +293,9 @@ class SettlementJudge:
         state, segment = self._state, self._segment
         if text == _LEFT_BEHIND and (piece := state.pieces.get(offset)) is not None:
             return piece.at >> PLACE_BITS, piece.at_ms
+        if text == _NOT_AGAIN and state.back is not None:
+            ((_, _, found),) = state.back.lost(offset, offset + 1)
+            return found
         maps = {_DROPPED: state.dropped, _FREED: state.freed, _SKIPPED: state.skipped}
         place = maps[text].get(offset) if text in maps else None
         return place or (segment.last_sequence, segment.last_ms)
@@ -290,6 +308,7 @@ class SettlementJudge:
 _DROPPED = "were dead letters that the log did not hold any more"
 _FREED = "were freed before the group was done with them"
 _SKIPPED = "were never delivered; later ones were"
+_NOT_AGAIN = "were taken back and not sent again; new messages were"
 _LEFT_BEHIND = (
     "were delivered to an earlier owner alone; its successor was sent later ones without them"
 )

@@ -1,7 +1,7 @@
 """Which flow has which messages of each slot, where several members share a partition."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from partq.pipeline.audit.judge.groups.history import FlowName, RecordedEvent, flow_of
@@ -29,14 +29,23 @@ class SharedSlot:
     """How many flushes of the group were recorded since then."""
 
 
+class Alone:
+    """In the place of slots, where each message stands for itself."""
+
+    def within(self, first: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Return each offset of [first, stop) twice: it is its own lane."""
+        return ((offset, offset) for offset in range(first, stop))
+
+
 class Shares:
     """Follows who holds what of each slot."""
 
-    def __init__(self, slots: PublishedSlots) -> None:
+    def __init__(self, slots: PublishedSlots | Alone) -> None:
         self._slots = slots
         self._held: dict[int, dict[int, FlowName]] = {}
         """Slot → offset → the flow that has it."""
         self._ended: OrderedDict[FlowName, RecordedEvent] = OrderedDict()
+        self._begun: OrderedDict[FlowName, None] = OrderedDict()
         self._is_back: set[FlowName] = set()
         """Of those that have ended: which have begun again."""
         self._shared: dict[int, SharedSlot] = {}
@@ -50,8 +59,15 @@ class Shares:
 
     def begin(self, flow: FlowName) -> None:
         """Note that a flow has some slots, for the first time or again."""
+        self._begun[flow] = None
+        if len(self._begun) > MAX_ENDED:
+            self._begun.popitem(last=False)
         if flow in self._ended:
             self._is_back.add(flow)
+
+    def has_begun(self, flow: FlowName) -> bool:
+        """Return whether the record has the begin of a flow, and so all that it was sent."""
+        return flow in self._begun
 
     def end_of(self, flow: FlowName | None) -> RecordedEvent | None:
         """Return the line that a flow has ended with."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from partq.pipeline.audit.judge.finding import Found
+from partq.pipeline.audit.judge.groups.back import BackMessages
 from partq.pipeline.audit.judge.groups.history import FlowName, OffsetHistory, RecordedEvent
 from partq.pipeline.audit.judge.groups.lanes import LaneHighs, PublishedSlots
 from partq.pipeline.audit.judge.groups.shares import Shares
@@ -76,6 +77,8 @@ class GroupState:
     """How far each slot was delivered; None: the group has an order of the whole partition."""
     shares: Shares | None = None
     """Which member has messages of which slots; None: one at a time has the partition."""
+    back: BackMessages | None = None
+    """What is to be sent again at once, where messages have no order."""
     last_token: tuple[int, int] | None = None
     """Epoch of the last delivery, and the end of what was delivered under it."""
     delivered_at: int = -1
@@ -108,6 +111,11 @@ class GroupState:
         if self.shares is not None and cause == "forced_commit":
             return self.events.get("forced")
         return self.events.get(_EVENTS.get(cause, ""))
+
+    @property
+    def has_order(self) -> bool:
+        """Whether messages have any order: those of a group of type Shared have none."""
+        return self.back is None
 
     def event_of_repeat(self, cause: str, flow: FlowName | None) -> RecordedEvent | None:
         """Return the same for what a flow of a shared partition was sent before.
