@@ -210,6 +210,10 @@ class SessionDeliveries(SharedDeliveries):
         right = self._rights[end, facts.name, token] = SessionRight(end, facts, session, token)
         slot = slot_of(session)
         right.share = place.shares[right] = FlowShare(right, {frame.epoch}, [(slot, slot + 1)])
+        # An ack under the token of another session of its connection is no forged one.
+        right.share.beside = {
+            other[1] for of, name, other in self._rights if of is end and name == facts.name
+        }
         self.records.effects["session accepted"] += 1
         now = self._now()
         asked_at = self._asked.pop((end, frame.request), now)
@@ -233,7 +237,10 @@ class SessionDeliveries(SharedDeliveries):
                 before.right.share.held.clear()
             return
         is_known = not (self.records.was_rolled_back or self.was_clock_set)
-        if is_known and not before.may_pass(now) and before.holder != lock.holder:
+        # A change of the partition count moves a session of which nothing is open where it was.
+        has_moved = not is_same_place and not before.right.share.held
+        may_pass = has_moved or before.may_pass(now)
+        if is_known and not may_pass and before.holder != lock.holder:
             self._fail(
                 "L1",
                 f"{where} is given to {lock.holder[0]} while {before.holder[0]} has it for "
@@ -369,7 +376,10 @@ class SessionDeliveries(SharedDeliveries):
         is_known = not (self.records.was_rolled_back or self.was_clock_set)
         for other, _ in others:
             facts = self.records.group_partitions[str(other.partition)]
-            is_past = self.is_of_earlier_life(facts, other.assigned.token)
-            if is_known and facts.is_there and not is_past:
+            is_past = any(
+                self.is_of_earlier_life(facts, each.assigned.token) for each in (other, session)
+            )
+            has_moved = other.partition != session.partition  # nothing of it is open where it was
+            if is_known and facts.is_there and not is_past and not has_moved:
                 self._fail("L1", f"session {name} is begun, and another one has it: {other!r}")
         self._entered[name] = [*others, (session, process)]

@@ -286,7 +286,7 @@ class SharedDeliveries:
         others = [other for other in place.shares.values() if other is not share]
         of_others = [offset for other in others for offset in sorted(other.held)]
         back = [offset for offset in sorted(share.back) if not self._is_past(facts, place, offset)]
-        forged, offset = forged_of_share(good, number, min(share.epochs), (of_others, back), draw)
+        forged, offset = forged_of_share(good, number, share.oldest, (of_others, back), draw)
         if offset is not None:
             self._forged[end, forged.request] = partial(self._is_past, facts, place, offset)
         return forged

@@ -41,6 +41,13 @@ class FlowShare:
     """When its application has begun what it has."""
     owed: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     """The slots that each notice without an answer has asked for."""
+    beside: set[int] = field(default_factory=set)
+    """Epochs of what else its connection has of the partition."""
+
+    @property
+    def oldest(self) -> int:
+        """The lowest epoch under which an ack of its connection may count."""
+        return min(self.epochs | self.beside)
 
     @property
     def name(self) -> str:
