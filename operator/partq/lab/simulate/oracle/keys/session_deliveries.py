@@ -379,7 +379,8 @@ class SessionDeliveries(SharedDeliveries):
             is_past = any(
                 self.is_of_earlier_life(facts, each.assigned.token) for each in (other, session)
             )
-            has_moved = other.partition != session.partition  # nothing of it is open where it was
+            # That nothing of it was open where it was is judged as its lock is given.
+            has_moved = other.partition != session.partition
             if is_known and facts.is_there and not is_past and not has_moved:
                 self._fail("L1", f"session {name} is begun, and another one has it: {other!r}")
         self._entered[name] = [*others, (session, process)]
