@@ -10,8 +10,8 @@ from partq.aio import Pulse
 from partq.client.sessions import acceptance
 from partq.errors import BadRequestError, SettingsError
 from partq.wire import frames
-from tests.client.member import WAIT_S
-from tests.client.sessions.conftest import Clerk, given, refused
+from tests.client.member import WAIT_S, eventually
+from tests.client.sessions.conftest import EPOCH, Clerk, given, refused
 
 
 async def done(task):
@@ -120,6 +120,44 @@ async def test_a_named_session_of_another_member_is_locked(two):
         await flow.send(refused(asked.request, code))
     with pytest.raises(SessionLockedError, match="accept it again later"):
         await done(accepting)
+
+
+async def test_a_named_session_that_the_consumer_has_is_asked_for_once_it_is_closed(clerk):
+    """Not meanwhile: to one whose connection was lost a broker gives it again, under its lock."""
+    flow = await clerk.flow()
+    session = await clerk.accepted(flow)
+    with pytest.raises(SessionLockedError, match="this consumer has it already"):
+        await done(asyncio.ensure_future(clerk.consumer.accept("k", timeout_s=0)))
+    accepting = asyncio.create_task(clerk.consumer.accept("k", timeout_s=30))
+    await flow.drop()
+    flow = await clerk.flow()
+    asked = await flow.next(frames.AcceptSession)
+    assert asked.lock == session.lock  # the session itself comes back
+    await flow.send(given(asked.request, lock=7, epoch=EPOCH + 1))
+    await eventually(lambda: not session.assigned.is_ended, "it is back")
+    await session.close()
+    await flow.next(frames.CloseSession)
+    asked = await flow.next(frames.AcceptSession)
+    assert asked.lock == 0
+    await flow.send(given(asked.request, lock=8, epoch=EPOCH + 2))
+    assert (await done(accepting)).lock == 8
+
+
+async def test_a_session_whose_lock_is_over_as_it_comes_is_given_back(peer):
+    """A process that stood still reads the answer too late: others may have the session."""
+    now = 100.0
+    clerk = Clerk(peer, clock=lambda: now)
+    async with clerk.consumer:
+        flow = await clerk.flow()
+        accepting = asyncio.create_task(clerk.consumer.accept(timeout_s=30))
+        late = await flow.next(frames.AcceptSession)
+        now = 200.0
+        await flow.send(given(late.request, "late", locked_ms=60_000, epoch=3))
+        assert (await flow.next(frames.CloseSession)).epoch == 3
+        asked = await flow.next(frames.AcceptSession)
+        await flow.send(given(asked.request, "s"))
+        assert (await done(accepting)).session_id == "s"
+        assert clerk.lost == []
 
 
 async def test_without_a_judgement_the_call_says_what_the_brokers_said(clerk, monkeypatch):

@@ -161,6 +161,21 @@ async def test_a_lock_that_is_not_renewed_in_time_is_lost(peer):
         assert clerk.lost == [session]
 
 
+async def test_after_a_standstill_beyond_the_lock_nothing_more_is_handed_out(peer, stored_batch):
+    now = 100.0
+    clerk = Clerk(peer, clock=lambda: now)
+    async with clerk.consumer:
+        flow = await clerk.flow()
+        session = await clerk.accepted(flow, locked_ms=60_000)
+        await flow.send(deliver(0, 2, TOKEN), payload=stored_batch(b"a", b"b"))
+        await message_of(session)
+        now = 161.0
+        # Nothing is awaited before: the task that watches the lock has not run since.
+        with pytest.raises(SessionLostError, match="not renewed in time"):
+            await anext(session)
+        assert clerk.consumer.sessions == []
+
+
 async def test_the_session_goes_on_under_its_lock_when_the_connection_is_lost(clerk, stored_batch):
     flow = await clerk.flow()
     session = await clerk.accepted(flow)

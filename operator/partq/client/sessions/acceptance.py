@@ -34,6 +34,8 @@ class Acceptance:
         session: None: the next one that nobody has.
         timeout_s: how long to wait for one.
         lock: of the session that the member had and continues.
+        is_held: says whether the consumer itself has the named session: nobody is asked then.
+        may_take: says whether a session that was given is of use; else it is given back.
         check: raises what has stopped the consumer.
     """
 
@@ -45,6 +47,8 @@ class Acceptance:
         session: str | None,
         timeout_s: float,
         lock: int = 0,
+        is_held: Callable[[], bool] = lambda: False,
+        may_take: Callable[[SessionAssignment], bool] = lambda _: True,
         check: Callable[[], None] = lambda: None,
     ) -> None:
         if session is not None:
@@ -53,6 +57,8 @@ class Acceptance:
         self._changes = changes
         self._session = session
         self._lock = lock
+        self._is_held = is_held
+        self._may_take = may_take
         self._check = check
         self._time = asyncio.get_running_loop().time
         self._deadline = self._time() + timeout_s
@@ -89,6 +95,8 @@ class Acceptance:
 
     def _ask(self) -> None:
         """Ask each broker that is connected and due."""
+        if self._is_held():
+            return  # a broker takes who has the lock already for one that has missed its answer
         now = self._time()
         asked = {flow.url for flow in self._asked.values()}
         wait_ms = min(MAX_ACCEPT_WAIT_MS, max(0, round((self._deadline - now) * 1000)))
@@ -110,6 +118,8 @@ class Acceptance:
         """Whether an answer is still to come, or the time to wait is not over."""
         if self._asked or self._time() < self._deadline:
             return True
+        if self._is_held():
+            return False
         flows = list(self._flows())
         # One that has just failed is not waited for: another broker gets its partitions.
         return any(
@@ -143,7 +153,7 @@ class Acceptance:
             flow = self._asked.pop(future)
             error = future.exception()
             if error is None:
-                if found is None:
+                if found is None and self._may_take(future.result()):
                     found = future.result()
                 else:
                     flow.close_session(future.result())
@@ -176,6 +186,11 @@ class Acceptance:
     def _outcome(self) -> PartqError:
         what = "session" if self._session is None else f"session {excerpt(self._session)!r}"
         within = f"within {self._timeout_s:g} s"
+        if self._is_held():
+            return SessionLockedError(
+                f"accept: got no {what} {within}: this consumer has it already; close it first, or "
+                "share the one that it has"
+            )
         for kind in (SessionLockedError, NoSessionError):
             for error in self._answers.values():
                 if isinstance(error, kind):

@@ -181,6 +181,7 @@ class LockedSession(Acknowledger):
         time = asyncio.get_running_loop().time
         deadline = time() + timeout_s
         while True:
+            self._look_at_time()
             self._check_lost()
             if self._is_closed or self._host.is_leaving:
                 return None
@@ -286,6 +287,11 @@ class LockedSession(Acknowledger):
         super()._check(call, done)
         self._check_lost()
 
+    def _look_at_time(self) -> None:
+        """Lose it if its time is over: after a standstill `_keep` may come to that too late."""
+        if self._host.clock() >= self._locked_until:
+            self._lose(Cause.FLOW_LOST, "its lock was not renewed in time")
+
     def _check_lost(self) -> None:
         if self._why_lost is not None:
             raise SessionLostError(self._why_lost)
@@ -308,10 +314,10 @@ class LockedSession(Acknowledger):
         """Renew the lock, and get the session back when its broker is lost."""
         backoff = retry_backoff(1.0)
         while not self.is_closed:
-            now = self._host.clock()
-            if now >= self._locked_until:
-                self._lose(Cause.FLOW_LOST, "its lock was not renewed in time")
+            self._look_at_time()
+            if self.is_closed:
                 return
+            now = self._host.clock()
             if self._assigned.is_ended:
                 await self._come_back()
                 continue

@@ -239,7 +239,7 @@ class SessionConsumer:
 
         Raises:
             NoSessionError: there was none within the time. That is no failure: accept again.
-            SessionLockedError: another member has the named session.
+            SessionLockedError: another member, or this consumer, has the named session.
             UnavailableError: no broker could answer.
             RuntimeError: the consumer is not open, or is leaving.
             PartqError: what has stopped the consumer, such as a group that has no sessions.
@@ -256,6 +256,8 @@ class SessionConsumer:
             self._changes,
             session=session,
             timeout_s=timeout_s,
+            is_held=lambda: self._holds(session),
+            may_take=self._is_locked,
             check=self._check_accepting,
         ).run()
         return self._hold(assigned, self.idle_s if idle_s is None else idle_s)
@@ -408,6 +410,7 @@ class SessionConsumer:
     def forget(self, session: LockedSession) -> None:
         """Learn that a session has ended."""
         self._sessions.pop(session.assigned, None)
+        self.wake()
 
     def give_back(self, session: LockedSession) -> None:
         """Close a session that was accepted and never seen, without waiting for that."""
@@ -422,6 +425,13 @@ class SessionConsumer:
 
     def _open_flows(self) -> list[SessionFlow]:
         return list(self._flows.values())
+
+    def _holds(self, name: str | None) -> bool:
+        return any(each.session_id == name for each in self._sessions.values())
+
+    def _is_locked(self, assigned: SessionAssignment) -> bool:
+        """Say whether its lock lasts still: a process that stood still may take it too late."""
+        return assigned.locked_until > self.clock()
 
     def _hold(self, assigned: SessionAssignment, idle_s: float) -> LockedSession:
         session = self._sessions[assigned] = LockedSession(self, assigned, idle_s)
