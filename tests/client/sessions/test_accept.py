@@ -9,8 +9,9 @@ from partq import NoSessionError, SessionLockedError, UnavailableError
 from partq.aio import Pulse
 from partq.client.sessions import acceptance
 from partq.errors import BadRequestError, SettingsError
+from partq.testing import eventually
 from partq.wire import frames
-from tests.client.member import WAIT_S, eventually
+from tests.client.member import WAIT_S
 from tests.client.sessions.conftest import EPOCH, Clerk, given, refused
 
 

@@ -181,7 +181,7 @@ class LockedSession(Acknowledger):
         time = asyncio.get_running_loop().time
         deadline = time() + timeout_s
         while True:
-            self._look_at_time()
+            self._is_over()
             self._check_lost()
             if self._is_closed or self._host.is_leaving:
                 return None
@@ -287,10 +287,12 @@ class LockedSession(Acknowledger):
         super()._check(call, done)
         self._check_lost()
 
-    def _look_at_time(self) -> None:
-        """Lose it if its time is over: after a standstill `_keep` may come to that too late."""
-        if self._host.clock() >= self._locked_until:
+    def _is_over(self) -> bool:
+        """Say whether its time is over; it is lost then, before `_keep` comes to that."""
+        is_over = self._host.clock() >= self._locked_until
+        if is_over:
             self._lose(Cause.FLOW_LOST, "its lock was not renewed in time")
+        return is_over
 
     def _check_lost(self) -> None:
         if self._why_lost is not None:
@@ -314,8 +316,7 @@ class LockedSession(Acknowledger):
         """Renew the lock, and get the session back when its broker is lost."""
         backoff = retry_backoff(1.0)
         while not self.is_closed:
-            self._look_at_time()
-            if self.is_closed:
+            if self._is_over():
                 return
             now = self._host.clock()
             if self._assigned.is_ended:
