@@ -6,7 +6,6 @@ from partq.resources import group_document, queue_document
 
 QUEUE = "orders"
 GROUP = "workers"
-CONSUMERS = "workers"
 PRODUCER = "producer"
 JOURNALS = "journals"
 PARTITIONS = 16
@@ -44,9 +43,9 @@ def queue(**spec: Any) -> dict[str, Any]:
     return queue_document(QUEUE, **{**usual, **spec})
 
 
-def group(**spec: Any) -> dict[str, Any]:
+def group(name: str = GROUP, **spec: Any) -> dict[str, Any]:
     """Return the consumer group of the pods of `consumers`; `spec`: what else it says."""
-    return group_document(GROUP, QUEUE, selector={"matchLabels": {"app": CONSUMERS}}, **spec)
+    return group_document(name, QUEUE, selector={"matchLabels": {"app": name}}, **spec)
 
 
 def _worker(module: str) -> tuple[str, ...]:
@@ -76,33 +75,36 @@ def journals(image: str) -> list[dict[str, Any]]:
     return [claim, reader]
 
 
-def consumers(image: str, replicas: int, *arguments: str) -> dict[str, Any]:
+def consumers(
+    image: str, replicas: int, *arguments: str, group: str = GROUP, program: str = "consumer"
+) -> dict[str, Any]:
     """Return a Deployment of consumers that write down what they process.
 
     When it is rolled out, a new pod is there before an old one goes. `arguments`: of the consumer,
-    beside where it works.
+    beside where it works. `group`: of which it has the name, as its pods' containers have.
+    `program`: which of the workload's.
     """
     command = [
-        *(*_worker("consumer"), "--group", GROUP),
+        *(*_worker(program), "--group", group),
         *("--member", "$(PARTQ_MEMBER)", *arguments, *_arguments()),
     ]
     environment = [
         _token("consume"),
         {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
-        {"name": "PARTQ_MEMBER", "value": "$(POD_UID)/worker"},
+        {"name": "PARTQ_MEMBER", "value": f"$(POD_UID)/{group}"},
     ]
-    labels = {"app": CONSUMERS}
+    labels = {"app": group}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": CONSUMERS},
+        "metadata": {"name": group},
         "spec": {
             "replicas": replicas,
             "strategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
             "selector": {"matchLabels": labels},
             "template": {
                 "metadata": {"labels": labels},
-                "spec": _pod_spec(_container("worker", image, command, environment), beside=True),
+                "spec": _pod_spec(_container(group, image, command, environment), beside=True),
             },
         },
     }

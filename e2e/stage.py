@@ -16,7 +16,8 @@ from partq.lab.verdict.journal_rows import (
     Row,
     parse_lines,
 )
-from partq.lab.verdict.judge import Verdict, judge
+from partq.lab.verdict.judge import MAX_FINDINGS, Verdict, judge
+from partq.lab.verdict.sessions import find_session_faults
 from partq.testing import eventually_blocking
 
 READY_S = 120.0
@@ -33,10 +34,22 @@ class StageError(AssertionError):
 class Stage:
     """One namespace, from nothing to nothing. A context manager: it ends with its block."""
 
-    def __init__(self, cluster: Cluster, namespace: str, image: str) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        namespace: str,
+        image: str,
+        *,
+        group: str = manifests.GROUP,
+        program: str = "consumer",
+    ) -> None:
+        """Prepare it. `program`: what the consumers of `group` run, of those of the workload."""
         self.cluster = cluster
         self.namespace = namespace
         self.image = image
+        self._group = group
+        self._program = program
+        self._type = "Partitioned"
         self._is_kept = False
         self._partitions = manifests.PARTITIONS
         self._shares = manifests.PARTITIONS
@@ -80,28 +93,58 @@ class Stage:
         consumers: int = 2,
         arguments: Sequence[str] = (),
         publishing: Sequence[str] = (),
-        key_shared_parts: int = 0,
+        group: Mapping[str, Any] | None = None,
         **spec: Any,
     ) -> None:
         """Begin: a queue that is Ready, consumers that share it, a producer that publishes.
 
         What is there already stays, so a story can begin where one before it has ended.
 
-        `arguments`: of the consumers; `publishing`: of the producer; `key_shared_parts`: into how
-        many parts a group of the type KeyShared cuts each partition, 0: it is `Partitioned`;
-        `spec`: what of the queue's differs from `manifests.queue`.
+        `arguments`: of the consumers; `publishing`: of the producer; `group`: what else the
+        group's spec says; `spec`: what of the queue's differs from `manifests.queue`.
 
         Raises:
             StageError: not all of it is there in time.
         """
+        self.make(group=group, **spec)
+        self.start_traffic(consumers, *arguments, publishing=publishing)
+
+    def make(self, *, group: Mapping[str, Any] | None = None, **spec: Any) -> None:
+        """Have a queue that is Ready, and its group; arguments as of `open`.
+
+        Raises:
+            StageError: one of them is not there in time.
+        """
         self._partitions = spec.get("partitions", manifests.PARTITIONS)
-        self._shares = self._partitions * (key_shared_parts or 1)
-        shared = {"type": "KeyShared", "keyShared": {"parts": key_shared_parts}}
-        group = manifests.group(**(shared if key_shared_parts else {}))
-        self.apply(manifests.queue(**spec), group, *manifests.journals(self.image))
+        self.apply(manifests.queue(**spec), *manifests.journals(self.image))
+        self._make_group(group or {})
         self.await_condition("pq", manifests.QUEUE)
         self.await_condition("pod", manifests.JOURNALS)
-        self.start_traffic(consumers, *arguments, publishing=publishing)
+
+    def make_beside(self, group: str, program: str, **spec: Any) -> "Stage":
+        """Have another group of the same queue; return its side, which ends with this one.
+
+        `program`: what its consumers run, of the workload; `spec`: what else the group's spec says.
+
+        Raises:
+            StageError: the group is not there in time.
+        """
+        found = Stage(self.cluster, self.namespace, self.image, group=group, program=program)
+        found._partitions = self._partitions
+        found._make_group(spec)
+        # What all groups have acknowledged before is removed.
+        found.eventually(lambda: found.group_status().get("phase"), f"the group {group}")
+        return found
+
+    def start_consumers(self, count: int, *arguments: str) -> None:
+        """Start consumers, and wait until they share the queue.
+
+        Raises:
+            StageError: not after `READY_S`.
+        """
+        self.apply(self._consumers(count, *arguments))
+        self.await_pods(count)
+        self.await_shared(count)
 
     def start_traffic(
         self, consumers: int = 2, *arguments: str, publishing: Sequence[str] = ()
@@ -111,12 +154,8 @@ class Stage:
         Raises:
             StageError: not after `READY_S`.
         """
-        self.apply(
-            manifests.consumers(self.image, consumers, *arguments),
-            manifests.producer(self.image, *_MADE_UP, *publishing),
-        )
-        self.await_pods(consumers)
-        self.await_shared(consumers)
+        self.apply(manifests.producer(self.image, *_MADE_UP, *publishing))
+        self.start_consumers(consumers, *arguments)
         self.await_traffic()
 
     def clear_traffic(self) -> None:
@@ -125,7 +164,7 @@ class Stage:
         Raises:
             ClusterError: they do not end.
         """
-        workloads = (f"deployment/{manifests.CONSUMERS}", f"job/{manifests.PRODUCER}")
+        workloads = (f"deployment/{self._group}", f"job/{manifests.PRODUCER}")
         self.kubectl("delete", *workloads, "--cascade=foreground", "--wait=true")
         self.kubectl("exec", manifests.JOURNALS, "--", *manifests.CLEAR_JOURNALS)
 
@@ -135,7 +174,7 @@ class Stage:
         Raises:
             ClusterError: it is refused.
         """
-        self.kubectl("scale", "deployment", manifests.CONSUMERS, f"--replicas={consumers}")
+        self.kubectl("scale", "deployment", self._group, f"--replicas={consumers}")
 
     def await_condition(
         self, kind: str, name: str, condition: str = "Ready", timeout_s: float = READY_S
@@ -245,9 +284,9 @@ class Stage:
         """
         self.kubectl("exec", manifests.JOURNALS, "--", *manifests.LET_GO)
 
-    def pods(self, app: str = manifests.CONSUMERS) -> list[dict[str, Any]]:
-        """Return the pods of an app."""
-        found = self.get("pods", "--selector", f"app={app}")
+    def pods(self, app: str = "") -> list[dict[str, Any]]:
+        """Return the pods of an app; by default those of the consumers."""
+        found = self.get("pods", "--selector", f"app={app or self._group}")
         items: list[dict[str, Any]] = found["items"]
         return items
 
@@ -257,6 +296,15 @@ class Stage:
         return found
 
     def partq(self, *args: str) -> dict[str, Any]:
+        """Run a command of `partq` with `--json`, as `printed`; return the object.
+
+        Raises:
+            ClusterError: it failed.
+        """
+        answer: dict[str, Any] = json.loads(self.printed(*args, "--json"))
+        return answer
+
+    def printed(self, *args: str) -> str:
         """Run a command of `partq` in a pod, as the queue's admin, and return what it prints.
 
         Raises:
@@ -266,14 +314,12 @@ class Stage:
         token = b64decode(secret["data"]["admin"]).decode()
         settings = {**manifests.connection(self.namespace), "PARTQ_TOKEN": token}
         environment = [f"{name}={value}" for name, value in settings.items()]
-        command = ("env", *environment, "partq", *args, "--json")
-        printed = self.kubectl("exec", manifests.JOURNALS, "--", *command)
-        answer: dict[str, Any] = json.loads(printed)
-        return answer
+        command = ("env", *environment, "partq", *args)
+        return self.kubectl("exec", manifests.JOURNALS, "--", *command)
 
     def group_status(self) -> dict[str, Any]:
         """Return the group's status; empty at first."""
-        status: dict[str, Any] = self.get("cg", manifests.GROUP).get("status") or {}
+        status: dict[str, Any] = self.get("cg", self._group).get("status") or {}
         return status
 
     def longest_pause_ms(self) -> int:
@@ -282,10 +328,13 @@ class Stage:
         return pause
 
     def rows(self) -> list[Row]:
-        """Return everything that producers and consumers have written down, in order."""
+        """Return everything that producers and the group's consumers have written, in order."""
         text = self.kubectl("exec", manifests.JOURNALS, "--", *manifests.READ_JOURNALS)
         rows, _ = parse_lines(text.encode())
-        return in_order(rows)
+        ours = f"/{self._group}"
+        return in_order(
+            row for row in rows if isinstance(row, PublishedRow) or row.member.endswith(ours)
+        )
 
     def moves(self) -> int:
         """Return how often a partition went from one consumer to another."""
@@ -318,9 +367,9 @@ class Stage:
             self.eventually(self._has_all, "every message processed")
         except StageError as error:
             raise StageError(f"{self._verdict()}\n{error}") from None
-        verdict = self._verdict()
-        if not verdict.is_good or not verdict.published:
-            raise StageError(f"{verdict}\n{self.describe()}")
+        verdict, faults = self._verdict(), find_session_faults(self.rows())
+        if not verdict.is_good or not verdict.published or (self._type == "Session" and faults):
+            raise StageError("\n".join([str(verdict), *faults[:MAX_FINDINGS], self.describe()]))
         return verdict
 
     def describe(self) -> str:
@@ -343,6 +392,16 @@ class Stage:
         """
         self._delete_namespace("--wait=true")
 
+    def _make_group(self, spec: Mapping[str, Any]) -> None:
+        self._type = spec.get("type", self._type)
+        self._shares = self._partitions * spec.get("keyShared", {}).get("parts", 1)
+        self.apply(manifests.group(self._group, **spec))
+
+    def _consumers(self, count: int, *arguments: str) -> dict[str, Any]:
+        return manifests.consumers(
+            self.image, count, *arguments, group=self._group, program=self._program
+        )
+
     def _delete_namespace(self, *options: str) -> None:
         self.cluster.kubectl(
             *("delete", "namespace", self.namespace, "--ignore-not-found", *options),
@@ -360,4 +419,4 @@ class Stage:
         return all((row.key, row.number) in processed for row in published)
 
     def _verdict(self) -> Verdict:
-        return judge(*self._traffic())
+        return judge(*self._traffic(), has_order=self._type != "Shared")

@@ -15,7 +15,8 @@ PARTS = 16
 
 
 def test_more_consumers_than_partitions_share_their_keys(stage: Stage, figures: Figures) -> None:
-    stage.open(consumers=4, partitions=PARTITIONS, key_shared_parts=PARTS)
+    spec = {"type": "KeyShared", "keyShared": {"parts": PARTS}}
+    stage.open(consumers=4, partitions=PARTITIONS, group=spec)
     assert sizes(stage) == [8] * 4
 
     began = time.monotonic()

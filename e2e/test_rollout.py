@@ -13,8 +13,8 @@ def test_a_rolling_update_moves_each_partition_once(stage: Stage, figures: Figur
     stage.open(consumers=4)
     moves = stage.moves()
 
-    stage.kubectl("rollout", "restart", f"deployment/{manifests.CONSUMERS}")
-    stage.kubectl("rollout", "status", f"deployment/{manifests.CONSUMERS}", "--timeout=110s")
+    stage.kubectl("rollout", "restart", f"deployment/{manifests.GROUP}")
+    stage.kubectl("rollout", "status", f"deployment/{manifests.GROUP}", "--timeout=110s")
     stage.await_pods(4)
     stage.await_shared(4)
     stage.await_traffic()

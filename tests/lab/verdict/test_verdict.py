@@ -153,6 +153,15 @@ def test_a_member_that_was_cut_off_may_still_be_at_work():
     assert (verdict.overlapping, verdict.is_good) == (0, True)
 
 
+def test_without_an_order_only_what_is_lost_or_repeated_without_a_cause_is_a_fault():
+    rows = [*delivered(K2, K1, K4), *delivered(K3, member="b")]
+    at_once = [row._replace(begun_ns=1, at_ns=9) for row in rows]
+    assert not judge(STORED, at_once).is_good
+    assert judge(STORED, at_once, has_order=False).is_good
+    assert judge(STORED, at_once[1:], has_order=False).lost == 1
+    assert judge(STORED, [*at_once, rows[0]], has_order=False).unknown == 1
+
+
 def test_a_key_may_begin_at_any_number():
     rows = [("k", 41), ("k", 42)]
     assert judge(published(*rows), delivered(*rows)).is_good

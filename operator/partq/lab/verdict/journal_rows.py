@@ -15,6 +15,9 @@ ASSIGNED: Final = "assigned"
 REVOKED: Final = "revoked"
 LANES: Final = "lanes"
 
+LOCKED: Final = "locked"
+UNLOCKED: Final = "unlocked"
+
 
 class PublishedRow(NamedTuple):
     """The producer knows that a message is stored."""
@@ -59,12 +62,38 @@ class HeldRow(NamedTuple):
     """With `LANES`: how many slots of the partition it has now."""
 
 
-Row = PublishedRow | DeliveredRow | HeldRow
+class SessionRow(NamedTuple):
+    """A consumer has locked a session, or is about to unlock it."""
 
-_KINDS: dict[str, type[PublishedRow] | type[DeliveredRow] | type[HeldRow]] = {
+    at_ns: int
+    member: str
+    session: str
+    lock: int
+    """The number of the lock: a later lock of the session has a higher one."""
+    change: str
+    """`LOCKED` or `UNLOCKED`."""
+
+
+class StateRow(NamedTuple):
+    """A consumer has read the state of a session before it works on a message of it."""
+
+    at_ns: int
+    member: str
+    session: str
+    number: int
+    """Of the message."""
+    state: int
+    """The number that the state is; 0: there was none."""
+
+
+Row = PublishedRow | DeliveredRow | HeldRow | SessionRow | StateRow
+
+_KINDS: Final[dict[str, type[Row]]] = {
     "p": PublishedRow,
     "d": DeliveredRow,
     "h": HeldRow,
+    "s": SessionRow,
+    "t": StateRow,
 }
 _LETTERS = {kind: letter for letter, kind in _KINDS.items()}
 

@@ -68,13 +68,19 @@ class Verdict:
         return not any(faults)
 
 
-def judge(published: Iterable[PublishedRow], deliveries: Collection[DeliveredRow]) -> Verdict:
+def judge(
+    published: Iterable[PublishedRow],
+    deliveries: Collection[DeliveredRow],
+    *,
+    has_order: bool = True,
+) -> Verdict:
     """Compare what was published with what was processed.
 
     `deliveries` must be in the order of their instants (`journal.in_order`). The first number of
     a key is the lowest one that was published or processed; from there every first processing must
     be one higher than the highest so far. A message published twice (a producer that asks after a
-    restart) counts once.
+    restart) counts once. `has_order`: False for a group of the type Shared, in which keys have
+    neither an order nor one member at a time.
     """
     stored = {(row.key, row.number) for row in published}
     processed: set[_Message] = set()
@@ -85,14 +91,14 @@ def judge(published: Iterable[PublishedRow], deliveries: Collection[DeliveredRow
         if message in processed:
             continue
         processed.add(message)
-        if row.number != highest[row.key] + 1:
+        if has_order and row.number != highest[row.key] + 1:
             out_of_order.append(_out_of_order(row, highest[row.key]))
         highest[row.key] = max(highest[row.key], row.number)
 
     lost = sorted(stored.difference(processed))
     foreign = sorted(processed.difference(stored))
     repeats = find_duplicates(deliveries)
-    overlapping = find_overlaps(deliveries)
+    overlapping = find_overlaps(deliveries) if has_order else []
     faults = [
         *(f"lost: {_name(message)} was published and never processed" for message in lost),
         *(f"foreign: {_name(message)} was processed and never published" for message in foreign),
@@ -137,22 +143,27 @@ def find_overlaps(deliveries: Iterable[DeliveredRow]) -> list[tuple[DeliveredRow
     Each comes behind the one that was not done. Of several processings of one message only that
     under the last token counts: a member that is cut off may still be at work on what it had.
     """
-    last: dict[_Message, DeliveredRow] = {}
-    for row in deliveries:
-        if row.begun_ns:
-            before = last.setdefault((row.key, row.number), row)
-            if token_of(before) < token_of(row):
-                last[row.key, row.number] = row
     latest: dict[str, DeliveredRow] = {}
     """Of each key the one that was at work for longest."""
     found = []
-    for row in sorted(last.values(), key=lambda row: row.begun_ns):
+    for row in sorted(last_processings(deliveries), key=lambda row: row.begun_ns):
         before = latest.setdefault(row.key, row)
         if row.begun_ns < before.at_ns and row.member != before.member:
             found.append((before, row))
         if row.at_ns > before.at_ns:
             latest[row.key] = row
     return found
+
+
+def last_processings(deliveries: Iterable[DeliveredRow]) -> Collection[DeliveredRow]:
+    """Return of each message the processing under its last token, if it says when it was begun."""
+    last: dict[_Message, DeliveredRow] = {}
+    for row in deliveries:
+        if row.begun_ns:
+            before = last.setdefault((row.key, row.number), row)
+            if token_of(before) < token_of(row):
+                last[row.key, row.number] = row
+    return last.values()
 
 
 def _numbers_before_first(

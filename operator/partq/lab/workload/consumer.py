@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from partq import Consumer, Delivery
+from partq import Consumer, Delivery, LockedSession
 from partq.core.model import Cause, PartitionId
 from partq.errors import FencedError
 from partq.lab.verdict import journal_rows
@@ -60,10 +60,25 @@ class MemberJournal:
             epoch=token.epoch,
             cause=int(message.cause),
             key=message.key or "",
-            number=int(message.headers[journal_rows.MESSAGE_NUMBER_HEADER]),
+            number=_number_of(message),
             begun_ns=begun_ns,
         )
         self._journal.write(row)
+
+    def session(self, session: LockedSession, change: str) -> None:
+        """Note that a session is locked, or about to be unlocked."""
+        now_ns = time.monotonic_ns()
+        row = journal_rows.SessionRow(
+            now_ns, self._member, session.session_id, session.lock, change
+        )
+        self._journal.write(row)
+
+    def found(self, message: Delivery, state: int) -> int:
+        """Note the state of a message's session before it is processed; return its number."""
+        number, now_ns = _number_of(message), time.monotonic_ns()
+        row = journal_rows.StateRow(now_ns, self._member, message.key or "", number, state)
+        self._journal.write(row)
+        return number
 
     def _held(self, partition: PartitionId, change: str, slots: int = 0) -> None:
         now_ns = time.monotonic_ns()
@@ -87,10 +102,7 @@ async def _run(options: argparse.Namespace) -> None:
         ) as consumer:
             async for message in consumer:
                 begun_ns = time.monotonic_ns()
-                if options.work_ms:
-                    await asyncio.sleep(options.work_ms / 1000)
-                while _is_there(options.work_while):  # noqa: ASYNC110 - made by another process
-                    await asyncio.sleep(_LOOK_S)
+                await work_on(options)
                 diary.processed(message, begun_ns)
                 consumer.ack_nowait(message)
             # What was refused is redelivered, here or elsewhere, with its cause.
@@ -98,20 +110,37 @@ async def _run(options: argparse.Namespace) -> None:
                 await consumer.flush()
 
 
+async def work_on(options: argparse.Namespace) -> None:
+    """Work on a message for as long as the arguments say."""
+    if options.work_ms:
+        await asyncio.sleep(options.work_ms / 1000)
+    while _is_there(options.work_while):  # noqa: ASYNC110 - made by another process
+        await asyncio.sleep(_LOOK_S)
+
+
 def _is_there(file: Path | None) -> bool:
     return file is not None and file.exists()
 
 
-def main() -> None:
-    """Consume until told to leave."""
-    parser = parser_of(__doc__, "group", "member")
+def _number_of(message: Delivery) -> int:
+    return int(message.headers[journal_rows.MESSAGE_NUMBER_HEADER])
+
+
+def consumer_parser(about: str | None) -> argparse.ArgumentParser:
+    """Return a parser of the arguments that consumers of all types have."""
+    parser = parser_of(about, "group", "member")
     parser.add_argument("--journal", required=True, type=Path)
     parser.add_argument("--work-ms", type=float, default=0.0)
     parser.add_argument(
         "--work-while", type=Path, help="work on a message while this file is there"
     )
+    return parser
+
+
+def main() -> None:
+    """Consume until told to leave."""
     configure_logging("info")
-    asyncio.run(_run(parser.parse_args()))
+    asyncio.run(_run(consumer_parser(__doc__).parse_args()))
 
 
 if __name__ == "__main__":
