@@ -6,7 +6,7 @@ from partq.lab.verdict.journal_rows import (
     LOCKED,
     UNLOCKED,
     DeliveredRow,
-    SessionRow,
+    LockRow,
     StateRow,
     line_of,
     parse_lines,
@@ -15,11 +15,11 @@ from partq.lab.verdict.sessions import find_session_faults
 
 
 def locked(at, member, lock):
-    return SessionRow(at, member, "k", lock, LOCKED)
+    return LockRow(at, member, "k", lock, LOCKED)
 
 
 def unlocked(at, member, lock):
-    return SessionRow(at, member, "k", lock, UNLOCKED)
+    return LockRow(at, member, "k", lock, UNLOCKED)
 
 
 def worked(begun, at, member, number=1, epoch=1):

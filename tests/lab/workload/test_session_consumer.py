@@ -9,7 +9,7 @@ from partq.lab.verdict.journal_rows import (
     MESSAGE_NUMBER_HEADER,
     UNLOCKED,
     DeliveredRow,
-    SessionRow,
+    LockRow,
     StateRow,
 )
 from partq.lab.verdict.sessions import find_session_faults
@@ -54,5 +54,5 @@ async def test_locks_states_and_messages_of_each_session_are_written_down():
         (3, 2),
     ]
     # After two messages a session is closed, and accepted again for the third one.
-    changes = [row.change for row in rows.of(SessionRow) if row.session == "k"]
+    changes = [row.change for row in rows.of(LockRow) if row.session == "k"]
     assert changes == [LOCKED, UNLOCKED] * 2

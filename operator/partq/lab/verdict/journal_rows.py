@@ -62,7 +62,7 @@ class HeldRow(NamedTuple):
     """With `LANES`: how many slots of the partition it has now."""
 
 
-class SessionRow(NamedTuple):
+class LockRow(NamedTuple):
     """A consumer has locked a session, or is about to unlock it."""
 
     at_ns: int
@@ -86,13 +86,13 @@ class StateRow(NamedTuple):
     """The number that the state is; 0: there was none."""
 
 
-Row = PublishedRow | DeliveredRow | HeldRow | SessionRow | StateRow
+Row = PublishedRow | DeliveredRow | HeldRow | LockRow | StateRow
 
 _KINDS: Final[dict[str, type[Row]]] = {
     "p": PublishedRow,
     "d": DeliveredRow,
     "h": HeldRow,
-    "s": SessionRow,
+    "s": LockRow,
     "t": StateRow,
 }
 _LETTERS = {kind: letter for letter, kind in _KINDS.items()}

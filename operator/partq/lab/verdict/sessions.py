@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from partq.lab.verdict.journal_rows import LOCKED, DeliveredRow, Row, SessionRow, StateRow
+from partq.lab.verdict.journal_rows import LOCKED, DeliveredRow, LockRow, Row, StateRow
 from partq.lab.verdict.judge import last_processings
 
 
@@ -18,13 +18,13 @@ def find_session_faults(rows: Iterable[Row]) -> list[str]:
     that is cut off may still be at work on what it had. Locks of a session have ascending numbers.
     With each message number N of a session members leave the state N, so they find N - 1 at it.
     """
-    locks: defaultdict[str, list[SessionRow]] = defaultdict(list)
-    unlocks: list[SessionRow] = []
+    locks: defaultdict[str, list[LockRow]] = defaultdict(list)
+    unlocks: list[LockRow] = []
     states: list[StateRow] = []
     deliveries: list[DeliveredRow] = []
     for row in rows:
         match row:
-            case SessionRow(change=change):
+            case LockRow(change=change):
                 (locks[row.session] if change == LOCKED else unlocks).append(row)
             case StateRow():
                 states.append(row)
@@ -59,11 +59,11 @@ def find_session_faults(rows: Iterable[Row]) -> list[str]:
     return faults
 
 
-def _holder(locks: Sequence[SessionRow], at_ns: int) -> SessionRow | None:
+def _holder(locks: Sequence[LockRow], at_ns: int) -> LockRow | None:
     """Return the last lock that was given up to an instant; None: there was none."""
     index = bisect_right(locks, at_ns, key=lambda row: row.at_ns)
     return locks[index - 1] if index else None
 
 
-def _has(holder: SessionRow | None) -> str:
+def _has(holder: LockRow | None) -> str:
     return "nobody has it" if holder is None else f"{holder.member} has lock {holder.lock}"

@@ -68,9 +68,7 @@ class MemberJournal:
     def session(self, session: LockedSession, change: str) -> None:
         """Note that a session is locked, or about to be unlocked."""
         now_ns = time.monotonic_ns()
-        row = journal_rows.SessionRow(
-            now_ns, self._member, session.session_id, session.lock, change
-        )
+        row = journal_rows.LockRow(now_ns, self._member, session.session_id, session.lock, change)
         self._journal.write(row)
 
     def found(self, message: Delivery, state: int) -> int:
