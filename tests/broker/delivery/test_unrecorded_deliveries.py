@@ -33,8 +33,25 @@ def test_control_frames_that_wait_are_counted():
     assert waiting.control_count == 2
     assert waiting.next() == b"frame"
     assert waiting.control_count == 1
-    assert waiting.forget(two.partition) == (2, 10, [b"frame"])
+    assert waiting.forget(two) == (2, 10, [b"frame"])
     assert waiting.control_count == 0
+
+
+def test_what_waits_of_other_sessions_stays_when_one_is_given_up():
+    """A flow has several sessions of a partition, and ends them one by one."""
+    one, two = consumed(0, GroupCursor(0)), consumed(0, GroupCursor(0))
+    one.session, two.session = "ann", "bob"
+    waiting = UnrecordedDeliveries()
+    first, second = delivery(one, 0, 2), delivery(two, 4, 7)
+    waiting.add(first)
+    assert waiting.follow(one.partition, b"early")
+    waiting.add(second)
+    assert waiting.follow(one.partition, b"late")
+    waiting.recorded(second)
+    assert waiting.forget(one) == (2, 10, [b"early"])
+    assert (waiting.unsent(two.partition).pairs(), waiting.control_count) == ([(4, 7)], 1)
+    assert waiting.next() is not None, "it is recorded, and nothing is in its way any more"
+    assert (waiting.next(), waiting.next()) == (b"late", None)
 
 
 def test_what_was_sent_is_told_by_its_delivery_number():

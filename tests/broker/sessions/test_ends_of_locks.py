@@ -188,13 +188,6 @@ async def test_the_accepts_that_wait_of_a_flow_are_bounded(scene, monkeypatch):
     assert (await n.accept(A)).session == A, "another flow may"
 
 
-async def test_a_queue_with_an_audit_record_gives_no_session_out(scene, monkeypatch):
-    m = await scene.join()
-    monkeypatch.setattr(scene.consumed.audit, "is_on", True)
-    with pytest.raises(RefusedError, match="conflict"):
-        await m.accept(A)
-
-
 async def test_locks_that_the_store_has_lost_are_bounded_as_all_are(scene, monkeypatch, clock):
     monkeypatch.setattr("partq.broker.sessions.session_shares.MAX_LOCKS", 1)
     scene.shares._held_until = clock() + LOCK_S

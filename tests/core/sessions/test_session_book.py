@@ -70,7 +70,7 @@ def test_what_is_given_back_is_the_next_ones_in_order_without_a_count():
     number, a = lock(book, "a")
     assert sent(a) == [0, 1, 2]
     book.unclaim("a")
-    assert a.give_back([(1, 2)]) == 2
+    assert a.returned(a.not_begun([(1, 2)]), 0) == 2
     assert a.in_flight == 1
     assert a.ack(-1, [(1, 2)], a.number) == 1
     book.close_share(number, Cause.NONE)

@@ -4,6 +4,7 @@ from partq.core.model import Cause
 from tests.pipeline.audit.keyed_plants import KEYED_PLANTS
 from tests.pipeline.audit.model import Line, Partition
 from tests.pipeline.audit.planting import Planted, hand_over, insert, lines, store_again, unfinished
+from tests.pipeline.audit.session_plants import SESSION_PLANTS
 from tests.pipeline.audit.shared_plants import SHARED_PLANTS
 from tests.pipeline.audit.turn_plants import TURN_PLANTS
 
@@ -121,4 +122,5 @@ PROTOCOL_PLANTS = [
     *KEYED_PLANTS,
     *SHARED_PLANTS,
     *TURN_PLANTS,
+    *SESSION_PLANTS,
 ]

@@ -114,14 +114,6 @@ def part_of_another_member(run: Partition) -> Planted:
     return Planted(run, "commit_not_held")
 
 
-def group_of_a_type_that_is_not_judged(run: Partition) -> Planted:
-    at = SharedRun(run)
-    at.write(A, "bind", flags="sessions")
-    at.deliver(A, at.lower)
-    at.deliver(B, at.lower)
-    return Planted(run, "type_not_judged")
-
-
 SHARED_PLANTS = [
     key_at_two_members,
     key_overtaken_by_another_member,
@@ -129,5 +121,4 @@ SHARED_PLANTS = [
     key_passed_what_was_lost,
     delivered_to_a_lost_member,
     part_of_another_member,
-    group_of_a_type_that_is_not_judged,
 ]

@@ -147,7 +147,7 @@ class Flow:
         self.asked_back.pop(consumed, None)
         self._batch_finder.forget(consumed)
         self.end_in_flight(consumed.book.in_flight)
-        messages, size, waiting = self.unrecorded.forget(consumed.partition)
+        messages, size, waiting = self.unrecorded.forget(consumed)
         self.credit.give_back(messages, size)
         self._controls.extend(waiting)
         if consumed.session is not None:

@@ -92,22 +92,31 @@ class UnrecordedDeliveries:
         if queue and queue[0] is delivery:
             self._ready[partition] = None
 
-    def forget(self, partition: PartitionId) -> tuple[int, int, list[bytes]]:
-        """Drop a partition's deliveries.
+    def forget(self, consumed: ConsumedPartition) -> tuple[int, int, list[bytes]]:
+        """Drop the deliveries of a partition, or of a session: others of the partition stay.
 
         Returns how many messages and how many bytes of batches were never sent, and the frames
-        that had to wait for them.
+        that wait for nothing any more.
         """
         messages, before, rest = 0, self._size, []
+        partition, kept = consumed.partition, deque[UnrecordedDelivery | bytes]()
         self.pulled.pop(partition, None)
         for each in self._queues.pop(partition, ()):
             if isinstance(each, bytes):
+                if kept:
+                    kept.append(each)
+                    continue
                 rest.append(each)
                 self.control_count -= 1
+            elif consumed.session is not None and each.consumed is not consumed:
+                kept.append(each)
             else:
                 messages += each.window.messages
                 self._size -= len(each.entry.data)
         self._ready.pop(partition, None)
+        if kept:
+            self._queues[partition] = kept
+            self._make_ready(partition)
         return messages, before - self._size, rest
 
     def next(self) -> bytes | None:
@@ -123,14 +132,19 @@ class UnrecordedDeliveries:
         first = queue.popleft()
         if not queue:
             del self._queues[partition]
-        elif isinstance(queue[0], bytes) or queue[0].is_recorded:
-            self._ready[partition] = None
+        else:
+            self._make_ready(partition)
         if isinstance(first, bytes):
             self.control_count -= 1
             return first
         self._size -= len(first.entry.data)
         data = b"" if first.header.kept_bytes else first.entry.data
         return frames.encode(first.header, data)
+
+    def _make_ready(self, partition: PartitionId) -> None:
+        first = self._queues[partition][0]
+        if isinstance(first, bytes) or first.is_recorded:
+            self._ready[partition] = None
 
     def _windows(self, partition: PartitionId) -> Iterator[tuple[int, Window]]:
         """Yield each window that is not sent yet, with its delivery number, in their order."""

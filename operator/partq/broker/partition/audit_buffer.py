@@ -105,7 +105,14 @@ def _masked_parts(window: Window) -> Iterable[_Part]:
 
 
 def share_step(
-    kind: str, flow: ConsumerRef, held: GroupRef, cause: Cause, shared_flag: str
+    kind: str,
+    flow: ConsumerRef,
+    held: GroupRef,
+    cause: Cause,
+    shared_flag: str,
+    *,
+    target: str = "",
+    number: int = -1,
 ) -> bytes:
     """Encode the record of the begin or the end of what a flow has of a shared partition."""
     return encode_record(
@@ -116,6 +123,8 @@ def share_step(
         flow=flow.number,
         epoch=held.epoch,
         cause="" if cause is Cause.NONE else cause.name.lower(),
+        number=number,
+        target=target,
         flags=shared_flag,
     )
 

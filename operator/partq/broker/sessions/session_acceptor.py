@@ -15,7 +15,13 @@ from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.outbox import Answer
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.broker.retention.expiry import Expiry
-from partq.broker.sessions.session_share import Announce, SessionShare, locked, lost
+from partq.broker.sessions.session_share import (
+    Announce,
+    SessionShare,
+    locked,
+    lost,
+    note_unlock,
+)
 from partq.broker.sessions.session_shares import SessionPorts, SessionShares
 from partq.core.cursor.progress import Range
 from partq.core.cursor.redelivery_rules import RedeliveryRules
@@ -24,7 +30,12 @@ from partq.core.layout import Layout
 from partq.core.model import BrokerEpoch, Cause, Epoch, PartitionId
 from partq.core.sessions.interned_sessions import partition_of_keyless
 from partq.core.sessions.session_book import SessionBook
-from partq.core.sessions.session_locks import MAX_LOCK_S, SessionLocks, restored_locks
+from partq.core.sessions.session_locks import (
+    MAX_LOCK_S,
+    SessionLock,
+    SessionLocks,
+    restored_locks,
+)
 from partq.errors import (
     BadRequestError,
     ConflictError,
@@ -128,6 +139,10 @@ class SessionAcceptor:
             store_ms = watch.estimate_ms(now) if watch is not None else None
             locks = SessionLocks(restored_locks(stored, store_ms=store_ms, now=now))
             owned.kept_locks[consumed.group] = locks
+            for session, lock in stored.items():
+                if locks.find(session) is None:
+                    over = SessionLock(session, *lock[:3], now)
+                    note_unlock(consumed, over, Cause.FORCED_COMMIT, now)
         # Of the locks that a run of Redis has lost with its end, the record says nothing.
         was_set_back = bool(run) and run != self._records.run_of(consumed.partition)
         held_until = owned.claimed_at + MAX_LOCK_S if was_set_back else 0.0
@@ -283,11 +298,6 @@ class SessionAcceptor:
             at = f"broker {owner[0]} at {owner[1]} has it" if owner else "no broker has it for now"
             raise NotOwnerError(f"partition {partition}: not at this broker, {at}; ask there")
         consumed = owned.find(group)
-        if consumed.audit is not None and consumed.audit.is_on:
-            raise ConflictError(
-                f"group {group}: the queue keeps an audit record (`audit: true`), which does not "
-                "know sessions; use a group of the type KeyShared, or have no audit record"
-            )
         shares = self.shares_of(consumed)
         if shares is None:
             if self._ports.lock_s(group):
@@ -352,7 +362,7 @@ class SessionAcceptor:
         found = []
         for owned in list(self._owned.values()):
             consumed = owned.groups.get(group)
-            if consumed is None or (consumed.audit is not None and consumed.audit.is_on):
+            if consumed is None:
                 continue
             shares = self.shares_of(consumed)
             if shares is not None:

@@ -1,11 +1,15 @@
 """What one flow has of a partition by the lock of a session."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar, Protocol
 
+from partq.broker.partition.audit_buffer import share_step
 from partq.broker.partition.consumed_partition import ConsumedPartition, FlowPort
+from partq.broker.partition.flow_records import record_of
 from partq.broker.partition.outbox import Answer
+from partq.core.cursor.progress import Range
 from partq.core.lanes.span import MAX_SHARE
 from partq.core.model import Cause
 from partq.core.ranges import Ranges
@@ -15,8 +19,11 @@ from partq.core.sessions.session_locks import SessionLock
 from partq.errors import SessionLockedError, SessionLostError
 from partq.excerpts import excerpt
 from partq.store.records.log import Entry
-from partq.wire.audit import SESSIONS
+from partq.wire.audit import SESSIONS, encode_record
 from partq.wire.sessions.batch_keys import keys_of
+
+_REASONS = {Cause.FORCED_COMMIT: "forced", Cause.BROKER_CHANGE: "moved"}
+"""Why a lock was ended by force → what the audit record says of it."""
 
 assert MAX_SHARE == 250  # noqa: S101 - as many locks as there are shares
 
@@ -97,11 +104,49 @@ class SessionShare(ConsumedPartition):
         if flow is None:
             return
         self.whole.to_hurry.set()
+        if (audit_writer := self.audit_writer) is not None:
+            audit_writer.note(
+                share_step("unbind", flow, self, cause, SESSIONS, target=self.lock_of.session)
+            )
         unsent = flow.unsent(self.partition)
         flow.detach(self, cause)
         if self.book.in_flight:
             self.whole.counts += 1
         self.shares_of.share_lost(self, flow, cause, unsent)
+
+
+def note_lock(share: SessionShare, flow: FlowPort) -> None:
+    """Have it recorded that a flow has a session from now on."""
+    if (audit_writer := share.audit_writer) is not None:
+        lock, step = share.lock_of, partial(share_step, "lock", flow, share, Cause.NONE, SESSIONS)
+        audit_writer.note(step(target=lock.session, number=lock.number))
+
+
+def note_unlock(whole: ConsumedPartition, lock: SessionLock, cause: Cause, now: float) -> None:
+    """Have it recorded that a lock has ended: for a cause, or because its time was over."""
+    is_over = cause is Cause.FORCED_COMMIT and lock.until <= now
+    if (audit_writer := whole.audit_writer) is not None:
+        audit_writer.note(
+            encode_record(
+                "unlock",
+                group=whole.group,
+                member=lock.member,
+                incarnation=lock.incarnation,
+                number=lock.number,
+                target=lock.session,
+                cause="expired" if is_over else _REASONS.get(cause, ""),
+                flags=SESSIONS,
+            )
+        )
+
+
+def give_back(share: SessionShare, flow: FlowPort, begun: Iterable[Range]) -> None:
+    """Take back, without a count, all that a client has of a session but `begun`."""
+    back = share.own_book.not_begun(begun)
+    if (audit_writer := share.audit_writer) is not None:
+        for part in back:
+            audit_writer.note(record_of("release", share, flow, part))
+    flow.end_in_flight(share.own_book.returned(back, 0))
 
 
 Announce = Callable[[SessionShare], None]
@@ -113,6 +158,14 @@ def lost(share: SessionShare) -> SessionLostError:
     return SessionLostError(
         f"session {excerpt(share.lock_of.session)} of {share.group}: its lock has ended; stop "
         "working on its messages, they are redelivered"
+    )
+
+
+def ended(group: str, session: str, number: int) -> SessionLostError:
+    """Return the error of a lock that is over."""
+    return SessionLostError(
+        f"session {excerpt(session)} of {group}: lock {number} has ended; stop working on its "
+        "messages, and accept it again without a lock"
     )
 
 

@@ -12,7 +12,11 @@ from partq.broker.sessions.session_share import (
     Announce,
     LockingFlow,
     SessionShare,
+    ended,
+    give_back,
     lost,
+    note_lock,
+    note_unlock,
     sessions_of,
 )
 from partq.core.cursor.progress import Range
@@ -170,7 +174,7 @@ class SessionShares:
         if number and self._ports.clock() < self._held_until and not is_full:
             return True  # the store lost it with its last writes, and nobody else got it since
         if number:
-            raise self._ended(session, number)
+            raise ended(self._whole.group, session, number)
         if not self._gives_out:
             raise UnavailableError(
                 f"partition {self._whole.partition} of {self._whole.group}: {self._why_not()}",
@@ -213,11 +217,12 @@ class SessionShares:
     ) -> SessionShare:
         known = self.locks.find(session)
         try:
+            await self._whole.settle_audit()  # the end of the lock before is told first
             lock = await self._write_lock(session, flow, number)
             self._check_current()
             if self.locks.find(session) is not known:
                 self.end(lock)  # its time was over, or it was released, while it was written
-                raise self._ended(session, number)
+                raise ended(self._whole.group, session, number)
             self.locks.put(lock)
             # A reset, or a change of the order, that is under way has another book soon.
             async with self._whole.lock:
@@ -225,7 +230,7 @@ class SessionShares:
         finally:
             self._beginning.discard(session)
         if self.locks.find(session) is not lock:
-            raise self._ended(session, lock.number)
+            raise ended(self._whole.group, session, lock.number)
         if flow.is_closed:
             # Its client may know of a lock that it had before, and comes back.
             if known is None and not number:
@@ -241,12 +246,6 @@ class SessionShares:
                 f"partition {self._whole.partition}: it went to another broker, or its group is "
                 "another one, before the session was locked; accept it again"
             )
-
-    def _ended(self, session: str, number: int) -> SessionLostError:
-        return SessionLostError(
-            f"session {excerpt(session)} of {self._whole.group}: lock {number} has ended; stop "
-            "working on its messages, and accept it again without a lock"
-        )
 
     async def _write_lock(self, session: str, flow: FlowPort, number: int) -> SessionLock:
         whole, ports = self._whole, self._ports
@@ -325,6 +324,7 @@ class SessionShares:
         )
         self._shares[lock.session] = share
         book.claim(lock.session, number)
+        note_lock(share, flow)
         announce(share)
         flow.attach(share)
         self._go_on()
@@ -338,7 +338,7 @@ class SessionShares:
         share.is_closing = True
         share.to_tell.append(answer)
         self.book.unclaim(share.lock_of.session)
-        share.flow.end_in_flight(share.own_book.give_back(begun))
+        give_back(share, share.flow, begun)
         self.share_changed(share)
 
     def release(self, session: str) -> bool:
@@ -356,7 +356,7 @@ class SessionShares:
             to_tell, share.to_tell = (*share.to_tell, *to_tell), []
             share.unbind(cause)
         if self.locks.find(lock.session) is lock:
-            self.end(lock, to_tell)
+            self.end(lock, to_tell, cause)
         self._ports.store(self._whole)
 
     def share_lost(self, share: SessionShare, flow: FlowPort, cause: Cause, unsent: Ranges) -> None:
@@ -385,16 +385,20 @@ class SessionShares:
         if self.book.pop_news():
             self._go_on()
 
-    def end(self, lock: SessionLock, to_tell: Iterable[Answer] = ()) -> None:
+    def end(
+        self, lock: SessionLock, to_tell: Iterable[Answer] = (), cause: Cause = Cause.NONE
+    ) -> None:
         """End a lock at once, then in the record, and answer `to_tell` after that."""
         if self.locks.find(lock.session) is lock:
             self.locks.remove(lock.session)
+        note_unlock(self._whole, lock, cause, self._ports.clock())
         self._ports.spawn(self._write_end(lock, list(to_tell)), "end the lock of a session")
         self._go_on()
 
     async def _write_end(self, lock: SessionLock, to_tell: list[Answer]) -> None:
         whole = self._whole
         error: PartqError | None = None
+        await whole.settle_audit()  # what comes back after a crash finds no end that was not told
         while not whole.is_dropped:
             try:
                 await self._ports.records.unlock(
@@ -427,7 +431,7 @@ class SessionShares:
 
     def force_due(self, now: float) -> bool:
         """End the locks whose time is over; return whether counts have changed."""
-        before = self._whole.counts
+        before, book = self._whole.counts, self.book
         for lock in self.locks.over(now):
             _log.info(
                 "%s of %s: the lock of a session of %s is over, it was not renewed",
@@ -437,7 +441,6 @@ class SessionShares:
         self._end_left()
         for share in [each for each in self._shares.values() if each.is_closing]:
             self.share_changed(share)  # what it had may have expired
-        book = self.book
         if book.next_due <= now and self._whole.may_end_waits:
             book.end_waits(now)
         if book.pop_news() or 0.0 < self._held_until <= now:

@@ -82,11 +82,11 @@ class SessionShareBook(ShareBook):
         """Note what is to be sent."""
         self._again.add(offsets)
 
-    def give_back(self, begun: Iterable[Range]) -> int:
-        """Take back, without a count, all that the member has but `begun`; return how much."""
+    def not_begun(self, begun: Iterable[Range]) -> list[Range]:
+        """Return all that the member has but `begun`."""
         kept = Ranges(sorted(begun))
         held = self.delivered(self.cursor, self._span.read_end)
-        return self.returned([part for each in held for part in kept.outside(*each)], 0)
+        return [part for each in held for part in kept.outside(*each)]
 
 
 class SessionBook(SharedBook):

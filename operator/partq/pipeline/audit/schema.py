@@ -12,10 +12,9 @@ KINDS: Final = {
     **dict.fromkeys(
         (
             *("missing_range", "missing_record", "recorded_twice", "no_record"),
-            "type_not_judged",
             *("changed_group", "broken_link", "forked_chain"),
             *("two_owners", "two_flows", "two_brokers", "epoch_not_raised"),
-            *("slot_shared", "message_shared"),
+            *("slot_shared", "message_shared", "session_shared", "outside_lock", "lock_not_raised"),
             *("registered_while_held", "bind_not_held", "commit_not_held"),
             *("stale_ack", "ack_not_delivered", "ack_before_delivery", "ack_of_other_token"),
             *("ack_not_held", "acked_twice"),

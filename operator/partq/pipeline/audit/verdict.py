@@ -11,9 +11,7 @@ CLEAN: Final = "clean"
 FAULTS_FOUND: Final = "faults found"
 INCOMPLETE: Final = "incomplete"
 
-INCOMPLETE_KINDS: Final = frozenset(
-    {"missing_range", "missing_record", "no_record", "type_not_judged"}
-)
+INCOMPLETE_KINDS: Final = frozenset({"missing_range", "missing_record", "no_record"})
 """Findings that say that something could not be judged."""
 
 
@@ -21,6 +19,8 @@ EVENTS: Final[Mapping[str, str]] = {
     "": "nothing that is recorded",
     "claim": "another broker took the partition over",
     "bind": "a connection was lost, and a member took the partition up again",
+    "unbind": "a connection was lost, or what a member had was taken from it",
+    "unlock": "the lock of a session ended",
     "register": "a member registered the partition",
     "commit": "the partition was handed over without a drain",
     "nack": "a member gave messages back, or their time for an ack was over",

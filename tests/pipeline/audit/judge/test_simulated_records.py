@@ -18,6 +18,11 @@ TURNS = {
     "is_client_assigned": False,
 }  # fmt: skip
 
+SESSIONS = {
+    "group_type": GroupType.SESSION, "nack_order": "Key", "pull_share": 0.0,
+    "is_client_assigned": False, "has_letters": False, "on_exhausted": "Skip", "lock_s": 2.0,
+}  # fmt: skip
+
 
 def lines_of(memory, partition):
     return [
@@ -34,6 +39,7 @@ def lines_of(memory, partition):
         *((1, {}), (2, {}), (7, {}), (11, {}), (0, {"nack_order": "Key"})),
         *((seed, SHARED) for seed in (3, 5)),
         *((seed, TURNS) for seed in (5, 11)),
+        *((seed, SESSIONS) for seed in (1, 3, 5)),
     ],
 )
 def test_what_simulated_brokers_record_is_clean(seed, setting):

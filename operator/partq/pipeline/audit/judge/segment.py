@@ -6,13 +6,13 @@ from partq.pipeline.audit.judge.groups.state import SegmentState, event_of
 from partq.pipeline.audit.judge.lines import RecordLine
 from partq.pipeline.audit.judge.outcome import DeliveryStall, GroupTotals, Handoff, OwnedRange
 from partq.pipeline.audit.judge.sink import JudgeSink
-from partq.wire.audit import SHARED, TURNS
+from partq.wire.audit import SESSIONS, SHARED, TURNS
 
 _BY_OTHERS = frozenset({"claim", "begin", "end", "deliver", "ack", "nack", "release"})
 """Kinds that draw a broker epoch, or are judged by their whole token."""
 _FIRST_MEMBER = frozenset({"commit", "commit_part", "register"})
 """Kinds that show that a group has a member, as does a bind of a whole partition."""
-_OF_FLOWS = frozenset({"bind", "unbind", "deliver", "ack", "nack", "release"})
+_OF_FLOWS = frozenset({"bind", "unbind", "deliver", "ack", "nack", "release", "lock", "unlock"})
 
 
 class SegmentJudge:
@@ -106,7 +106,7 @@ class SegmentJudge:
             self._born[name] = line.epoch
             self._without_member.add(name)
         born = self._born[name]
-        if kind in _FIRST_MEMBER or (kind == "bind" and _shows_member(line, born)):
+        if kind in _FIRST_MEMBER or (kind in ("bind", "lock") and _shows_member(line, born)):
             self._without_member.discard(name)
         # Flows of shared partitions have epochs of the broker's memory, maybe above the birth. But
         # no flow has anything of a group before a member of it is recorded.
@@ -115,8 +115,6 @@ class SegmentJudge:
 
     def _finish(self, group: GroupJudge, *, is_over: bool, is_last: bool) -> None:
         group.finish(is_over=is_over, is_last=is_last)
-        if group.is_not_judged:
-            return
         self.handoffs += group.state.handoffs.values()
         self.owned += group.state.owned_ranges()
         if group.totals is not None:
@@ -164,9 +162,9 @@ class SegmentJudge:
 def _shows_member(line: RecordLine, born: int | None) -> bool:
     """Return whether a bind shows that a group which began again has a member.
 
-    No coordinator gives out what all members of a group of type Shared have: there the first bind
-    above the birth of the group does.
+    No coordinator gives out what all members of a group of type Shared or Session have: there the
+    first bind, or lock, above the birth of the group does.
     """
-    if line.flags == TURNS:
+    if line.flags in (TURNS, SESSIONS):
         return born is not None and line.epoch > born
     return line.flags != SHARED

@@ -1,14 +1,11 @@
 """What flows have of each slot, where several members share a partition."""
 
-import pytest
-
 from tests.pipeline.audit.judge.small_record import (
     BEGIN,
     ack,
     deliver,
     found,
     judged,
-    lines_of,
     publish,
     read_lines,
 )
@@ -50,25 +47,6 @@ def shared(kind, epoch, member="a", **fields):
 
 def passed(epoch, target, source=""):
     return ("commit_part", 0, {"member": source, "target": target, "epoch": epoch, "number": 0})
-
-
-@pytest.mark.parametrize(("flags", "type_"), [("sessions", "Session")])
-def test_a_group_of_a_type_without_rules_is_named_and_not_judged(flags, type_):
-    """Of its messages 1 is at two members, 0 is freed and not done; another group is judged."""
-    told = [
-        BEGIN, ("begin", 0, {"member": "", "epoch": 1}), publish(0, 0, 2),
-        ("bind", 0, {"member": "a", "epoch": 2, "flags": flags}),
-        deliver(0, 1, 2, epoch=2, flags=flags), deliver(0, 1, 2, member="b", epoch=3, flags=flags),
-        ("ack", 0, {"member": "b", "epoch": 2, "first": 1, "stop": 2}),
-        ("unbind", 0, {"member": "a", "epoch": 2, "flags": flags, "cause": "flow_lost"}),
-        ("claim", 0, {"first": 0, "stop": 2}), ("trim", 0, {"first": 0, "stop": 2}),
-    ]  # fmt: skip
-    outcome, findings = judged(lines_of(*told))
-    assert [(each.what, each.group, each.severity) for each in findings] == [
-        ("type_not_judged", "workers", "fault")
-    ]
-    assert f"group workers has the type {type_}" in findings[0].detail
-    assert (outcome.groups, outcome.handoffs, outcome.stalls) == ({}, [], [])
 
 
 def test_a_broker_shares_out_a_group_that_was_created_again_unseen():

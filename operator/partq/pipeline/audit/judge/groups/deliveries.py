@@ -12,7 +12,6 @@ from partq.pipeline.audit.judge.groups.history import (
     UNTOUCHED,
     OffsetHistory,
     RecordedEvent,
-    flow_of,
 )
 from partq.pipeline.audit.judge.groups.islands import Islands
 from partq.pipeline.audit.judge.groups.lanes import BY_SLOT, LaneHighs
@@ -53,7 +52,7 @@ class DeliveryJudge:
         is_keyed = line.flags in BY_SLOT
         if is_keyed and state.lanes is None:
             state.lanes = LaneHighs(self._segment.slots)
-        flow = None if state.shares is None else flow_of(line)
+        flow = None if state.shares is None else state.holder_of(line)
 
         def change(first: int, stop: int, old: OffsetHistory | None) -> OffsetHistory:
             piece = UNTOUCHED if old is None else old
@@ -161,10 +160,12 @@ class _Again:
         line, state = self._line, self._state
         event = self._event
         if before.flow is not None:
+            if not state.is_in_record(before.flow):
+                return
             event = state.event_of_repeat(line.cause, before.flow)
         event = event if event is not None and event.at > before.at else None
-        if not state.has_order:
-            if before.is_held and before.flow not in (None, flow_of(line)):
+        if not state.has_order or state.sessions is not None:
+            if before.is_held and before.flow not in (None, state.holder_of(line)):
                 return  # at two members, which is said there
             if line.cause in IN_PLACE and not before.is_taken_back:
                 event = None

@@ -2,15 +2,17 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final
 
 from partq.core.ranges import Ranges
 from partq.pipeline.audit.judge.finding import ACKS, OWNERS, of_line
 from partq.pipeline.audit.judge.groups.back import BackMessages
 from partq.pipeline.audit.judge.groups.deliveries import DeliveryJudge
 from partq.pipeline.audit.judge.groups.handoffs import HandoffJudge
-from partq.pipeline.audit.judge.groups.history import DONE, LATER, OPEN, flow_of
+from partq.pipeline.audit.judge.groups.history import DONE, LATER, OPEN, FlowName
+from partq.pipeline.audit.judge.groups.lanes import LaneHighs
 from partq.pipeline.audit.judge.groups.owners import OwnerJudge
+from partq.pipeline.audit.judge.groups.session_holders import SessionHolders
+from partq.pipeline.audit.judge.groups.session_lanes import KeyedLanes, SessionLanes
 from partq.pipeline.audit.judge.groups.settlements import SettlementJudge
 from partq.pipeline.audit.judge.groups.shares import Alone, SharedSlot, Shares
 from partq.pipeline.audit.judge.groups.stalls import StallJudge
@@ -25,10 +27,6 @@ _BY_MEMBERS = frozenset({*_OUTCOMES, "bind", "register", "drained"})
 _TIMES = ("ack_timeout", "drain_timeout")
 _OF_SHARES = ("commit_part", "unbind")
 """Kinds of groups whose members share partitions alone."""
-
-
-_NOT_JUDGED: Final = {SESSIONS: "Session"}
-"""Flags of records of groups that are not judged, with their types."""
 
 
 class GroupJudge:
@@ -47,8 +45,8 @@ class GroupJudge:
         """The longest time without a delivery; known in the end."""
         self.totals: GroupTotals | None = None
         """What became of the messages, in the end; None: the group was removed."""
-        self.is_not_judged = False
-        """Its type has other rules: nothing is said of it from here on."""
+        self._holders: SessionHolders | None = None
+        """Where members lock sessions: which of them has which."""
         settle = self._settlements
         self._kinds: dict[str, Callable[[RecordLine], None]] = {
             "begin": self._begin,
@@ -68,14 +66,13 @@ class GroupJudge:
             "reset": self._reset,
             "commit_part": self._pass_part,
             "unbind": self._unbind,
+            "lock": self._lock,
+            "unlock": self._unlock,
         }
 
     def judge(self, line: RecordLine) -> bool:
         """Judge a line; return whether it is one of a token that did not hold."""
         state = self.state
-        if self.is_not_judged or line.flags in _NOT_JUDGED:
-            self._report_type(line)
-            return False
         if state.shares is None and (line.kind in _OF_SHARES or line.flags in OF_MANY):
             self._share_out(line)
         for each in state.shares.note_flush(line) if state.shares is not None else ():
@@ -85,8 +82,11 @@ class GroupJudge:
         is_stray = (line.kind == "deliver" or line.kind in _OUTCOMES) and self._owners.is_stray(
             line
         )
+        is_outside = line.kind == "deliver" and not is_stray and self._is_outside(line)
         if is_stray:
             self._report_stray(line)
+        elif is_outside:
+            is_stray = True
         elif (judge := self._kinds.get(line.kind)) is not None:
             if line.kind in _OUTCOMES:
                 self._owners.check_member(line)
@@ -107,27 +107,31 @@ class GroupJudge:
         state.holder = None
         if line.flags == TURNS:
             state.shares, state.back = Shares(Alone()), BackMessages()
+        elif line.flags == SESSIONS:
+            state.sessions = SessionLanes()
+            state.shares = Shares(state.sessions)
+            state.lanes = LaneHighs(KeyedLanes(state.sessions))
+            self._holders = SessionHolders(state, state.sessions)
         else:
             state.shares = Shares(self._segment.slots)
 
-    def _report_type(self, line: RecordLine) -> None:
-        """Say once that the group is not judged from here on, as its type has other rules."""
-        if not self.is_not_judged:
-            self.is_not_judged = True
-            type_, partition = _NOT_JUDGED[line.flags], self._segment.partition
-            text = f"group {line.group} has the type {type_}, which the audit does not judge"
-            self._segment.found(of_line(OWNERS, "type_not_judged", partition, line, text))
+    def _is_outside(self, line: RecordLine) -> bool:
+        """Report a delivery that is under no lock, where members lock sessions; return if it is."""
+        if self._holders is None or self._holders.holds(line, self.state.holder_of(line)):
+            return False
+        self._holders.report_outside(line)
+        return True
 
     def claim(self, line: RecordLine) -> None:
         """Note that a broker has claimed the partition, in this line: it remembers no pause."""
-        if self.is_not_judged:
-            return
         state = self.state
         state.pause = None
         state.owner_at = line.at
         if state.shares is not None:
             self._note_back(state.shares.forget(), line)
             self._owners.forget_epochs()
+        if self._holders is not None:
+            self._holders.claim()
         if state.back is not None:  # of what waited for a time, the next broker knows nothing
             for first, stop, piece in list(state.pieces):
                 if piece.at >= 0 and piece.done == OPEN:
@@ -135,24 +139,20 @@ class GroupJudge:
 
     def publish(self, line: RecordLine) -> None:
         """Note that the log has grown."""
-        if self.is_not_judged:
-            return
         self._stalls.follow(line.at_ms)
 
     def free(self, line: RecordLine) -> None:
         """Note that the log's messages of a line were freed."""
-        if self.is_not_judged:
-            return
         self._settlements.free(line)
         self._stalls.free(line)
+        if self.state.sessions is not None:
+            self.state.sessions.free(line.stop)
 
     def finish(self, *, is_over: bool, is_last: bool) -> None:
         """Judge what is left open when the segment ends.
 
         `is_over`: the group was removed. `is_last`: no other segment of the record follows.
         """
-        if self.is_not_judged:
-            return
         self._owners.finish()
         self._settlements.finish(is_over=is_over)
         self.state.flush_repeats()
@@ -166,6 +166,8 @@ class GroupJudge:
         self._stalls.begin(line)
 
     def _deliver(self, line: RecordLine) -> None:
+        if self._holders is not None:
+            self._holders.deliver(line, self.state.holder_of(line))
         if self.state.shares is None:
             self._owners.note_flow(line)
         else:
@@ -197,7 +199,7 @@ class GroupJudge:
         if shares is None:
             self._owners.renew(line)
         else:  # several have it, and the epochs of these binds are of the broker's memory
-            shares.begin(flow_of(line))
+            shares.begin(self.state.holder_of(line))
 
     def _pass_part(self, line: RecordLine) -> None:
         state, shares = self.state, self.state.shares
@@ -207,8 +209,25 @@ class GroupJudge:
         state.note_event("commit", line)
 
     def _unbind(self, line: RecordLine) -> None:
+        holder = self.state.holder_of(line)
+        if self._holders is not None:
+            self._holders.unbind(holder)
+        self._end_share(holder, line)
+
+    def _lock(self, line: RecordLine) -> None:
+        if self._holders is not None and self.state.shares is not None:
+            holder = self.state.holder_of(line)
+            self._holders.lock(line, holder)
+            self.state.shares.begin(holder)
+
+    def _unlock(self, line: RecordLine) -> None:
+        holder = None if self._holders is None else self._holders.unlock(line)
+        if holder is not None:
+            self._end_share(holder, line)
+
+    def _end_share(self, holder: FlowName, line: RecordLine) -> None:
         if self.state.shares is not None:
-            self._note_back(self.state.shares.end(line, event_of(line)), line)
+            self._note_back(self.state.shares.end(holder, event_of(line)), line)
 
     def _note_back(self, offsets: list[int], line: RecordLine) -> None:
         """Note what flows had that have ended: later ones of their slots wait for it."""
@@ -221,9 +240,11 @@ class GroupJudge:
                 state.back.note(first, stop, (line.sequence, line.at_ms))
 
     def _share(self, line: RecordLine, shares: Shares) -> None:
-        for offset, (member, _, _) in shares.deliver(line, self._is_done):
+        state = self.state
+        for offset, (member, _, _) in shares.deliver(line, state.holder_of(line), self._is_done):
             text = f"offset {offset} was delivered to {line.member} while {member} had it"
-            what = "slot_shared" if self.state.has_order else "message_shared"
+            what = "slot_shared" if state.has_order else "message_shared"
+            what = what if state.sessions is None else "session_shared"
             self._found_shared(what, line, offset, text)
 
     def _is_done(self, offset: int) -> bool:
@@ -241,12 +262,15 @@ class GroupJudge:
         settle(line)
 
     def _report_shared(self, each: SharedSlot) -> None:
-        other = min(each.others)
+        other, sessions = min(each.others), self.state.sessions
+        lane, what = f"slot {each.slot}", "slot_shared"
+        if sessions is not None:
+            lane, what = f"session {sessions.session(each.offset)}", "session_shared"
         text = (
             f"offset {each.offset} was delivered to {each.line.member} while "
-            f"{each.others[other][0]} had {other} of its slot {each.slot}"
+            f"{each.others[other][0]} had {other} of its {lane}"
         )
-        self._found_shared("slot_shared", each.line, each.offset, text)
+        self._found_shared(what, each.line, each.offset, text)
 
     def _found_shared(self, what: str, line: RecordLine, offset: int, text: str) -> None:
         partition = self._segment.partition

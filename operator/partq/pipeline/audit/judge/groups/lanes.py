@@ -5,13 +5,14 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from partq.pipeline.audit.judge.groups.session_lanes import KeyedLanes
 from partq.pipeline.audit.judge.lines import RecordLine
-from partq.wire.audit import SHARED
+from partq.wire.audit import SESSIONS, SHARED
 
 KEYED: Final = "keyed"
 """Flag of deliveries and releases of a group of order Key."""
-BY_SLOT: Final = (KEYED, SHARED)
-"""Flags of deliveries that are judged slot by slot."""
+BY_SLOT: Final = (KEYED, SHARED, SESSIONS)
+"""Flags of deliveries that are judged slot by slot, or session by session."""
 
 
 class PublishedSlots:
@@ -44,7 +45,7 @@ class LaneHighs:
     A key is whatever an order holds for: a token, an era.
     """
 
-    def __init__(self, slots: PublishedSlots) -> None:
+    def __init__(self, slots: PublishedSlots | KeyedLanes) -> None:
         self._slots = slots
         self._back: dict[int, set[int]] = {}
         """What was given back of each slot, and neither delivered again nor done with."""

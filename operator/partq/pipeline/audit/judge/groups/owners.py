@@ -1,7 +1,6 @@
 """Checks that one member and one flow at a time had a partition of a group (S1)."""
 
 from partq.pipeline.audit.judge.finding import ACKS, HANDOFFS, OWNERS, finding, of_line
-from partq.pipeline.audit.judge.groups.history import flow_of
 from partq.pipeline.audit.judge.groups.state import GroupState
 from partq.pipeline.audit.judge.lines import RecordLine
 
@@ -28,8 +27,10 @@ class OwnerJudge:
         """Return whether a line of a flow is not of the claim, epoch and member that held."""
         state, claimed = self._state, self._segment.claimed
         if state.shares is not None:
-            is_over = line.kind == "deliver" and state.shares.has_ended(flow_of(line))
-            return is_over or (claimed is not None and line.broker_epoch != claimed)
+            is_over = line.kind == "deliver" and state.shares.has_ended(state.holder_of(line))
+            return (is_over and state.sessions is None) or (
+                claimed is not None and line.broker_epoch != claimed
+            )
         return (
             (claimed is not None and line.broker_epoch != claimed)
             or (state.current is not None and line.epoch != state.current)

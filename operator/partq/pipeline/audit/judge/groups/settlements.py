@@ -15,10 +15,9 @@ from partq.pipeline.audit.judge.groups.history import (
     PASSED,
     UNTOUCHED,
     OffsetHistory,
-    flow_of,
 )
 from partq.pipeline.audit.judge.groups.islands import Islands
-from partq.pipeline.audit.judge.groups.lanes import KEYED
+from partq.pipeline.audit.judge.groups.lanes import KEYED, LaneHighs
 from partq.pipeline.audit.judge.groups.state import GroupState
 from partq.pipeline.audit.judge.intervals import IntervalMap
 from partq.pipeline.audit.judge.lines import PLACE_BITS, RecordLine
@@ -49,7 +48,7 @@ class SettlementJudge:
         twice: Islands[str] = Islands()
         other_token: Islands[int] = Islands()
         other_flow: Islands[str] = Islands()
-        flow = flow_of(line) if state.shares is not None else None
+        flow = state.holder_of(line) if state.shares is not None else None
         is_known = self._is_known(line)
 
         def change(first: int, stop: int, old: OffsetHistory | None) -> OffsetHistory:
@@ -94,8 +93,8 @@ class SettlementJudge:
     def _is_known(self, line: RecordLine) -> bool:
         """Return whether the record has all that was delivered to the flow of an ack."""
         state = self._state
-        if state.shares is not None and not state.has_order:
-            return state.shares.has_begun(flow_of(line))
+        if state.shares is not None and (state.sessions is not None or not state.has_order):
+            return state.shares.has_begun(state.holder_of(line))
         return state.current is not None and line.flags != _CURSOR
 
     def nack(self, line: RecordLine) -> None:
@@ -250,9 +249,7 @@ class SettlementJudge:
                 if dropped is not None:
                     lost.add(_DROPPED, low, high)
                 elif (piece is None or piece.done == OPEN) and state.lanes is not None:
-                    # A key may wait while others are sent: only what its own have passed is lost.
-                    for offset in state.lanes.behind(low, high, state.era):
-                        self._find_open(lost, offset, offset + 1, piece or UNTOUCHED)
+                    self._find_behind(lost, low, high, piece or UNTOUCHED, state.lanes)
                 elif piece is None or piece.done == OPEN:
                     self._find_open(lost, low, high, piece or UNTOUCHED)
         for text, low, high in lost:
@@ -270,6 +267,17 @@ class SettlementJudge:
                     stop=high,
                 )
             )
+
+    def _find_behind(
+        self, lost: Islands[str], first: int, stop: int, piece: OffsetHistory, lanes: LaneHighs
+    ) -> None:
+        """Find what is freed; a key may wait while others are sent, so else what it has passed."""
+        for low, high, freed in self._state.freed.parts(first, stop):
+            if freed is not None:
+                lost.add(_FREED, low, high)
+                continue
+            for offset in lanes.behind(low, high, self._state.era):
+                self._find_open(lost, offset, offset + 1, piece)
 
     def _find_open(self, lost: Islands[str], first: int, stop: int, piece: OffsetHistory) -> None:
         state = self._state

@@ -4,8 +4,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from partq.pipeline.audit.judge.groups.history import FlowName, RecordedEvent, flow_of
+from partq.pipeline.audit.judge.groups.history import FlowName, RecordedEvent
 from partq.pipeline.audit.judge.groups.lanes import PublishedSlots
+from partq.pipeline.audit.judge.groups.session_lanes import SessionLanes
 from partq.pipeline.audit.judge.lines import RecordLine
 
 MAX_ENDED = 10_000
@@ -40,7 +41,7 @@ class Alone:
 class Shares:
     """Follows who holds what of each slot."""
 
-    def __init__(self, slots: PublishedSlots | Alone) -> None:
+    def __init__(self, slots: PublishedSlots | Alone | SessionLanes) -> None:
         self._slots = slots
         self._held: dict[int, dict[int, FlowName]] = {}
         """Slot → offset → the flow that has it."""
@@ -80,13 +81,13 @@ class Shares:
         return before
 
     def deliver(
-        self, line: RecordLine, is_done: Callable[[int], bool]
+        self, line: RecordLine, flow: FlowName, is_done: Callable[[int], bool]
     ) -> list[tuple[int, FlowName]]:
         """Note a delivery; return what of it another flow has still: with that flow.
 
         What is done was decided on before, and is not sent.
         """
-        flow, twice = flow_of(line), list[tuple[int, FlowName]]()
+        twice: list[tuple[int, FlowName]] = []
         for offset, slot in self._slots.within(line.first, line.stop):
             if is_done(offset):
                 continue
@@ -110,9 +111,8 @@ class Shares:
         if self._held:
             self._forget(self._slots.within(first, stop))
 
-    def end(self, line: RecordLine, event: RecordedEvent) -> list[int]:
+    def end(self, flow: FlowName, event: RecordedEvent) -> list[int]:
         """Note that a flow has nothing any more; return what it had."""
-        flow = flow_of(line)
         self._is_back.discard(flow)
         self._ended[flow] = event
         if len(self._ended) > MAX_ENDED:

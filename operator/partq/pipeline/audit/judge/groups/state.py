@@ -4,8 +4,14 @@ from dataclasses import dataclass, field
 
 from partq.pipeline.audit.judge.finding import Found
 from partq.pipeline.audit.judge.groups.back import BackMessages
-from partq.pipeline.audit.judge.groups.history import FlowName, OffsetHistory, RecordedEvent
+from partq.pipeline.audit.judge.groups.history import (
+    FlowName,
+    OffsetHistory,
+    RecordedEvent,
+    flow_of,
+)
 from partq.pipeline.audit.judge.groups.lanes import LaneHighs, PublishedSlots
+from partq.pipeline.audit.judge.groups.session_lanes import SessionLanes
 from partq.pipeline.audit.judge.groups.shares import Shares
 from partq.pipeline.audit.judge.intervals import IntervalMap
 from partq.pipeline.audit.judge.lines import RecordLine
@@ -77,6 +83,8 @@ class GroupState:
     """How far each slot was delivered; None: the group has an order of the whole partition."""
     shares: Shares | None = None
     """Which member has messages of which slots; None: one at a time has the partition."""
+    sessions: SessionLanes | None = None
+    """Of which session each message is, where members lock sessions."""
     back: BackMessages | None = None
     """What is to be sent again at once, where messages have no order."""
     last_token: tuple[int, int] | None = None
@@ -111,6 +119,20 @@ class GroupState:
         if self.shares is not None and cause == "forced_commit":
             return self.events.get("forced")
         return self.events.get(_EVENTS.get(cause, ""))
+
+    def holder_of(self, line: RecordLine) -> FlowName:
+        """Return what stands for all that a flow has, where several members share the partition.
+
+        A flow has several sessions, each under a token that stands in the place of its number.
+        """
+        member, incarnation, flow = flow_of(line)
+        if self.sessions is not None:
+            flow = (line.broker_epoch << 64) + line.epoch
+        return member, incarnation, flow
+
+    def is_in_record(self, holder: FlowName) -> bool:
+        """Return whether the record has all that was sent to a member that locks sessions."""
+        return self.sessions is None or self.shares is None or self.shares.has_begun(holder)
 
     @property
     def has_order(self) -> bool:
