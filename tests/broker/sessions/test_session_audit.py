@@ -26,6 +26,11 @@ async def scene(running):
     return await Sessions.open(running)
 
 
+async def recorded(scene):
+    await scene.consumed.settle_audit()
+    return await judged(scene.running)
+
+
 def locks(records):
     return [
         (each.kind, each.member, each.target, each.number, each.cause)
@@ -45,7 +50,7 @@ async def test_a_session_is_on_record_from_its_lock_to_its_end(scene):
     again = await n.accept(A)
     await n.messages(again, 2)
     assert await n.ack_offsets(again, 2, 3) == ""
-    records = await judged(scene.running)
+    records = await recorded(scene)
     assert locks(records) == [
         ("lock", "m", A, held.lock, ""),
         ("unlock", "m", A, held.lock, ""),
@@ -74,7 +79,7 @@ async def test_why_a_lock_has_ended_is_on_record(scene):
     other = await m.accept(B)
     assert scene.shares.release(B)
     await m.find(frames.SessionLost)
-    records = await judged(scene.running)
+    records = await recorded(scene)
     assert locks(records) == [
         ("lock", "m", A, held.lock, ""),
         ("unlock", "m", A, held.lock, "expired"),
@@ -99,7 +104,7 @@ async def test_a_lock_goes_on_for_a_flow_that_comes_back(scene):
     back = await m.accept(A, lock=held.lock)
     frame, _ = await m.find(frames.Deliver)
     assert await m.ack_offsets(back, 0, delivery=frame.delivery) == ""
-    records = await judged(scene.running)
+    records = await recorded(scene)
     assert locks(records) == [("lock", "m", A, held.lock, "")] * 2
     assert [(each.target, each.cause) for each in of_kind(records, "unbind")] == [(A, "flow_lost")]
 
@@ -134,7 +139,7 @@ async def test_a_lock_goes_on_at_the_next_broker_which_records_the_end_of_those_
     assert await m.ack_offsets(back, 0, 1, delivery=frame.delivery) == ""
     taken = await n.accept(B, wait_ms=60_000)
     await n.find(frames.Deliver)
-    assert locks(await judged(scene.running)) == [
+    assert locks(await recorded(scene)) == [
         ("lock", "m", A, held.lock, ""),
         ("lock", "m", B, other.lock, ""),
         ("unlock", "m", B, other.lock, "expired"),
@@ -162,7 +167,7 @@ async def test_an_end_is_on_record_before_the_store_or_the_next_lock_has_it(scen
     again = await n.accepted()
     assert again.lock > held.lock
     await n.messages(again, 1)
-    await judged(scene.running)
+    await recorded(scene)
 
 
 async def test_what_waits_for_its_record_in_one_session_is_sent_when_another_one_ends(scene):
@@ -184,7 +189,7 @@ async def test_what_waits_for_its_record_in_one_session_is_sent_when_another_one
     await m.closed()
     assert set(await m.messages(other, 2)) == {1, 3}
     assert await m.ack_offsets(other, 1, 3) == ""
-    await judged(scene.running)
+    await recorded(scene)
 
 
 async def test_a_record_that_is_turned_on_later_has_what_comes_then(scene):
@@ -199,5 +204,5 @@ async def test_a_record_that_is_turned_on_later_has_what_comes_then(scene):
     await m.messages(other, 1)
     assert await m.ack_offsets(held, 0) == ""
     assert await m.ack_offsets(other, 2) == ""
-    records = await judged(scene.running)
+    records = await recorded(scene)
     assert locks(records)[-1] == ("lock", "m", B, other.lock, "")
