@@ -13,7 +13,7 @@ class SessionRun(SharedRun):
     flags = "sessions"
 
     def __init__(self, run: Partition) -> None:
-        self.tokens: dict[tuple[str, str], int] = {}
+        self.tokens: dict[tuple[object, str], int] = {}
         """Member and session → the epoch under which it has it, or had it last."""
         self.numbers: dict[str, int] = {}
         super().__init__(run)
@@ -41,7 +41,7 @@ class SessionRun(SharedRun):
             told = {"number": self.numbers[session], "target": session, "cause": cause}
             self.write(member, "unlock", epoch=-1, flags=self.flags, **told)
 
-    def lose(self, member, session, cause="flow_lost") -> None:
+    def cut(self, member, session, cause="flow_lost") -> None:
         epoch = self.tokens[member["member"], session]
         self.write(member, "unbind", epoch=epoch, cause=cause, target=session, flags=self.flags)
 
@@ -90,7 +90,7 @@ def session_at_two_members(run: Partition) -> Planted:
 def session_at_two_processes_of_a_member(run: Partition) -> Planted:
     at = SessionRun(run)
     at.lock(A, at.one)
-    at.lose(A, at.one)
+    at.cut(A, at.one)
     at.lock(A | {"incarnation": "another"}, at.one, number=at.numbers[at.one])
     at.finish_rest()
     return Planted(run, "session_shared")
@@ -183,7 +183,7 @@ def session_passed_what_was_lost(run: Partition) -> Planted:
     first, second, *rest = at.mine
     at.lock(A, at.one)
     at.deliver(A, first, second)
-    at.lose(A, at.one, cause="forced_commit")
+    at.cut(A, at.one, cause="forced_commit")
     at.unlock(A, at.one, cause="expired")
     at.lock(B, at.one)
     at.deliver(B, second, cause="forced_commit")
@@ -200,7 +200,7 @@ def sent_again_to_the_next_holder_without_a_cause(run: Partition) -> Planted:
     at = SessionRun(run)
     at.lock(A, at.one)
     at.deliver(A, at.lower)
-    at.lose(A, at.one)
+    at.cut(A, at.one)
     at.lock(A, at.one, number=at.numbers[at.one])
     at.deliver(A, *at.mine)
     at.ack(A, *at.mine)
@@ -227,7 +227,7 @@ def sent_after_its_ack(run: Partition) -> Planted:
     at.lock(A, at.one)
     at.deliver(A, *at.mine)
     at.ack(A, *at.mine)
-    at.lose(A, at.one)
+    at.cut(A, at.one)
     at.unlock(A, at.one, cause="expired")
     at.lock(B, at.one)
     at.deliver(B, at.lower, cause="flow_lost")

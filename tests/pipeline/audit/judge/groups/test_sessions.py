@@ -36,7 +36,7 @@ def test_a_lock_lasts_on_at_the_next_broker_and_for_a_flow_that_comes_back():
     at = SessionRun(run)
     at.lock(A, at.one)
     at.deliver(A, at.mine[0])
-    at.lose(A, at.one)
+    at.cut(A, at.one)
     at.lock(A, at.one, number=at.numbers[at.one])
     at.deliver(A, at.mine[0], cause="flow_lost")
     claim(run)
