@@ -277,11 +277,19 @@ def test_the_command_shows_the_schedule_of_a_seed_that_fails(monkeypatch):
 def test_the_command_says_how_a_forced_seed_is_run_again(monkeypatch):
     mutation = next(each for each in CHOOSING_MUTATIONS if "draws no epoch" in each.name)
     mutation.apply(monkeypatch)
-    args = ["--seed", "5", "--seeds", "2", "--workers", "1", "--assignment", "Client"]
+    args = ["--seed", "9", "--seeds", "2", "--workers", "1", "--assignment", "Client"]
     answer = CliRunner().invoke(cli, ["simulate", *args])
     assert answer.exit_code == 1
     assert "VIOLATED" in answer.output
     assert "--events 20 --assignment Client\n" in answer.output
+
+
+def test_every_type_is_drawn_where_none_is_given():
+    drawn = [draw_schedule(seed, 2).setting for seed in range(300)]
+    assert {each.group_type for each in drawn} == set(GroupType)
+    for each in drawn:
+        if each.group_type is GroupType.SHARED:
+            assert (each.nack_order, each.pull_share) == ("Free", 0.0)
 
 
 def test_the_group_can_be_key_shared_in_every_seed():

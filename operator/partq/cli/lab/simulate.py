@@ -66,13 +66,13 @@ MAX_FAILURES: Final = 20
     "--shared",
     "is_shared",
     is_flag=True,
-    help="The same with the type Shared; --key-shared goes before it.",
+    help="The same with the type Shared, in some by default; --key-shared goes before it.",
 )
 @click.option(
     "--session",
     "is_session",
     is_flag=True,
-    help="The same with the type Session; --key-shared goes before it.",
+    help="The same with the type Session, in some by default; --key-shared goes before it.",
 )
 @click.option(
     "--workers", type=click.IntRange(1, MAX_WORKERS), help="Processes. Default: one per CPU."

@@ -37,6 +37,10 @@ KEYED_SHARE: Final = 0.3
 """Of the seeds, those whose groups keep the order of each key alone."""
 PARTS_SHARE: Final = 0.3
 """Of the seeds of the type Partitioned, those of the type KeyShared in its place."""
+TURNS_SHARE: Final = 0.12
+"""Of those that are left, the ones of the type Shared."""
+SESSIONS_SHARE: Final = 0.14
+"""Of those that are left then, the ones of the type Session."""
 SESSION_STATES_SHARE: Final = 0.6
 """Of the seeds with sessions, those with states of them."""
 SPAN_SHARE: Final = 0.2
@@ -299,6 +303,72 @@ def _with_rescales(drawn: Setting, events: list[Event], seed: int) -> tuple[Sett
     return replace(drawn, has_idle=has_idle), merged
 
 
+def _with_type(drawn: Setting, seed: int, given: GroupType | None) -> Setting:
+    """Give the group the type that is given; else, in some seeds, one whose members share."""
+    dealt = {GroupType.KEY_SHARED, GroupType.SHARED, GroupType.SESSION}
+    is_free = drawn.group_type is GroupType.PARTITIONED and not drawn.is_client_assigned
+    chosen = given if given in dealt else None
+    if is_free and given is None:
+        # Each by a chance apart, so that what was drawn before there was the next is still drawn.
+        for each, name, share in (
+            (GroupType.KEY_SHARED, "parts", PARTS_SHARE),
+            (GroupType.SHARED, "shared type", TURNS_SHARE),
+            (GroupType.SESSION, "session type", SESSIONS_SHARE),
+        ):
+            own = random.Random(f"{seed} {name}")  # noqa: S311  chance that can be repeated
+            if chosen is None and own.random() < share:
+                chosen = each
+    if chosen is GroupType.KEY_SHARED:
+        return _of_key_shared(drawn, seed)
+    if chosen is GroupType.SHARED:
+        return _of_shared(drawn, seed)
+    return _of_session(drawn, seed) if chosen is GroupType.SESSION else drawn
+
+
+def _of_key_shared(drawn: Setting, seed: int) -> Setting:
+    own = random.Random(f"{seed} parts")  # noqa: S311  chance that can be repeated
+    own.random()  # whether it has this type
+    return replace(
+        drawn,
+        group_type=GroupType.KEY_SHARED,
+        is_client_assigned=False,
+        nack_order="Key",
+        pull_share=0.0,
+        parts=own.choice((1, 2, 4, 8)),
+        hash_range=own.choice(_HASH_RANGES),
+        on_exhausted=_draw_exhausted(own) if drawn.has_letters else "Skip",
+    )
+
+
+def _of_shared(drawn: Setting, seed: int) -> Setting:
+    own = random.Random(f"{seed} turns")  # noqa: S311  chance that can be repeated
+    return replace(
+        drawn,
+        group_type=GroupType.SHARED,
+        is_client_assigned=False,
+        nack_order="Free",
+        nack_s=own.choice((0.05, 0.05, 0.4, 2.0)),
+        max_parked_keys=1024,
+        on_exhausted="Skip",
+        pull_share=0.0,
+        max_span=own.choice((WIDE, WIDE, WIDE, 4, 12)),
+    )
+
+
+def _of_session(drawn: Setting, seed: int) -> Setting:
+    own = random.Random(f"{seed} sessions")  # noqa: S311  chance that can be repeated
+    return replace(
+        drawn,
+        group_type=GroupType.SESSION,
+        is_client_assigned=False,
+        is_audited=False,
+        nack_order="Key",
+        pull_share=0.0,
+        on_exhausted="Skip",
+        lock_s=own.choice((1.0, 2.0, 5.0)),
+    )
+
+
 def draw_schedule(
     seed: int,
     event_count: int,
@@ -316,9 +386,6 @@ def draw_schedule(
         has_rescales: the partition count changes; None: as drawn, or as `only` says.
         setting: fields of `Setting` that are given, not drawn.
     """
-    is_shared = setting.get("group_type") is GroupType.KEY_SHARED
-    takes_turns = setting.get("group_type") is GroupType.SHARED
-    is_session = setting.get("group_type") is GroupType.SESSION
     rng = random.Random(seed)  # noqa: S311  chance that can be repeated
     drawn = Setting(
         partition_count=rng.randrange(1, 5),
@@ -361,46 +428,8 @@ def draw_schedule(
             max_parked_keys=own.choice((1024, 1024, 1, 2)),
             on_exhausted=_draw_exhausted(own) if drawn.has_letters else "Skip",
         )
-    own = random.Random(f"{seed} parts")  # noqa: S311  chance that can be repeated
-    may_share = drawn.group_type is GroupType.PARTITIONED and not drawn.is_client_assigned
-    may_share = may_share and only is None and not (takes_turns or is_session)
-    may_share = may_share and own.random() < PARTS_SHARE
-    if may_share or (is_shared and only is None):
-        drawn = replace(
-            drawn,
-            group_type=GroupType.KEY_SHARED,
-            is_client_assigned=False,
-            nack_order="Key",
-            pull_share=0.0,
-            parts=own.choice((1, 2, 4, 8)),
-            hash_range=own.choice(_HASH_RANGES),
-            on_exhausted=_draw_exhausted(own) if drawn.has_letters else "Skip",
-        )
-    own = random.Random(f"{seed} turns")  # noqa: S311  chance that can be repeated
-    if takes_turns and only is None:
-        drawn = replace(
-            drawn,
-            group_type=GroupType.SHARED,
-            is_client_assigned=False,
-            nack_order="Free",
-            nack_s=own.choice((0.05, 0.05, 0.4, 2.0)),
-            max_parked_keys=1024,
-            on_exhausted="Skip",
-            pull_share=0.0,
-            max_span=own.choice((WIDE, WIDE, WIDE, 4, 12)),
-        )
-    own = random.Random(f"{seed} sessions")  # noqa: S311  chance that can be repeated
-    if is_session and only is None:
-        drawn = replace(
-            drawn,
-            group_type=GroupType.SESSION,
-            is_client_assigned=False,
-            is_audited=False,
-            nack_order="Key",
-            pull_share=0.0,
-            on_exhausted="Skip",
-            lock_s=own.choice((1.0, 2.0, 5.0)),
-        )
+    if only is None:
+        drawn = _with_type(drawn, seed, setting.get("group_type"))
     own = random.Random(f"{seed} span")  # noqa: S311  chance that can be repeated
     if only is None and drawn.nack_order == "Key" and own.random() < SPAN_SHARE:
         drawn = replace(drawn, max_span=own.choice((4, 8, 12)))

@@ -8,6 +8,7 @@ from typing import Final
 
 from partq.broker.rescale.gatekeeper import RESET_HOLD_S
 from partq.client.transport.layout_watch import OLDER_S
+from partq.core.group.planner import GroupType
 from partq.lab.simulate.cluster import SimCluster, with_loop
 from partq.lab.simulate.events import EventHandlers
 from partq.lab.simulate.health import backlog, unready, unsettled
@@ -135,6 +136,15 @@ class _TrialRun:
             if not any(p.group == group and not p.is_leaving for p in cluster.pods.values()):
                 cluster.start_pod(group=group)
 
+    def _late_locks_s(self) -> float:
+        """Return how much later locks end, of members that are gone: Redis's clock went back."""
+        if self._schedule.setting.group_type is not GroupType.SESSION:
+            return 0.0
+        sets = [
+            event.args["by_s"] for event in self._schedule.events if event.kind == "redis_clock"
+        ]
+        return -sum(by_s for by_s in sets if by_s < 0)
+
     def _recover(self) -> float:
         """Wait until everything is served again; it must not take longer than is promised."""
         cluster, loop, setting = self._cluster, self._cluster.loop, self._schedule.setting
@@ -150,7 +160,7 @@ class _TrialRun:
             loop.run_until(loop.time() + LOOK_S)
         recovery_s = loop.time() - began
         cluster.hurry()
-        bound_s += BACKLOG_S + (RESET_HOLD_S if is_held else 0.0)
+        bound_s += BACKLOG_S + (RESET_HOLD_S if is_held else 0.0) + self._late_locks_s()
         while (left := backlog(cluster)) and not loop.is_stopped:
             if loop.time() - began > bound_s:
                 cluster.watcher.fail("G7", f"not consumed: {'; '.join(left)}")
