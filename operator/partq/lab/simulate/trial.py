@@ -140,10 +140,8 @@ class _TrialRun:
         """Return how much later locks end, of members that are gone: Redis's clock went back."""
         if self._schedule.setting.group_type is not GroupType.SESSION:
             return 0.0
-        sets = [
-            event.args["by_s"] for event in self._schedule.events if event.kind == "redis_clock"
-        ]
-        return -sum(by_s for by_s in sets if by_s < 0)
+        clocks = [each for each in self._schedule.events if each.kind == "redis_clock"]
+        return sum(max(0.0, -float(each.args["by_s"])) for each in clocks)
 
     def _recover(self) -> float:
         """Wait until everything is served again; it must not take longer than is promised."""
