@@ -2,6 +2,7 @@
 
 from partq.broker.sessions import session_acceptor
 from partq.broker.sessions.session_shares import SessionShares
+from partq.client.sessions.session_consumer import SessionConsumer
 from partq.core.group.planner import GroupType
 from partq.core.sessions.session_book import SessionBook
 from partq.core.sessions.session_locks import SessionLocks
@@ -66,6 +67,20 @@ SESSION_MUTATIONS = (
         frozenset({"K2", "G7"}),
         frozenset({"nack"}),
         SESSIONS,
+    ),
+    Mutation(
+        "a consumer asks by its name for what it has",
+        code(SessionConsumer, "_holds", lambda *_: False),
+        frozenset({"L1"}),
+        frozenset({"broker_kill"}),
+        SESSIONS | {"pod_count": 1, "broker_count": 2, "partition_count": 4, "work_s": 0.4},
+    ),
+    Mutation(
+        "a consumer takes a session whose time is over",
+        code(SessionConsumer, "_is_locked", lambda *_: True),
+        frozenset({"L1"}),
+        frozenset({"pod_freeze"}),
+        SESSIONS | {"lock_s": 1.0},
     ),
     Mutation(
         "two sessions have one token",
