@@ -176,6 +176,19 @@ class Layout:
             return self.next.lineage[partition]
         return self.lineage.get(partition, {})
 
+    def history_of(self, slot: int) -> list[PartitionId]:
+        """Return the partitions that a slot came through and that are not settled, oldest first.
+
+        The last one takes its messages.
+        """
+        history = [self.partition_of(slot)]
+        while True:
+            givers = self.predecessors(history[0]).items()
+            giver = next((g for g, ranges in givers if any(slot in each for each in ranges)), None)
+            if giver is None:
+                return history
+            history.insert(0, giver)
+
     def succession(self) -> Succession:
         """Return which partitions follow which, also by a change that is being prepared."""
         staying = (self.next.table if self.next is not None else self.table).slots

@@ -162,14 +162,16 @@ async def test_nobody_has_a_session_twice(scene):
             await m.accept(A, lock=lock)
 
 
-@pytest.mark.parametrize("why", [{"gate": "closed"}, {"is_resetting": True}])
-async def test_no_session_is_given_out_behind_a_gate_or_during_a_reset(scene, why):
+@pytest.mark.parametrize(
+    ("why", "code"), [({"gate": "closed"}, "no_session"), ({"is_resetting": True}, "unavailable")]
+)
+async def test_no_session_is_given_out_behind_a_gate_or_during_a_reset(scene, why, code):
     await scene.publish(A)
     m = await scene.join()
     before = {name: getattr(scene.consumed, name) for name in why}
     for name, value in why.items():
         setattr(scene.consumed, name, value)
-    with pytest.raises(RefusedError, match="unavailable"):
+    with pytest.raises(RefusedError, match=code):
         await m.accept(A)
     with pytest.raises(RefusedError, match="no_session"):
         await m.accept()

@@ -234,7 +234,7 @@ async def test_calls_find_the_lock_of_a_session_that_goes_to_another_partition(
     """As during a change of the partition count: the messages that are there come first."""
     await scene.publish(A)
     found = await m.accept()
-    monkeypatch.setattr(scene.acceptor, "partition_of", lambda _: PartitionId(1, 1))
+    monkeypatch.setattr(scene.acceptor.places, "all_of", lambda _: [PartitionId(1, 1)])
     assert (await m.lock_call("renew", found))[0] == 200
     assert (await m.put_state(found, text(b"one")))[0] == 200
     assert await m.lock_call("close", found) == (200, {"was_locked": True})

@@ -15,6 +15,7 @@ from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.outbox import Answer
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.broker.retention.expiry import Expiry
+from partq.broker.sessions.session_places import SessionPlaces
 from partq.broker.sessions.session_share import (
     Announce,
     SessionShare,
@@ -25,10 +26,8 @@ from partq.broker.sessions.session_share import (
 from partq.broker.sessions.session_shares import SessionPorts, SessionShares
 from partq.core.cursor.progress import Range
 from partq.core.cursor.redelivery_rules import RedeliveryRules
-from partq.core.hashing import slot_of
 from partq.core.layout import Layout
 from partq.core.model import BrokerEpoch, Cause, Epoch, PartitionId
-from partq.core.sessions.interned_sessions import partition_of_keyless
 from partq.core.sessions.session_book import SessionBook
 from partq.core.sessions.session_locks import (
     MAX_LOCK_S,
@@ -46,6 +45,7 @@ from partq.errors import (
     SessionLostError,
     UnavailableError,
 )
+from partq.excerpts import excerpt
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.session_locks import LockRecords
@@ -89,8 +89,8 @@ class SessionAcceptor:
     ) -> None:
         self._owned: Mapping[PartitionId, OwnedPartition] = broker.owned
         self._broker = broker
-        self._layout = layout
         self._records = LockRecords(broker.store, broker.keys)
+        self.places = SessionPlaces(broker.owned, layout, self.shares_of)
         self._ports = SessionPorts(
             records=self._records,
             clock=broker.clock,
@@ -98,7 +98,7 @@ class SessionAcceptor:
             read=broker.log_fetcher.read_on,
             spawn=spawn,
             store=broker.cursor_writer.notice,
-            has_left=self._has_left,
+            has_left=self.places.has_left,
             on_free=self._freed,
             on_lost=broker.ownership.lose_group,
         )
@@ -193,7 +193,7 @@ class SessionAcceptor:
             on_begin: called when a lock begins to be written: then nobody may cancel the call.
 
         Raises:
-            NoSessionError: none was free.
+            NoSessionError: none was free, or this one waits for older messages of other partitions.
             SessionLockedError: another member has this one.
             SessionLostError: the lock that is to be continued has ended.
             PartqError: it got none for another reason.
@@ -240,56 +240,16 @@ class SessionAcceptor:
         on_begin: Callable[[], None],
     ) -> SessionShare:
         while True:
-            shares = self._shares_for(flow.group, self.partition_of(session))
-            if shares.may_lock(session, flow, number):
+            shares = self._shares_for(flow.group, self.places.here(flow.group, session))
+            awaits = shares.awaits(session) if not number else ""
+            if not awaits and shares.may_lock(session, flow, number):
                 on_begin()
                 return await shares.lock(session, flow, number, announce)
             if self._ports.clock() >= deadline or flow.is_closed:
+                if awaits:
+                    raise _gated(flow.group, session, awaits)
                 raise locked(flow.group, session, shares.locks.find(session))
             await self._wait(flow.group, deadline)
-
-    def partition_of(self, session: str) -> PartitionId:
-        """Return the partition of a session.
-
-        Raises:
-            BadRequestError: no key is like it.
-            UnknownPartitionError: it names a partition that the queue does not have.
-            UnavailableError: the layout was not read yet.
-        """
-        layout = self._layout()
-        if layout is None:
-            raise UnavailableError("the layout was not read yet; ask again", retry_after_s=1.0)
-        partition = partition_of_keyless(session)
-        if partition is None:
-            slot_of(session)
-            return layout.partition_for(session)
-        if partition not in layout:
-            raise layout.unknown(partition)
-        return partition
-
-    def partition_of_lock(self, group: str, session: str, number: int) -> PartitionId:
-        """Return the partition of the lock of a session.
-
-        That is the one which had the session before a change of the partition count, as long as the
-        lock lasts there.
-
-        Raises:
-            PartqError: as of `partition_of`.
-        """
-        for owned in list(self._owned.values()):
-            consumed = owned.groups.get(group)
-            if consumed is not None and isinstance(consumed.shares, SessionShares):
-                lock = consumed.shares.locks.find(session)
-                if lock is not None and lock.number == number:
-                    return owned.id
-        return self.partition_of(session)
-
-    def _has_left(self, consumed: ConsumedPartition, session: str) -> bool:
-        owned = self._owned.get(consumed.partition)
-        if owned is None or not owned.layout.seals or partition_of_keyless(session) is not None:
-            return False
-        layout = self._layout()
-        return layout is not None and layout.partition_for(session) != consumed.partition
 
     def _shares_for(self, group: str, partition: PartitionId) -> SessionShares:
         owned = self._owned.get(partition)
@@ -418,4 +378,11 @@ class SessionAcceptor:
 def _none(group: str) -> NoSessionError:
     return NoSessionError(
         f"group {group}: no session has messages and no lock, at this broker; ask again later"
+    )
+
+
+def _gated(group: str, session: str, awaits: str) -> NoSessionError:
+    return NoSessionError(
+        f"session {excerpt(session)} of {group}: it goes on in another partition, where nothing is "
+        f"given out before the group has done with {awaits}; ask again later"
     )

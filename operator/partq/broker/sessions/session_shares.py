@@ -142,6 +142,13 @@ class SessionShares:
         locked = [*(lock.session for lock in self.locks), *self._beginning]
         return self.book.next_free(locked)
 
+    def awaits(self, session: str) -> str:
+        """Return the older messages in other partitions that come before a session; empty: none do.
+
+        One that has a lock goes on all the same.
+        """
+        return self._whole.gated_by if self.locks.find(session) is None else ""
+
     @property
     def _gives_out(self) -> bool:
         return (

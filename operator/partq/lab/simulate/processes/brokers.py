@@ -290,7 +290,7 @@ class BrokerProcess:
 
     async def _close_session(self, broker: Broker, body: SessionLockBody) -> ClosedSession:
         """End a lock, as the route does where the partition is."""
-        partition = broker.sessions.partition_of(body.session)
+        partition = broker.sessions.places.of_lock(GROUP, body.session, body.lock)
         flow = broker.flow_registry.find(GROUP, MemberId(body.member))
         shares = broker.sessions.shares_of(broker.find(partition).find(GROUP))
         share = shares.of_session(body.session) if shares is not None else None

@@ -13,6 +13,7 @@ from partq.broker.api.owner_calls import (
     caller_address,
     forward_headers,
 )
+from partq.broker.api.routes.sessions.session_owners import ask_places
 from partq.broker.delivery.flow import Flow
 from partq.broker.partition.outbox import Answer
 from partq.broker.peers.peer_client import FORWARDED, UnansweredError
@@ -75,8 +76,7 @@ async def accept(call: EnteredCall, body: AcceptSessionBody) -> web.Response:
     """
     work = partial(_accept_here, call, body)
     if body.session is not None:
-        partition = call.broker.sessions.partition_of(body.session)
-        return json_response(await ask_owner(call, partition, work, AcceptedSession, body))
+        return json_response(await ask_places(call, body.session, work, AcceptedSession, body))
     found = await work(wait_s=0.0) if body.wait_ms and not _is_forwarded(call) else await work()
     if found.session is None and not _is_forwarded(call):
         found = await _accept_elsewhere(call, body)
@@ -160,7 +160,7 @@ async def _accept_elsewhere(call: EnteredCall, body: AcceptSessionBody) -> Accep
 )
 async def renew(call: EnteredCall, body: SessionLockBody) -> web.Response:
     """Have the lock of a session last as long as a new one, from now on."""
-    partition = call.broker.sessions.partition_of_lock(call.group, body.session, body.lock)
+    partition = call.broker.sessions.places.of_lock(call.group, body.session, body.lock)
 
     async def work() -> RenewedSession:
         share = share_of(call, partition, body)
@@ -183,7 +183,7 @@ async def close(call: EnteredCall, body: SessionLockBody) -> web.Response:
     A member whose connection to the session's broker was lost ends its lock so, too. Then what it
     was sent may have begun: it is redelivered with the cause of a lost flow, and the lowest counts.
     """
-    partition = call.broker.sessions.partition_of_lock(call.group, body.session, body.lock)
+    partition = call.broker.sessions.places.of_lock(call.group, body.session, body.lock)
 
     async def work() -> ClosedSession:
         closed: asyncio.Future[PartqError | None] = asyncio.get_running_loop().create_future()
@@ -231,7 +231,7 @@ def _end_unbound(
 async def release(call: EnteredCall, body: ReleaseSessionBody) -> web.Response:
     """Take a session from the member that has it; what that had of it is redelivered."""
     broker = call.broker
-    partition = broker.sessions.partition_of(body.session)
+    partition = broker.sessions.places.all_of(body.session)[-1]
 
     async def work() -> ClosedSession:
         shares = broker.sessions.shares_of(broker.find(partition).find(call.group))

@@ -103,7 +103,7 @@ async def _page(
 async def read_state(call: EnteredCall, query: SessionStateQuery) -> web.Response:
     """Show the state of a session, as the acks that were answered have left it."""
     call.request[HOLD].take(STATE_BYTES)
-    partition = call.broker.sessions.partition_of(query.session)
+    partition = call.broker.sessions.places.all_of(query.session)[-1]
 
     async def work() -> SessionState:
         consumed = call.broker.find(partition).find(call.group)
@@ -124,7 +124,7 @@ async def read_state(call: EnteredCall, query: SessionStateQuery) -> web.Respons
 async def write_state(call: EnteredCall, body: SessionStateBody) -> web.Response:
     """Leave a state of a session, under its lock."""
     call.request[HOLD].take(STATE_BYTES)
-    partition = call.broker.sessions.partition_of_lock(call.group, body.session, body.lock)
+    partition = call.broker.sessions.places.of_lock(call.group, body.session, body.lock)
     state = None if body.state is None else decode_state(body.state)
     check_state("state", body.session, state)
 

@@ -1,0 +1,151 @@
+"""Sessions whose partition changes, by records that the tests write as a coordinator does."""
+
+import asyncio
+from itertools import count
+
+import pytest
+
+from partq.core.hashing import slot_of
+from partq.core.model import PartitionId
+from partq.testing import eventually
+from partq.wire import batch, frames
+from tests.broker.conftest import CONSUME, open_producer
+from tests.broker.rescale.change import ChangeByHand, keys_for_five
+from tests.broker.sessions.locks import RefusedError, Sessions
+
+OLD, NEW = PartitionId(1, 0), PartitionId(2, 4)
+ACCEPT = "/v1/queues/orders/groups/workers/sessions/accept"
+REQUESTS = count(500)
+
+
+class Moves:
+    """A group of type Session; of its sessions one moves from 1.0 to 2.4, and one stays."""
+
+    def __init__(self, scene):
+        self.scene = scene
+        self.running = scene.running
+        self.moving, self.staying = keys_for_five(self.running.broker.config.layout)
+        self.change = ChangeByHand(self.running)
+        self.owner = self.running
+        """The broker of 2.4."""
+
+    async def to_another(self, start_broker):
+        """Move the moving session, to a partition of another broker."""
+        self.owner = await start_broker("orders-1")
+        await self.change.prepare(5)
+        await self.running.admin("/yield", {"partitions": [str(NEW)]})
+        await self.owner.broker.refresh()
+        (claimed,) = await self.owner.admin("/claim", {"partitions": [str(NEW)]})
+        assert "error" not in claimed
+        await self.change.commit()
+        await asyncio.gather(*(each.broker.refresh() for each in (self.running, self.owner)))
+        await eventually(self._is_open, "the new partition takes messages")
+        here, there = self.running.broker.claims, self.owner.broker.claims
+        await eventually(lambda: here.owner_url(NEW) and there.owner_url(OLD), "each knows both")
+
+    async def at_home(self):
+        """Move it to a partition of the same broker."""
+        await self.change.change(5)
+
+    def _is_open(self):
+        return self.owner.broker.owned[NEW].layout.is_open
+
+    @property
+    def consumed(self):
+        return self.owner.broker.owned[NEW].groups["workers"]
+
+    async def publish_new(self, *texts):
+        """Publish messages of the moving session into 2.4."""
+        producer = await open_producer(self.owner)
+        messages = [
+            batch.encode_message(batch.Message(self.moving, each.encode())) for each in texts
+        ]
+        data = batch.encode(messages, [slot_of(self.moving)] * len(texts))
+        await producer.send(frames.Publish(next(REQUESTS), *NEW, 0), data)
+        await producer.expect(frames.Published)
+
+    async def join(self, running, member="m"):
+        return await Sessions(running).join(member)
+
+    async def accept_by_http(self, running, who="m", **more):
+        body = {"member": who, "incarnation": "h", "session": self.moving, **more}
+        return await running.call("POST", ACCEPT, token=CONSUME, json=body)
+
+    async def drained(self):
+        await eventually(lambda: not self.consumed.is_gated, "all of 1.0 is done")
+
+
+@pytest.fixture
+async def moves(running):
+    return Moves(await Sessions.open(running))
+
+
+def place_of(accepted):
+    return PartitionId(accepted.generation, accepted.partition)
+
+
+async def test_an_accept_by_name_gets_first_what_is_in_the_former_partition(moves):
+    """Whoever accepts by names alone gets on, though nobody accepts sessions in turn."""
+    await moves.scene.publish(moves.moving, moves.moving)
+    await moves.at_home()
+    await moves.publish_new("later")
+    m = await moves.join(moves.running)
+    first = await m.accept(moves.moving)
+    assert place_of(first) == OLD
+    await m.messages(first, 2)
+    assert await m.ack_offsets(first, 0, 1) == ""
+    await moves.drained()
+    second = await m.accept(moves.moving, wait_ms=60_000)
+    assert place_of(second) == NEW
+    assert await m.messages(second, 1) == {0: "later"}
+
+
+async def test_an_accept_by_name_waits_until_others_have_done_with_the_former_partition(moves):
+    await moves.scene.publish(moves.staying)
+    await moves.at_home()
+    m = await moves.join(moves.running)
+    with pytest.raises(RefusedError, match="no_session"):
+        await m.accept(moves.moving)
+    await m.begin_accept(moves.moving, wait_ms=60_000)
+    n = await moves.join(moves.running, "n")
+    other = await n.accept(moves.staying)
+    await n.messages(other, 1)
+    assert await n.ack_offsets(other, 0) == ""
+    assert place_of(await m.accepted()) == NEW
+
+
+async def test_the_session_is_with_one_of_two_brokers_alone(moves, start_broker):
+    await moves.scene.publish(moves.moving)
+    await moves.to_another(start_broker)
+    m, there = await moves.join(moves.running), await moves.join(moves.owner)
+    with pytest.raises(RefusedError, match="no_session"):
+        await there.accept(moves.moving)
+    held = await m.accept(moves.moving)
+    assert place_of(held) == OLD
+    await m.messages(held, 1)
+    assert await m.ack_offsets(held, 0) == ""
+    await moves.drained()
+    await m.find(frames.SessionLost)
+    with pytest.raises(RefusedError, match="not_owner"):
+        await m.accept(moves.moving)
+    assert place_of(await there.accept(moves.moving)) == NEW
+
+
+async def test_any_broker_finds_the_session_by_http(moves, start_broker):
+    await moves.scene.publish(moves.moving, moves.staying)
+    await moves.to_another(start_broker)
+    status, found = await moves.accept_by_http(moves.owner)
+    assert (status, found["partition"]) == (200, str(OLD))
+    for running in (moves.running, moves.owner):
+        status, answer = await moves.accept_by_http(running, "n")
+        assert (status, answer["error"]["code"]) == (409, "session_locked")
+    shares = moves.scene.shares
+    assert shares.release(moves.moving)
+    moves.scene.consumed.discard([(0, 1)])
+    for running in (moves.running, moves.owner):
+        assert await moves.accept_by_http(running) == (200, {"session": None}), "it waits"
+    moves.scene.consumed.discard([(1, 2)])
+    moves.running.broker.cursor_writer.notice(moves.scene.consumed)
+    await moves.drained()
+    status, found = await moves.accept_by_http(moves.running)
+    assert (status, found["partition"]) == (200, str(NEW))
