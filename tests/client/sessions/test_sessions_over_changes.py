@@ -55,7 +55,7 @@ async def drain(clerks, key):
 
 
 @pytest.mark.req("AZR-04")
-async def test_who_accepts_by_names_alone_gets_all_in_order_over_changes(local):
+async def test_accepts_by_names_alone_get_all_in_order_over_changes(local):
     async with (
         Producer(local.url, queue="orders", token=local.tokens.produce) as producer,
         clerk(local) as clerks,

@@ -15,6 +15,7 @@ from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.outbox import Answer
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.broker.retention.expiry import Expiry
+from partq.broker.sessions.lock_writer import SessionPorts
 from partq.broker.sessions.session_places import SessionPlaces
 from partq.broker.sessions.session_share import (
     Announce,
@@ -23,7 +24,7 @@ from partq.broker.sessions.session_share import (
     lost,
     note_unlock,
 )
-from partq.broker.sessions.session_shares import SessionPorts, SessionShares
+from partq.broker.sessions.session_shares import SessionShares
 from partq.core.cursor.progress import Range
 from partq.core.cursor.redelivery_rules import RedeliveryRules
 from partq.core.layout import Layout

@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from dataclasses import dataclass
+from collections.abc import Coroutine, Iterable
 from typing import Any, cast
 
 from partq.broker.partition.consumed_partition import ConsumedPartition, FlowPort
 from partq.broker.partition.outbox import Answer
+from partq.broker.sessions.lock_writer import LockWriter, SessionPorts
 from partq.broker.sessions.session_share import (
     Announce,
     LockingFlow,
@@ -27,41 +27,13 @@ from partq.core.sessions.session_locks import MAX_LOCKS, SessionLock, SessionLoc
 from partq.errors import (
     FencedError,
     OverloadedError,
-    PartqError,
     SessionLostError,
-    StoreUnavailableError,
-    SupersededError,
     UnavailableError,
-    UnknownGroupError,
 )
 from partq.excerpts import excerpt
-from partq.store.records.log import Entry
-from partq.store.session_locks import NEW_LOCK, LockRecords
-
-WRITE_RETRY_S = 0.5
-"""Between tries to have the end of a lock written."""
+from partq.store.session_locks import NEW_LOCK
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class SessionPorts:
-    """What the sessions of every partition of a broker share."""
-
-    records: LockRecords
-    clock: Callable[[], float]
-    lock_s: Callable[[str], float]
-    """For how long a lock of a group lasts; 0: its members lock no sessions (any more)."""
-    read: Callable[[ConsumedPartition, int], Awaitable[list[Entry]]]
-    """Returns some batches from the one that holds an offset on; none: the end is reached."""
-    spawn: Callable[[Coroutine[Any, Any, None], str], object]
-    store: Callable[[ConsumedPartition], None]
-    """Has the book stored soon."""
-    has_left: Callable[[ConsumedPartition, str], bool]
-    """Whether a change of the partition count has given a session to another partition."""
-    on_free: Callable[[str], None]
-    """Called with the group when a session may have become free."""
-    on_lost: Callable[[ConsumedPartition, PartqError], None]
 
 
 class SessionShares:
@@ -86,6 +58,7 @@ class SessionShares:
         self._ports = ports
         self.locks = locks
         self._held_until = held_until
+        self._writer = LockWriter(whole, ports, locks, lambda: ports.clock() >= self._held_until)
         self._beginning: set[str] = set()
         """Sessions whose locks are being written."""
         self._shares: dict[str, SessionShare] = {}
@@ -225,7 +198,7 @@ class SessionShares:
         known = self.locks.find(session)
         try:
             await self._whole.settle_audit()  # the end of the lock before is told first
-            lock = await self._write_lock(session, flow, number)
+            lock = await self._writer.write(session, flow, number, known)
             self._check_current()
             if self.locks.find(session) is not known:
                 self.end(lock)  # its time was over, or it was released, while it was written
@@ -254,38 +227,6 @@ class SessionShares:
                 "another one, before the session was locked; accept it again"
             )
 
-    async def _write_lock(self, session: str, flow: FlowPort, number: int) -> SessionLock:
-        whole, ports = self._whole, self._ports
-        lock_s = ports.lock_s(whole.group)
-        known = self.locks.find(session)
-        try:
-            drawn = await self._repeat_superseded(
-                lambda: ports.records.lock(
-                    whole.partition,
-                    whole.group,
-                    write=whole.next_write(),
-                    session=session,
-                    member=flow.member,
-                    incarnation=flow.incarnation,
-                    lock_ms=round(lock_s * 1000),
-                    number=known.number if known is not None else number,
-                    is_complete=ports.clock() >= self._held_until,
-                )
-            )
-        except (FencedError, UnknownGroupError) as error:
-            ports.on_lost(whole, error)
-            raise
-        # Counted from the answer on: no shorter than what the client counts, and the record.
-        until = ports.clock() + lock_s
-        return SessionLock(session, flow.member, flow.incarnation, drawn, until)
-
-    async def _repeat_superseded(self, write: Callable[[], Awaitable[int]]) -> int:
-        while True:
-            try:
-                return await write()
-            except SupersededError:
-                continue  # another lock was written faster: nothing was written
-
     async def renew(self, share: SessionShare) -> None:
         """Have the lock of a session last as long as a new one, from now on.
 
@@ -296,7 +237,7 @@ class SessionShares:
         lock, flow = share.lock_of, share.flow
         if flow is None:
             raise lost(share)
-        written = await self._write_lock(lock.session, flow, lock.number)
+        written = await self._writer.write(lock.session, flow, lock.number, lock)
         if self._shares.get(lock.session) is not share:
             raise lost(share)
         lock.until = max(lock.until, written.until)
@@ -399,40 +340,8 @@ class SessionShares:
         if self.locks.find(lock.session) is lock:
             self.locks.remove(lock.session)
         note_unlock(self._whole, lock, cause, self._ports.clock())
-        self._ports.spawn(self._write_end(lock, list(to_tell)), "end the lock of a session")
+        self._ports.spawn(self._writer.end(lock, list(to_tell)), "end the lock of a session")
         self._go_on()
-
-    async def _write_end(self, lock: SessionLock, to_tell: list[Answer]) -> None:
-        whole = self._whole
-        error: PartqError | None = None
-        await whole.settle_audit()  # what comes back after a crash finds no end that was not told
-        while not whole.is_dropped:
-            try:
-                await self._ports.records.unlock(
-                    whole.partition,
-                    whole.group,
-                    write=whole.next_write(),
-                    session=lock.session,
-                    number=lock.number,
-                )
-            except SupersededError:
-                continue
-            except StoreUnavailableError:
-                # Left as it is, it would end by itself; but the client waits for the answer.
-                await asyncio.sleep(WRITE_RETRY_S)
-                if self.locks.find(lock.session) is not None:
-                    break  # locked again since: that write stands in the place of this one
-                continue
-            except PartqError as refusal:
-                error = refusal
-            break
-        else:
-            error = UnavailableError(
-                f"partition {whole.partition}: it is not served here any more; the lock of session "
-                f"{excerpt(lock.session)} lasts until its time is over, or accept it to go on"
-            )
-        for answer in to_tell:
-            answer(error)
 
     # ---- time and messages ----------------------------------------------------------------------
 
