@@ -125,3 +125,15 @@ def test_the_examples_fit_every_version(name):
     for version in VERSIONS:
         for body in bodies:
             assert_valid(body, version)
+
+
+@pytest.mark.parametrize("name", ["group-types.yaml", "queue.yaml"])
+def test_our_resources_in_the_examples_are_taken(name):
+    resources = parse_resources((EXAMPLES / name).read_text())
+    assert resources.queues
+    assert resources.groups
+
+
+def test_the_examples_have_each_type_that_cannot_be_changed():
+    groups = parse_resources((EXAMPLES / "group-types.yaml").read_text()).groups
+    assert {group.spec.type for group in groups} == {"KeyShared", "Session", "Shared"}

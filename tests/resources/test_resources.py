@@ -244,7 +244,19 @@ WRONG = [
     ),
     (
         group("{queue: orders, type: Shared, ack: {onExhausted: Block}}"),
-        "ack.onExhausted: got 'Block' with nack.order 'Free'",
+        "ack.onExhausted: got 'Block' with the type 'Shared', expected 'Skip'",
+    ),
+    (
+        group("{queue: orders, type: Shared, ack: {maxStates: 5}}"),
+        "ack.maxStates: got 5 with the type 'Shared', expected it to be left out",
+    ),
+    (
+        group("{queue: orders, type: Shared, nack: {maxParkedKeys: 5}}"),
+        "nack.maxParkedKeys: got 5 with the type 'Shared', expected it to be left out",
+    ),
+    (
+        group("{queue: orders, type: Shared, rebalance: {standby: AtOnce}}"),
+        "rebalance.standby: got it with the type 'Shared', expected it to be left out",
     ),
     (
         group("{queue: orders, type: Shared, assignment: Client}"),

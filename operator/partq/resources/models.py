@@ -44,7 +44,7 @@ from partq.resources.redelivery import (
 from partq.resources.redis_place import Redis
 from partq.resources.selector import Selector
 from partq.resources.sessions import SESSION_RULES, SessionPolicy, check_session
-from partq.resources.shared import FREE_RULE, check_shared
+from partq.resources.shared import SHARED_RULES, check_shared
 
 API_GROUP = "partq.dev"
 API_VERSION = f"{API_GROUP}/v1alpha1"
@@ -291,7 +291,7 @@ class ConsumerGroupSpec(Model):
             ),
             USE_RULE,
             ORDER_RULE,
-            FREE_RULE,
+            *SHARED_RULES,
             TYPE_RULE,
             PARTS_RULE,
             *SESSION_RULES,
@@ -378,7 +378,7 @@ class ConsumerGroupSpec(Model):
                 f"strategy: got {self.strategy!r} with the type 'Session', expected it to be left "
                 "out: each member may take any session"
             )
-        check_shared(self.type, self.strategy, self.nack.order)
+        check_shared(self.type, self.strategy, self.ack, self.nack, self.rebalance)
         if self.type != "Partitioned" and self.strategy not in (None, "failover"):
             raise ValueError(
                 f"strategy: got {self.strategy!r}, expected 'failover' for the type {self.type!r}"

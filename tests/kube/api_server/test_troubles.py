@@ -10,6 +10,7 @@ import pytest
 import redis
 
 from partq.testing.redis_server import RedisServer
+from tests.kube.api_server.client import ApiError
 from tests.kube.api_server.processes import eventually
 from tests.undecodable import publish_undecodable
 
@@ -31,6 +32,26 @@ def own_redis(tmp_path):
 def at(server):
     """Return the spec of a queue that is stored there."""
     return {**SMALL, "redis": {"url": server.url}}
+
+
+CLERKS = {"type": "Session", "session": {"lockSeconds": 5}}
+
+
+@pytest.fixture(scope="module")
+def clerks(stage):
+    stage.apply_queue("typed")
+    stage.serve("typed")
+    stage.apply_group("clerks", "typed", **CLERKS)
+    return "clerks"
+
+
+def refusal_of(stage, group, spec):
+    """Change fields of the group, and return what the server says against it; None: it takes it."""
+    try:
+        stage.kube.patch("ConsumerGroup", stage.namespace, group, {"spec": spec})
+    except ApiError as error:
+        return f"{error.status} {error}"
+    return None
 
 
 def wait_for_trouble(stage, kind, name, reason, *, is_stalled, sentence=""):
@@ -204,6 +225,27 @@ def test_a_spec_that_only_the_operator_can_judge(stage):
     wait_for_refusal(stage, "picky", "QueueImmutable")
     stage.kube.patch("ConsumerGroup", stage.namespace, "picky", {"spec": {"queue": "judged"}})
     stage.wait_for("ConsumerGroup", "picky", "Ready", "True")
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ({"type": "Shared", "session": None}, "stays so"),
+        ({"type": "Partitioned", "session": None}, "stays so"),
+        ({"type": "Shared"}, "session"),
+        ({"rebalance": {"standby": "AtOnce"}}, "standby"),
+    ],
+)
+def test_what_the_type_of_a_group_does_not_have(stage, clerks, spec, sentence):
+    """Servers from 1.25 on refuse it; with an older one the operator says so, and goes on."""
+    refusal = refusal_of(stage, clerks, spec)
+    if refusal is not None:
+        assert refusal.startswith("422")
+        assert sentence in refusal
+        return
+    wait_for_refusal(stage, clerks, "InvalidSpec", sentence=sentence)
+    assert refusal_of(stage, clerks, {**CLERKS, "rebalance": {"standby": None}}) is None
+    stage.wait_for("ConsumerGroup", clerks, "Ready", "True")
 
 
 @pytest.mark.req("AZR-51")
