@@ -236,32 +236,6 @@ WRONG = [
     (group("{}"), SECOND + "spec.queue: got nothing, expected it to be set"),
     (group("{queue: other}"), SECOND + "spec.queue: got 'other', expected a PartitionedQueue"),
     (group("{queue: orders, type: Common}"), "got 'Common', expected one of Partitioned, Ex"),
-    (group("{queue: orders, type: Shared, strategy: sticky}"), "with the type 'Shared', expected"),
-    (group("{queue: orders, type: Shared, nack: {order: Key}}"), "expected 'Free', or nothing"),
-    (
-        group("{queue: orders, type: Shared, keyShared: {parts: 4}}"),
-        "keyShared: got it with the",
-    ),
-    (
-        group("{queue: orders, type: Shared, ack: {onExhausted: Block}}"),
-        "ack.onExhausted: got 'Block' with the type 'Shared', expected 'Skip'",
-    ),
-    (
-        group("{queue: orders, type: Shared, ack: {maxStates: 5}}"),
-        "ack.maxStates: got 5 with the type 'Shared', expected it to be left out",
-    ),
-    (
-        group("{queue: orders, type: Shared, nack: {maxParkedKeys: 5}}"),
-        "nack.maxParkedKeys: got 5 with the type 'Shared', expected it to be left out",
-    ),
-    (
-        group("{queue: orders, type: Shared, rebalance: {standby: AtOnce}}"),
-        "rebalance.standby: got it with the type 'Shared', expected it to be left out",
-    ),
-    (
-        group("{queue: orders, type: Shared, assignment: Client}"),
-        "with the type 'Shared', expected",
-    ),
     (group("{queue: orders, strategy: best}"), "got 'best', expected one of sticky, range"),
     (
         group("{queue: orders, type: Failover, strategy: sticky}"),
