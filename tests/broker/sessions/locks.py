@@ -135,7 +135,7 @@ class Sessions:
     @classmethod
     async def open(cls, running, *, lock_s=LOCK_S, max_state_bytes=65_536, **more):
         session = {"lockSeconds": lock_s, "maxStateBytes": max_state_bytes}
-        await follow(running, nack=KEY_ORDER, session=session, **more)
+        await follow(running, type="Session", nack=KEY_ORDER, session=session, **more)
         scene = cls(running)
         await eventually(lambda: scene.has_sessions, "the broker knows the type")
         scene.producer = await open_producer(running)

@@ -195,6 +195,14 @@ async def test_sessions_are_shown_with_lock_and_state(scene, m):
     assert [row["session"] for row in await listed()] == sorted([A, B])
     _, rest = await scene.running.call("GET", f"{path}&after={min(A, B)}", token=ADMIN)
     assert [row["session"] for row in rest["sessions"]] == [max(A, B)]
+    _, locked = await scene.running.call("GET", f"{path}&is_locked=true", token=ADMIN)
+    assert [(row["session"], row["open_messages"]) for row in locked["sessions"]] == [(A, 2)]
+
+
+async def test_the_session_of_the_empty_key_is_shown(scene, m):
+    await scene.publish("", A)
+    _, page = await scene.running.call("GET", f"{GROUP}/sessions?partition=1.0", token=ADMIN)
+    assert [row["session"] for row in page["sessions"]] == ["", A]
 
 
 async def test_a_state_is_left_under_the_lock_alone(scene, m):
@@ -224,8 +232,11 @@ async def test_other_groups_have_no_sessions(running):
     await eventually(lambda: bool(running.broker.owned), "the broker owns partitions")
     status, answer = await caller.post("/sessions/accept", **M)
     assert (status, answer["error"]["code"]) == (409, "conflict")
-    _, page = await running.call("GET", f"{GROUP}/sessions?partition=1.0", token=ADMIN)
-    assert page == {"sessions": []}
+    for path in ("sessions?partition=1.0", "session-state?session=a"):
+        status, answer = await running.call("GET", f"{GROUP}/{path}", token=ADMIN)
+        assert (status, answer["error"]["code"]) == (409, "conflict")
+        assert "got the type Partitioned, expected Session" in answer["error"]["message"]
+    assert (await caller.post("/sessions/release", token=ADMIN, session="a"))[0] == 409
 
 
 async def test_calls_find_the_lock_of_a_session_that_goes_to_another_partition(

@@ -163,7 +163,8 @@ async def _list(
     add_columns(table, ("partition", "session", "holder"))
     add_columns(table, ("lock ends in", "open", "lowest offset", "state bytes"), is_number=True)
     total = locked = 0
-    async for partition, row in _rows(connection, group, await _partitions(connection, names)):
+    partitions = await _partitions(connection, names)
+    async for partition, row in _rows(connection, group, partitions, only_locked=only_locked):
         if only_locked and row.holder is None:
             continue
         total += 1
@@ -204,13 +205,18 @@ async def _partitions(connection: QueueAddress, names: Sequence[str]) -> Sequenc
 
 
 async def _rows(
-    connection: QueueAddress, group: str, partitions: Sequence[PartitionId]
+    connection: QueueAddress,
+    group: str,
+    partitions: Sequence[PartitionId],
+    *,
+    only_locked: bool = False,
 ) -> AsyncIterator[tuple[PartitionId, SessionRow]]:
     async with open_session(connection) as session:
         for partition in partitions:
             after = ""
             while True:
-                query = urlencode({"partition": str(partition), "after": after})
+                asked = {"partition": str(partition), "after": after}
+                query = urlencode(asked | ({"is_locked": "true"} if only_locked else {}))
                 page = await session.ask("GET", f"{_path(group)}/sessions?{query}", SessionsPage)
                 for row in page.sessions:
                     yield partition, row

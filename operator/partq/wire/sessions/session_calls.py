@@ -77,6 +77,8 @@ class SessionsQuery(msgspec.Struct):
     """As `1.3`."""
     after: Annotated[str, msgspec.Meta(max_length=MAX_SESSION_BYTES)] = ""
     """What the last answer calls `next`; empty: from the beginning."""
+    is_locked: bool = False
+    """Only those that a member has."""
 
 
 class SessionRow(msgspec.Struct, omit_defaults=True):

@@ -1,10 +1,12 @@
 // Groups, their members and their partitions, as tables.
 
-import { holders, markOf, membersOf, nameOf } from "./members.js";
+import { isOpen, markOf, membersOf, nameOf, whose } from "./members.js";
+import * as sessions from "./sessions.js";
 import { NUMBER, emptyTable, fillTable } from "./tables.js";
 import { age, byId, counted, delayed, fillSelect, inOrder, number, say } from "./text.js";
 
 const EVERY = "";
+const MAX_MEMBERS = 200;
 const only = (member) => `=${member}`; // a member without a name is nobody, and a choice, too
 let again = () => {};
 
@@ -40,7 +42,9 @@ export function show(status, name, change) {
   }
   const states = new Map(group.members.map((each) => [each.member, each.state]));
   say(byId("group-members"), `Members of ${name}`);
-  fillTable(
+  sessions.show(name, group);
+  if (isOpen(group)) showOpenMembers(name, group);
+  else fillTable(
     "member-table",
     [["member", ""], ["is", ""], ["partitions", NUMBER], ["lag", NUMBER],
       ["oldest unacknowledged", NUMBER], ["redeliveries", NUMBER],
@@ -54,12 +58,33 @@ export function show(status, name, change) {
     ]),
   );
   fillSelect(byId("member"), [[EVERY, "every member"],
-    ...[...held.keys()].map((member) => [only(member), nameOf(member)])]);
+    ...(isOpen(group) ? [] : [...held.keys()].map((member) => [only(member), nameOf(member)]))]);
   showPartitions(status, name, group);
+}
+
+/** Fill the members of a group whose partitions have no member, those with the most in hand first. */
+function showOpenMembers(name, group) {
+  const members = group.members.filter((each) => each.state !== "Left");
+  members.sort((one, other) => (other.unacked ?? 0) - (one.unacked ?? 0));
+  const isSession = group.type === "Session";
+  const more = members.length - MAX_MEMBERS;
+  if (more > 0) say(byId("group-members"), `The first ${MAX_MEMBERS} of ${counted(members.length, "member")} of ${name}`);
+  fillTable(
+    "member-table",
+    [["member", ""], ["is", ""],
+      ...(isSession ? [["sessions", NUMBER]] : [["priority", NUMBER], ["waits for its turn in", NUMBER]]),
+      ["not acknowledged", NUMBER]],
+    members.slice(0, MAX_MEMBERS).map((each) => [
+      `${markOf(name, each.member).letter}: ${each.member}`, each.state,
+      ...(isSession ? [each.sessions] : [each.priority, each.turns]).map((count) => number(count ?? 0)),
+      number(each.unacked ?? 0),
+    ]),
+  );
 }
 
 /** Leave nothing of what a token has shown. */
 export function forget() {
+  sessions.forget();
   for (const id of ["group-table", "member-table", "partition-table"]) emptyTable(id);
   fillSelect(byId("member"), []);
   say(byId("group-members"), "Members");
@@ -83,7 +108,7 @@ function showPartitions(status, name, group) {
     wanted.map((partition) => {
       const row = group.partitions[partition];
       const record = status.partitions[partition];
-      return [partition, nameOf(holders(row)), row.state, record ? record.broker : "",
+      return [partition, whose(row), row.state, record ? record.broker : "",
         number(row.lag), row.lag ? age(row.lag_ms) : "", number(row.redeliveries ?? 0),
         delayed(row), number(row.dead_letters), reason(row)];
     }),

@@ -1,6 +1,8 @@
 // The partition map: a square per partition, and what has moved since the page was opened.
 
-import { fillLegend, holders, markOf, membersOf, nameOf } from "./members.js";
+import {
+  fillLegend, having, holders, isEveryones, isOpen, markOf, membersOf, nameOf, whose,
+} from "./members.js";
 import * as plan from "./plan.js";
 import * as rescale from "./rescale.js";
 import { age, byId, clock, counted, delayed, fill, inOrder, make, number, say } from "./text.js";
@@ -58,6 +60,7 @@ export function show(status, name, change) {
     updateSquare(item.firstElementChild, partition, status, group, name, handedOver);
     if (moved.has(partition)) flash(item.firstElementChild);
   });
+  byId("everyones-key").hidden = !isOpen(group);
   byId("held-key").hidden = byId("retired-key").hidden = status.rescale === undefined;
   summarize(status, group);
   showLegend(group, name);
@@ -87,11 +90,15 @@ function makeSquare() {
 
 function updateSquare(button, partition, status, group, name, handedOver) {
   const row = group.partitions[partition];
-  const marks = (row ? membersOf(row) : [""]).map((member) => markOf(name, member));
+  const isAll = row !== undefined && isEveryones(row);
+  const marks = isAll
+    ? [{ letter: "*", colour: "everyones" }]
+    : (row ? membersOf(row) : [""]).map((member) => markOf(name, member));
   const letter = marks.slice(0, MAX_LETTERS).map((each) => each.letter).join("") +
     (marks.length > MAX_LETTERS ? "+" : "");
   const { colour } = marks[0];
   const { words, classes } = stateOf(status, group, partition);
+  if (isAll) words.unshift("any member gets its messages");
   const handoff = handedOver.get(partition);
   if (handoff) words.push(`is handed over to ${handoff.target || "nobody"}`);
   const target = plan.targetOf(partition);
@@ -125,6 +132,7 @@ function changeOf(mark, letter, isSmall) {
 
 function noteMoves(group) {
   const moved = new Set();
+  if (isOpen(group)) return moved;
   const lines = [];
   const isFirst = known.members.size === 0;
   for (const partition of names) {
@@ -169,7 +177,7 @@ function summarize(status, group) {
     ["paused", count((row) => row.state === "Paused")],
     ["paused by their application", count((row) => row.is_withheld)],
     ["blocked", count((row) => row.blocked)],
-    ["without a member", count((row) => (row.parts ? row.state === "Unassigned" : !row.member))],
+    ["without a member", count((row) => (row.parts ? row.state === "Unassigned" : !row.member && !isEveryones(row)))],
     ["whose member is not connected", count((row) => holders(row) && row.state === "Unbound")],
     ["without a broker", status.unavailable.length],
   ];
@@ -183,7 +191,8 @@ function summarize(status, group) {
 function showLegend(group, name) {
   fillLegend("legend", name, group.members.map((each) => each.member), (letter, member, at) => {
     const { state, partitions } = group.members[at];
-    return `${letter}: ${member}, ${state}, ${counted(partitions, "partition")}`;
+    const has = isOpen(group) ? having(group.members[at]) : counted(partitions, "partition");
+    return `${letter}: ${member}, ${state}, ${has}`;
   });
 }
 
@@ -196,7 +205,12 @@ function showDetail() {
   const handoff = group.handoffs.find((each) => each.partition === chosen);
   const facts = [["partition", chosen], ["broker", record ? record.broker || "none" : "unknown"]];
   if (row) {
-    facts.push(["member", holders(row) || "none"], ["state", row.state]);
+    facts.push(["member", isEveryones(row) ? whose(row) : holders(row) || "none"], ["state", row.state]);
+    if (row.sessions) {
+      const { with_messages: open = 0, locked = 0, waiting = 0 } = row.sessions;
+      facts.push(["sessions", `${number(open)} with messages, ${number(locked)} locked`]);
+      facts.push(["waiting accepts", `${number(waiting)} at its broker`]);
+    }
     facts.push(["lag", counted(row.lag, "message")]);
     facts.push(["oldest unacknowledged", row.lag ? age(row.lag_ms) : "none"]);
     facts.push(["redeliveries", number(row.redeliveries ?? 0)], ["epoch", String(row.epoch)]);

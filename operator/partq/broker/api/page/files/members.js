@@ -1,6 +1,6 @@
 // Each member has a letter and a colour, which it keeps until the token is forgotten.
 
-import { byId, fill, make, say } from "./text.js";
+import { byId, counted, fill, make, number, say } from "./text.js";
 
 const COLOURS = 12;
 const seen = new Map();
@@ -15,8 +15,26 @@ function letters(at) {
 /** Return the name of a member for a text; a partition may have none. */
 export const nameOf = (member) => member || "no member";
 
+/** Return whether no partition of a group has a member, as any member may have its messages. */
+export const isOpen = (group) => group.type === "Shared" || group.type === "Session";
+
+/** Return whether any connected member may have messages of a partition. */
+export const isEveryones = (row) => !row.parts && !row.member && row.state === "Ready";
+
+/** Return who has a partition, for a text. */
+export const whose = (row) => (isEveryones(row) ? "any member" : nameOf(holders(row)));
+
+/** Say what a member of an open group has. */
+export function having({ sessions, turns, priority, unacked }) {
+  const has = sessions === undefined
+    ? `priority ${number(priority ?? 0)}, ${turns ? `waits for its turn in ${counted(turns, "partition")}` : "waits for no turn"}`
+    : counted(sessions, "session");
+  return `${has}, ${counted(unacked ?? 0, "message")} not acknowledged`;
+}
+
 /** Return the members of a partition: several, where they share its keys. */
 export function membersOf(row) {
+  if (isEveryones(row)) return [];
   return row.parts ? [...new Set(row.parts.map((each) => each.member))] : [row.member];
 }
 

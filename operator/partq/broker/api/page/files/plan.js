@@ -1,7 +1,7 @@
 // What if: the moves that another number of members would cause, on the map and as tables.
 
 import { CallError, call, explain } from "./api.js";
-import { markOf, markOfNew, nameOf } from "./members.js";
+import { isOpen, markOf, markOfNew, nameOf } from "./members.js";
 import { NUMBER, emptyTable, fillTable } from "./tables.js";
 import { age, byId, clock, counted, number, say } from "./text.js";
 
@@ -28,6 +28,7 @@ export function show(status, name, change) {
     shownGroup = name;
   }
   const group = status.groups[name];
+  byId("what-if").hidden = isOpen(group); // Nothing of it is assigned, so nothing would move.
   now = stateOf(group);
   if (count.value === "") count.placeholder = `${group.members.length} now`;
   draw();

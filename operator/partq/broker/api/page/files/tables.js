@@ -12,7 +12,9 @@ export function emptyTable(id) {
 /** Return the body of a table, which has a head with a title for each column. */
 export function bodyOf(id, columns) {
   const element = byId(id);
-  if (!element.tHead) {
+  const titles = [...(element.tHead?.rows[0].cells ?? [])].map((cell) => cell.textContent);
+  if (titles.join() !== columns.map(([title]) => title).join()) {
+    element.replaceChildren();
     const head = element.createTHead().insertRow();
     for (const [title, kind] of columns) {
       const cell = make("th", kind === NUMBER ? NUMBER : "", title);

@@ -18,8 +18,10 @@ from partq.broker.delivery.flow import Flow
 from partq.broker.partition.outbox import Answer
 from partq.broker.peers.peer_client import FORWARDED, UnansweredError
 from partq.broker.sessions.session_share import SessionShare
+from partq.core.group.group_type import GroupType
 from partq.core.model import MemberId, PartitionId
 from partq.errors import (
+    ConflictError,
     FencedError,
     MemberInUseError,
     MemberRefusedError,
@@ -49,6 +51,7 @@ PREFIX = "/v1/queues/{queue}/groups/{group}/sessions"
 
 calls = Calls("sessions")
 _ERRORS = (
+    ConflictError,
     FencedError,
     MemberInUseError,
     MemberRefusedError,
@@ -230,6 +233,7 @@ def _end_unbound(
 )
 async def release(call: EnteredCall, body: ReleaseSessionBody) -> web.Response:
     """Take a session from the member that has it; what that had of it is redelivered."""
+    check_type(call)
     broker = call.broker
     partition = broker.sessions.places.all_of(body.session)[-1]
 
@@ -239,6 +243,20 @@ async def release(call: EnteredCall, body: ReleaseSessionBody) -> web.Response:
         return ClosedSession(was_locked=was_locked)
 
     return json_response(await ask_owner(call, partition, work, ClosedSession, body))
+
+
+def check_type(call: EnteredCall) -> None:
+    """Refuse a group that has no sessions.
+
+    Raises:
+        ConflictError: it has another type.
+    """
+    found = call.broker.config.types.get(call.group)
+    if found != GroupType.SESSION:
+        raise ConflictError(
+            f"group {call.group}: got the type {found}, expected Session: others have no sessions; "
+            "`partq groups` shows the types"
+        )
 
 
 def share_of(call: EnteredCall, partition: PartitionId, body: SessionLockBody) -> SessionShare:

@@ -8,13 +8,14 @@ from aiohttp import web
 from partq.broker.api.endpoints import ADMINS, CONSUMERS, Calls, EnteredCall
 from partq.broker.api.errors import json_response
 from partq.broker.api.owner_calls import ask_owner, named
-from partq.broker.api.routes.sessions.accepts import answer_once, share_of
+from partq.broker.api.routes.sessions.accepts import answer_once, check_type, share_of
 from partq.broker.delivery.frame_problems import session_problem
 from partq.broker.sessions.session_shares import SessionShares
 from partq.core.key_states import check_state
 from partq.core.model import PartitionId
 from partq.errors import (
     BadRequestError,
+    ConflictError,
     PartqError,
     SessionLostError,
     StatesFullError,
@@ -49,10 +50,11 @@ calls = Calls("sessions")
     roles=ADMINS,
     query=SessionsQuery,
     answers={200: SessionsPage},
-    errors=(UnavailableError, UnknownPartitionError),
+    errors=(ConflictError, UnavailableError, UnknownPartitionError),
 )
 async def list_sessions(call: EnteredCall, query: SessionsQuery) -> web.Response:
     """Show sessions of a partition that have open messages or a lock, and how to ask for more."""
+    check_type(call)
     call.request[HOLD].take(ROW_BYTES * SESSIONS_OF_A_PAGE)
     (partition,) = named(call, [query.partition])
 
@@ -61,17 +63,19 @@ async def list_sessions(call: EnteredCall, query: SessionsQuery) -> web.Response
         shares = call.broker.sessions.shares_of(consumed)
         if shares is None:
             return SessionsPage([])
-        return await _page(call, partition, shares, query.after)
+        return await _page(call, partition, shares, query)
 
     return json_response(await ask_owner(call, partition, work, SessionsPage))
 
 
 async def _page(
-    call: EnteredCall, partition: PartitionId, shares: SessionShares, after: str
+    call: EnteredCall, partition: PartitionId, shares: SessionShares, query: SessionsQuery
 ) -> SessionsPage:
     now = call.broker.clock()
     rows = {each.session: SessionRow(each.session) for each in shares.locks}
     for each in shares.book.open_sessions():
+        if query.is_locked and each.session not in rows:
+            continue
         row = rows.setdefault(each.session, SessionRow(each.session))
         row.open_messages, row.offset = each.messages, each.offset
         row.parked_ms = max(0, ceil((each.until - now) * 1000)) if each.until < inf else 0
@@ -80,7 +84,8 @@ async def _page(
         row.holder, row.lock = lock.member, lock.number
         row.locked_ms = max(0, ceil((lock.until - now) * 1000))
         row.is_connected = shares.of_session(lock.session) is not None
-    names = sorted(name for name in rows if name > after)
+    # The empty name is a session, too, and comes first.
+    names = sorted(name for name in rows if name > query.after or not query.after)
     page = [rows[name] for name in names[:SESSIONS_OF_A_PAGE]]
     sizes = await call.broker.ack_handler.states.store.read_sizes(
         partition, call.group, [row.session for row in page]
@@ -98,10 +103,11 @@ async def _page(
     roles=CONSUMERS,
     query=SessionStateQuery,
     answers={200: SessionState},
-    errors=(UnavailableError,),
+    errors=(ConflictError, UnavailableError),
 )
 async def read_state(call: EnteredCall, query: SessionStateQuery) -> web.Response:
     """Show the state of a session, as the acks that were answered have left it."""
+    check_type(call)
     call.request[HOLD].take(STATE_BYTES)
     partition = call.broker.sessions.places.all_of(query.session)[-1]
 
