@@ -13,7 +13,7 @@ from partq.testing import eventually
 from partq.testing.local_broker import LocalBroker
 
 WAIT_S = 60.0
-GROUPS = {"clerks": {"type": "Session"}}
+GROUPS = {"clerks": {"type": "Session"}, "thumbs": {"type": "Shared"}}
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,11 @@ def partq(broker):
     """Run a command; return its exit status, and what it prints and complains of."""
 
     async def partq(*arguments):
-        env = {"PARTQ_DATA_DIR": str(broker.runtime.data_dir), "COLUMNS": "200"}
+        env = {
+            "PARTQ_DATA_DIR": str(broker.runtime.data_dir),
+            "PARTQ_GROUP": "clerks",
+            "COLUMNS": "200",
+        }
         result = await asyncio.to_thread(CliRunner().invoke, cli, arguments, env=env)
         return result.exit_code, result.stdout, result.stderr
 
@@ -85,8 +89,11 @@ async def test_sessions_are_listed_shown_and_released(broker, partq):
         shown = json.loads((await partq("status", "--json"))[1])["groups"]["clerks"]
         (member,) = shown["members"]
         assert (member["member"], member["sessions"], member["unacked"]) == ("m", 1, 1)
-        assert "no member" not in (await partq("status"))[1]
-        (member,) = json.loads((await partq("members", "--json"))[1])["members"]
+        shown = (await partq("status"))[1]
+        assert "no member" not in shown[: shown.index("group thumbs")], "only thumbs has none"
+        (member,) = json.loads((await partq("members", "--group", "clerks", "--json"))[1])[
+            "members"
+        ]
         assert (member["in_flight"], member["sessions"]) == (1, 1)
         async with ClientSession() as http, http.get(f"{broker.url}/metrics") as answer:
             text = await answer.text()
@@ -94,9 +101,9 @@ async def test_sessions_are_listed_shown_and_released(broker, partq):
         assert 'partq_waiting_accepts{group="clerks"' in text
         locked = sum(float(line.split()[-1]) for line in lines if 'state="locked"' in line)
         assert (len(lines), locked) == (4, 1)
-        _, said, _ = await partq("explain", name)
+        _, said, _ = await partq("explain", name, "--group", "clerks")
         assert "1 locked; 0 requests wait for one" in said
-        explained = json.loads((await partq("explain", name, "--json"))[1])
+        explained = json.loads((await partq("explain", name, "--group", "clerks", "--json"))[1])
         assert explained["sessions"]["locked"] == 1
 
         assert await partq("sessions", "release", "ann") == (0, "session ann is released\n", "")
@@ -112,3 +119,11 @@ async def test_what_is_not_there_has_exit_status_1(partq):
         status, _, complaint = await partq("sessions", command, "nobody")
         assert status == 1
         assert text in complaint
+
+
+@pytest.mark.parametrize("arguments", [("list",), ("show", "a"), ("release", "a"), ("state", "a")])
+async def test_a_group_of_another_type_is_refused_with_its_type(partq, arguments):
+    command, *more = arguments
+    status, said, complaint = await partq("sessions", command, "--group", "thumbs", *more)
+    assert (status, said) == (1, "")
+    assert "group thumbs: got the type Shared, expected Session" in " ".join(complaint.split())
