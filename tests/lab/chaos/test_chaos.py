@@ -28,6 +28,8 @@ from partq.lab.chaos.rounds import Chaos, Round
 from partq.lab.verdict.journal_rows import DeliveredRow, PublishedRow
 from partq.lab.verdict.judge import judge
 from partq.lab.verdict.progress import RunProgress
+from partq.resources import group_document
+from partq.resources.models import ConsumerGroupSpec
 
 
 def test_every_fault_is_planned_and_can_be_chosen():
@@ -50,6 +52,16 @@ def test_a_soak_draws_every_fault_alone_and_with_others_the_same_for_a_seed():
 def test_a_soak_of_one_fault_strikes_once_in_a_round():
     for faults, _ in islice(drawn(random.Random(1), CHOICES["redis"]), 20):
         assert faults == (Fault.REDIS_KILLED,)
+
+
+def test_each_type_has_a_group_whose_spec_is_valid():
+    for name, group in GROUPS.items():
+        spec = group_document("workers", "chaos", **group.fields)["spec"]
+        assert spec["type"] == name == ConsumerGroupSpec.model_validate(spec).type
+    assert {name for name, group in GROUPS.items() if not group.has_order} == {"Shared"}
+    assert GROUPS["Session"].lock_s > FREEZE_S, "a frozen consumer may keep a session, or lose it"
+    for fault in Fault:
+        assert 0 < GROUPS["Session"].load(fault).messages < GROUPS["Shared"].load(fault).messages
 
 
 def test_rounds_are_counted_or_drawn_but_not_both():

@@ -4,7 +4,7 @@ import pytest
 
 from partq.core.model import Cause
 from partq.lab.verdict.journal import JournalReader, JournalWriter
-from partq.lab.verdict.journal_rows import DeliveredRow, PublishedRow
+from partq.lab.verdict.journal_rows import LOCKED, DeliveredRow, LockRow, PublishedRow, StateRow
 from partq.lab.verdict.judge import UNKNOWN_CAUSE, judge
 from partq.lab.verdict.progress import RunProgress
 from partq.lab.verdict.totals import RunTotals
@@ -38,6 +38,31 @@ def books_of(parts, keep_parts=2):
 
 def good(part):
     return [*published(part, 1, 2, 3), *delivered(part, 1, 2, 3)]
+
+
+def test_sessions_are_judged_with_their_part_and_dropped_with_it():
+    def worked(part, lock):
+        rows = [row._replace(begun_ns=row.number) for row in good(part) if len(row) > 7]
+        named = f"{part}/k"
+        states = [StateRow(at, "a", named, at, at - 1) for at in (1, 2, 3)]
+        return [*published(part, 1, 2, 3), LockRow(0, "a", named, lock, LOCKED), *rows, *states]
+
+    stolen = [*worked(1, 1), LockRow(2, "b", "1/k", 1, LOCKED)]
+    books, progress, verdicts = books_of([worked(0, 1), stolen, worked(2, 1), worked(3, 1)], 1)
+    assert [each.session_faults for each in verdicts] == [0, 3, 0, 0]
+    assert [each.is_good for each in verdicts] == [True, False, True, True]
+    assert books.total().session_faults == 3
+    assert {row.session for row in progress.of_sessions} == {"3/k"}
+
+
+def test_late_repeats_of_a_group_without_an_order_are_judged_by_their_cause():
+    progress = RunProgress()
+    books = RunTotals(progress, keep_parts=0, has_order=False)
+    books.begin("0/")
+    progress.add([*published(0, 1), *delivered(0, 1, epoch=5)])
+    books.judge_part()
+    progress.add(delivered(0, 1, epoch=3, cause=Cause.FLOW_LOST))
+    assert books.total().duplicates == {"flow_lost": 1}
 
 
 def test_the_total_of_parts_is_the_verdict_over_all_rows():

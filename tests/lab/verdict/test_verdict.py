@@ -7,6 +7,7 @@ import pytest
 from partq.core.model import SLOT_COUNT, Cause
 from partq.lab.verdict.journal import JournalReader, JournalWriter, in_order
 from partq.lab.verdict.journal_rows import (
+    JOINED,
     LANES,
     REVOKED,
     DeliveredRow,
@@ -160,6 +161,16 @@ def test_without_an_order_only_what_is_lost_or_repeated_without_a_cause_is_a_fau
     assert judge(STORED, at_once, has_order=False).is_good
     assert judge(STORED, at_once[1:], has_order=False).lost == 1
     assert judge(STORED, [*at_once, rows[0]], has_order=False).unknown == 1
+
+
+def test_without_an_order_the_delivery_without_a_cause_is_the_first_one():
+    """Whatever their tokens are: the member that gets a message again may have joined before."""
+    again = delivered(K1, member="b", epoch=2, cause=Cause.FLOW_LOST)
+    rows = [*delivered(K1, K2, K3, K4, epoch=7), *again]
+    assert judge(STORED, rows, has_order=False).duplicates == {"flow_lost": 1}
+    assert judge(STORED, rows).unknown == 1
+    without = [*rows[:4], again[0]._replace(cause=0)]
+    assert judge(STORED, without, has_order=False).unknown == 1
 
 
 def test_a_key_may_begin_at_any_number():
@@ -336,6 +347,14 @@ def test_a_frozen_member_that_is_told_late_of_what_it_has_lost_does_not_become_t
     assert progress.is_balanced(["b", "z"], 4)
     progress.drop_member("b")
     assert not progress.is_balanced(["b", "z"], 4), "nobody else holds them"
+
+
+def test_members_of_a_group_with_sessions_join_and_are_dropped():
+    progress = RunProgress()
+    progress.add([HeldRow(1, "a", "", JOINED), held(1, "b", "1.0", "assigned")])
+    assert (progress.members, set(progress.owners)) == ({"a", "b"}, {"1.0"})
+    progress.drop_member("a")
+    assert progress.members == {"b"}
 
 
 def test_slots_are_shared_out_once_all_are_at_members_that_run():

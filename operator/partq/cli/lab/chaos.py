@@ -94,8 +94,9 @@ def chaos(
     """Kill and freeze Redis, brokers, consumers, producers and the coordinator under load.
 
     Consumers come and go, too. After each round: is anything lost or out of order, was a key at two
-    consumers at a time, and has every duplicate its cause? The default is 20 rounds of Redis and a
-    few of each other fault, in ten minutes at most.
+    consumers at a time, and has every duplicate its cause? Of the type Shared there is no order; of
+    the type Session locks and states are judged, too. The default is 20 rounds of Redis and a few
+    of each other fault, in ten minutes at most.
 
     Exit status: 0 all good; 1 a verdict is bad, something did not recover, or the rounds were not
     done in ten minutes.
@@ -173,12 +174,11 @@ class _ChaosRun:
         """Run the rounds until all are done or the next one may not end in time."""
         end = time.monotonic() + total_s
         group = self.group
-        parts = {"keyShared": {"parts": group.parts}} if group.parts else {}
         resources = resources_of(
             queue_document(
                 QUEUE, partitions=group.partitions, rebalance=REBALANCE, audit=self.with_audit
             ),
-            group_document(GROUP, QUEUE, type=group.group_type, **parts),
+            group_document(GROUP, QUEUE, **group.fields),
             *([group_document(ARCHIVE_GROUP, QUEUE)] if self.with_audit else []),
         )
         async with (
@@ -195,6 +195,7 @@ class _ChaosRun:
                 directory=directory,
                 work_ms=WORK_MS,
                 parts=group.parts,
+                group_type=group.group_type,
             ) as stage,
         ):
             chaos = Chaos(runtime, stage, draw, group)

@@ -2,10 +2,11 @@
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from partq.core.group.planner import GroupType
 from partq.settings import LEASE_TTL_S
 
 BROKER_COUNT: Final = 2
@@ -25,6 +26,30 @@ class ChaosGroup:
     keys: int
     parts: int = 0
     """Of the type KeyShared: into how many each partition is cut."""
+    lock_s: float = 0.0
+    """Of the type Session: how long a lock lasts without a renewal."""
+    load_share: float = 1.0
+    """How much of the messages of a round is published: sessions cost several calls a message."""
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """What the spec of the group has beside the queue."""
+        of_type: dict[str, object] = {"type": self.group_type}
+        if self.parts:
+            of_type["keyShared"] = {"parts": self.parts}
+        if self.lock_s:
+            of_type["session"] = {"lockSeconds": self.lock_s}
+        return of_type
+
+    @property
+    def has_order(self) -> bool:
+        """Whether the messages of a key have an order."""
+        return self.group_type != GroupType.SHARED
+
+    def load(self, fault: "Fault") -> "RoundLoad":
+        """Return what a round of a fault publishes."""
+        load = PLANS[fault].load
+        return replace(load, messages=int(load.messages * self.load_share))
 
 
 GROUPS: Final = {
@@ -32,6 +57,11 @@ GROUPS: Final = {
     for each in (
         ChaosGroup(group_type="Partitioned", partitions=8, members=3, keys=64),
         ChaosGroup(group_type="KeyShared", partitions=4, members=12, keys=256, parts=16),
+        ChaosGroup(group_type="Shared", partitions=4, members=6, keys=64),
+        # A lock outlasts the takeover of a killed broker, and a frozen consumer may lose it.
+        ChaosGroup(
+            group_type="Session", partitions=4, members=6, keys=64, lock_s=8.0, load_share=0.25
+        ),
     )
 }
 """By type."""

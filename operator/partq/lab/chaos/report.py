@@ -56,6 +56,7 @@ def report(
         "error": error,
         "is_good": error is None and total.is_good,
         **to_json(total),
+        "session_faults": total.session_faults,
         "rounds": [
             {
                 "fault": each.title,

@@ -12,7 +12,7 @@ from typing import Final
 from partq.embedded.child import Child
 from partq.embedded.runtime import EmbeddedRuntime
 from partq.errors import InternalError, UnavailableError
-from partq.lab.chaos.faults import FREEZE_S, PLANS, ChaosGroup, Fault, RoundLoad
+from partq.lab.chaos.faults import FREEZE_S, ChaosGroup, Fault, RoundLoad
 from partq.lab.verdict.judge import Verdict
 from partq.lab.verdict.totals import KEEP_PARTS, RunTotals
 from partq.lab.workload.process import WorkerProcess
@@ -56,7 +56,7 @@ class Chaos:
         self._stage = stage
         self._draw = draw
         self._member_count = 0
-        self._books = RunTotals(stage.progress)
+        self._books = RunTotals(stage.progress, has_order=group.has_order)
         self._began_ns: deque[int] = deque(maxlen=KEEP_PARTS)
         """When the last rounds began: what is older is not looked at again."""
         self._is_clean = True
@@ -79,7 +79,7 @@ class Chaos:
         """
         began_ns = time.monotonic_ns()
         name = "-".join([*(fault.name.lower().replace("_", "-") for fault in faults), str(number)])
-        progress, load = self._stage.progress, PLANS[faults[0]].load
+        progress, load = self._stage.progress, self._group.load(faults[0])
         self._books.begin(key_prefix(name))
         before = progress.published_count
         publisher = await self._publish(name, load)

@@ -14,6 +14,7 @@ MESSAGE_NUMBER_HEADER: Final = "number"
 ASSIGNED: Final = "assigned"
 REVOKED: Final = "revoked"
 LANES: Final = "lanes"
+JOINED: Final = "joined"
 
 LOCKED: Final = "locked"
 UNLOCKED: Final = "unlocked"
@@ -51,13 +52,14 @@ class DeliveredRow(NamedTuple):
 
 
 class HeldRow(NamedTuple):
-    """A consumer was given a partition, or slots of it, or has lost it."""
+    """A consumer was given a partition, or slots of it, or has lost it; or it asks for sessions."""
 
     at_ns: int
     member: str
     partition: str
+    """Empty with `JOINED`."""
     change: str
-    """`ASSIGNED`, `LANES` or `REVOKED`."""
+    """`ASSIGNED`, `LANES`, `REVOKED` or `JOINED`."""
     slots: int = 0
     """With `LANES`: how many slots of the partition it has now."""
 

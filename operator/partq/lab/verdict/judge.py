@@ -53,6 +53,8 @@ class Verdict:
     overlapping: int = 0
     """Processings that a member began while another member still worked on a message of the key.
     Those that were superseded by a later delivery of their message do not count."""
+    session_faults: int = 0
+    """Of a group of type Session: work on a session of another member, locks and states."""
     findings: tuple[str, ...] = field(default=())
     """The first faults, as sentences."""
 
@@ -65,7 +67,7 @@ class Verdict:
     def is_good(self) -> bool:
         """Nothing lost or invented, keys in order and at one member, every duplicate explained."""
         faults = (self.lost, self.foreign, self.out_of_order, self.overlapping, self.unknown)
-        return not any(faults)
+        return not (any(faults) or self.session_faults)
 
 
 def judge(
@@ -97,7 +99,7 @@ def judge(
 
     lost = sorted(stored.difference(processed))
     foreign = sorted(processed.difference(stored))
-    repeats = find_duplicates(deliveries)
+    repeats = find_duplicates(deliveries, has_order=has_order)
     overlapping = find_overlaps(deliveries) if has_order else []
     faults = [
         *(f"lost: {_name(message)} was published and never processed" for message in lost),
@@ -118,13 +120,18 @@ def judge(
     )
 
 
-def find_duplicates(deliveries: Iterable[DeliveredRow]) -> list[tuple[str, DeliveredRow]]:
+def find_duplicates(
+    deliveries: Iterable[DeliveredRow], *, has_order: bool = True
+) -> list[tuple[str, DeliveredRow]]:
     """Return the processings beyond each message's first delivery, each with its cause.
 
     They are judged in the order of their tokens, not of their instants: a member that was frozen
     may write down its first delivery after another has processed the second, and it is the second
     that names the cause. What is processed twice under one token, or lies at two places of the
     log, has no cause that would excuse it.
+
+    Without `has_order`, the tokens of members say nothing of which of them had a message first:
+    there the delivery without a cause is the first one.
     """
     first: dict[_Message, DeliveredRow] = {}
     repeated: defaultdict[_Message, list[DeliveredRow]] = defaultdict(list)
@@ -133,7 +140,11 @@ def find_duplicates(deliveries: Iterable[DeliveredRow]) -> list[tuple[str, Deliv
         if first.setdefault(message, row) is not row:
             repeated[message].append(row)
     return [
-        found for message, again in repeated.items() for found in _explain([first[message], *again])
+        found
+        for message, again in repeated.items()
+        for found in _explain(
+            sorted([first[message], *again], key=token_of if has_order else _has_cause)
+        )
     ]
 
 
@@ -179,10 +190,9 @@ def _numbers_before_first(
 
 
 def _explain(rows: Sequence[DeliveredRow]) -> list[tuple[str, DeliveredRow]]:
-    """Return the duplicates among the processings of one message, each with its cause."""
-    by_token = sorted(rows, key=token_of)
+    """Return the duplicates among the processings of one message in order, with their causes."""
     found: list[tuple[str, DeliveredRow]] = []
-    for before, row in pairwise(by_token):
+    for before, row in pairwise(rows):
         is_same_place = (row.partition, row.offset) == (before.partition, before.offset)
         is_explained = is_same_place and token_of(row) != token_of(before)
         cause = cause_of(row) if is_explained else UNKNOWN_CAUSE
@@ -193,6 +203,10 @@ def _explain(rows: Sequence[DeliveredRow]) -> list[tuple[str, DeliveredRow]]:
 def token_of(row: DeliveredRow) -> tuple[int, int]:
     """Return the part of a delivery's token that grows with every owner of its partition."""
     return row.broker_epoch, row.epoch
+
+
+def _has_cause(row: DeliveredRow) -> bool:
+    return row.cause != Cause.NONE
 
 
 def cause_of(row: DeliveredRow) -> str:

@@ -5,7 +5,17 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from partq.core.model import SLOT_COUNT
-from partq.lab.verdict.journal_rows import ASSIGNED, LANES, DeliveredRow, HeldRow, PublishedRow, Row
+from partq.lab.verdict.journal_rows import (
+    ASSIGNED,
+    JOINED,
+    LANES,
+    DeliveredRow,
+    HeldRow,
+    LockRow,
+    PublishedRow,
+    Row,
+    StateRow,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +38,7 @@ class RunProgress:
         self.published: list[PublishedRow] = []
         self.deliveries: list[DeliveredRow] = []
         self.held: list[HeldRow] = []
+        self.of_sessions: list[LockRow | StateRow] = []
         self.owners: dict[str, Owner] = {}
         """By partition, in the order in which they were first assigned."""
         self.processed_by_partition: Counter[str] = Counter()
@@ -36,6 +47,8 @@ class RunProgress:
         """By partition: the members that were assigned it and have not lost it, and since when."""
         self._slots: dict[tuple[str, str], int] = {}
         """Of a group of type KeyShared: how many slots of a partition a member has."""
+        self._joined: set[str] = set()
+        """Members of a group of type Session."""
         self.handoff_count = 0
         """Assignments to another member than before."""
         self._stored: set[tuple[str, int]] = set()
@@ -52,11 +65,13 @@ class RunProgress:
                     self._add_delivery(row)
                 case HeldRow():
                     self._add_held(row)
+                case LockRow() | StateRow():
+                    self.of_sessions.append(row)
 
     @property
     def members(self) -> set[str]:
-        """The members that have a partition, as far as they know."""
-        return {member for holders in self._holders.values() for member in holders}
+        """The members that have a partition or ask for sessions, as far as they know."""
+        return {member for holders in self._holders.values() for member in holders} | self._joined
 
     @property
     def published_count(self) -> int:
@@ -81,6 +96,7 @@ class RunProgress:
         dropped = [row for row in self.deliveries if row.key.startswith(prefix)]
         self.deliveries = [row for row in self.deliveries if not row.key.startswith(prefix)]
         self.published = [row for row in self.published if not row.key.startswith(prefix)]
+        self.of_sessions = [row for row in self.of_sessions if not row.session.startswith(prefix)]
         for messages in (self._stored, self._processed, self._waiting):
             messages -= {message for message in messages if message[0].startswith(prefix)}
         return dropped
@@ -94,6 +110,7 @@ class RunProgress:
 
     def drop_member(self, member: str) -> None:
         """Note that a member's process died without a word: it cannot write it down itself."""
+        self._joined.discard(member)
         for place in [each for each in self._slots if each[1] == member]:
             del self._slots[place]
         for partition, holders in self._holders.items():
@@ -175,6 +192,9 @@ class RunProgress:
     def _add_held(self, row: HeldRow) -> None:
         if row.change == LANES:
             self._slots[row.partition, row.member] = row.slots
+            return
+        if row.change == JOINED:
+            self._joined.add(row.member)
             return
         self.held.append(row)
         self._slots.pop((row.partition, row.member), None)

@@ -2,6 +2,7 @@
 
 from collections import Counter, deque
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from partq.lab.verdict.journal import in_order
@@ -16,6 +17,7 @@ from partq.lab.verdict.judge import (
     unexplained,
 )
 from partq.lab.verdict.progress import RunProgress
+from partq.lab.verdict.sessions import find_session_faults
 
 KEEP_PARTS: Final = 5
 """How many of the last parts keep their rows: a repeat may come after its part was judged."""
@@ -36,6 +38,7 @@ def together(verdicts: Iterable[Verdict]) -> Verdict:
         out_of_order=sum(each.out_of_order for each in parts),
         duplicates=dict(sorted(duplicates.items())),
         overlapping=sum(each.overlapping for each in parts),
+        session_faults=sum(each.session_faults for each in parts),
         findings=tuple(findings[:MAX_FINDINGS]),
     )
 
@@ -45,11 +48,15 @@ class RunTotals:
 
     A part is the messages whose keys begin with its prefix; no prefix may begin another. The rows
     of a part leave `progress` when `keep_parts` later ones were judged. What comes of it after that
-    can only be a repeat; it is judged by the token and the cause that it carries.
+    can only be a repeat; it is judged by the token and the cause that it carries. `has_order`: see
+    `judge`.
     """
 
-    def __init__(self, progress: RunProgress, *, keep_parts: int = KEEP_PARTS) -> None:
+    def __init__(
+        self, progress: RunProgress, *, keep_parts: int = KEEP_PARTS, has_order: bool = True
+    ) -> None:
         self._progress = progress
+        self._has_order = has_order
         self._keep_parts = keep_parts
         self._begun: list[str] = []
         """The part whose rows are still coming, if any."""
@@ -91,9 +98,20 @@ class RunTotals:
 
     def _judge(self, prefix: str) -> Verdict:
         progress = self._progress
-        return judge(
+        deliveries = in_order(row for row in progress.deliveries if row.key.startswith(prefix))
+        verdict = judge(
             [row for row in progress.published if row.key.startswith(prefix)],
-            in_order(row for row in progress.deliveries if row.key.startswith(prefix)),
+            deliveries,
+            has_order=self._has_order,
+        )
+        of_sessions = [row for row in progress.of_sessions if row.session.startswith(prefix)]
+        if not of_sessions:
+            return verdict
+        faults = find_session_faults(in_order([*of_sessions, *deliveries]))
+        return replace(
+            verdict,
+            session_faults=len(faults),
+            findings=(*verdict.findings, *faults)[:MAX_FINDINGS],
         )
 
     def _close(self, prefix: str) -> None:
@@ -107,7 +125,8 @@ class RunTotals:
         duplicates: Counter[str] = Counter()
         findings: list[str] = []
         for row in rows:
-            cause = cause_of(row) if token_of(row) > last[row.key] else UNKNOWN_CAUSE
+            is_later = token_of(row) > last[row.key] or not self._has_order
+            cause = cause_of(row) if is_later else UNKNOWN_CAUSE
             last[row.key] = max(last[row.key], token_of(row))
             duplicates[cause] += 1
             if cause == UNKNOWN_CAUSE:

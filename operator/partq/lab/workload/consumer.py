@@ -65,6 +65,11 @@ class MemberJournal:
         )
         self._journal.write(row)
 
+    def joined(self) -> None:
+        """Note that this member asks for sessions from now on."""
+        row = journal_rows.HeldRow(time.monotonic_ns(), self._member, "", journal_rows.JOINED)
+        self._journal.write(row)
+
     def session(self, session: LockedSession, change: str) -> None:
         """Note that a session is locked, or about to be unlocked."""
         now_ns = time.monotonic_ns()

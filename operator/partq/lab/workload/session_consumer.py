@@ -88,6 +88,7 @@ async def _run(options: argparse.Namespace) -> None:
             member=options.member,
             idle_s=options.idle_s,
         ) as consumer:
+            diary.joined()
             clerk = Clerk(consumer, diary, options)
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(options.sessions):

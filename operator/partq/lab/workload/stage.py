@@ -9,6 +9,7 @@ from typing import Final, Self
 
 from partq.client.transport.options import ConnectionOptions
 from partq.client.transport.session import NOT_REACHED, Session
+from partq.core.group.planner import GroupType
 from partq.core.layout import Layout
 from partq.core.model import SLOT_COUNT
 from partq.embedded.runtime import RunningQueue
@@ -28,7 +29,8 @@ class Stage:
 
     `partition_count` is the queue's. Journals and logs of the workers go to `directory`. A consumer
     works for `work_ms` milliseconds on each message. `parts`: into how many parts a group of the
-    type KeyShared cuts each partition; 0: it is of another type.
+    type KeyShared cuts each partition; 0: it is of another type. `group_type`: of groups of the
+    types Shared and Session the members are waited for, as they have no partitions for themselves.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class Stage:
         directory: Path,
         work_ms: float = 0.0,
         parts: int = 0,
+        group_type: str = GroupType.PARTITIONED,
     ) -> None:
         self.progress = RunProgress()
         self.consumers: dict[str, WorkerProcess] = {}
@@ -54,6 +57,8 @@ class Stage:
         self._partition_count = partition_count
         self._work_ms = work_ms
         self._parts = parts
+        self._module = "session_consumer" if group_type == GroupType.SESSION else "consumer"
+        self._is_open = group_type in (GroupType.SHARED, GroupType.SESSION)
         self._journals = directory / "journals"
         self._logs = directory / "logs"
         self._reader = JournalReader(self._journals)
@@ -73,7 +78,7 @@ class Stage:
         """Start a consumer; a member that died comes back under a new incarnation."""
         token = self._queue.tokens.consume
         args = ["--member", member, "--group", self._group, "--work-ms", str(self._work_ms)]
-        worker = await self._start(member, "partq.lab.workload.consumer", args, token)
+        worker = await self._start(member, f"partq.lab.workload.{self._module}", args, token)
         self.consumers[member] = worker
         return worker
 
@@ -148,7 +153,12 @@ class Stage:
         self._reader.remove_ended(running, before_ns)
 
     def is_balanced(self) -> bool:
-        """Say whether the consumers that run have every partition, or all parts, evenly."""
+        """Say whether the consumers that run have every partition, or all parts, evenly.
+
+        Of a group whose members have no partitions for themselves: whether all have joined.
+        """
+        if self._is_open:
+            return self.progress.members.issuperset(self.consumers)
         if self._parts:
             part_slots = -(-SLOT_COUNT // (self._partition_count * self._parts))
             return self.progress.is_shared_out(self.consumers, part_slots)
@@ -158,6 +168,9 @@ class Stage:
 
     def imbalance(self) -> str:
         """Return what `is_balanced` misses, in words."""
+        if self._is_open:
+            lacking = [each for each in self.consumers if each not in self.progress.members]
+            return f"{', '.join(lacking)} have not joined"
         return self.progress.imbalance(self.consumers)
 
     async def layout(self) -> Layout | None:
