@@ -105,7 +105,7 @@ async def test_a_queue_without_sessions_is_a_time_out_and_the_consumer_goes_on(t
 async def test_a_broker_that_cannot_judge_yet_is_asked_again_also_without_time_to_wait(clerk):
     flow = await clerk.flow()
     accepting = asyncio.create_task(clerk.consumer.accept("k", timeout_s=0))
-    for code in ("not_owner", "unavailable"):
+    for code in ("not_owner", "unavailable", "fenced"):
         asked = await flow.next(frames.AcceptSession)
         await flow.send(refused(asked.request, code))
     await flow.send(given((await flow.next(frames.AcceptSession)).request))

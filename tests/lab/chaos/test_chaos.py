@@ -25,9 +25,10 @@ from partq.lab.chaos.faults import (
     drawn,
 )
 from partq.lab.chaos.rounds import Chaos, Round
-from partq.lab.verdict.journal_rows import DeliveredRow, PublishedRow
+from partq.lab.verdict.journal_rows import JOINED, DeliveredRow, HeldRow, PublishedRow
 from partq.lab.verdict.judge import judge
 from partq.lab.verdict.progress import RunProgress
+from partq.lab.workload.stage import Stage
 from partq.resources import group_document
 from partq.resources.models import ConsumerGroupSpec
 
@@ -62,6 +63,17 @@ def test_each_type_has_a_group_whose_spec_is_valid():
     assert GROUPS["Session"].lock_s > FREEZE_S, "a frozen consumer may keep a session, or lose it"
     for fault in Fault:
         assert 0 < GROUPS["Session"].load(fault).messages < GROUPS["Shared"].load(fault).messages
+
+
+def test_members_that_have_no_partitions_for_themselves_are_waited_for(tmp_path):
+    where = {"group": "workers", "partition_count": 4, "directory": tmp_path}
+    stage = Stage(None, group_type="Session", **where)
+    stage.consumers = {"a": None, "b": None}
+    stage.progress.add([HeldRow(1, "a", "", JOINED)])
+    assert not stage.is_balanced()
+    assert stage.imbalance() == "not joined: b"
+    stage.progress.add([HeldRow(1, "b", "", JOINED)])
+    assert stage.is_balanced()
 
 
 def test_rounds_are_counted_or_drawn_but_not_both():

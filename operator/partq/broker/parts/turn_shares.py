@@ -99,17 +99,25 @@ class TurnShares(BoundShares[TurnShare]):
         So the token of a message never goes down, whichever member is sent it next.
         """
         share = self._open(flow, TurnShare)
-        for each in self._shares.values():
-            each.epoch = share.epoch
+        self._follow_round()
         flow.attach(share)
 
     def close(self, share: TurnShare, flow: FlowPort, cause: Cause, unsent: Ranges | None) -> None:
-        """End a share whose flow was detached; what it had goes to the others."""
+        """End a share whose flow was detached; what it had goes to the others, under a new epoch.
+
+        So a store that refuses lower tokens refuses what a member that was cut off still writes.
+        """
         del self._shares[flow]
+        self._raise_round()
+        self._follow_round()
         self._turns.leave(share, flow.priority)
         self._book.close_share(share.number, cause, unsent)
         self._book.pop_news()
         self._watch()
+
+    def _follow_round(self) -> None:
+        for each in self._shares.values():
+            each.epoch = self.round
 
     # ---- turns ----------------------------------------------------------------------------------
 

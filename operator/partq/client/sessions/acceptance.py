@@ -10,6 +10,7 @@ from partq.client.sessions.session_flow import SessionFlow
 from partq.client.transport.retries import retry_backoff
 from partq.core.key_states import check_key
 from partq.errors import (
+    FencedError,
     NoSessionError,
     PartqError,
     SessionLockedError,
@@ -163,7 +164,8 @@ class Acceptance:
                 self._answers[flow.url] = error
                 self._failures.pop(flow.url, None)
                 self._due[flow.url] = self._time() + 0.05
-            elif error.is_retryable:
+            elif error.is_retryable or isinstance(error, FencedError):
+                # A broker that is fenced lost the partition before it could lock the session.
                 self._failures[flow.url] = error
                 wait_s = self._backoff.next_s(error.retry_after_s)
                 self._due[flow.url] = self._time() + min(wait_s, 1.0)

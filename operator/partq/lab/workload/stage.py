@@ -170,7 +170,7 @@ class Stage:
         """Return what `is_balanced` misses, in words."""
         if self._is_open:
             lacking = [each for each in self.consumers if each not in self.progress.members]
-            return f"{', '.join(lacking)} have not joined"
+            return f"not joined: {', '.join(lacking)}"
         return self.progress.imbalance(self.consumers)
 
     async def layout(self) -> Layout | None:
