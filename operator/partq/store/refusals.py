@@ -1,6 +1,6 @@
 """What writes are refused by, and the errors that the negative answers of scripts mean."""
 
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 from partq.core.model import BrokerEpoch, PartitionId
 from partq.errors import (
@@ -37,6 +37,16 @@ RESET_OVER = -6
 """The reset of all partitions is over: a later one came, or `end_reset`."""
 STATES_MOVED = -7
 """There are states of keys, and the call wants none."""
+
+# Of `flush_cursor` alone.
+STATES_LEFT = -8
+"""A change has taken a slot away of which there is a state without an ack."""
+
+
+class LeftSlot(NamedTuple):
+    """The answer of a flush that was refused: states of the slot may be in another partition."""
+
+    slot: int
 
 
 class BookWrite(TypedDict):
@@ -105,6 +115,13 @@ def check_book_write(answer: object, partition: PartitionId, group: str, write: 
         raise unknown_group(partition, group)
     if answer == SUPERSEDED:
         raise superseded(partition, group)
+
+
+def flushed_states(answer: object) -> int | LeftSlot | None:
+    """Return how many states there are after a flush, or why it was refused; None: not told."""
+    if not isinstance(answer, list):
+        return None
+    return LeftSlot(int(answer[1])) if answer[0] == STATES_LEFT else int(answer[0])
 
 
 def kept_states(partition: PartitionId, group: str) -> KeptStatesError:

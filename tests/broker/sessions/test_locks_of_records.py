@@ -136,7 +136,9 @@ async def test_the_lock_of_a_session_that_has_left_ends_once_nothing_of_it_is_op
     m = await scene.join("m")
     first, second = await m.accept(), await m.accept()
     await m.messages(second, 1)
-    object.__setattr__(scene.acceptor._ports, "has_left", lambda _, session: session in (A, B))
+    object.__setattr__(
+        scene.acceptor._ports, "left_at", lambda _, session: 2 if session in (A, B) else None
+    )
     assert await m.ack_offsets(second, 1, delivery=0) == ""
     lost, _ = await m.find(frames.SessionLost)
     assert (lost.session, lost.cause) == (B, Cause.BROKER_CHANGE)

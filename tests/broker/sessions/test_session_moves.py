@@ -1,6 +1,7 @@
 """Sessions whose partition changes, by records that the tests write as a coordinator does."""
 
 import asyncio
+import base64
 from itertools import count
 
 import pytest
@@ -9,12 +10,13 @@ from partq.core.hashing import slot_of
 from partq.core.model import PartitionId
 from partq.testing import eventually
 from partq.wire import batch, frames
-from tests.broker.conftest import CONSUME, open_producer
+from tests.broker.conftest import ADMIN, CONSUME, open_producer
 from tests.broker.rescale.change import ChangeByHand, keys_for_five
 from tests.broker.sessions.locks import RefusedError, Sessions
 
 OLD, NEW = PartitionId(1, 0), PartitionId(2, 4)
-ACCEPT = "/v1/queues/orders/groups/workers/sessions/accept"
+GROUP = "/v1/queues/orders/groups/workers"
+STATE = f"{GROUP}/session-state"
 REQUESTS = count(500)
 
 
@@ -67,9 +69,26 @@ class Moves:
     async def join(self, running, member="m"):
         return await Sessions(running).join(member)
 
+    async def post(self, call, running, who="m", *, token=CONSUME, **body):
+        body = {"member": who, "incarnation": "h", "session": self.moving, **body}
+        return await running.call("POST", f"{GROUP}/sessions/{call}", token=token, json=body)
+
     async def accept_by_http(self, running, who="m", **more):
-        body = {"member": who, "incarnation": "h", "session": self.moving, **more}
-        return await running.call("POST", ACCEPT, token=CONSUME, json=body)
+        return await self.post("accept", running, who, **more)
+
+    async def leave_state(self, running, found, text):
+        """Leave a state over HTTP; return the status, and the code of an error."""
+        body = {"member": "m", "incarnation": "h", "session": found["session"]}
+        state = base64.b64encode(text).decode()
+        status, answer = await running.call(
+            "PUT", STATE, token=CONSUME, json={**body, "lock": found["lock"], "state": state}
+        )
+        return status, answer.get("error", {}).get("code", "")
+
+    async def state(self, running, session):
+        path = f"{STATE}?session={session}"
+        _, answer = await running.call("GET", path, token=CONSUME)
+        return answer["state"] and base64.b64decode(answer["state"])
 
     async def drained(self):
         await eventually(lambda: not self.consumed.is_gated, "all of 1.0 is done")
@@ -123,6 +142,8 @@ async def test_the_session_is_with_one_of_two_brokers_alone(moves, start_broker)
     held = await m.accept(moves.moving)
     assert place_of(held) == OLD
     await m.messages(held, 1)
+    with pytest.raises(RefusedError, match="unavailable"):
+        await there.accept(moves.moving, lock=held.lock)  # it may last at the other one
     assert await m.ack_offsets(held, 0) == ""
     await moves.drained()
     await m.find(frames.SessionLost)
@@ -149,3 +170,96 @@ async def test_any_broker_finds_the_session_by_http(moves, start_broker):
     await moves.drained()
     status, found = await moves.accept_by_http(moves.running)
     assert (status, found["partition"]) == (200, str(NEW))
+
+
+async def test_whoever_comes_back_for_a_session_that_has_ended_hears_so_at_once(moves):
+    await moves.scene.publish(moves.moving, moves.staying)
+    await moves.at_home()
+    m = await moves.join(moves.running)
+    held = await m.accept(moves.moving)
+    assert moves.scene.shares.release(moves.moving)
+    with pytest.raises(RefusedError, match="session_lost"):
+        await m.accept(moves.moving, lock=held.lock)
+    moves.scene.consumed.discard([(0, 1)])
+    with pytest.raises(RefusedError, match="session_lost"):
+        await m.accept(moves.moving, lock=held.lock)
+
+
+async def test_any_broker_finds_the_lock_in_the_former_partition(moves, start_broker):
+    await moves.scene.publish(moves.moving)
+    await moves.to_another(start_broker)
+    for running in (moves.running, moves.owner):
+        _, found = await moves.accept_by_http(running)
+        lock = {"lock": found["lock"]}
+        assert (await moves.post("renew", running, **lock))[0] == 200
+        assert await moves.leave_state(running, found, running.broker.id.encode()) == (200, "")
+        assert await moves.state(moves.owner, moves.moving) == running.broker.id.encode()
+        assert (await moves.post("renew", running, "n", **lock))[0] == 409
+        assert await moves.post("close", running, **lock) == (200, {"was_locked": True})
+        assert await moves.post("close", running, **lock) == (200, {"was_locked": False})
+        await moves.accept_by_http(running)
+        body = {"session": moves.moving}
+        path = f"{GROUP}/sessions/release"
+        for was_locked in (True, False):
+            answer = await running.call("POST", path, token=ADMIN, json=body)
+            assert answer == (200, {"was_locked": was_locked})
+
+
+async def test_a_state_that_is_late_is_refused_once_its_session_has_moved(moves, peers):
+    """It would be written beside the states that were carried over, and nobody would read it."""
+    found = {}
+    for session in (moves.moving, moves.staying):
+        _, found[session] = await moves.accept_by_http(moves.running, session=session)
+        assert await moves.leave_state(moves.running, found[session], b"one") == (200, "")
+    gate = peers.Gate(moves.running.broker.partitions, "flush")
+    left = [
+        asyncio.create_task(moves.leave_state(moves.running, found[session], b"two"))
+        for session in (moves.moving, moves.staying)
+    ]
+    await gate.is_reached()
+    await moves.at_home()
+    await moves.drained()
+    gate.opened.set()
+    assert await asyncio.gather(*left) == [(409, "session_lost"), (200, "")]
+    assert await moves.state(moves.running, moves.moving) == b"one"
+    assert await moves.state(moves.running, moves.staying) == b"two"
+
+
+async def test_a_state_under_the_lock_of_the_former_partition_is_left_while_it_has_messages(
+    moves, monkeypatch
+):
+    await moves.scene.publish(moves.moving)
+    _, found = await moves.accept_by_http(moves.running)
+    await moves.at_home()
+    monkeypatch.setattr(moves.scene.shares, "_end_left", lambda: None)
+    assert await moves.leave_state(moves.running, found, b"one") == (200, "")
+    assert await moves.state(moves.running, moves.moving) == b"one", "it is not carried over yet"
+    moves.scene.consumed.discard([(0, 1)])
+    moves.running.broker.cursor_writer.notice(moves.scene.consumed)
+    await moves.drained()
+    assert await moves.leave_state(moves.running, found, b"two") == (409, "session_lost")
+    assert await moves.state(moves.running, moves.moving) == b"one"
+
+
+async def test_a_lock_does_not_end_before_all_of_its_former_partition_was_read(moves):
+    """As after the restart of a broker, which begins with nothing read."""
+    ports, batches = moves.scene.acceptor._ports, asyncio.Event()
+    read = ports.read
+
+    async def read_late(*given):
+        await batches.wait()
+        return await read(*given)
+
+    object.__setattr__(ports, "read", read_late)
+    await moves.scene.publish(moves.moving)
+    m = await moves.join(moves.running)
+    held = await m.accept(moves.moving)
+    await moves.at_home()
+    shares = moves.scene.shares
+    shares.force_due(moves.running.broker.clock())
+    assert shares.locks.find(moves.moving) is not None
+    batches.set()
+    assert await m.messages(held, 1) == {0: f"{moves.moving}/0"}
+    assert await m.ack_offsets(held, 0) == ""
+    lost, _ = await m.find(frames.SessionLost)
+    assert lost.session == moves.moving

@@ -138,8 +138,7 @@ class AckHandler:
         elif share.flow is None:
             answer(_fenced(frame))
         elif (admitted := self.states.admit(share.root, frame, answer, again)) is not None:
-            share.root.states.put(frame.state_key or "", frame.state)
-            self._cursor_writer.notice(share.root, admitted)
+            self.states.leave(share.root, frame, admitted)
 
     def read_state(self, flow: Flow, frame: frames.ReadState, answer: StateAnswer) -> None:
         """Answer with the state of a key, or the error: as all acks before it have left it."""

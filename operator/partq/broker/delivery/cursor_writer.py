@@ -9,8 +9,14 @@ from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.outbox import Answer
 from partq.core.lanes.parked_lanes import BLOCKED_MS, QUARANTINED_MS, UNTIL_RELEASED
 from partq.core.model import Offset, PartitionId
-from partq.errors import FencedError, PartqError, SupersededError, UnknownGroupError
+from partq.errors import (
+    FencedError,
+    PartqError,
+    SupersededError,
+    UnknownGroupError,
+)
 from partq.store.records.partitions import Partitions
+from partq.store.refusals import LeftSlot
 from partq.store.retries import WRITE_RETRY_S
 
 FLUSH_GAP_S = 0.005
@@ -161,7 +167,7 @@ class CursorWriter:
                 parked, parked_changes = self._parked_of(consumed, now_ms)
                 holds = consumed.lanes.holds_made if consumed.lanes is not None else 0
                 try:
-                    state_count = await self._partitions.flush(
+                    stored = await self._partitions.flush(
                         consumed.partition,
                         consumed.group,
                         **consumed.next_write(),
@@ -172,6 +178,7 @@ class CursorWriter:
                         parked_at_ms=round(now_ms or 0),
                         audit=records,
                         states=consumed.states.to_store(),
+                        left_slots=consumed.states.guarded_slots,
                     )
                 except (FencedError, UnknownGroupError) as error:
                     self._on_lost(consumed, error)
@@ -187,8 +194,12 @@ class CursorWriter:
                     continue
                 until_answered.answered()
                 turn_s = 0.0
+                if isinstance(stored, LeftSlot):
+                    consumed.states.refuse_guarded(stored.slot)
+                    consumed.is_dirty = True  # all but these
+                    continue
                 consumed.flush_records.stored(records)
-                consumed.states.stored(state_count)
+                consumed.states.stored(stored)
                 consumed.note_counts(counts, lane_counts)
                 if parked is not None:
                     consumed.parked_stored, consumed.has_stale_parked = parked_changes, False

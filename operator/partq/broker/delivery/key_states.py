@@ -9,16 +9,21 @@ from typing import Any
 from partq.broker.delivery.cursor_writer import CursorWriter
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.outbox import Answer
+from partq.broker.partition.unstored_states import StateGuard
 from partq.core.cursor.redelivery_rules import NackOrder, RedeliveryRules
+from partq.core.hashing import slot_of
 from partq.core.model import BrokerId
 from partq.core.records import LeaseRecord, lacking_states
+from partq.core.sessions.session_book import SessionBook
 from partq.errors import (
     BadRequestError,
     FencedError,
     PartqError,
+    SessionLostError,
     StatesFullError,
     UnavailableError,
 )
+from partq.excerpts import excerpt
 from partq.store.key_states import KeyStates
 from partq.store.retries import WRITE_RETRY_S
 from partq.wire import frames
@@ -117,6 +122,27 @@ class StateHandler:
             answer(error)
 
         return answered
+
+    def leave(self, consumed: ConsumedPartition, frame: frames.Ack, answer: Answer) -> None:
+        """Have the state of a session stored without an ack; `admit` has returned `answer`.
+
+        Behind an open message its partition has the states. Else they may be on their way to
+        another one: then the store refuses it.
+        """
+        key, book = frame.state_key or "", consumed.book
+        has_open = isinstance(book, SessionBook) and book.has_open(key)
+        guard = None if has_open else StateGuard(slot_of(key))
+
+        def answered(error: PartqError | None) -> None:
+            if error is None and guard is not None and guard.is_refused:
+                error = SessionLostError(
+                    f"session {excerpt(key)}: it goes on in another partition, and nothing of it "
+                    "is left in this one; its state was not changed: accept it again"
+                )
+            answer(error)
+
+        consumed.states.put(key, frame.state, guard)
+        self._cursor_writer.notice(consumed, answered)
 
     def read(
         self,

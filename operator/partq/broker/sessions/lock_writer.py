@@ -37,8 +37,9 @@ class SessionPorts:
     spawn: Callable[[Coroutine[Any, Any, None], str], object]
     store: Callable[[ConsumedPartition], None]
     """Has the book stored soon."""
-    has_left: Callable[[ConsumedPartition, str], bool]
-    """Whether a change of the partition count has given a session to another partition."""
+    left_at: Callable[[ConsumedPartition, str], int | None]
+    """Returns where the log ended when a change of the partition count gave a session to another
+    partition; None: none has."""
     on_free: Callable[[str], None]
     """Called with the group when a session may have become free."""
     on_lost: Callable[[ConsumedPartition, PartqError], None]

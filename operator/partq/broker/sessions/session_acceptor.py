@@ -99,7 +99,7 @@ class SessionAcceptor:
             read=broker.log_fetcher.read_on,
             spawn=spawn,
             store=broker.cursor_writer.notice,
-            has_left=self.places.has_left,
+            left_at=self.places.left_at,
             on_free=self._freed,
             on_lost=broker.ownership.lose_group,
         )
@@ -241,9 +241,15 @@ class SessionAcceptor:
         on_begin: Callable[[], None],
     ) -> SessionShare:
         while True:
-            shares = self._shares_for(flow.group, self.places.here(flow.group, session))
-            awaits = shares.awaits(session) if not number else ""
-            if not awaits and shares.may_lock(session, flow, number):
+            shares = self._shares_for(flow.group, self.places.here(flow.group, session, number))
+            awaits = shares.awaits(session)
+            if number and awaits and shares.may_await(self.places.all_of(session)):
+                raise UnavailableError(
+                    f"session {excerpt(session)}: whether lock {number} lasts is not known here, "
+                    f"as the partition waits for {awaits}; ask the other brokers, or again",
+                    retry_after_s=0.5,
+                )
+            if (number or not awaits) and shares.may_lock(session, flow, number):
                 on_begin()
                 return await shares.lock(session, flow, number, announce)
             if self._ports.clock() >= deadline or flow.is_closed:

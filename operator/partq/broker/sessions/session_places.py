@@ -51,46 +51,53 @@ class SessionPlaces:
             raise layout.unknown(partition)
         return [partition]
 
-    def here(self, group: str, session: str) -> PartitionId:
+    def here(self, group: str, session: str, number: int = 0) -> PartitionId:
         """Return the first partition here that has the lock, or open messages, of a session.
 
         If none of those that the session has left has, it is the one that takes its new messages.
+        `number`: of the lock that a member had; 0: it had none. Until the group has done with a
+        partition without a gate, no later one can have the lock, so it knows whether it lasts.
 
         Raises:
             PartqError: as of `all_of`.
         """
         *left, last = self.all_of(session)
-        return next((each for each in left if self._has(group, session, each)), last)
+        return next((each for each in left if self._has(group, session, each, number)), last)
 
-    def _has(self, group: str, session: str, partition: PartitionId) -> bool:
+    def _has(self, group: str, session: str, partition: PartitionId, number: int) -> bool:
         owned = self._owned.get(partition)
         consumed = owned.groups.get(group) if owned is not None else None
         shares = self._shares_of(consumed) if consumed is not None else None
-        if shares is None:
+        if consumed is None or shares is None:
             return False
-        return shares.locks.find(session) is not None or shares.book.has_open(session)
+        if shares.locks.find(session) is not None or shares.book.has_open(session):
+            return True
+        stop = self.left_at(consumed, session)
+        is_done = stop is not None and shares.book.cursor >= stop
+        return number > 0 and not consumed.is_gated and not is_done
 
-    def of_lock(self, group: str, session: str, number: int) -> PartitionId:
-        """Return the partition of the lock of a session.
-
-        That is the one which had the session before a change of the partition count, as long as the
-        lock lasts there.
-
-        Raises:
-            PartqError: as of `all_of`.
-        """
+    def of_lock(self, group: str, session: str, number: int) -> PartitionId | None:
+        """Return the partition of this broker that has a lock of a session; None: none has."""
         for owned in list(self._owned.values()):
             consumed = owned.groups.get(group)
             if consumed is not None and isinstance(consumed.shares, SessionShares):
                 lock = consumed.shares.locks.find(session)
                 if lock is not None and lock.number == number:
                     return owned.id
-        return self.all_of(session)[-1]
+        return None
 
-    def has_left(self, consumed: ConsumedPartition, session: str) -> bool:
-        """Whether a change of the partition count has given a session to another partition."""
-        owned = self._owned.get(consumed.partition)
-        if owned is None or not owned.layout.seals or partition_of_keyless(session) is not None:
-            return False
-        layout = self._layout()
-        return layout is not None and layout.partition_for(session) != consumed.partition
+    def left_at(self, consumed: ConsumedPartition, session: str) -> int | None:
+        """Return where a log ended when a change gave a session to another partition.
+
+        None: no change has, or the partition is not sealed yet.
+        """
+        owned, layout = self._owned.get(consumed.partition), self._layout()
+        if owned is None or layout is None or not owned.layout.seals:
+            return None
+        if partition_of_keyless(session) is not None:
+            return None
+        history = layout.history_of(slot_of(session))
+        if consumed.partition not in history:
+            return max(owned.layout.seals.values())  # the group has done with all of it
+        later = history[history.index(consumed.partition) + 1 :]
+        return owned.layout.seals.get(later[0].generation) if later else None

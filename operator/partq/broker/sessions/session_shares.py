@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Collection, Coroutine, Iterable
 from typing import Any, cast
 
 from partq.broker.partition.consumed_partition import ConsumedPartition, FlowPort
@@ -20,7 +20,7 @@ from partq.broker.sessions.session_share import (
     sessions_of,
 )
 from partq.core.cursor.progress import Range
-from partq.core.model import Cause, Epoch
+from partq.core.model import Cause, Epoch, PartitionId
 from partq.core.ranges import Ranges
 from partq.core.sessions.session_book import SessionBook
 from partq.core.sessions.session_locks import MAX_LOCKS, SessionLock, SessionLocks
@@ -121,6 +121,11 @@ class SessionShares:
         One that has a lock goes on all the same.
         """
         return self._whole.gated_by if self.locks.find(session) is None else ""
+
+    def may_await(self, places: Collection[PartitionId]) -> bool:
+        """Whether the group may have to do with some of these first, as far as it is known."""
+        holds = self._whole.holds
+        return not holds or any(each.predecessor in places for each in holds)
 
     @property
     def _gives_out(self) -> bool:
@@ -365,10 +370,16 @@ class SessionShares:
         return self._whole.counts > before
 
     def _end_left(self) -> None:
-        """End the locks of sessions that are another partition's, and have no messages here."""
-        left = [each for each in self.locks if self._ports.has_left(self._whole, each.session)]
-        for lock in left:
-            if not self.book.has_open(lock.session):
+        """End the locks of sessions that are another partition's, once all of them here is stored.
+
+        Their members hear first that what they have acknowledged is stored.
+        """
+        if self._whole.is_dirty or self._whole.is_flushing:
+            return
+        for lock in list(self.locks):
+            stop = self._ports.left_at(self._whole, lock.session)
+            is_read = stop is not None and self.book.read_end >= stop
+            if is_read and not self.book.has_open(lock.session):
                 self.end_by_force(lock, Cause.BROKER_CHANGE)
 
     def wake(self) -> None:

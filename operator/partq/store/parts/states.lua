@@ -46,3 +46,17 @@ local function clear_states(meta_key, cursor_key, states_key)
     count_states(meta_key, cursor_key, states_key, 0)
   end
 end
+
+-- Return the first of the slots "12,4711" that a partition does not take, whose meta has those that
+-- it does: "0-2731,4096-8192"; none: no change has taken any away.
+local function left_slot(slots, wanted)
+  for slot in string.gmatch(slots and wanted or "", "%d+") do
+    local is_here = false
+    for start, stop in string.gmatch(slots, "(%d+)%-(%d+)") do
+      is_here = is_here or (tonumber(start) <= tonumber(slot) and tonumber(slot) < tonumber(stop))
+    end
+    if not is_here then
+      return tonumber(slot)
+    end
+  end
+end

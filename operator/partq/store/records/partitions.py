@@ -38,9 +38,11 @@ from partq.store.refusals import (
     FENCED,
     UNKNOWN,
     BookWrite,
+    LeftSlot,
     check_book_write,
     check_reset,
     fenced,
+    flushed_states,
     in_use,
     unknown_group,
     unknown_partition,
@@ -365,19 +367,18 @@ class Partitions:
         parked_at_ms: int = 0,
         audit: Numbered = NO_RECORDS,
         states: Mapping[str, bytes | None] = NO_STATES,
+        left_slots: Iterable[int] = (),
         **write: Unpack[BookWrite],
-    ) -> int | None:
+    ) -> int | LeftSlot | None:
         """Store how far the group has come: the broker's whole state, as it is.
 
         `acked`: ranges, or the bits of a lane book. `parked`: lane → until when it waits, in ms of
         Redis's clock, which shows `parked_at_ms` now; None: as they are stored.
-
-        `audit` is written with it, where the partition keeps a record: what has happened since
-        the last flush that went through. Repeat it with the same numbers: those that are stored
-        are not written again.
-
-        `states`: of keys, which change with the acks; None: the key has none from now on. Returns
-        how many the group has then; None: none were given, or this was stored before.
+        `audit`, where the partition keeps a record: what has happened since the last flush that
+        went through. Repeat it with the same numbers: none is written twice.
+        `states`: of keys, which change with the acks; None: a key has none. `left_slots`: of those
+        without an ack of an open message: if one has left the partition, nothing is written, and it
+        is returned. Else how many states there are then; None: none given, or stored before.
 
         Raises:
             FencedError: another broker has claimed the partition, or the log has lost messages
@@ -393,16 +394,15 @@ class Partitions:
             (self._keys.of_states if states else self._keys.of_cursor)(partition, group),
             [
                 *(write["broker_epoch"], group, cursor),
-                *(field, encode_counts(redeliveries)),
-                *(encode_parked(parked, parked_at_ms), highest),
-                *(write["number"], write["born"], len(state_args), *state_args, *records),
+                *(field, encode_counts(redeliveries), encode_parked(parked, parked_at_ms), highest),
+                *(write["number"], write["born"], len(state_args), ",".join(map(str, left_slots))),
+                *(*state_args, *records),
             ],
-            # With the appends: on a separate channel it would cost Redis a separate fsync, for
-            # which every append would have to wait.
+            # With the appends: else it would cost Redis an fsync for which every append waits.
             channel=Channel.APPEND,
         )
         check_book_write(answer, partition, group, write)
-        return int(answer[0]) if isinstance(answer, list) else None
+        return flushed_states(answer)
 
     async def reset(
         self,

@@ -290,7 +290,8 @@ class BrokerProcess:
 
     async def _close_session(self, broker: Broker, body: SessionLockBody) -> ClosedSession:
         """End a lock, as the route does where the partition is."""
-        partition = broker.sessions.places.of_lock(GROUP, body.session, body.lock)
+        session, places = body.session, broker.sessions.places
+        partition = places.of_lock(GROUP, session, body.lock) or places.all_of(session)[-1]
         flow = broker.flow_registry.find(GROUP, MemberId(body.member))
         shares = broker.sessions.shares_of(broker.find(partition).find(GROUP))
         share = shares.of_session(body.session) if shares is not None else None

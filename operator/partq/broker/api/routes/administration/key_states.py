@@ -40,7 +40,7 @@ async def read_state(call: EnteredCall, query: KeyStateQuery) -> web.Response:
     """Show the state of a key, as the acks that were answered have left it."""
     call.request[HOLD].take(STATE_BYTES)
     partition = call.broker.config.layout.partition_for(query.key)
-    work = partial(_find, call.broker, partition, call.group, query.key)
+    work = partial(find_state, call.broker, partition, call.group, query.key)
     return json_response(await ask_owner(call, partition, work, KeyState))
 
 
@@ -60,7 +60,7 @@ async def list_states(call: EnteredCall, query: KeyStatesQuery) -> web.Response:
     return json_response(await ask_owner(call, partition, work, KeyStatesPage))
 
 
-async def _find(broker: Broker, partition: PartitionId, group: str, key: str) -> KeyState:
+async def find_state(broker: Broker, partition: PartitionId, group: str, key: str) -> KeyState:
     """Return the state of a key; `partition` takes its messages, and is owned here.
 
     Until the group has those of the partition, the state is in one before it.

@@ -9,11 +9,10 @@ from partq.broker.api.app_keys import PEERS, PULLS
 from partq.broker.api.endpoints import ADMINS, CONSUMERS, Calls, EnteredCall
 from partq.broker.api.errors import json_response
 from partq.broker.api.owner_calls import (
-    ask_owner,
     caller_address,
     forward_headers,
 )
-from partq.broker.api.routes.sessions.session_owners import ask_places
+from partq.broker.api.routes.sessions.session_owners import ask_holders, ask_places
 from partq.broker.delivery.flow import Flow
 from partq.broker.partition.outbox import Answer
 from partq.broker.peers.peer_client import FORWARDED, UnansweredError
@@ -163,13 +162,13 @@ async def _accept_elsewhere(call: EnteredCall, body: AcceptSessionBody) -> Accep
 )
 async def renew(call: EnteredCall, body: SessionLockBody) -> web.Response:
     """Have the lock of a session last as long as a new one, from now on."""
-    partition = call.broker.sessions.places.of_lock(call.group, body.session, body.lock)
 
-    async def work() -> RenewedSession:
+    async def work(partition: PartitionId) -> RenewedSession:
         share = share_of(call, partition, body)
         return RenewedSession(await call.broker.sessions.renew(share))
 
-    return json_response(await ask_owner(call, partition, work, RenewedSession, body))
+    renewed = ask_holders(call, body.session, work, RenewedSession, body, lock=body.lock)
+    return json_response(await renewed)
 
 
 @calls.add(
@@ -186,9 +185,8 @@ async def close(call: EnteredCall, body: SessionLockBody) -> web.Response:
     A member whose connection to the session's broker was lost ends its lock so, too. Then what it
     was sent may have begun: it is redelivered with the cause of a lost flow, and the lowest counts.
     """
-    partition = call.broker.sessions.places.of_lock(call.group, body.session, body.lock)
 
-    async def work() -> ClosedSession:
+    async def work(partition: PartitionId) -> ClosedSession:
         closed: asyncio.Future[PartqError | None] = asyncio.get_running_loop().create_future()
         try:
             share = share_of(call, partition, body)
@@ -205,7 +203,14 @@ async def close(call: EnteredCall, body: SessionLockBody) -> web.Response:
             raise error
         return ClosedSession(was_locked=True)
 
-    return json_response(await ask_owner(call, partition, work, ClosedSession, body))
+    ended = ask_holders(
+        call, body.session, work, ClosedSession, body, lock=body.lock, is_found=_was_locked
+    )
+    return json_response(await ended)
+
+
+def _was_locked(answer: ClosedSession) -> bool:
+    return answer.was_locked
 
 
 def _end_unbound(
@@ -235,14 +240,14 @@ async def release(call: EnteredCall, body: ReleaseSessionBody) -> web.Response:
     """Take a session from the member that has it; what that had of it is redelivered."""
     check_type(call)
     broker = call.broker
-    partition = broker.sessions.places.all_of(body.session)[-1]
 
-    async def work() -> ClosedSession:
+    async def work(partition: PartitionId) -> ClosedSession:
         shares = broker.sessions.shares_of(broker.find(partition).find(call.group))
         was_locked = shares is not None and shares.release(body.session)
         return ClosedSession(was_locked=was_locked)
 
-    return json_response(await ask_owner(call, partition, work, ClosedSession, body))
+    ended = ask_holders(call, body.session, work, ClosedSession, body, is_found=_was_locked)
+    return json_response(await ended)
 
 
 def check_type(call: EnteredCall) -> None:

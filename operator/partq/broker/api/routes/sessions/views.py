@@ -8,7 +8,9 @@ from aiohttp import web
 from partq.broker.api.endpoints import ADMINS, CONSUMERS, Calls, EnteredCall
 from partq.broker.api.errors import json_response
 from partq.broker.api.owner_calls import ask_owner, named
+from partq.broker.api.routes.administration.key_states import find_state
 from partq.broker.api.routes.sessions.accepts import answer_once, check_type, share_of
+from partq.broker.api.routes.sessions.session_owners import ask_holders
 from partq.broker.delivery.frame_problems import session_problem
 from partq.broker.sessions.session_shares import SessionShares
 from partq.core.key_states import check_state
@@ -24,7 +26,7 @@ from partq.errors import (
 )
 from partq.server.body import HOLD
 from partq.wire import frames
-from partq.wire.key_states import decode_state, encode_state
+from partq.wire.key_states import decode_state
 from partq.wire.sessions.session_calls import (
     SESSIONS_OF_A_PAGE,
     SessionLockBody,
@@ -112,9 +114,8 @@ async def read_state(call: EnteredCall, query: SessionStateQuery) -> web.Respons
     partition = call.broker.sessions.places.all_of(query.session)[-1]
 
     async def work() -> SessionState:
-        consumed = call.broker.find(partition).find(call.group)
-        state = await call.broker.ack_handler.states.find(consumed, query.session)
-        return SessionState(None if state is None else encode_state(state))
+        found = await find_state(call.broker, partition, call.group, query.session)
+        return SessionState(found.state)
 
     return json_response(await ask_owner(call, partition, work, SessionState))
 
@@ -130,11 +131,10 @@ async def read_state(call: EnteredCall, query: SessionStateQuery) -> web.Respons
 async def write_state(call: EnteredCall, body: SessionStateBody) -> web.Response:
     """Leave a state of a session, under its lock."""
     call.request[HOLD].take(STATE_BYTES)
-    partition = call.broker.sessions.places.of_lock(call.group, body.session, body.lock)
     state = None if body.state is None else decode_state(body.state)
     check_state("state", body.session, state)
 
-    async def work() -> SessionState:
+    async def work(partition: PartitionId) -> SessionState:
         lock = SessionLockBody(body.member, body.incarnation, body.session, body.lock)
         share = share_of(call, partition, lock)
         frame = frames.Ack(0, *partition, 0, 0, 0, -1, [], body.session, state)
@@ -149,4 +149,5 @@ async def write_state(call: EnteredCall, body: SessionStateBody) -> web.Response
             raise error
         return SessionState(body.state)
 
-    return json_response(await ask_owner(call, partition, work, SessionState, body))
+    left = ask_holders(call, body.session, work, SessionState, body, lock=body.lock)
+    return json_response(await left)
