@@ -246,7 +246,7 @@ class Broker:
             PartRecords(store, keys),
             clock=self.clock,
             layout=self._known_layout,
-            log_end=lambda partition: owned[partition].tail.end,
+            log_end=lambda partition: owned[partition].tail.end if partition in owned else 0,
             rules=lambda group: redelivery_of(self._config, group),
             find_flow=lambda group, member: self.flow_registry.find(group, member),
             on_lost=self.ownership.lose_group,

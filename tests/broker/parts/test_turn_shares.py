@@ -2,6 +2,7 @@
 
 import pytest
 
+from partq.broker.delivery.flow import Flow
 from partq.core.model import Cause
 from partq.testing import eventually
 from partq.wire import frames
@@ -50,8 +51,7 @@ class SharedScene:
 
     @property
     def waiting(self):
-        levels = self.consumed.shares._turns._levels
-        return [share.member for level in levels for share in level]
+        return [flow.member for flow in self.consumed.shares._turns]
 
     async def join_without_room(self, member):
         """Have a first member join whose one place is taken, by a message of another partition."""
@@ -87,6 +87,26 @@ async def test_members_get_windows_in_turns_of_partitions_that_nobody_gave_them(
     _, to_n = await n.deliver()
     assert sorted([*to_m, *to_n]) == ["a0", "a1", "a2", "a3"]
     assert (len(to_m), len(to_n)) == (2, 2), "one batch is shared out"
+
+
+async def test_members_take_turns_over_all_partitions_and_get_whole_batches_while_there_are_enough(
+    scene, monkeypatch
+):
+    m, n = await scene.join("m"), await scene.join("n")
+    groups = [each.groups["workers"] for each in scene.running.broker.owned.values()]
+    partitions = sorted(groups, key=lambda each: each.partition)[:3]
+    for each in partitions:
+        await eventually(lambda each=each: len(each.shares.waiting) == 2, "both wait")
+    with monkeypatch.context() as held_up:
+        held_up.setattr(Flow, "notice", lambda flow, consumed: None)
+        for index, key in enumerate("abc"):
+            values = [f"{key}{number}" for number in range(4)]
+            await scene.producer.publish(*values, partition=index)
+    for each in partitions:
+        each.wake()
+    assert await m.values(4) == ["a0", "a1", "a2", "a3"]
+    assert await n.values(4) == ["b0", "b1", "b2", "b3"]
+    assert (await m.values(2), await n.values(2)) == (["c0", "c1"], ["c2", "c3"])
 
 
 async def test_who_has_no_room_is_passed_over_and_gets_more_once_it_has(scene):

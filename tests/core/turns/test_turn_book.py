@@ -57,6 +57,21 @@ def test_members_take_turns_over_the_same_messages():
     assert (a.in_flight, b.in_flight, book.in_flight, book.position) == (6, 2, 8, 8)
 
 
+def test_the_times_of_what_is_sent_in_turn_are_watched_by_the_window_and_of_the_rest_one_by_one():
+    book, stored = TurnBook(0), batches(4, 4)
+    (_, a), (number, b) = book.open_share(), book.open_share()
+    take(book, a, stored, 2)
+    take(book, b, stored, 2)
+    take(book, a, stored)
+    assert not a._begun._again
+    book.close_share(number, Cause.BROKER_CHANGE)
+    assert offsets_of(take(book, a, stored)) == [2, 3]
+    assert list(a._begun._again) == [2, 3]
+    a.begin([(0, 2), (4, 6)], 0, 5.0)
+    taken = a.time_out(5.0, now=6.0, delay_s=lambda count: 0.0)
+    assert list(taken.offsets) == [0, 1, 4, 5]
+
+
 def test_what_a_lost_member_had_goes_to_the_others_and_its_lowest_waits_for_its_count():
     book, stored = TurnBook(0), batches(6)
     (number, a), (_, b) = book.open_share(), book.open_share()

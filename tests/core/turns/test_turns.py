@@ -1,47 +1,86 @@
 """Whose turn it is, and how much one gets at once."""
 
-from partq.core.turns.turns import Turns, largest_window
+import pytest
+
+from partq.core.turns.turns import TurnOrder, Turns, largest_window
+
+
+def turns_of(order, *members, priority=0):
+    """Return the turns of a further partition, in which members wait."""
+    turns = Turns(order)
+    for member in members:
+        order.join(member, priority)
+        turns.ask(member)
+    return turns
 
 
 def first(turns, able):
-    return turns.first(lambda share: share in able)
+    return turns.first(lambda member: member in able)
 
 
-def test_they_take_turns_in_the_order_in_which_they_began_to_wait():
-    turns, got = Turns(), []
-    for name in "abc":
-        turns.ask(name, 0)
-    for _ in range(7):
-        share, _ = first(turns, "abc")
-        got.append(share)
-        turns.leave(share, 0)
-        turns.ask(share, 0)
-    assert "".join(got) == "abcabca"
+def take(order, turns):
+    """Have the one whose turn it is take something, and wait again."""
+    member, _ = first(turns, "abc")
+    order.put_last(member, 0)
+    return member
+
+
+def test_they_take_turns_in_the_order_in_which_they_came():
+    order = TurnOrder()
+    turns = turns_of(order, *"abc")
+    assert "".join(take(order, turns) for _ in range(7)) == "abcabca"
+
+
+def test_who_was_sent_something_of_one_partition_comes_last_in_all():
+    order = TurnOrder()
+    some, others = turns_of(order, *"abc"), turns_of(order, *"abc")
+    got = [take(order, turns) for turns in (some, others, others, some, others)]
+    assert "".join(got) == "abcab"
+    order.leave("a", 0)
+    assert list(others) == ["c", "a", "b"], "it still takes part in one partition"
+    order.leave("a", 0)
+    order.join("a", 0)
+    order.join("c", 0)
+    assert list(others) == ["c", "b", "a"], "it comes again, and another one in a third partition"
 
 
 def test_a_lower_number_comes_first_and_the_next_level_when_nobody_above_can_take_anything():
-    turns = Turns()
-    turns.ask("low", 9)
-    turns.ask("high", 0)
+    order = TurnOrder()
+    turns = turns_of(order, "low", priority=9)
+    order.join("high", 0)
+    turns.ask("high")
     assert first(turns, ["low", "high"]) == ("high", [])
     assert first(turns, ["low"]) == ("low", ["high"])
-    turns.leave("high", 0)
+    turns.leave("high")
     assert first(turns, ["low", "high"]) == ("low", [])
 
 
 def test_one_that_cannot_take_anything_is_passed_over_and_keeps_its_place():
-    turns = Turns()
-    for name in "abc":
-        turns.ask(name, 0)
+    order = TurnOrder()
+    turns = turns_of(order, *"abc")
     assert first(turns, "bc") == ("b", ["a"])
-    turns.ask("a", 0)
+    turns.ask("a")
     assert first(turns, "abc") == ("a", [])
     assert first(turns, "") == (None, ["a", "b", "c"])
-    assert (turns.leave("b", 0), turns.leave("b", 0), len(turns)) == (True, False, 2)
+    assert (turns.leave("b"), turns.leave("b"), len(turns)) == (True, False, 2)
+    assert list(turns) == ["a", "c"]
 
 
 def test_one_large_batch_is_shared_out():
-    assert largest_window(1000, 8) == 125
-    assert largest_window(7, 8) == 1
-    assert largest_window(9, 8) == 2
-    assert (largest_window(0, 8), largest_window(5, 0)) == (1, 5)
+    assert largest_window(1000, 1000, 8) == 125
+    assert largest_window(7, 7, 8) == 1
+    assert largest_window(9, 9, 8) == 2
+    assert (largest_window(1, 0, 8), largest_window(5, 5, 0)) == (1, 5)
+    assert largest_window(1000, 125, 8) == 125, "the rest of it is cut as its beginning was"
+
+
+@pytest.mark.parametrize(
+    ("batches", "pieces"), [(1, 8), (2, 4), (3, 3), (4, 2), (7, 2), (8, 1), (100, 1)]
+)
+def test_batches_are_cut_into_as_few_pieces_as_give_each_member_some(batches, pieces):
+    assert largest_window(1000, 1000 * batches, 8) == -(-1000 // pieces)
+    assert batches * pieces >= 8
+
+
+def test_a_batch_is_not_sent_whole_because_others_have_little():
+    assert largest_window(1000, 1007, 8) == 125

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from weakref import WeakValueDictionary
 
 from partq.aio import UntilAnswered
 from partq.broker.partition.consumed_partition import ConsumedPartition, FlowPort
@@ -18,6 +19,7 @@ from partq.core.model import BrokerEpoch, Epoch, MemberId, PartitionId
 from partq.core.parts.part_owners import PartMove, PartOwners
 from partq.core.sessions.session_book import SessionBook
 from partq.core.turns.turn_book import TurnBook
+from partq.core.turns.turns import TurnOrder
 from partq.errors import (
     AttemptRefusedError,
     BadRequestError,
@@ -70,6 +72,8 @@ class PartExecutor:
         self.range_check = RangeCheck(layout, rules)
         """Of what members declare as they bind."""
         self._find_flow = find_flow
+        self._turn_orders = WeakValueDictionary[str, TurnOrder[FlowPort]]()
+        """Of Shared groups; one is forgotten with the group's last partition here."""
         self._on_lost = on_lost
 
     def shares_of(self, consumed: ConsumedPartition) -> PartitionShares | TurnShares | None:
@@ -84,7 +88,8 @@ class PartExecutor:
         if isinstance(consumed.book, TurnBook):
             if not isinstance(shares, TurnShares):
                 end_of = partial(self._log_end, consumed.partition)
-                shares = consumed.shares = TurnShares(consumed, end_of)
+                order = self._turn_orders.setdefault(consumed.group, TurnOrder())
+                shares = consumed.shares = TurnShares(consumed, end_of, order)
             return shares
         if not isinstance(shares, PartitionShares):
             layout = self._layout()

@@ -11,7 +11,7 @@ from partq.core.lanes.span import MAX_SHARE
 from partq.core.model import Cause
 from partq.core.ranges import Ranges
 from partq.core.turns.turn_book import TurnShareBook
-from partq.core.turns.turns import Turns, largest_window
+from partq.core.turns.turns import TurnOrder, Turns, largest_window
 from partq.wire.audit import TURNS
 
 
@@ -59,7 +59,7 @@ class TurnShare(BoundShare):
 
     def end_turn(self, *, has_taken: bool = False) -> bool:
         """Let others take the next window; return whether this share is to wait for another one."""
-        self._turns.end_turn(self)
+        self._turns.end_turn(self, has_taken=has_taken)
         return has_taken
 
 
@@ -71,14 +71,25 @@ class TurnShares(BoundShares[TurnShare]):
     nobody waits, all are told.
     """
 
-    def __init__(self, whole: ConsumedPartition, log_end: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        whole: ConsumedPartition,
+        log_end: Callable[[], int],
+        order: TurnOrder[FlowPort],
+    ) -> None:
         """Start without shares; the book of the partition is a `TurnBook`.
 
-        `log_end`: returns the end of the partition's log.
+        Args:
+            whole: the partition.
+            log_end: returns the end of the partition's log.
+            order: of the group's flows, common to all its partitions here.
         """
         super().__init__(whole)
         self._log_end = log_end
-        self._turns = Turns[TurnShare]()
+        self._order = order
+        self._turns = Turns(order)
+        self._open_messages = 0
+        """As they are part of those of `order`."""
         self._watched_due = inf
 
     # ---- flows that come and go -----------------------------------------------------------------
@@ -100,6 +111,7 @@ class TurnShares(BoundShares[TurnShare]):
         """
         share = self._open(flow, TurnShare)
         self._follow_round()
+        self._order.join(flow, flow.priority)
         flow.attach(share)
 
     def close(self, share: TurnShare, flow: FlowPort, cause: Cause, unsent: Ranges | None) -> None:
@@ -110,9 +122,11 @@ class TurnShares(BoundShares[TurnShare]):
         del self._shares[flow]
         self._raise_round()
         self._follow_round()
-        self._turns.leave(share, flow.priority)
+        self._turns.leave(flow)
+        self._order.leave(flow, flow.priority)
         self._book.close_share(share.number, cause, unsent)
         self._book.pop_news()
+        self._count_open()
         self._watch()
 
     def _follow_round(self) -> None:
@@ -124,20 +138,29 @@ class TurnShares(BoundShares[TurnShare]):
     @property
     def waiting(self) -> list[FlowPort]:
         """The flows that have room and wait for their turn."""
-        return [share.flow for share in self._turns if share.flow is not None and _is_able(share)]
+        return list(filter(self._is_able, self._turns))
 
     def is_turn_of(self, share: TurnShare) -> bool:
         """Have a share wait; return whether it is the first that can take something."""
         flow = share.flow
-        if flow is None or not _is_able(share):
+        if flow is None or not self._is_able(flow):
             self.end_turn(share)
             return False
-        self._turns.ask(share, flow.priority)
-        return self._wake_first(but=share) is share
+        self._turns.ask(flow)
+        return self._wake_first(but=flow) is flow
 
-    def end_turn(self, share: TurnShare) -> None:
-        """Have a share wait no more, and tell the next one."""
-        if share.flow is not None and self._turns.leave(share, share.flow.priority):
+    def end_turn(self, share: TurnShare, *, has_taken: bool = False) -> None:
+        """Have a share wait no more, and tell the next one.
+
+        `has_taken`: its flow was sent something, and comes last in all partitions.
+        """
+        flow = share.flow
+        if flow is None:
+            return
+        if has_taken:
+            self._order.put_last(flow, flow.priority)
+            self._count_open()
+        if self._turns.leave(flow):
             self._wake_first()
 
     def largest_window(self, batch: int) -> int:
@@ -145,14 +168,24 @@ class TurnShares(BoundShares[TurnShare]):
 
         `batch`: how many messages a batch has. What is left of it is cut as its beginning was.
         """
-        book = self._book
-        share = next(iter(self._shares.values())).book
-        assert isinstance(share, TurnShareBook)  # noqa: S101 - of a `TurnBook`
-        left = max(0, self._log_end() - book.position) + share.again_count
-        return largest_window(max(left, batch), len(self._turns))
+        self._count_open()
+        return largest_window(batch, self._order.open_messages, len(self._turns))
+
+    def _count_open(self) -> None:
+        """Count what may be sent now in this partition, for all that wait in any partition."""
+        messages = 0
+        share = next(iter(self._shares.values()), None)
+        if share is not None and self._whole.may_send:
+            book = share.book
+            assert isinstance(book, TurnShareBook)  # noqa: S101 - of a `TurnBook`
+            stop = min(self._log_end(), book.cursor + book.max_span)
+            messages = max(0, stop - book.position) + book.again_count
+        self._order.open_messages += messages - self._open_messages
+        self._open_messages = messages
 
     def wake(self) -> None:
         """Have the first flow that waits look at the partition; if none waits, all of them."""
+        self._count_open()
         if self._wake_first() is None:
             super().wake()
 
@@ -172,15 +205,14 @@ class TurnShares(BoundShares[TurnShare]):
             self.wake()
         self._watched_due = due
 
-    def _wake_first(self, but: TurnShare | None = None) -> TurnShare | None:
+    def _wake_first(self, but: FlowPort | None = None) -> FlowPort | None:
         """Have the first that can take something look, and those before it; `but` one looks now."""
-        first, passed = self._turns.first(_is_able)
+        first, passed = self._turns.first(self._is_able)
         # They look as soon as they can: until then nobody else may have come.
-        for share in (*passed, *([first] if first is not None else ())):
-            if share is not but and share.flow is not None:
-                share.flow.notice(share)
+        for flow in (*passed, *([first] if first is not None else ())):
+            if flow is not but:
+                flow.notice(self._shares[flow])
         return first
 
-
-def _is_able(share: TurnShare) -> bool:
-    return share.is_open and share.flow is not None and share.flow.is_able
+    def _is_able(self, flow: FlowPort) -> bool:
+        return self._shares[flow].is_open and flow.is_able

@@ -279,7 +279,7 @@ class LaneSender(HeldLanes):
             if self._unreadable:
                 start, end = self._readable(start, stop)
             free = span.free(start, end, is_blocked, self._share)
-            messages = free.count(1)
+            messages, top = free.count(1), self._top
             if messages > credit:
                 free = free[: next(islice(compress(count(), free), credit, None))]
                 messages = credit
@@ -290,7 +290,7 @@ class LaneSender(HeldLanes):
             if messages:
                 first = free.find(1)
                 free = free[first : free.rfind(1) + 1]
-                window = self._send(start + first, free, messages, is_new=True)
+                window = self._send(start + first, free, messages, is_new=True, top=top)
             self._top = max(self._top, self._position)
             if window is not None:
                 return window
@@ -302,14 +302,16 @@ class LaneSender(HeldLanes):
         bad = self._unreadable.within(start, stop)
         return start, bad[0][0] if bad else stop
 
-    def _send(self, start: int, free: bytes, messages: int, *, is_new: bool) -> Window:
+    def _send(
+        self, start: int, free: bytes, messages: int, *, is_new: bool, top: int = 0
+    ) -> Window:
         stop = start + len(free)
         self._span.hold(start, free, self._share)
         self._in_flight += messages
         self._record.delivered = max(self._record.delivered, stop)
-        if is_new and start < self._top:
+        if start < top:
             # The position was set back: their begin is noted one by one, as that of others.
-            for offset in compress(range(start, min(stop, self._top)), free):
+            for offset in compress(range(start, min(stop, top)), free):
                 self._begun.resend(offset, offset + 1)
         if self._lent:
             self._end_loans(o for o in within(self._lent, start, stop) if free[o - start])
