@@ -106,6 +106,7 @@ async def _run(options: argparse.Namespace) -> None:
             async for message in consumer:
                 begun_ns = time.monotonic_ns()
                 await work_on(options)
+                await until_let_go(options)
                 diary.processed(message, begun_ns)
                 consumer.ack_nowait(message)
             # What was refused is redelivered, here or elsewhere, with its cause.
@@ -117,6 +118,10 @@ async def work_on(options: argparse.Namespace) -> None:
     """Work on a message for as long as the arguments say."""
     if options.work_ms:
         await asyncio.sleep(options.work_ms / 1000)
+
+
+async def until_let_go(options: argparse.Namespace) -> None:
+    """Wait while the consumer is held."""
     while _is_there(options.work_while):  # noqa: ASYNC110 - made by another process
         await asyncio.sleep(_LOOK_S)
 

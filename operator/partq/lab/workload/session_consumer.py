@@ -4,8 +4,8 @@
 
 It has several sessions at a time, and closes each after a number of messages, or when none comes.
 It writes down locks, the state that it finds at each message, and the message, before the ack that
-leaves the message's number as the state. SIGTERM makes it leave the group; it ends with 0 then. The
-token is read from PARTQ_TOKEN.
+leaves the message's number as the state. While it is held (--work-while), acks wait. SIGTERM makes
+it leave the group; it ends with 0 then. The token is read from PARTQ_TOKEN.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from partq import Delivery, LockedSession, SessionConsumer
 from partq.errors import FencedError, PartqError, SessionLostError
 from partq.lab.verdict import journal_rows
 from partq.lab.verdict.journal import JournalWriter
-from partq.lab.workload.consumer import MemberJournal, consumer_parser, work_on
+from partq.lab.workload.consumer import MemberJournal, consumer_parser, until_let_go, work_on
 from partq.logs import configure_logging
 
 AGAIN_S: Final = 0.2
@@ -74,6 +74,7 @@ class Clerk:
         number = self._diary.found(message, state)
         await work_on(self._options)
         self._diary.processed(message, begun_ns)
+        await until_let_go(self._options)
         await session.ack(message, state=str(number).encode(), confirmed=True)
 
 
