@@ -161,7 +161,8 @@ class RecordJudge:
             self._outcome.totals.records += 1
             for part in parts_of(line):
                 self._count(part, is_stray=segment.judge(part))
-                self._changes.judge(part, is_late=segment.state.is_late)
+                if not segment.is_of_removed:
+                    self._changes.judge(part, is_late=segment.state.is_late)
 
     def _end_segment(self, *, is_last: bool) -> None:
         segment, self._segment = self._segment, None

@@ -25,6 +25,8 @@ class SegmentJudge:
         """Group that was removed → epoch that one of its name began with; None: none has begun."""
         self._without_member: set[str] = set()
         """Of those that have begun again: in which no member has anything yet."""
+        self.is_of_removed = False
+        """Whether the last line was of a group that had been removed: it says nothing."""
         self._raised: int | None = None
         """The highest broker epoch that was claimed."""
         self._base: int | None = None
@@ -41,6 +43,7 @@ class SegmentJudge:
     def judge(self, line: RecordLine) -> bool:
         """Judge a line; return whether it is one of a token that did not hold."""
         state = self.state
+        self.is_of_removed = False
         state.last_ms, state.last_sequence = line.at_ms, line.sequence
         if (
             line.kind not in _BY_OTHERS
@@ -93,7 +96,8 @@ class SegmentJudge:
                 del self._groups[line.group]
                 self._finish(group, is_over=True, is_last=True)
             return False
-        if line.group in self._born and self._is_of_removed(line):
+        self.is_of_removed = line.group in self._born and self._is_of_removed(line)
+        if self.is_of_removed:
             return False
         if group is None:
             group = self._groups[line.group] = GroupJudge(self.state, line.group)

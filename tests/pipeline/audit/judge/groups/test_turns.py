@@ -87,6 +87,18 @@ def test_members_of_a_group_that_was_created_again_are_shown_by_their_first_bind
     assert found(*told, sent(0, 2, 5)) == ["duplicate_without_cause"]
 
 
+def test_a_removed_group_passes_no_gate_of_the_one_that_is_created_again():
+    """Its broker has not noticed its end when it sends to those that it knows."""
+    opened = {"group": "", "first": 0, "target": "1.9:0:0-65536"}
+    told = [
+        BEGIN, ("begin", 0, {"member": "", "epoch": 1}), ("claim", 0, {}), turns("bind", 2),
+        ("gate", 0, {"member": "", "target": "1.9:0:3"}), ("open", 0, opened), publish(0, 0, 2),
+        ("end", 0, {"member": ""}), ("begin", 0, {"member": "", "epoch": 4}), sent(0, 2, 2),
+    ]  # fmt: skip
+    assert found(*told, turns("unbind", 2)) == []
+    assert found(*told, turns("bind", 5), sent(0, 2, 5)) == ["delivered_before_gate"]
+
+
 def test_a_reset_sends_again_what_members_had():
     told = [
         BEGIN, ("begin", 0, {"member": "", "epoch": 1}), publish(0, 0, 2), turns("bind", 2),
