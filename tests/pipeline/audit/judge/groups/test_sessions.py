@@ -118,6 +118,20 @@ def test_a_dead_letter_frees_what_is_behind_it_and_acks_may_be_recorded_after_th
     assert findings(run) == []
 
 
+def test_the_process_that_had_a_lock_may_have_it_again_and_no_other_and_no_lower_one():
+    told = [*START, lock(2, 11), unlock(11, cause="expired")]
+    assert found_of(*told, lock(3, 11), sent(0, 1, 3)) == []
+    assert found_of(*told, lock(3, 11, member="b")) == ["lock_not_raised"]
+    assert found_of(*told, lock(3, 10)) == ["lock_not_raised"]
+
+
+def test_a_broker_that_takes_all_back_itself_sends_it_again_as_after_its_change():
+    told = [*START, lock(2, 11), sent(0, 2, 2)]
+    back = ("unbind", 0, {"epoch": 2, "cause": "broker_change", "flags": "sessions"})
+    again = [lock(3, 11), sent(0, 2, 3, cause="broker_change")]
+    assert found_of(*told, back, *again) == []
+
+
 # ---- records of a few lines ----------------------------------------------------------------------
 
 ANN = slot_of("ann")

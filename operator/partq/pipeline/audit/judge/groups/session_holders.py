@@ -39,8 +39,8 @@ class SessionHolders:
         self._lanes = lanes
         self._locks: dict[str, _HeldLock] = {}
         self._of_holders: dict[FlowName, _HeldLock] = {}
-        self._ended: OrderedDict[str, tuple[int, int]] = OrderedDict()
-        """Session → number and broker epoch of its last lock that has ended."""
+        self._ended: OrderedDict[str, RecordLine] = OrderedDict()
+        """Session → the end of its last lock that has ended."""
         self._first: FlowName | None = None
         """The first one in this segment, under the broker epoch that is claimed."""
 
@@ -58,15 +58,13 @@ class SessionHolders:
                     f"session {session} was given to {line.member} under lock {number}, while "
                     f"{known.member} had it under lock {known.number}",
                 )
-        elif self._ended.get(session, (-1, -1))[1] == line.broker_epoch:
-            last = self._ended[session][0]
-            if number <= last:
-                self._report(
-                    "lock_not_raised",
-                    line,
-                    f"session {session} was given to {line.member} under lock {number}; lock "
-                    f"{last} of it had ended",
-                )
+        elif (last := self._ended.get(session)) is not None and _is_older(line, last):
+            self._report(
+                "lock_not_raised",
+                line,
+                f"session {session} was given to {line.member} under lock {number}; lock "
+                f"{last.number} of it, of {last.member}, had ended",
+            )
         if known is not None and known.holder is not None:
             del self._of_holders[known.holder]
         lock = _HeldLock(session, number, *process, holder)
@@ -82,8 +80,8 @@ class SessionHolders:
     def unlock(self, line: RecordLine) -> FlowName | None:
         """Note the end of a lock; return what a flow had under it."""
         session, number = line.target, line.number
-        last = self._ended.pop(session, (-1, -1))[0]
-        self._ended[session] = max(last, number), line.broker_epoch
+        last = self._ended.pop(session, line)
+        self._ended[session] = line if number >= last.number else last
         if len(self._ended) > MAX_ENDED:
             self._ended.popitem(last=False)
         lock = self._locks.get(session)
@@ -148,3 +146,14 @@ class SessionHolders:
         self._segment.found(
             of_line(OWNERS, what, self._segment.partition, line, text, offset, stop)
         )
+
+
+def _is_older(line: RecordLine, last: RecordLine) -> bool:
+    """Return whether a lock is one that may not come after the end of the last one.
+
+    The process that had a lock may have it again while nobody else has had it: Redis may not have
+    its end, or the lock itself.
+    """
+    if line.number == last.number:
+        return (line.member, line.incarnation) != (last.member, last.incarnation)
+    return line.number < last.number and line.broker_epoch == last.broker_epoch

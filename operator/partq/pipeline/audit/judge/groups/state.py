@@ -223,7 +223,7 @@ _EVENTS = {
     "ack_timeout": "nack",
 }
 """Cause of a redelivery → what it goes back to; claims are the partition's."""
-_ENDS = ("flow_lost", "forced_commit", "reset")
+_ENDS = ("flow_lost", "forced_commit", "reset", "broker_change")
 """Causes for which the end of a flow of a shared partition suffices."""
 
 
