@@ -15,6 +15,7 @@ from partq.coordinator.ports import (
     PartitionReport,
     PartReport,
 )
+from partq.coordinator.view import SessionTotals
 from partq.core.group.handoff import Attempt, AwaitDrain, Cancel, Commit, Pause
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId
 from partq.core.parts.part_id import PartId, partition_of
@@ -337,9 +338,11 @@ def _group(detail: GroupDetail) -> GroupReport:
     )
 
 
-def _sessions(detail: GroupDetail) -> tuple[int, int, int] | None:
+def _sessions(detail: GroupDetail) -> SessionTotals | None:
     counts = detail.sessions
-    return None if counts is UNSET else (counts.with_messages, counts.locked, counts.waiting)
+    if counts is UNSET:
+        return None
+    return SessionTotals(counts.with_messages, counts.locked, counts.waiting)
 
 
 def _parts(detail: PartsDetail) -> Iterator[PartReport]:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from partq.coordinator.view import QueueView
+from partq.coordinator.view import QueueView, SessionTotals
 from partq.core.group.handoff import AwaitDrain, Cancel, Commit, Pause
 from partq.core.group.observation import MemberFact
 from partq.core.group.records import (
@@ -226,9 +226,8 @@ class GroupReport:
     """How many dead letters wait to be stored."""
     registered_ms: int | None = None
     """How long ago the member registered it; None: it got it otherwise."""
-    sessions: tuple[int, int, int] | None = None
-    """Of a group of the type Session: how many have messages, how many are locked, and how many
-    accepts wait at the broker, whatever the partition."""
+    sessions: SessionTotals | None = None
+    """Of a group of the type Session; None: of another one, or nobody has asked for one yet."""
     parts: Sequence[PartReport] = ()
     """Its parts by their numbers; empty: the broker does not have the group as a KeyShared one."""
 

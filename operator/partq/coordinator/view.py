@@ -22,12 +22,13 @@ class Parked(NamedTuple):
 
 
 class SessionTotals(NamedTuple):
-    """The sessions of a group, over all its partitions."""
+    """The sessions of a group, in a partition or over all of them."""
 
     with_messages: int
     locked: int
     waiting: int
-    """Accepts that wait for one, at the broker where most do: clients ask all brokers at once."""
+    """Accepts that wait for one at its broker, whatever the partition; of all partitions: at the
+    broker where most do, as clients ask all brokers at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -198,3 +198,15 @@ async def test_a_new_partition_waits_for_a_message_that_waits_for_its_delay(scen
     while (found := await m.deliver())[0].generation == 1:
         assert found[1] == ["a2"]
     assert found[1] == keys
+
+
+async def test_a_status_tells_what_members_have_and_of_one_that_is_elsewhere_nothing(scene):
+    m = await scene.join("m", credit=5, priority=2)
+    await scene.publish("a0", "a1")
+    await m.deliver()
+    _, told = await scene.running.call("GET", "/v1/queues/orders/status")
+    found = {each["member"]: each for each in told["groups"]["workers"]["members"]}
+    assert found["n"] == {"member": "n", "partitions": 4, "state": "Active"}
+    here = found["m"]
+    assert (here["priority"], here["credit"], here["unacked"]) == (2, 3, 2)
+    assert here["turns"] == 4, "it has room, and waits for its turn in every partition"

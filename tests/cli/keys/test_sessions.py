@@ -101,6 +101,9 @@ async def test_sessions_are_listed_shown_and_released(broker, partq):
         assert 'partq_waiting_accepts{group="clerks"' in text
         locked = sum(float(line.split()[-1]) for line in lines if 'state="locked"' in line)
         assert (len(lines), locked) == (4, 1)
+        _, said, _ = await partq("partitions")
+        assert "group clerks: type Session: members lock the sessions of every partition" in said
+        assert said.count(" any member ") == 2
         _, said, _ = await partq("explain", name, "--group", "clerks")
         assert "1 locked; 0 requests wait for one" in said
         explained = json.loads((await partq("explain", name, "--group", "clerks", "--json"))[1])
@@ -127,3 +130,13 @@ async def test_a_group_of_another_type_is_refused_with_its_type(partq, arguments
     status, said, complaint = await partq("sessions", command, "--group", "thumbs", *more)
     assert (status, said) == (1, "")
     assert "group thumbs: got the type Shared, expected Session" in " ".join(complaint.split())
+
+
+async def test_partitions_of_a_shared_group_are_assigned_to_nobody(partq):
+    _, said, _ = await partq("partitions", "--group", "thumbs")
+    told = "group thumbs: type Shared: any member gets the next message of every partition"
+    assert told in said
+    assert " any member " not in said.replace(told, ""), "none is connected"
+    found = json.loads((await partq("partitions", "--group", "thumbs", "--json"))[1])
+    assert found["type"] == "Shared"
+    assert found["partitions"]["1.0"]["reason"].endswith("of this group: its type is Shared")

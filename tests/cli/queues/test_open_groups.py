@@ -5,6 +5,7 @@ import json
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 from rich.console import Console
 
 from partq.cli.commands import cli
@@ -51,6 +52,7 @@ def picture(group_type, bound="ab", *, is_withheld=False):
             incarnation="i",
             bound_s=60,
             unacked=41,
+            credit=7 if is_shared else UNSET,
             turns=2 if is_shared else UNSET,
             sessions=UNSET if is_shared else 3,
             priority=6 if is_shared else 0,
@@ -131,12 +133,23 @@ def test_connected_members_are_active_and_no_partition_is_held_by_nobody(
     told = json.loads(run(picture(group_type), "members", "--json"))
     assert (told["type"], told["unassigned"]) == (group_type, [])
     assert [each["state"] for each in told["members"]] == ["Active", "Active"]
-    counts = {"Shared": (6, 2, None), "Session": (None, None, 3)}[group_type]
+    counts = {"Shared": (6, 7, 2, None), "Session": (None, None, None, 3)}[group_type]
     for each in told["members"]:
         assert (each["in_flight"], each["lag"]) == (41, 0)
-        assert (each["priority"], each["turns"], each["sessions"]) == counts
+        names = ("priority", "credit", "turns", "sessions")
+        assert tuple(each[name] for name in names) == counts
     (row, _) = [line.split("│")[6:-1] for line in text.splitlines() if "Active" in line]
     assert [int(cell) for cell in row] == [41, *(each for each in counts if each is not None)]
+
+
+@TYPES
+def test_of_a_member_that_has_no_flow_nothing_is_told_in_place_of_0(run, group_type, says, has):
+    found = picture(group_type, bound="")
+    found = replace(found, members={"away": ListedMember("10.0.0.1", None)})
+    (each,) = json.loads(run(found, "members", "--json"))["members"]
+    assert [each[name] for name in ("priority", "credit", "turns", "sessions")] == [None] * 4
+    (row,) = [line for line in run(found, "members").splitlines() if " away " in line]
+    assert {cell.strip() for cell in row.split("│")[7:-1]} == {""}
 
 
 def status(group_type, state, members):
@@ -165,12 +178,16 @@ def shown(answer):
 
 
 def test_a_status_says_of_shared_members_what_they_have_and_of_no_partition_that_it_has_none():
-    ann = MemberStatus("ann", 2, "Active", unacked=41, priority=6, turns=0)
-    text = shown(status("Shared", "Ready", [ann]))
+    ann = MemberStatus("ann", 2, "Active", unacked=41, priority=6, credit=7, turns=0)
+    elsewhere = MemberStatus("bob", 2, "Active")
+    text = shown(status("Shared", "Ready", [ann, elsewhere]))
     assert "no member" not in text
     assert "nobody" not in text
     assert "1.0  **\n* any member gets its messages\n" in text
-    assert "│ ann    │ Active │        6 │                     0 │               41 │" in text
+    columns = "│        6 │      7 │                     0 │               41 │"
+    assert f"│ ann    │ Active {columns}" in text
+    unknown = "│          │        │                       │                  │"
+    assert f"│ bob    │ Active {unknown}" in text
     assert "│ 1.0       │ Ready │   2 │  0.0 s │ all    │ b-1.0  │" in text
 
 

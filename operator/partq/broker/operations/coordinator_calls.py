@@ -141,6 +141,7 @@ def flow_details(broker: Broker) -> list[FlowDetail]:
             kind=flow.kind,
             bound_s=now - flow.bound_at,
             unacked=flow.credit.unacked,
+            credit=max(0, flow.credit.left) if types.get(flow.group) == GroupType.SHARED else UNSET,
             turns=turns[flow] if types.get(flow.group) == GroupType.SHARED else UNSET,
             sessions=sessions[flow] if types.get(flow.group) == GroupType.SESSION else UNSET,
             priority=flow.priority,

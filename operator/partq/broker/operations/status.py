@@ -217,19 +217,25 @@ def _add_reasons(views: dict[str, GroupStatus], brokers: Mapping[str, BrokerAnsw
 
 
 def _add_flows(views: dict[str, GroupStatus], flows: Iterable[FlowDetail]) -> None:
-    """Add what members have in groups whose partitions have no member, over all their flows."""
+    """Add what members have in groups whose partitions have no member, over all their flows.
+
+    Of a member whose flows are all at brokers that have told nothing, nothing is known.
+    """
     found: defaultdict[tuple[str, str], list[FlowDetail]] = defaultdict(list)
     for flow in flows:
         found[flow.group, flow.member].append(flow)
     for name, view in views.items():
         for member in view.members if view.type in OPEN_TYPES else ():
             mine = found[name, member.member]
+            if not mine:
+                continue
             member.unacked = sum(flow.unacked for flow in mine)
             if view.type == GroupType.SESSION:
                 member.sessions = sum(flow.sessions or 0 for flow in mine)
             else:
+                member.credit = sum(flow.credit or 0 for flow in mine)
                 member.turns = sum(flow.turns or 0 for flow in mine)
-                member.priority = max((flow.priority for flow in mine), default=0)
+                member.priority = max(flow.priority for flow in mine)
 
 
 async def _group(

@@ -82,7 +82,8 @@ def _named(row: "MemberRow") -> str:
 
 
 def _numbers(row: "MemberRow", names: Iterable[str]) -> list[str]:
-    return [f"{getattr(row, name) or 0:,}" for name in names]
+    counts = [getattr(row, name) for name in names]
+    return ["" if count is None else f"{count:,}" for count in counts]
 
 
 _OPEN: Mapping[str, str] = {
@@ -91,7 +92,7 @@ _OPEN: Mapping[str, str] = {
 }
 """What members have whose group assigns no partition, by its type."""
 _OPEN_NUMBERS: Mapping[str, Sequence[str]] = {
-    GroupType.SHARED: ("priority", "turns"),
+    GroupType.SHARED: ("priority", "credit", "turns"),
     GroupType.SESSION: ("sessions",),
 }
 """The figures of such members, in the place of the lag."""
@@ -139,7 +140,10 @@ class MemberRow:
     lag: int
     partitions: Mapping[str, MemberPartition]
     priority: int | None = None
-    """In a group of the type Shared, 0 is the highest; None, as what follows: other types."""
+    """In a group of the type Shared, 0 is the highest. None, as what follows: other types, or no
+    broker that answers has a flow of it."""
+    credit: int | None = None
+    """In a group of the type Shared: how many more messages brokers may send to it now."""
     turns: int | None = None
     """In a group of the type Shared: in how many partitions it has room and waits for its turn."""
     sessions: int | None = None
@@ -274,7 +278,9 @@ def _row(
     partitions: Mapping[str, MemberPartition],
     type_: str,
 ) -> MemberRow:
-    is_open, is_shared = type_ in OPEN_TYPES, type_ == GroupType.SHARED
+    is_open = type_ in OPEN_TYPES
+    is_shared = type_ == GroupType.SHARED and bool(flows)
+    is_session = type_ == GroupType.SESSION and bool(flows)
     listed, refused = snapshot.members.get(member), snapshot.refused.get(member)
     newest = min(flows, key=lambda flow: flow.bound_s, default=None)
     incarnation = newest.incarnation if newest is not None else ""
@@ -302,7 +308,8 @@ def _row(
         else sum(each.in_flight or 0 for each in partitions.values()),
         lag=sum(each.lag or 0 for each in partitions.values()),
         partitions=partitions,
-        priority=max((flow.priority for flow in flows), default=0) if is_shared else None,
+        priority=max(flow.priority for flow in flows) if is_shared else None,
+        credit=sum(flow.credit or 0 for flow in flows) if is_shared else None,
         turns=sum(flow.turns or 0 for flow in flows) if is_shared else None,
-        sessions=sum(flow.sessions or 0 for flow in flows) if type_ == GroupType.SESSION else None,
+        sessions=sum(flow.sessions or 0 for flow in flows) if is_session else None,
     )

@@ -11,6 +11,7 @@ from partq.cli.queues.broker_session import ask
 from partq.cli.queues.connection import Connect, connection_options, group_option, known_group
 from partq.cli.tables import add_columns, show
 from partq.client.arguments import check_path_argument
+from partq.core.group.group_type import OPEN_TEXTS, OPEN_TYPES, GroupType
 from partq.core.model import PartitionId
 from partq.errors import SettingsError
 from partq.excerpts import excerpt
@@ -28,6 +29,8 @@ A partition that is not subscribable is not registered by members of a group wit
   partq partitions mark 1.3 --reason "disk is being replaced"
   partq partitions unmark 1.3
 """
+EVERYONE = "any member"
+"""In the place of a member: every connected one may have messages of the partition."""
 _MARK_HELP = """Let no member register PARTITION, such as 1.3, or the partitions of a --broker.
 
 It holds for every group with `assignment: Client`, until `partq partitions unmark`. A member that
@@ -61,8 +64,8 @@ def partitions(*, connect: Connect, group: str | None, as_json: bool) -> None:
         return
     answer = asyncio.run(ask(connection, "GET", path, ConfiguredPartitions))
     is_chosen = answer.assignment == "Client"
-    told = "" if is_chosen else " (the coordinator assigns them)"
-    table = Table(title=f"group {name}: assignment {answer.assignment}{told}", title_justify="left")
+    is_open = answer.type in OPEN_TYPES
+    table = Table(title=f"group {name}: {_how(answer)}", title_justify="left")
     add_columns(table, ("partition", "broker", "member"))
     add_columns(table, ("node",), is_number=True)
     add_columns(table, ("state",))
@@ -71,13 +74,23 @@ def partitions(*, connect: Connect, group: str | None, as_json: bool) -> None:
         add_columns(table, ("not subscribable",))
     for partition, each in answer.partitions.items():
         table.add_row(
-            *(partition, each.broker, each.member),
+            *(partition, each.broker),
+            EVERYONE if is_open and each.state == "Ready" else each.member,
             "" if each.node_id is UNSET else str(each.node_id),
             each.state,
             *(f"{number:,}" for number in (each.cursor, each.end, each.lag)),
             *([each.reason] if is_chosen else []),
         )
     show(table)
+
+
+def _how(answer: ConfiguredPartitions) -> str:
+    """Say how the partitions of a group come to its members."""
+    if answer.type in OPEN_TYPES:
+        told = OPEN_TEXTS[GroupType(answer.type)].replace("its", "the")
+        return f"type {answer.type}: {told} of every partition"
+    told = "" if answer.assignment == "Client" else " (the coordinator assigns them)"
+    return f"assignment {answer.assignment}{told}"
 
 
 def _marked(partition: str | None, broker: str | None) -> tuple[str, str]:

@@ -275,12 +275,12 @@ class _GroupSection:
             return
         table = Table()
         add_columns(table, ("member", "is"))
-        told = ("sessions",) if is_session else ("priority", "waits for its turn in")
-        add_columns(table, (*told, "not acknowledged"), is_number=True)
+        titles = ("sessions",) if is_session else ("priority", "credit", "waits for its turn in")
+        add_columns(table, (*titles, "not acknowledged"), is_number=True)
         members.sort(key=lambda each: (each.state != "Lost", -(each.unacked or 0), each.member))
         for each in members[:MAX_ROWS]:
-            numbers = (each.sessions,) if is_session else (each.priority, each.turns)
-            counts = (f"{count or 0:,}" for count in (*numbers, each.unacked))
+            has = (each.sessions,) if is_session else (each.priority, each.credit, each.turns)
+            counts = ("" if count is UNSET else f"{count:,}" for count in (*has, each.unacked))
             table.add_row(each.member, each.state, *counts)
         yield table
         yield from self._more_members(len(members))

@@ -135,6 +135,9 @@ class ConfiguredPartitions(msgspec.Struct):
     partitions: dict[str, ConfiguredPartition]
     nodes: dict[str, Node]
     """The listed members that have said which node they are."""
+    type: str = ""
+    """The type of the group; empty: the broker is of a version that does not tell it. In groups of
+    the types Shared and Session no partition has a member."""
 
 
 class SubscribableBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):

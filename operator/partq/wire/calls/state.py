@@ -121,6 +121,8 @@ class FlowDetail(msgspec.Struct, kw_only=True):
     """For how long it has been bound."""
     unacked: Number = 0
     """Messages that were sent to it and are not acknowledged."""
+    credit: Number | UnsetType = UNSET
+    """In a group of the type Shared: how many more messages may be sent to it; else not sent."""
     turns: Number | UnsetType = UNSET
     """In a group of the type Shared: in how many partitions it has room and waits for its turn;
     else not sent."""

@@ -38,14 +38,16 @@ class MemberStatus(msgspec.Struct):
     """Which node it is, in a group with `assignment: Client`; left out: it has not said so."""
     unacked: int | UnsetType = UNSET
     """In a group of the type Shared or Session: messages that were sent to it and are not
-    acknowledged, as far as brokers have told; left out in other types."""
+    acknowledged, as far as brokers have told. Left out, as what follows: none has told of it, or
+    the group has another type."""
     priority: int | UnsetType = UNSET
-    """In a group of the type Shared: its priority, 0 is the highest; left out in other types."""
+    """In a group of the type Shared: its priority, 0 is the highest."""
+    credit: int | UnsetType = UNSET
+    """In a group of the type Shared: how many more messages brokers may send to it now."""
     turns: int | UnsetType = UNSET
-    """In a group of the type Shared: in how many partitions it has room and waits for its turn;
-    left out in other types."""
+    """In a group of the type Shared: in how many partitions it has room and waits for its turn."""
     sessions: int | UnsetType = UNSET
-    """In a group of the type Session: how many it has locked; left out in other types."""
+    """In a group of the type Session: how many it has locked."""
 
 
 class ProblemStatus(msgspec.Struct):

@@ -4,6 +4,7 @@ import asyncio
 
 from partq.broker.broker import Broker
 from partq.broker.operations.status import read_rows
+from partq.core.group.group_type import OPEN_TYPES
 from partq.core.group.records import MemberSnapshot
 from partq.core.model import BrokerId, MemberId, PartitionId
 from partq.store.records.layout.marks import Marks, name_of
@@ -32,10 +33,13 @@ async def read_configured(broker: Broker, group: str) -> ConfiguredPartitions:
     )
     is_client_assigned = group in broker.config.client_assigned
     served = broker.claims.served()
+    type_ = broker.config.types.get(group, "")
 
     def reason_of(partition: PartitionId) -> str:
         record = records.get(partition)
         if not is_client_assigned:
+            if type_ in OPEN_TYPES:
+                return f"nobody holds partitions of this group: its type is {type_}"
             return "the coordinator assigns the partitions of this group"
         if partition not in served or record is None:
             return "no broker serves it at the moment"
@@ -61,6 +65,7 @@ async def read_configured(broker: Broker, group: str) -> ConfiguredPartitions:
             for member, node in sorted(listed.nodes.items())
             if member in listed.members
         },
+        type=type_,
     )
 
 

@@ -67,17 +67,18 @@ function showOpenMembers(name, group) {
   const members = group.members.filter((each) => each.state !== "Left");
   members.sort((one, other) => (other.unacked ?? 0) - (one.unacked ?? 0));
   const isSession = group.type === "Session";
+  const told = (count) => (count === undefined ? "" : number(count)); // No broker that was asked knows it.
   const more = members.length - MAX_MEMBERS;
   if (more > 0) say(byId("group-members"), `The first ${MAX_MEMBERS} of ${counted(members.length, "member")} of ${name}`);
   fillTable(
     "member-table",
     [["member", ""], ["is", ""],
-      ...(isSession ? [["sessions", NUMBER]] : [["priority", NUMBER], ["waits for its turn in", NUMBER]]),
+      ...(isSession ? [["sessions", NUMBER]] : [["priority", NUMBER], ["credit", NUMBER], ["waits for its turn in", NUMBER]]),
       ["not acknowledged", NUMBER]],
     members.slice(0, MAX_MEMBERS).map((each) => [
       `${markOf(name, each.member).letter}: ${each.member}`, each.state,
-      ...(isSession ? [each.sessions] : [each.priority, each.turns]).map((count) => number(count ?? 0)),
-      number(each.unacked ?? 0),
+      ...(isSession ? [each.sessions] : [each.priority, each.credit, each.turns]).map(told),
+      told(each.unacked),
     ]),
   );
 }

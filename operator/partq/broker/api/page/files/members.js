@@ -26,10 +26,11 @@ export const whose = (row) => (isEveryones(row) ? "any member" : nameOf(holders(
 
 /** Say what a member of an open group has. */
 export function having({ sessions, turns, priority, unacked }) {
+  if (unacked === undefined) return "not connected to a broker that was asked";
   const has = sessions === undefined
-    ? `priority ${number(priority ?? 0)}, ${turns ? `waits for its turn in ${counted(turns, "partition")}` : "waits for no turn"}`
+    ? `priority ${number(priority)}, ${turns ? `waits for its turn in ${counted(turns, "partition")}` : "waits for no turn"}`
     : counted(sessions, "session");
-  return `${has}, ${counted(unacked ?? 0, "message")} not acknowledged`;
+  return `${has}, ${counted(unacked, "message")} not acknowledged`;
 }
 
 /** Return the members of a partition: several, where they share its keys. */
