@@ -41,9 +41,10 @@ class AckPolicy(Model):
     Quarantine: the message, and all that follow of its key, are moved to the dead-letter queue in
     their order, until the key is released."""
     max_span: Annotated[int, Field(ge=1_000, le=100_000)] = 20_000
-    """In a group whose `nack.order` is Key: how many messages above the first one without an
-    acknowledgement may be delivered in a partition. A key that waits holds that one back; at the
-    limit the partition stops for the group until it is acknowledged."""
+    """In a group whose `nack.order` is Key, or whose type is Shared: how many messages above the
+    first one without an acknowledgement may be delivered in a partition. A key or message that
+    waits holds that one back; at the limit the partition stops for the group until it is
+    acknowledged."""
     max_states: Annotated[int, Field(ge=1, le=100_000)] = 10_000
     """How many keys of a partition may have a state, which the application leaves with the
     acknowledgement of a message. Each has at most 64 KiB; they count to the queue's
