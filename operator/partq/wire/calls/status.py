@@ -38,8 +38,8 @@ class MemberStatus(msgspec.Struct):
     """Which node it is, in a group with `assignment: Client`; left out: it has not said so."""
     unacked: int | UnsetType = UNSET
     """In a group of the type Shared or Session: messages that were sent to it and are not
-    acknowledged, as far as brokers have told. Left out, as what follows: none has told of it, or
-    the group has another type."""
+    acknowledged, as far as brokers have told. Left out, as what follows: no broker that was
+    asked knows the member, or the group has another type."""
     priority: int | UnsetType = UNSET
     """In a group of the type Shared: its priority, 0 is the highest."""
     credit: int | UnsetType = UNSET
