@@ -13,6 +13,12 @@ from tests.broker.sessions.locks import A, B, C, RefusedError, Sessions
 
 
 @pytest.fixture
+def lease_ttl_s():
+    """Short, so that another broker soon takes the partitions of one that has died."""
+    return 2.0
+
+
+@pytest.fixture
 async def scene(running):
     return await Sessions.open(running)
 
