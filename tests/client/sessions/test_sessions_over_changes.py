@@ -27,18 +27,27 @@ def clerk(local, member="m"):
     )  # fmt: skip
 
 
-async def publish(producer, value):
+def open_producer(local):
+    return Producer(local.url, queue="orders", token=local.tokens.produce)
+
+
+async def publish(local, value):
     """Publish a message of each session; return which partitions have them."""
-    return {key: (await producer.send_and_wait(value.encode(), key=key)).partition for key in KEYS}
+    async with open_producer(local) as producer:
+        return {
+            key: (await producer.send_and_wait(value.encode(), key=key)).partition for key in KEYS
+        }
 
 
-async def changed(local, producer, count):
+async def changed(local, count, before):
     """Change the number of partitions; return once new messages go by it."""
-    before = {producer.partition_of(key) for key in KEYS}
     await change(local, count)
-    await eventually(
-        lambda: {producer.partition_of(key) for key in KEYS} - before, "the change is in force"
-    )
+
+    async def is_in_force():
+        async with open_producer(local) as producer:
+            return {producer.partition_of(key) for key in KEYS} - before
+
+    await eventually(is_in_force, "the change is in force")
 
 
 async def drain(clerks, key):
@@ -56,15 +65,11 @@ async def drain(clerks, key):
 
 @pytest.mark.req("AZR-04")
 async def test_accepts_by_names_alone_get_all_in_order_over_changes(local):
-    async with (
-        Producer(local.url, queue="orders", token=local.tokens.produce) as producer,
-        clerk(local) as clerks,
-        asyncio.timeout(WAIT_S),
-    ):
-        places = [await publish(producer, "one")]
+    async with clerk(local) as clerks, asyncio.timeout(WAIT_S):
+        places = [await publish(local, "one")]
         for count, value in ((3, "two"), (2, "three")):
-            await changed(local, producer, count)
-            places.append(await publish(producer, value))
+            await changed(local, count, set(places[-1].values()))
+            places.append(await publish(local, value))
         moved = max(KEYS, key=lambda key: len({each[key] for each in places}))
         assert len({each[moved] for each in places}) > 1
         got = {key: [] for key in KEYS}
