@@ -139,6 +139,9 @@ class BrokerMetrics:
         scope = _QUEUE
         self._quota = self._gauge("partq_quota_bytes", "The most that the queue may store.", scope)
         self._stored = self._gauge("partq_stored_bytes", "What a queue with a quota stores.", scope)
+        self._retained = self._gauge(
+            "partq_retained_bytes", "What this broker keeps of acknowledged messages.", scope
+        )
         by_buffer = (*scope, "buffer")
         self._buffer_bytes = self._gauge(
             "partq_buffer_bytes", "Batches in the memory of this broker.", by_buffer
@@ -285,6 +288,13 @@ class BrokerMetrics:
             return
         self._quota.labels(*self._names).set(limit_bytes)
         self._stored.labels(*self._names).set(used_bytes)
+
+    def observe_retained(self, size_bytes: int | None) -> None:
+        """Set what stays in logs of acknowledged messages; None: nothing is to stay."""
+        if size_bytes is None:
+            self._retained.clear()
+        else:
+            self._retained.labels(*self._names).set(size_bytes)
 
     def observe_buffers(self, sizes: Mapping[str, tuple[int, int]]) -> None:
         """Set what of batches is in memory, and may be: (bytes, limit) by buffer."""

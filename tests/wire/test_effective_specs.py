@@ -28,7 +28,8 @@ def test_brokers_read_what_resources_say():
             partitions=4,
             audit=True,
             messageTTLSeconds=60,
-            limits={"maxSpoolBytes": 2_000_000},
+            retentionSeconds=3600,
+            limits={"maxSpoolBytes": 2_000_000, "maxRetainedBytes": 1_500_000},
         ),
         group_document(
             "workers",
@@ -40,7 +41,8 @@ def test_brokers_read_what_resources_say():
     (queue,), (group,) = resources.queues, resources.groups
     found = read_spec("queue", stored(effective_queue(queue, ["workers"])), QueueSpec)
     assert (found.keyless_policy, found.message_ttl_seconds, found.audit) == ("Random", 60, True)
-    assert found.limits.max_spool_bytes == 2_000_000
+    assert (found.limits.max_spool_bytes, found.limits.max_retained_bytes) == (2_000_000, 1_500_000)
+    assert found.retention_seconds == 3600
     spec = stored(effective_group(group, queue))
     rules = read_spec("group", spec, GroupSpec)
     assert (rules.ack.timeout_seconds, rules.ack.max_redeliveries) == (9, 3)
@@ -56,6 +58,7 @@ def test_what_an_earlier_version_wrote_is_read():
     assert (found.limits.max_spool_bytes, found.message_ttl_seconds, found.audit) == (
         (None, None, False)
     )
+    assert (found.limits.max_retained_bytes, found.retention_seconds) == (None, 0)
     assert read_spec("group", {"type": "Partitioned"}, GroupSpec) == GroupSpec(type="Partitioned")
 
 

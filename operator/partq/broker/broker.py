@@ -39,6 +39,7 @@ from partq.broker.rescale.slot_check import check_batch, unknown_partition
 from partq.broker.retention.audit_backlog import AuditBacklog
 from partq.broker.retention.expiry import Expiry
 from partq.broker.retention.periodic_work import LOOK_GAP_S, look_at_times, work_periodically
+from partq.broker.retention.retention import Retention
 from partq.broker.retention.trimmer import Trimmer
 from partq.broker.sessions.session_acceptor import SessionAcceptor
 from partq.core.clocks.time_to_live import check_ttl_ms
@@ -276,9 +277,9 @@ class Broker:
         self.audit_backlog = AuditBacklog(
             self.owned, self.partitions, quota=self.quota, metrics=self.metrics
         )
+        kept = Retention(self.log, lambda: self._config, self.clock, self.expiry.clocks, self.quota)
         self.trimmer = Trimmer(
-            self.owned,
-            self.log,
+            *(self.owned, self.log, kept, self.metrics),
             groups=lambda: self._config.groups if self._config is not None else frozenset(),
             on_lost=self.ownership.lose,
             spawn=self._spawn,

@@ -60,6 +60,10 @@ class QueueConfig:
     """Whether the brokers keep a record of what happens."""
     is_deleted: bool
     """The queue is being deleted: nothing of it is served any more."""
+    retention_s: float = 0.0
+    """How long messages stay stored that all groups have acknowledged; 0: not at all."""
+    max_retained_bytes: int | None = None
+    """The most bytes of them in all partitions; None: no limit."""
     wanted_count: int | None = None
     """How many partitions the queue is to have; None: nobody has said."""
 
@@ -115,6 +119,8 @@ async def read_config(layouts: Layouts, configs: Configs) -> QueueConfig:
         max_spool_bytes=spec.limits.max_spool_bytes,
         max_unacked_per_flow=spec.limits.max_unacked_per_flow,
         message_ttl_s=spec.message_ttl_seconds,
+        retention_s=spec.retention_seconds,
+        max_retained_bytes=spec.limits.max_retained_bytes,
         audit=spec.audit,
         is_deleted=known.tombstone,
         wanted_count=spec.partitions,

@@ -8,6 +8,20 @@ is never exceeded.
 """
 
 from dataclasses import dataclass
+from enum import Enum
+
+SCARCE_SHARE = 0.9
+"""From this share of the quota on the queue keeps less of what is acknowledged."""
+
+
+class Room(Enum):
+    """Whether there is room for messages that all groups have acknowledged."""
+
+    AMPLE = "ample"
+    SCARCE = "scarce"
+    """They make room step by step, before publishes are refused."""
+    NONE = "none"
+    """Nothing of them stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +44,8 @@ class QuotaShare:
         self._under_way_bytes = 0
         self._stored_bytes = 0
         self._refused_bytes: int | None = None
+        self.is_scarce = False
+        """As of the last sum the greater part of the quota is used."""
         self.is_used_up = False
         """As of the last sum nothing is left, or less than what was refused."""
 
@@ -48,6 +64,7 @@ class QuotaShare:
         left_bytes = max_bytes - used_bytes
         if self._refused_bytes is not None and self._refused_bytes <= left_bytes:
             self._refused_bytes = None
+        self.is_scarce = used_bytes >= max_bytes * SCARCE_SHARE
         self.is_used_up = left_bytes <= 0 or self._refused_bytes is not None
 
     def take(self, *, size_bytes: int, first_bytes: int) -> StorageGrant:

@@ -26,13 +26,7 @@ from partq.resources.base import (
 )
 from partq.resources.broker_limits import BrokerLimits
 from partq.resources.dead_letters import DeadLetterPolicy
-from partq.resources.key_shared import (
-    ORDER_RULE,
-    PARTS_RULE,
-    TYPE_RULE,
-    USE_RULE,
-    KeySharedPolicy,
-)
+from partq.resources.key_shared import ORDER_RULE, PARTS_RULE, TYPE_RULE, USE_RULE, KeySharedPolicy
 from partq.resources.rebalance import BALANCE_FIELDS, RebalanceOverrides, RebalanceSpec
 from partq.resources.redelivery import (
     HELD_KEYS_RULE,
@@ -164,6 +158,8 @@ class QueueLimits(Model):
     """The largest message, encoded, with its key and headers; larger: `message_too_large`."""
     max_spool_bytes: Annotated[int, Field(ge=_MIB, le=1024 * _TIB)] | None = None
     """The most bytes that the queue stores, all partitions together; left out: no limit."""
+    max_retained_bytes: Annotated[int, Field(ge=_MIB, le=1024 * _TIB)] | None = None
+    """The most bytes that `retentionSeconds` keeps, all partitions together; left out: no limit."""
     max_unacked_per_flow: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
     """How many messages one connection of a consumer may hold that are not acknowledged."""
 
@@ -230,6 +226,8 @@ class PartitionedQueueSpec(Model):
         default=None, alias="messageTTLSeconds"
     )
     """How long a message may wait to be delivered; left out: without limit."""
+    retention_seconds: Annotated[float, Field(ge=0, le=MAX_TTL_S)] = 0
+    """How long messages stay stored that all groups have acknowledged; 0: not at all."""
     dead_letter: DeadLetterPolicy = DeadLetterPolicy()
     """Where messages go that a group cannot process; a group may say otherwise."""
     redis: Redis | None = None

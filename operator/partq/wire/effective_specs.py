@@ -93,6 +93,7 @@ class LimitsSpec(msgspec.Struct, rename="camel"):
     max_message_bytes: int
     max_unacked_per_flow: int
     max_spool_bytes: int | None = None
+    max_retained_bytes: int | None = None
 
 
 class QueueSpec(msgspec.Struct, rename="camel"):
@@ -101,6 +102,7 @@ class QueueSpec(msgspec.Struct, rename="camel"):
     keyless_policy: str
     limits: LimitsSpec
     message_ttl_seconds: float | None = msgspec.field(name="messageTTLSeconds", default=None)
+    retention_seconds: float = 0.0
     audit: bool = False
     partitions: int | None = None
     """How many partitions the queue is to have; None: an earlier version wrote it."""

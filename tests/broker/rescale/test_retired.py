@@ -1,5 +1,7 @@
 """Partitions that lost all slots: read to their end, while their successors wait."""
 
+from dataclasses import replace
+
 import pytest
 
 from partq.core.model import PartitionId
@@ -95,6 +97,22 @@ async def test_nothing_is_trimmed_before_each_group_of_the_queue_has_a_cursor(
     await trimmer.trim()
     assert (await running.broker.partitions.read(RETIRED)).trimmed == 0
     monkeypatch.undo()
+
+    async def trimmed():
+        await trimmer.trim()
+        return (await running.broker.partitions.read(RETIRED)).trimmed == 3
+
+    await eventually(trimmed, "it is trimmed")
+
+
+async def test_nothing_of_it_is_retained(running, scene, layout, monkeypatch):
+    """The change would not end before `retentionSeconds`."""
+    monkeypatch.setattr(
+        running.broker, "_config", replace(running.broker.config, retention_s=86_400.0)
+    )
+    trimmer, owned = running.broker.trimmer, running.broker.owned[RETIRED]
+    assert (await trimmer._retention.find(owned, None)).first == 3
+    assert await scene.source.ack(scene.held, 3) == ""
 
     async def trimmed():
         await trimmer.trim()

@@ -72,6 +72,8 @@ async def test_the_logs_on_other_nodes_are_trimmed(running, outage, monkeypatch)
         broker.trimmer = Trimmer(
             broker.owned,
             broker.log,
+            broker.trimmer._retention,
+            broker.metrics,
             groups=lambda: broker.config.groups,
             on_lost=broker.ownership.lose,
             spawn=broker._spawn,

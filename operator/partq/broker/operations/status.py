@@ -153,6 +153,7 @@ async def read_status(broker: Broker, ask: Ask) -> StatusAnswer:
             messages=sum(record.next - record.trimmed for record in records.values()),
             bytes=sum(record.bytes for record in records.values()),
             audit_bytes=sum(record.audit.stored_bytes for record in records.values()),
+            retained_bytes=_retained(broker, records.values()),
         ),
         partitions={
             str(partition): PartitionStatus(
@@ -173,6 +174,14 @@ async def read_status(broker: Broker, ask: Ask) -> StatusAnswer:
         groups=views,
         rescale=await read_rescale(broker) or UNSET,
     )
+
+
+def _retained(broker: Broker, records: Iterable[StoredPartition]) -> int:
+    """Return how many bytes stay that are acknowledged, as of the last looks of their owners."""
+    if not broker.config.retention_s:
+        return 0
+    # An earlier version of partq trims a log and leaves the number.
+    return sum(min(record.retained_bytes, record.bytes) for record in records)
 
 
 def _problems(row: GroupPartition, *, is_served: bool) -> list[ProblemStatus]:

@@ -37,6 +37,15 @@ class ReplayProgress(NamedTuple):
     """Which dead letters it sends back."""
 
 
+class StoredLately(NamedTuple):
+    """Where in a log the messages begin that were stored within a time."""
+
+    first: int
+    within_s: float
+    at: float
+    """When that was found out, on the broker's clock."""
+
+
 @dataclass(eq=False, slots=True)
 class OwnedPartition:
     """Everything in memory of one partition; dropped as a whole when ownership is in doubt."""
@@ -74,6 +83,8 @@ class OwnedPartition:
     """All below has outlived the queue's time to live."""
     expired_at: float = float("-inf")
     """When that was found out, on the broker's clock."""
+    stored_lately: StoredLately | None = None
+    """What of the log may stay although it is acknowledged; None: nobody has looked."""
     stored_at_ms: int = 0
     """When its last message was stored, by Redis's clock as it was then."""
     stored_at: float | None = None

@@ -83,7 +83,7 @@ class Expiry:
         waiting, self._without_rules = self._without_rules, {}
         _notice(waiting)
         ttl_s = self._config().message_ttl_s
-        if ttl_s is None and not self.clocks.is_known:
+        if ttl_s is None and not self._config().retention_s and not self.clocks.is_known:
             return  # no message has shown a time to live here so far
         await self.clocks.observe()
         if ttl_s is None:

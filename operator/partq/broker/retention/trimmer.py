@@ -5,9 +5,11 @@ from typing import NamedTuple
 
 from partq.broker.ownership.server_looks import ServerLooks, Spawn
 from partq.broker.partition.owned_partition import OwnedPartition
+from partq.broker.retention.retention import Retention
 from partq.core.model import PartitionId
 from partq.errors import ConflictError, PartqError
-from partq.store.records.log import Log
+from partq.metrics import BrokerMetrics
+from partq.store.records.log import Kept, Log
 
 
 class Trimmed(NamedTuple):
@@ -16,7 +18,10 @@ class Trimmed(NamedTuple):
     broker_epoch: int
     """Under which it was done: a store that has forgotten it is claimed again."""
     marks: tuple[int, ...]
+    kept: Kept | None
+    """What was to stay although it is acknowledged."""
     first: int
+    retained_bytes: int
     is_done: bool
 
 
@@ -27,15 +32,20 @@ class Trimmer:
         self,
         owned: Mapping[PartitionId, OwnedPartition],
         log: Log,
+        retention: Retention,
+        metrics: BrokerMetrics,
         *,
         groups: Callable[[], frozenset[str]],
         on_lost: Callable[[OwnedPartition, PartqError], None],
         spawn: Spawn,
     ) -> None:
         self._looks = ServerLooks("trimming", owned, log, spawn)
+        self._owned = owned
         self._log = log
         self._groups = groups
         """Those that the queue names."""
+        self._retention = retention
+        self._metrics = metrics
         self._on_lost = on_lost
         self._trimmed: dict[PartitionId, Trimmed] = {}
 
@@ -50,6 +60,12 @@ class Trimmer:
                 are trimmed another time.
         """
         await self._looks.look(self._trim)
+        retained = (
+            found.retained_bytes
+            for owned in self._owned.values()
+            if (found := self._trimmed.get(owned.id)) and found.broker_epoch == owned.broker_epoch
+        )
+        self._metrics.observe_retained(sum(retained) if self._retention.is_on else None)
 
     async def _trim(self, partitions: Sequence[OwnedPartition]) -> None:
         wanted = self._groups()
@@ -61,13 +77,15 @@ class Trimmer:
             last = self._trimmed.get(owned.id)
             if last is not None and last.broker_epoch != owned.broker_epoch:
                 last = None
-            if not (owned.groups or owned.expired) or (
-                last is not None and last.marks == marks and last.is_done
-            ):
+            if not (owned.groups or owned.expired):
+                continue
+            kept = await self._retention.find(owned, last.retained_bytes if last else None)
+            bounds = (marks, kept)
+            if last is not None and (last.marks, last.kept) == bounds and last.is_done:
                 continue
             try:
                 found = await self._log.trim(
-                    owned.id, broker_epoch=owned.broker_epoch, expired=owned.expired
+                    owned.id, broker_epoch=owned.broker_epoch, expired=owned.expired, kept=kept
                 )
             except ConflictError as error:
                 self._on_lost(owned, error)
@@ -75,7 +93,9 @@ class Trimmer:
                 # What holds more than these groups goes without a word: pins, a removed group.
                 is_done = (
                     last is not None
-                    and (last.first, last.marks) == (found.first, marks)
+                    and (last.first, last.marks, last.kept) == (found.first, *bounds)
                     and found.held >= min(marks)
                 )
-                self._trimmed[owned.id] = Trimmed(owned.broker_epoch, marks, found.first, is_done)
+                self._trimmed[owned.id] = Trimmed(
+                    owned.broker_epoch, *bounds, found.first, found.retained_bytes, is_done
+                )

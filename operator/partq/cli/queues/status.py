@@ -352,6 +352,8 @@ def _queue(answer: StatusAnswer, rates: Rates | None) -> Text:
         f"{counted(totals.messages, 'message', spec=',')}, "
         f"{totals.bytes:,} bytes stored; by broker {spread}"
     )
+    if retained_bytes := totals.retained_bytes:
+        text.append(f"; {retained_bytes:,} of them retained after their acknowledgement")
     if audit_bytes := totals.audit_bytes:
         text.append(f"; {audit_bytes:,} bytes of the audit record wait for its archive")
     if rates is not None:

@@ -103,6 +103,17 @@ class Trim(NamedTuple):
     """The first offset that is still in the log."""
     held: Offset
     """The lowest offset that a group or a pin holds."""
+    retained_bytes: int
+    """Bytes in the log that all groups have acknowledged; 0: none are to stay."""
+
+
+class Kept(NamedTuple):
+    """What stays in a log of the messages that all groups have acknowledged."""
+
+    first: int
+    """From this offset on."""
+    max_bytes: int | None = None
+    """The newest of them, in so many bytes; None: no limit."""
 
 
 class LogBounds(NamedTuple):
@@ -329,27 +340,30 @@ class Log:
         broker_epoch: BrokerEpoch,
         expired: int = 0,
         is_dry_run: bool = False,
+        kept: Kept | None = None,
     ) -> Trim:
         """Free what every group has behind it, and no pin holds.
 
         Cuts at the start of the entry that contains the lowest mark. Without any group that is
         `expired`: all below has outlived its time to live. One call frees at most about
         10,000 entries: call again later. A dry run frees nothing, and says to where all the
-        calls together would.
+        calls together would. `kept`: what
+        stays although every group has it behind it; None: nothing of it.
 
         Raises:
             FencedError: another broker has claimed the partition; nothing is freed.
         """
+        bounds = ("" if each is None else each for each in kept or (None, None))
         answer = await self._store.run(
             "trim_log",
             [key(partition) for key in (self._keys.meta, self._keys.log, self._keys.audit)],
-            [broker_epoch, MAX_PIN_MS, expired, "1" if is_dry_run else ""],
+            [broker_epoch, MAX_PIN_MS, expired, "1" if is_dry_run else "", *bounds],
             channel=Channel.BULK,
         )
         if answer == FENCED:
             raise fenced(partition, broker_epoch)
-        first, held = answer
-        return Trim(Offset(int(first)), Offset(int(held)))
+        first, held, retained = map(int, answer)
+        return Trim(Offset(first), Offset(held), retained)
 
     async def find_time(self, partition: PartitionId, at_ms: int) -> Offset:
         """Return the first offset that was appended at `at_ms` (Redis's clock) or later.

@@ -126,6 +126,8 @@ class StoredPartition:
     """Whether dead letters of it were ever sent back: `Replays` knows which."""
     state_bytes: int = 0
     """Bytes of the states of keys that its groups have, with the keys."""
+    retained_bytes: int = 0
+    """Bytes in the log that all groups have acknowledged and that stay for a time."""
 
     def is_held(self, now_ms: int) -> bool:
         """Whether a reader has a pin, or the archive has not all of the audit record.
@@ -257,6 +259,7 @@ def record_of(fields: Mapping[bytes, bytes]) -> StoredPartition:
         ),
         has_replays=b"replay" in fields,
         state_bytes=int(fields.get(b"state_bytes", b"0")),
+        retained_bytes=int(fields.get(b"retained_bytes", b"0")),
     )
 
 

@@ -182,6 +182,8 @@ class QueueTotals(msgspec.Struct):
     bytes: int
     audit_bytes: int = 0
     """Of the audit record, which waits for its archive."""
+    retained_bytes: int = 0
+    """Of messages that all groups have acknowledged; they are part of `bytes`."""
 
 
 class StatusAnswer(msgspec.Struct):
