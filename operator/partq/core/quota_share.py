@@ -10,7 +10,7 @@ is never exceeded.
 from dataclasses import dataclass
 from enum import Enum
 
-SCARCE_SHARE = 0.9
+SCARCE_SHARE = 0.8
 """From this share of the quota on the queue keeps less of what is acknowledged."""
 
 

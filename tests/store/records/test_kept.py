@@ -82,7 +82,7 @@ async def test_it_is_found_again_and_freed_later(partitions, partition, broker_e
 async def test_a_pin_holds_more(partitions, partition, broker_epoch, fill, trim, pins):
     await fill(3, 2, 4)
     await flush(partitions, partition, broker_epoch, "workers", 9)
-    await pins.set(partition, "reader", 3, ttl_s=60, number=1, broker_epoch=broker_epoch)
+    await pins.set(partition, "reader", 3, broker_epoch=broker_epoch)
     found = await trim(5, 0)
     assert (found.first, found.held, found.retained_bytes) == (3, 3, 20)
 
