@@ -114,3 +114,14 @@ def test_the_quota_is_exceeded_by_less_than_was_left_at_the_oldest_sum_in_use(st
             assert used <= limit + (left if brokers > 1 else 0)
         else:
             used = max(0, used - size)
+
+
+def test_room_is_scarce_before_it_is_used_up():
+    share = QuotaShare()
+    for used_bytes, is_scarce, is_used_up in [
+        (79, False, False),
+        (80, True, False),
+        (100, True, True),
+    ]:
+        share.observe(max_bytes=100, used_bytes=used_bytes, brokers=2)
+        assert (share.is_scarce, share.is_used_up) == (is_scarce, is_used_up)
