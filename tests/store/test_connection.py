@@ -328,7 +328,8 @@ async def test_a_full_redis_refuses_messages_and_serves_the_rest(own_server, own
     handoffs = await handoffs_of(own_store, keys)
     await own_store.read("CONFIG", "SET", "maxmemory", 1)
     info = await own_store.info()
-    assert info.is_nearly_full and info.is_scarce
+    assert info.is_nearly_full
+    assert info.is_scarce
     with pytest.raises(QuotaExceededError):
         await log.append(partition, number=1, expected=10, batches=[batch], **call)
     with pytest.raises(QuotaExceededError):
