@@ -14,7 +14,7 @@ SCARCE_SHARE = 0.8
 """From this share of the quota on the queue keeps less of what is acknowledged."""
 
 
-class Room(Enum):
+class StorageRoom(Enum):
     """Whether there is room for messages that all groups have acknowledged."""
 
     AMPLE = "ample"

@@ -5,7 +5,7 @@ import pytest
 from partq.broker.operations.gauges import render_metrics
 from partq.core.clocks.clock_watch import ClockWatch
 from partq.core.model import PartitionId
-from partq.core.quota_share import Room
+from partq.core.quota_share import StorageRoom
 from partq.embedded.provision import provision
 from partq.testing import eventually
 from tests.broker.conftest import PRODUCE, UID, key_of, queue_and_group
@@ -120,10 +120,10 @@ async def test_it_makes_room_step_by_step_and_then_at_once(running, scene, monke
     assert await scene.source.ack(scene.held, 3) == ""
     await scene.source.take(5)
     assert await settle(running) == 0
-    monkeypatch.setattr(type(quota), "room", Room.SCARCE)
+    monkeypatch.setattr(type(quota), "room", StorageRoom.SCARCE)
     await running.broker.trimmer.trim()
     assert 0 < await trimmed(running) < 8
-    monkeypatch.setattr(type(quota), "room", Room.NONE)
+    monkeypatch.setattr(type(quota), "room", StorageRoom.NONE)
     await is_freed(running, 8)
 
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from partq.store.records.log import Kept
+from partq.store.records.log import KeptMessages
 from tests.store.record import BORN, flush
 
 
 @pytest.fixture
 def trim(log, partition, broker_epoch):
     async def trim(*kept, **options):
-        bounds = Kept(*kept) if kept else None
+        bounds = KeptMessages(*kept) if kept else None
         return await log.trim(partition, broker_epoch=broker_epoch, kept=bounds, **options)
 
     return trim

@@ -1,11 +1,11 @@
-"""Room for messages: the queue's quota, and the memory of Redis."""
+"""StorageRoom for messages: the queue's quota, and the memory of Redis."""
 
 from collections.abc import Callable, Collection, Sequence
 
 from partq.broker.config import QueueConfig
 from partq.broker.log.holders import Holders
 from partq.core.model import BrokerId, PartitionId
-from partq.core.quota_share import QuotaShare, Room, StorageGrant
+from partq.core.quota_share import QuotaShare, StorageRoom, StorageGrant
 from partq.errors import QuotaExceededError, StoreFullError
 from partq.metrics import BrokerMetrics
 from partq.store.connection import Store
@@ -83,15 +83,15 @@ class StorageQuota:
         return has_quota and self._share.is_used_up
 
     @property
-    def room(self) -> Room:
+    def room(self) -> StorageRoom:
         """Whether there is room for messages that all groups have acknowledged."""
         if self.is_quota_used_up or self.is_store_full:
-            return Room.NONE
+            return StorageRoom.NONE
         config = self._config()
         has_quota = config is not None and config.max_spool_bytes is not None
         if (has_quota and self._share.is_scarce) or (self.info is not None and self.info.is_scarce):
-            return Room.SCARCE
-        return Room.AMPLE
+            return StorageRoom.SCARCE
+        return StorageRoom.AMPLE
 
     def take(self, sizes: Sequence[int]) -> StorageGrant:
         """Return how much an append of batches of these sizes may store; to be settled."""

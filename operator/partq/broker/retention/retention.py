@@ -6,8 +6,8 @@ from partq.broker.config import QueueConfig
 from partq.broker.log.quota import StorageQuota
 from partq.broker.partition.owned_partition import OwnedPartition, StoredLately
 from partq.broker.retention.store_clocks import StoreClocks
-from partq.core.quota_share import Room
-from partq.store.records.log import Kept, Log
+from partq.core.quota_share import StorageRoom
+from partq.store.records.log import KeptMessages, Log
 
 SHARE = 100
 """The age of a partition's messages is looked at so many times within `retentionSeconds`."""
@@ -43,7 +43,7 @@ class Retention:
         config = self._config()
         return config is not None and config.retention_s > 0
 
-    async def find(self, owned: OwnedPartition, retained_bytes: int | None) -> Kept | None:
+    async def find(self, owned: OwnedPartition, retained_bytes: int | None) -> KeptMessages | None:
         """Return what of a log stays; None: nothing.
 
         `retained_bytes`: how much of what is acknowledged it had at the last look; None: unknown.
@@ -54,16 +54,16 @@ class Retention:
         config, room = self._config(), self._quota.room
         if config is None or not config.retention_s:
             return None
-        if room is Room.NONE:
-            return Kept(0, 0)
+        if room is StorageRoom.NONE:
+            return KeptMessages(0, 0)
         limits = []
         if config.max_retained_bytes is not None:
             limits.append(config.max_retained_bytes // max(1, len(config.layout.partitions())))
-        if room is Room.SCARCE and retained_bytes is not None:
+        if room is StorageRoom.SCARCE and retained_bytes is not None:
             limits.append(retained_bytes * NUMERATOR // DENOMINATOR)
         first = await self._find_first(owned, config.retention_s)
         sealed = max(owned.layout.seals.values(), default=0)
-        return Kept(max(first, owned.expired, sealed), min(limits, default=None))
+        return KeptMessages(max(first, owned.expired, sealed), min(limits, default=None))
 
     async def _find_first(self, owned: OwnedPartition, within_s: float) -> int:
         """Return the first offset that was stored within a time, by Redis's clock.

@@ -9,7 +9,7 @@ from partq.broker.retention.retention import Retention
 from partq.core.model import PartitionId
 from partq.errors import ConflictError, PartqError
 from partq.metrics import BrokerMetrics
-from partq.store.records.log import Kept, Log
+from partq.store.records.log import KeptMessages, Log
 
 
 class Trimmed(NamedTuple):
@@ -18,7 +18,7 @@ class Trimmed(NamedTuple):
     broker_epoch: int
     """Under which it was done: a store that has forgotten it is claimed again."""
     marks: tuple[int, ...]
-    kept: Kept | None
+    kept: KeptMessages | None
     """What was to stay although it is acknowledged."""
     first: int
     retained_bytes: int

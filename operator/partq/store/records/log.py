@@ -107,7 +107,7 @@ class Trim(NamedTuple):
     """Bytes in the log that all groups have acknowledged; 0: none are to stay."""
 
 
-class Kept(NamedTuple):
+class KeptMessages(NamedTuple):
     """What stays in a log of the messages that all groups have acknowledged."""
 
     first: int
@@ -340,7 +340,7 @@ class Log:
         broker_epoch: BrokerEpoch,
         expired: int = 0,
         is_dry_run: bool = False,
-        kept: Kept | None = None,
+        kept: KeptMessages | None = None,
     ) -> Trim:
         """Free what every group has behind it, and no pin holds.
 
