@@ -1,11 +1,11 @@
-"""StorageRoom for messages: the queue's quota, and the memory of Redis."""
+"""Room for messages: the queue's quota, and the memory of Redis."""
 
 from collections.abc import Callable, Collection, Sequence
 
 from partq.broker.config import QueueConfig
 from partq.broker.log.holders import Holders
 from partq.core.model import BrokerId, PartitionId
-from partq.core.quota_share import QuotaShare, StorageRoom, StorageGrant
+from partq.core.quota_share import QuotaShare, StorageGrant, StorageRoom
 from partq.errors import QuotaExceededError, StoreFullError
 from partq.metrics import BrokerMetrics
 from partq.store.connection import Store
