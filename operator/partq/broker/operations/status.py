@@ -178,10 +178,9 @@ async def read_status(broker: Broker, ask: Ask) -> StatusAnswer:
 
 def _retained(broker: Broker, records: Iterable[StoredPartition]) -> int:
     """Return how many bytes stay that are acknowledged, as of the last looks of their owners."""
-    if not broker.config.retention_s:
-        return 0
     # An earlier version of partq trims a log and leaves the number.
-    return sum(min(record.retained_bytes, record.bytes) for record in records)
+    found = (min(record.retained_bytes, record.bytes) for record in records)
+    return sum(found) if broker.config.retention_s else 0
 
 
 def _problems(row: GroupPartition, *, is_served: bool) -> list[ProblemStatus]:
