@@ -56,7 +56,7 @@ async def test_sessions_are_listed_shown_and_released(broker, partq):
     async with clerks, asyncio.timeout(WAIT_S):
         session = await clerks.accept("ann")
         message = await anext(session)
-        await session.ack(message, state=b"one", confirmed=True)
+        await session.ack(message, state=b"1", confirmed=True)
         assert await partq("sessions", "state", "ann") == (0, "one", "")
         status, said, _ = await partq("sessions", "list")
         assert (status, said.splitlines()[-1]) == (0, "2 sessions, 1 of them locked")
@@ -65,14 +65,14 @@ async def test_sessions_are_listed_shown_and_released(broker, partq):
         found = {row["session"]: row for row in rows}
         ann = found["ann"]
         assert (ann["holder"], ann["lock"], ann["is_connected"]) == ("m", session.lock, True)
-        assert (ann["open_messages"], ann["state_bytes"]) == (1, 3)
+        assert (ann["open_messages"], ann["state_bytes"]) == (1, 1)
         assert (found["bob"]["holder"], found["bob"]["open_messages"]) == (None, 1)
         assert "1 session, 1 of them locked" in (await partq("sessions", "list", "--locked"))[1]
         status, said, _ = await partq("sessions", "show", "ann")
         assert status == 0
         assert said.startswith(f"session ann, partition {session.partition}\nm has it, under lock ")
         assert "1 open message, the lowest at offset " in said
-        assert said.endswith("a state of 3 bytes\n")
+        assert said.endswith("a state of 1 byte\n")
         assert json.loads((await partq("sessions", "show", "bob", "--json"))[1])["holder"] is None
 
         told = "2 sessions have messages, 1 locked; 0 requests wait for one"

@@ -119,7 +119,7 @@ async def test_a_named_session_of_another_member_is_locked(two):
         asked = await flow.next(frames.AcceptSession)
         assert asked.session == "k"
         await flow.send(refused(asked.request, code))
-    with pytest.raises(SessionLockedError, match="accept it again later"):
+    with pytest.raises(SessionLockedError, match=r"within 0 s: so it is$"):
         await done(accepting)
 
 

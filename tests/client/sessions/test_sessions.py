@@ -213,8 +213,32 @@ async def test_a_group_of_another_type_is_refused(peer):
     clerk = Clerk(peer)
     async with clerk.consumer:
         await clerk.flow(takes_sessions=False)
-        with pytest.raises(BadRequestError, match="use a Consumer"):
+        with pytest.raises(BadRequestError, match=r"group workers: it has no .* use a Consumer"):
             await clerk.consumer.accept(timeout_s=30)
+
+
+async def test_a_message_of_another_session_is_refused_and_stays_as_it_is(clerk, stored_batch):
+    flow = await clerk.flow()
+    session, other = await clerk.accepted(flow), await clerk.accepted(flow, "l", epoch=EPOCH + 1)
+    await flow.send(deliver(0, 1, (5, EPOCH + 1)), payload=stored_batch(b"a"))
+    message = await message_of(other)
+    for call in (session.ack, session.nack, session.dead_letter, session.in_progress):
+        with pytest.raises(BadRequestError, match=r"session 'k': got a message of session 'l', ex"):
+            await call(message)
+    await other.ack(message)
+    ack = await flow.next(frames.Ack)
+    assert (ack.epoch, ack.ranges) == (EPOCH + 1, [(0, 1)])
+
+
+async def test_calls_at_a_closed_session_say_that_it_was_closed(clerk, stored_batch):
+    flow = await clerk.flow()
+    session = await clerk.accepted(flow)
+    await flow.send(deliver(0, 1, TOKEN), payload=stored_batch(b"a"))
+    message = await message_of(session)
+    await session.close()
+    for calling in (session.ack(message), session.state(), session.renew()):
+        with pytest.raises(FencedError, match=r"session 'k': it was closed here, .* accept it"):
+            await calling
 
 
 async def test_leaving_ends_the_loops_over_messages_and_sessions(clerk):

@@ -102,7 +102,8 @@ def show_(*, connect: Connect, group: str | None, session: str, as_json: bool) -
     click.echo(f"{counted(row.open_messages, 'open message')}{lowest}")
     if row.parked_ms:
         click.echo(f"its messages wait for {spell_age(row.parked_ms)} after a failure")
-    click.echo("no state" if row.state_bytes < 0 else f"a state of {row.state_bytes:,} bytes")
+    size = counted(row.state_bytes, "byte", spec=",")
+    click.echo("no state" if row.state_bytes < 0 else f"a state of {size}")
 
 
 @sessions.command()

@@ -196,12 +196,10 @@ class Acceptance:
         for kind in (SessionLockedError, NoSessionError):
             for error in self._answers.values():
                 if isinstance(error, kind):
-                    hint = (
-                        "accept it again later, or another one"
-                        if kind is SessionLockedError
-                        else "that is no failure: wait longer, or accept again"
-                    )
-                    return kind(f"accept: got no {what} {within}: {error.message}; {hint}")
+                    hint = "; that is no failure: wait longer, or accept again"
+                    if kind is SessionLockedError:  # the broker says what to do
+                        hint = ""
+                    return kind(f"accept: got no {what} {within}: {error.message}{hint}")
         failures = "; ".join(f"{url}: {error.message}" for url, error in self._failures.items())
         return UnavailableError(
             f"accept: got no {what} {within}: {failures or 'no broker is connected'}; accept again"

@@ -9,7 +9,7 @@ from typing import Protocol, Self
 from partq.aio import Pulse, cancel_and_wait
 from partq.client import arguments
 from partq.client.consume.acknowledger import Acknowledger
-from partq.client.consume.deliveries import Delivery
+from partq.client.consume.deliveries import Batch, Delivery
 from partq.client.sessions.session_assignment import SessionAssignment
 from partq.client.transport import tasks
 from partq.client.transport.liveness import Clock
@@ -17,6 +17,7 @@ from partq.client.transport.retries import retry_backoff
 from partq.core.dead_letters import LetterNote
 from partq.core.model import Cause, PartitionId
 from partq.errors import (
+    BadRequestError,
     FencedError,
     PartqError,
     SessionLockedError,
@@ -75,7 +76,7 @@ class LockedSession(Acknowledger):
     Iterating hands out its messages in order, and ends when none has come for `idle_s`, when the
     consumer leaves, or when the session is closed. It may begin again. The library renews the lock.
     `ack`, `nack`, `dead_letter`, `in_progress` and `flush` are those of a consumer, for messages
-    of this session. Leaving the block closes the session.
+    of this session: others are refused with `BadRequestError`. Leaving the block closes the session.
 
     When the connection to its broker is lost, or another broker takes the partition over, the
     session goes on at the next broker, under the same lock. Acks of what was handed out before are
@@ -208,9 +209,11 @@ class LockedSession(Acknowledger):
 
         Raises:
             BadRequestError: the session is of a message without a key.
-            SessionLostError, FencedError: the lock has ended, or the connection was lost.
+            SessionLostError, FencedError: the lock has ended, or the connection was lost, or the
+                session was closed.
         """
         self._check_lost()
+        self._check_closed()
         if message is not None:
             return await super().state(message)
         self._entered_loop.check()
@@ -221,10 +224,12 @@ class LockedSession(Acknowledger):
 
         Raises:
             SessionLostError: the lock has ended.
+            FencedError: the session was closed.
             UnavailableError: no broker has answered; it may be renewed, or not.
         """
         self._entered_loop.check()
         self._check_lost()
+        self._check_closed()
         try:
             async with asyncio.timeout(self.locked_s):
                 await self._renew()
@@ -286,6 +291,24 @@ class LockedSession(Acknowledger):
     def _check(self, call: str, done: object) -> None:
         super()._check(call, done)
         self._check_lost()
+        self._check_closed()
+        batch = done.batch if isinstance(done, Delivery) else done
+        target = batch.target if isinstance(batch, Batch) else None
+        if not isinstance(target, SessionAssignment) or target.session != self._session:
+            of = "another consumer"
+            if isinstance(target, SessionAssignment):
+                of = f"session {excerpt(target.session)!r}"
+            raise BadRequestError(
+                f"{call}: session {excerpt(self._session)!r}: got a message of {of}, expected one "
+                "that this session has handed out; nothing was changed: call it there"
+            )
+
+    def _check_closed(self) -> None:
+        if self._is_closed and self._assigned.is_ended:
+            raise FencedError(
+                f"session {excerpt(self._session)!r}: it was closed here, and what it had not "
+                "acknowledged is redelivered; accept it again to go on"
+            )
 
     def _is_over(self) -> bool:
         """Say whether its time is over; it is lost then, before `_keep` comes to that."""

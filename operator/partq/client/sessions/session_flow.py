@@ -39,7 +39,7 @@ from partq.wire import frames
 from partq.wire.frames import Range
 
 NO_SESSIONS = (
-    "the group has no sessions, expected one of the type Session whose brokers know it: use a "
+    "it has no sessions, expected a group of the type Session whose brokers know that: use a "
     "Consumer for other types, or update the brokers"
 )
 
@@ -85,6 +85,7 @@ class SessionFlow:
     ) -> None:
         self.url = url
         self.queue = queue
+        self._group = group
         self._member = member
         self._credit = credit
         self._clock = clock
@@ -287,7 +288,7 @@ class SessionFlow:
             raise InternalError(f"{self.url}: expected Bound, got {type(frame).__name__}")
         if not frame.takes_sessions:
             kind = ConflictError if self._had_sessions else BadRequestError
-            raise kind(f"{self.url}: {NO_SESSIONS}")
+            raise kind(f"{self.url}: group {self._group}: {NO_SESSIONS}")
         self._had_sessions = True
         self.number = frame.flow
         self.states.bound = frame
