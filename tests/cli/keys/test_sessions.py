@@ -57,7 +57,7 @@ async def test_sessions_are_listed_shown_and_released(broker, partq):
         session = await clerks.accept("ann")
         message = await anext(session)
         await session.ack(message, state=b"1", confirmed=True)
-        assert await partq("sessions", "state", "ann") == (0, "one", "")
+        assert await partq("sessions", "state", "ann") == (0, "1", "")
         status, said, _ = await partq("sessions", "list")
         assert (status, said.splitlines()[-1]) == (0, "2 sessions, 1 of them locked")
         _, said, _ = await partq("sessions", "list", "--json")

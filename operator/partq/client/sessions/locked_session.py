@@ -76,7 +76,7 @@ class LockedSession(Acknowledger):
     Iterating hands out its messages in order, and ends when none has come for `idle_s`, when the
     consumer leaves, or when the session is closed. It may begin again. The library renews the lock.
     `ack`, `nack`, `dead_letter`, `in_progress` and `flush` are those of a consumer, for messages
-    of this session: others are refused with `BadRequestError`. Leaving the block closes the session.
+    of this session: others are refused with `BadRequestError`. Leaving the block closes it.
 
     When the connection to its broker is lost, or another broker takes the partition over, the
     session goes on at the next broker, under the same lock. Acks of what was handed out before are
