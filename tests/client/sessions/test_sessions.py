@@ -199,6 +199,23 @@ async def test_the_session_goes_on_under_its_lock_when_the_connection_is_lost(cl
     assert clerk.lost == []
 
 
+async def test_the_session_goes_on_under_its_lock_after_a_reset(clerk, stored_batch):
+    flow = await clerk.flow()
+    session = await clerk.accepted(flow)
+    await flow.send(deliver(4, 5, TOKEN), payload=stored_batch(b"e"))
+    in_hand = await message_of(session)
+    await flow.send(frames.SessionLost(1, 0, *TOKEN, "k", Cause.RESET.value))
+    asked = await flow.next(frames.AcceptSession)
+    assert (asked.session, asked.lock) == ("k", 7)
+    await flow.send(given(asked.request, lock=7, epoch=EPOCH + 1))
+    again = deliver(0, 1, (5, EPOCH + 1), cause=Cause.RESET.value)
+    await flow.send(again, payload=stored_batch(b"a"))
+    assert (await message_of(session)).value == b"a"
+    with pytest.raises(FencedError):
+        await session.ack(in_hand)
+    assert clerk.lost == []
+
+
 async def test_a_session_whose_lock_is_anothers_now_is_lost(clerk):
     flow = await clerk.flow()
     session = await clerk.accepted(flow)

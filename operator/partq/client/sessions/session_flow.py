@@ -43,6 +43,9 @@ NO_SESSIONS = (
     "Consumer for other types, or update the brokers"
 )
 
+_LOCK_GOES_ON = (Cause.BROKER_CHANGE, Cause.RESET)
+"""Of a session that was taken: its process goes on with it, under the same lock."""
+
 
 class SessionHolder(Protocol):
     """The consumer whose flow it is."""
@@ -329,7 +332,7 @@ class SessionFlow:
                 assigned = self._current((generation, index, epoch), broker_epoch)
                 if assigned is not None:
                     why = cause_of(cause)
-                    self._end(assigned, why, is_lost=why is not Cause.BROKER_CHANGE)
+                    self._end(assigned, why, is_lost=why not in _LOCK_GOES_ON)
             case frames.Revoked(generation, index, broker_epoch, epoch, cause):
                 assigned = self._current((generation, index, epoch), broker_epoch)
                 if assigned is not None:

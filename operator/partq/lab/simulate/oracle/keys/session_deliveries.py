@@ -276,8 +276,8 @@ class SessionDeliveries(SharedDeliveries):
         if right is None or lock is None or lock.right is not right:
             return
         cause = Cause(frame.cause)
-        if cause is Cause.BROKER_CHANGE:
-            return  # its member may have it at the next broker, under the same lock
+        if cause in (Cause.BROKER_CHANGE, Cause.RESET):
+            return  # its member may go on with it, under the same lock
         left_s = lock.until - self._now() - CLOCK_S
         is_known = not (self.records.was_rolled_back or self.was_clock_set)
         is_there = facts.is_there and not self.is_of_earlier_life(facts, right.token)
