@@ -18,6 +18,23 @@ def test_the_limit_of_unacknowledged_messages_is_the_lower_of_two(credit):
     assert (credit.left, credit.is_at_limit) == (5, False)
 
 
+def test_of_those_that_share_the_room_each_has_a_part_of_half_of_it():
+    credit = FlowCredit(100, 1_000, max_unacked=lambda: 200, cuts_batches=True)
+    assert credit.left_for_one(0, 1) == 50
+    credit.spend(50, 10, now=0.0)
+    assert [credit.left_for_one(in_flight, 5) for in_flight in (50, 8, 0)] == [0, 2, 10]
+    credit.add(20, 0)
+    assert credit.left_for_one(50, 5) == 20
+    credit.spend(0, 600, now=0.0)
+    assert [credit.left_for_one(in_flight, 5) for in_flight in (50, 0)] == [0, 10]
+    credit.messages = 1
+    assert credit.left_for_one(0, 5) == 1
+
+
+def test_the_only_message_that_there_is_room_for_is_anybodys():
+    assert FlowCredit(1, 0, max_unacked=lambda: 9, cuts_batches=True).left_for_one(5, 2) == 1
+
+
 def test_one_batch_fits_whatever_its_size(credit):
     assert credit.fits(5_000)
     credit.spend(1, 5_000, now=0.0)

@@ -283,3 +283,14 @@ async def test_no_lock_has_a_number_that_cannot_be_counted_on_from(scene, number
     m = await scene.join()
     with pytest.raises(RefusedError, match="bad_request"):
         await m.accept(A, lock=number)
+
+
+async def test_a_long_session_leaves_room_for_the_others_of_its_member(scene):
+    await scene.publish(*[A] * 12, B, B)
+    m = await scene.join(credit=8)
+    long = await m.accept(A)
+    assert len(await m.messages(long, 4)) == 4
+    other = await m.accept(B)
+    assert await m.messages(other, 2) == {12: f"{B}/12", 13: f"{B}/13"}
+    await m.send(frames.Credit(3, 0))
+    assert list(await m.messages(long, 1)) == [4]

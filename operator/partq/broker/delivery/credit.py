@@ -11,8 +11,8 @@ PARTIAL_WINDOW_WAIT_S = 0.02
 class FlowCredit:
     """The credit of one flow, in messages and in bytes, and what it has not acknowledged."""
 
-    __slots__ = ("_limit_bytes", "_max_unacked", "_partial_at", "_small", "messages", "out_bytes",
-                 "unacked")  # fmt: skip
+    __slots__ = ("_half", "_limit_bytes", "_max_unacked", "_partial_at", "_small", "messages",
+                 "out_bytes", "unacked")  # fmt: skip
 
     def __init__(
         self,
@@ -39,6 +39,7 @@ class FlowCredit:
         self._max_unacked = max_unacked
         # A batch is sent again for each part of it, so a flow waits for credit worth a part.
         self._small = min(messages, max_unacked()) // 4 if cuts_batches else 0
+        self._half = messages // 2 if cuts_batches else 0
         self._partial_at = 0.0
 
     @property
@@ -50,6 +51,16 @@ class FlowCredit:
     def is_at_limit(self) -> bool:
         """Whether the client has room, and the limit of unacknowledged messages leaves none."""
         return self.messages > 0 and self.unacked >= self._max_unacked()
+
+    def left_for_one(self, in_flight: int, count: int) -> int:
+        """Return how many messages may be sent now of one of `count` that have the room together.
+
+        Half of the room has an equal part for each of them, which no other one takes.
+        """
+        own = max(1, self._half // max(1, count)) - in_flight
+        is_small = 2 * self.out_bytes <= self._limit_bytes or not self._limit_bytes
+        more = self.messages - self._half if is_small else 0
+        return min(self.left, max(own, more))
 
     def fits(self, size_bytes: int) -> bool:
         """Whether the client has room for a batch; if it has none yet, the batch always fits."""

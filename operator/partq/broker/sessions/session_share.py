@@ -1,10 +1,11 @@
 """What one flow has of a partition by the lock of a session."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, cast
 
+from partq.broker.delivery.credit import FlowCredit
 from partq.broker.partition.audit_buffer import share_step
 from partq.broker.partition.consumed_partition import ConsumedPartition, FlowPort
 from partq.broker.partition.flow_records import record_of
@@ -34,6 +35,12 @@ class LockingFlow(FlowPort, Protocol):
     is_leaving: bool
     """Its member's process is ending."""
     is_closed: bool
+    credit: FlowCredit
+    """Of all its sessions."""
+
+    @property
+    def partitions(self) -> Collection[object]:
+        """Its sessions."""
 
 
 class SessionSharesPort(Protocol):
@@ -86,6 +93,25 @@ class SessionShare(ConsumedPartition):
             and not self.is_closing
             and self.whole.may_send
         )
+
+    def is_its_turn(self) -> bool:
+        """Return whether it may be sent something: the other sessions of its flow have room left.
+
+        Else it looks again when the client has room again, or has done with something.
+        """
+        return self._room > 0
+
+    def most_at_once(self, room: int, batch: int) -> int:
+        """Return how many messages of a batch its flow may be sent at once."""
+        del batch
+        return min(room, self._room)
+
+    @property
+    def _room(self) -> int:
+        flow = cast(LockingFlow | None, self.flow)
+        if flow is None:
+            return 0
+        return flow.credit.left_for_one(self.book.in_flight, len(flow.partitions))
 
     def has_changed(self) -> None:
         """Have those look again that may send something after what its flow has said."""
