@@ -8,6 +8,7 @@ from partq.core.model import PartitionId
 from partq.errors import FencedError, SupersededError, UnknownPartitionError
 from partq.store.records import dead_letters
 from partq.store.records.dead_letters import Replays
+from partq.store.records.log import Trim
 from tests.store.record import flush
 
 
@@ -73,7 +74,7 @@ async def test_what_is_trimmed_or_passed_is_not_remembered(
         await send(advance, offset)
     await advance(begin=1)
     await flush(partitions, partition, broker_epoch, "workers", 4)
-    assert await log.trim(partition, broker_epoch=broker_epoch) == (4, 4)
+    assert await log.trim(partition, broker_epoch=broker_epoch) == Trim(4, 4, 0)
     dropped = await advance(over=1, is_sent=True)
     assert (dropped.below, dropped.sending) == (5, None), "4 was sent, and lies at the beginning"
     assert await store.read("HLEN", keys.replayed(partition)) == 0
