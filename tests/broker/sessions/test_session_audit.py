@@ -12,6 +12,7 @@ from tests.broker.ownership.test_failover import kill, owns
 from tests.broker.partition.test_audit import of_kind, resources
 from tests.broker.parts.test_part_audit import judged
 from tests.broker.sessions.locks import A, B, RefusedError, Sessions
+from tests.broker.sessions.test_session_calls import Caller
 
 __all__ = ["resources"]
 
@@ -189,6 +190,24 @@ async def test_what_waits_for_its_record_in_one_session_is_sent_when_another_one
     await m.closed()
     assert set(await m.messages(other, 2)) == {1, 3}
     assert await m.ack_offsets(other, 1, 3) == ""
+    await recorded(scene)
+
+
+async def test_a_pull_that_waits_for_its_record_has_the_other_sessions_when_one_ends(scene):
+    await scene.publish(A, B, A, B)
+    m = Caller(scene, {"member": "m", "incarnation": "i"})
+    for session in (A, B):
+        await m.accept(session=session)
+    await scene.consumed.settle_audit()
+    gate = Gate(scene.running.broker.audits, "write")
+    pulling = asyncio.create_task(m.pull())
+    await gate.is_reached()
+    assert scene.shares.release(A)
+    gate.opened.set()
+    pulled = await pulling
+    assert sorted(each["offset"] for each in pulled) == [1, 3]
+    receipts = [each["receipt"] for each in pulled]
+    assert (await m.post("/acks", receipts=receipts))[0] == 200
     await recorded(scene)
 
 

@@ -89,6 +89,15 @@ async def test_a_member_pulls_what_it_has_accepted(scene, m, n):
     assert (await m.lock_call("close", found))[1] == {"was_locked": False}
 
 
+async def test_a_pull_has_the_messages_of_all_sessions_of_a_partition(scene, m):
+    await scene.publish(A, B, A, B)
+    assert {(await m.accept())["session"], (await m.accept())["session"]} == {A, B}
+    pulled = await m.pull()
+    assert sorted(each["offset"] for each in pulled) == [0, 1, 2, 3]
+    receipts = [each["receipt"] for each in pulled]
+    assert (await m.post("/acks", receipts=receipts))[0] == 200
+
+
 async def test_the_session_of_the_empty_key_is_one_as_any_other(scene, m):
     found = await m.accept(session="")
     assert found["session"] == ""

@@ -37,8 +37,10 @@ class UnrecordedDeliveries:
         self._size = 0
         self.control_count = 0
         """How many control frames wait behind deliveries."""
-        self.pulled: dict[PartitionId, list[tuple[int, Window]]] = {}
-        """Windows that wait in a pull for their audit record, each with its delivery number."""
+        self.pulled: dict[ConsumedPartition, list[tuple[int, Window]]] = {}
+        """Windows that wait in a pull for their audit record, each with its delivery number.
+
+        By partition, or by session where a flow has several of a partition."""
 
     @property
     def is_full(self) -> bool:
@@ -100,7 +102,7 @@ class UnrecordedDeliveries:
         """
         messages, before, rest = 0, self._size, []
         partition, kept = consumed.partition, deque[UnrecordedDelivery | bytes]()
-        self.pulled.pop(partition, None)
+        self.pulled.pop(consumed, None)
         for each in self._queues.pop(partition, ()):
             if isinstance(each, bytes):
                 if kept:
@@ -151,7 +153,9 @@ class UnrecordedDeliveries:
         for each in self._queues.get(partition, ()):
             if not isinstance(each, bytes):
                 yield each.header.delivery, each.window
-        yield from self.pulled.get(partition, ())
+        for consumed, windows in self.pulled.items():
+            if consumed.partition == partition:
+                yield from windows
 
     def _is_committing(self, partition: PartitionId) -> bool:
         first = self._queues[partition][0]

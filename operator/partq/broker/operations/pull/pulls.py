@@ -11,7 +11,7 @@ from partq.broker.delivery.flow_liveness import PULL_LEASE_S
 from partq.broker.operations.pull.pull_answer import PullReply, TakenWindow, left_of
 from partq.broker.partition.audit_buffer import parts_of
 from partq.broker.partition.consumed_partition import ConsumedPartition
-from partq.core.model import Cause, MemberId, PartitionId
+from partq.core.model import Cause, Epoch, MemberId, PartitionId
 from partq.errors import (
     BadRequestError,
     ConflictError,
@@ -326,22 +326,22 @@ class Pulls:
             FencedError: the flow was lost meanwhile.
             StoreUnavailableError: Redis does not answer; what was taken is redelivered.
         """
-        partitions: dict[PartitionId, ConsumedPartition] = {}
+        pulled = flow.unrecorded.pulled
+        held: list[tuple[TakenWindow, ConsumedPartition]] = []
         for each in taken:
-            partition = _partition_of(each)
-            owned = self._broker.owned.get(partition)
+            owned = self._broker.owned.get(_partition_of(each))
             consumed = owned.groups.get(flow.group) if owned is not None else None
-            consumed = consumed.held_by(flow) if consumed is not None else None
+            if consumed is not None:
+                consumed = consumed.held_by(flow, Epoch(each.header.epoch))
             if consumed is None:
                 continue
-            partitions[partition] = consumed
-            pulled = flow.unrecorded.pulled.setdefault(partition, [])
-            pulled.append((each.header.delivery, each.window))
+            held.append((each, consumed))
+            pulled.setdefault(consumed, []).append((each.header.delivery, each.window))
             if (audit_writer := consumed.audit_writer) is not None:
                 audit_writer.note(flow.record_of(consumed, each.header, each.window))
         try:
             async with asyncio.timeout(self._broker.settings.lease_ttl_s * 2):
-                for consumed in partitions.values():
+                for consumed in dict.fromkeys(consumed for _, consumed in held):
                     await consumed.settle_audit()
         except BaseException as error:
             # Nobody gets them: they must not count as delivered.
@@ -355,17 +355,16 @@ class Pulls:
         # What is lost, or about to be, goes to the partition's next member. What was taken back
         # meanwhile is redelivered.
         kept = {
-            partition: consumed
-            for partition, consumed in partitions.items()
-            if partition in flow.unrecorded.pulled and not consumed.root.is_committing
+            consumed
+            for _, consumed in held
+            if consumed in pulled and not consumed.root.is_committing
         }
-        for partition in kept:
-            del flow.unrecorded.pulled[partition]
+        for consumed in kept:
+            del pulled[consumed]
         taken[:] = [
             left
-            for each in taken
-            if (consumed := kept.get(_partition_of(each))) is not None
-            and (left := left_of(each, consumed)) is not None
+            for each, consumed in held
+            if consumed in kept and (left := left_of(each, consumed)) is not None
         ]
 
     def _count(self, flow: Flow, reply: PullReply) -> None:
