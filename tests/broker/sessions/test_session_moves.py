@@ -2,12 +2,15 @@
 
 import asyncio
 import base64
+from contextlib import suppress
 from itertools import count
 
 import pytest
 
+from partq.broker.peers.peer_client import UnansweredError
 from partq.core.hashing import slot_of
 from partq.core.model import PartitionId
+from partq.errors import PartqError
 from partq.testing import eventually
 from partq.wire import batch, frames
 from tests.broker.conftest import ADMIN, CONSUME, open_producer
@@ -119,6 +122,37 @@ async def test_an_accept_by_name_gets_first_what_is_in_the_former_partition(move
     assert await m.messages(second, 1) == {0: "later"}
 
 
+@pytest.mark.parametrize("is_at_home", [True, False])
+async def test_an_accept_by_name_waits_until_the_former_partition_was_read(
+    moves, start_broker, monkeypatch, is_at_home
+):
+    """As just after a claim: what the session has there is not known before."""
+    monkeypatch.setattr("partq.broker.sessions.session_acceptor.READ_WAIT_S", 60.0)
+    batches = read_later(moves)
+    await moves.scene.publish(moves.moving)
+    await (moves.at_home() if is_at_home else moves.to_another(start_broker))
+    m = await moves.join(moves.running)
+    await m.begin_accept(moves.moving)
+    await eventually(lambda: moves.scene.acceptor.waiting("workers") == 1, "it waits")
+    batches.set()
+    first = await m.accepted()
+    assert place_of(first) == OLD
+    await m.messages(first, 1)
+
+
+def read_later(moves):
+    """Have nothing read before the event that is returned."""
+    ports, batches = moves.scene.acceptor._ports, asyncio.Event()
+    read = ports.read
+
+    async def read_late(*given):
+        await batches.wait()
+        return await read(*given)
+
+    object.__setattr__(ports, "read", read_late)
+    return batches
+
+
 async def test_an_accept_by_name_waits_until_others_have_done_with_the_former_partition(moves):
     await moves.scene.publish(moves.staying)
     await moves.at_home()
@@ -170,6 +204,30 @@ async def test_any_broker_finds_the_session_by_http(moves, start_broker):
     await moves.drained()
     status, found = await moves.accept_by_http(moves.running)
     assert (status, found["partition"]) == (200, str(NEW))
+
+
+async def test_an_accept_whose_answer_from_the_former_partition_is_lost_is_in_doubt(
+    moves, start_broker, monkeypatch
+):
+    """It may have locked the session: nobody may say that there is none."""
+    await moves.scene.publish(moves.moving)
+    await moves.to_another(start_broker)
+    call = moves.owner.peers.call
+
+    async def lose_answer(*given, **more):
+        with suppress(PartqError):
+            await call(*given, **more)
+        raise UnansweredError("the answer is lost", is_sent=True)
+
+    monkeypatch.setattr(moves.owner.peers, "call", lose_answer)
+    status, answer = await moves.accept_by_http(moves.owner)
+    assert (status, answer.get("error", {}).get("code")) == (503, "unavailable")
+    assert moves.scene.shares.release(moves.moving), "it was locked"
+    moves.scene.consumed.discard([(0, 1)])
+    moves.running.broker.cursor_writer.notice(moves.scene.consumed)
+    await moves.drained()
+    status, found = await moves.accept_by_http(moves.owner)
+    assert (status, found["partition"]) == (200, str(NEW)), "it is given, so there is no doubt"
 
 
 async def test_whoever_comes_back_for_a_session_that_has_ended_hears_so_at_once(moves):
@@ -243,14 +301,7 @@ async def test_a_state_under_the_lock_of_the_former_partition_is_left_while_it_h
 
 async def test_a_lock_does_not_end_before_all_of_its_former_partition_was_read(moves):
     """As after the restart of a broker, which begins with nothing read."""
-    ports, batches = moves.scene.acceptor._ports, asyncio.Event()
-    read = ports.read
-
-    async def read_late(*given):
-        await batches.wait()
-        return await read(*given)
-
-    object.__setattr__(ports, "read", read_late)
+    batches = read_later(moves)
     await moves.scene.publish(moves.moving)
     m = await moves.join(moves.running)
     held = await m.accept(moves.moving)

@@ -240,8 +240,13 @@ class SessionAcceptor:
         announce: Announce,
         on_begin: Callable[[], None],
     ) -> SessionShare:
+        group, clock = flow.group, self._ports.clock
+        read_until = clock() + READ_WAIT_S
         while True:
-            shares = self._shares_for(flow.group, self.places.here(flow.group, session, number))
+            if clock() < read_until and self.places.may_come(group, session, number):
+                await self._wait(group, read_until)
+                continue
+            shares = self._shares_for(group, self.places.here(group, session, number))
             awaits = shares.awaits(session)
             if number and awaits and shares.may_await(self.places.all_of(session)):
                 raise UnavailableError(
@@ -252,11 +257,11 @@ class SessionAcceptor:
             if (number or not awaits) and shares.may_lock(session, flow, number):
                 on_begin()
                 return await shares.lock(session, flow, number, announce)
-            if self._ports.clock() >= deadline or flow.is_closed:
+            if clock() >= deadline or flow.is_closed:
                 if awaits:
-                    raise _gated(flow.group, session, awaits)
-                raise locked(flow.group, session, shares.locks.find(session))
-            await self._wait(flow.group, deadline)
+                    raise _gated(group, session, awaits)
+                raise locked(group, session, shares.locks.find(session))
+            await self._wait(group, deadline)
 
     def _shares_for(self, group: str, partition: PartitionId) -> SessionShares:
         owned = self._owned.get(partition)

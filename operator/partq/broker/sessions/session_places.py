@@ -64,6 +64,27 @@ class SessionPlaces:
         *left, last = self.all_of(session)
         return next((each for each in left if self._has(group, session, each, number)), last)
 
+    def may_come(self, group: str, session: str, number: int = 0) -> bool:
+        """Whether a partition here that a session has left may have messages of it, not read yet.
+
+        And none before it has the session, as of `here`.
+        """
+        for partition in self.all_of(session)[:-1]:
+            if self._has(group, session, partition, number):
+                return False
+            if self._is_unread(group, session, partition):
+                return True
+        return False
+
+    def _is_unread(self, group: str, session: str, partition: PartitionId) -> bool:
+        owned = self._owned.get(partition)
+        consumed = owned.groups.get(group) if owned is not None else None
+        shares = self._shares_of(consumed) if consumed is not None else None
+        if consumed is None or shares is None or shares.has_read.is_set():
+            return False
+        stop = self.left_at(consumed, session)
+        return stop is None or shares.book.read_end < stop
+
     def _has(self, group: str, session: str, partition: PartitionId, number: int) -> bool:
         owned = self._owned.get(partition)
         consumed = owned.groups.get(group) if owned is not None else None

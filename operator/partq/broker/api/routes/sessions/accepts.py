@@ -78,13 +78,18 @@ async def accept(call: EnteredCall, body: AcceptSessionBody) -> web.Response:
     """
     work = partial(_accept_here, call, body)
     if body.session is not None:
-        return json_response(await ask_places(call, body.session, work, AcceptedSession, body))
+        asked = ask_places(call, body.session, work, AcceptedSession, body, is_found=_is_given)
+        return json_response(await asked)
     found = await work(wait_s=0.0) if body.wait_ms and not _is_forwarded(call) else await work()
     if found.session is None and not _is_forwarded(call):
         found = await _accept_elsewhere(call, body)
         if found.session is None and body.wait_ms:
             found = await work()
     return json_response(found)
+
+
+def _is_given(answer: AcceptedSession) -> bool:
+    return answer.session is not None
 
 
 def _is_forwarded(call: EnteredCall) -> bool:

@@ -19,24 +19,43 @@ async def ask_places(
     work: Callable[[], Awaitable[T]],
     kind: type[T],
     body: object,
+    *,
+    is_found: Callable[[T], bool],
 ) -> T:
     """Return what the first broker answers that has a session, or else takes its new messages.
 
     Those are asked first that have the partitions which it was in before a change of the partition
     count. A broker that another one has asked does the `work` itself.
 
+    Args:
+        call: as it came.
+        session: its name.
+        work: answers for the partitions of this broker.
+        kind: of the answer.
+        body: of the call.
+        is_found: whether an answer shows that the session was given.
+
     Raises:
+        UnavailableError: a broker gave no answer, and no other one gave the session.
         PartqError: as of `ask_owner`.
     """
     if FORWARDED in call.request.headers:
         return await work()
     *former, last = call.broker.sessions.places.all_of(session)
+    doubt: UnavailableError | None = None
     for partition in former:
         try:
-            return await ask_owner(call, partition, work, kind, body)
-        except (NotOwnerError, UnavailableError):
-            continue  # it has nothing of it; or else the later ones wait, and say so
-    return await ask_owner(call, last, work, kind, body)
+            answer = await ask_owner(call, partition, work, kind, body)
+            break
+        except NotOwnerError:
+            continue  # it has nothing of it
+        except UnavailableError as error:
+            doubt = error  # it may have given the session
+    else:
+        answer = await ask_owner(call, last, work, kind, body)
+    if doubt is not None and not is_found(answer):
+        raise doubt
+    return answer
 
 
 async def ask_holders(
