@@ -35,6 +35,24 @@ def test_the_only_message_that_there_is_room_for_is_anybodys():
     assert FlowCredit(1, 0, max_unacked=lambda: 9, cuts_batches=True).left_for_one(5, 2) == 1
 
 
+def test_half_of_what_may_be_unacknowledged_is_shared_where_that_is_less(credit):
+    assert credit.left_for_one(0, 4) == 20
+    credit.spend(20, 10, now=0.0)
+    credit.add(20, 10)
+    assert [credit.left_for_one(in_flight, 4) for in_flight in (20, 0)] == [0, 5]
+
+
+def test_what_the_limit_holds_up_is_looked_at_again_once_there_is_room(credit):
+    credit.note_short("a")
+    credit.spend(40, 10, now=0.0)
+    for name in "bcb":
+        credit.note_short(name)
+    credit.forget("c")
+    assert not credit.end_unacked(0)
+    assert list(credit.end_unacked(1)) == ["b"]
+    assert not credit.end_unacked(1)
+
+
 def test_one_batch_fits_whatever_its_size(credit):
     assert credit.fits(5_000)
     credit.spend(1, 5_000, now=0.0)

@@ -66,6 +66,34 @@ def test_one_that_cannot_take_anything_is_passed_over_and_keeps_its_place():
     assert list(turns) == ["a", "c"]
 
 
+class Member:
+    """A member that counts how often it is looked up."""
+
+    looks = 0
+
+    def __init__(self, number):
+        self.number = number
+
+    def __hash__(self):
+        Member.looks += 1
+        return self.number
+
+
+def test_few_that_wait_are_found_in_their_order_without_a_look_at_all_members():
+    members = [Member(number) for number in range(500)]
+    order = TurnOrder()
+    turns = Turns(order)
+    for member in members:
+        order.join(member, member.number % 2)
+    for number in (3, 100, 101, 200, 300):
+        turns.ask(members[number])
+    order.put_last(members[100], 0)
+    Member.looks = 0
+    found, passed = first(turns, [members[101]])
+    assert (found.number, [each.number for each in passed]) == (101, [200, 300, 100, 3])
+    assert Member.looks < 50
+
+
 def test_one_large_batch_is_shared_out():
     assert largest_window(1000, 1000, 8) == 125
     assert largest_window(7, 7, 8) == 1

@@ -1,6 +1,8 @@
 """How much may be sent to a flow: its client's credit, and the limit of unacknowledged messages."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+
+from partq.broker.partition.consumed_partition import ConsumedPartition
 
 MAX_ADDED_CREDIT = 10_000_000
 """The most messages that a client may add at once, and have room for in all."""
@@ -11,8 +13,8 @@ PARTIAL_WINDOW_WAIT_S = 0.02
 class FlowCredit:
     """The credit of one flow, in messages and in bytes, and what it has not acknowledged."""
 
-    __slots__ = ("_half", "_limit_bytes", "_max_unacked", "_partial_at", "_small", "messages",
-                 "out_bytes", "unacked")  # fmt: skip
+    __slots__ = ("_limit_bytes", "_max_unacked", "_partial_at", "_shared", "_short", "_small",
+                 "messages", "out_bytes", "unacked")  # fmt: skip
 
     def __init__(
         self,
@@ -39,7 +41,8 @@ class FlowCredit:
         self._max_unacked = max_unacked
         # A batch is sent again for each part of it, so a flow waits for credit worth a part.
         self._small = min(messages, max_unacked()) // 4 if cuts_batches else 0
-        self._half = messages // 2 if cuts_batches else 0
+        self._shared = messages if cuts_batches else 0
+        self._short: dict[ConsumedPartition, None] = {}
         self._partial_at = 0.0
 
     @property
@@ -57,10 +60,31 @@ class FlowCredit:
 
         Half of the room has an equal part for each of them, which no other one takes.
         """
-        own = max(1, self._half // max(1, count)) - in_flight
+        left, half = self.left, min(self._shared, self._max_unacked()) // 2
+        own = max(1, half // max(1, count)) - in_flight
         is_small = 2 * self.out_bytes <= self._limit_bytes or not self._limit_bytes
-        more = self.messages - self._half if is_small else 0
-        return min(self.left, max(own, more))
+        more = left - half if is_small else 0
+        return min(left, max(own, more))
+
+    def note_short(self, consumed: ConsumedPartition) -> None:
+        """Keep in mind what is not sent now, if the limit of unacknowledged messages is why."""
+        if self.is_at_limit:
+            self._short[consumed] = None
+
+    def forget(self, consumed: ConsumedPartition) -> None:
+        """Forget what the flow has no more."""
+        self._short.pop(consumed, None)
+
+    def end_unacked(self, messages: int) -> Collection[ConsumedPartition]:
+        """Count messages that are no longer unacknowledged; return what is to be looked at again.
+
+        That is all that `note_short` has kept in mind, once the limit leaves room.
+        """
+        self.unacked -= messages
+        if not self._short or self.is_at_limit:
+            return ()
+        short, self._short = self._short, {}
+        return short
 
     def fits(self, size_bytes: int) -> bool:
         """Whether the client has room for a batch; if it has none yet, the batch always fits."""

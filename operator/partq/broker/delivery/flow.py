@@ -64,16 +64,14 @@ class Flow:
         self.ranges = ranges
         self.takes_lanes, self.takes_turns = takes_lanes, takes_turns
         """Whether its client can have partitions of a group of order Key, of type Shared."""
-        self._wants_standing = wants_standing
-        self._sends_standing = False
+        self._wants_standing, self._sends_standing = wants_standing, False
         self.bound_at = now
         self.last_seen = now
         self.acked_at = now
         """When an ack last counted, or when the flow last had nothing to acknowledge."""
         self.is_known_stuck = False
         """Whether it was told that the limit of unacknowledged messages holds it up."""
-        self.is_leaving = False
-        self.is_closed = False
+        self.is_leaving = self.is_closed = False
         self.is_sending = False
         """Its connection is taking a frame: nothing else is sent meanwhile."""
         # A batch is sent again for each part of it. A pull sends no batches.
@@ -146,6 +144,7 @@ class Flow:
         self._asked.pop(consumed, None)
         self.asked_back.pop(consumed, None)
         self._batch_finder.forget(consumed)
+        self.credit.forget(consumed)
         self.end_in_flight(consumed.book.in_flight)
         messages, size, waiting = self.unrecorded.forget(consumed)
         self.credit.give_back(messages, size)
@@ -287,8 +286,7 @@ class Flow:
 
     def notice_all(self) -> None:
         """Look at every partition again."""
-        for consumed in self.partitions:
-            self._ready[consumed] = None
+        self._ready |= self.partitions
         self.wake.set()
 
     # ---- what it sends --------------------------------------------------------------------------
@@ -318,7 +316,8 @@ class Flow:
 
     def end_in_flight(self, messages: int) -> None:
         """Count messages that the client has acknowledged, given back or lost."""
-        self.credit.unacked -= messages
+        for consumed in self.credit.end_unacked(messages):
+            self.notice(consumed)
 
     @property
     def control_count(self) -> int:
@@ -340,6 +339,7 @@ class Flow:
             # Out and in again: the partitions take turns.
             del self._ready[consumed]
             if not (consumed.is_its_turn() and consumed.is_open and consumed.flow is self):
+                self.credit.note_short(consumed)
                 continue
             if consumed.make_letters():
                 continue

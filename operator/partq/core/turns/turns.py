@@ -6,6 +6,8 @@ from typing import Generic, TypeVar
 from partq.core.model import MAX_PRIORITY
 
 M = TypeVar("M")
+SPARSE = 16
+"""If fewer than one member in so many waits, those are sorted; else all are gone through."""
 
 
 class TurnOrder(Generic[M]):
@@ -15,9 +17,12 @@ class TurnOrder(Generic[M]):
     priorities the lowest number comes first.
     """
 
-    __slots__ = ("__weakref__", "_levels", "open_messages")
+    __slots__ = ("__weakref__", "_count", "_levels", "open_messages", "places")
 
     def __init__(self) -> None:
+        self._count = 0
+        self.places: dict[M, tuple[int, int]] = {}
+        """The priority of each member, and a number that is higher for those who come later."""
         self._levels: list[dict[M, int]] = [{} for _ in range(MAX_PRIORITY + 1)]
         self.open_messages = 0
         """Of all partitions, as each of them has counted last."""
@@ -29,13 +34,15 @@ class TurnOrder(Generic[M]):
     def join(self, member: M, priority: int) -> None:
         """Have a member take part in a further partition; a new one comes last."""
         level = self._levels[priority]
+        if member not in level:
+            self._place_last(member, priority)
         level[member] = level.get(member, 0) + 1
 
     def leave(self, member: M, priority: int) -> None:
         """Have a member take part in a partition less; with the last one its place is forgotten."""
         level = self._levels[priority]
         if level[member] == 1:
-            del level[member]
+            del level[member], self.places[member]
         else:
             level[member] -= 1
 
@@ -44,6 +51,11 @@ class TurnOrder(Generic[M]):
         level = self._levels[priority]
         if member in level:
             level[member] = level.pop(member)
+            self._place_last(member, priority)
+
+    def _place_last(self, member: M, priority: int) -> None:
+        self._count += 1
+        self.places[member] = (priority, self._count)
 
 
 class Turns(Generic[M]):
@@ -63,6 +75,9 @@ class Turns(Generic[M]):
         return len(self._waiting)
 
     def __iter__(self) -> Iterator[M]:
+        places = self._order.places
+        if len(self._waiting) * SPARSE < len(places):
+            return iter(sorted(filter(places.__contains__, self._waiting), key=places.__getitem__))
         return (member for member in self._order if member in self._waiting)
 
     def ask(self, member: M) -> None:
