@@ -277,7 +277,7 @@ class Broker:
         self.audit_backlog = AuditBacklog(
             self.owned, self.partitions, quota=self.quota, metrics=self.metrics
         )
-        kept = Retention(self.log, lambda: self._config, self.clock, self.expiry.clocks, self.quota)
+        kept = Retention(lambda: self._config, self.expiry.clocks, self.quota)
         self.trimmer = Trimmer(
             *(self.owned, self.log, kept, self.metrics),
             groups=lambda: self._config.groups if self._config is not None else frozenset(),

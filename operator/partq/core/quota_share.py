@@ -10,7 +10,7 @@ is never exceeded.
 from dataclasses import dataclass
 from enum import Enum
 
-SCARCE_SHARE = 0.8
+SCARCE_QUOTA_SHARE = 0.8
 """From this share of the quota on the queue keeps less of what is acknowledged."""
 
 
@@ -64,7 +64,7 @@ class QuotaShare:
         left_bytes = max_bytes - used_bytes
         if self._refused_bytes is not None and self._refused_bytes <= left_bytes:
             self._refused_bytes = None
-        self.is_scarce = used_bytes >= max_bytes * SCARCE_SHARE
+        self.is_scarce = used_bytes >= max_bytes * SCARCE_QUOTA_SHARE
         self.is_used_up = left_bytes <= 0 or self._refused_bytes is not None
 
     def take(self, *, size_bytes: int, first_bytes: int) -> StorageGrant:

@@ -25,7 +25,7 @@ from partq.store.pipelined_connection import (
 MIN_VERSION = (6, 2)
 FULL_SHARE = 0.8
 """Appends stop at this share of `maxmemory`: the rest is for acks, claims and records."""
-SCARCE_SHARE = 0.7
+SCARCE_MEMORY_SHARE = 0.7
 """From this share on logs keep less of what is acknowledged."""
 
 OVERFULL_SHARE = 0.95
@@ -73,7 +73,7 @@ class StoreInfo:
     @property
     def is_scarce(self) -> bool:
         """Tell whether messages that are acknowledged have to make room."""
-        return 0 < self.maxmemory_bytes * SCARCE_SHARE <= self.used_memory_bytes
+        return 0 < self.maxmemory_bytes * SCARCE_MEMORY_SHARE <= self.used_memory_bytes
 
     @property
     def is_overfull(self) -> bool:

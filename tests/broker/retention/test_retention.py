@@ -3,6 +3,7 @@
 import pytest
 
 from partq.broker.operations.gauges import render_metrics
+from partq.coordinator.record_sync import RecordSync
 from partq.core.clocks.clock_watch import ClockWatch
 from partq.core.model import PartitionId
 from partq.core.quota_share import StorageRoom
@@ -81,6 +82,32 @@ async def test_it_stays_and_a_group_that_goes_back_gets_it(running, scene, chang
     _, status = await running.call("GET", "/v1/queues/orders/status")
     assert status["totals"]["retained_bytes"] == 0
     assert "partq_retained_bytes{" not in render_metrics(running.broker).decode()
+
+
+async def test_without_a_group_it_is_not_called_retained(running, scene):
+    assert await scene.source.ack(scene.held, 3) == ""
+    assert await settle(running) == 0
+    assert (await running.broker.partitions.read(P)).retained_bytes > 0
+    await scene.source.close()
+
+    async def is_removed():
+        path = "/v1/queues/orders/groups/workers/remove"
+        return (await running.call("POST", path, json={}))[0] == 200
+
+    await eventually(is_removed, "its member has gone and it is removed")
+    broker = running.broker
+    config = await broker.configs.read_queue()
+    record_sync = RecordSync(broker.partitions, None, broker.configs)
+    await record_sync.sync(broker.config.layout, {}, config.resource_generation)
+    await running.broker.refresh()
+    await eventually(lambda: not running.broker.owned[P].groups, "the broker has no group")
+    await running.broker.trimmer.trim()
+    _, status = await running.call("GET", "/v1/queues/orders/status")
+    assert status["totals"]["bytes"] > status["totals"]["retained_bytes"] == 0
+    metrics = render_metrics(running.broker).decode().splitlines()
+    found = [line for line in metrics if line.startswith("partq_retained_bytes{")]
+    assert len(found) == 1
+    assert found[0].endswith(" 0.0")
 
 
 async def test_it_goes_when_its_time_is_over(running, scene):

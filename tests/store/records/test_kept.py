@@ -2,14 +2,14 @@
 
 import pytest
 
-from partq.store.records.log import KeptMessages
+from partq.store.records.log import RetainedMessages
 from tests.store.record import BORN, flush
 
 
 @pytest.fixture
 def trim(log, partition, broker_epoch):
     async def trim(*kept, **options):
-        bounds = KeptMessages(*kept) if kept else None
+        bounds = RetainedMessages(*kept) if kept else None
         return await log.trim(partition, broker_epoch=broker_epoch, kept=bounds, **options)
 
     return trim

@@ -9,12 +9,7 @@ from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.outbox import Answer
 from partq.core.lanes.parked_lanes import BLOCKED_MS, QUARANTINED_MS, UNTIL_RELEASED
 from partq.core.model import Offset, PartitionId
-from partq.errors import (
-    FencedError,
-    PartqError,
-    SupersededError,
-    UnknownGroupError,
-)
+from partq.errors import FencedError, PartqError, SupersededError, UnknownGroupError
 from partq.store.records.partitions import Partitions
 from partq.store.refusals import LeftSlot
 from partq.store.retries import WRITE_RETRY_S

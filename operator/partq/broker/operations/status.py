@@ -178,8 +178,8 @@ async def read_status(broker: Broker, ask: Ask) -> StatusAnswer:
 
 def _retained(broker: Broker, records: Iterable[StoredPartition]) -> int:
     """Return how many bytes stay that are acknowledged, as of the last looks of their owners."""
-    # An earlier version of partq trims a log and leaves the number.
-    found = (min(record.retained_bytes, record.bytes) for record in records)
+    # An earlier version of partq trims and leaves the number, and so does the last group's end.
+    found = (min(each.retained_bytes, each.bytes) for each in records if each.groups)
     return sum(found) if broker.config.retention_s else 0
 
 

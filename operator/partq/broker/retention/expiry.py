@@ -22,10 +22,6 @@ from partq.store.connection import Store
 from partq.store.records.log import Entry, Log
 from partq.store.retries import READ_RETRY_S
 
-SHARE = 100
-"""A partition is looked at so many times within a time to live."""
-LONGEST_GAP_S = 60.0
-
 _log = logging.getLogger(__name__)
 
 
@@ -52,7 +48,6 @@ class Expiry:
         metrics: BrokerMetrics,
     ) -> None:
         self._looks = ServerLooks("expiry", owned, log, spawn)
-        self._log = log
         self.clocks = StoreClocks(
             store,
             log,
@@ -91,17 +86,13 @@ class Expiry:
         await self._looks.look(lambda partitions: self._look(partitions, ttl_s))
 
     async def _look(self, partitions: Sequence[OwnedPartition], ttl_s: float) -> None:
-        gap_s = min(ttl_s / SHARE, LONGEST_GAP_S)
         for owned in partitions:
-            now, watch = self._clock(), self.clocks.find(owned.id)
-            now_ms = None if watch is None or watch.is_suspended(now) else watch.estimate_ms(now)
-            if now_ms is None:
+            if self.clocks.judged_ms(owned.id) is None:
                 continue
-            if now >= owned.expired_at + gap_s and owned.expired < owned.tail.end:
-                # The time was judged before: a jump from here on changes nothing.
-                oldest_ms = int(now_ms - ttl_s * 1000)
-                owned.expired = await self._log.find_time(owned.id, oldest_ms + 1)
-                owned.expired_at = now
+            if owned.expired < owned.tail.end:
+                found = await self.clocks.find_stored(owned.id, ttl_s, owned.expired_at)
+                if found is not None:
+                    owned.expired, owned.expired_at = found.first, found.at
             for consumed in list(owned.groups.values()):
                 if self._expire(consumed, owned.expired):
                     consumed.wake()

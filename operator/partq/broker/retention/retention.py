@@ -1,17 +1,14 @@
-"""Says what stays in logs of the messages that all groups have acknowledged."""
+"""Says what logs retain of the messages that all groups have acknowledged."""
 
 from collections.abc import Callable
 
 from partq.broker.config import QueueConfig
 from partq.broker.log.quota import StorageQuota
-from partq.broker.partition.owned_partition import OwnedPartition, StoredLately
+from partq.broker.partition.owned_partition import OwnedPartition
 from partq.broker.retention.store_clocks import StoreClocks
 from partq.core.quota_share import StorageRoom
-from partq.store.records.log import KeptMessages, Log
+from partq.store.records.log import RetainedMessages
 
-SHARE = 100
-"""The age of a partition's messages is looked at so many times within `retentionSeconds`."""
-LONGEST_GAP_S = 60.0
 NUMERATOR, DENOMINATOR = 3, 4
 """What is left of what a log has retained after each look, while room is scarce."""
 
@@ -25,15 +22,11 @@ class Retention:
 
     def __init__(
         self,
-        log: Log,
         config: Callable[[], QueueConfig | None],
-        clock: Callable[[], float],
         clocks: StoreClocks,
         quota: StorageQuota,
     ) -> None:
-        self._log = log
         self._config = config
-        self._clock = clock
         self._clocks = clocks
         self._quota = quota
 
@@ -43,7 +36,9 @@ class Retention:
         config = self._config()
         return config is not None and config.retention_s > 0
 
-    async def find(self, owned: OwnedPartition, retained_bytes: int | None) -> KeptMessages | None:
+    async def find(
+        self, owned: OwnedPartition, retained_bytes: int | None
+    ) -> RetainedMessages | None:
         """Return what of a log stays; None: nothing.
 
         `retained_bytes`: how much of what is acknowledged it had at the last look; None: unknown.
@@ -55,7 +50,7 @@ class Retention:
         if config is None or not config.retention_s:
             return None
         if room is StorageRoom.NONE:
-            return KeptMessages(0, 0)
+            return RetainedMessages(0, 0)
         limits = []
         if config.max_retained_bytes is not None:
             limits.append(config.max_retained_bytes // max(1, len(config.layout.partitions())))
@@ -63,7 +58,7 @@ class Retention:
             limits.append(retained_bytes * NUMERATOR // DENOMINATOR)
         first = await self._find_first(owned, config.retention_s)
         sealed = max(owned.layout.seals.values(), default=0)
-        return KeptMessages(max(first, owned.expired, sealed), min(limits, default=None))
+        return RetainedMessages(max(first, owned.expired, sealed), min(limits, default=None))
 
     async def _find_first(self, owned: OwnedPartition, within_s: float) -> int:
         """Return the first offset that was stored within a time, by Redis's clock.
@@ -73,11 +68,8 @@ class Retention:
         known = owned.stored_lately
         if known is not None and known.within_s != within_s:
             known = None
-        now, watch = self._clock(), self._clocks.find(owned.id)
-        now_ms = None if watch is None or watch.is_suspended(now) else watch.estimate_ms(now)
-        gap_s = min(within_s / SHARE, LONGEST_GAP_S)
-        if now_ms is not None and (known is None or now >= known.at + gap_s):
-            # The time was judged before: a jump from here on changes nothing.
-            first = await self._log.find_time(owned.id, max(0, int(now_ms - within_s * 1000)) + 1)
-            owned.stored_lately = known = StoredLately(first, within_s, now)
+        looked_at = float("-inf") if known is None else known.at
+        found = await self._clocks.find_stored(owned.id, within_s, looked_at)
+        if found is not None:
+            owned.stored_lately = known = found
         return 0 if known is None else known.first

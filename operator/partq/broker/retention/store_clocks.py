@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable
 
+from partq.broker.partition.owned_partition import StoredLately
 from partq.core.clocks.clock_watch import MAX_JUMP_S, SUSPENDED_S, ClockWatch
 from partq.core.model import PartitionId
 from partq.errors import StoreUnavailableError
@@ -12,6 +13,10 @@ from partq.store.records.log import Log
 
 MAX_TRIP_S = MAX_JUMP_S / 4
 """How old the time in an answer may be: two looks differ by no more than that, with no jump."""
+
+SHARE = 100
+"""Ages are looked at so many times within the time that messages live, or stay."""
+LONGEST_GAP_S = 60.0
 
 _log = logging.getLogger(__name__)
 
@@ -82,6 +87,31 @@ class StoreClocks:
         if self.find(partition) is None:
             await self.observe()
         return self.estimate_ms(partition)
+
+    def judged_ms(self, partition: PartitionId) -> float | None:
+        """Return the time by which messages of a partition age; None: none, for now.
+
+        Its clock is unknown, or it has jumped and was not confirmed.
+        """
+        now, watch = self._clock(), self.find(partition)
+        return None if watch is None or watch.is_suspended(now) else watch.estimate_ms(now)
+
+    async def find_stored(
+        self, partition: PartitionId, within_s: float, looked_at: float
+    ) -> StoredLately | None:
+        """Return where the messages begin that were stored within a time.
+
+        None: as `judged_ms`, or it is too early to look again. `looked_at`: when it was found last.
+
+        Raises:
+            StoreUnavailableError: no answer.
+        """
+        now, now_ms = self._clock(), self.judged_ms(partition)
+        if now_ms is None or now < looked_at + min(within_s / SHARE, LONGEST_GAP_S):
+            return None
+        # The time was judged before: a jump from here on changes nothing.
+        oldest_ms = max(0, int(now_ms - within_s * 1000))
+        return StoredLately(await self._log.find_time(partition, oldest_ms + 1), within_s, now)
 
     async def observe(self) -> None:
         """Look at each clock once; of a cluster, a node that is silent is left out.

@@ -9,7 +9,7 @@ from partq.broker.retention.retention import Retention
 from partq.core.model import PartitionId
 from partq.errors import ConflictError, PartqError
 from partq.metrics import BrokerMetrics
-from partq.store.records.log import KeptMessages, Log
+from partq.store.records.log import Log, RetainedMessages
 
 
 class Trimmed(NamedTuple):
@@ -18,7 +18,7 @@ class Trimmed(NamedTuple):
     broker_epoch: int
     """Under which it was done: a store that has forgotten it is claimed again."""
     marks: tuple[int, ...]
-    kept: KeptMessages | None
+    kept: RetainedMessages | None
     """What was to stay although it is acknowledged."""
     first: int
     retained_bytes: int
@@ -63,7 +63,9 @@ class Trimmer:
         retained = (
             found.retained_bytes
             for owned in self._owned.values()
-            if (found := self._trimmed.get(owned.id)) and found.broker_epoch == owned.broker_epoch
+            if (found := self._trimmed.get(owned.id))
+            and found.broker_epoch == owned.broker_epoch
+            and owned.groups
         )
         self._metrics.observe_retained(sum(retained) if self._retention.is_on else None)
 

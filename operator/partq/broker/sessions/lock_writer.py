@@ -20,7 +20,7 @@ from partq.excerpts import excerpt
 from partq.store.records.log import Entry
 from partq.store.session_locks import LockRecords
 
-WRITE_RETRY_S = 0.5
+END_RETRY_S = 0.5
 """Between tries to have the end of a lock written."""
 
 
@@ -123,7 +123,7 @@ class LockWriter:
                 continue
             except StoreUnavailableError:
                 # Left as it is, it would end by itself; but the client waits for the answer.
-                await asyncio.sleep(WRITE_RETRY_S)
+                await asyncio.sleep(END_RETRY_S)
                 if self._locks.find(lock.session) is not None:
                     break  # locked again since: that write stands in the place of this one
                 continue

@@ -11,7 +11,7 @@ from partq.cli.queues.broker_session import ask
 from partq.cli.queues.connection import Connect, connection_options, group_option, known_group
 from partq.cli.tables import add_columns, show
 from partq.client.arguments import check_path_argument
-from partq.core.group.group_type import OPEN_TEXTS, OPEN_TYPES, GroupType
+from partq.core.group.group_type import OPEN_RULES, OPEN_TYPES, GroupType
 from partq.core.model import PartitionId
 from partq.errors import SettingsError
 from partq.excerpts import excerpt
@@ -87,8 +87,7 @@ def partitions(*, connect: Connect, group: str | None, as_json: bool) -> None:
 def _how(answer: ConfiguredPartitions) -> str:
     """Say how the partitions of a group come to its members."""
     if answer.type in OPEN_TYPES:
-        told = OPEN_TEXTS[GroupType(answer.type)].replace("its", "the")
-        return f"type {answer.type}: {told} of every partition"
+        return f"type {answer.type}: {OPEN_RULES[GroupType(answer.type)]}"
     told = "" if answer.assignment == "Client" else " (the coordinator assigns them)"
     return f"assignment {answer.assignment}{told}"
 

@@ -17,7 +17,7 @@ from partq.coordinator.plan_forecast import (
     scaled,
 )
 from partq.core.group.forecast import MemberChange, rollout
-from partq.core.group.group_type import OPEN_TEXTS, GroupType
+from partq.core.group.group_type import OPEN_RULES, GroupType
 from partq.core.model import MemberId
 from partq.errors import SettingsError
 from partq.excerpts import counted, excerpt, some_of
@@ -70,7 +70,7 @@ def show(result: Report) -> None:
     if (group_type := result.get("type")) is not None:
         click.echo(
             f"group {result['group']}: nothing would move: it has the type {group_type}, where "
-            f"{OPEN_TEXTS[GroupType(group_type)].replace('its', 'the')} of every partition"
+            f"{OPEN_RULES[GroupType(group_type)]}"
         )
         return
     moves = result["moves"]

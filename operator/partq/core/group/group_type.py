@@ -38,3 +38,8 @@ OPEN_TEXTS: Final = {
     GroupType.SESSION: "members lock its sessions",
 }
 """Of each of them: what a partition is, in words."""
+OPEN_RULES: Final = {
+    GroupType.SHARED: "any member gets the next message of every partition",
+    GroupType.SESSION: "members lock the sessions of every partition",
+}
+"""The same of all partitions."""

@@ -107,7 +107,7 @@ class Trim(NamedTuple):
     """Bytes in the log that all groups have acknowledged; 0: none are to stay."""
 
 
-class KeptMessages(NamedTuple):
+class RetainedMessages(NamedTuple):
     """What stays in a log of the messages that all groups have acknowledged."""
 
     first: int
@@ -340,15 +340,15 @@ class Log:
         broker_epoch: BrokerEpoch,
         expired: int = 0,
         is_dry_run: bool = False,
-        kept: KeptMessages | None = None,
+        kept: RetainedMessages | None = None,
     ) -> Trim:
         """Free what every group has behind it, and no pin holds.
 
         Cuts at the start of the entry that contains the lowest mark. Without any group that is
         `expired`: all below has outlived its time to live. One call frees at most about
         10,000 entries: call again later. A dry run frees nothing, and says to where all the
-        calls together would. `kept`: what
-        stays although every group has it behind it; None: nothing of it.
+        calls together would. `kept`: what stays although every group has it behind it; None:
+        nothing of it.
 
         Raises:
             FencedError: another broker has claimed the partition; nothing is freed.

@@ -3,6 +3,7 @@
 import pytest
 
 from partq.core.hashing import slot_of
+from partq.pipeline.audit.judge.groups.lanes import LaneHighs
 from partq.pipeline.audit.judge.groups.session_lanes import KeyedLanes, SessionLanes
 from tests.pipeline.audit.judge.groups.test_shares import findings
 from tests.pipeline.audit.judge.small_record import BEGIN, ack, deliver, judged, read_lines
@@ -195,6 +196,26 @@ def test_a_message_is_of_one_session_for_good():
     run.free(1024)
     assert list(run.within(0, 3000)) == [(1500, 2)]
     assert run.learn(0, 2, "bob") is None, "it was freed"
+
+
+def test_sessions_are_forgotten_with_their_last_message_in_the_log():
+    run = SessionLanes()
+    highs = LaneHighs(KeyedLanes(run))
+    for at in range(2048):
+        run.learn(at, at + 1, f"order-{at}")
+    run.learn(2048, 2050, "order-7")
+    run.learn(2050, 2051, None)
+    highs.note(0, 2051, "token")
+    gone = run.free(2048)
+    highs.forget(gone)
+    assert (len(gone), list(run._numbers), list(run._names), list(highs._highs)) == (
+        *(2047, ["order-7"], [8], [8]),
+    )
+    assert run.learn(2051, 2052, "order-1") is None
+    assert [run.session(at) for at in (1, 2048, 2051)] == [None, "order-7", "order-1"]
+    assert list(run.within(2049, 2052)) == [(2049, 8), (2050, -2051), (2051, 2049)]
+    assert run.learn(2048, 2049, "order-3") == 2048, "it is of another one"
+    assert "order-3" not in run._numbers
 
 
 def test_a_message_without_a_key_is_a_session_for_itself():

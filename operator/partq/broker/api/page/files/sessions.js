@@ -62,6 +62,7 @@ async function ask() {
       if (rows.length >= MAX_ROWS) break;
     }
     known.rows = rows;
+    isRefused = false;
     draw();
   } catch (error) {
     if (!(error instanceof CallError)) throw error;

@@ -7,6 +7,7 @@ from aiohttp import web
 from partq.broker.api.endpoints import ADMINS, CONSUMERS, Calls, EnteredCall
 from partq.broker.api.errors import json_response
 from partq.broker.api.owner_calls import ask_owner, named
+from partq.broker.api.state_finder import find_state
 from partq.broker.broker import Broker
 from partq.core.hashing import slot_of
 from partq.core.model import PartitionId
@@ -39,9 +40,13 @@ calls = Calls("key_states")
 async def read_state(call: EnteredCall, query: KeyStateQuery) -> web.Response:
     """Show the state of a key, as the acks that were answered have left it."""
     call.request[HOLD].take(STATE_BYTES)
-    partition = call.broker.config.layout.partition_for(query.key)
-    work = partial(find_state, call.broker, partition, call.group, query.key)
-    return json_response(await ask_owner(call, partition, work, KeyState))
+    history = call.broker.config.layout.history_of(slot_of(query.key))
+
+    async def work() -> KeyState:
+        found = await find_state(call.broker, history, call.group, query.key)
+        return KeyState(None if found is None else encode_state(found))
+
+    return json_response(await ask_owner(call, history[-1], work, KeyState))
 
 
 @calls.add(
@@ -60,28 +65,6 @@ async def list_states(call: EnteredCall, query: KeyStatesQuery) -> web.Response:
     return json_response(await ask_owner(call, partition, work, KeyStatesPage))
 
 
-async def find_state(broker: Broker, partition: PartitionId, group: str, key: str) -> KeyState:
-    """Return the state of a key; `partition` takes its messages, and is owned here.
-
-    Until the group has those of the partition, the state is in one before it.
-    """
-    consumed, states = broker.find(partition).find(group), broker.ack_handler.states
-    if not consumed.is_gated:
-        return _answer(await states.find(consumed, key))
-    layout, slot = broker.config.layout, slot_of(key)
-    at, is_gated = partition, True
-    while is_gated:
-        giver = next(
-            (p for p, ranges in layout.predecessors(at).items() if _has(ranges, slot)), None
-        )
-        if giver is None:
-            break
-        at = giver
-        found = await broker.layout_follower.read_progress(at, group)
-        is_gated = found is not None and not found.is_gate_open
-    return _answer(await states.store.read(at, group, key))
-
-
 async def _read_page(
     broker: Broker, partition: PartitionId, group: str, after: str
 ) -> KeyStatesPage:
@@ -89,11 +72,3 @@ async def _read_page(
     page = await broker.ack_handler.states.store.read_page(partition, group, after.encode())
     states = [StoredKeyState(key, encode_state(state)) for key, state in page.states.items()]
     return KeyStatesPage(states, page.next.decode()) if page.next else KeyStatesPage(states)
-
-
-def _answer(state: bytes | None) -> KeyState:
-    return KeyState(None if state is None else encode_state(state))
-
-
-def _has(ranges: tuple[range, ...], slot: int) -> bool:
-    return any(slot in each for each in ranges)

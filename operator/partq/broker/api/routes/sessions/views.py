@@ -8,9 +8,9 @@ from aiohttp import web
 from partq.broker.api.endpoints import ADMINS, CONSUMERS, Calls, EnteredCall
 from partq.broker.api.errors import json_response
 from partq.broker.api.owner_calls import ask_owner, named
-from partq.broker.api.routes.administration.key_states import find_state
 from partq.broker.api.routes.sessions.accepts import answer_once, check_type, share_of
 from partq.broker.api.routes.sessions.session_owners import ask_holders
+from partq.broker.api.state_finder import find_state
 from partq.broker.delivery.frame_problems import session_problem
 from partq.broker.sessions.session_shares import SessionShares
 from partq.core.key_states import check_state
@@ -26,7 +26,7 @@ from partq.errors import (
 )
 from partq.server.body import HOLD
 from partq.wire import frames
-from partq.wire.key_states import decode_state
+from partq.wire.key_states import decode_state, encode_state
 from partq.wire.sessions.session_calls import (
     SESSIONS_OF_A_PAGE,
     SessionLockBody,
@@ -111,13 +111,13 @@ async def read_state(call: EnteredCall, query: SessionStateQuery) -> web.Respons
     """Show the state of a session, as the acks that were answered have left it."""
     check_type(call)
     call.request[HOLD].take(STATE_BYTES)
-    partition = call.broker.sessions.places.all_of(query.session)[-1]
+    history = call.broker.sessions.places.all_of(query.session)
 
     async def work() -> SessionState:
-        found = await find_state(call.broker, partition, call.group, query.session)
-        return SessionState(found.state)
+        found = await find_state(call.broker, history, call.group, query.session)
+        return SessionState(None if found is None else encode_state(found))
 
-    return json_response(await ask_owner(call, partition, work, SessionState))
+    return json_response(await ask_owner(call, history[-1], work, SessionState))
 
 
 @calls.add(

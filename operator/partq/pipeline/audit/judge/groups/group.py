@@ -145,8 +145,9 @@ class GroupJudge:
         """Note that the log's messages of a line were freed."""
         self._settlements.free(line)
         self._stalls.free(line)
-        if self.state.sessions is not None:
-            self.state.sessions.free(line.stop)
+        sessions, lanes = self.state.sessions, self.state.lanes
+        if sessions is not None and lanes is not None:
+            lanes.forget(sessions.free(line.stop))
 
     def finish(self, *, is_over: bool, is_last: bool) -> None:
         """Judge what is left open when the segment ends.

@@ -2,7 +2,7 @@
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from partq.pipeline.audit.judge.groups.session_lanes import KeyedLanes
@@ -85,6 +85,12 @@ class LaneHighs:
             if offset in self._back.get(slot, ()):
                 self._remove(slot, offset)
                 self._early = {o: each for o, each in self._early.items() if each[0] != offset}
+
+    def forget(self, slots: Iterable[int]) -> None:
+        """Forget slots of which nothing is delivered any more."""
+        for slot in slots:
+            self._highs.pop(slot, None)
+            self._back.pop(slot, None)
 
     def forget_back(self) -> None:
         """Note that the group begins again elsewhere."""
